@@ -1,0 +1,1 @@
+//! The integration tests: real modules, real TLS peers, a real terminal.

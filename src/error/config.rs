@@ -1,0 +1,48 @@
+//! Exit code 3: the configuration, with everything that is wrong with it.
+
+use std::fmt;
+
+use super::Help;
+
+/// At least one problem.
+#[derive(Debug)]
+pub struct ConfigError {
+    pub problems: Vec<Problem>,
+}
+
+/// One thing that is wrong.
+#[derive(Debug)]
+pub struct Problem {
+    /// The whole statement, key included: `slotId "x" is not a number`.
+    pub what: String,
+    /// What to write instead, as a sentence without its period.
+    pub remedy: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.problems.as_slice() {
+            [only] => write!(f, "configuration: {}", only.what),
+            many => {
+                write!(f, "configuration, {} problems: ", many.len())?;
+                for (index, problem) in many.iter().enumerate() {
+                    let separator = if index == 0 { "" } else { "; " };
+                    write!(f, "{separator}{}", problem.what)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl ConfigError {
+    pub(super) fn help(&self) -> Help {
+        match self.problems.as_slice() {
+            [only] => Help::new(only.remedy.clone()),
+            many => Help::with_candidates(
+                "in the kubeconfig, under auth-provider.config:",
+                &many.iter().map(|problem| problem.remedy.as_str()).collect::<Vec<_>>(),
+            ),
+        }
+    }
+}

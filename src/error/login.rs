@@ -1,0 +1,174 @@
+//! Exit code 7: the login, and that there was no PIN to log in with.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use super::{CallFailure, Help};
+
+/// Where a PIN came from, for messages.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum PinOrigin {
+    /// The key `pin` of the configuration.
+    Configuration,
+    Environment(String),
+    File(PathBuf),
+    /// Somebody typed it at the terminal.
+    Person,
+    StandardInput,
+}
+
+impl PinOrigin {
+    /// Whether a person is there to see what became of it and to decide what follows.
+    pub fn is_attended(&self) -> bool {
+        matches!(self, Self::Person)
+    }
+}
+
+impl fmt::Display for PinOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Configuration => f.write_str("from pin in the configuration"),
+            Self::Environment(name) => write!(f, "from the environment variable {name}"),
+            Self::File(path) => write!(f, "from the file {}", path.display()),
+            Self::Person => f.write_str("typed at the terminal"),
+            Self::StandardInput => f.write_str("from standard input"),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub enum LoginError {
+    Call { token: String, failure: CallFailure },
+    /// The prompt was answered with nothing.
+    Cancelled { token: String },
+    /// A key that wants its PIN for every signature, behind a library that can't be asked for one.
+    ContextUnreachable { key: String, module: PathBuf },
+    Environment { name: String, reason: &'static str },
+    File { path: PathBuf, reason: String },
+    FinalTry { token: String, origin: PinOrigin },
+    Incorrect { token: String, origin: PinOrigin, state: &'static str, failure: CallFailure },
+    /// A PIN that the token can't have.
+    Length { token: String, origin: PinOrigin, shortest: usize, longest: usize },
+    Locked { token: String },
+    /// No source has a PIN.
+    NoPin { token: String },
+    NotSet { token: String, failure: CallFailure },
+    /// The reader's own keypad was left or its cancel key pressed.
+    ReaderCancelled { token: String, failure: CallFailure },
+    StandardInput { reason: String },
+    Terminal { reason: String },
+    TimedOut { token: String, seconds: u64 },
+    ToBeChanged { token: String },
+}
+
+impl fmt::Display for LoginError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Call { token, failure } => write!(f, "login to token {token} failed: {failure}"),
+            Self::Cancelled { token } => write!(f, "no PIN was entered for token {token}"),
+            Self::ContextUnreachable { key, module } => write!(
+                f,
+                "{key} wants the PIN for every signature, which can't be given through {}",
+                module.display()
+            ),
+            Self::Environment { name, reason } => {
+                write!(f, "pinSource: the environment variable {name} {reason}")
+            }
+            Self::File { path, reason } => write!(f, "pinSource: file {}: {reason}", path.display()),
+            Self::FinalTry { token, origin } => write!(
+                f,
+                "token {token} has one PIN try left; the PIN {origin} was not sent to it"
+            ),
+            Self::Incorrect { token, origin, state, failure } => {
+                write!(f, "token {token} refused the PIN {origin}{state}: {failure}")
+            }
+            Self::Length { token, origin, shortest, longest } => write!(
+                f,
+                "the PIN {origin} was not sent: PINs of token {token} have {shortest} to {longest} bytes"
+            ),
+            Self::Locked { token } => write!(f, "the PIN of token {token} is locked (CKR_PIN_LOCKED)"),
+            Self::NoPin { token } => write!(
+                f,
+                "token {token} wants a PIN, and there is no terminal to ask for it and no pinSource"
+            ),
+            Self::NotSet { token, failure } => {
+                write!(f, "token {token} has no user PIN yet: {failure}")
+            }
+            Self::ReaderCancelled { token, failure } => {
+                write!(f, "no PIN was entered at the reader of token {token}: {failure}")
+            }
+            Self::StandardInput { reason } => write!(f, "pinSource: standard input {reason}"),
+            Self::Terminal { reason } => write!(f, "the terminal can't be asked for a PIN: {reason}"),
+            Self::TimedOut { token, seconds } => {
+                write!(f, "the prompt for the PIN of token {token} was not answered within {seconds} s")
+            }
+            Self::ToBeChanged { token } => write!(
+                f,
+                "the PIN of token {token} must be changed before it can be used (CKF_USER_PIN_TO_BE_CHANGED)"
+            ),
+        }
+    }
+}
+
+impl LoginError {
+    pub(super) fn help(&self) -> Help {
+        Help::new(match self {
+            Self::Call { .. } => {
+                "check that the token is still inserted and no other program holds it, then try again"
+            }
+            Self::Cancelled { .. } => "run the command again and type the PIN",
+            Self::ContextUnreachable { .. } => {
+                "name the token's own library in pathLib instead of a proxy such as p11-kit-proxy.so"
+            }
+            Self::Environment { .. } => {
+                "export the variable where the client starts, or choose another pinSource: prompt, \
+                 stdin or file:/path"
+            }
+            Self::File { .. } => {
+                "the file must hold the PIN in its first line, belong to you or root, and be \
+                 readable by nobody else (chmod 600)"
+            }
+            Self::FinalTry { .. } => {
+                "run the command from a terminal without pin and pinSource and type the PIN \
+                 yourself; a wrong one locks the token"
+            }
+            Self::Incorrect { origin: PinOrigin::Person, .. } => {
+                "make sure which PIN the token wants (a YubiKey: the PIV PIN) before you try again"
+            }
+            Self::Incorrect { .. } => {
+                "correct the PIN at its source before you try again, since every try counts; \
+                 without pin and pinSource it is asked for on the terminal"
+            }
+            Self::Length { .. } => {
+                "check which PIN is meant (a YubiKey: the PIV PIN, 6 to 8 characters); \
+                 no try was spent"
+            }
+            Self::Locked { .. } => {
+                "unblock it with the PUK or the SO PIN: ykman piv access unblock-pin (YubiKey), \
+                 pkcs15-tool --unblock-pin (OpenSC), or the token's own tool"
+            }
+            Self::NoPin { .. } => {
+                "run the command from a terminal, or set pinSource to stdin, file:/path or env:NAME"
+            }
+            Self::NotSet { .. } => {
+                "initialise the user PIN first, with pkcs11-tool --init-pin or the token's own tool"
+            }
+            Self::ReaderCancelled { .. } => "run the command again and enter the PIN at the reader",
+            Self::StandardInput { .. } => {
+                "write the PIN and a newline to standard input, or choose another pinSource: \
+                 prompt, file:/path or env:NAME"
+            }
+            Self::Terminal { .. } => {
+                "run the command in a terminal of your own, or set pinSource to stdin, file:/path \
+                 or env:NAME"
+            }
+            Self::TimedOut { .. } => {
+                "run the command again and type the PIN in time; where nobody can, set pinSource \
+                 to stdin, file:/path or env:NAME"
+            }
+            Self::ToBeChanged { .. } => {
+                "change it: pkcs11-tool --login --change-pin, or the token's own tool"
+            }
+        })
+    }
+}

@@ -1,0 +1,50 @@
+//! Exit code 4: the PKCS#11 library.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use super::{CallFailure, Help};
+
+#[derive(Debug)]
+pub enum ModuleError {
+    Initialize { path: PathBuf, failure: CallFailure },
+    /// The loader's own words.
+    Load { path: PathBuf, reason: String },
+    NotAModule { path: PathBuf, reason: String },
+}
+
+impl fmt::Display for ModuleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Initialize { path, failure } => {
+                write!(f, "PKCS#11 library {} does not initialise: {failure}", path.display())
+            }
+            Self::Load { path, reason } => {
+                write!(f, "PKCS#11 library {} does not load: {reason}", path.display())
+            }
+            Self::NotAModule { path, reason } => {
+                write!(f, "{} is not a PKCS#11 library: {reason}", path.display())
+            }
+        }
+    }
+}
+
+impl ModuleError {
+    pub(super) fn help(&self) -> Help {
+        Help::new(match self {
+            Self::Initialize { .. } => {
+                "check the library's own set-up: its configuration file (SOFTHSM2_CONF, \
+                 OPENSC_CONF, YUBIHSM_PKCS11_CONF …), its service (pcscd, tpm2-abrmd) and your \
+                 right to use them"
+            }
+            Self::Load { .. } => {
+                "check that pathLib names an installed PKCS#11 library built for this machine, \
+                 and that the libraries it needs are installed too"
+            }
+            Self::NotAModule { .. } => {
+                "pathLib must name a PKCS#11 library, such as \
+                 /usr/lib/softhsm/libsofthsm2.so, opensc-pkcs11.so or libykcs11.so"
+            }
+        })
+    }
+}

@@ -1,0 +1,118 @@
+//! Exit code 6: the certificate and the key.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use super::{CallFailure, Help};
+
+/// An object as the configuration can name it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ObjectSummary {
+    /// CKA_ID in the form `objectId` takes; empty where the object has none.
+    pub id: String,
+    pub label: String,
+    /// `certificate`, `private key` …, with what else tells it from others.
+    pub what: String,
+}
+
+impl fmt::Display for ObjectSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.id.as_str() {
+            "" => write!(f, "no objectId")?,
+            id => write!(f, "objectId \"{id}\"")?,
+        }
+        write!(f, ", objectLabel \"{}\": {}", self.label, self.what)
+    }
+}
+
+#[derive(Debug)]
+pub enum ObjectError {
+    Call { doing: &'static str, failure: CallFailure },
+    /// A certificate that can't be read as one.
+    Certificate { source: String, reason: String },
+    CertificateFile { path: PathBuf, reason: String },
+    /// The certificate's public key is not the key's.
+    Mismatch { certificate: String, key: String },
+    NoCertificate { selector: String, token: String, passed_over: usize, present: Vec<ObjectSummary> },
+    NoKey { selector: String, token: String, present: Vec<ObjectSummary> },
+    Several { what: &'static str, selector: String, token: String, found: Vec<ObjectSummary> },
+    /// A key of a type that no TLS client signs with here.
+    UnsupportedKey { source: String, algorithm: String },
+}
+
+impl fmt::Display for ObjectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Call { doing, failure } => write!(f, "{doing} failed: {failure}"),
+            Self::Certificate { source, reason } => {
+                write!(f, "{source} is not a usable X.509 certificate: {reason}")
+            }
+            Self::CertificateFile { path, reason } => {
+                write!(f, "certificateFile {}: {reason}", path.display())
+            }
+            Self::Mismatch { certificate, key } => {
+                write!(f, "{certificate} does not belong to {key}")
+            }
+            Self::NoCertificate { selector, token, passed_over, .. } => {
+                write!(f, "no certificate with {selector} on token {token}")?;
+                if *passed_over > 0 {
+                    write!(f, " (session objects passed over: {passed_over})")?;
+                }
+                Ok(())
+            }
+            Self::NoKey { selector, token, .. } => {
+                write!(f, "no private key with {selector} on token {token}")
+            }
+            Self::Several { what, selector, token, found } => {
+                write!(f, "{} {what} with {selector} on token {token}", found.len())
+            }
+            Self::UnsupportedKey { source, algorithm } => {
+                write!(f, "{source} holds a key of an unsupported type: {algorithm}")
+            }
+        }
+    }
+}
+
+impl ObjectError {
+    pub(super) fn help(&self) -> Help {
+        match self {
+            Self::Call { .. } => Help::new(
+                "check that the token is still inserted, take it out and put it back, then try again",
+            ),
+            Self::Certificate { .. } => {
+                Help::new("write the certificate to the token again, as DER, or set certificateFile")
+            }
+            Self::CertificateFile { .. } => {
+                Help::new("certificateFile must name a readable file with one certificate, PEM or DER")
+            }
+            Self::Mismatch { .. } => Help::new(
+                "install the certificate that was issued for this key, or name the object it belongs to",
+            ),
+            Self::NoCertificate { present, .. } if present.is_empty() => Help::new(
+                "the token shows no certificate: write one to it under the key's CKA_ID, or set \
+                 certificateFile to a file that holds it",
+            ),
+            Self::NoCertificate { present, .. } => Help::with_candidates(
+                "name one of the certificates that are there, or set certificateFile if the token \
+                 holds none for this key:",
+                present,
+            ),
+            Self::NoKey { present, .. } if present.is_empty() => Help::new(
+                "the token shows no private key at all: check that this is the right token and that \
+                 the key was made on it",
+            ),
+            Self::NoKey { present, .. } => {
+                Help::with_candidates("name one of the keys that are there:", present)
+            }
+            Self::Several { found, .. } => Help::with_candidates(
+                "make the choice unique with objectId and objectLabel together, or remove what is \
+                 not used:",
+                found,
+            ),
+            Self::UnsupportedKey { .. } => Help::new(
+                "use an RSA key of 1024 to 8192 bits, an ECDSA key on P-256, P-384 or P-521, or an \
+                 Ed25519 key",
+            ),
+        }
+    }
+}

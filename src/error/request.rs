@@ -1,0 +1,120 @@
+//! Exit code 2: the request can't be answered as it was asked.
+
+use std::fmt;
+use std::io;
+
+use super::Help;
+use crate::hash::Hash;
+
+#[derive(Debug)]
+pub enum RequestError {
+    /// The answer could not be written.
+    AnswerLost(io::Error),
+    ApiVersion(String),
+    /// Arguments that this program doesn't know.
+    Arguments(String),
+    DigestLength { hash: Hash, actual: usize },
+    EmptyDigest,
+    Hash { number: i64, name: Option<&'static str> },
+    Kind(String),
+    /// A field that is there with a value it can't have.
+    Malformed { field: String, expected: &'static str },
+    Missing { field: &'static str },
+    NotJson { line: usize, column: usize },
+    NotUtf8,
+    /// Standard output was closed before the program started.
+    OutputClosed,
+    OptionsContradictKey { options: String, key: String },
+    OptionsType(String),
+    Salt(i64),
+    SaltTooLong { salt: usize, longest: usize, hash: Hash, key: String },
+    /// The hash itself is too long for the key.
+    KeyTooShort { hash: Hash, key: String },
+}
+
+impl fmt::Display for RequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AnswerLost(error) => {
+                write!(f, "the answer could not be written to standard output: {error}")
+            }
+            Self::ApiVersion(version) => write!(f, "unsupported apiVersion \"{version}\""),
+            Self::Arguments(arguments) => write!(f, "unknown arguments: {arguments}"),
+            Self::DigestLength { hash, actual } => write!(
+                f,
+                "the digest has {actual} bytes, but a {hash} digest has {}",
+                hash.length()
+            ),
+            Self::EmptyDigest => write!(f, "the digest is empty"),
+            Self::Hash { number, name: Some(name) } => {
+                write!(f, "unsupported hash {number} ({name}) in signerOpts")
+            }
+            Self::Hash { number, name: None } => {
+                write!(f, "unknown hash {number} in signerOpts")
+            }
+            Self::Kind(kind) => write!(f, "unknown kind \"{kind}\""),
+            Self::Malformed { field, expected } => {
+                write!(f, "malformed field {field}: expected {expected}")
+            }
+            Self::Missing { field } => write!(f, "missing field {field}"),
+            Self::NotJson { line, column } => {
+                write!(f, "the request is not valid JSON (line {line}, column {column})")
+            }
+            Self::NotUtf8 => write!(f, "the request is not valid UTF-8"),
+            Self::OutputClosed => write!(f, "standard output is closed: the answer has nowhere to go"),
+            Self::OptionsContradictKey { options, key } => {
+                write!(f, "{options} can't be made with the certificate's {key} key")
+            }
+            Self::OptionsType(name) => write!(f, "unknown signerOptsType \"{name}\""),
+            Self::Salt(length) => write!(f, "invalid SaltLength {length} in signerOpts"),
+            Self::SaltTooLong { salt, longest, hash, key } => write!(
+                f,
+                "SaltLength {salt} is too long for the certificate's {key} key with {hash}: at most {longest} fit"
+            ),
+            Self::KeyTooShort { hash, key } => {
+                write!(f, "the certificate's {key} key is too short for a signature with {hash}")
+            }
+        }
+    }
+}
+
+impl RequestError {
+    pub(super) fn help(&self) -> Help {
+        Help::new(match self {
+            Self::AnswerLost(_) | Self::OutputClosed => {
+                "run the program with a standard output that stays open until it ends"
+            }
+            Self::ApiVersion(_) => {
+                "this program speaks external-signer.authentication.k8s.io/v1alpha1"
+            }
+            Self::Arguments(_) => "pkcs11-external-signer --help tells what it understands",
+            Self::DigestLength { .. } | Self::EmptyDigest => {
+                "the digest must be made with the hash that signerOpts names"
+            }
+            Self::Hash { .. } => {
+                "crypto.Hash numbers understood here: 3 (SHA-1), 4 (SHA-224), 5 (SHA-256), \
+                 6 (SHA-384), 7 (SHA-512), 8 (MD5SHA1) and, for Ed25519 and ECDSA, 0 (not hashed)"
+            }
+            Self::Kind(_) => "the kinds are CertificateRequest and SignRequest",
+            Self::Malformed { .. } | Self::Missing { .. } => {
+                "the client that wrote the request and this program disagree on the protocol; \
+                 docs/protocol.md shows a request of each kind"
+            }
+            Self::NotJson { .. } | Self::NotUtf8 => {
+                "EXTERNAL_SIGNER_PLUGIN_CONFIG must hold one JSON document; \
+                 docs/protocol.md shows a request of each kind"
+            }
+            Self::OptionsContradictKey { .. } => {
+                "RSA keys take *rsa.PSSOptions or a crypto.Hash, ECDSA keys a crypto.Hash, \
+                 Ed25519 keys crypto.Hash 0; check that the client uses this key's certificate"
+            }
+            Self::OptionsType(_) => "the types are *rsa.PSSOptions and crypto.Hash",
+            Self::Salt(_) => {
+                "SaltLength is -1 (as long as the hash), 0 (as long as possible) or a number of bytes"
+            }
+            Self::SaltTooLong { .. } | Self::KeyTooShort { .. } => {
+                "use a shorter hash or salt, or a longer key"
+            }
+        })
+    }
+}

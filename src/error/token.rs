@@ -1,0 +1,105 @@
+//! Exit code 5: the slot and the token in it.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::{CallFailure, Help};
+
+/// A token as people tell it from others.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct TokenName {
+    pub slot: u64,
+    /// Without the padding.
+    pub label: String,
+    pub serial: String,
+}
+
+impl fmt::Display for TokenName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\" (serial {}, slotId {})", self.label, self.serial, self.slot)
+    }
+}
+
+#[derive(Debug)]
+pub enum TokenError {
+    /// Several tokens fit.
+    Ambiguous { selector: String, found: Vec<TokenName> },
+    /// Another process has held the token all the while.
+    Busy { waited: Duration, holder: Option<u32> },
+    Call { doing: &'static str, failure: CallFailure },
+    /// The slot holds a token, but not the one that was named.
+    Contradiction { selector: String, found: TokenName },
+    EmptySlot { slot: u64, present: Vec<TokenName> },
+    NoSlot { slot: u64, present: Vec<TokenName> },
+    NotInitialized { slot: u64, present: Vec<TokenName> },
+    NoToken { selector: String, module: PathBuf, present: Vec<TokenName> },
+}
+
+impl fmt::Display for TokenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ambiguous { selector, found } => {
+                write!(f, "{} tokens have {selector}", found.len())
+            }
+            Self::Busy { waited, holder } => {
+                write!(f, "the token is in use by another request")?;
+                if let Some(holder) = holder {
+                    write!(f, " (process {holder})")?;
+                }
+                write!(f, " and did not become free within {} s", waited.as_secs())
+            }
+            Self::Call { doing, failure } => write!(f, "{doing} failed: {failure}"),
+            Self::Contradiction { selector, found } => {
+                write!(f, "no token has {selector}: the slot holds token {found}")
+            }
+            Self::EmptySlot { slot, .. } => write!(f, "slotId {slot} holds no token"),
+            Self::NoSlot { slot, .. } => write!(f, "there is no slotId {slot}"),
+            Self::NotInitialized { slot, .. } => {
+                write!(f, "the token in slotId {slot} is not initialised")
+            }
+            Self::NoToken { selector, module, .. } => {
+                write!(f, "no token with {selector} in {}", module.display())
+            }
+        }
+    }
+}
+
+impl TokenError {
+    pub(super) fn help(&self) -> Help {
+        match self {
+            Self::Ambiguous { found, .. } => {
+                Help::with_candidates("add tokenSerial or slotId to choose one:", found)
+            }
+            Self::Busy { .. } => Help::new(
+                "finish or end the other request (it may be waiting for a PIN or a touch) and try again",
+            ),
+            Self::Call { .. } => Help::new(
+                "check that the token is inserted and no other program holds it, take it out \
+                 and put it back, then try again",
+            ),
+            Self::Contradiction { .. } => Help::new(
+                "correct slotId, tokenLabel or tokenSerial, or insert the token that is meant; \
+                 all that are given must agree",
+            ),
+            Self::EmptySlot { present, .. } if present.is_empty() => {
+                Help::new("insert the token and try again")
+            }
+            Self::EmptySlot { present, .. } | Self::NoSlot { present, .. }
+            | Self::NotInitialized { present, .. } | Self::NoToken { present, .. } => {
+                if present.is_empty() {
+                    Help::new(
+                        "the library sees no token at all: insert it, check the reader and its \
+                         service (pcscd), and the library's configuration",
+                    )
+                } else {
+                    Help::with_candidates(
+                        "insert the token, or name one that is there (tokenSerial stays the same \
+                         when slot numbers move):",
+                        present,
+                    )
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! Start the program and end with its exit code.
+
+fn main() {}

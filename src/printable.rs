@@ -1,0 +1,71 @@
+//! Text from a token, a certificate or a kubeconfig, made fit for a terminal.
+//!
+//! A label can hold an escape sequence that repaints the prompt, or a direction mark that turns
+//! the line around. Whatever could move the cursor, hide or reorder text becomes a visible
+//! `\u{…}`; all other text, accented or not, stays as it is.
+
+#![forbid(unsafe_code)]
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+/// The text with every character made visible; borrowed when there is nothing to change.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(is_harmful) {
+        return Cow::Borrowed(text);
+    }
+    let mut safe = String::with_capacity(text.len() + 8);
+    for character in text.chars() {
+        if is_harmful(character) {
+            // Writing to a String can't fail.
+            let _ = write!(safe, "\\u{{{:x}}}", u32::from(character));
+        } else {
+            safe.push(character);
+        }
+    }
+    Cow::Owned(safe)
+}
+
+fn is_harmful(character: char) -> bool {
+    character.is_control()
+        || matches!(character,
+            '\u{ad}'                        // soft hyphen
+            | '\u{61c}'                     // Arabic letter mark
+            | '\u{115f}' | '\u{1160}'       // Hangul fillers
+            | '\u{180e}'                    // Mongolian vowel separator
+            | '\u{200b}'..='\u{200f}'       // zero width, direction marks
+            | '\u{2028}'..='\u{202e}'       // line separators, embeddings and overrides
+            | '\u{2060}'..='\u{206f}'       // invisible operators, isolates
+            | '\u{3164}' | '\u{ffa0}'       // Hangul fillers
+            | '\u{fe00}'..='\u{fe0f}'       // variation selectors
+            | '\u{feff}'                    // byte order mark
+            | '\u{fff9}'..='\u{fffb}'       // interlinear annotation
+            | '\u{e0000}'..='\u{e0fff}') // tags, further variation selectors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ordinary_text_is_borrowed() {
+        for text in ["", "PIV_II (PIV Card Holder pin)", "Ключ – größe 日本語"] {
+            assert!(matches!(printable(text), Cow::Borrowed(same) if same == text));
+        }
+    }
+
+    #[test]
+    fn attacks_become_visible() {
+        for (attack, shown) in [
+            ("\x1b[2Jcleared", "\\u{1b}[2Jcleared"),
+            ("\u{9b}31m", "\\u{9b}31m"),
+            ("back\x08space\x7f", "back\\u{8}space\\u{7f}"),
+            ("line\r\nfeed", "line\\u{d}\\u{a}feed"),
+            ("\u{202e}nip ruoy", "\\u{202e}nip ruoy"),
+            ("zero\u{200b}width", "zero\\u{200b}width"),
+            ("nul\0", "nul\\u{0}"),
+        ] {
+            assert_eq!(printable(attack), shown);
+        }
+    }
+}
