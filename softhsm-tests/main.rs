@@ -9,5 +9,25 @@
     reason = "a test fails by panicking"
 )]
 
+/// Many requests at once.
+mod concurrency;
+/// The configuration map.
+mod configuration;
+/// Libraries that misbehave.
+mod faults;
 /// What the tests are written in.
 mod fixture;
+/// Libraries that load and libraries that don't.
+mod module;
+/// PINs that nobody types.
+mod pin;
+/// What others can see of the process.
+mod process;
+/// The wire.
+mod protocol;
+/// Which token, certificate and key.
+mod selection;
+/// Signatures, judged by openssl.
+mod signing;
+/// Somebody at a terminal.
+mod terminal;
