@@ -151,6 +151,16 @@ fn a_wrong_signature_does_not_leave() {
 }
 
 #[test]
+fn a_token_that_lacks_the_mechanism_is_told_so_before_any_pin() {
+    let store = token_with_pair(Kind::P256);
+    // CKR_MECHANISM_INVALID
+    sign(&store, "C_GetMechanismInfo:return=0x70")
+        .run()
+        .fails(8, &["test token", "CKM_ECDSA"]);
+    assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
+}
+
+#[test]
 fn a_silent_token_brings_a_notice_that_goes_away_again() {
     let store = token_with_pair(Kind::P256);
     let (outcome, screen) = sign(&store, "C_Sign:delay=1500").at_terminal().finish();

@@ -283,11 +283,10 @@ fn a_key_that_wants_its_pin_each_time_gets_it_right_before_it_signs() {
         .run();
     assert_signed(outcome.silently());
     let history = store.history();
-    let sign = history
-        .iter()
-        .position(|call| call == "C_Sign 0x0")
-        .unwrap();
-    assert_eq!(history[sign - 2..sign], ["C_SignInit 0x0", "C_Login 0x0"]);
+    let place = |call: &str| history.iter().rposition(|made| made == call).unwrap();
+    // Some cards take any call between the two for the end of the authentication.
+    assert_eq!(place("C_Login 0x0") + 1, place("C_Sign 0x0"));
+    assert!(place("C_SignInit 0x0") < place("C_Login 0x0"));
     assert_eq!(store.calls("C_Login").len(), 2);
 }
 

@@ -235,13 +235,10 @@ fn a_certificate_of_another_key_under_the_same_id_is_refused() {
 
 /// Two tokens with a certificate each, and SoftHSM's own slot with none.
 fn two_tokens() -> Store {
-    Store::new(
-        "",
-        [
-            blueprint("work", Object::pair(key(Kind::P256), &[1])),
-            blueprint("home", Object::pair(key(Kind::Ed25519), &[1])),
-        ],
-    )
+    Store::new([
+        blueprint("work", Object::pair(key(Kind::P256), &[1])),
+        blueprint("home", Object::pair(key(Kind::Ed25519), &[1])),
+    ])
 }
 
 #[test]
@@ -297,7 +294,7 @@ fn tokens_that_are_not_there_or_not_the_one_bring_a_list() {
 
 #[test]
 fn two_tokens_with_one_label_are_listed_and_none_is_chosen() {
-    let store = Store::new("", [blueprint("twin", []), blueprint("twin", [])]);
+    let store = Store::new([blueprint("twin", []), blueprint("twin", [])]);
     let configuration = store
         .configuration()
         .without("slotId")
@@ -311,7 +308,7 @@ fn two_tokens_with_one_label_are_listed_and_none_is_chosen() {
 
 #[test]
 fn a_slot_with_an_uninitialised_token_is_refused() {
-    let store = Store::new("", []);
+    let store = Store::new([]);
     let configuration = Configuration::default()
         .with(
             "pathLib",

@@ -193,13 +193,10 @@ fn piped_input_is_left_to_the_next_reader_where_there_is_a_terminal() {
 fn escape_sequences_in_labels_stay_off_the_terminal() {
     let [key_object, certificate] = Object::pair(key(Kind::P256), &[1]);
     let label = "\x1b[2J\x1b]0;owned\x07 \u{202e}";
-    let store = Store::new(
-        "",
-        [blueprint(
-            label,
-            [key_object.labelled(label), certificate.labelled(label)],
-        )],
-    );
+    let store = Store::new([blueprint(
+        label,
+        [key_object.labelled(label), certificate.labelled(label)],
+    )]);
     for configuration in [
         store.configuration(),
         store

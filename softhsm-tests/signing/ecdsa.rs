@@ -1,11 +1,12 @@
 //! ECDSA on three curves, with digests shorter and longer than the curve's order.
 
-use super::{assert_signs, token_offering};
+use super::assert_signs;
 use crate::fixture::keys::Kind;
 use crate::fixture::request::{Hash, Options, Scheme, sample};
+use crate::fixture::softhsm::token_with_pair;
 
 fn every_digest(kind: Kind) {
-    let store = token_offering("", kind);
+    let store = token_with_pair(kind);
     for hash in [Hash::Sha1, Hash::Sha256, Hash::Sha384, Hash::Sha512] {
         let digest = sample(hash.length());
         assert_signs(&store, kind, &Options::hash(hash), Scheme::Ecdsa, &digest);
@@ -31,7 +32,7 @@ fn p521() {
 /// not encoded as DER has it.
 #[test]
 fn many_signatures_in_a_row_are_der() {
-    let store = token_offering("", Kind::P256);
+    let store = token_with_pair(Kind::P256);
     for index in 0..40 {
         let digest = sample(32 + index)[index..].to_owned();
         assert_signs(

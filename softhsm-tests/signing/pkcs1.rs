@@ -1,6 +1,8 @@
 //! PKCS #1 v1.5: with DigestInfo for a hash, without for TLS 1.0's pair of hashes.
 
-use super::{assert_signs, token_offering};
+use cryptoki::mechanism::MechanismType;
+
+use super::{assert_signs, token_withholding};
 use crate::fixture::keys::Kind;
 use crate::fixture::request::{Hash, Options, Scheme, sample};
 
@@ -14,8 +16,8 @@ const HASHES: [Hash; 6] = [
 ];
 
 fn every_hash(bits: u32) {
-    for mechanisms in ["", "-CKM_RSA_PKCS"] {
-        let store = token_offering(mechanisms, Kind::Rsa(bits));
+    for mechanisms in [&[][..], &[MechanismType::RSA_PKCS]] {
+        let store = token_withholding(mechanisms, Kind::Rsa(bits));
         for hash in HASHES {
             let (options, digest) = (Options::hash(hash), sample(hash.length()));
             assert_signs(
@@ -56,7 +58,10 @@ fn rsa_8192() {
 
 #[test]
 fn a_token_with_no_way_to_pkcs1_is_named() {
-    let store = token_offering("-CKM_RSA_PKCS,CKM_RSA_X_509", Kind::Rsa(2048));
+    let store = token_withholding(
+        &[MechanismType::RSA_PKCS, MechanismType::RSA_X_509],
+        Kind::Rsa(2048),
+    );
     store
         .sign(&Options::hash(Hash::Sha256), &sample(32))
         .run()

@@ -1,11 +1,13 @@
 //! RSA-PSS, padded by the token or by the program.
 
-use super::{assert_signs, token_offering};
+use cryptoki::mechanism::MechanismType;
+
+use super::{assert_signs, token_withholding};
 use crate::fixture::keys::Kind;
 use crate::fixture::request::{Hash, Options, Scheme, sample};
 
-/// SoftHSM's mechanisms, and all but the one that pads.
-const WAYS: [&str; 2] = ["", "-CKM_RSA_PKCS_PSS"];
+/// What a token does without: nothing, and the mechanism that pads.
+const WAYS: [&[MechanismType]; 2] = [&[], &[MechanismType::RSA_PKCS_PSS]];
 
 /// Every hash with a salt as long as the hash, as long as possible, and of 20 bytes.
 fn every_hash_and_salt(bits: u32) {
@@ -13,7 +15,7 @@ fn every_hash_and_salt(bits: u32) {
     // emLen of RFC 8017, section 9.1.1, for a modulus of this many bits.
     let encoded = (bits as usize - 1).div_ceil(8);
     for mechanisms in WAYS {
-        let store = token_offering(mechanisms, kind);
+        let store = token_withholding(mechanisms, kind);
         for hash in Hash::OF_PSS {
             let longest = encoded - hash.length() - 2;
             for (asked, salt) in [(-1, hash.length()), (0, longest), (20, 20)] {
@@ -65,20 +67,23 @@ fn rsa_8192() {
 #[test]
 fn salts_are_not_repeated() {
     for mechanisms in WAYS {
-        let store = token_offering(mechanisms, Kind::Rsa(2048));
+        let store = token_withholding(mechanisms, Kind::Rsa(2048));
         let sign = || {
             store
                 .sign(&Options::pss(Hash::Sha256, -1), &sample(32))
                 .run()
                 .signature()
         };
-        assert_ne!(sign(), sign(), "with mechanisms {mechanisms:?}");
+        assert_ne!(sign(), sign(), "without {mechanisms:?}");
     }
 }
 
 #[test]
 fn a_token_with_no_way_to_pss_is_named() {
-    let store = token_offering("-CKM_RSA_PKCS_PSS,CKM_RSA_X_509", Kind::Rsa(2048));
+    let store = token_withholding(
+        &[MechanismType::RSA_PKCS_PSS, MechanismType::RSA_X_509],
+        Kind::Rsa(2048),
+    );
     store
         .sign(&Options::pss(Hash::Sha256, -1), &sample(32))
         .run()
