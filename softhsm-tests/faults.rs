@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use cryptoki::mechanism::MechanismType;
+
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::assert_verifies;
 use crate::fixture::program::{Invocation, Outcome};
@@ -10,7 +12,7 @@ use crate::fixture::pty::visible;
 use crate::fixture::request::{
     Configuration, Hash, Options, Scheme, certificate_request, sample, sign_request,
 };
-use crate::fixture::softhsm::{Object, PIN, Store, token_with, token_with_pair};
+use crate::fixture::softhsm::{Object, PIN, Store, token_with, token_with_pair, token_withholding};
 
 /// A request for a signature through the misbehaving library.
 fn sign_with(store: &Store, configuration: Configuration, faults: &str) -> Invocation {
@@ -152,12 +154,18 @@ fn a_wrong_signature_does_not_leave() {
 
 #[test]
 fn a_token_that_lacks_the_mechanism_is_told_so_before_any_pin() {
-    let store = token_with_pair(Kind::P256);
-    // CKR_MECHANISM_INVALID
-    sign(&store, "C_GetMechanismInfo:return=0x70")
+    let store = token_withholding(&[MechanismType::ECDSA], Kind::P256);
+    sign(&store, "")
         .run()
         .fails(8, &["test token", "CKM_ECDSA"]);
     assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
+}
+
+#[test]
+fn a_token_that_does_not_tell_its_mechanisms_is_tried() {
+    let store = token_with_pair(Kind::P256);
+    // CKR_FUNCTION_NOT_SUPPORTED
+    assert_signed(&sign(&store, "C_GetMechanismList:return=0x54").run());
 }
 
 #[test]

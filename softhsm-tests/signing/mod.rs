@@ -11,20 +11,10 @@ mod pss;
 /// What is refused as a bad request before any PIN is asked.
 mod refused;
 
-use cryptoki::mechanism::MechanismType;
-
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::assert_verifies;
 use crate::fixture::request::{Options, Scheme};
-use crate::fixture::softhsm::{Object, Store, blueprint};
-
-/// A token with one pair that does without these mechanisms.
-fn token_withholding(mechanisms: &[MechanismType], kind: Kind) -> Store {
-    Store::withholding(
-        mechanisms,
-        [blueprint("test token", Object::pair(key(kind), &[1]))],
-    )
-}
+use crate::fixture::softhsm::Store;
 
 /// Demands an answer whose signature openssl accepts, and silence on standard error.
 #[track_caller]

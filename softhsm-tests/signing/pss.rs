@@ -2,9 +2,10 @@
 
 use cryptoki::mechanism::MechanismType;
 
-use super::{assert_signs, token_withholding};
+use super::assert_signs;
 use crate::fixture::keys::Kind;
 use crate::fixture::request::{Hash, Options, Scheme, sample};
+use crate::fixture::softhsm::token_withholding;
 
 /// What a token does without: nothing, and the mechanism that pads.
 const WAYS: [&[MechanismType]; 2] = [&[], &[MechanismType::RSA_PKCS_PSS]];

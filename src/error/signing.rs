@@ -20,6 +20,12 @@ pub enum SigningError {
         scheme: String,
         wanted: &'static [&'static str],
     },
+    /// The token has the mechanism, but not for this key or not with these parameters.
+    Refused {
+        key: String,
+        scheme: String,
+        failure: CallFailure,
+    },
     /// No random salt to be had.
     Random(String),
 }
@@ -51,6 +57,16 @@ impl fmt::Display for SigningError {
                 "token {token} can't make {scheme} signatures: it offers no {}",
                 super::one_of(wanted)
             ),
+            Self::Refused {
+                key,
+                scheme,
+                failure,
+            } => {
+                write!(
+                    f,
+                    "the token refuses to sign with {key} ({scheme}): {failure}"
+                )
+            }
             Self::Random(reason) => write!(f, "no random salt for RSA-PSS: {reason}"),
         }
     }
@@ -69,7 +85,7 @@ impl SigningError {
             Self::Malformed { .. } => {
                 "the token or its library is faulty: update the library and try again"
             }
-            Self::NoMechanism { .. } => {
+            Self::NoMechanism { .. } | Self::Refused { .. } => {
                 "TLS 1.3 needs RSA-PSS of an RSA key: use an ECDSA key, a newer token or library, \
                  or hold the client to TLS 1.2"
             }

@@ -6,7 +6,12 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use rustix::termios::tcgetwinsize;
+
 use crate::printable::printable;
+
+/// Of a terminal that doesn't say.
+const USUAL_COLUMNS: usize = 80;
 
 /// The guard: dropped, it takes the line away, or sees to it that it never comes.
 #[derive(Debug)]
@@ -17,7 +22,7 @@ pub struct Notice {
 impl Notice {
     /// Without a terminal, or without a thread to wait in, nothing is shown.
     pub fn after(delay: Duration, text: &str) -> Self {
-        let text = format!("pkcs11-external-signer: {}", printable(text));
+        let text = printable(text).into_owned();
         let (sender, over) = mpsc::channel::<()>();
         let thread = thread::Builder::new().spawn(move || {
             if over.recv_timeout(delay) != Err(RecvTimeoutError::Timeout) {
@@ -26,7 +31,7 @@ impl Notice {
             let Some(mut terminal) = terminal() else {
                 return;
             };
-            let _ = terminal.write_all(text.as_bytes());
+            let _ = terminal.write_all(on_one_row(&text, &terminal).as_bytes());
             // Ends when the guard drops its sender.
             let _ = over.recv();
             let _ = terminal.write_all(take_away().as_bytes());
@@ -53,6 +58,14 @@ impl Drop for Notice {
 
 fn terminal() -> Option<File> {
     OpenOptions::new().write(true).open("/dev/tty").ok()
+}
+
+/// A line that wraps could not be taken away; what is most important comes first in it.
+fn on_one_row(text: &str, terminal: &File) -> String {
+    let columns = tcgetwinsize(terminal).map_or(0, |size| usize::from(size.ws_col));
+    let columns = if columns == 0 { USUAL_COLUMNS } else { columns };
+    // The last column is left free: some terminals wrap when it is written to.
+    text.chars().take(columns - 1).collect()
 }
 
 /// To the line's beginning, and nothing from there on; a terminal that can't do that gets a new

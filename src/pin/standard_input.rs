@@ -19,6 +19,7 @@ use crate::secret::{MAX_PIN_LENGTH, Pin};
 /// How long `pinSource: stdin` waits for its line.
 const LINE_LIMIT: Duration = Duration::from_secs(60);
 /// How long input that nobody announced is waited for.
+#[cfg(target_os = "linux")]
 const WHOLE_LIMIT: Duration = Duration::from_secs(1);
 /// The longest PIN, its line ending, and one byte that tells that there is more.
 const LOOK: usize = MAX_PIN_LENGTH + 3;

@@ -2,10 +2,9 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicI32, Ordering};
-
-use rustix::pipe::{PipeFlags, pipe_with};
 
 /// A signal that ends or stops the process.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -57,13 +56,14 @@ static WAKE: AtomicI32 = AtomicI32::new(-1);
 /// terminal can be put right before they do. Ignored signals stay ignored.
 pub struct Held {
     before: Vec<(libc::c_int, libc::sigaction)>,
-    wake: OwnedFd,
-    _source: OwnedFd,
+    wake: UnixStream,
+    _source: UnixStream,
 }
 
 impl Held {
     pub fn new() -> io::Result<Self> {
-        let (wake, source) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        let (wake, source) = UnixStream::pair()?;
+        source.set_nonblocking(true)?;
         CAUGHT.store(0, Ordering::SeqCst);
         WAKE.store(source.as_raw_fd(), Ordering::SeqCst);
         let before = HELD
@@ -105,7 +105,7 @@ impl Drop for Held {
 extern "C" fn store(signal: libc::c_int) {
     CAUGHT.store(signal, Ordering::SeqCst);
     let wake = WAKE.load(Ordering::SeqCst);
-    // SAFETY: write is async-signal-safe; a pipe that is full or closed wakes nobody and harms
+    // SAFETY: write is async-signal-safe; a stream that is full or closed wakes nobody and harms
     // nothing.
     let _ = unsafe { libc::write(wake, [0_u8].as_ptr().cast(), 1) };
 }

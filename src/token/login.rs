@@ -100,7 +100,7 @@ impl Token<'_> {
     ) -> Result<(), Error> {
         let _notice = pins.notice(
             Duration::ZERO,
-            &format!("enter the PIN of token {token} at its reader"),
+            &format!("enter the PIN at the reader of token {token}"),
         );
         match self.session.login(user, None) {
             Ok(()) => {}

@@ -167,13 +167,23 @@ impl<'m> Token<'m> {
                 Err(Refusal::Call(error))
                     if refuses_mechanism(&error) && paddings.peek().is_some() => {}
                 Err(Refusal::Call(error)) => {
+                    let (key, scheme) = (key.words.clone(), scheme.to_string());
                     return Err(self.failure(&error, |failure| {
-                        SigningError::Call {
-                            key: key.words.clone(),
-                            scheme: scheme.to_string(),
-                            failure,
+                        if refuses_mechanism(&error) {
+                            SigningError::Refused {
+                                key,
+                                scheme,
+                                failure,
+                            }
+                            .into()
+                        } else {
+                            SigningError::Call {
+                                key,
+                                scheme,
+                                failure,
+                            }
+                            .into()
                         }
-                        .into()
                     }));
                 }
                 Err(Refusal::Other(error)) => return Err(error),
@@ -182,7 +192,7 @@ impl<'m> Token<'m> {
         Err(Error::Internal("no way to sign was left".to_owned()))
     }
 
-    /// Refuses a scheme that the token has no mechanism for (C_GetMechanismInfo).
+    /// Refuses a scheme that the token has no mechanism for (C_GetMechanismList).
     pub fn check_mechanism(&self, scheme: &Scheme) -> Result<(), Error> {
         self.paddings(scheme).map(drop)
     }
@@ -194,14 +204,17 @@ impl<'m> Token<'m> {
     }
 
     fn paddings(&self, scheme: &Scheme) -> Result<Vec<Padding>, Error> {
-        let context = self.module.context();
-        Ok(mechanism::paddings(scheme, &self.name(), |mechanism| {
-            match context.get_mechanism_info(self.slot, mechanism) {
-                Ok(info) => info.sign(),
+        // Asked about one mechanism, SoftHSM also says yes to those it was told to withhold.
+        let offered = self.module.context().get_mechanism_list(self.slot);
+        Ok(mechanism::paddings(
+            scheme,
+            &self.name(),
+            |mechanism| match &offered {
+                Ok(offered) => offered.contains(&mechanism),
                 // A module that can't be asked is tried.
-                Err(error) => ckr::code(&error) != Some(RvError::MechanismInvalid),
-            }
-        })?)
+                Err(_) => true,
+            },
+        )?)
     }
 
     fn perform(
@@ -258,7 +271,7 @@ impl<'m> Token<'m> {
     }
 
     fn touch_text(&self) -> String {
-        format!("waiting for token {}: touch it if it blinks", self.name())
+        format!("touch the token if it blinks: {}", self.name())
     }
 
     /// The certificate that can be seen as things are; `None` where there is none.
