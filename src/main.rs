@@ -1,3 +1,5 @@
-//! Start the program and end with its exit code.
+//! Starts the program and ends with its exit code.
 
-fn main() {}
+fn main() {
+    pkcs11_external_signer::process::leave(pkcs11_external_signer::cli::main())
+}

@@ -26,6 +26,17 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
+/// The beginning of a text, made visible, for a message that has to stay one readable line.
+pub fn excerpt(text: &str) -> String {
+    match text.char_indices().nth(EXCERPT_LENGTH) {
+        Some((end, _)) => format!("{}…", printable(&text[..end])),
+        None => printable(text).into_owned(),
+    }
+}
+
+/// In characters.
+const EXCERPT_LENGTH: usize = 60;
+
 fn is_harmful(character: char) -> bool {
     character.is_control()
         || matches!(character,
@@ -67,5 +78,12 @@ mod tests {
         ] {
             assert_eq!(printable(attack), shown);
         }
+    }
+
+    #[test]
+    fn an_excerpt_is_cut_between_characters() {
+        assert_eq!(excerpt("short\n"), "short\\u{a}");
+        assert_eq!(excerpt(&"é".repeat(60)), "é".repeat(60));
+        assert_eq!(excerpt(&"é".repeat(61)), format!("{}…", "é".repeat(60)));
     }
 }

@@ -1,1 +1,106 @@
+//! The room for the key behind every door: find the key the configuration names, log in if the
+//! token asks, sign, verify.
+//!
+//! It knows nothing of environment variables, kubeconfigs or terminals; a PIN reaches it through
+//! [`PinProvider`]. What can be refused without a PIN is refused before one is asked.
 
+#![forbid(unsafe_code)]
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+use crate::certificate::Certificate;
+use crate::config::ObjectSelector;
+use crate::error::{Error, ObjectError, SigningError};
+use crate::pin::PinProvider;
+use crate::protocol::SignRequest;
+use crate::scheme::{Scheme, ecdsa};
+use crate::token::Token;
+use crate::verify::{VerifiedSignature, verify};
+
+/// A certificate file longer than this holds something else.
+const LONGEST_CERTIFICATE_FILE: u64 = 1 << 20;
+
+/// A reference to a key: its certificate, and how to find it on the token.
+pub struct Identity {
+    pub certificate: Certificate,
+    selector: ObjectSelector,
+    /// CKA_ID; empty where the certificate has none.
+    id: Vec<u8>,
+}
+
+impl Identity {
+    /// The certificate on the token, or the one in `certificate_file`, which must not contradict
+    /// a public key that the token shows.
+    pub fn find(
+        token: &mut Token<'_>,
+        selector: ObjectSelector,
+        certificate_file: Option<&Path>,
+        pins: &mut dyn PinProvider,
+    ) -> Result<Self, Error> {
+        let Some(path) = certificate_file else {
+            let found = token.certificate(&selector, pins)?;
+            return Ok(Self { certificate: found.certificate, selector, id: found.id });
+        };
+        let certificate = read_certificate(path)?;
+        if token.contradicts(&selector, certificate.public_key())? {
+            return Err(ObjectError::Mismatch {
+                certificate: format!("the certificate in {}", path.display()),
+                key: format!("the key with {selector} on token {}", token.name()),
+            }
+            .into());
+        }
+        let id = selector.id.as_ref().map(|id| id.as_bytes().to_owned()).unwrap_or_default();
+        Ok(Self { certificate, selector, id })
+    }
+
+    /// A signature that the certificate's public key has accepted. The certificate decides what
+    /// kind of key this is; the scheme is settled before the token is asked for anything.
+    pub fn sign(
+        &self,
+        token: &mut Token<'_>,
+        request: &SignRequest,
+        pins: &mut dyn PinProvider,
+    ) -> Result<VerifiedSignature, Error> {
+        let public_key = self.certificate.public_key();
+        let digest = request.digest.as_slice();
+        let scheme = Scheme::choose(&request.options, digest, public_key)?;
+        token.check_mechanism(&scheme)?;
+        let words = format!("the key with {} ({})", self.selector, self.certificate.subject());
+        let key = token.private_key(&self.selector, &self.id, words.clone(), pins)?;
+        let raw = token.sign(&key, &scheme, digest, public_key, pins)?;
+        let signature = match scheme {
+            Scheme::Ecdsa { curve } => {
+                let length = raw.len();
+                ecdsa::to_der(raw, curve).ok_or_else(|| SigningError::Malformed {
+                    scheme: scheme.to_string(),
+                    length,
+                })?
+            }
+            Scheme::Ed25519 | Scheme::RsaPkcs1 { .. } | Scheme::RsaPss { .. } => raw,
+        };
+        verify(public_key, &scheme, digest, signature).ok_or_else(|| {
+            if token.disowns(&key, public_key) {
+                ObjectError::Mismatch {
+                    certificate: format!("the certificate of {}", self.certificate.subject()),
+                    key: words,
+                }
+                .into()
+            } else {
+                SigningError::Invalid { key: words, scheme: scheme.to_string() }.into()
+            }
+        })
+    }
+}
+
+fn read_certificate(path: &Path) -> Result<Certificate, ObjectError> {
+    let failure = |reason: std::io::Error| ObjectError::CertificateFile {
+        path: path.to_owned(),
+        reason: reason.to_string(),
+    };
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(failure)?;
+    file.take(LONGEST_CERTIFICATE_FILE).read_to_end(&mut bytes).map_err(failure)?;
+    Certificate::from_pem_or_der(&bytes, &format!("certificateFile {}", path.display()))
+}

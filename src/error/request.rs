@@ -21,6 +21,8 @@ pub enum RequestError {
     Malformed { field: String, expected: &'static str },
     Missing { field: &'static str },
     NotJson { line: usize, column: usize },
+    /// JSON, but something other than an object.
+    NotObject,
     NotUtf8,
     /// Standard output was closed before the program started.
     OutputClosed,
@@ -60,6 +62,7 @@ impl fmt::Display for RequestError {
             Self::NotJson { line, column } => {
                 write!(f, "the request is not valid JSON (line {line}, column {column})")
             }
+            Self::NotObject => write!(f, "the request is not a JSON object"),
             Self::NotUtf8 => write!(f, "the request is not valid UTF-8"),
             Self::OutputClosed => write!(f, "standard output is closed: the answer has nowhere to go"),
             Self::OptionsContradictKey { options, key } => {
@@ -93,15 +96,16 @@ impl RequestError {
             }
             Self::Hash { .. } => {
                 "crypto.Hash numbers understood here: 3 (SHA-1), 4 (SHA-224), 5 (SHA-256), \
-                 6 (SHA-384), 7 (SHA-512), 8 (MD5SHA1) and, for Ed25519 and ECDSA, 0 (not hashed)"
+                 6 (SHA-384) and 7 (SHA-512); outside *rsa.PSSOptions also 8 (MD5SHA1) and, for \
+                 Ed25519 and ECDSA, 0 (not hashed)"
             }
             Self::Kind(_) => "the kinds are CertificateRequest and SignRequest",
             Self::Malformed { .. } | Self::Missing { .. } => {
                 "the client that wrote the request and this program disagree on the protocol; \
                  docs/protocol.md shows a request of each kind"
             }
-            Self::NotJson { .. } | Self::NotUtf8 => {
-                "EXTERNAL_SIGNER_PLUGIN_CONFIG must hold one JSON document; \
+            Self::NotJson { .. } | Self::NotObject | Self::NotUtf8 => {
+                "EXTERNAL_SIGNER_PLUGIN_CONFIG must hold one JSON object; \
                  docs/protocol.md shows a request of each kind"
             }
             Self::OptionsContradictKey { .. } => {

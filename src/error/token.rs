@@ -33,6 +33,8 @@ pub enum TokenError {
     EmptySlot { slot: u64, present: Vec<TokenName> },
     NoSlot { slot: u64, present: Vec<TokenName> },
     NotInitialized { slot: u64, present: Vec<TokenName> },
+    /// The token was taken out while it was in use.
+    Removed { token: String, failure: CallFailure },
     NoToken { selector: String, module: PathBuf, present: Vec<TokenName> },
 }
 
@@ -58,6 +60,7 @@ impl fmt::Display for TokenError {
             Self::NotInitialized { slot, .. } => {
                 write!(f, "the token in slotId {slot} is not initialised")
             }
+            Self::Removed { token, failure } => write!(f, "token {token} is gone: {failure}"),
             Self::NoToken { selector, module, .. } => {
                 write!(f, "no token with {selector} in {}", module.display())
             }
@@ -82,6 +85,7 @@ impl TokenError {
                 "correct slotId, tokenLabel or tokenSerial, or insert the token that is meant; \
                  all that are given must agree",
             ),
+            Self::Removed { .. } => Help::new("put the token back and try again"),
             Self::EmptySlot { present, .. } if present.is_empty() => {
                 Help::new("insert the token and try again")
             }

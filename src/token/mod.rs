@@ -1,1 +1,414 @@
+//! The only part that speaks PKCS#11: a token with a session open to it, its certificates and
+//! its keys.
+//!
+//! The order of calls is the order of this list, and nothing is asked of the token twice:
+//! [`Module::open`], [`Token::open`], [`Token::certificate`], [`Token::private_key`] (which logs
+//! in), [`Token::sign`].
 
+mod ckr;
+mod login;
+mod mechanism;
+mod module;
+mod object;
+mod raw;
+mod slot;
+
+pub use module::Module;
+
+use std::time::Duration;
+
+use cryptoki::error::{Error as CryptokiError, RvError};
+use cryptoki::object::{AttributeType, ObjectClass, ObjectHandle};
+use cryptoki::session::{Session, UserType};
+use cryptoki::slot::Slot;
+
+use self::mechanism::{Operation, Padding};
+use self::object::Query;
+use self::raw::DirectSign;
+use self::slot::TokenState;
+use crate::certificate::{Certificate, PublicKey};
+use crate::config::{ObjectId, ObjectSelector, TokenSelector};
+use crate::error::{CallFailure, Error, LoginError, ObjectError, SigningError, TokenError};
+use crate::pin::PinProvider;
+use crate::scheme::Scheme;
+
+/// A token that takes longer than this to sign is probably waiting to be touched.
+const TOUCH_NOTICE_DELAY: Duration = Duration::from_millis(300);
+
+/// A token with an open session. The session ends with the library (C_Finalize).
+pub struct Token<'m> {
+    module: &'m Module,
+    slot: Slot,
+    session: Session,
+    /// As it was when the session was opened.
+    state: TokenState,
+    logged_in: bool,
+    accepted: Option<login::Accepted>,
+}
+
+/// A certificate on the token, and the CKA_ID that it shares with its key (may be empty).
+pub struct FoundCertificate {
+    pub certificate: Certificate,
+    pub id: Vec<u8>,
+}
+
+/// A private key that can be signed with while its token is open.
+pub struct PrivateKey {
+    object: ObjectHandle,
+    /// CKA_ALWAYS_AUTHENTICATE: the PIN is wanted for every signature.
+    always_authenticate: bool,
+    /// For messages: `the key objectId "2" (CN=jane)`.
+    words: String,
+}
+
+impl<'m> Token<'m> {
+    /// The token that the selector names, with a read-only session (C_OpenSession).
+    pub fn open(module: &'m Module, selector: &TokenSelector) -> Result<Self, Error> {
+        let (slot, state) = slot::find(module, selector)?;
+        // Closing it on drop would call into the library after the answer, with no bound.
+        let session = module.context().open_ro_session_no_drop(slot).map_err(|error| {
+            TokenError::Call { doing: "opening a session", failure: ckr::failure(&error) }
+        })?;
+        Ok(Self { module, slot, session, state, logged_in: false, accepted: None })
+    }
+
+    /// Label, serial and slot, for messages.
+    pub fn name(&self) -> String {
+        self.state.name.to_string()
+    }
+
+    /// The one certificate that fits: session objects are passed over, and CA certificates as
+    /// long as another one is left. Logs in only if nothing is visible without.
+    pub fn certificate(
+        &mut self,
+        selector: &ObjectSelector,
+        pins: &mut dyn PinProvider,
+    ) -> Result<FoundCertificate, Error> {
+        if let Some(found) = self.visible_certificate(selector)? {
+            return Ok(found);
+        }
+        if !self.logged_in && self.state.login_required {
+            match self.login(&selector.to_string(), pins) {
+                // With no PIN to be had, what is missing is the certificate.
+                Err(Error::Login(LoginError::NoPin { .. })) => {}
+                outcome => {
+                    outcome?;
+                    if let Some(found) = self.visible_certificate(selector)? {
+                        return Ok(found);
+                    }
+                }
+            }
+        }
+        Err(self.no_certificate(selector).into())
+    }
+
+    /// Whether the token shows a public key, under this selector, that isn't the certificate's.
+    pub fn contradicts(&self, selector: &ObjectSelector, key: &PublicKey) -> Result<bool, Error> {
+        let query = Query::new(ObjectClass::PUBLIC_KEY, selector);
+        let shown = object::find(&self.session, query)
+            .and_then(|objects| {
+                objects
+                    .into_iter()
+                    .map(|object| object::belongs_to(&self.session, object, key))
+                    .collect::<Result<Vec<_>, _>>()
+            })
+            .map_err(|error| self.object_failure(&error, "reading the public key"))?;
+        Ok(shown.contains(&Some(false)) && !shown.contains(&Some(true)))
+    }
+
+    /// The one private key that fits, after a login where the token requires one. `id` is the
+    /// certificate's CKA_ID; the label decides where that is empty or shared.
+    pub fn private_key(
+        &mut self,
+        selector: &ObjectSelector,
+        id: &[u8],
+        words: String,
+        pins: &mut dyn PinProvider,
+    ) -> Result<PrivateKey, Error> {
+        self.login(&words, pins)?;
+        let object = self.only_key(selector, id)?;
+        let always_authenticate =
+            object::flag(&self.session, object, AttributeType::AlwaysAuthenticate)
+                .map_err(|error| self.object_failure(&error, "reading the key"))?
+                .unwrap_or(false);
+        Ok(PrivateKey { object, always_authenticate, words })
+    }
+
+    /// The token's signature (C_SignInit, C_Sign): ECDSA as PKCS#11's raw `r ‖ s`. Nothing is
+    /// proved about it yet.
+    pub fn sign(
+        &mut self,
+        key: &PrivateKey,
+        scheme: &Scheme,
+        digest: &[u8],
+        public_key: &PublicKey,
+        pins: &mut dyn PinProvider,
+    ) -> Result<Vec<u8>, Error> {
+        let mut paddings = self.paddings(scheme)?.into_iter().peekable();
+        while let Some(padding) = paddings.next() {
+            let operation = mechanism::operation(scheme, padding, digest, public_key)?;
+            match self.perform(key, &operation, pins) {
+                Ok(signature) => return Ok(signature),
+                Err(Refusal::Call(error))
+                    if refuses_mechanism(&error) && paddings.peek().is_some() => {}
+                Err(Refusal::Call(error)) => {
+                    return Err(self.failure(&error, |failure| {
+                        SigningError::Call {
+                            key: key.words.clone(),
+                            scheme: scheme.to_string(),
+                            failure,
+                        }
+                        .into()
+                    }));
+                }
+                Err(Refusal::Other(error)) => return Err(error),
+            }
+        }
+        Err(Error::Internal("no way to sign was left".to_owned()))
+    }
+
+    /// Refuses a scheme that the token has no mechanism for (C_GetMechanismInfo).
+    pub fn check_mechanism(&self, scheme: &Scheme) -> Result<(), Error> {
+        self.paddings(scheme).map(drop)
+    }
+
+    /// Whether the key shows that it isn't the certificate's, asked when a signature has failed.
+    pub fn disowns(&self, key: &PrivateKey, public_key: &PublicKey) -> bool {
+        object::belongs_to(&self.session, key.object, public_key).is_ok_and(|own| own == Some(false))
+    }
+
+    fn paddings(&self, scheme: &Scheme) -> Result<Vec<Padding>, Error> {
+        let context = self.module.context();
+        Ok(mechanism::paddings(scheme, &self.name(), |mechanism| {
+            match context.get_mechanism_info(self.slot, mechanism) {
+                Ok(info) => info.sign(),
+                // A module that can't be asked is tried.
+                Err(error) => ckr::code(&error) != Some(RvError::MechanismInvalid),
+            }
+        })?)
+    }
+
+    fn perform(
+        &mut self,
+        key: &PrivateKey,
+        operation: &Operation,
+        pins: &mut dyn PinProvider,
+    ) -> Result<Vec<u8>, Refusal> {
+        if key.always_authenticate {
+            return self.perform_with_pin(key, operation, pins);
+        }
+        match self.perform_plainly(key, operation, pins) {
+            Err(error) if ckr::code(&error) != Some(RvError::UserNotLoggedIn) => Err(error.into()),
+            // The key wants its PIN each time, but doesn't say so.
+            Err(_) if self.logged_in => self.perform_with_pin(key, operation, pins),
+            // The token wants a login, but doesn't say so.
+            Err(_) => {
+                self.authenticate(UserType::User, &key.words, pins)?;
+                Ok(self.perform_plainly(key, operation, pins)?)
+            }
+            Ok(signature) => Ok(signature),
+        }
+    }
+
+    fn perform_plainly(
+        &self,
+        key: &PrivateKey,
+        operation: &Operation,
+        pins: &dyn PinProvider,
+    ) -> Result<Vec<u8>, CryptokiError> {
+        let _notice = pins.notice(TOUCH_NOTICE_DELAY, &self.touch_text());
+        self.session.sign(&operation.mechanism, key.object, &operation.input)
+    }
+
+    /// C_SignInit, C_Login(CKU_CONTEXT_SPECIFIC), C_Sign (PKCS#11, section 5.13.1). Nothing may
+    /// come between the login and C_Sign: some cards take it for the end of the authentication.
+    fn perform_with_pin(
+        &mut self,
+        key: &PrivateKey,
+        operation: &Operation,
+        pins: &mut dyn PinProvider,
+    ) -> Result<Vec<u8>, Refusal> {
+        let direct = DirectSign::open(self.module, &self.session).ok_or_else(|| {
+            Error::from(LoginError::ContextUnreachable {
+                key: key.words.clone(),
+                module: self.module.path().to_owned(),
+            })
+        })?;
+        self.session.sign_init(&operation.mechanism, key.object)?;
+        self.authenticate(UserType::ContextSpecific, &key.words, pins)?;
+        let _notice = pins.notice(TOUCH_NOTICE_DELAY, &self.touch_text());
+        Ok(direct.sign(&self.session, &operation.input)?)
+    }
+
+    fn touch_text(&self) -> String {
+        format!("waiting for token {}: touch it if it blinks", self.name())
+    }
+
+    /// The certificate that can be seen as things are; `None` where there is none.
+    fn visible_certificate(
+        &self,
+        selector: &ObjectSelector,
+    ) -> Result<Option<FoundCertificate>, Error> {
+        let failure = |error| self.object_failure(&error, "reading the certificates");
+        let query = Query::new(ObjectClass::CERTIFICATE, selector);
+        let objects = object::find(&self.session, query)
+            .and_then(|objects| object::without_session_objects(&self.session, objects))
+            .map_err(failure)?;
+        let mut found = match objects.as_slice() {
+            [only] => vec![(*only, self.read_certificate(*only, selector)?)],
+            many => self.readable_certificates(many, selector),
+        };
+        if found.iter().any(|(_, certificate)| !certificate.is_ca()) {
+            found.retain(|(_, certificate)| !certificate.is_ca());
+        }
+        // The same certificate twice is no choice to be made.
+        found.dedup_by(|(_, one), (_, other)| one.der() == other.der());
+        if found.len() > 1 {
+            return Err(self.several("certificates", selector, &found, ObjectClass::CERTIFICATE));
+        }
+        let Some((object, certificate)) = found.pop() else { return Ok(None) };
+        let id = match &selector.id {
+            Some(id) => id.as_bytes().to_owned(),
+            None => object::bytes(&self.session, object, AttributeType::Id).map_err(failure)?,
+        };
+        Ok(Some(FoundCertificate { certificate, id }))
+    }
+
+    fn read_certificate(
+        &self,
+        object: ObjectHandle,
+        selector: &ObjectSelector,
+    ) -> Result<Certificate, Error> {
+        let der = object::bytes(&self.session, object, AttributeType::Value)
+            .map_err(|error| self.object_failure(&error, "reading the certificate"))?;
+        Ok(Certificate::from_der(der, &format!("the certificate with {selector}"))?)
+    }
+
+    /// Among several, one that can't be read is no candidate.
+    fn readable_certificates(
+        &self,
+        objects: &[ObjectHandle],
+        selector: &ObjectSelector,
+    ) -> Vec<(ObjectHandle, Certificate)> {
+        objects
+            .iter()
+            .filter_map(|object| Some((*object, self.read_certificate(*object, selector).ok()?)))
+            .collect()
+    }
+
+    fn no_certificate(&self, selector: &ObjectSelector) -> ObjectError {
+        let matching = object::find(&self.session, Query::new(ObjectClass::CERTIFICATE, selector));
+        ObjectError::NoCertificate {
+            selector: selector.to_string(),
+            token: self.name(),
+            // None was left, so all that fit were session objects.
+            passed_over: matching.map_or(0, |objects| objects.len()),
+            present: object::summaries(&self.session, ObjectClass::CERTIFICATE),
+        }
+    }
+
+    /// The private key under the certificate's CKA_ID; under the label where that is empty.
+    fn only_key(&self, selector: &ObjectSelector, id: &[u8]) -> Result<ObjectHandle, Error> {
+        let class = ObjectClass::PRIVATE_KEY;
+        let label = selector.label.as_deref();
+        let query = match id {
+            [] => Query { class, id: None, label },
+            id => Query { class, id: Some(id), label: None },
+        };
+        let failure = |error| self.object_failure(&error, "looking for the key");
+        let mut found = object::find(&self.session, query).map_err(failure)?;
+        if found.len() > 1 {
+            found = object::without_session_objects(&self.session, found).map_err(failure)?;
+        }
+        if found.len() > 1 {
+            found = object::able_to_sign(&self.session, found).map_err(failure)?;
+        }
+        if found.len() > 1 && query.label.is_none() && label.is_some() {
+            let labelled = object::find(&self.session, Query { label, ..query }).map_err(failure)?;
+            found.retain(|object| labelled.contains(object));
+        }
+        match found.as_slice() {
+            [only] => Ok(*only),
+            [] => Err(ObjectError::NoKey {
+                selector: selector.to_string(),
+                token: self.name(),
+                present: object::summaries(&self.session, class),
+            }
+            .into()),
+            many => {
+                let many: Vec<_> = many.iter().map(|object| (*object, ())).collect();
+                Err(self.several("private keys", selector, &many, class))
+            }
+        }
+    }
+
+    fn several<T>(
+        &self,
+        what: &'static str,
+        selector: &ObjectSelector,
+        found: &[(ObjectHandle, T)],
+        class: ObjectClass,
+    ) -> Error {
+        ObjectError::Several {
+            what,
+            selector: selector.to_string(),
+            token: self.name(),
+            found: found
+                .iter()
+                .map(|(object, _)| object::summary(&self.session, *object, class))
+                .collect(),
+        }
+        .into()
+    }
+
+    fn object_failure(&self, error: &CryptokiError, doing: &'static str) -> Error {
+        self.failure(error, |failure| ObjectError::Call { doing, failure }.into())
+    }
+
+    /// A call failed: the token is gone, or else what the caller says.
+    fn failure(
+        &self,
+        error: &CryptokiError,
+        otherwise: impl FnOnce(CallFailure) -> Error,
+    ) -> Error {
+        let failure = ckr::failure(error);
+        if ckr::is_removed(error) {
+            TokenError::Removed { token: self.name(), failure }.into()
+        } else {
+            otherwise(failure)
+        }
+    }
+}
+
+/// Why there is no signature: the call's own refusal, which another mechanism may get around,
+/// or what ends the request.
+enum Refusal {
+    Call(CryptokiError),
+    Other(Error),
+}
+
+impl From<CryptokiError> for Refusal {
+    fn from(error: CryptokiError) -> Self {
+        Self::Call(error)
+    }
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self::Other(error)
+    }
+}
+
+/// The module has the mechanism, but not for this key or with these parameters.
+fn refuses_mechanism(error: &CryptokiError) -> bool {
+    matches!(
+        ckr::code(error),
+        Some(
+            RvError::ArgumentsBad
+                | RvError::FunctionNotSupported
+                | RvError::KeyFunctionNotPermitted
+                | RvError::MechanismInvalid
+                | RvError::MechanismParamInvalid
+        )
+    )
+}

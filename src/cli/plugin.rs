@@ -1,0 +1,96 @@
+//! The external signer's door: one request from the environment, one answer to standard output.
+
+#![forbid(unsafe_code)]
+
+use std::time::Duration;
+
+use zeroize::Zeroizing;
+
+use crate::config::{Config, PinSource};
+use crate::error::{Error, RequestError, TokenError};
+use crate::pin::Sources;
+use crate::process::answer::AnswerChannel;
+use crate::process::environment::NotUtf8;
+use crate::process::lock::{Lock, LockError};
+use crate::protocol::{Operation, Request, Response};
+use crate::report;
+use crate::signer::Identity;
+use crate::token::{Module, Token};
+
+/// Longer than a prompt may stay unanswered, so that whoever waits behind one gets its turn.
+const LOCK_LIMIT: Duration = Duration::from_secs(90);
+
+/// Answers the request, or tells why not; the exit code.
+pub(super) fn run(request: Result<Zeroizing<String>, NotUtf8>) -> u8 {
+    // Kept until the outcome is out: a library that hangs or crashes at its end can't spoil it.
+    let mut module = None;
+    let code = match answer(request, &mut module) {
+        Ok(()) => 0,
+        Err(error) => {
+            report::error(&error);
+            error.exit_code()
+        }
+    };
+    if let Some((module, _lock)) = module {
+        module.finalize(code);
+    }
+    code
+}
+
+fn answer(
+    request: Result<Zeroizing<String>, NotUtf8>,
+    opened: &mut Option<(Module, Option<Lock>)>,
+) -> Result<(), Error> {
+    let channel = AnswerChannel::open()?;
+    let text = request.map_err(|NotUtf8| RequestError::NotUtf8)?;
+    let mut request = Request::decode(&text)?;
+    drop(text);
+    let config = Config::from_map(&mut request.configuration)?;
+    let pin_in_configuration = matches!(config.pin, PinSource::Configuration(_));
+    let mut pins = Sources::new(config.pin);
+
+    let lock = lock(&config.library.path().to_string_lossy())?;
+    // Said by the first of several requests at once, not by those that queued behind it.
+    let first = !lock.as_ref().is_some_and(Lock::waited);
+    if pin_in_configuration && first && matches!(request.operation, Operation::Sign(_)) {
+        report::warning(
+            "the PIN stands in the kubeconfig, where every program of yours can read it; \
+             leave pin out to be asked, or set pinSource",
+        );
+    }
+    let (module, _) = opened.insert((Module::open(&config.library)?, lock));
+    let mut token = Token::open(module, &config.token)?;
+    let file = config.certificate_file.as_deref();
+    let identity = Identity::find(&mut token, config.object, file, &mut pins)?;
+    match &request.operation {
+        Operation::Certificate => {
+            let response = Response::Certificate(identity.certificate.der());
+            channel.send(&response.encode(request.spelling))?;
+        }
+        Operation::Sign(sign) => {
+            let signature = identity.sign(&mut token, sign, &mut pins)?;
+            let response = Response::Signature(signature.as_bytes());
+            channel.send(&response.encode(request.spelling))?;
+        }
+    }
+    Ok(())
+}
+
+/// Keeps other requests off the library while this one uses it: SoftHSM's files, for one, don't
+/// stand two logins at once. Without a place for the lock it goes on, with a warning.
+fn lock(library: &str) -> Result<Option<Lock>, Error> {
+    let mut tell = |holder: Option<u32>| {
+        let holder = holder.map_or_else(String::new, |holder| format!(" (process {holder})"));
+        report::note(&format!("waiting for another request{holder} to finish with the token"));
+    };
+    match Lock::acquire(library, LOCK_LIMIT, &mut tell) {
+        Ok(lock) => Ok(Some(lock)),
+        Err(LockError::Busy { holder }) => {
+            Err(TokenError::Busy { waited: LOCK_LIMIT, holder }.into())
+        }
+        Err(LockError::Unavailable(reason)) => {
+            report::warning(&format!("requests at the same time may disturb each other: {reason}"));
+            Ok(None)
+        }
+    }
+}

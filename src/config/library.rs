@@ -1,0 +1,386 @@
+//! `pathLib`: a library that nobody but root and the user can change.
+//!
+//! Loading a library runs it, with the PIN in the same process. So the file and each directory
+//! above it, with symbolic links resolved, must be in the hands of root or the user. What is
+//! checked is the path that is loaded. Access control lists are not looked at.
+
+use std::fmt;
+use std::fs::{self, Metadata};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::quoted;
+use crate::error::Problem;
+use crate::printable::printable;
+
+/// The path of a library that passed the check, or of none: a file that is missing is left to
+/// the loader to report, from a place where only root and the user can put one.
+pub struct TrustedLibrary(PathBuf);
+
+impl TrustedLibrary {
+    /// Looks at the file system; the problem names the component at fault.
+    pub fn check(value: &str) -> Result<Self, Problem> {
+        let path = Path::new(value);
+        if !path.is_absolute() {
+            return Err(Problem::new(
+                format!("pathLib {} is not an absolute path", quoted(value)),
+                "write the whole path of the library into pathLib, such as \
+                 /usr/lib/x86_64-linux-gnu/opensc-pkcs11.so",
+            ));
+        }
+        let unreadable = |error: io::Error| {
+            Problem::new(
+                format!("pathLib {} can't be checked: {error}", quoted(value)),
+                "set pathLib to a library that you can read, by a path that leads there",
+            )
+        };
+        let resolved = resolve(path).map_err(unreadable)?;
+        match weakness(&resolved).map_err(unreadable)? {
+            None => Ok(Self(match resolved {
+                Resolved::Library(canonical) => canonical,
+                Resolved::Missing { .. } => path.to_owned(),
+            })),
+            Some((component, weakness)) => {
+                let component = component.to_string_lossy();
+                let component = printable(&component);
+                Err(Problem::new(
+                    format!(
+                        "pathLib {} is not safe to load: {component} {weakness}",
+                        quoted(value)
+                    ),
+                    weakness.remedy(&component),
+                ))
+            }
+        }
+    }
+
+    /// Absolute, and without symbolic links if the file was there.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+/// The problem of a configuration without a library.
+pub(super) fn missing(what: &str) -> Problem {
+    Problem::new(
+        what,
+        "set pathLib to the absolute path of the token's PKCS#11 library, such as \
+         /usr/lib/x86_64-linux-gnu/opensc-pkcs11.so",
+    )
+}
+
+/// Where a path leads; both are canonical.
+enum Resolved {
+    Library(PathBuf),
+    /// Nothing is there; this is the last directory on the way.
+    Missing {
+        directory: PathBuf,
+    },
+}
+
+fn resolve(path: &Path) -> io::Result<Resolved> {
+    let mut below = None;
+    for ancestor in path.ancestors() {
+        match ancestor.canonicalize() {
+            Ok(canonical) => {
+                return match below {
+                    None => Ok(Resolved::Library(canonical)),
+                    Some(below) => refuse_dangling(below).map(|()| Resolved::Missing {
+                        directory: canonical,
+                    }),
+                };
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => below = Some(ancestor),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(ErrorKind::NotFound.into())
+}
+
+/// A link that leads nowhere could lead to anybody's file by the time it is loaded.
+fn refuse_dangling(missing: &Path) -> io::Result<()> {
+    match missing.symlink_metadata() {
+        Ok(_) => Err(io::Error::other("a symbolic link on the way leads nowhere")),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Why a component can't be trusted.
+#[derive(Debug, Eq, PartialEq)]
+enum Weakness {
+    /// Not a regular file.
+    NoFile,
+    Owner(u32),
+    Writable(u32),
+}
+
+/// The first weak component, from the root down.
+fn weakness(resolved: &Resolved) -> io::Result<Option<(PathBuf, Weakness)>> {
+    let (last, library) = match resolved {
+        Resolved::Library(path) => (path, true),
+        Resolved::Missing { directory } => (directory, false),
+    };
+    let user = rustix::process::geteuid().as_raw();
+    let mut components: Vec<&Path> = last.ancestors().collect();
+    components.reverse();
+    for component in components {
+        let metadata = fs::symlink_metadata(component)?;
+        let is_last = component == last;
+        let access = Access::of(&metadata);
+        // In a sticky directory only the owner of an entry can replace it, and the entry that
+        // counts is the next component. Where that is missing, anybody could put it there.
+        let sticky = access.mode & STICKY != 0 && metadata.is_dir() && !is_last;
+        let weakness = if is_last && library && !metadata.is_file() {
+            Some(Weakness::NoFile)
+        } else {
+            access.weakness(user, sticky)
+        };
+        if let Some(weakness) = weakness {
+            return Ok(Some((component.to_owned(), weakness)));
+        }
+    }
+    Ok(None)
+}
+
+const STICKY: u32 = 0o1000;
+const GROUP_WRITE: u32 = 0o020;
+const OTHERS_WRITE: u32 = 0o002;
+
+/// Who owns a component, and who may write to it.
+struct Access {
+    owner: u32,
+    group: u32,
+    mode: u32,
+}
+
+impl Access {
+    fn of(metadata: &Metadata) -> Self {
+        Self {
+            owner: metadata.uid(),
+            group: metadata.gid(),
+            mode: metadata.mode() & 0o7777,
+        }
+    }
+
+    fn weakness(&self, user: u32, sticky: bool) -> Option<Weakness> {
+        if self.owner != 0 && self.owner != user {
+            return Some(Weakness::Owner(self.owner));
+        }
+        let group_write = self.mode & GROUP_WRITE != 0 && !is_administrators(self.group);
+        let writable = group_write || self.mode & OTHERS_WRITE != 0;
+        (writable && !sticky).then_some(Weakness::Writable(self.mode))
+    }
+}
+
+/// macOS: wheel and admin, which can become root anyway and own what Homebrew installs.
+fn is_administrators(group: u32) -> bool {
+    cfg!(target_os = "macos") && matches!(group, 0 | 80)
+}
+
+impl fmt::Display for Weakness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoFile => f.write_str("is not a regular file"),
+            Self::Owner(owner) => write!(f, "belongs to uid {owner}, neither to root nor to you"),
+            Self::Writable(mode) if mode & OTHERS_WRITE != 0 => {
+                write!(f, "can be changed by every user (mode {mode:04o})")
+            }
+            Self::Writable(mode) => write!(f, "can be changed by its group (mode {mode:04o})"),
+        }
+    }
+}
+
+impl Weakness {
+    fn remedy(&self, component: &str) -> String {
+        const ELSEWHERE: &str = "or set pathLib to a library in a place of root's";
+        match self {
+            Self::NoFile => "set pathLib to the library's file itself".to_owned(),
+            Self::Owner(_) => format!("give {component} to root (chown root), {ELSEWHERE}"),
+            // Taking the bits off a shared sticky directory would break it for all its users.
+            Self::Writable(mode) if mode & STICKY != 0 => {
+                format!("install the library outside {component}, {ELSEWHERE}")
+            }
+            Self::Writable(_) => {
+                format!("take the write permission off {component} (chmod go-w), {ELSEWHERE}")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// A library in a directory below a directory of its own.
+    struct Place {
+        root: TempDir,
+        directory: PathBuf,
+        library: PathBuf,
+    }
+
+    fn place() -> Place {
+        let root = TempDir::new().unwrap();
+        let directory = root.path().canonicalize().unwrap().join("lib");
+        fs::create_dir(&directory).unwrap();
+        let library = directory.join("module.so");
+        fs::write(&library, "").unwrap();
+        set_mode(&directory, 0o755);
+        set_mode(&library, 0o644);
+        Place {
+            root,
+            directory,
+            library,
+        }
+    }
+
+    fn set_mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn check(path: &Path) -> Result<PathBuf, String> {
+        match TrustedLibrary::check(path.to_str().unwrap()) {
+            Ok(library) => Ok(library.path().to_owned()),
+            Err(problem) => Err(problem.what),
+        }
+    }
+
+    /// What is wrong, without the value it starts with.
+    fn reason(path: &Path) -> String {
+        let what = check(path).unwrap_err();
+        what.split_once("\" ").unwrap().1.to_owned()
+    }
+
+    #[test]
+    fn a_library_of_the_users_own_is_trusted_by_its_canonical_path() {
+        let place = place();
+        assert_eq!(check(&place.library), Ok(place.library.clone()));
+        let link = place.root.path().join("link.so");
+        symlink(&place.library, &link).unwrap();
+        assert_eq!(check(&link), Ok(place.library.clone()));
+        let detour = place.directory.join("../lib/./module.so");
+        assert_eq!(check(&detour), Ok(place.library));
+    }
+
+    #[test]
+    fn what_others_can_write_is_named_with_its_mode() {
+        for (mode, who) in [(0o666, "every user"), (0o664, "its group")] {
+            let place = place();
+            set_mode(&place.library, mode);
+            let library = place.library.display();
+            assert_eq!(
+                reason(&place.library),
+                format!("is not safe to load: {library} can be changed by {who} (mode {mode:04o})")
+            );
+        }
+        for mode in [0o777, 0o775] {
+            let place = place();
+            set_mode(&place.directory, mode);
+            let component = format!("{} can be changed by", place.directory.display());
+            assert!(reason(&place.library).contains(&component));
+            // The way in doesn't matter: the link stands in a safe place, the library doesn't.
+            let link = place.root.path().join("link.so");
+            symlink(&place.library, &link).unwrap();
+            assert!(reason(&link).contains(&component));
+        }
+    }
+
+    #[test]
+    fn a_sticky_directory_is_safe_for_what_is_there_and_for_nothing_else() {
+        let place = place();
+        set_mode(&place.directory, 0o1777);
+        assert_eq!(check(&place.library), Ok(place.library.clone()));
+        assert!(
+            reason(&place.directory.join("missing.so"))
+                .ends_with("can be changed by every user (mode 1777)")
+        );
+    }
+
+    #[test]
+    fn a_missing_library_is_left_to_the_loader() {
+        let place = place();
+        for missing in [
+            place.directory.join("missing.so"),
+            place.directory.join("no/../such/library.so"),
+        ] {
+            assert_eq!(check(&missing), Ok(missing));
+        }
+        set_mode(&place.directory, 0o777);
+        assert!(reason(&place.directory.join("no/such.so")).contains("by every user (mode 0777)"));
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused() {
+        let place = place();
+        assert!(reason(&place.directory).ends_with("is not a regular file"));
+        assert!(reason(Path::new("/dev/null")).ends_with("is not a regular file"));
+        assert!(reason(&place.library.join("below")).starts_with("can't be checked: "));
+        assert!(reason(Path::new("/nul\0")).starts_with("can't be checked: "));
+        for target in ["nowhere/library.so", "loop.so"] {
+            let link = place.directory.join("loop.so");
+            symlink(target, &link).unwrap();
+            assert!(reason(&link).starts_with("can't be checked: "), "{target}");
+            fs::remove_file(link).unwrap();
+        }
+    }
+
+    #[test]
+    fn relative_paths_are_refused() {
+        for value in ["opensc-pkcs11.so", "./lib.so", "~/lib.so"] {
+            assert_eq!(reason(Path::new(value)), "is not an absolute path");
+        }
+    }
+
+    #[test]
+    fn only_root_and_the_user_are_owners_to_trust() {
+        let access = |owner, mode| Access {
+            owner,
+            group: 100,
+            mode,
+        };
+        assert_eq!(access(0, 0o755).weakness(1000, false), None);
+        assert_eq!(access(1000, 0o700).weakness(1000, false), None);
+        assert_eq!(
+            access(1001, 0o755).weakness(1000, false),
+            Some(Weakness::Owner(1001))
+        );
+        // Also for root, and in a sticky directory, whose owner may replace any entry.
+        assert_eq!(
+            access(1001, 0o755).weakness(0, false),
+            Some(Weakness::Owner(1001))
+        );
+        assert_eq!(
+            access(1001, 0o1777).weakness(1000, true),
+            Some(Weakness::Owner(1001))
+        );
+        assert_eq!(
+            access(0, 0o775).weakness(1000, false),
+            Some(Weakness::Writable(0o775))
+        );
+    }
+
+    #[test]
+    fn the_group_of_administrators_is_trusted_where_it_is_roots() {
+        let homebrew = Access {
+            owner: 501,
+            group: 80,
+            mode: 0o775,
+        };
+        assert_eq!(
+            homebrew.weakness(501, false).is_none(),
+            cfg!(target_os = "macos")
+        );
+        let open = Access {
+            owner: 501,
+            group: 80,
+            mode: 0o777,
+        };
+        assert_eq!(open.weakness(501, false), Some(Weakness::Writable(0o777)));
+    }
+}

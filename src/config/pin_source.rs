@@ -1,0 +1,141 @@
+//! `pin` and `pinSource`: where the PIN comes from.
+//!
+//! No problem shows `pin`, nor a `pinSource` that might be a PIN in the wrong place.
+
+use std::path::PathBuf;
+
+use zeroize::Zeroizing;
+
+use super::{Reader, absolute_path, quoted};
+use crate::error::Problem;
+use crate::secret::{MAX_PIN_LENGTH, Pin};
+
+/// `pin` goes before `pinSource`, and without both the PIN is asked for.
+pub enum PinSource {
+    Configuration(Pin),
+    /// The variable's name.
+    Environment(String),
+    /// Absolute.
+    File(PathBuf),
+    Prompt,
+    StandardInput,
+}
+
+impl PinSource {
+    pub(super) fn read(reader: &mut Reader<'_>) -> Self {
+        let pin = reader.read_owned("pin", pin).value();
+        let source = reader.read("pinSource", source).value();
+        pin.map(Self::Configuration)
+            .or(source)
+            .unwrap_or(Self::Prompt)
+    }
+}
+
+fn pin(value: Zeroizing<String>) -> Result<Pin, Problem> {
+    let refused = |what: &str| {
+        Problem::new(
+            what,
+            format!(
+                "write pin on one line, at most {MAX_PIN_LENGTH} bytes, or leave it out to be asked"
+            ),
+        )
+    };
+    if value.contains('\0') {
+        return Err(refused("pin holds a NUL"));
+    }
+    // No token has such a PIN, and a try would be spent on it.
+    if value.contains(['\n', '\r']) {
+        return Err(refused("pin holds a line break"));
+    }
+    Pin::new(value).ok_or_else(|| refused("pin is too long"))
+}
+
+fn source(value: &str) -> Result<PinSource, Problem> {
+    match value {
+        "prompt" => return Ok(PinSource::Prompt),
+        "stdin" => return Ok(PinSource::StandardInput),
+        _ => {}
+    }
+    if let Some(path) = value.strip_prefix("file:") {
+        return absolute_path(path).map(PinSource::File).ok_or_else(|| {
+            Problem::new(
+                format!("pinSource {} holds no absolute path", quoted(value)),
+                "write pinSource as file: and the file's whole path: file:/home/jane/.pin",
+            )
+        });
+    }
+    match value.strip_prefix("env:") {
+        Some(name) if !name.is_empty() && !name.contains(['=', '\0']) => {
+            Ok(PinSource::Environment(name.to_owned()))
+        }
+        Some(_) => Err(Problem::new(
+            "pinSource env: names no environment variable",
+            "write pinSource as env: and the variable's name, without its value: env:TOKEN_PIN",
+        )),
+        None => Err(Problem::new(
+            "pinSource is none of prompt, stdin, file:/path and env:NAME",
+            "set pinSource to prompt, stdin, file:/path or env:NAME; the PIN itself has no place \
+             in it",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_four_sources_are_read() {
+        assert!(matches!(source("prompt"), Ok(PinSource::Prompt)));
+        assert!(matches!(source("stdin"), Ok(PinSource::StandardInput)));
+        assert!(
+            matches!(source("file:/a b"), Ok(PinSource::File(path)) if path.as_os_str() == "/a b")
+        );
+        assert!(matches!(source("env:A"), Ok(PinSource::Environment(name)) if name == "A"));
+    }
+
+    #[test]
+    fn other_sources_are_refused() {
+        for (value, what) in [
+            (
+                "Prompt",
+                "pinSource is none of prompt, stdin, file:/path and env:NAME",
+            ),
+            (
+                "123456",
+                "pinSource is none of prompt, stdin, file:/path and env:NAME",
+            ),
+            ("file:", "pinSource \"file:\" holds no absolute path"),
+            (
+                "file:~/pin",
+                "pinSource \"file:~/pin\" holds no absolute path",
+            ),
+            (
+                "file:/a\0b",
+                "pinSource \"file:/a\\u{0}b\" holds no absolute path",
+            ),
+            ("env:", "pinSource env: names no environment variable"),
+            (
+                "env:PIN=123456",
+                "pinSource env: names no environment variable",
+            ),
+            ("env:A\0", "pinSource env: names no environment variable"),
+        ] {
+            assert_eq!(source(value).err().unwrap().what, what, "{value}");
+        }
+    }
+
+    #[test]
+    fn a_text_that_is_no_pin_is_refused_unseen() {
+        let long = "1".repeat(MAX_PIN_LENGTH + 1);
+        for (value, what) in [
+            ("12\x0034", "pin holds a NUL"),
+            ("1234\n", "pin holds a line break"),
+            (long.as_str(), "pin is too long"),
+        ] {
+            let problem = pin(Zeroizing::new(value.to_owned())).err().unwrap();
+            assert_eq!(problem.what, what);
+        }
+        assert!(pin(Zeroizing::new("1".repeat(MAX_PIN_LENGTH))).is_ok());
+    }
+}

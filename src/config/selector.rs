@@ -1,0 +1,186 @@
+//! Which token and which object: the keys that name them, all of which have to agree.
+
+use std::fmt;
+
+use super::{ObjectId, Reader, quoted};
+use crate::error::Problem;
+use crate::printable::printable;
+
+/// At least one of the three is there, and no text is empty.
+pub struct TokenSelector {
+    /// CK_SLOT_ID.
+    pub slot: Option<u64>,
+    /// The label of CK_TOKEN_INFO, without its padding.
+    pub label: Option<String>,
+    /// The serialNumber of CK_TOKEN_INFO, without its padding.
+    pub serial: Option<String>,
+}
+
+/// At least one of the two is there, and the label is not empty.
+pub struct ObjectSelector {
+    /// CKA_ID.
+    pub id: Option<ObjectId>,
+    /// CKA_LABEL.
+    pub label: Option<String>,
+}
+
+impl TokenSelector {
+    pub(super) fn read(reader: &mut Reader<'_>) -> Self {
+        let slot = reader.read("slotId", slot);
+        let label = reader.read("tokenLabel", text);
+        let serial = reader.read("tokenSerial", text);
+        if slot.is_absent() && label.is_absent() && serial.is_absent() {
+            reader.problems.push(Problem::new(
+                "no token is named: slotId, tokenLabel and tokenSerial are all missing",
+                "set tokenLabel, tokenSerial or slotId; pkcs11-tool --list-token-slots shows them",
+            ));
+        }
+        Self {
+            slot: slot.value(),
+            label: label.value(),
+            serial: serial.value(),
+        }
+    }
+}
+
+impl ObjectSelector {
+    pub(super) fn read(reader: &mut Reader<'_>) -> Self {
+        let id = reader.read("objectId", ObjectId::parse);
+        let label = reader.read("objectLabel", text);
+        if id.is_absent() && label.is_absent() {
+            reader.problems.push(Problem::new(
+                "no object is named: objectId and objectLabel are both missing",
+                "set objectId or objectLabel; pkcs11-tool --list-objects shows them",
+            ));
+        }
+        Self {
+            id: id.value(),
+            label: label.value(),
+        }
+    }
+}
+
+impl fmt::Display for TokenSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        enumerate(
+            f,
+            [
+                self.slot.map(|slot| format!("slotId {slot}")),
+                self.label
+                    .as_ref()
+                    .map(|label| format!("tokenLabel \"{}\"", printable(label))),
+                self.serial
+                    .as_ref()
+                    .map(|serial| format!("tokenSerial \"{}\"", printable(serial))),
+            ],
+        )
+    }
+}
+
+impl fmt::Display for ObjectSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        enumerate(
+            f,
+            [
+                self.id.as_ref().map(|id| format!("objectId \"{id}\"")),
+                self.label
+                    .as_ref()
+                    .map(|label| format!("objectLabel \"{}\"", printable(label))),
+            ],
+        )
+    }
+}
+
+/// Those that are there: `a`, `a and b`, `a, b and c`.
+fn enumerate<const N: usize>(
+    f: &mut fmt::Formatter<'_>,
+    parts: [Option<String>; N],
+) -> fmt::Result {
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    match parts.split_last() {
+        None => Ok(()),
+        Some((only, [])) => f.write_str(only),
+        Some((last, others)) => write!(f, "{} and {last}", others.join(", ")),
+    }
+}
+
+fn text(value: &str) -> Result<String, Problem> {
+    Ok(value.to_owned())
+}
+
+fn slot(value: &str) -> Result<u64, Problem> {
+    let (digits, radix) = match value
+        .strip_prefix("0x")
+        .or_else(|| value.strip_prefix("0X"))
+    {
+        Some(digits) => (digits, 16),
+        None => (value, 10),
+    };
+    let remedy = "write slotId as a decimal number (5) or as 0x and hexadecimal digits (0x5)";
+    if digits.is_empty() || !digits.chars().all(|digit| digit.is_digit(radix)) {
+        return Err(Problem::new(
+            format!("slotId {} is not a number", quoted(value)),
+            remedy,
+        ));
+    }
+    u64::from_str_radix(digits, radix).map_err(|_| {
+        Problem::new(
+            format!("slotId {} is too large", quoted(value)),
+            "write a slotId below 0x10000000000000000; the token's tool shows it",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_decimal_or_hexadecimal() {
+        for (value, number) in [
+            ("0", 0),
+            ("5", 5),
+            ("010", 10),
+            ("0x5", 5),
+            ("0X1F", 31),
+            ("1234567890", 1_234_567_890),
+            ("18446744073709551615", u64::MAX),
+            ("0xffffffffffffffff", u64::MAX),
+            ("0x00000000000000000001", 1),
+        ] {
+            assert_eq!(slot(value).unwrap(), number, "{value}");
+        }
+    }
+
+    #[test]
+    fn other_texts_are_no_slots() {
+        for value in [
+            "+5", "-1", " 5", "5 ", "0x", "0x+5", "x5", "1f", "５", "1_000", "0b1", "0x0x5",
+        ] {
+            let what = slot(value).unwrap_err().what;
+            assert_eq!(what, format!("slotId \"{value}\" is not a number"));
+        }
+        for value in ["18446744073709551616", "0x10000000000000000"] {
+            let what = slot(value).unwrap_err().what;
+            assert_eq!(what, format!("slotId \"{value}\" is too large"));
+        }
+    }
+
+    #[test]
+    fn selectors_read_as_a_phrase() {
+        let token = TokenSelector {
+            slot: Some(5),
+            label: Some("a\x1bb".into()),
+            serial: None,
+        };
+        assert_eq!(token.to_string(), "slotId 5 and tokenLabel \"a\\u{1b}b\"");
+        let object = ObjectSelector {
+            id: Some(ObjectId::from_bytes(vec![1, 2])),
+            label: Some("x".into()),
+        };
+        assert_eq!(
+            object.to_string(),
+            "objectId \"0x0102\" and objectLabel \"x\""
+        );
+    }
+}

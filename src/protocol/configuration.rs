@@ -1,0 +1,144 @@
+//! The configuration of a request: the kubeconfig's `auth-provider.config` as it stands.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fmt;
+
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+use zeroize::Zeroizing;
+
+use super::members::{EACH_KEY_ONCE, Text};
+use crate::error::RequestError;
+use crate::printable::excerpt;
+
+/// String to string. One of the values can be a PIN: all are wiped, and none can be printed.
+#[derive(Default)]
+pub struct Configuration(BTreeMap<String, Zeroizing<String>>);
+
+impl Configuration {
+    /// The value of `key`, which is then no longer here.
+    pub fn take(&mut self, key: &str) -> Option<Zeroizing<String>> {
+        self.0.remove(key)
+    }
+
+    /// From the text of a JSON object; errors name the key, never the value.
+    pub(super) fn decode(object: &RawValue) -> Result<Self, RequestError> {
+        let malformed = |field, expected| RequestError::Malformed { field, expected };
+        serde_json::Deserializer::from_str(object.get())
+            .deserialize_map(Strings)
+            .map_err(|_| malformed("configuration".into(), "an object of strings"))?
+            .map_err(|fault| {
+                malformed(
+                    format!("configuration.{}", excerpt(&fault.key)),
+                    fault.expected,
+                )
+            })
+    }
+}
+
+impl<'a> FromIterator<(&'a str, &'a str)> for Configuration {
+    /// The last of several values of one key stays.
+    fn from_iter<I: IntoIterator<Item = (&'a str, &'a str)>>(pairs: I) -> Self {
+        let owned = |(key, value): (&str, &str)| (key.into(), Zeroizing::new(value.into()));
+        Self(pairs.into_iter().map(owned).collect())
+    }
+}
+
+/// The first key with something wrong.
+struct Fault {
+    key: String,
+    expected: &'static str,
+}
+
+struct Strings;
+
+impl<'de> Visitor<'de> for Strings {
+    type Value = Result<Configuration, Fault>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Self::Value, A::Error> {
+        let mut values = BTreeMap::new();
+        let mut first_fault = None;
+        while let Some((key, raw)) = object.next_entry::<String, &RawValue>()? {
+            let fault = match (
+                values.entry(key),
+                serde_json::from_str::<Text<'_>>(raw.get()),
+            ) {
+                (Entry::Vacant(place), Ok(Text(value))) => {
+                    place.insert(Zeroizing::new(value.into_owned()));
+                    continue;
+                }
+                (Entry::Vacant(place), Err(_)) => Fault {
+                    key: place.into_key(),
+                    expected: "a string",
+                },
+                (Entry::Occupied(place), _) => Fault {
+                    key: place.key().clone(),
+                    expected: EACH_KEY_ONCE,
+                },
+            };
+            first_fault.get_or_insert(fault);
+        }
+        Ok(first_fault.map_or(Ok(Configuration(values)), Err))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decode(object: &str) -> Result<Configuration, String> {
+        let raw: &RawValue = serde_json::from_str(object).unwrap();
+        Configuration::decode(raw).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_value_is_taken_once() {
+        let mut configuration = decode(r#"{"slotId":"5","unknown":"\u0026\""}"#)
+            .ok()
+            .unwrap();
+        assert_eq!(configuration.take("unknown").unwrap().as_str(), "&\"");
+        assert_eq!(configuration.take("slotId").unwrap().as_str(), "5");
+        assert!(configuration.take("slotId").is_none());
+    }
+
+    #[test]
+    fn the_first_faulty_key_is_named_and_no_value() {
+        for (object, error) in [
+            (
+                r#"["1234"]"#,
+                "malformed field configuration: expected an object of strings",
+            ),
+            (
+                "null",
+                "malformed field configuration: expected an object of strings",
+            ),
+            (
+                r#"{"pin":1234}"#,
+                "malformed field configuration.pin: expected a string",
+            ),
+            (
+                r#"{"pin":"\ud800"}"#,
+                "malformed field configuration.pin: expected a string",
+            ),
+            (
+                r#"{"pin":["1234"],"slotId":5,"a":"b"}"#,
+                "malformed field configuration.pin: expected a string",
+            ),
+            (
+                r#"{"slotId":"5","pin":"1234","\u0073lotId":"6"}"#,
+                "malformed field configuration.slotId: expected each key once",
+            ),
+            (
+                r#"{"\u001b[2J":5}"#,
+                "malformed field configuration.\\u{1b}[2J: expected a string",
+            ),
+        ] {
+            assert_eq!(decode(object).err().unwrap(), error, "{object}");
+        }
+    }
+}

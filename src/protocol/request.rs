@@ -1,0 +1,288 @@
+//! The request: one JSON object, decoded strictly.
+//!
+//! It is refused for the first thing that is wrong, in this order: JSON, apiVersion, kind, the
+//! kind's fields. Fields that no kind has pass, as the protocol may grow.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+
+use super::members::{EACH_KEY_ONCE, Member, members};
+use super::signer_options::SignerOptions;
+use super::{API_VERSION, Configuration, Spelling};
+use crate::error::RequestError;
+use crate::printable::excerpt;
+
+/// A request that says all that its kind has to say.
+pub struct Request {
+    pub spelling: Spelling,
+    pub configuration: Configuration,
+    pub operation: Operation,
+}
+
+pub enum Operation {
+    Certificate,
+    Sign(SignRequest),
+}
+
+/// What is to be signed, and how.
+pub struct SignRequest {
+    /// As long as the hash in `options`; without one, the message, of any length but none.
+    pub digest: Vec<u8>,
+    pub options: SignerOptions,
+}
+
+/// The fields this program knows.
+const FIELDS: [&str; 6] = [
+    "apiVersion",
+    "kind",
+    "configuration",
+    "digest",
+    "signerOptsType",
+    "signerOpts",
+];
+
+impl Request {
+    pub fn decode(text: &str) -> Result<Self, RequestError> {
+        let fields = members(text, FIELDS).map_err(|error| not_an_object(text, &error))?;
+        let [
+            api_version,
+            kind,
+            configuration,
+            digest,
+            options_type,
+            options,
+        ] = fields;
+
+        let version = api_version.text("apiVersion", "a string")?;
+        if version != API_VERSION {
+            return Err(RequestError::ApiVersion(excerpt(&version)));
+        }
+        let kind = kind.text("kind", "a string")?;
+        let (spelling, signs) = match &*kind {
+            "CertificateRequest" => (Spelling::Proposal, false),
+            "SignRequest" => (Spelling::Proposal, true),
+            "Certificate" => (Spelling::Reference, false),
+            "Sign" => (Spelling::Reference, true),
+            other => return Err(RequestError::Kind(excerpt(other))),
+        };
+        refuse_repetition(&fields)?;
+
+        let raw: &RawValue = configuration.read("configuration", "an object of strings")?;
+        let configuration = Configuration::decode(raw)?;
+        let operation = if signs {
+            Operation::Sign(SignRequest::decode(digest, options_type, options)?)
+        } else {
+            Operation::Certificate
+        };
+        Ok(Self {
+            spelling,
+            configuration,
+            operation,
+        })
+    }
+}
+
+impl SignRequest {
+    fn decode(
+        digest: Member<'_>,
+        options_type: Member<'_>,
+        options: Member<'_>,
+    ) -> Result<Self, RequestError> {
+        const BASE64: &str = "base64, standard alphabet and padded";
+        let digest = STANDARD
+            .decode(digest.text("digest", BASE64)?.as_bytes())
+            .map_err(|_| RequestError::Malformed {
+                field: "digest".into(),
+                expected: BASE64,
+            })?;
+        let options = SignerOptions::decode(
+            &options_type.text("signerOptsType", "a string")?,
+            &options.text("signerOpts", "a JSON document inside a string")?,
+        )?;
+        match options.hash() {
+            _ if digest.is_empty() => Err(RequestError::EmptyDigest),
+            Some(hash) if digest.len() != hash.length() => Err(RequestError::DigestLength {
+                hash,
+                actual: digest.len(),
+            }),
+            _ => Ok(Self { digest, options }),
+        }
+    }
+}
+
+/// Also in fields that the kind has no use for: such a request is no one's plain intention.
+fn refuse_repetition(fields: &[Member<'_>; FIELDS.len()]) -> Result<(), RequestError> {
+    match FIELDS
+        .iter()
+        .zip(fields)
+        .find(|(_, member)| matches!(member, Member::Repeated))
+    {
+        Some((&field, _)) => Err(RequestError::Malformed {
+            field: field.into(),
+            expected: EACH_KEY_ONCE,
+        }),
+        None => Ok(()),
+    }
+}
+
+fn not_an_object(text: &str, error: &serde_json::Error) -> RequestError {
+    // A document of another type is refused at its first character, before the rest is read.
+    match serde_json::from_str::<IgnoredAny>(text) {
+        Ok(_) if error.is_data() => RequestError::NotObject,
+        Ok(_) => not_json(error),
+        Err(earlier) => not_json(&earlier),
+    }
+}
+
+/// Where, and no more: the rest of serde_json's text quotes the request.
+fn not_json(error: &serde_json::Error) -> RequestError {
+    RequestError::NotJson {
+        line: error.line(),
+        column: error.column(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PIN: &str = "s3cr3t-pin";
+
+    fn error(text: &str) -> String {
+        Request::decode(text).err().unwrap().to_string()
+    }
+
+    /// A sign request that decodes.
+    fn sign_request() -> String {
+        let digest = STANDARD.encode([7; 32]);
+        format!(
+            r#"{{"apiVersion":"{API_VERSION}","kind":"SignRequest","digest":"{digest}","configuration":{{"pathLib":"/l.so","pin":"{PIN}","slotId":"5"}},"signerOptsType":"crypto.Hash","signerOpts":"5"}}"#
+        )
+    }
+
+    #[test]
+    fn faults_are_found_in_the_protocols_order() {
+        let mut text = String::from(r#"{"digest":"!","digest":"!""#);
+        assert_eq!(
+            error(&text),
+            "the request is not valid JSON (line 1, column 26)"
+        );
+        text.push('}');
+        assert_eq!(error(&text), "missing field apiVersion");
+        text.insert_str(1, r#""apiVersion":"v1","#);
+        assert_eq!(error(&text), "unsupported apiVersion \"v1\"");
+        text = text.replace("v1", API_VERSION);
+        assert_eq!(error(&text), "missing field kind");
+        text.insert_str(1, r#""kind":"Signature","#);
+        assert_eq!(error(&text), "unknown kind \"Signature\"");
+        text = text.replace("Signature", "SignRequest");
+        assert_eq!(
+            error(&text),
+            "malformed field digest: expected each key once"
+        );
+        text = text.replacen(r#","digest":"!""#, "", 1);
+        assert_eq!(error(&text), "missing field configuration");
+        text.insert_str(1, r#""configuration":{},"#);
+        assert_eq!(
+            error(&text),
+            "malformed field digest: expected base64, standard alphabet and padded"
+        );
+        text = text.replace(r#""digest":"!""#, r#""digest":"""#);
+        assert_eq!(error(&text), "missing field signerOptsType");
+        text.insert_str(1, r#""signerOptsType":"crypto.Hash","#);
+        assert_eq!(error(&text), "missing field signerOpts");
+        text.insert_str(1, r#""signerOpts":"0","#);
+        assert_eq!(error(&text), "the digest is empty");
+        text = text.replace(r#""digest":"""#, r#""digest":"AA==""#);
+        assert!(Request::decode(&text).is_ok());
+        text = text.replace(r#""signerOpts":"0""#, r#""signerOpts":"5""#);
+        assert_eq!(
+            error(&text),
+            "the digest has 1 bytes, but a SHA-256 digest has 32"
+        );
+    }
+
+    #[test]
+    fn documents_of_other_types_are_no_request() {
+        for text in ["null", "5", "[]", r#""text""#, r#"[{"apiVersion":1}]"#] {
+            assert_eq!(error(text), "the request is not a JSON object", "{text}");
+        }
+        for text in [
+            "",
+            " ",
+            "{",
+            "[1,",
+            "{} {}",
+            "\u{feff}{}",
+            "{'a':1}",
+            r#"{"\ud800":1}"#,
+        ] {
+            assert!(
+                matches!(Request::decode(text), Err(RequestError::NotJson { .. })),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_standard_padded_base64_is_a_digest() {
+        let good = STANDARD.encode([0xfb; 32]);
+        for bad in [
+            good.replace('+', "-"),
+            good.replace('=', ""),
+            format!("{good}\\n"),
+        ] {
+            let text = sign_request().replace(&STANDARD.encode([7; 32]), &bad);
+            assert_eq!(
+                error(&text),
+                "malformed field digest: expected base64, standard alphabet and padded"
+            );
+        }
+    }
+
+    #[test]
+    fn a_certificate_request_needs_no_field_of_a_sign_request() {
+        let text = sign_request().replace("SignRequest", "CertificateRequest");
+        let text = text.replace(r#""signerOpts":"5""#, r#""signerOpts":5"#);
+        let request = Request::decode(&text).ok().unwrap();
+        assert!(matches!(request.operation, Operation::Certificate));
+    }
+
+    #[test]
+    fn depth_costs_no_stack() {
+        let deep = "[".repeat(60_000) + &"]".repeat(60_000);
+        let field = |from: &str, to: &str| sign_request().replacen(from, to, 1);
+        assert!(Request::decode(&field("{", &format!(r#"{{"unknown":{deep},"#))).is_ok());
+        assert_eq!(error(&deep), "the request is not a JSON object");
+        assert_eq!(
+            error(&field(r#""/l.so""#, &deep)),
+            "malformed field configuration.pathLib: expected a string"
+        );
+        assert_eq!(
+            error(&field(
+                r#""crypto.Hash","signerOpts":"5""#,
+                &format!(r#""*rsa.PSSOptions","signerOpts":"{{\"Hash\":{deep}}}""#)
+            )),
+            "malformed field signerOpts.Hash: expected the number of a hash"
+        );
+    }
+
+    #[test]
+    fn no_error_quotes_the_pin() {
+        let text = sign_request();
+        for position in 0..text.len() {
+            for replacement in ["", "\"", "{", "}", "[", ",", ":", "\\", "0"] {
+                let mut damaged = text.clone();
+                damaged.replace_range(position..=position, replacement);
+                for damaged in [&damaged, &damaged[..position]] {
+                    if let Err(error) = Request::decode(damaged) {
+                        let shown = format!("{error} {error:?}");
+                        assert!(!shown.contains(PIN), "{damaged}: {shown}");
+                    }
+                }
+            }
+        }
+    }
+}

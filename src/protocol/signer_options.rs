@@ -1,0 +1,249 @@
+//! Go's `crypto.SignerOpts`, as a type name and a JSON document inside a JSON string.
+//!
+//! `crypto.Hash` alone does not say which scheme is meant: `scheme` decides that by the key.
+
+use super::members::members;
+use crate::error::RequestError;
+use crate::hash::Hash;
+use crate::printable::excerpt;
+
+/// How a signature is to be made, as far as the client says.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum SignerOptions {
+    /// `crypto.Hash`: the digest was made with this hash.
+    Hashed(Hash),
+    /// `*rsa.PSSOptions`, never with [`Hash::Md5Sha1`].
+    Pss { hash: Hash, salt: SaltLength },
+    /// `crypto.Hash` 0: what is to be signed is the message itself.
+    Unhashed,
+}
+
+/// `SaltLength` of Go's `rsa.PSSOptions`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum SaltLength {
+    /// −1: as long as the hash.
+    EqualsHash,
+    /// A number of bytes, at least 1. It can be far longer than any key.
+    Exactly(usize),
+    /// 0: as long as the key allows.
+    Longest,
+}
+
+impl SignerOptions {
+    /// The hash that the digest was made with.
+    pub fn hash(self) -> Option<Hash> {
+        match self {
+            Self::Hashed(hash) | Self::Pss { hash, .. } => Some(hash),
+            Self::Unhashed => None,
+        }
+    }
+
+    /// From `signerOptsType` and `signerOpts`.
+    pub(super) fn decode(type_name: &str, options: &str) -> Result<Self, RequestError> {
+        match type_name {
+            "*rsa.PSSOptions" => pss(options),
+            "crypto.Hash" => match serde_json::from_str(options) {
+                Ok(0) => Ok(Self::Unhashed),
+                Ok(number) => hash(number).map(Self::Hashed),
+                Err(_) => Err(malformed("the number of a hash, inside a string")),
+            },
+            _ => Err(RequestError::OptionsType(excerpt(type_name))),
+        }
+    }
+}
+
+fn pss(options: &str) -> Result<SignerOptions, RequestError> {
+    let [hash_member, salt_member] = members(options, ["Hash", "SaltLength"])
+        .map_err(|_| malformed("a JSON object inside a string"))?;
+    let hash = match hash_member.read("signerOpts.Hash", "the number of a hash")? {
+        number @ (0 | 8) => return Err(unsupported(number)),
+        number => hash(number)?,
+    };
+    let salt = match salt_member.read("signerOpts.SaltLength", "a whole number")? {
+        -1 => SaltLength::EqualsHash,
+        0 => SaltLength::Longest,
+        // A length that no machine can hold is as hopeless as the longest it can.
+        length @ 1.. => SaltLength::Exactly(usize::try_from(length).unwrap_or(usize::MAX)),
+        length => return Err(RequestError::Salt(length)),
+    };
+    Ok(SignerOptions::Pss { hash, salt })
+}
+
+/// By the number of Go's `crypto.Hash`.
+fn hash(number: i64) -> Result<Hash, RequestError> {
+    match number {
+        3 => Ok(Hash::Sha1),
+        4 => Ok(Hash::Sha224),
+        5 => Ok(Hash::Sha256),
+        6 => Ok(Hash::Sha384),
+        7 => Ok(Hash::Sha512),
+        8 => Ok(Hash::Md5Sha1),
+        _ => Err(unsupported(number)),
+    }
+}
+
+fn unsupported(number: i64) -> RequestError {
+    let name = match number {
+        0 => Some("not hashed"),
+        1 => Some("MD4"),
+        2 => Some("MD5"),
+        8 => Some("MD5SHA1"),
+        9 => Some("RIPEMD160"),
+        10 => Some("SHA3-224"),
+        11 => Some("SHA3-256"),
+        12 => Some("SHA3-384"),
+        13 => Some("SHA3-512"),
+        14 => Some("SHA-512/224"),
+        15 => Some("SHA-512/256"),
+        16 => Some("BLAKE2s-256"),
+        17 => Some("BLAKE2b-256"),
+        18 => Some("BLAKE2b-384"),
+        19 => Some("BLAKE2b-512"),
+        _ => None,
+    };
+    RequestError::Hash { number, name }
+}
+
+fn malformed(expected: &'static str) -> RequestError {
+    RequestError::Malformed {
+        field: "signerOpts".into(),
+        expected,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PSS: &str = "*rsa.PSSOptions";
+    const HASH: &str = "crypto.Hash";
+
+    #[test]
+    fn every_hash_number_of_go_is_known() {
+        let supported = [
+            (3, Hash::Sha1),
+            (4, Hash::Sha224),
+            (5, Hash::Sha256),
+            (6, Hash::Sha384),
+            (7, Hash::Sha512),
+            (8, Hash::Md5Sha1),
+        ];
+        for number in 1..=19_i64 {
+            let decoded = SignerOptions::decode(HASH, &number.to_string());
+            match supported.iter().find(|(known, _)| *known == number) {
+                Some((_, hash)) => assert_eq!(decoded.unwrap(), SignerOptions::Hashed(*hash)),
+                None => assert!(
+                    matches!(
+                        decoded,
+                        Err(RequestError::Hash { number: same, name: Some(_) }) if same == number
+                    ),
+                    "{number}"
+                ),
+            }
+        }
+        assert_eq!(
+            SignerOptions::decode(HASH, " 0 ").unwrap(),
+            SignerOptions::Unhashed
+        );
+        for number in [-1, 20, i64::MAX, i64::MIN] {
+            assert!(matches!(
+                SignerOptions::decode(HASH, &number.to_string()),
+                Err(RequestError::Hash { name: None, .. })
+            ));
+        }
+    }
+
+    #[test]
+    fn salt_lengths_mean_what_go_means() {
+        for (length, salt) in [
+            (-1, SaltLength::EqualsHash),
+            (0, SaltLength::Longest),
+            (1, SaltLength::Exactly(1)),
+            (64, SaltLength::Exactly(64)),
+            (
+                i64::MAX,
+                SaltLength::Exactly(usize::try_from(i64::MAX).unwrap_or(usize::MAX)),
+            ),
+        ] {
+            let options = format!(r#"{{"SaltLength":{length},"Hash":5,"Other":[{{}}]}}"#);
+            assert_eq!(
+                SignerOptions::decode(PSS, &options).unwrap(),
+                SignerOptions::Pss {
+                    hash: Hash::Sha256,
+                    salt
+                }
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (type_name, options, error) in [
+            (PSS, r#"{"SaltLength":-1}"#, "missing field signerOpts.Hash"),
+            (PSS, r#"{"Hash":5}"#, "missing field signerOpts.SaltLength"),
+            (
+                PSS,
+                r#"{"SaltLength":-1,"Hash":"5"}"#,
+                "malformed field signerOpts.Hash: expected the number of a hash",
+            ),
+            (
+                PSS,
+                r#"{"SaltLength":9223372036854775808,"Hash":5}"#,
+                "malformed field signerOpts.SaltLength: expected a whole number",
+            ),
+            (
+                PSS,
+                r#"{"SaltLength":-1,"Hash":5,"SaltLength":0}"#,
+                "malformed field signerOpts.SaltLength: expected each key once",
+            ),
+            (
+                PSS,
+                r#"{"SaltLength":-2,"Hash":5}"#,
+                "invalid SaltLength -2 in signerOpts",
+            ),
+            (
+                PSS,
+                r#"{"SaltLength":-1,"Hash":0}"#,
+                "unsupported hash 0 (not hashed) in signerOpts",
+            ),
+            (
+                PSS,
+                r#"{"SaltLength":-1,"Hash":8}"#,
+                "unsupported hash 8 (MD5SHA1) in signerOpts",
+            ),
+            (
+                PSS,
+                "5",
+                "malformed field signerOpts: expected a JSON object inside a string",
+            ),
+            (
+                PSS,
+                "{",
+                "malformed field signerOpts: expected a JSON object inside a string",
+            ),
+            (
+                PSS,
+                "{}{}",
+                "malformed field signerOpts: expected a JSON object inside a string",
+            ),
+            (
+                HASH,
+                r#"{"SaltLength":-1,"Hash":5}"#,
+                "malformed field signerOpts: expected the number of a hash, inside a string",
+            ),
+            (
+                HASH,
+                "5.0",
+                "malformed field signerOpts: expected the number of a hash, inside a string",
+            ),
+            (
+                "*ed25519.Options",
+                "{}",
+                "unknown signerOptsType \"*ed25519.Options\"",
+            ),
+        ] {
+            let actual = SignerOptions::decode(type_name, options).unwrap_err();
+            assert_eq!(actual.to_string(), error, "{type_name} {options}");
+        }
+    }
+}

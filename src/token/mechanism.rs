@@ -1,0 +1,120 @@
+//! From a signature scheme to an operation that this token offers.
+//!
+//! Where a token lacks the padded RSA mechanism, or refuses its parameters, the padding is done
+//! here and the token is asked for the bare RSA operation (CKM_RSA_X_509).
+
+#![forbid(unsafe_code)]
+
+use cryptoki::mechanism::eddsa::{EddsaParams, EddsaSignatureScheme};
+use cryptoki::mechanism::rsa::{PkcsMgfType, PkcsPssParams};
+use cryptoki::mechanism::{Mechanism, MechanismType};
+
+use crate::certificate::PublicKey;
+use crate::error::SigningError;
+use crate::hash::Hash;
+use crate::scheme::{Scheme, ecdsa, pkcs1, pss};
+
+/// Who makes the padded block that an RSA key is applied to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Padding {
+    Ours,
+    /// The token's, or none because the scheme has none.
+    Tokens,
+}
+
+/// A mechanism with its parameters, and the input prepared for it.
+pub(super) struct Operation {
+    pub(super) mechanism: Mechanism<'static>,
+    pub(super) input: Vec<u8>,
+}
+
+/// The ways this token can make such a signature, the best one first; never empty.
+pub(super) fn paddings(
+    scheme: &Scheme,
+    token: &str,
+    offers: impl Fn(MechanismType) -> bool,
+) -> Result<Vec<Padding>, SigningError> {
+    let (padded, bare, wanted): (_, _, &[&str]) = match scheme {
+        Scheme::RsaPss { .. } => (
+            MechanismType::RSA_PKCS_PSS,
+            Some(MechanismType::RSA_X_509),
+            &["CKM_RSA_PKCS_PSS", "CKM_RSA_X_509"],
+        ),
+        Scheme::RsaPkcs1 { .. } => (
+            MechanismType::RSA_PKCS,
+            Some(MechanismType::RSA_X_509),
+            &["CKM_RSA_PKCS", "CKM_RSA_X_509"],
+        ),
+        Scheme::Ecdsa { .. } => (MechanismType::ECDSA, None, &["CKM_ECDSA"]),
+        Scheme::Ed25519 => (MechanismType::EDDSA, None, &["CKM_EDDSA"]),
+    };
+    let mut paddings = Vec::with_capacity(2);
+    if offers(padded) {
+        paddings.push(Padding::Tokens);
+    }
+    if bare.is_some_and(offers) {
+        paddings.push(Padding::Ours);
+    }
+    if paddings.is_empty() {
+        return Err(SigningError::NoMechanism {
+            token: token.to_owned(),
+            scheme: scheme.to_string(),
+            wanted,
+        });
+    }
+    Ok(paddings)
+}
+
+/// The operation for a digest; for Ed25519 the digest is the whole message.
+pub(super) fn operation(
+    scheme: &Scheme,
+    padding: Padding,
+    digest: &[u8],
+    key: &PublicKey,
+) -> Result<Operation, SigningError> {
+    let malformed =
+        || SigningError::Malformed { scheme: scheme.to_string(), length: digest.len() };
+    let (mechanism, input) = match (scheme, padding) {
+        (Scheme::RsaPss { hash, salt }, Padding::Tokens) => (
+            Mechanism::RsaPkcsPss(pss_parameters(*hash, *salt).ok_or_else(malformed)?),
+            digest.to_owned(),
+        ),
+        (Scheme::RsaPss { hash, salt }, Padding::Ours) => {
+            let mut random = vec![0; *salt];
+            getrandom::fill(&mut random)
+                .map_err(|error| SigningError::Random(error.to_string()))?;
+            let block = pss::encode(*hash, digest, &random, key.modulus_bits());
+            (Mechanism::RsaX509, block.ok_or_else(malformed)?)
+        }
+        (Scheme::RsaPkcs1 { hash }, Padding::Tokens) => {
+            (Mechanism::RsaPkcs, pkcs1::digest_info(*hash, digest))
+        }
+        (Scheme::RsaPkcs1 { hash }, Padding::Ours) => {
+            let block = pkcs1::pad(&pkcs1::digest_info(*hash, digest), key.modulus_length());
+            (Mechanism::RsaX509, block.ok_or_else(malformed)?)
+        }
+        // Some tokens refuse a digest that is longer than the curve's order.
+        (Scheme::Ecdsa { curve }, _) => {
+            (Mechanism::Ecdsa, ecdsa::digest_for(*curve, digest).to_owned())
+        }
+        // No parameter block: some tokens refuse one.
+        (Scheme::Ed25519, _) => (
+            Mechanism::Eddsa(EddsaParams::new(EddsaSignatureScheme::Ed25519)),
+            digest.to_owned(),
+        ),
+    };
+    Ok(Operation { mechanism, input })
+}
+
+/// The same hash for the digest and the mask: tokens refuse two different ones.
+fn pss_parameters(hash: Hash, salt: usize) -> Option<PkcsPssParams> {
+    let (hash_alg, mgf) = match hash {
+        Hash::Md5Sha1 => return None,
+        Hash::Sha1 => (MechanismType::SHA1, PkcsMgfType::MGF1_SHA1),
+        Hash::Sha224 => (MechanismType::SHA224, PkcsMgfType::MGF1_SHA224),
+        Hash::Sha256 => (MechanismType::SHA256, PkcsMgfType::MGF1_SHA256),
+        Hash::Sha384 => (MechanismType::SHA384, PkcsMgfType::MGF1_SHA384),
+        Hash::Sha512 => (MechanismType::SHA512, PkcsMgfType::MGF1_SHA512),
+    };
+    Some(PkcsPssParams { hash_alg, mgf, s_len: salt.try_into().ok()? })
+}

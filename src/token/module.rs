@@ -1,0 +1,82 @@
+//! The PKCS#11 library: loaded and initialised, and finalised without trusting it to come back.
+
+#![forbid(unsafe_code)]
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cryptoki::context::{CInitializeArgs, CInitializeFlags, Pkcs11};
+use cryptoki::error::{Error as CryptokiError, RvError};
+
+use super::ckr;
+use crate::config::TrustedLibrary;
+use crate::error::ModuleError;
+use crate::process::ending;
+
+/// How long C_Finalize may take before the process ends without it.
+const FINALIZE_LIMIT: Duration = Duration::from_secs(2);
+
+/// A loaded and initialised library. It is never unloaded: some crash when they are.
+#[derive(Debug)]
+pub struct Module {
+    context: Pkcs11,
+    path: PathBuf,
+    /// Somebody else in this process initialised the library, who will also finalise it.
+    borrowed: bool,
+}
+
+impl Module {
+    /// Loads and initialises the library (C_GetFunctionList or C_GetInterface, C_Initialize).
+    pub fn open(library: &TrustedLibrary) -> Result<Self, ModuleError> {
+        let path = library.path().to_owned();
+        let context = Pkcs11::new(&path).map_err(|error| match error {
+            CryptokiError::LibraryLoading(reason) => {
+                ModuleError::Load { path: path.clone(), reason: reason.to_string() }
+            }
+            CryptokiError::MissingSymbol(symbol) => {
+                ModuleError::NotAModule { path: path.clone(), reason: format!("it has no {symbol}") }
+            }
+            other => ModuleError::Initialize { path: path.clone(), failure: ckr::failure(&other) },
+        })?;
+        let borrowed = match initialize(&context) {
+            Ok(()) => false,
+            Err(error) if ckr::code(&error) == Some(RvError::CryptokiAlreadyInitialized) => true,
+            Err(error) => {
+                return Err(ModuleError::Initialize { path, failure: ckr::failure(&error) });
+            }
+        };
+        Ok(Self { context, path, borrowed })
+    }
+
+    /// The library's file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn context(&self) -> &Pkcs11 {
+        &self.context
+    }
+
+    /// Finalises the library (C_Finalize, which closes its sessions). The process ends with
+    /// `code` even if the library hangs or crashes on the way: call this when the answer is out.
+    pub fn finalize(self, code: u8) {
+        if self.borrowed {
+            return;
+        }
+        ending::bound(FINALIZE_LIMIT, code);
+        // A clone that is never dropped keeps the library from being unloaded.
+        std::mem::forget(self.context.clone());
+        // The answer is given; what the library thinks of its end changes nothing.
+        let _ = self.context.finalize();
+    }
+}
+
+fn initialize(context: &Pkcs11) -> Result<(), CryptokiError> {
+    match context.initialize(CInitializeArgs::new(CInitializeFlags::OS_LOCKING_OK)) {
+        // A library without locks of its own: we make one call at a time anyway.
+        Err(error) if ckr::code(&error) == Some(RvError::CantLock) => {
+            context.initialize(CInitializeArgs::new(CInitializeFlags::empty()))
+        }
+        other => other,
+    }
+}

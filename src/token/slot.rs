@@ -1,0 +1,173 @@
+//! From a selector to the one slot whose token it names, and what the token says of its PIN.
+
+#![forbid(unsafe_code)]
+
+use cryptoki::slot::{Slot, TokenInfo};
+
+use super::ckr;
+use super::module::Module;
+use crate::config::TokenSelector;
+use crate::error::{TokenError, TokenName};
+
+/// What a token says of itself, read at one moment.
+pub(super) struct TokenState {
+    pub(super) name: TokenName,
+    pub(super) initialized: bool,
+    pub(super) login_required: bool,
+    pub(super) own_keypad: bool,
+    pub(super) pin: PinState,
+    /// Shortest and longest PIN in bytes; a longest of 0 says nothing.
+    pub(super) pin_lengths: (usize, usize),
+}
+
+/// CK_TOKEN_INFO's flags on the user PIN (PKCS#11, section 3.2).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum PinState {
+    /// A wrong PIN was tried since the last right one.
+    CountLow,
+    FinalTry,
+    Good,
+    Locked,
+    ToBeChanged,
+}
+
+impl PinState {
+    /// Words to append to a sentence on a refused PIN.
+    pub(super) fn tries_left(self) -> &'static str {
+        match self {
+            Self::CountLow => "; the token says that few tries are left",
+            Self::FinalTry => "; the token says that one try is left before it locks",
+            Self::Locked => "; the PIN is locked now",
+            Self::Good | Self::ToBeChanged => "",
+        }
+    }
+}
+
+/// Reads the token's state afresh (C_GetTokenInfo).
+pub(super) fn state(module: &Module, slot: Slot) -> Result<TokenState, cryptoki::error::Error> {
+    let info = module.context().get_token_info(slot)?;
+    Ok(TokenState {
+        name: TokenName {
+            slot: slot.id(),
+            label: unpadded(info.label()),
+            serial: unpadded(info.serial_number()),
+        },
+        initialized: info.token_initialized(),
+        login_required: info.login_required(),
+        own_keypad: info.protected_authentication_path(),
+        pin: pin_state(&info),
+        pin_lengths: (info.min_pin_length(), info.max_pin_length()),
+    })
+}
+
+fn pin_state(info: &TokenInfo) -> PinState {
+    if info.user_pin_locked() {
+        PinState::Locked
+    } else if info.user_pin_to_be_changed() {
+        PinState::ToBeChanged
+    } else if info.user_pin_final_try() {
+        PinState::FinalTry
+    } else if info.user_pin_count_low() {
+        PinState::CountLow
+    } else {
+        PinState::Good
+    }
+}
+
+/// The slot and token that fit everything the selector gives.
+pub(super) fn find(
+    module: &Module,
+    selector: &TokenSelector,
+) -> Result<(Slot, TokenState), TokenError> {
+    // Some modules know no slot before they were asked for the list.
+    let occupied = module.context().get_slots_with_token().map_err(|error| TokenError::Call {
+        doing: "listing the slots",
+        failure: ckr::failure(&error),
+    })?;
+    match selector.slot {
+        Some(id) => named(module, selector, id, &occupied),
+        None => matching(module, selector, &occupied),
+    }
+}
+
+/// The slot with this number, if its token fits the rest of the selector.
+fn named(
+    module: &Module,
+    selector: &TokenSelector,
+    id: u64,
+    occupied: &[Slot],
+) -> Result<(Slot, TokenState), TokenError> {
+    let Some(slot) = occupied.iter().copied().find(|slot| slot.id() == id) else {
+        let present = present(module, occupied);
+        let every = module.context().get_all_slots().unwrap_or_default();
+        return Err(if every.iter().any(|slot| slot.id() == id) {
+            TokenError::EmptySlot { slot: id, present }
+        } else {
+            TokenError::NoSlot { slot: id, present }
+        });
+    };
+    let state = state(module, slot).map_err(|error| TokenError::Call {
+        doing: "reading the token's description",
+        failure: ckr::failure(&error),
+    })?;
+    if !state.initialized {
+        return Err(TokenError::NotInitialized { slot: id, present: present(module, occupied) });
+    }
+    if !fits(&state.name, selector) {
+        return Err(TokenError::Contradiction {
+            selector: selector.to_string(),
+            found: state.name,
+        });
+    }
+    Ok((slot, state))
+}
+
+/// The only token whose label and serial fit; a slot that can't be read is no candidate.
+fn matching(
+    module: &Module,
+    selector: &TokenSelector,
+    occupied: &[Slot],
+) -> Result<(Slot, TokenState), TokenError> {
+    let mut found: Vec<(Slot, TokenState)> = occupied
+        .iter()
+        .filter_map(|slot| Some((*slot, state(module, *slot).ok()?)))
+        .filter(|(_, state)| state.initialized && fits(&state.name, selector))
+        .collect();
+    match (found.pop(), found.is_empty()) {
+        (Some(only), true) => Ok(only),
+        (Some(last), false) => {
+            found.push(last);
+            Err(TokenError::Ambiguous {
+                selector: selector.to_string(),
+                found: found.into_iter().map(|(_, state)| state.name).collect(),
+            })
+        }
+        (None, _) => Err(TokenError::NoToken {
+            selector: selector.to_string(),
+            module: module.path().to_owned(),
+            present: present(module, occupied),
+        }),
+    }
+}
+
+fn fits(name: &TokenName, selector: &TokenSelector) -> bool {
+    let same = |wanted: &Option<String>, actual: &str| {
+        wanted.as_deref().is_none_or(|wanted| unpadded(wanted) == actual)
+    };
+    same(&selector.label, &name.label) && same(&selector.serial, &name.serial)
+}
+
+/// The initialised tokens, for a message.
+fn present(module: &Module, occupied: &[Slot]) -> Vec<TokenName> {
+    occupied
+        .iter()
+        .filter_map(|slot| state(module, *slot).ok())
+        .filter(|state| state.initialized)
+        .map(|state| state.name)
+        .collect()
+}
+
+/// Without the blanks the standard pads with, and the NULs that some modules pad with instead.
+fn unpadded(text: &str) -> String {
+    text.trim_end_matches([' ', '\0']).to_owned()
+}
