@@ -1,1 +1,223 @@
+//! Certificates: what the public key is, and what else an operator asks about one.
+//!
+//! The certificate is the source of the public key: public-key objects are optional on tokens
+//! and odd in practice.
 
+#![forbid(unsafe_code)]
+
+use std::fmt;
+
+use x509_parser::oid_registry::{
+    OID_EC_P256, OID_KEY_TYPE_EC_PUBLIC_KEY, OID_NIST_EC_P384, OID_NIST_EC_P521,
+    OID_PKCS1_RSAENCRYPTION, OID_PKCS1_RSASSAPSS, OID_SIG_ED25519,
+};
+use x509_parser::pem::Pem;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+use x509_parser::public_key::RSAPublicKey;
+use x509_parser::x509::SubjectPublicKeyInfo;
+
+use crate::error::ObjectError;
+
+/// RSA keys that are signed with, in bits.
+const RSA_BITS: std::ops::RangeInclusive<usize> = 1024..=8192;
+
+/// One X.509 certificate (RFC 5280) with a key of a type that TLS clients sign with.
+#[derive(Debug)]
+pub struct Certificate {
+    der: Vec<u8>,
+    public_key: PublicKey,
+    is_ca: bool,
+    subject: String,
+}
+
+impl Certificate {
+    /// `source` says in messages where the certificate comes from.
+    pub fn from_der(mut der: Vec<u8>, source: &str) -> Result<Self, ObjectError> {
+        let unusable = |reason: &str| ObjectError::Certificate {
+            source: source.to_owned(),
+            reason: reason.to_owned(),
+        };
+        if der.is_empty() {
+            return Err(unusable("it is empty"));
+        }
+        let (rest, parsed) = X509Certificate::from_der(&der)
+            .map_err(|error| unusable(&format!("its DER does not parse ({error})")))?;
+        // Some tokens fill up with zeros.
+        if rest.iter().any(|byte| *byte != 0) {
+            return Err(unusable("something follows it"));
+        }
+        let length = der.len() - rest.len();
+        let public_key = PublicKey::from_info(parsed.public_key()).map_err(|algorithm| {
+            ObjectError::UnsupportedKey {
+                source: source.to_owned(),
+                algorithm,
+            }
+        })?;
+        let is_ca = parsed.is_ca();
+        let subject = parsed.subject().to_string();
+        der.truncate(length);
+        Ok(Self {
+            der,
+            public_key,
+            is_ca,
+            subject,
+        })
+    }
+
+    /// The first certificate of a PEM file, or a file of DER.
+    pub fn from_pem_or_der(bytes: &[u8], source: &str) -> Result<Self, ObjectError> {
+        if bytes.first() == Some(&0x30) {
+            return Self::from_der(bytes.to_owned(), source);
+        }
+        let mut labels = Vec::new();
+        for block in Pem::iter_from_buffer(bytes).flatten() {
+            if matches!(block.label.as_str(), "CERTIFICATE" | "X509 CERTIFICATE") {
+                return Self::from_der(block.contents, source);
+            }
+            labels.push(block.label);
+        }
+        Err(ObjectError::Certificate {
+            source: source.to_owned(),
+            reason: match labels.first() {
+                Some(label) => format!("it holds a {label} and no CERTIFICATE"),
+                None => "it is neither PEM nor DER".to_owned(),
+            },
+        })
+    }
+
+    pub fn der(&self) -> &[u8] {
+        &self.der
+    }
+
+    pub fn public_key(&self) -> &PublicKey {
+        &self.public_key
+    }
+
+    /// Basic constraints say so (RFC 5280, section 4.2.1.9).
+    pub fn is_ca(&self) -> bool {
+        self.is_ca
+    }
+
+    /// The subject as text, as it stands in the certificate: not yet fit for a terminal.
+    pub fn subject(&self) -> &str {
+        &self.subject
+    }
+}
+
+/// A public key that a signature can be verified with.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum PublicKey {
+    /// The point as SEC 1 encodes it.
+    Ecdsa {
+        curve: Curve,
+        point: Vec<u8>,
+    },
+    Ed25519([u8; 32]),
+    /// Big-endian, without leading zeros.
+    Rsa {
+        modulus: Vec<u8>,
+        exponent: Vec<u8>,
+    },
+}
+
+/// The curves of TLS's ECDSA signatures (RFC 8446, section 4.2.3).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Curve {
+    P256,
+    P384,
+    P521,
+}
+
+impl PublicKey {
+    /// The length of an RSA modulus in bits; 0 for other keys.
+    pub fn modulus_bits(&self) -> usize {
+        match self {
+            Self::Rsa { modulus, .. } => bits(modulus),
+            Self::Ecdsa { .. } | Self::Ed25519(_) => 0,
+        }
+    }
+
+    /// The length of an RSA modulus, and so of a signature, in bytes; 0 for other keys.
+    pub fn modulus_length(&self) -> usize {
+        self.modulus_bits().div_ceil(8)
+    }
+
+    /// The error names the algorithm.
+    fn from_info(info: &SubjectPublicKeyInfo<'_>) -> Result<Self, String> {
+        let algorithm = &info.algorithm.algorithm;
+        if *algorithm == OID_SIG_ED25519 {
+            let point = info.subject_public_key.data.as_ref();
+            return Ok(Self::Ed25519(
+                point
+                    .try_into()
+                    .map_err(|_| "Ed25519 with a malformed key")?,
+            ));
+        }
+        if *algorithm == OID_KEY_TYPE_EC_PUBLIC_KEY {
+            let curve = info
+                .algorithm
+                .parameters
+                .as_ref()
+                .and_then(|named| named.as_oid().ok());
+            let curve = match curve {
+                Some(oid) if oid == OID_EC_P256 => Curve::P256,
+                Some(oid) if oid == OID_NIST_EC_P384 => Curve::P384,
+                Some(oid) if oid == OID_NIST_EC_P521 => Curve::P521,
+                Some(oid) => {
+                    return Err(format!(
+                        "an elliptic curve other than P-256, P-384 and P-521 ({oid})"
+                    ));
+                }
+                None => return Err("an elliptic curve without a name".to_owned()),
+            };
+            let point = info.subject_public_key.data.to_vec();
+            return Ok(Self::Ecdsa { curve, point });
+        }
+        if *algorithm != OID_PKCS1_RSAENCRYPTION && *algorithm != OID_PKCS1_RSASSAPSS {
+            return Err(algorithm.to_string());
+        }
+        // An RSASSA-PSS key has the same structure as an RSA key.
+        let Ok((_, key)) = RSAPublicKey::from_der(&info.subject_public_key.data) else {
+            return Err("RSA with a malformed key".to_owned());
+        };
+        let [modulus, exponent] = [key.modulus, key.exponent].map(without_leading_zeros);
+        if !RSA_BITS.contains(&bits(&modulus)) {
+            return Err(format!("RSA of {} bits", bits(&modulus)));
+        }
+        Ok(Self::Rsa { modulus, exponent })
+    }
+}
+
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ecdsa { curve, .. } => write!(f, "ECDSA {curve}"),
+            Self::Ed25519(_) => f.write_str("Ed25519"),
+            Self::Rsa { .. } => write!(f, "RSA-{}", self.modulus_bits()),
+        }
+    }
+}
+
+impl fmt::Display for Curve {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::P256 => "P-256",
+            Self::P384 => "P-384",
+            Self::P521 => "P-521",
+        })
+    }
+}
+
+fn bits(number: &[u8]) -> usize {
+    number
+        .first()
+        .map_or(0, |first| number.len() * 8 - first.leading_zeros() as usize)
+}
+
+fn without_leading_zeros(number: &[u8]) -> Vec<u8> {
+    number
+        .iter()
+        .copied()
+        .skip_while(|byte| *byte == 0)
+        .collect()
+}

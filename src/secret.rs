@@ -16,12 +16,19 @@ pub struct Pin(Zeroizing<String>);
 impl Pin {
     /// `None` for a text that can't be a PIN: empty, or longer than [`MAX_PIN_LENGTH`].
     pub fn new(text: Zeroizing<String>) -> Option<Self> {
-        (1..=MAX_PIN_LENGTH).contains(&text.len()).then_some(Self(text))
+        (1..=MAX_PIN_LENGTH)
+            .contains(&text.len())
+            .then_some(Self(text))
     }
 
     /// The PIN itself, for the one call that sends it to the token.
     pub(crate) fn expose(&self) -> &str {
         &self.0
+    }
+
+    /// A second copy, for a source that may be asked again; wiped like the first.
+    pub(crate) fn duplicate(&self) -> Self {
+        Self(self.0.clone())
     }
 
     /// Its length in bytes, which PKCS#11's limits count (CK_TOKEN_INFO, ulMinPinLen).

@@ -41,7 +41,11 @@ impl Identity {
     ) -> Result<Self, Error> {
         let Some(path) = certificate_file else {
             let found = token.certificate(&selector, pins)?;
-            return Ok(Self { certificate: found.certificate, selector, id: found.id });
+            return Ok(Self {
+                certificate: found.certificate,
+                selector,
+                id: found.id,
+            });
         };
         let certificate = read_certificate(path)?;
         if token.contradicts(&selector, certificate.public_key())? {
@@ -51,8 +55,16 @@ impl Identity {
             }
             .into());
         }
-        let id = selector.id.as_ref().map(|id| id.as_bytes().to_owned()).unwrap_or_default();
-        Ok(Self { certificate, selector, id })
+        let id = selector
+            .id
+            .as_ref()
+            .map(|id| id.as_bytes().to_owned())
+            .unwrap_or_default();
+        Ok(Self {
+            certificate,
+            selector,
+            id,
+        })
     }
 
     /// A signature that the certificate's public key has accepted. The certificate decides what
@@ -65,9 +77,13 @@ impl Identity {
     ) -> Result<VerifiedSignature, Error> {
         let public_key = self.certificate.public_key();
         let digest = request.digest.as_slice();
-        let scheme = Scheme::choose(&request.options, digest, public_key)?;
+        let scheme = Scheme::choose(&request.options, public_key)?;
         token.check_mechanism(&scheme)?;
-        let words = format!("the key with {} ({})", self.selector, self.certificate.subject());
+        let words = format!(
+            "the key with {} ({})",
+            self.selector,
+            self.certificate.subject()
+        );
         let key = token.private_key(&self.selector, &self.id, words.clone(), pins)?;
         let raw = token.sign(&key, &scheme, digest, public_key, pins)?;
         let signature = match scheme {
@@ -88,7 +104,11 @@ impl Identity {
                 }
                 .into()
             } else {
-                SigningError::Invalid { key: words, scheme: scheme.to_string() }.into()
+                SigningError::Invalid {
+                    key: words,
+                    scheme: scheme.to_string(),
+                }
+                .into()
             }
         })
     }
@@ -101,6 +121,8 @@ fn read_certificate(path: &Path) -> Result<Certificate, ObjectError> {
     };
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(failure)?;
-    file.take(LONGEST_CERTIFICATE_FILE).read_to_end(&mut bytes).map_err(failure)?;
+    file.take(LONGEST_CERTIFICATE_FILE)
+        .read_to_end(&mut bytes)
+        .map_err(failure)?;
     Certificate::from_pem_or_der(&bytes, &format!("certificateFile {}", path.display()))
 }

@@ -1,1 +1,125 @@
+//! The only way to a signature that may leave: the certificate's public key has accepted it.
+//!
+//! That catches a certificate that belongs to another key, a broken library and a fault in the
+//! token alike.
 
+#![forbid(unsafe_code)]
+
+use rsa::pkcs1v15::Pkcs1v15Sign;
+use rsa::pss::Pss;
+use rsa::traits::SignatureScheme;
+use rsa::{BigUint, RsaPublicKey};
+use sha1::Sha1;
+use sha2::{Sha224, Sha256, Sha384, Sha512};
+
+use crate::certificate::{Curve, PublicKey};
+use crate::hash::Hash;
+use crate::scheme::Scheme;
+use crate::scheme::{ecdsa, pkcs1};
+
+/// A signature that the certificate's public key accepts for what was to be signed.
+#[must_use]
+#[derive(Debug)]
+pub struct VerifiedSignature(Vec<u8>);
+
+impl VerifiedSignature {
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Verifies; ECDSA signatures are in DER, and for Ed25519 the digest is the message. `None` for
+/// whatever the key does not accept.
+pub fn verify(
+    key: &PublicKey,
+    scheme: &Scheme,
+    digest: &[u8],
+    signature: Vec<u8>,
+) -> Option<VerifiedSignature> {
+    let signature = match key {
+        PublicKey::Rsa { .. } => widened(signature, key.modulus_length())?,
+        PublicKey::Ecdsa { .. } | PublicKey::Ed25519(_) => signature,
+    };
+    let accepted = match (key, scheme) {
+        (PublicKey::Rsa { modulus, exponent }, Scheme::RsaPss { hash, salt }) => {
+            let scheme = match hash {
+                Hash::Md5Sha1 => return None,
+                Hash::Sha1 => Pss::new_with_salt::<Sha1>(*salt),
+                Hash::Sha224 => Pss::new_with_salt::<Sha224>(*salt),
+                Hash::Sha256 => Pss::new_with_salt::<Sha256>(*salt),
+                Hash::Sha384 => Pss::new_with_salt::<Sha384>(*salt),
+                Hash::Sha512 => Pss::new_with_salt::<Sha512>(*salt),
+            };
+            rsa_accepts(modulus, exponent, scheme, digest, &signature)
+        }
+        (PublicKey::Rsa { modulus, exponent }, Scheme::RsaPkcs1 { hash }) => {
+            let info = pkcs1::digest_info(*hash, digest);
+            let scheme = Pkcs1v15Sign::new_unprefixed();
+            rsa_accepts(modulus, exponent, scheme, &info, &signature)
+        }
+        (PublicKey::Ecdsa { curve, point }, Scheme::Ecdsa { .. }) => {
+            ecdsa_accepts(*curve, point, digest, &signature)
+        }
+        (PublicKey::Ed25519(point), Scheme::Ed25519) => ed25519_accepts(point, digest, &signature),
+        _ => false,
+    };
+    accepted.then_some(VerifiedSignature(signature))
+}
+
+/// Some modules leave out a signature's leading zeros; TLS wants them.
+fn widened(signature: Vec<u8>, length: usize) -> Option<Vec<u8>> {
+    let missing = length.checked_sub(signature.len())?;
+    if missing == 0 {
+        return Some(signature);
+    }
+    Some([vec![0; missing], signature].concat())
+}
+
+fn rsa_accepts(
+    modulus: &[u8],
+    exponent: &[u8],
+    scheme: impl SignatureScheme,
+    digest: &[u8],
+    signature: &[u8],
+) -> bool {
+    let [n, e] = [modulus, exponent].map(BigUint::from_bytes_be);
+    RsaPublicKey::new_with_max_size(n, e, modulus.len() * 8)
+        .is_ok_and(|key| key.verify(scheme, digest, signature).is_ok())
+}
+
+fn ecdsa_accepts(curve: Curve, point: &[u8], digest: &[u8], signature: &[u8]) -> bool {
+    // The curves' crates refuse a digest shorter than half the order, which TLS 1.2 makes;
+    // zeros in front don't change the number.
+    let digest = ecdsa::digest_for(curve, digest);
+    let zeros = ecdsa::field_length(curve).saturating_sub(digest.len());
+    let digest = [&vec![0; zeros], digest].concat();
+    macro_rules! accepts {
+        ($curve:ident) => {{
+            use $curve::ecdsa::signature::hazmat::PrehashVerifier as _;
+            use $curve::ecdsa::{Signature, VerifyingKey};
+            match (
+                VerifyingKey::from_sec1_bytes(point),
+                Signature::from_der(signature),
+            ) {
+                (Ok(key), Ok(signature)) => key.verify_prehash(&digest, &signature).is_ok(),
+                _ => false,
+            }
+        }};
+    }
+    match curve {
+        Curve::P256 => accepts!(p256),
+        Curve::P384 => accepts!(p384),
+        Curve::P521 => accepts!(p521),
+    }
+}
+
+fn ed25519_accepts(point: &[u8; 32], message: &[u8], signature: &[u8]) -> bool {
+    use ed25519_dalek::{Signature, VerifyingKey};
+    match (
+        VerifyingKey::from_bytes(point),
+        Signature::from_slice(signature),
+    ) {
+        (Ok(key), Ok(signature)) => key.verify_strict(message, &signature).is_ok(),
+        _ => false,
+    }
+}

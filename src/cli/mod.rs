@@ -51,7 +51,9 @@ pub fn main() -> u8 {
     signals::announce();
     // A panic's own message could show what it stumbled over.
     panic::set_hook(Box::new(|info| {
-        let place = info.location().map_or_else(String::new, ToString::to_string);
+        let place = info
+            .location()
+            .map_or_else(String::new, ToString::to_string);
         report::error(&Error::Internal(format!("panic at {place}")));
     }));
     let request = environment::take(REQUEST);
@@ -59,16 +61,22 @@ pub fn main() -> u8 {
     let outcome = panic::catch_unwind(|| match (arguments.as_slice(), request) {
         ([], Some(request)) => plugin::run(request),
         ([], None) => {
-            report::lines(ABOUT);
-            report::lines("help: pkcs11-external-signer --help shows what to write into the kubeconfig\n");
+            report::usage(ABOUT);
+            report::usage(
+                "help: pkcs11-external-signer --help shows what to write into the kubeconfig\n",
+            );
             2
         }
         ([option], _) if option == "--help" || option == "-h" => {
-            report::answer_text(&format!("{ABOUT}\n{HELP}"));
+            report::answer(&format!("{ABOUT}\n{HELP}"));
             0
         }
         ([option], _) if option == "--version" || option == "-V" => {
-            report::answer_text(concat!("pkcs11-external-signer ", env!("CARGO_PKG_VERSION"), "\n"));
+            report::answer(concat!(
+                "pkcs11-external-signer ",
+                env!("CARGO_PKG_VERSION"),
+                "\n"
+            ));
             0
         }
         (unknown, _) => {

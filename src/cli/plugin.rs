@@ -81,15 +81,21 @@ fn answer(
 fn lock(library: &str) -> Result<Option<Lock>, Error> {
     let mut tell = |holder: Option<u32>| {
         let holder = holder.map_or_else(String::new, |holder| format!(" (process {holder})"));
-        report::note(&format!("waiting for another request{holder} to finish with the token"));
+        report::note(&format!(
+            "waiting for another request{holder} to finish with the token"
+        ));
     };
     match Lock::acquire(library, LOCK_LIMIT, &mut tell) {
         Ok(lock) => Ok(Some(lock)),
-        Err(LockError::Busy { holder }) => {
-            Err(TokenError::Busy { waited: LOCK_LIMIT, holder }.into())
+        Err(LockError::Busy { holder }) => Err(TokenError::Busy {
+            waited: LOCK_LIMIT,
+            holder,
         }
+        .into()),
         Err(LockError::Unavailable(reason)) => {
-            report::warning(&format!("requests at the same time may disturb each other: {reason}"));
+            report::warning(&format!(
+                "requests at the same time may disturb each other: {reason}"
+            ));
             Ok(None)
         }
     }

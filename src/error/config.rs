@@ -21,7 +21,10 @@ pub struct Problem {
 
 impl Problem {
     pub fn new(what: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { what: what.into(), remedy: remedy.into() }
+        Self {
+            what: what.into(),
+            remedy: remedy.into(),
+        }
     }
 }
 
@@ -47,7 +50,10 @@ impl ConfigError {
             [only] => Help::new(only.remedy.clone()),
             many => Help::with_candidates(
                 "in the kubeconfig, under auth-provider.config:",
-                &many.iter().map(|problem| problem.remedy.as_str()).collect::<Vec<_>>(),
+                &many
+                    .iter()
+                    .map(|problem| problem.remedy.as_str())
+                    .collect::<Vec<_>>(),
             ),
         }
     }

@@ -38,27 +38,73 @@ impl fmt::Display for PinOrigin {
 
 #[derive(Debug)]
 pub enum LoginError {
-    Call { token: String, failure: CallFailure },
+    Call {
+        token: String,
+        failure: CallFailure,
+    },
     /// The prompt was answered with nothing.
-    Cancelled { token: String },
+    Cancelled {
+        token: String,
+    },
     /// A key that wants its PIN for every signature, behind a library that can't be asked for one.
-    ContextUnreachable { key: String, module: PathBuf },
-    Environment { name: String, reason: &'static str },
-    File { path: PathBuf, reason: String },
-    FinalTry { token: String, origin: PinOrigin },
-    Incorrect { token: String, origin: PinOrigin, state: &'static str, failure: CallFailure },
+    ContextUnreachable {
+        key: String,
+        module: PathBuf,
+    },
+    Environment {
+        name: String,
+        reason: &'static str,
+    },
+    File {
+        path: PathBuf,
+        reason: String,
+    },
+    FinalTry {
+        token: String,
+        origin: PinOrigin,
+    },
+    Incorrect {
+        token: String,
+        origin: PinOrigin,
+        state: &'static str,
+        failure: CallFailure,
+    },
     /// A PIN that the token can't have.
-    Length { token: String, origin: PinOrigin, shortest: usize, longest: usize },
-    Locked { token: String },
+    Length {
+        token: String,
+        origin: PinOrigin,
+        shortest: usize,
+        longest: usize,
+    },
+    Locked {
+        token: String,
+    },
     /// No source has a PIN.
-    NoPin { token: String },
-    NotSet { token: String, failure: CallFailure },
+    NoPin {
+        token: String,
+    },
+    NotSet {
+        token: String,
+        failure: CallFailure,
+    },
     /// The reader's own keypad was left or its cancel key pressed.
-    ReaderCancelled { token: String, failure: CallFailure },
-    StandardInput { reason: String },
-    Terminal { reason: String },
-    TimedOut { token: String, seconds: u64 },
-    ToBeChanged { token: String },
+    ReaderCancelled {
+        token: String,
+        failure: CallFailure,
+    },
+    StandardInput {
+        reason: String,
+    },
+    Terminal {
+        reason: String,
+    },
+    TimedOut {
+        token: String,
+        seconds: u64,
+    },
+    ToBeChanged {
+        token: String,
+    },
 }
 
 impl fmt::Display for LoginError {
@@ -74,19 +120,36 @@ impl fmt::Display for LoginError {
             Self::Environment { name, reason } => {
                 write!(f, "pinSource: the environment variable {name} {reason}")
             }
-            Self::File { path, reason } => write!(f, "pinSource: file {}: {reason}", path.display()),
+            Self::File { path, reason } => {
+                write!(f, "pinSource: file {}: {reason}", path.display())
+            }
             Self::FinalTry { token, origin } => write!(
                 f,
                 "token {token} has one PIN try left; the PIN {origin} was not sent to it"
             ),
-            Self::Incorrect { token, origin, state, failure } => {
-                write!(f, "token {token} refused the PIN {origin}{state}: {failure}")
+            Self::Incorrect {
+                token,
+                origin,
+                state,
+                failure,
+            } => {
+                write!(
+                    f,
+                    "token {token} refused the PIN {origin}{state}: {failure}"
+                )
             }
-            Self::Length { token, origin, shortest, longest } => write!(
+            Self::Length {
+                token,
+                origin,
+                shortest,
+                longest,
+            } => write!(
                 f,
                 "the PIN {origin} was not sent: PINs of token {token} have {shortest} to {longest} bytes"
             ),
-            Self::Locked { token } => write!(f, "the PIN of token {token} is locked (CKR_PIN_LOCKED)"),
+            Self::Locked { token } => {
+                write!(f, "the PIN of token {token} is locked (CKR_PIN_LOCKED)")
+            }
             Self::NoPin { token } => write!(
                 f,
                 "token {token} wants a PIN, and there is no terminal to ask for it and no pinSource"
@@ -95,12 +158,20 @@ impl fmt::Display for LoginError {
                 write!(f, "token {token} has no user PIN yet: {failure}")
             }
             Self::ReaderCancelled { token, failure } => {
-                write!(f, "no PIN was entered at the reader of token {token}: {failure}")
+                write!(
+                    f,
+                    "no PIN was entered at the reader of token {token}: {failure}"
+                )
             }
             Self::StandardInput { reason } => write!(f, "pinSource: standard input {reason}"),
-            Self::Terminal { reason } => write!(f, "the terminal can't be asked for a PIN: {reason}"),
+            Self::Terminal { reason } => {
+                write!(f, "the terminal can't be asked for a PIN: {reason}")
+            }
             Self::TimedOut { token, seconds } => {
-                write!(f, "the prompt for the PIN of token {token} was not answered within {seconds} s")
+                write!(
+                    f,
+                    "the prompt for the PIN of token {token} was not answered within {seconds} s"
+                )
             }
             Self::ToBeChanged { token } => write!(
                 f,
@@ -132,7 +203,10 @@ impl LoginError {
                 "run the command from a terminal without pin and pinSource and type the PIN \
                  yourself; a wrong one locks the token"
             }
-            Self::Incorrect { origin: PinOrigin::Person, .. } => {
+            Self::Incorrect {
+                origin: PinOrigin::Person,
+                ..
+            } => {
                 "make sure which PIN the token wants (a YubiKey: the PIV PIN) before you try again"
             }
             Self::Incorrect { .. } => {

@@ -63,9 +63,9 @@ impl Error {
             Self::Object(error) => error.help(),
             Self::Login(error) => error.help(),
             Self::Signing(error) => error.help(),
-            Self::Internal(_) => {
-                Help::new("this is a bug in pkcs11-external-signer; please report it with this line")
-            }
+            Self::Internal(_) => Help::new(
+                "this is a bug in pkcs11-external-signer; please report it with this line",
+            ),
         }
     }
 }
@@ -96,14 +96,20 @@ pub struct Help {
 
 impl Help {
     pub(crate) fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into(), candidates: Vec::new() }
+        Self {
+            text: text.into(),
+            candidates: Vec::new(),
+        }
     }
 
     pub(crate) fn with_candidates<T: fmt::Display>(
         text: impl Into<String>,
         candidates: &[T],
     ) -> Self {
-        Self { text: text.into(), candidates: candidates.iter().map(T::to_string).collect() }
+        Self {
+            text: text.into(),
+            candidates: candidates.iter().map(T::to_string).collect(),
+        }
     }
 }
 

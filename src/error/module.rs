@@ -7,20 +7,37 @@ use super::{CallFailure, Help};
 
 #[derive(Debug)]
 pub enum ModuleError {
-    Initialize { path: PathBuf, failure: CallFailure },
+    Initialize {
+        path: PathBuf,
+        failure: CallFailure,
+    },
     /// The loader's own words.
-    Load { path: PathBuf, reason: String },
-    NotAModule { path: PathBuf, reason: String },
+    Load {
+        path: PathBuf,
+        reason: String,
+    },
+    NotAModule {
+        path: PathBuf,
+        reason: String,
+    },
 }
 
 impl fmt::Display for ModuleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Initialize { path, failure } => {
-                write!(f, "PKCS#11 library {} does not initialise: {failure}", path.display())
+                write!(
+                    f,
+                    "PKCS#11 library {} does not initialise: {failure}",
+                    path.display()
+                )
             }
             Self::Load { path, reason } => {
-                write!(f, "PKCS#11 library {} does not load: {reason}", path.display())
+                write!(
+                    f,
+                    "PKCS#11 library {} does not load: {reason}",
+                    path.display()
+                )
             }
             Self::NotAModule { path, reason } => {
                 write!(f, "{} is not a PKCS#11 library: {reason}", path.display())

@@ -27,17 +27,46 @@ impl fmt::Display for ObjectSummary {
 
 #[derive(Debug)]
 pub enum ObjectError {
-    Call { doing: &'static str, failure: CallFailure },
+    Call {
+        doing: &'static str,
+        failure: CallFailure,
+    },
     /// A certificate that can't be read as one.
-    Certificate { source: String, reason: String },
-    CertificateFile { path: PathBuf, reason: String },
+    Certificate {
+        source: String,
+        reason: String,
+    },
+    CertificateFile {
+        path: PathBuf,
+        reason: String,
+    },
     /// The certificate's public key is not the key's.
-    Mismatch { certificate: String, key: String },
-    NoCertificate { selector: String, token: String, passed_over: usize, present: Vec<ObjectSummary> },
-    NoKey { selector: String, token: String, present: Vec<ObjectSummary> },
-    Several { what: &'static str, selector: String, token: String, found: Vec<ObjectSummary> },
+    Mismatch {
+        certificate: String,
+        key: String,
+    },
+    NoCertificate {
+        selector: String,
+        token: String,
+        passed_over: usize,
+        present: Vec<ObjectSummary>,
+    },
+    NoKey {
+        selector: String,
+        token: String,
+        present: Vec<ObjectSummary>,
+    },
+    Several {
+        what: &'static str,
+        selector: String,
+        token: String,
+        found: Vec<ObjectSummary>,
+    },
     /// A key of a type that no TLS client signs with here.
-    UnsupportedKey { source: String, algorithm: String },
+    UnsupportedKey {
+        source: String,
+        algorithm: String,
+    },
 }
 
 impl fmt::Display for ObjectError {
@@ -53,21 +82,36 @@ impl fmt::Display for ObjectError {
             Self::Mismatch { certificate, key } => {
                 write!(f, "{certificate} does not belong to {key}")
             }
-            Self::NoCertificate { selector, token, passed_over, .. } => {
+            Self::NoCertificate {
+                selector,
+                token,
+                passed_over,
+                ..
+            } => {
                 write!(f, "no certificate with {selector} on token {token}")?;
                 if *passed_over > 0 {
                     write!(f, " (session objects passed over: {passed_over})")?;
                 }
                 Ok(())
             }
-            Self::NoKey { selector, token, .. } => {
+            Self::NoKey {
+                selector, token, ..
+            } => {
                 write!(f, "no private key with {selector} on token {token}")
             }
-            Self::Several { what, selector, token, found } => {
+            Self::Several {
+                what,
+                selector,
+                token,
+                found,
+            } => {
                 write!(f, "{} {what} with {selector} on token {token}", found.len())
             }
             Self::UnsupportedKey { source, algorithm } => {
-                write!(f, "{source} holds a key of an unsupported type: {algorithm}")
+                write!(
+                    f,
+                    "{source} holds a key of an unsupported type: {algorithm}"
+                )
             }
         }
     }
@@ -79,12 +123,12 @@ impl ObjectError {
             Self::Call { .. } => Help::new(
                 "check that the token is still inserted, take it out and put it back, then try again",
             ),
-            Self::Certificate { .. } => {
-                Help::new("write the certificate to the token again, as DER, or set certificateFile")
-            }
-            Self::CertificateFile { .. } => {
-                Help::new("certificateFile must name a readable file with one certificate, PEM or DER")
-            }
+            Self::Certificate { .. } => Help::new(
+                "write the certificate to the token again, as DER, or set certificateFile",
+            ),
+            Self::CertificateFile { .. } => Help::new(
+                "certificateFile must name a readable file with one certificate, PEM or DER",
+            ),
             Self::Mismatch { .. } => Help::new(
                 "install the certificate that was issued for this key, or name the object it belongs to",
             ),

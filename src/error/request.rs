@@ -13,32 +13,60 @@ pub enum RequestError {
     ApiVersion(String),
     /// Arguments that this program doesn't know.
     Arguments(String),
-    DigestLength { hash: Hash, actual: usize },
+    DigestLength {
+        hash: Hash,
+        actual: usize,
+    },
     EmptyDigest,
-    Hash { number: i64, name: Option<&'static str> },
+    Hash {
+        number: i64,
+        name: Option<&'static str>,
+    },
     Kind(String),
     /// A field that is there with a value it can't have.
-    Malformed { field: String, expected: &'static str },
-    Missing { field: &'static str },
-    NotJson { line: usize, column: usize },
+    Malformed {
+        field: String,
+        expected: &'static str,
+    },
+    Missing {
+        field: &'static str,
+    },
+    NotJson {
+        line: usize,
+        column: usize,
+    },
     /// JSON, but something other than an object.
     NotObject,
     NotUtf8,
     /// Standard output was closed before the program started.
     OutputClosed,
-    OptionsContradictKey { options: String, key: String },
+    OptionsContradictKey {
+        options: String,
+        key: String,
+    },
     OptionsType(String),
     Salt(i64),
-    SaltTooLong { salt: usize, longest: usize, hash: Hash, key: String },
+    SaltTooLong {
+        salt: usize,
+        longest: usize,
+        hash: Hash,
+        key: String,
+    },
     /// The hash itself is too long for the key.
-    KeyTooShort { hash: Hash, key: String },
+    KeyTooShort {
+        hash: Hash,
+        key: String,
+    },
 }
 
 impl fmt::Display for RequestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AnswerLost(error) => {
-                write!(f, "the answer could not be written to standard output: {error}")
+                write!(
+                    f,
+                    "the answer could not be written to standard output: {error}"
+                )
             }
             Self::ApiVersion(version) => write!(f, "unsupported apiVersion \"{version}\""),
             Self::Arguments(arguments) => write!(f, "unknown arguments: {arguments}"),
@@ -48,7 +76,10 @@ impl fmt::Display for RequestError {
                 hash.length()
             ),
             Self::EmptyDigest => write!(f, "the digest is empty"),
-            Self::Hash { number, name: Some(name) } => {
+            Self::Hash {
+                number,
+                name: Some(name),
+            } => {
                 write!(f, "unsupported hash {number} ({name}) in signerOpts")
             }
             Self::Hash { number, name: None } => {
@@ -60,22 +91,38 @@ impl fmt::Display for RequestError {
             }
             Self::Missing { field } => write!(f, "missing field {field}"),
             Self::NotJson { line, column } => {
-                write!(f, "the request is not valid JSON (line {line}, column {column})")
+                write!(
+                    f,
+                    "the request is not valid JSON (line {line}, column {column})"
+                )
             }
             Self::NotObject => write!(f, "the request is not a JSON object"),
             Self::NotUtf8 => write!(f, "the request is not valid UTF-8"),
-            Self::OutputClosed => write!(f, "standard output is closed: the answer has nowhere to go"),
+            Self::OutputClosed => {
+                write!(f, "standard output is closed: the answer has nowhere to go")
+            }
             Self::OptionsContradictKey { options, key } => {
-                write!(f, "{options} can't be made with the certificate's {key} key")
+                write!(
+                    f,
+                    "{options} can't be made with the certificate's {key} key"
+                )
             }
             Self::OptionsType(name) => write!(f, "unknown signerOptsType \"{name}\""),
             Self::Salt(length) => write!(f, "invalid SaltLength {length} in signerOpts"),
-            Self::SaltTooLong { salt, longest, hash, key } => write!(
+            Self::SaltTooLong {
+                salt,
+                longest,
+                hash,
+                key,
+            } => write!(
                 f,
                 "SaltLength {salt} is too long for the certificate's {key} key with {hash}: at most {longest} fit"
             ),
             Self::KeyTooShort { hash, key } => {
-                write!(f, "the certificate's {key} key is too short for a signature with {hash}")
+                write!(
+                    f,
+                    "the certificate's {key} key is too short for a signature with {hash}"
+                )
             }
         }
     }

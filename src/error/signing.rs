@@ -6,12 +6,20 @@ use super::{CallFailure, Help};
 
 #[derive(Debug)]
 pub enum SigningError {
-    Call { key: String, scheme: String, failure: CallFailure },
+    Call {
+        key: String,
+        scheme: String,
+        failure: CallFailure,
+    },
     /// The certificate's public key doesn't accept what the token returned.
     Invalid { key: String, scheme: String },
     /// Bytes that are no signature of this scheme at all.
     Malformed { scheme: String, length: usize },
-    NoMechanism { token: String, scheme: String, wanted: &'static [&'static str] },
+    NoMechanism {
+        token: String,
+        scheme: String,
+        wanted: &'static [&'static str],
+    },
     /// No random salt to be had.
     Random(String),
 }
@@ -19,7 +27,11 @@ pub enum SigningError {
 impl fmt::Display for SigningError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Call { key, scheme, failure } => {
+            Self::Call {
+                key,
+                scheme,
+                failure,
+            } => {
                 write!(f, "signing with {key} ({scheme}) failed: {failure}")
             }
             Self::Invalid { key, scheme } => write!(
@@ -30,7 +42,11 @@ impl fmt::Display for SigningError {
                 f,
                 "the token returned {length} bytes that are no {scheme} signature; they were withheld"
             ),
-            Self::NoMechanism { token, scheme, wanted } => write!(
+            Self::NoMechanism {
+                token,
+                scheme,
+                wanted,
+            } => write!(
                 f,
                 "token {token} can't make {scheme} signatures: it offers no {}",
                 super::one_of(wanted)

@@ -17,25 +17,57 @@ pub struct TokenName {
 
 impl fmt::Display for TokenName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "\"{}\" (serial {}, slotId {})", self.label, self.serial, self.slot)
+        write!(
+            f,
+            "\"{}\" (serial {}, slotId {})",
+            self.label, self.serial, self.slot
+        )
     }
 }
 
 #[derive(Debug)]
 pub enum TokenError {
     /// Several tokens fit.
-    Ambiguous { selector: String, found: Vec<TokenName> },
+    Ambiguous {
+        selector: String,
+        found: Vec<TokenName>,
+    },
     /// Another process has held the token all the while.
-    Busy { waited: Duration, holder: Option<u32> },
-    Call { doing: &'static str, failure: CallFailure },
+    Busy {
+        waited: Duration,
+        holder: Option<u32>,
+    },
+    Call {
+        doing: &'static str,
+        failure: CallFailure,
+    },
     /// The slot holds a token, but not the one that was named.
-    Contradiction { selector: String, found: TokenName },
-    EmptySlot { slot: u64, present: Vec<TokenName> },
-    NoSlot { slot: u64, present: Vec<TokenName> },
-    NotInitialized { slot: u64, present: Vec<TokenName> },
+    Contradiction {
+        selector: String,
+        found: TokenName,
+    },
+    EmptySlot {
+        slot: u64,
+        present: Vec<TokenName>,
+    },
+    NoSlot {
+        slot: u64,
+        present: Vec<TokenName>,
+    },
+    NotInitialized {
+        slot: u64,
+        present: Vec<TokenName>,
+    },
     /// The token was taken out while it was in use.
-    Removed { token: String, failure: CallFailure },
-    NoToken { selector: String, module: PathBuf, present: Vec<TokenName> },
+    Removed {
+        token: String,
+        failure: CallFailure,
+    },
+    NoToken {
+        selector: String,
+        module: PathBuf,
+        present: Vec<TokenName>,
+    },
 }
 
 impl fmt::Display for TokenError {
@@ -61,7 +93,9 @@ impl fmt::Display for TokenError {
                 write!(f, "the token in slotId {slot} is not initialised")
             }
             Self::Removed { token, failure } => write!(f, "token {token} is gone: {failure}"),
-            Self::NoToken { selector, module, .. } => {
+            Self::NoToken {
+                selector, module, ..
+            } => {
                 write!(f, "no token with {selector} in {}", module.display())
             }
         }
@@ -89,8 +123,10 @@ impl TokenError {
             Self::EmptySlot { present, .. } if present.is_empty() => {
                 Help::new("insert the token and try again")
             }
-            Self::EmptySlot { present, .. } | Self::NoSlot { present, .. }
-            | Self::NotInitialized { present, .. } | Self::NoToken { present, .. } => {
+            Self::EmptySlot { present, .. }
+            | Self::NoSlot { present, .. }
+            | Self::NotInitialized { present, .. }
+            | Self::NoToken { present, .. } => {
                 if present.is_empty() {
                     Help::new(
                         "the library sees no token at all: insert it, check the reader and its \

@@ -1,1 +1,64 @@
+//! Where a PIN can come from: the configuration, a file, the environment, standard input, or a
+//! person at the terminal.
+//!
+//! `token` sees it as the trait [`PinProvider`] and decides how often a PIN is sent; this part
+//! knows nothing of tokens but what a prompt has to say.
 
+#![forbid(unsafe_code)]
+
+mod file;
+mod notice;
+mod prompt;
+mod sources;
+mod standard_input;
+
+pub use notice::Notice;
+pub use sources::Sources;
+
+use std::time::Duration;
+
+use crate::error::{LoginError, PinOrigin};
+use crate::secret::Pin;
+
+/// What a PIN is asked for. The texts are as they come from the token; whoever shows them makes
+/// them fit for a terminal.
+pub struct PinRequest<'a> {
+    /// Label, serial and slot.
+    pub token: &'a str,
+    pub key: &'a str,
+    /// In bytes.
+    pub shortest: usize,
+    /// In bytes, at most [`crate::secret::MAX_PIN_LENGTH`].
+    pub longest: usize,
+    /// What has to be said before the prompt, such as that the last PIN was wrong.
+    pub notice: Option<&'a str>,
+    /// Set when a wrong PIN would lock the token: what a person must agree to first.
+    pub confirm: Option<&'a str>,
+}
+
+impl PinRequest<'_> {
+    fn allows(&self, pin: &Pin) -> bool {
+        (self.shortest..=self.longest).contains(&pin.length())
+    }
+
+    fn wrong_length(&self, origin: PinOrigin) -> LoginError {
+        LoginError::Length {
+            token: self.token.to_owned(),
+            origin,
+            shortest: self.shortest,
+            longest: self.longest,
+        }
+    }
+}
+
+/// The stored PINs and the person, as a token sees them.
+pub trait PinProvider {
+    /// Where the next PIN would come from. Nothing is asked or consumed for the answer.
+    fn origin(&mut self) -> PinOrigin;
+
+    /// The PIN, of a length that the token can have.
+    fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, LoginError>;
+
+    /// A line on the terminal that comes after `delay` and goes when the guard is dropped.
+    fn notice(&self, delay: Duration, text: &str) -> Notice;
+}

@@ -1,1 +1,24 @@
+//! What makes the process fit to hold a PIN, and safe from the library it loads.
+//!
+//! In this order, while there is one thread and no library: [`harden`] (no core file, no reader),
+//! [`signals`] (an end that is told), [`environment`] (the request taken out and wiped),
+//! [`answer`] (standard output out of the library's reach). Then [`lock`], and when the answer is
+//! out [`ending`]. [`memory`] works all the while. System calls make this one of the two places
+//! where `unsafe` is allowed.
 
+#![expect(unsafe_code, reason = "system calls and the environment block")]
+
+pub mod answer;
+pub mod ending;
+pub mod environment;
+pub mod harden;
+pub mod lock;
+mod memory;
+pub mod signals;
+
+/// Ends the process at once: no destructor of a library runs, and nothing it left in its buffers
+/// is written.
+pub fn leave(code: u8) -> ! {
+    // SAFETY: _exit has no preconditions.
+    unsafe { libc::_exit(code.into()) }
+}

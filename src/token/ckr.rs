@@ -9,9 +9,10 @@ use crate::error::CallFailure;
 /// The failed call and its `CKR_…` name; where it was no call that failed, what was wrong.
 pub(super) fn failure(error: &Error) -> CallFailure {
     match error {
-        Error::Pkcs11(code, function) => {
-            CallFailure { function: format!("C_{function:?}"), reason: name(*code) }
-        }
+        Error::Pkcs11(code, function) => CallFailure {
+            function: format!("C_{function:?}"),
+            reason: name(*code),
+        },
         Error::NullFunctionPointer => answer("the library lacks a function it must have"),
         Error::InvalidValue | Error::NotSupported => answer("the library's answer makes no sense"),
         other => answer(&format!("the library's answer can't be read ({other})")),
@@ -20,7 +21,10 @@ pub(super) fn failure(error: &Error) -> CallFailure {
 
 /// A failure of the library that is no return value.
 pub(super) fn answer(reason: &str) -> CallFailure {
-    CallFailure { function: String::new(), reason: reason.to_owned() }
+    CallFailure {
+        function: String::new(),
+        reason: reason.to_owned(),
+    }
 }
 
 /// The return value behind an error, where there is one.
@@ -36,7 +40,9 @@ pub(super) fn is_removed(error: &Error) -> bool {
     matches!(
         code(error),
         Some(
-            RvError::DeviceRemoved | RvError::TokenNotPresent | RvError::TokenNotRecognized
+            RvError::DeviceRemoved
+                | RvError::TokenNotPresent
+                | RvError::TokenNotRecognized
                 | RvError::SlotIdInvalid
         )
     )
@@ -72,10 +78,19 @@ mod tests {
             (RvError::GeneralError, "CKR_GENERAL_ERROR"),
             (RvError::DeviceRemoved, "CKR_DEVICE_REMOVED"),
             (RvError::UserNotLoggedIn, "CKR_USER_NOT_LOGGED_IN"),
-            (RvError::MechanismParamInvalid, "CKR_MECHANISM_PARAM_INVALID"),
+            (
+                RvError::MechanismParamInvalid,
+                "CKR_MECHANISM_PARAM_INVALID",
+            ),
             (RvError::SlotIdInvalid, "CKR_SLOT_ID_INVALID"),
-            (RvError::VendorDefined(0x8000_0001), "CKR_VENDOR_DEFINED (0x80000001)"),
-            (RvError::UnknownErrorCode(0x77), "unknown return value 0x00000077"),
+            (
+                RvError::VendorDefined(0x8000_0001),
+                "CKR_VENDOR_DEFINED (0x80000001)",
+            ),
+            (
+                RvError::UnknownErrorCode(0x77),
+                "unknown return value 0x00000077",
+            ),
         ] {
             assert_eq!(name(code), expected);
         }

@@ -86,7 +86,9 @@ impl Token<'_> {
                 _ => return Err(self.login_failure(&error, token)),
             }
         }
-        Err(Error::Internal("the loop over PIN tries ran out".to_owned()))
+        Err(Error::Internal(
+            "the loop over PIN tries ran out".to_owned(),
+        ))
     }
 
     /// C_Login without a PIN: the reader has a keypad of its own.
@@ -96,7 +98,10 @@ impl Token<'_> {
         token: &str,
         pins: &mut dyn PinProvider,
     ) -> Result<(), Error> {
-        let _notice = pins.notice(Duration::ZERO, &format!("enter the PIN of token {token} at its reader"));
+        let _notice = pins.notice(
+            Duration::ZERO,
+            &format!("enter the PIN of token {token} at its reader"),
+        );
         match self.session.login(user, None) {
             Ok(()) => {}
             Err(error) => match ckr::code(&error) {
@@ -125,19 +130,26 @@ impl Token<'_> {
     }
 
     fn live_state(&self) -> Result<TokenState, Error> {
-        slot::state(self.module, self.slot)
-            .map_err(|error| self.failure(&error, |failure| {
-                LoginError::Call { token: self.state.name.to_string(), failure }.into()
-            }))
+        slot::state(self.module, self.slot).map_err(|error| {
+            self.failure(&error, |failure| {
+                LoginError::Call {
+                    token: self.state.name.to_string(),
+                    failure,
+                }
+                .into()
+            })
+        })
     }
 
     fn login_failure(&self, error: &CryptokiError, token: String) -> Error {
         match ckr::code(error) {
             Some(RvError::PinLocked) => LoginError::Locked { token }.into(),
             Some(RvError::PinExpired) => LoginError::ToBeChanged { token }.into(),
-            Some(RvError::UserPinNotInitialized) => {
-                LoginError::NotSet { token, failure: ckr::failure(error) }.into()
+            Some(RvError::UserPinNotInitialized) => LoginError::NotSet {
+                token,
+                failure: ckr::failure(error),
             }
+            .into(),
             _ => self.failure(error, |failure| LoginError::Call { token, failure }.into()),
         }
     }
@@ -146,8 +158,12 @@ impl Token<'_> {
 /// States in which no PIN can help.
 fn refuse_hopeless(state: &TokenState, token: &str) -> Result<(), LoginError> {
     match state.pin {
-        PinState::Locked => Err(LoginError::Locked { token: token.to_owned() }),
-        PinState::ToBeChanged => Err(LoginError::ToBeChanged { token: token.to_owned() }),
+        PinState::Locked => Err(LoginError::Locked {
+            token: token.to_owned(),
+        }),
+        PinState::ToBeChanged => Err(LoginError::ToBeChanged {
+            token: token.to_owned(),
+        }),
         PinState::CountLow | PinState::FinalTry | PinState::Good => Ok(()),
     }
 }
@@ -163,7 +179,10 @@ fn ask(
     let origin = pins.origin();
     let is_final = state.pin == PinState::FinalTry;
     if is_final && !origin.is_attended() {
-        return Err(LoginError::FinalTry { token: token.to_owned(), origin });
+        return Err(LoginError::FinalTry {
+            token: token.to_owned(),
+            origin,
+        });
     }
     let notice = match (refused, state.pin) {
         (Some(left), _) => Some(format!("the token refused the PIN{}", left.tries_left())),
@@ -177,7 +196,11 @@ fn ask(
         token,
         key,
         shortest,
-        longest: if longest == 0 { MAX_PIN_LENGTH } else { longest.min(MAX_PIN_LENGTH) },
+        longest: if longest == 0 {
+            MAX_PIN_LENGTH
+        } else {
+            longest.min(MAX_PIN_LENGTH)
+        },
         notice: notice.as_deref(),
         confirm: is_final.then_some("This is the last try: another wrong PIN locks the token."),
     })?;

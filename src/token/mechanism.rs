@@ -72,8 +72,10 @@ pub(super) fn operation(
     digest: &[u8],
     key: &PublicKey,
 ) -> Result<Operation, SigningError> {
-    let malformed =
-        || SigningError::Malformed { scheme: scheme.to_string(), length: digest.len() };
+    let malformed = || SigningError::Malformed {
+        scheme: scheme.to_string(),
+        length: digest.len(),
+    };
     let (mechanism, input) = match (scheme, padding) {
         (Scheme::RsaPss { hash, salt }, Padding::Tokens) => (
             Mechanism::RsaPkcsPss(pss_parameters(*hash, *salt).ok_or_else(malformed)?),
@@ -94,9 +96,10 @@ pub(super) fn operation(
             (Mechanism::RsaX509, block.ok_or_else(malformed)?)
         }
         // Some tokens refuse a digest that is longer than the curve's order.
-        (Scheme::Ecdsa { curve }, _) => {
-            (Mechanism::Ecdsa, ecdsa::digest_for(*curve, digest).to_owned())
-        }
+        (Scheme::Ecdsa { curve }, _) => (
+            Mechanism::Ecdsa,
+            ecdsa::digest_for(*curve, digest).to_owned(),
+        ),
         // No parameter block: some tokens refuse one.
         (Scheme::Ed25519, _) => (
             Mechanism::Eddsa(EddsaParams::new(EddsaSignatureScheme::Ed25519)),
@@ -116,5 +119,9 @@ fn pss_parameters(hash: Hash, salt: usize) -> Option<PkcsPssParams> {
         Hash::Sha384 => (MechanismType::SHA384, PkcsMgfType::MGF1_SHA384),
         Hash::Sha512 => (MechanismType::SHA512, PkcsMgfType::MGF1_SHA512),
     };
-    Some(PkcsPssParams { hash_alg, mgf, s_len: salt.try_into().ok()? })
+    Some(PkcsPssParams {
+        hash_alg,
+        mgf,
+        s_len: salt.try_into().ok()?,
+    })
 }

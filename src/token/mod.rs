@@ -27,7 +27,7 @@ use self::object::Query;
 use self::raw::DirectSign;
 use self::slot::TokenState;
 use crate::certificate::{Certificate, PublicKey};
-use crate::config::{ObjectId, ObjectSelector, TokenSelector};
+use crate::config::{ObjectSelector, TokenSelector};
 use crate::error::{CallFailure, Error, LoginError, ObjectError, SigningError, TokenError};
 use crate::pin::PinProvider;
 use crate::scheme::Scheme;
@@ -66,10 +66,21 @@ impl<'m> Token<'m> {
     pub fn open(module: &'m Module, selector: &TokenSelector) -> Result<Self, Error> {
         let (slot, state) = slot::find(module, selector)?;
         // Closing it on drop would call into the library after the answer, with no bound.
-        let session = module.context().open_ro_session_no_drop(slot).map_err(|error| {
-            TokenError::Call { doing: "opening a session", failure: ckr::failure(&error) }
-        })?;
-        Ok(Self { module, slot, session, state, logged_in: false, accepted: None })
+        let session = module
+            .context()
+            .open_ro_session_no_drop(slot)
+            .map_err(|error| TokenError::Call {
+                doing: "opening a session",
+                failure: ckr::failure(&error),
+            })?;
+        Ok(Self {
+            module,
+            slot,
+            session,
+            state,
+            logged_in: false,
+            accepted: None,
+        })
     }
 
     /// Label, serial and slot, for messages.
@@ -131,7 +142,11 @@ impl<'m> Token<'m> {
             object::flag(&self.session, object, AttributeType::AlwaysAuthenticate)
                 .map_err(|error| self.object_failure(&error, "reading the key"))?
                 .unwrap_or(false);
-        Ok(PrivateKey { object, always_authenticate, words })
+        Ok(PrivateKey {
+            object,
+            always_authenticate,
+            words,
+        })
     }
 
     /// The token's signature (C_SignInit, C_Sign): ECDSA as PKCS#11's raw `r ‖ s`. Nothing is
@@ -174,7 +189,8 @@ impl<'m> Token<'m> {
 
     /// Whether the key shows that it isn't the certificate's, asked when a signature has failed.
     pub fn disowns(&self, key: &PrivateKey, public_key: &PublicKey) -> bool {
-        object::belongs_to(&self.session, key.object, public_key).is_ok_and(|own| own == Some(false))
+        object::belongs_to(&self.session, key.object, public_key)
+            .is_ok_and(|own| own == Some(false))
     }
 
     fn paddings(&self, scheme: &Scheme) -> Result<Vec<Padding>, Error> {
@@ -217,7 +233,8 @@ impl<'m> Token<'m> {
         pins: &dyn PinProvider,
     ) -> Result<Vec<u8>, CryptokiError> {
         let _notice = pins.notice(TOUCH_NOTICE_DELAY, &self.touch_text());
-        self.session.sign(&operation.mechanism, key.object, &operation.input)
+        self.session
+            .sign(&operation.mechanism, key.object, &operation.input)
     }
 
     /// C_SignInit, C_Login(CKU_CONTEXT_SPECIFIC), C_Sign (PKCS#11, section 5.13.1). Nothing may
@@ -266,7 +283,9 @@ impl<'m> Token<'m> {
         if found.len() > 1 {
             return Err(self.several("certificates", selector, &found, ObjectClass::CERTIFICATE));
         }
-        let Some((object, certificate)) = found.pop() else { return Ok(None) };
+        let Some((object, certificate)) = found.pop() else {
+            return Ok(None);
+        };
         let id = match &selector.id {
             Some(id) => id.as_bytes().to_owned(),
             None => object::bytes(&self.session, object, AttributeType::Id).map_err(failure)?,
@@ -281,7 +300,10 @@ impl<'m> Token<'m> {
     ) -> Result<Certificate, Error> {
         let der = object::bytes(&self.session, object, AttributeType::Value)
             .map_err(|error| self.object_failure(&error, "reading the certificate"))?;
-        Ok(Certificate::from_der(der, &format!("the certificate with {selector}"))?)
+        Ok(Certificate::from_der(
+            der,
+            &format!("the certificate with {selector}"),
+        )?)
     }
 
     /// Among several, one that can't be read is no candidate.
@@ -297,7 +319,10 @@ impl<'m> Token<'m> {
     }
 
     fn no_certificate(&self, selector: &ObjectSelector) -> ObjectError {
-        let matching = object::find(&self.session, Query::new(ObjectClass::CERTIFICATE, selector));
+        let matching = object::find(
+            &self.session,
+            Query::new(ObjectClass::CERTIFICATE, selector),
+        );
         ObjectError::NoCertificate {
             selector: selector.to_string(),
             token: self.name(),
@@ -312,8 +337,16 @@ impl<'m> Token<'m> {
         let class = ObjectClass::PRIVATE_KEY;
         let label = selector.label.as_deref();
         let query = match id {
-            [] => Query { class, id: None, label },
-            id => Query { class, id: Some(id), label: None },
+            [] => Query {
+                class,
+                id: None,
+                label,
+            },
+            id => Query {
+                class,
+                id: Some(id),
+                label: None,
+            },
         };
         let failure = |error| self.object_failure(&error, "looking for the key");
         let mut found = object::find(&self.session, query).map_err(failure)?;
@@ -324,7 +357,8 @@ impl<'m> Token<'m> {
             found = object::able_to_sign(&self.session, found).map_err(failure)?;
         }
         if found.len() > 1 && query.label.is_none() && label.is_some() {
-            let labelled = object::find(&self.session, Query { label, ..query }).map_err(failure)?;
+            let labelled =
+                object::find(&self.session, Query { label, ..query }).map_err(failure)?;
             found.retain(|object| labelled.contains(object));
         }
         match found.as_slice() {
@@ -373,7 +407,11 @@ impl<'m> Token<'m> {
     ) -> Error {
         let failure = ckr::failure(error);
         if ckr::is_removed(error) {
-            TokenError::Removed { token: self.name(), failure }.into()
+            TokenError::Removed {
+                token: self.name(),
+                failure,
+            }
+            .into()
         } else {
             otherwise(failure)
         }

@@ -30,22 +30,34 @@ impl Module {
     pub fn open(library: &TrustedLibrary) -> Result<Self, ModuleError> {
         let path = library.path().to_owned();
         let context = Pkcs11::new(&path).map_err(|error| match error {
-            CryptokiError::LibraryLoading(reason) => {
-                ModuleError::Load { path: path.clone(), reason: reason.to_string() }
-            }
-            CryptokiError::MissingSymbol(symbol) => {
-                ModuleError::NotAModule { path: path.clone(), reason: format!("it has no {symbol}") }
-            }
-            other => ModuleError::Initialize { path: path.clone(), failure: ckr::failure(&other) },
+            CryptokiError::LibraryLoading(reason) => ModuleError::Load {
+                path: path.clone(),
+                reason: reason.to_string(),
+            },
+            CryptokiError::MissingSymbol(symbol) => ModuleError::NotAModule {
+                path: path.clone(),
+                reason: format!("it has no {symbol}"),
+            },
+            other => ModuleError::Initialize {
+                path: path.clone(),
+                failure: ckr::failure(&other),
+            },
         })?;
         let borrowed = match initialize(&context) {
             Ok(()) => false,
             Err(error) if ckr::code(&error) == Some(RvError::CryptokiAlreadyInitialized) => true,
             Err(error) => {
-                return Err(ModuleError::Initialize { path, failure: ckr::failure(&error) });
+                return Err(ModuleError::Initialize {
+                    path,
+                    failure: ckr::failure(&error),
+                });
             }
         };
-        Ok(Self { context, path, borrowed })
+        Ok(Self {
+            context,
+            path,
+            borrowed,
+        })
     }
 
     /// The library's file.

@@ -59,7 +59,10 @@ pub(super) fn attribute(
         [AttributeInfo::Available(length)] if (1..=LONGEST_ATTRIBUTE).contains(length) => {}
         _ => return Ok(None),
     }
-    #[expect(clippy::disallowed_methods, reason = "the module has just said that it has it")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the module has just said that it has it"
+    )]
     let values = session.get_attributes(object, &[kind])?;
     Ok(values.into_iter().next())
 }
@@ -80,7 +83,11 @@ pub(super) fn flag(
 }
 
 /// A byte string, such as CKA_ID, CKA_VALUE or CKA_MODULUS; empty where there is none.
-pub(super) fn bytes(session: &Session, object: ObjectHandle, kind: AttributeType) -> Result<Vec<u8>> {
+pub(super) fn bytes(
+    session: &Session,
+    object: ObjectHandle,
+    kind: AttributeType,
+) -> Result<Vec<u8>> {
     Ok(match attribute(session, object, kind)? {
         Some(
             Attribute::Id(bytes)
@@ -154,19 +161,34 @@ fn without_leading_zeros(number: &[u8]) -> &[u8] {
 
 /// Every object of a class that stays on the token, for a message; what can't be read is left out.
 pub(super) fn summaries(session: &Session, class: ObjectClass) -> Vec<ObjectSummary> {
-    let every = Query { class, id: None, label: None };
+    let every = Query {
+        class,
+        id: None,
+        label: None,
+    };
     let objects = find(session, every)
         .and_then(|objects| without_session_objects(session, objects))
         .unwrap_or_default();
-    objects.into_iter().map(|object| summary(session, object, class)).collect()
+    objects
+        .into_iter()
+        .map(|object| summary(session, object, class))
+        .collect()
 }
 
 /// One object as the configuration can name it.
-pub(super) fn summary(session: &Session, object: ObjectHandle, class: ObjectClass) -> ObjectSummary {
+pub(super) fn summary(
+    session: &Session,
+    object: ObjectHandle,
+    class: ObjectClass,
+) -> ObjectSummary {
     let id = bytes(session, object, AttributeType::Id).unwrap_or_default();
     let label = bytes(session, object, AttributeType::Label).unwrap_or_default();
     ObjectSummary {
-        id: if id.is_empty() { String::new() } else { ObjectId::from_bytes(id).to_string() },
+        id: if id.is_empty() {
+            String::new()
+        } else {
+            ObjectId::from_bytes(id).to_string()
+        },
         label: String::from_utf8_lossy(&label).into_owned(),
         what: match class {
             ObjectClass::CERTIFICATE => certificate_words(session, object),
@@ -179,8 +201,16 @@ fn certificate_words(session: &Session, object: ObjectHandle) -> String {
     let der = bytes(session, object, AttributeType::Value).unwrap_or_default();
     match Certificate::from_der(der, "the object") {
         Ok(certificate) => {
-            let authority = if certificate.is_ca() { "CA certificate" } else { "certificate" };
-            format!("{authority} of {} ({})", certificate.subject(), certificate.public_key())
+            let authority = if certificate.is_ca() {
+                "CA certificate"
+            } else {
+                "certificate"
+            };
+            format!(
+                "{authority} of {} ({})",
+                certificate.subject(),
+                certificate.public_key()
+            )
         }
         Err(_) => "an unreadable certificate".to_owned(),
     }

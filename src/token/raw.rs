@@ -31,8 +31,7 @@ impl DirectSign {
     /// `None` where the instance that holds the session can't be reached.
     pub(super) fn open(module: &Module, session: &Session) -> Option<Self> {
         // SAFETY: the library is loaded and initialised already, so no constructor runs.
-        let library =
-            unsafe { Library::open(Some(module.path()), RTLD_LAZY | RTLD_LOCAL) }.ok()?;
+        let library = unsafe { Library::open(Some(module.path()), RTLD_LAZY | RTLD_LOCAL) }.ok()?;
         // SAFETY: the symbol has this type in every PKCS#11 library (section 5.4).
         let entry = unsafe { library.get::<CK_C_GetFunctionList>(b"C_GetFunctionList\0") }.ok()?;
         let entry = (*entry)?;

@@ -80,10 +80,13 @@ pub(super) fn find(
     selector: &TokenSelector,
 ) -> Result<(Slot, TokenState), TokenError> {
     // Some modules know no slot before they were asked for the list.
-    let occupied = module.context().get_slots_with_token().map_err(|error| TokenError::Call {
-        doing: "listing the slots",
-        failure: ckr::failure(&error),
-    })?;
+    let occupied = module
+        .context()
+        .get_slots_with_token()
+        .map_err(|error| TokenError::Call {
+            doing: "listing the slots",
+            failure: ckr::failure(&error),
+        })?;
     match selector.slot {
         Some(id) => named(module, selector, id, &occupied),
         None => matching(module, selector, &occupied),
@@ -111,7 +114,10 @@ fn named(
         failure: ckr::failure(&error),
     })?;
     if !state.initialized {
-        return Err(TokenError::NotInitialized { slot: id, present: present(module, occupied) });
+        return Err(TokenError::NotInitialized {
+            slot: id,
+            present: present(module, occupied),
+        });
     }
     if !fits(&state.name, selector) {
         return Err(TokenError::Contradiction {
@@ -152,7 +158,9 @@ fn matching(
 
 fn fits(name: &TokenName, selector: &TokenSelector) -> bool {
     let same = |wanted: &Option<String>, actual: &str| {
-        wanted.as_deref().is_none_or(|wanted| unpadded(wanted) == actual)
+        wanted
+            .as_deref()
+            .is_none_or(|wanted| unpadded(wanted) == actual)
     };
     same(&selector.label, &name.label) && same(&selector.serial, &name.serial)
 }

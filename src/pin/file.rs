@@ -1,0 +1,125 @@
+//! A PIN in a file, which only its owner may read.
+
+use std::fs::{File, OpenOptions};
+use std::io::Read as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use rustix::process::geteuid;
+use zeroize::Zeroizing;
+
+use crate::error::LoginError;
+use crate::secret::{MAX_PIN_LENGTH, Pin};
+
+/// The file's first line. What is checked is the file that was opened, whatever the path leads to
+/// by then.
+pub(super) fn read(path: &Path) -> Result<Pin, LoginError> {
+    let failure = |reason: &str| LoginError::File {
+        path: path.to_owned(),
+        reason: reason.to_owned(),
+    };
+    // O_NONBLOCK: a FIFO that nobody writes to must not hang the client.
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32)
+        .open(path)
+        .map_err(|error| failure(&error.to_string()))?;
+    check(&file).map_err(|reason| failure(&reason))?;
+
+    let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_PIN_LENGTH + 2));
+    file.take(MAX_PIN_LENGTH as u64 + 2)
+        .read_to_end(&mut bytes)
+        .map_err(|error| failure(&error.to_string()))?;
+    first_line(&bytes)
+        .ok_or_else(|| failure("its first line is no PIN (empty, too long, or not text)"))
+}
+
+fn check(file: &File) -> Result<(), String> {
+    let found = file.metadata().map_err(|error| error.to_string())?;
+    let user = geteuid().as_raw();
+    if !found.is_file() {
+        return Err("it is not a regular file".to_owned());
+    }
+    if found.uid() != user && found.uid() != 0 {
+        return Err(format!("it belongs to user {}, not to you", found.uid()));
+    }
+    if found.mode() & 0o077 != 0 {
+        return Err(format!(
+            "others can read it (mode {:04o})",
+            found.mode() & 0o7777
+        ));
+    }
+    Ok(())
+}
+
+/// Up to the first line ending; `None` where that can't be a PIN.
+pub(super) fn first_line(bytes: &[u8]) -> Option<Pin> {
+    let end = bytes
+        .iter()
+        .position(|byte| *byte == b'\n')
+        .unwrap_or(bytes.len());
+    let line = bytes.get(..end)?;
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let text = std::str::from_utf8(line).ok()?;
+    if text.chars().any(char::is_control) {
+        return None;
+    }
+    Pin::new(Zeroizing::new(text.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn pin_of(content: &str, mode: u32) -> Result<String, String> {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pin");
+        fs::write(&path, content).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        read(&path)
+            .map(|pin| pin.expose().to_owned())
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_first_line_is_the_pin() {
+        for content in ["1234", "1234\n", "1234\r\n", "1234\nsecond line\n"] {
+            assert_eq!(pin_of(content, 0o600).unwrap(), "1234");
+        }
+        assert_eq!(pin_of(" 12 34 \n", 0o400).unwrap(), " 12 34 ");
+    }
+
+    #[test]
+    fn what_is_no_pin_is_refused() {
+        for content in ["", "\n", "\r\n1234", "12\x0734\n", &"9".repeat(300)] {
+            assert!(
+                pin_of(content, 0o600).unwrap_err().contains("first line"),
+                "{content:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_file_that_others_can_read_is_refused() {
+        for mode in [0o644, 0o640, 0o604, 0o660] {
+            let error = pin_of("1234\n", mode).unwrap_err();
+            assert!(error.contains("others can read it"), "{error}");
+            assert!(!error.contains("1234"));
+        }
+    }
+
+    #[test]
+    fn a_fifo_and_a_directory_are_refused_without_waiting() {
+        let directory = tempfile::tempdir().unwrap();
+        let fifo = directory.path().join("fifo");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        for path in [fifo.as_path(), directory.path()] {
+            let error = read(path).unwrap_err().to_string();
+            assert!(error.contains("not a regular file"), "{error}");
+        }
+    }
+}

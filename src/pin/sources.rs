@@ -1,0 +1,93 @@
+//! The sources of a configuration, in their order.
+
+use std::time::Duration;
+
+use zeroize::Zeroizing;
+
+use super::notice::Notice;
+use super::prompt::Terminal;
+use super::{PinProvider, PinRequest, file, standard_input};
+use crate::config::PinSource;
+use crate::error::{LoginError, PinOrigin};
+use crate::process::environment::{self, NotUtf8};
+use crate::secret::Pin;
+
+/// Where this run's PIN comes from.
+pub struct Sources {
+    source: PinSource,
+    /// What stood in the variable that the source names.
+    variable: Option<Result<Zeroizing<String>, NotUtf8>>,
+}
+
+impl Sources {
+    /// A PIN in the environment is taken out of it here: no library is loaded yet, and there is
+    /// one thread.
+    pub fn new(source: PinSource) -> Self {
+        let variable = match &source {
+            PinSource::Environment(name) => environment::take(name),
+            _ => None,
+        };
+        Self { source, variable }
+    }
+
+    fn taken(&self, name: &str) -> Result<Pin, LoginError> {
+        let failure = |reason| LoginError::Environment {
+            name: name.to_owned(),
+            reason,
+        };
+        match &self.variable {
+            None => Err(failure("is not set")),
+            Some(Err(NotUtf8)) => Err(failure("is not UTF-8 text")),
+            Some(Ok(value)) => {
+                Pin::new(value.clone()).ok_or_else(|| failure("is empty or too long for a PIN"))
+            }
+        }
+    }
+}
+
+impl PinProvider for Sources {
+    fn origin(&mut self) -> PinOrigin {
+        match &self.source {
+            PinSource::Configuration(_) => PinOrigin::Configuration,
+            PinSource::Environment(name) => PinOrigin::Environment(name.clone()),
+            PinSource::File(path) => PinOrigin::File(path.clone()),
+            PinSource::StandardInput if !standard_input::is_terminal() => PinOrigin::StandardInput,
+            PinSource::Prompt | PinSource::StandardInput => {
+                if Terminal::open().is_some() {
+                    PinOrigin::Person
+                } else {
+                    PinOrigin::StandardInput
+                }
+            }
+        }
+    }
+
+    fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, LoginError> {
+        let pin = match &self.source {
+            PinSource::Configuration(pin) => pin.duplicate(),
+            PinSource::Environment(name) => self.taken(name)?,
+            PinSource::File(path) => file::read(path)?,
+            PinSource::StandardInput if !standard_input::is_terminal() => {
+                standard_input::read_line()?
+            }
+            PinSource::Prompt | PinSource::StandardInput => {
+                return match Terminal::open() {
+                    Some(terminal) => terminal.ask(request),
+                    None => standard_input::whole_line(request.shortest, request.longest)
+                        .ok_or_else(|| LoginError::NoPin {
+                            token: request.token.to_owned(),
+                        }),
+                };
+            }
+        };
+        if request.allows(&pin) {
+            Ok(pin)
+        } else {
+            Err(request.wrong_length(self.origin()))
+        }
+    }
+
+    fn notice(&self, delay: Duration, text: &str) -> Notice {
+        Notice::after(delay, text)
+    }
+}

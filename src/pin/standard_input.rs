@@ -1,0 +1,174 @@
+//! A PIN from standard input, which belongs to the client: a manifest may be waiting there.
+//!
+//! With `pinSource: stdin` one line is taken and not a byte more. Without, and with no terminal
+//! to ask at, the whole input is looked at *before* anything is taken; it is a PIN only if it is
+//! a single line as long as a PIN. Anything else stays for whoever reads it next.
+
+use std::io::IsTerminal as _;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, pread, read};
+use rustix::stdio::stdin;
+use zeroize::Zeroizing;
+
+use super::file::first_line;
+use crate::error::LoginError;
+use crate::secret::{MAX_PIN_LENGTH, Pin};
+
+/// How long `pinSource: stdin` waits for its line.
+const LINE_LIMIT: Duration = Duration::from_secs(60);
+/// How long input that nobody announced is waited for.
+const WHOLE_LIMIT: Duration = Duration::from_secs(1);
+/// The longest PIN, its line ending, and one byte that tells that there is more.
+const LOOK: usize = MAX_PIN_LENGTH + 3;
+
+pub(super) fn is_terminal() -> bool {
+    std::io::stdin().is_terminal()
+}
+
+/// `pinSource: stdin`: the next line, taken byte by byte so that the rest stays.
+pub(super) fn read_line() -> Result<Pin, LoginError> {
+    let failure = |reason: &str| LoginError::StandardInput {
+        reason: reason.to_owned(),
+    };
+    let deadline = Instant::now() + LINE_LIMIT;
+    let mut line = Zeroizing::new(Vec::with_capacity(LOOK));
+    let mut byte = [0_u8];
+    while line.len() < LOOK {
+        if !wait(PollFlags::IN, deadline) {
+            return Err(failure("held no line within a minute"));
+        }
+        match read(stdin(), &mut byte) {
+            Ok(0) => break,
+            Ok(_) => line.push(byte[0]),
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(error) => return Err(failure(&format!("can't be read: {error}"))),
+        }
+        if byte[0] == b'\n' {
+            break;
+        }
+    }
+    first_line(&line).ok_or_else(|| failure("holds no PIN (empty, too long, or not text)"))
+}
+
+/// The whole input, if it is a single line of a length that a PIN can have. Otherwise nothing is
+/// taken.
+pub(super) fn whole_line(shortest: usize, longest: usize) -> Option<Pin> {
+    let kind = rustix::fs::fstat(stdin()).ok()?.st_mode;
+    let bytes = match rustix::fs::FileType::from_raw_mode(kind) {
+        rustix::fs::FileType::RegularFile => look_at_file()?,
+        rustix::fs::FileType::Fifo => look_at_pipe()?,
+        _ => return None,
+    };
+    let pin = only_line(&bytes, shortest, longest)?;
+    take(bytes.len());
+    Some(pin)
+}
+
+/// The bytes as a PIN, if they are one line and nothing else.
+fn only_line(bytes: &[u8], shortest: usize, longest: usize) -> Option<Pin> {
+    let content = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+    if content.contains(&b'\n') {
+        return None;
+    }
+    first_line(content).filter(|pin| (shortest..=longest).contains(&pin.length()))
+}
+
+fn look_at_file() -> Option<Zeroizing<Vec<u8>>> {
+    let offset = rustix::fs::tell(stdin()).ok()?;
+    let mut bytes = Zeroizing::new(vec![0; LOOK]);
+    let length = pread(stdin(), bytes.as_mut_slice(), offset).ok()?;
+    bytes.truncate(length);
+    Some(bytes)
+}
+
+/// What the pipe holds when its last writer has gone; `None` if that doesn't come in time, or if
+/// there is more than a PIN.
+#[cfg(target_os = "linux")]
+fn look_at_pipe() -> Option<Zeroizing<Vec<u8>>> {
+    use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, tee};
+
+    let deadline = Instant::now() + WHOLE_LIMIT;
+    // Hang-up is told without being asked for, also while there is data.
+    while !wait(PollFlags::empty(), deadline) {
+        if Instant::now() >= deadline {
+            return None;
+        }
+    }
+    // tee copies without consuming.
+    let (copy, into) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).ok()?;
+    let length = tee(stdin(), into, LOOK, SpliceFlags::NONBLOCK).ok()?;
+    let mut bytes = Zeroizing::new(vec![0; length]);
+    let length = read(copy, bytes.as_mut_slice()).ok()?;
+    bytes.truncate(length);
+    Some(bytes)
+}
+
+/// Without a way to look, input from a pipe is taken for a PIN only where it was announced.
+#[cfg(not(target_os = "linux"))]
+fn look_at_pipe() -> Option<Zeroizing<Vec<u8>>> {
+    None
+}
+
+/// Consumes what was looked at.
+fn take(length: usize) {
+    let mut bytes = Zeroizing::new(vec![0; length]);
+    let mut taken = 0;
+    while let Some(rest) = bytes.get_mut(taken..).filter(|rest| !rest.is_empty()) {
+        match read(stdin(), rest) {
+            Ok(0) => return,
+            Ok(count) => taken += count,
+            Err(Errno::INTR) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// Whether standard input became ready, or its other end closed, before the deadline.
+fn wait(events: PollFlags, deadline: Instant) -> bool {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let mut input = [PollFd::from_borrowed_fd(stdin(), events)];
+        let limit = Timespec::try_from(left).ok();
+        match poll(&mut input, limit.as_ref()) {
+            Ok(ready) => return ready > 0,
+            Err(Errno::INTR) => {}
+            Err(_) => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pin(input: &str) -> Option<String> {
+        only_line(input.as_bytes(), 4, 8).map(|pin| pin.expose().to_owned())
+    }
+
+    #[test]
+    fn one_line_as_long_as_a_pin_is_one() {
+        assert_eq!(pin("1234").as_deref(), Some("1234"));
+        assert_eq!(pin("12345678\n").as_deref(), Some("12345678"));
+        assert_eq!(pin("123456\r\n").as_deref(), Some("123456"));
+    }
+
+    #[test]
+    fn a_manifest_is_no_pin() {
+        for input in [
+            "",
+            "\n",
+            "123\n",
+            "123456789\n",
+            "1234\n\n",
+            "kind: A\nx: 1\n",
+            "a: 1\nb: 2",
+            "\n1234\n",
+            "12\t34\n",
+            "12\x0034\n",
+        ] {
+            assert_eq!(pin(input), None, "{input:?}");
+        }
+    }
+}

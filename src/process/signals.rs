@@ -1,0 +1,144 @@
+//! Signals: an end that is told, and a prompt that leaves the terminal as it was.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use rustix::pipe::{PipeFlags, pipe_with};
+
+/// A signal that ends or stops the process.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Signal(libc::c_int);
+
+impl Signal {
+    /// Ctrl-Z: the process is to stop and may go on later.
+    pub fn is_stop(self) -> bool {
+        self.0 == libc::SIGTSTP
+    }
+}
+
+/// From now on, an interruption is told in one line before it ends the process, which dies of
+/// the signal all the same. Signals that the parent had ignored (`nohup`) stay ignored.
+pub fn announce() {
+    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM] {
+        if !is_ignored(signal) {
+            // SA_RESETHAND: raised again in the handler, it does what it does to any process.
+            handle(signal, announce_and_die, libc::SA_RESETHAND);
+        }
+    }
+}
+
+extern "C" fn announce_and_die(signal: libc::c_int) {
+    let text: &[u8] = match signal {
+        libc::SIGHUP => b"pkcs11-external-signer: error: interrupted by SIGHUP\nhelp: nothing was answered; run the command again\n",
+        libc::SIGINT => b"pkcs11-external-signer: error: interrupted by SIGINT\nhelp: nothing was answered; run the command again\n",
+        _ => b"pkcs11-external-signer: error: interrupted by SIGTERM\nhelp: nothing was answered; run the command again\n",
+    };
+    // SAFETY: write is async-signal-safe and the text is valid for its length.
+    let _ = unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
+    raise(Signal(signal));
+}
+
+/// What [`Held`] catches. SIGTTIN and SIGTTOU stop a job in the background, as they should.
+const HELD: [libc::c_int; 5] = [
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGTSTP,
+];
+
+/// The signal that came last, 0 for none, and where its coming is written to wake a poll.
+static CAUGHT: AtomicI32 = AtomicI32::new(0);
+static WAKE: AtomicI32 = AtomicI32::new(-1);
+
+/// While it lives, signals that would end or stop the process are stored instead, so that the
+/// terminal can be put right before they do. Ignored signals stay ignored.
+pub struct Held {
+    before: Vec<(libc::c_int, libc::sigaction)>,
+    wake: OwnedFd,
+    _source: OwnedFd,
+}
+
+impl Held {
+    pub fn new() -> io::Result<Self> {
+        let (wake, source) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        CAUGHT.store(0, Ordering::SeqCst);
+        WAKE.store(source.as_raw_fd(), Ordering::SeqCst);
+        let before = HELD
+            .into_iter()
+            .filter(|signal| !is_ignored(*signal))
+            .map(|signal| (signal, handle(signal, store, 0)))
+            .collect();
+        Ok(Self {
+            before,
+            wake,
+            _source: source,
+        })
+    }
+
+    /// Readable when a signal has come.
+    pub fn wake(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    /// The signal that has come, if any.
+    pub fn caught(&self) -> Option<Signal> {
+        match CAUGHT.load(Ordering::SeqCst) {
+            0 => None,
+            signal => Some(Signal(signal)),
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        for (signal, action) in &self.before {
+            // SAFETY: the action is one that the kernel gave us for this signal.
+            unsafe { libc::sigaction(*signal, &raw const *action, std::ptr::null_mut()) };
+        }
+        WAKE.store(-1, Ordering::SeqCst);
+    }
+}
+
+extern "C" fn store(signal: libc::c_int) {
+    CAUGHT.store(signal, Ordering::SeqCst);
+    let wake = WAKE.load(Ordering::SeqCst);
+    // SAFETY: write is async-signal-safe; a pipe that is full or closed wakes nobody and harms
+    // nothing.
+    let _ = unsafe { libc::write(wake, [0_u8].as_ptr().cast(), 1) };
+}
+
+/// Sends the signal to this process; returns if that has stopped it and it was continued.
+pub fn raise(signal: Signal) {
+    // SAFETY: raise has no preconditions.
+    unsafe { libc::raise(signal.0) };
+}
+
+/// Sets a handler; the action before it.
+pub(super) fn handle(
+    signal: libc::c_int,
+    handler: extern "C" fn(libc::c_int),
+    flags: libc::c_int,
+) -> libc::sigaction {
+    let mut action = default_action();
+    action.sa_sigaction = handler as *const () as libc::sighandler_t;
+    action.sa_flags = flags;
+    let mut before = default_action();
+    // SAFETY: both actions are valid, and the handlers given here are async-signal-safe.
+    unsafe { libc::sigaction(signal, &raw const action, &raw mut before) };
+    before
+}
+
+fn is_ignored(signal: libc::c_int) -> bool {
+    let mut action = default_action();
+    // SAFETY: without a new action nothing is changed.
+    unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut action) };
+    action.sa_sigaction == libc::SIG_IGN
+}
+
+fn default_action() -> libc::sigaction {
+    // SAFETY: all zeros is the default action with an empty mask and no flags.
+    unsafe { MaybeUninit::zeroed().assume_init() }
+}

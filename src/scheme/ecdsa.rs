@@ -1,0 +1,140 @@
+//! ECDSA between PKCS#11, which has `r ‖ s`, and TLS, which has DER (RFC 3279, section 2.2.3).
+
+#![forbid(unsafe_code)]
+
+use crate::certificate::Curve;
+
+/// The length of a field element in bytes.
+pub fn field_length(curve: Curve) -> usize {
+    match curve {
+        Curve::P256 => 32,
+        Curve::P384 => 48,
+        Curve::P521 => 66,
+    }
+}
+
+/// The part of a digest that ECDSA signs: its leftmost bits, as many as the curve's order has
+/// (FIPS 186-5, section 6.4.1). No TLS digest is longer than P-521's order.
+pub fn digest_for(curve: Curve, digest: &[u8]) -> &[u8] {
+    digest.get(..field_length(curve)).unwrap_or(digest)
+}
+
+/// A token's signature as DER; `None` for what can't be one on this curve. Tokens that answer in
+/// DER already, or leave out leading zeros, are understood.
+pub fn to_der(signature: Vec<u8>, curve: Curve) -> Option<Vec<u8>> {
+    macro_rules! convert {
+        ($curve:ident) => {{
+            use $curve::ecdsa::Signature;
+            if Signature::from_der(&signature).is_ok() {
+                return Some(signature);
+            }
+            let raw = widen(&signature, field_length(curve))?;
+            Some(
+                Signature::from_slice(&raw)
+                    .ok()?
+                    .to_der()
+                    .as_bytes()
+                    .to_owned(),
+            )
+        }};
+    }
+    match curve {
+        Curve::P256 => convert!(p256),
+        Curve::P384 => convert!(p384),
+        Curve::P521 => convert!(p521),
+    }
+}
+
+/// Both halves with zeros in front, each as long as a field element.
+fn widen(signature: &[u8], field: usize) -> Option<Vec<u8>> {
+    let half = signature.len() / 2;
+    if half == 0 || half > field || !signature.len().is_multiple_of(2) {
+        return None;
+    }
+    let (r, s) = signature.split_at(half);
+    let zeros = vec![0; field - half];
+    Some([&zeros, r, &zeros, s].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CURVES: [Curve; 3] = [Curve::P256, Curve::P384, Curve::P521];
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// `r ‖ s` with these last bytes and zeros before them.
+    fn raw(curve: Curve, r: &[u8], s: &[u8]) -> Vec<u8> {
+        let field = field_length(curve);
+        let mut raw = vec![0; 2 * field];
+        raw[field - r.len()..field].copy_from_slice(r);
+        raw[2 * field - s.len()..].copy_from_slice(s);
+        raw
+    }
+
+    #[test]
+    fn integers_are_minimal() {
+        for curve in CURVES {
+            for (r, s, expected) in [
+                (&[1][..], &[2][..], "3006020101020102"),
+                // A high bit takes a zero in front: without it the integer would be negative.
+                (&[0x80], &[0x7f], "30070202008002017f"),
+                (&[0xff, 0x00], &[0x00, 0x80], "3009020300ff0002020080"),
+            ] {
+                assert_eq!(hex(&to_der(raw(curve, r, s), curve).unwrap()), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn the_largest_integers_keep_their_length() {
+        for (curve, length) in [(Curve::P256, 70), (Curve::P384, 102), (Curve::P521, 139)] {
+            let field = field_length(curve);
+            let mut number = vec![0x70; field];
+            if curve == Curve::P521 {
+                number[0] = 1;
+            }
+            let der = to_der([number.clone(), number].concat(), curve).unwrap();
+            assert_eq!(der.len(), length, "{curve}");
+        }
+    }
+
+    #[test]
+    fn der_and_shortened_halves_are_understood() {
+        for curve in CURVES {
+            let der = to_der(raw(curve, &[5], &[6]), curve).unwrap();
+            assert_eq!(to_der(der.clone(), curve).unwrap(), der);
+            assert_eq!(to_der(vec![0, 5, 0, 6], curve).unwrap(), der);
+        }
+    }
+
+    #[test]
+    fn what_is_no_signature_is_refused() {
+        for curve in CURVES {
+            let field = field_length(curve);
+            for nonsense in [
+                Vec::new(),
+                vec![1],
+                vec![1; 2 * field - 1],
+                vec![1; 2 * field + 2],
+                vec![0; 2 * field],
+                vec![0xff; 2 * field],
+                raw(curve, &[1], &[]),
+            ] {
+                assert_eq!(to_der(nonsense, curve), None, "{curve}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_digest_is_cut_to_the_order() {
+        let digest = [7; 64];
+        assert_eq!(digest_for(Curve::P256, &digest).len(), 32);
+        assert_eq!(digest_for(Curve::P384, &digest).len(), 48);
+        assert_eq!(digest_for(Curve::P521, &digest).len(), 64);
+        assert_eq!(digest_for(Curve::P384, &digest[..20]).len(), 20);
+    }
+}
