@@ -7,10 +7,10 @@
 
 use rsa::pkcs1v15::Pkcs1v15Sign;
 use rsa::pss::Pss;
-use rsa::traits::SignatureScheme;
-use rsa::{BigUint, RsaPublicKey};
+use rsa::{BoxedUint, RsaPublicKey};
 use sha1::Sha1;
-use sha2::{Sha224, Sha256, Sha384, Sha512};
+use sha2::digest::FixedOutputReset;
+use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 
 use crate::certificate::{Curve, PublicKey};
 use crate::hash::Hash;
@@ -42,20 +42,22 @@ pub fn verify(
     };
     let accepted = match (key, scheme) {
         (PublicKey::Rsa { modulus, exponent }, Scheme::RsaPss { hash, salt }) => {
-            let scheme = match hash {
+            let key = rsa_key(modulus, exponent)?;
+            let accepts = match hash {
                 Hash::Md5Sha1 => return None,
-                Hash::Sha1 => Pss::new_with_salt::<Sha1>(*salt),
-                Hash::Sha224 => Pss::new_with_salt::<Sha224>(*salt),
-                Hash::Sha256 => Pss::new_with_salt::<Sha256>(*salt),
-                Hash::Sha384 => Pss::new_with_salt::<Sha384>(*salt),
-                Hash::Sha512 => Pss::new_with_salt::<Sha512>(*salt),
+                Hash::Sha1 => pss_accepts::<Sha1>,
+                Hash::Sha224 => pss_accepts::<Sha224>,
+                Hash::Sha256 => pss_accepts::<Sha256>,
+                Hash::Sha384 => pss_accepts::<Sha384>,
+                Hash::Sha512 => pss_accepts::<Sha512>,
             };
-            rsa_accepts(modulus, exponent, scheme, digest, &signature)
+            accepts(&key, *salt, digest, &signature)
         }
         (PublicKey::Rsa { modulus, exponent }, Scheme::RsaPkcs1 { hash }) => {
+            let key = rsa_key(modulus, exponent)?;
             let info = pkcs1::digest_info(*hash, digest);
-            let scheme = Pkcs1v15Sign::new_unprefixed();
-            rsa_accepts(modulus, exponent, scheme, &info, &signature)
+            key.verify(Pkcs1v15Sign::new_unprefixed(), &info, &signature)
+                .is_ok()
         }
         (PublicKey::Ecdsa { curve, point }, Scheme::Ecdsa { .. }) => {
             ecdsa_accepts(*curve, point, digest, &signature)
@@ -75,16 +77,25 @@ fn widened(signature: Vec<u8>, length: usize) -> Option<Vec<u8>> {
     Some([vec![0; missing], signature].concat())
 }
 
-fn rsa_accepts(
-    modulus: &[u8],
-    exponent: &[u8],
-    scheme: impl SignatureScheme,
+fn rsa_key(modulus: &[u8], exponent: &[u8]) -> Option<RsaPublicKey> {
+    let [n, e] =
+        [modulus, exponent].map(|bytes| BoxedUint::from_be_slice(bytes, precision(bytes)).ok());
+    RsaPublicKey::new(n?, e?).ok()
+}
+
+fn pss_accepts<D: Digest + FixedOutputReset>(
+    key: &RsaPublicKey,
+    salt: usize,
     digest: &[u8],
     signature: &[u8],
 ) -> bool {
-    let [n, e] = [modulus, exponent].map(BigUint::from_bytes_be);
-    RsaPublicKey::new_with_max_size(n, e, modulus.len() * 8)
-        .is_ok_and(|key| key.verify(scheme, digest, signature).is_ok())
+    key.verify(Pss::<D>::new_with_salt(salt), digest, signature)
+        .is_ok()
+}
+
+/// In bits, as long as the number.
+fn precision(number: &[u8]) -> u32 {
+    u32::try_from(number.len() * 8).unwrap_or(u32::MAX)
 }
 
 fn ecdsa_accepts(curve: Curve, point: &[u8], digest: &[u8], signature: &[u8]) -> bool {
