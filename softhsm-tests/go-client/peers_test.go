@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -29,6 +30,8 @@ func goServer(t *testing.T, authority *authority) (url string) {
 		ClientAuth:   tls.RequireAndVerifyClientCert,
 		ClientCAs:    authority.pool(),
 	}
+	// The tests that expect a refusal look at the client's side of it.
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	return server.URL
@@ -51,7 +54,7 @@ func opensslServer(t *testing.T, authority *authority, options ...string) (url s
 	server := exec.Command("openssl", append([]string{
 		"s_server", "-accept", "127.0.0.1:0", "-www",
 		"-key", keyFile, "-cert", certificateFile,
-		"-CAfile", authorityFile, "-Verify", "1", "-verify_return_error",
+		"-CAfile", authorityFile, "-Verify", "1", "-verify_return_error", "-verify_quiet",
 	}, options...)...)
 	server.Stderr = os.Stderr
 	output, err := server.StdoutPipe()
