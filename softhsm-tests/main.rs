@@ -1,1 +1,33 @@
-//! The integration tests: real modules, real TLS peers, a real terminal.
+//! The integration tests: the real executable, real modules, a real terminal, and openssl as the
+//! judge of what comes out. Nothing is skipped: a tool that is missing fails the test that needs
+//! it and says which package to install.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking"
+)]
+
+/// Many requests at once.
+mod concurrency;
+/// The configuration map.
+mod configuration;
+/// Libraries that misbehave.
+mod faults;
+/// What the tests are written in.
+mod fixture;
+/// Libraries that load and libraries that don't.
+mod module;
+/// PINs that nobody types.
+mod pin;
+/// What others can see of the process.
+mod process;
+/// The wire.
+mod protocol;
+/// Which token, certificate and key.
+mod selection;
+/// Signatures, judged by openssl.
+mod signing;
+/// Somebody at a terminal.
+mod terminal;

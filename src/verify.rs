@@ -134,3 +134,6 @@ fn ed25519_accepts(point: &[u8; 32], message: &[u8], signature: &[u8]) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod vectors;

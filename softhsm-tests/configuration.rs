@@ -1,0 +1,59 @@
+//! The configuration: everything that is wrong with it at once, by the name of its key.
+
+use crate::fixture::keys::Kind;
+use crate::fixture::request::{Configuration, certificate_request};
+use crate::fixture::softhsm::{PIN, Store, token_with_pair};
+
+fn ask_with(store: &Store, configuration: Configuration) -> crate::fixture::program::Outcome {
+    store.ask(&certificate_request(&configuration)).run()
+}
+
+#[test]
+fn everything_wrong_is_reported_at_once() {
+    let store = token_with_pair(Kind::P256);
+    let configuration = Configuration::default()
+        .with("pathLib", "lib/softhsm.so")
+        .with("slotId", "first")
+        .with("objectId", "256")
+        .with("pinSource", "carrier-pigeon");
+    ask_with(&store, configuration).fails(3, &["pathLib", "slotId", "objectId", "pinSource"]);
+    ask_with(&store, Configuration::default()).fails(3, &["pathLib", "slotId", "objectId"]);
+}
+
+#[test]
+fn a_malformed_value_is_refused() {
+    let store = token_with_pair(Kind::P256);
+    for (name, value) in [
+        ("slotId", "-1"),
+        ("slotId", "0xg"),
+        ("slotId", "99999999999999999999"),
+        ("objectId", ""),
+        ("objectId", "1:2"),
+        ("objectId", "0x123"),
+        ("pinSource", "env:"),
+        ("pinSource", "file:relative"),
+        ("pathLib", ""),
+    ] {
+        ask_with(&store, store.configuration().with(name, value)).fails(3, &[name]);
+    }
+}
+
+#[test]
+fn a_pin_in_the_wrong_key_is_not_shown() {
+    let store = token_with_pair(Kind::P256);
+    ask_with(&store, store.configuration().with("pinSource", PIN)).fails(3, &["pinSource"]);
+}
+
+#[test]
+fn every_form_of_slot_id_and_object_id_is_understood() {
+    let store = token_with_pair(Kind::P256);
+    let slot = store.tokens[0].slot;
+    for (name, value) in [
+        ("slotId", format!("{slot}")),
+        ("slotId", format!("0x{slot:x}")),
+        ("objectId", "1".to_owned()),
+        ("objectId", "0x01".to_owned()),
+    ] {
+        ask_with(&store, store.configuration().with(name, &value)).certificate();
+    }
+}

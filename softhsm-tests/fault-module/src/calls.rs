@@ -1,0 +1,116 @@
+//! The functions that stand between the caller and the real library: thin, one shape for all.
+//! Each lets its planned faults happen, passes the call on, spoils the answer and records it.
+//! Functions that are not listed here go to the real library directly.
+
+use std::sync::OnceLock;
+
+use cryptoki_sys::{
+    CK_ATTRIBUTE_PTR, CK_BBOOL, CK_BYTE_PTR, CK_FLAGS, CK_FUNCTION_LIST, CK_INFO_PTR,
+    CK_MECHANISM_INFO_PTR, CK_MECHANISM_PTR, CK_MECHANISM_TYPE, CK_MECHANISM_TYPE_PTR, CK_NOTIFY,
+    CK_OBJECT_HANDLE, CK_OBJECT_HANDLE_PTR, CK_RV, CK_SESSION_HANDLE, CK_SESSION_HANDLE_PTR,
+    CK_SESSION_INFO_PTR, CK_SLOT_ID, CK_SLOT_ID_PTR, CK_SLOT_INFO_PTR, CK_TOKEN_INFO_PTR, CK_ULONG,
+    CK_ULONG_PTR, CK_USER_TYPE, CK_UTF8CHAR_PTR, CK_VOID_PTR, CKR_FUNCTION_NOT_SUPPORTED, CKR_OK,
+};
+
+use crate::{faults, log, real, spoil};
+
+macro_rules! calls {
+    ($($function:ident($($argument:ident: $kind:ty),*) $(spoilt by $spoil:path)?;)*) => {
+        /// The real library's list with the functions of this file in place of its own.
+        pub(crate) fn function_list() -> &'static CK_FUNCTION_LIST {
+            static LIST: OnceLock<CK_FUNCTION_LIST> = OnceLock::new();
+            LIST.get_or_init(|| CK_FUNCTION_LIST {
+                C_GetFunctionList: Some(crate::C_GetFunctionList),
+                $($function: Some($function),)*
+                ..*real::functions()
+            })
+        }
+
+        $(/// # Safety
+        /// As the standard says of the function of this name.
+        #[allow(non_snake_case, reason = "the standard's name")]
+        unsafe extern "C" fn $function($($argument: $kind),*) -> CK_RV {
+            let outcome = faults::before(stringify!($function)).and_then(|actions| {
+                let real = real::functions().$function.ok_or(CKR_FUNCTION_NOT_SUPPORTED)?;
+                let pass_on = |$($argument: $kind),*| {
+                    // SAFETY: the caller's own arguments, for which the caller vouches.
+                    succeed(unsafe { real($($argument),*) })
+                };
+                answer!([$($spoil)?] actions, pass_on, $($argument),*)
+            });
+            let returned = outcome.err().unwrap_or(CKR_OK);
+            log::record(stringify!($function), returned);
+            returned
+        })*
+    };
+}
+
+macro_rules! answer {
+    ([] $actions:ident, $pass_on:ident, $($argument:ident),*) => {{
+        let _ = $actions;
+        $pass_on($($argument),*)
+    }};
+    ([$spoil:path] $actions:ident, $pass_on:ident, $($argument:ident),*) => {
+        $spoil(&$actions, $pass_on, $($argument),*)
+    };
+}
+
+calls! {
+    C_Initialize(arguments: CK_VOID_PTR);
+    C_Finalize(reserved: CK_VOID_PTR);
+    C_GetInfo(info: CK_INFO_PTR);
+    C_GetSlotList(with_token: CK_BBOOL, slots: CK_SLOT_ID_PTR, count: CK_ULONG_PTR);
+    C_GetSlotInfo(slot: CK_SLOT_ID, info: CK_SLOT_INFO_PTR);
+    C_GetTokenInfo(slot: CK_SLOT_ID, info: CK_TOKEN_INFO_PTR) spoilt by spoil::token_info;
+    C_GetMechanismList(slot: CK_SLOT_ID, list: CK_MECHANISM_TYPE_PTR, count: CK_ULONG_PTR);
+    C_GetMechanismInfo(slot: CK_SLOT_ID, mechanism: CK_MECHANISM_TYPE, info: CK_MECHANISM_INFO_PTR);
+    C_OpenSession(
+        slot: CK_SLOT_ID,
+        flags: CK_FLAGS,
+        application: CK_VOID_PTR,
+        notify: CK_NOTIFY,
+        session: CK_SESSION_HANDLE_PTR
+    );
+    C_CloseSession(session: CK_SESSION_HANDLE);
+    C_CloseAllSessions(slot: CK_SLOT_ID);
+    C_GetSessionInfo(session: CK_SESSION_HANDLE, info: CK_SESSION_INFO_PTR);
+    C_Login(
+        session: CK_SESSION_HANDLE,
+        user: CK_USER_TYPE,
+        pin: CK_UTF8CHAR_PTR,
+        length: CK_ULONG
+    ) spoilt by spoil::login;
+    C_Logout(session: CK_SESSION_HANDLE);
+    C_FindObjectsInit(session: CK_SESSION_HANDLE, template: CK_ATTRIBUTE_PTR, count: CK_ULONG);
+    C_FindObjects(
+        session: CK_SESSION_HANDLE,
+        objects: CK_OBJECT_HANDLE_PTR,
+        most: CK_ULONG,
+        count: CK_ULONG_PTR
+    );
+    C_FindObjectsFinal(session: CK_SESSION_HANDLE);
+    C_GetAttributeValue(
+        session: CK_SESSION_HANDLE,
+        object: CK_OBJECT_HANDLE,
+        template: CK_ATTRIBUTE_PTR,
+        count: CK_ULONG
+    ) spoilt by spoil::attributes;
+    C_SignInit(session: CK_SESSION_HANDLE, mechanism: CK_MECHANISM_PTR, key: CK_OBJECT_HANDLE);
+    C_Sign(
+        session: CK_SESSION_HANDLE,
+        data: CK_BYTE_PTR,
+        data_length: CK_ULONG,
+        signature: CK_BYTE_PTR,
+        length: CK_ULONG_PTR
+    ) spoilt by spoil::signature;
+    C_SignUpdate(session: CK_SESSION_HANDLE, part: CK_BYTE_PTR, length: CK_ULONG);
+    C_SignFinal(session: CK_SESSION_HANDLE, signature: CK_BYTE_PTR, length: CK_ULONG_PTR);
+}
+
+fn succeed(returned: CK_RV) -> Result<(), CK_RV> {
+    if returned == CKR_OK {
+        Ok(())
+    } else {
+        Err(returned)
+    }
+}

@@ -1,0 +1,71 @@
+//! What a fault does to the process: noise, time, death.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::{process, ptr, thread, time::Duration};
+
+use cryptoki_sys::CK_RV;
+
+use crate::plan::{Action, Place, Plan};
+
+/// Lets happen what is planned for a place that is no call.
+pub(crate) fn happen(place: Place<'_>) {
+    for action in Plan::of_this_process().at(place, 1) {
+        // Only calls have an answer that could be replaced.
+        let _ = suffer(action, place);
+    }
+}
+
+/// Lets happen what is planned for this call before the real library sees it. Gives the actions
+/// back for those that spoil the answer; fails where the call's own failure is planned.
+pub(crate) fn before(function: &'static str) -> Result<Vec<&'static Action>, CK_RV> {
+    let place = Place::Call(function);
+    let actions = Plan::of_this_process().at(place, count(function));
+    for action in &actions {
+        suffer(action, place)?;
+    }
+    Ok(actions)
+}
+
+/// The number of this call among those of its function; 1 is the first.
+fn count(function: &'static str) -> u64 {
+    static CALLS: Mutex<Option<HashMap<&'static str, u64>>> = Mutex::new(None);
+    let mut calls = CALLS
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let calls = calls.get_or_insert_default().entry(function).or_default();
+    *calls += 1;
+    *calls
+}
+
+fn suffer(action: &Action, place: Place<'_>) -> Result<(), CK_RV> {
+    match action {
+        Action::Abort => process::abort(),
+        Action::Delay(time) => thread::sleep(*time),
+        Action::Hang => loop {
+            thread::sleep(Duration::from_secs(3600));
+        },
+        Action::Print => print(place),
+        Action::Return(value) => return Err(*value),
+        // SAFETY: not safe at all, and meant so: nothing is mapped in the first page.
+        Action::SegmentationFault => unsafe {
+            ptr::without_provenance_mut::<u8>(8).write_volatile(0);
+        },
+        Action::ClearFlags(_)
+        | Action::Flip
+        | Action::PinPad
+        | Action::SessionObject(_)
+        | Action::SetFlags(_) => {}
+    }
+    Ok(())
+}
+
+/// Writes to standard output as C libraries do it: past stdio, and through stdio's buffer, which
+/// is not flushed here and so reaches the descriptor whenever the process flushes it.
+fn print(place: Place<'_>) {
+    let line = format!("noise from the module at {place:?}\n");
+    // SAFETY: pointer and length are those of a live buffer.
+    unsafe { libc::write(libc::STDOUT_FILENO, line.as_ptr().cast(), line.len()) };
+    // SAFETY: the literal ends in a NUL.
+    unsafe { libc::puts(c"buffered noise from the module".as_ptr()) };
+}

@@ -1,0 +1,283 @@
+//! Libraries that misbehave: what they print, how they end, what they say of the token's PIN, and
+//! what they sign.
+
+use std::time::Duration;
+
+use crate::fixture::keys::{Kind, key};
+use crate::fixture::openssl::assert_verifies;
+use crate::fixture::program::{Invocation, Outcome};
+use crate::fixture::pty::visible;
+use crate::fixture::request::{
+    Configuration, Hash, Options, Scheme, certificate_request, sample, sign_request,
+};
+use crate::fixture::softhsm::{Object, PIN, Store, token_with, token_with_pair};
+
+/// A request for a signature through the misbehaving library.
+fn sign_with(store: &Store, configuration: Configuration, faults: &str) -> Invocation {
+    let configuration = store.faulty(configuration);
+    store
+        .ask(&sign_request(
+            &configuration,
+            &Options::hash(Hash::Sha256),
+            &sample(32),
+        ))
+        .suffering(store, faults)
+}
+
+/// The same with the PIN from the environment.
+fn sign(store: &Store, faults: &str) -> Invocation {
+    sign_with(store, store.configuration_with_pin_source(), faults)
+}
+
+#[track_caller]
+fn assert_signed(outcome: &Outcome) {
+    assert_verifies(
+        key(Kind::P256),
+        Scheme::Ecdsa,
+        &sample(32),
+        &outcome.signature(),
+    );
+}
+
+#[test]
+fn what_a_library_prints_does_not_reach_the_answer() {
+    let store = token_with_pair(Kind::P256);
+    for place in [
+        "load",
+        "C_Initialize",
+        "C_Sign",
+        "C_Finalize",
+        "unload",
+        "exit",
+    ] {
+        assert_signed(&sign(&store, &format!("{place}:print")).run());
+    }
+    let everywhere = "load:print,C_Initialize:print,C_GetTokenInfo:print,C_Login:print,\
+                      C_Sign:print,C_Finalize:print,unload:print,exit:print";
+    assert_signed(&sign(&store, everywhere).run());
+    let failing = format!("{everywhere},C_Sign:return=0x30");
+    let outcome = sign(&store, &failing).run();
+    assert_eq!(
+        (outcome.status.code(), outcome.stdout.len()),
+        (Some(8), 0),
+        "{}",
+        outcome.stderr
+    );
+}
+
+#[test]
+fn an_answer_survives_the_end_of_a_library() {
+    let store = token_with_pair(Kind::P256);
+    let certificate = certificate_request(&store.faulty(store.configuration()));
+    for faults in [
+        "C_Finalize:hang",
+        "C_Finalize:crash=segv",
+        "C_Finalize:crash=abort",
+        "C_Finalize:return=5",
+        "unload:crash=segv",
+        "unload:crash=abort",
+        "unload:hang",
+        "exit:crash=segv",
+        "exit:hang",
+    ] {
+        let outcome = sign(&store, faults).run();
+        assert_signed(&outcome);
+        assert!(
+            outcome.took < Duration::from_secs(6),
+            "{faults}: it took {:?}",
+            outcome.took
+        );
+        let outcome = store.ask(&certificate).suffering(&store, faults).run();
+        assert_eq!(
+            outcome.certificate(),
+            key(Kind::P256).certificate,
+            "{faults}"
+        );
+    }
+}
+
+#[test]
+fn an_error_survives_the_end_of_a_library() {
+    let store = token_with_pair(Kind::P256);
+    let missing = store.faulty(store.configuration().with("objectId", "9"));
+    for faults in [
+        "C_Finalize:hang",
+        "C_Finalize:crash=segv",
+        "unload:crash=abort",
+    ] {
+        let request = certificate_request(&missing);
+        store
+            .ask(&request)
+            .suffering(&store, faults)
+            .run()
+            .fails(6, &["objectId \"9\""]);
+    }
+}
+
+#[test]
+fn calls_that_fail_are_told_by_their_names() {
+    let store = token_with_pair(Kind::P256);
+    for (fault, code, name) in [
+        ("C_Initialize:return=0x5", 4, "CKR_GENERAL_ERROR"),
+        ("C_OpenSession:return=0x30", 5, "CKR_DEVICE_ERROR"),
+        ("C_FindObjects:return=0x30", 6, "CKR_DEVICE_ERROR"),
+        ("C_Login:return=0x30", 7, "CKR_DEVICE_ERROR"),
+        ("C_Login:return=0xa4", 7, "CKR_PIN_LOCKED"),
+        ("C_SignInit:return=0x30", 8, "CKR_DEVICE_ERROR"),
+        ("C_Sign:return=0x30", 8, "CKR_DEVICE_ERROR"),
+        ("C_Sign:return=0x32", 5, "CKR_DEVICE_REMOVED"),
+    ] {
+        sign(&store, fault).run().fails(code, &[name]);
+    }
+}
+
+#[test]
+fn a_wrong_signature_does_not_leave() {
+    for (kind, options, length) in [
+        (Kind::P256, Options::hash(Hash::Sha256), 32),
+        (Kind::Rsa(2048), Options::pss(Hash::Sha256, -1), 32),
+        (Kind::Rsa(2048), Options::hash(Hash::Sha256), 32),
+        (Kind::Ed25519, Options::not_hashed(), 130),
+    ] {
+        let store = token_with_pair(kind);
+        let configuration = store.faulty(store.configuration_with_pin_source());
+        let request = sign_request(&configuration, &options, &sample(length));
+        store
+            .ask(&request)
+            .suffering(&store, "C_Sign:flip")
+            .run()
+            .fails(8, &["withheld"]);
+    }
+}
+
+#[test]
+fn a_token_that_lacks_the_mechanism_is_told_so_before_any_pin() {
+    let store = token_with_pair(Kind::P256);
+    // CKR_MECHANISM_INVALID
+    sign(&store, "C_GetMechanismInfo:return=0x70")
+        .run()
+        .fails(8, &["test token", "CKM_ECDSA"]);
+    assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
+}
+
+#[test]
+fn a_silent_token_brings_a_notice_that_goes_away_again() {
+    let store = token_with_pair(Kind::P256);
+    let (outcome, screen) = sign(&store, "C_Sign:delay=1500").at_terminal().finish();
+    assert_signed(outcome.silently());
+    assert_eq!(screen.matches("touch").count(), 1, "{screen:?}");
+    assert!(screen.contains("test token"), "{screen:?}");
+    assert_eq!(visible(&screen), [] as [&str; 0], "{screen:?}");
+
+    let (outcome, screen) = sign(&store, "").at_terminal().finish();
+    assert_signed(outcome.silently());
+    assert_eq!(screen, "");
+}
+
+#[test]
+fn a_silent_token_without_a_terminal_is_waited_for() {
+    let store = token_with_pair(Kind::P256);
+    assert_signed(&sign(&store, "C_Sign:delay=1000").run());
+}
+
+#[test]
+fn a_reader_with_a_keypad_asks_for_the_pin_itself() {
+    let store = token_with_pair(Kind::P256);
+    let faults =
+        "C_GetTokenInfo:set=CKF_PROTECTED_AUTHENTICATION_PATH,C_Login:pin-pad,C_Login:delay=500";
+    let (outcome, screen) = sign_with(&store, store.configuration(), faults)
+        .at_terminal()
+        .finish();
+    assert_signed(&outcome);
+    assert!(screen.contains("reader"), "{screen:?}");
+    assert_eq!(visible(&screen), [] as [&str; 0], "{screen:?}");
+    assert_eq!(store.calls("C_Login"), ["0x0"]);
+
+    // Without a terminal, and with a PIN from elsewhere, too.
+    assert_signed(&sign_with(&store, store.configuration(), faults).run());
+    assert_signed(&sign(&store, faults).run());
+    let cancelled = "C_GetTokenInfo:set=CKF_PROTECTED_AUTHENTICATION_PATH,C_Login:return=0x50";
+    sign_with(&store, store.configuration(), cancelled)
+        .run()
+        .fails(7, &["reader"]);
+}
+
+#[test]
+fn a_token_that_needs_no_login_gets_none() {
+    let [key_object, certificate] = Object::pair(key(Kind::P256), &[1]);
+    let store = token_with([key_object.public(), certificate]);
+    let faults = "C_GetTokenInfo:clear=CKF_LOGIN_REQUIRED";
+    for configuration in [store.configuration(), store.configuration_with_pin_source()] {
+        assert_signed(sign_with(&store, configuration, faults).run().silently());
+    }
+    assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
+}
+
+#[test]
+fn a_locked_pin_or_one_to_be_changed_is_not_tried() {
+    let store = token_with_pair(Kind::P256);
+    for flag in ["CKF_USER_PIN_LOCKED", "CKF_USER_PIN_TO_BE_CHANGED"] {
+        let faults = format!("C_GetTokenInfo:set={flag}");
+        sign(&store, &faults).run().fails(7, &["test token"]);
+        let (outcome, screen) = sign_with(&store, store.configuration(), &faults)
+            .at_terminal()
+            .finish();
+        outcome.fails(7, &["test token"]);
+        assert_eq!(screen, "");
+    }
+    assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
+}
+
+#[test]
+fn the_final_try_is_not_made_with_a_pin_that_nobody_typed() {
+    let store = token_with_pair(Kind::P256);
+    let faults = "C_GetTokenInfo:set=CKF_USER_PIN_FINAL_TRY";
+    for configuration in [
+        store.configuration_with_pin(),
+        store.configuration_with_pin_source(),
+        store.configuration().with("pinSource", "stdin"),
+    ] {
+        let run = sign_with(&store, configuration, faults)
+            .piped(format!("{PIN}\n"))
+            .run();
+        run.fails(7, &["one PIN try left", "test token"]);
+    }
+    // Nor with the single line that is taken for a PIN where there is no terminal.
+    sign_with(&store, store.configuration(), faults)
+        .piped(PIN)
+        .run()
+        .fails(7, &[]);
+    assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
+}
+
+#[test]
+fn the_final_try_wants_a_persons_word() {
+    let store = token_with_pair(Kind::P256);
+    let faults = "C_GetTokenInfo:set=CKF_USER_PIN_FINAL_TRY";
+    let begin = || {
+        let mut terminal = sign_with(&store, store.configuration(), faults).at_terminal();
+        terminal.expect("last try").expect("yes");
+        terminal
+    };
+    for word in ["no", "", "y"] {
+        let mut terminal = begin();
+        terminal.type_line(word);
+        terminal.finish().0.fails(7, &["test token"]);
+    }
+    assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
+
+    let mut terminal = begin();
+    terminal.type_line("yes").expect_prompt().type_line(PIN);
+    assert_signed(&terminal.finish().0);
+    assert_eq!(store.calls("C_Login"), ["0x0"]);
+}
+
+#[test]
+fn few_tries_left_are_told_and_the_pin_is_asked() {
+    let store = token_with_pair(Kind::P256);
+    let faults = "C_GetTokenInfo:set=CKF_USER_PIN_COUNT_LOW";
+    let mut terminal = sign_with(&store, store.configuration(), faults).at_terminal();
+    terminal.expect("few tries").expect_prompt().type_line(PIN);
+    assert_signed(&terminal.finish().0);
+    assert_signed(&sign(&store, faults).run());
+}

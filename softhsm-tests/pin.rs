@@ -1,0 +1,328 @@
+//! Where a PIN comes from when nobody types it, how often it is sent, and what becomes of
+//! standard input, which belongs to the user.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::fixture::keys::{Kind, key};
+use crate::fixture::openssl::assert_verifies;
+use crate::fixture::program::{Invocation, Outcome};
+use crate::fixture::request::{
+    Configuration, Hash, Options, Scheme, certificate_request, sample, sign_request,
+};
+use crate::fixture::softhsm::{Object, PIN, Store, WRONG_PIN, token_with, token_with_pair};
+
+const MANIFEST: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: piped\n";
+
+fn sign_with(store: &Store, configuration: &Configuration) -> Invocation {
+    store.ask(&sign_request(
+        configuration,
+        &Options::hash(Hash::Sha256),
+        &sample(32),
+    ))
+}
+
+#[track_caller]
+fn assert_signed(outcome: &Outcome) {
+    assert_verifies(
+        key(Kind::P256),
+        Scheme::Ecdsa,
+        &sample(32),
+        &outcome.signature(),
+    );
+}
+
+fn pin_file(store: &Store, content: &str, mode: u32) -> PathBuf {
+    let path = store.directory.path().join("pin");
+    fs::write(&path, content).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    path
+}
+
+#[test]
+fn a_pin_in_the_configuration_works_with_one_warning() {
+    let store = token_with_pair(Kind::P256);
+    let outcome = sign_with(&store, &store.configuration_with_pin()).run();
+    assert_signed(&outcome);
+    let warnings = outcome
+        .stderr
+        .matches("pkcs11-external-signer: warning: ")
+        .count();
+    assert_eq!(warnings, 1, "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("pinSource"), "{}", outcome.stderr);
+
+    // A request that doesn't use it is no occasion.
+    let request = certificate_request(&store.configuration_with_pin());
+    store.ask(&request).run().silently().certificate();
+}
+
+#[test]
+fn a_pin_in_a_file_of_ones_own_works() {
+    let store = token_with_pair(Kind::P256);
+    for content in [
+        PIN.to_owned(),
+        format!("{PIN}\n"),
+        format!("{PIN}\r\n"),
+        format!("{PIN}\nmore\n"),
+    ] {
+        for mode in [0o600, 0o400] {
+            let path = pin_file(&store, &content, mode);
+            let source = format!("file:{}", path.display());
+            let configuration = store.configuration().with("pinSource", &source);
+            assert_signed(sign_with(&store, &configuration).run().silently());
+            fs::remove_file(path).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_pin_file_that_others_can_read_is_refused() {
+    let store = token_with_pair(Kind::P256);
+    for mode in [0o644, 0o640, 0o604, 0o620] {
+        let path = pin_file(&store, PIN, mode);
+        let source = format!("file:{}", path.display());
+        let configuration = store.configuration().with("pinSource", &source);
+        sign_with(&store, &configuration)
+            .run()
+            .fails(7, &[path.to_str().unwrap(), "600"]);
+    }
+}
+
+#[test]
+fn a_pin_file_that_holds_no_pin_is_refused() {
+    let store = token_with_pair(Kind::P256);
+    for content in ["", "\n", &"9".repeat(300)] {
+        let path = pin_file(&store, content, 0o600);
+        let source = format!("file:{}", path.display());
+        let configuration = store.configuration().with("pinSource", &source);
+        sign_with(&store, &configuration)
+            .run()
+            .fails(7, &[path.to_str().unwrap()]);
+    }
+    let configuration = store
+        .configuration()
+        .with("pinSource", "file:/nowhere/at/all");
+    sign_with(&store, &configuration)
+        .run()
+        .fails(7, &["/nowhere/at/all"]);
+}
+
+#[test]
+fn a_variable_that_holds_no_pin_is_refused() {
+    let store = token_with_pair(Kind::P256);
+    let configuration = store.configuration_with_pin_source();
+    let sign = || sign_with(&store, &configuration);
+    sign()
+        .without_variable("TOKEN_PIN")
+        .run()
+        .fails(7, &["TOKEN_PIN"]);
+    sign()
+        .variable("TOKEN_PIN", "")
+        .run()
+        .fails(7, &["TOKEN_PIN"]);
+}
+
+#[test]
+fn a_pin_asked_from_standard_input_is_its_first_line_and_no_more() {
+    let store = token_with_pair(Kind::P256);
+    let configuration = store.configuration().with("pinSource", "stdin");
+    for (input, left) in [
+        (format!("{PIN}\n{MANIFEST}"), MANIFEST),
+        (format!("{PIN}\r\n{MANIFEST}"), MANIFEST),
+        (format!("{PIN}\n"), ""),
+        (PIN.to_owned(), ""),
+    ] {
+        let outcome = sign_with(&store, &configuration)
+            .piped(&input)
+            .before_another_reader()
+            .run();
+        assert_signed(outcome.silently());
+        assert_eq!(String::from_utf8(outcome.remainder.unwrap()).unwrap(), left);
+
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(input.as_bytes()).unwrap();
+        let outcome = sign_with(&store, &configuration)
+            .input_file(from_the_start(file))
+            .before_another_reader()
+            .run();
+        assert_signed(outcome.silently());
+        assert_eq!(String::from_utf8(outcome.remainder.unwrap()).unwrap(), left);
+    }
+    sign_with(&store, &configuration)
+        .run()
+        .fails(7, &["standard input"]);
+}
+
+#[test]
+fn without_a_terminal_a_single_line_can_only_be_the_pin() {
+    let store = token_with_pair(Kind::P256);
+    for input in [PIN.to_owned(), format!("{PIN}\n")] {
+        let outcome = sign_with(&store, &store.configuration())
+            .piped(&input)
+            .run();
+        assert_signed(outcome.silently());
+    }
+}
+
+#[test]
+fn without_a_terminal_anything_else_is_left_to_the_next_reader() {
+    let store = token_with_pair(Kind::P256);
+    let long = MANIFEST.repeat(5_000);
+    let long_line = format!("{{\"kind\": \"{}\"}}\n", "x".repeat(300));
+    for input in [
+        MANIFEST,
+        &long,
+        &long_line,
+        "{}\n",
+        "\n",
+        "kind: List\n\n",
+        "a\0manifest\n",
+    ] {
+        let outcome = sign_with(&store, &store.configuration())
+            .piped(input)
+            .before_another_reader()
+            .run();
+        outcome.fails(7, &["pinSource"]);
+        assert!(
+            outcome.remainder.as_deref() == Some(input.as_bytes()),
+            "not left as it was"
+        );
+
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(input.as_bytes()).unwrap();
+        let outcome = sign_with(&store, &store.configuration())
+            .input_file(from_the_start(file))
+            .before_another_reader()
+            .run();
+        outcome.fails(7, &["pinSource"]);
+        assert!(
+            outcome.remainder.as_deref() == Some(input.as_bytes()),
+            "not left as it was"
+        );
+    }
+}
+
+#[test]
+fn input_is_left_alone_where_another_source_was_named() {
+    let store = token_with_pair(Kind::P256);
+    let single_line = format!("{WRONG_PIN}\n");
+    let configuration = store.configuration_with_pin_source();
+    for input in [MANIFEST, &single_line] {
+        let outcome = sign_with(&store, &configuration)
+            .piped(input)
+            .before_another_reader()
+            .run();
+        assert_signed(outcome.silently());
+        assert_eq!(outcome.remainder.unwrap(), input.as_bytes());
+    }
+}
+
+#[test]
+fn with_no_terminal_and_no_source_it_fails_at_once() {
+    let store = token_with_pair(Kind::P256);
+    for source in [
+        store.configuration(),
+        store.configuration().with("pinSource", "prompt"),
+    ] {
+        let outcome = sign_with(&store, &source).run();
+        outcome.fails(7, &["test token", "terminal", "pinSource"]);
+        assert!(
+            outcome.took < Duration::from_secs(3),
+            "it took {:?}",
+            outcome.took
+        );
+    }
+}
+
+#[test]
+fn a_wrong_pin_that_nobody_typed_is_sent_once() {
+    let store = token_with_pair(Kind::P256);
+    let configuration = store.faulty(store.configuration());
+    let path = pin_file(&store, WRONG_PIN, 0o600);
+    for (tries, (name, value)) in [
+        ("pin", WRONG_PIN.to_owned()),
+        ("pinSource", "env:TOKEN_PIN".to_owned()),
+        ("pinSource", format!("file:{}", path.display())),
+        ("pinSource", "stdin".to_owned()),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        sign_with(&store, &configuration.clone().with(name, &value))
+            .suffering(&store, "")
+            .variable("TOKEN_PIN", WRONG_PIN)
+            .piped(format!("{WRONG_PIN}\n{PIN}\n"))
+            .run()
+            .fails(7, &["test token", "CKR_PIN_INCORRECT"]);
+        assert_eq!(store.calls("C_Login"), vec!["0xa0"; tries + 1]);
+    }
+}
+
+/// SoftHSM's PINs have 4 to 255 bytes.
+#[test]
+fn a_pin_that_the_token_cannot_have_is_not_sent() {
+    let store = token_with_pair(Kind::P256);
+    let configuration = store.faulty(store.configuration()).with("pin", "123");
+    sign_with(&store, &configuration)
+        .suffering(&store, "")
+        .run()
+        .fails(7, &["4 to 255"]);
+    assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
+}
+
+#[test]
+fn a_key_that_wants_its_pin_each_time_gets_it_right_before_it_signs() {
+    let [key_object, certificate] = Object::pair(key(Kind::P256), &[1]);
+    let store = token_with([key_object.always_authenticate(), certificate]);
+    let configuration = store.faulty(store.configuration_with_pin_source());
+    let outcome = sign_with(&store, &configuration)
+        .suffering(&store, "")
+        .run();
+    assert_signed(outcome.silently());
+    let history = store.history();
+    let place = |call: &str| history.iter().rposition(|made| made == call).unwrap();
+    // Some cards take any call between the two for the end of the authentication.
+    assert_eq!(place("C_Login 0x0") + 1, place("C_Sign 0x0"));
+    assert!(place("C_SignInit 0x0") < place("C_Login 0x0"));
+    assert_eq!(store.calls("C_Login").len(), 2);
+}
+
+#[test]
+fn every_kind_of_key_can_want_its_pin_each_time() {
+    for (kind, options, scheme, length) in [
+        (
+            Kind::Rsa(2048),
+            Options::pss(Hash::Sha256, -1),
+            Scheme::Pss {
+                hash: Hash::Sha256,
+                salt: 32,
+            },
+            32,
+        ),
+        (
+            Kind::Rsa(2048),
+            Options::hash(Hash::Sha256),
+            Scheme::Pkcs1(Hash::Sha256),
+            32,
+        ),
+        (Kind::P384, Options::hash(Hash::Sha384), Scheme::Ecdsa, 48),
+        (Kind::Ed25519, Options::not_hashed(), Scheme::Ed25519, 130),
+    ] {
+        let [key_object, certificate] = Object::pair(key(kind), &[1]);
+        let store = token_with([key_object.always_authenticate(), certificate]);
+        let signature = store
+            .sign(&options, &sample(length))
+            .run()
+            .silently()
+            .signature();
+        assert_verifies(key(kind), scheme, &sample(length), &signature);
+    }
+}
+
+fn from_the_start(mut file: File) -> File {
+    std::io::Seek::rewind(&mut file).unwrap();
+    file
+}

@@ -1,0 +1,56 @@
+//! The process that holds a PIN: what others can read of it while it works.
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::fixture::keys::Kind;
+use crate::fixture::request::{Hash, Options, sample, sign_request};
+use crate::fixture::softhsm::{PIN, token_with_pair};
+
+/// Looked at while the library signs, with the PIN from the configuration and from a variable.
+#[test]
+fn request_and_pin_are_gone_from_the_environment_and_no_core_can_be_left() {
+    let store = token_with_pair(Kind::P256);
+    let ask = |configuration| {
+        let request = sign_request(
+            &store.faulty(configuration),
+            &Options::hash(Hash::Sha256),
+            &sample(32),
+        );
+        store.ask(&request).suffering(&store, "C_Sign:delay=1500")
+    };
+    for invocation in [
+        ask(store.configuration_with_pin()).without_variable("TOKEN_PIN"),
+        ask(store.configuration_with_pin_source()),
+    ] {
+        let run = invocation.start(None);
+        let process = format!("/proc/{}", run.pid().as_raw_nonzero());
+        let before = store.directory.path().join("calls");
+        let deadline = Instant::now() + Duration::from_secs(10);
+        // C_SignInit is the call before the long one.
+        while !fs::read_to_string(&before).is_ok_and(|calls| calls.contains("C_SignInit")) {
+            assert!(Instant::now() < deadline, "it never came to C_Sign");
+            thread::sleep(Duration::from_millis(20));
+        }
+        // Root can read it even so; for anybody else there is nothing to see.
+        if let Ok(environment) = fs::read(format!("{process}/environ")) {
+            let environment = String::from_utf8_lossy(&environment);
+            // The stand-in for a keypad has its PIN from a variable of its own.
+            let environment = environment.replace(&format!("FAULT_MODULE_PIN={PIN}"), "");
+            assert!(!environment.contains(PIN), "a PIN in the environment");
+            assert!(
+                !environment.contains("SignRequest"),
+                "the request in the environment"
+            );
+        }
+        let limits = fs::read_to_string(format!("{process}/limits")).unwrap();
+        let core = limits
+            .lines()
+            .find(|line| line.starts_with("Max core file size"))
+            .unwrap();
+        assert_eq!(core.split_whitespace().nth(4), Some("0"), "{core}");
+        run.finish().signature();
+        fs::remove_file(&before).unwrap();
+    }
+}

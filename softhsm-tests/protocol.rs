@@ -1,0 +1,228 @@
+//! The wire: what is answered, what is refused and by which name, and where the answer goes.
+
+use std::fs::File;
+
+use rustix::pipe::pipe;
+use serde_json::{Value, json};
+
+use crate::fixture::keys::Kind;
+use crate::fixture::program::Invocation;
+use crate::fixture::request::{
+    API_VERSION, Hash, Options, certificate_request, lacking, replaced, sample, sign_request,
+};
+use crate::fixture::softhsm::{Store, WRONG_PIN, token_with_pair};
+
+/// A sign request that is right in all but its PIN: refused before a login, it says nothing of it.
+fn sign_request_with_wrong_pin(store: &Store) -> Value {
+    let configuration = store.configuration().with("pin", WRONG_PIN);
+    sign_request(&configuration, &Options::pss(Hash::Sha256, -1), &sample(32))
+}
+
+#[test]
+fn each_spelling_is_answered_in_its_own() {
+    let store = token_with_pair(Kind::P256);
+    let certificate = certificate_request(&store.configuration());
+    let sign = sign_request(
+        &store.configuration_with_pin_source(),
+        &Options::hash(Hash::Sha256),
+        &sample(32),
+    );
+    for (request, kind, answered, field) in [
+        (
+            &certificate,
+            "CertificateRequest",
+            "CertificateResponse",
+            "certificate",
+        ),
+        (
+            &certificate,
+            "Certificate",
+            "ExternalPublicKey",
+            "certificate",
+        ),
+        (&sign, "SignRequest", "SignResponse", "signature"),
+        (&sign, "Sign", "ExternalSigner", "signature"),
+    ] {
+        let outcome = store
+            .ask(&replaced(request.clone(), "kind", json!(kind)))
+            .run();
+        let answer = outcome.silently().answer();
+        assert_eq!(answer["apiVersion"], API_VERSION);
+        assert_eq!(answer["kind"], answered);
+        assert!(!answer[field].as_str().unwrap().is_empty());
+        assert_eq!(answer.as_object().unwrap().len(), 3, "{answer}");
+    }
+}
+
+#[test]
+fn what_is_not_ours_passes() {
+    let store = token_with_pair(Kind::P256);
+    let configuration = store
+        .configuration()
+        .with("pathExec", "/usr/bin/whatever")
+        .with("colour", "blue");
+    let request = replaced(
+        certificate_request(&configuration),
+        "spec",
+        json!({"interactive": true}),
+    );
+    store.ask(&request).run().certificate();
+}
+
+#[test]
+fn a_wrong_field_is_refused_by_its_name() {
+    let store = token_with_pair(Kind::Rsa(2048));
+    let right = sign_request_with_wrong_pin(&store);
+    for (field, wrong) in [
+        (
+            "apiVersion",
+            json!("external-signer.authentication.k8s.io/v2"),
+        ),
+        ("apiVersion", json!(1)),
+        ("kind", json!("Encrypt")),
+        ("kind", json!(null)),
+        ("configuration", json!("slotId")),
+        ("configuration", json!({"slotId": 0})),
+        ("digest", json!("not base64!")),
+        ("digest", json!(["AA=="])),
+        ("signerOptsType", json!(7)),
+        ("signerOpts", json!({"SaltLength": -1, "Hash": 5})),
+        ("signerOpts", json!("{\"SaltLength\": \"x\"}")),
+        ("signerOpts", json!("{")),
+    ] {
+        let request = replaced(right.clone(), field, wrong);
+        store.ask(&request).run().fails(2, &[field]);
+    }
+}
+
+#[test]
+fn a_missing_field_is_refused_by_its_name() {
+    let store = token_with_pair(Kind::Rsa(2048));
+    let right = sign_request_with_wrong_pin(&store);
+    for field in [
+        "apiVersion",
+        "kind",
+        "configuration",
+        "digest",
+        "signerOptsType",
+        "signerOpts",
+    ] {
+        store
+            .ask(&lacking(right.clone(), field))
+            .run()
+            .fails(2, &["missing", field]);
+    }
+}
+
+#[test]
+fn what_is_no_document_is_refused() {
+    let store = token_with_pair(Kind::P256);
+    let request = certificate_request(&store.configuration()).to_string();
+    for text in [
+        "",
+        "[]",
+        "null",
+        "{",
+        &format!("{request} {request}"),
+        &request[..request.len() - 1],
+    ] {
+        store.ask(&Value::Null).request(text).run().fails(2, &[]);
+    }
+}
+
+#[test]
+fn without_a_request_it_says_what_it_is_and_where_to_start() {
+    let home = tempfile::tempdir().unwrap();
+    let outcome = Invocation::new(home.path()).run();
+    assert_eq!(outcome.status.code(), Some(2));
+    assert!(outcome.stdout.is_empty());
+    for fragment in [
+        "PKCS#11",
+        "kubeconfig",
+        "EXTERNAL_SIGNER_PLUGIN_CONFIG",
+        "--help",
+    ] {
+        assert!(
+            outcome.stderr.contains(fragment),
+            "no {fragment} in:\n{}",
+            outcome.stderr
+        );
+    }
+}
+
+#[test]
+fn help_and_version_go_to_standard_output() {
+    let home = tempfile::tempdir().unwrap();
+    for (option, fragments) in [
+        (
+            "--help",
+            &["pathLib", "slotId", "objectId", "pinSource", "Exit codes"][..],
+        ),
+        (
+            "--version",
+            &["pkcs11-external-signer", env!("CARGO_PKG_VERSION")],
+        ),
+    ] {
+        let outcome = Invocation::new(home.path()).argument(option).run();
+        assert_eq!(outcome.status.code(), Some(0));
+        let text = String::from_utf8(outcome.silently().stdout.clone()).unwrap();
+        for fragment in fragments {
+            assert!(text.contains(fragment), "no {fragment} in:\n{text}");
+        }
+    }
+}
+
+#[test]
+fn an_unknown_argument_is_refused() {
+    let home = tempfile::tempdir().unwrap();
+    Invocation::new(home.path())
+        .argument("--sign")
+        .run()
+        .fails(2, &["--sign"]);
+}
+
+#[test]
+fn an_answer_that_has_nowhere_to_go_is_an_error() {
+    let store = token_with_pair(Kind::P256);
+    let request = certificate_request(&store.configuration());
+
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    store
+        .ask(&request)
+        .output(full)
+        .run()
+        .fails(2, &["No space left"]);
+
+    let (reader, writer) = pipe().unwrap();
+    drop(reader);
+    store
+        .ask(&request)
+        .output(writer)
+        .run()
+        .fails(2, &["standard output"]);
+
+    let script = "exec \"$SIGNER\" >&-";
+    store
+        .ask(&request)
+        .within("sh", script)
+        .run()
+        .fails(2, &["standard output is closed"]);
+}
+
+#[test]
+fn a_closed_standard_error_spoils_nothing() {
+    let store = token_with_pair(Kind::P256);
+    let request = certificate_request(&store.configuration());
+    store
+        .ask(&request)
+        .within("sh", "exec \"$SIGNER\" 2>&-")
+        .run()
+        .certificate();
+
+    let missing = certificate_request(&store.configuration().with("objectId", "9"));
+    let outcome = store
+        .ask(&missing)
+        .within("sh", "exec \"$SIGNER\" 2>&-")
+        .run();
+    assert_eq!(outcome.status.code(), Some(6));
+}

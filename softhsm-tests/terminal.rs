@@ -1,0 +1,286 @@
+//! Somebody at a terminal: what is asked, what is shown, and the terminal as it was afterwards,
+//! which every run checks at its end.
+
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::fixture::keys::{Kind, key};
+use crate::fixture::openssl::assert_verifies;
+use crate::fixture::program::{Invocation, Outcome};
+use crate::fixture::pty::Terminal;
+use crate::fixture::request::{Configuration, Hash, Options, Scheme, sample, sign_request};
+use crate::fixture::softhsm::{
+    Object, PIN, Store, WRONG_PIN, blueprint, token_with, token_with_pair,
+};
+
+fn sign_with(store: &Store, configuration: &Configuration) -> Invocation {
+    store.ask(&sign_request(
+        configuration,
+        &Options::hash(Hash::Sha256),
+        &sample(32),
+    ))
+}
+
+fn sign(store: &Store) -> Invocation {
+    sign_with(store, &store.configuration())
+}
+
+/// The same through the library that keeps a record.
+fn sign_recorded(store: &Store) -> Invocation {
+    sign_with(store, &store.faulty(store.configuration())).suffering(store, "")
+}
+
+#[track_caller]
+fn assert_signed(outcome: &Outcome) {
+    assert_verifies(
+        key(Kind::P256),
+        Scheme::Ecdsa,
+        &sample(32),
+        &outcome.signature(),
+    );
+}
+
+#[test]
+fn the_prompt_names_token_serial_and_key_and_takes_the_pin() {
+    let store = token_with_pair(Kind::P256);
+    let mut terminal = sign(&store).at_terminal();
+    terminal.expect_prompt().type_line(PIN);
+    let (outcome, screen) = terminal.finish();
+    assert_signed(outcome.silently());
+    for name in [
+        "test token",
+        store.tokens[0].serial.as_str(),
+        "objectId \"1\"",
+        "CN=test p256",
+    ] {
+        assert!(screen.contains(name), "no {name} in:\n{screen}");
+    }
+}
+
+#[test]
+fn a_wrong_pin_can_be_followed_by_the_right_one() {
+    let store = token_with_pair(Kind::P256);
+    let mut terminal = sign_recorded(&store).at_terminal();
+    terminal.expect_prompt().type_line(WRONG_PIN);
+    terminal.expect("refused").expect_prompt().type_line(PIN);
+    let (outcome, _) = terminal.finish();
+    assert_signed(outcome.silently());
+    assert_eq!(store.calls("C_Login"), ["0xa0", "0x0"]);
+}
+
+#[test]
+fn three_wrong_pins_are_the_end() {
+    let store = token_with_pair(Kind::P256);
+    let mut terminal = sign_recorded(&store).at_terminal();
+    for _ in 0..3 {
+        terminal.expect_prompt().type_line(WRONG_PIN);
+    }
+    let (outcome, _) = terminal.finish();
+    outcome.fails(7, &["test token", "CKR_PIN_INCORRECT"]);
+    assert_eq!(store.calls("C_Login"), ["0xa0"; 3]);
+}
+
+#[test]
+fn an_empty_entry_is_the_end_without_a_try() {
+    let store = token_with_pair(Kind::P256);
+    let mut terminal = sign_recorded(&store).at_terminal();
+    terminal.expect_prompt().type_line("");
+    let (outcome, _) = terminal.finish();
+    outcome.fails(7, &["test token"]);
+
+    // The end of input, Ctrl-D, says the same.
+    let mut terminal = sign_recorded(&store).at_terminal();
+    terminal.expect_prompt().press_ctrl('d');
+    terminal.finish().0.fails(7, &[]);
+    assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
+}
+
+#[test]
+fn erasing_a_character_and_the_line_works_while_typing() {
+    let store = token_with_pair(Kind::P256);
+    let mut terminal = sign(&store).at_terminal();
+    terminal
+        .expect_prompt()
+        .type_text("nonsense")
+        .press_ctrl('u');
+    terminal.type_text(PIN).type_text("x\x7f").type_line("");
+    assert_signed(&terminal.finish().0);
+}
+
+#[test]
+fn ctrl_c_ends_it_and_leaves_the_terminal_as_it_was() {
+    let store = token_with_pair(Kind::P256);
+    let mut terminal = sign(&store).at_terminal();
+    terminal
+        .expect_prompt()
+        .type_text("half a P")
+        .press_ctrl('c');
+    terminal.finish().0.dies_of(Signal::INT);
+}
+
+#[test]
+fn signals_end_it_and_leave_the_terminal_as_it_was() {
+    let store = token_with_pair(Kind::P256);
+    for signal in [Signal::TERM, Signal::HUP, Signal::QUIT] {
+        let mut terminal = sign(&store).at_terminal();
+        terminal.expect_prompt().send(signal);
+        terminal.finish().0.dies_of(signal);
+    }
+}
+
+#[test]
+fn a_terminal_that_goes_away_ends_it() {
+    let store = token_with_pair(Kind::P256);
+    let mut terminal = sign(&store).at_terminal();
+    terminal.expect_prompt().hang_up();
+    let (outcome, _) = terminal.finish();
+    assert!(!outcome.status.success(), "{outcome:?}");
+    assert!(
+        outcome.took < Duration::from_secs(20),
+        "it took {:?}",
+        outcome.took
+    );
+}
+
+/// Under a shell with job control, which is what makes Ctrl-Z mean something.
+#[test]
+fn ctrl_z_gives_the_terminal_back_and_fg_asks_again() {
+    let store = token_with_pair(Kind::P256);
+    let script = "set -m; \"$SIGNER\"; echo \"stopped $?\" >/dev/tty; read -r _ </dev/tty; \
+                  fg >/dev/null; exit $?";
+    let mut terminal = sign(&store).within("sh", script).at_terminal();
+    terminal
+        .expect_prompt()
+        .type_text("half a P")
+        .press_ctrl('z');
+    // 128 + SIGTSTP
+    terminal.expect("stopped 148");
+    terminal.expect_settings_restored();
+    terminal.type_line("").expect_prompt().type_line(PIN);
+    assert_signed(&terminal.finish().0);
+}
+
+#[test]
+fn what_was_typed_before_the_prompt_is_no_pin() {
+    let store = token_with_pair(Kind::P256);
+    let mut terminal = Terminal::new();
+    terminal.type_line("typed ahead");
+    let mut terminal = terminal.start(sign_recorded(&store));
+    terminal.expect_prompt().type_line(PIN);
+    assert_signed(&terminal.finish().0);
+    assert_eq!(store.calls("C_Login"), ["0x0"]);
+}
+
+#[test]
+fn piped_input_is_left_to_the_next_reader_where_there_is_a_terminal() {
+    let store = token_with_pair(Kind::P256);
+    let single_line = format!("{WRONG_PIN}\n");
+    for input in ["kind: List\nitems: []\n", &single_line] {
+        let mut terminal = sign(&store)
+            .piped(input)
+            .before_another_reader()
+            .at_terminal();
+        terminal.expect_prompt().type_line(PIN);
+        let (outcome, _) = terminal.finish();
+        assert_signed(&outcome);
+        assert_eq!(outcome.remainder.unwrap(), input.as_bytes());
+    }
+}
+
+#[test]
+fn escape_sequences_in_labels_stay_off_the_terminal() {
+    let [key_object, certificate] = Object::pair(key(Kind::P256), &[1]);
+    let label = "\x1b[2J\x1b]0;owned\x07 \u{202e}";
+    let store = Store::new([blueprint(
+        label,
+        [key_object.labelled(label), certificate.labelled(label)],
+    )]);
+    for configuration in [
+        store.configuration(),
+        store
+            .configuration()
+            .without("objectId")
+            .with("objectLabel", label),
+    ] {
+        let mut terminal = sign_with(&store, &configuration).at_terminal();
+        terminal.expect_prompt().type_line(WRONG_PIN);
+        terminal.expect_prompt().type_line("");
+        let (outcome, screen) = terminal.finish();
+        outcome.fails(7, &["owned"]);
+        for text in [&screen, &outcome.stderr] {
+            for harmful in ["\x1b[2J", "\x1b]", "\x07", "\u{202e}"] {
+                assert!(!text.contains(harmful), "{harmful:?} in {text:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_pin_that_the_token_cannot_have_costs_no_try() {
+    let store = token_with_pair(Kind::P256);
+    let mut terminal = sign_recorded(&store).at_terminal();
+    terminal.expect_prompt().type_line("123");
+    terminal.expect("4 to 255");
+    terminal.type_line("");
+    terminal.finish().0.fails(7, &[]);
+    assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
+}
+
+#[test]
+fn a_pin_from_elsewhere_is_not_asked_for() {
+    let store = token_with_pair(Kind::P256);
+    let (outcome, screen) = store
+        .sign(&Options::hash(Hash::Sha256), &sample(32))
+        .at_terminal()
+        .finish();
+    assert_signed(outcome.silently());
+    assert_eq!(screen, "");
+}
+
+#[test]
+fn a_key_that_wants_its_pin_each_time_asks_once() {
+    let [key_object, certificate] = Object::pair(key(Kind::P256), &[1]);
+    let store = token_with([key_object.always_authenticate(), certificate]);
+    let mut terminal = sign_recorded(&store).at_terminal();
+    terminal.expect_prompt().type_line(PIN);
+    assert_signed(&terminal.finish().0);
+    assert_eq!(store.calls("C_Login"), ["0x0", "0x0"]);
+}
+
+#[test]
+fn the_next_request_waits_for_the_prompt_of_this_one() {
+    let store = token_with_pair(Kind::P256);
+    let mut terminal = sign(&store).at_terminal();
+    terminal.expect_prompt();
+    let waiting = store
+        .sign(&Options::hash(Hash::Sha256), &sample(32))
+        .start(None);
+    thread::sleep(Duration::from_millis(2500));
+    terminal.type_line(PIN);
+    assert_signed(&terminal.finish().0);
+    let outcome = waiting.finish();
+    assert_signed(&outcome);
+    assert!(
+        outcome.stderr.contains("waiting for another request"),
+        "{}",
+        outcome.stderr
+    );
+}
+
+/// Takes a minute, because the prompt does.
+#[test]
+fn a_prompt_that_nobody_answers_ends_after_a_minute() {
+    let store = token_with_pair(Kind::P256);
+    let mut terminal = sign_recorded(&store).at_terminal();
+    terminal.expect_prompt().type_text("half a P");
+    let (outcome, _) = terminal.finish();
+    outcome.fails(7, &["60 s", "test token"]);
+    assert!(
+        (55..70).contains(&outcome.took.as_secs()),
+        "it took {:?}",
+        outcome.took
+    );
+    assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
+}
