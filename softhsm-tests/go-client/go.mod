@@ -1,0 +1,3 @@
+module externalsigner
+
+go 1.19
