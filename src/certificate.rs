@@ -28,6 +28,11 @@ pub struct Certificate {
     public_key: PublicKey,
     is_ca: bool,
     subject: String,
+    /// Seconds since 1970.
+    not_before: i64,
+    not_after: i64,
+    /// Extended key usage, where there is any, allows a TLS client (RFC 5280, section 4.2.1.12).
+    is_for_clients: bool,
 }
 
 impl Certificate {
@@ -55,12 +60,22 @@ impl Certificate {
         })?;
         let is_ca = parsed.is_ca();
         let subject = parsed.subject().to_string();
+        let validity = parsed.validity();
+        let (not_before, not_after) = (
+            validity.not_before.timestamp(),
+            validity.not_after.timestamp(),
+        );
+        let usage = parsed.extended_key_usage().ok().flatten();
+        let is_for_clients = usage.is_none_or(|usage| usage.value.client_auth || usage.value.any);
         der.truncate(length);
         Ok(Self {
             der,
             public_key,
             is_ca,
             subject,
+            not_before,
+            not_after,
+            is_for_clients,
         })
     }
 
@@ -102,6 +117,44 @@ impl Certificate {
     pub fn subject(&self) -> &str {
         &self.subject
     }
+
+    /// Why an API server will refuse this certificate as a client's, now or soon; `now` in
+    /// seconds since 1970.
+    pub fn concerns(&self, now: i64) -> Vec<String> {
+        let mut concerns = Vec::new();
+        if now > self.not_after {
+            concerns.push(format!("it expired {} ago", duration(now - self.not_after)));
+        } else if now < self.not_before {
+            let wait = duration(self.not_before - now);
+            concerns.push(format!(
+                "it is not valid yet, but in {wait}; is the clock right?"
+            ));
+        } else if self.not_after - now < SOON {
+            concerns.push(format!("it expires in {}", duration(self.not_after - now)));
+        }
+        if !self.is_for_clients {
+            concerns.push("its extended key usage does not allow TLS clients".to_owned());
+        }
+        concerns
+    }
+}
+
+/// Expiry is worth a word from here on, in seconds.
+const SOON: i64 = 14 * DAY;
+const DAY: i64 = 24 * HOUR;
+const HOUR: i64 = 60 * MINUTE;
+const MINUTE: i64 = 60;
+
+/// The largest unit that fits, rounded down: `3 days`.
+fn duration(seconds: i64) -> String {
+    let (count, unit) = match seconds {
+        DAY.. => (seconds / DAY, "day"),
+        HOUR.. => (seconds / HOUR, "hour"),
+        MINUTE.. => (seconds / MINUTE, "minute"),
+        _ => (seconds, "second"),
+    };
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {unit}{plural}")
 }
 
 /// A public key that a signature can be verified with.
@@ -220,4 +273,71 @@ fn without_leading_zeros(number: &[u8]) -> Vec<u8> {
         .copied()
         .skip_while(|byte| *byte == 0)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn certificate(not_before: i64, not_after: i64, is_for_clients: bool) -> Certificate {
+        Certificate {
+            der: Vec::new(),
+            public_key: PublicKey::Ed25519([0; 32]),
+            is_ca: false,
+            subject: String::new(),
+            not_before,
+            not_after,
+            is_for_clients,
+        }
+    }
+
+    #[test]
+    fn concerns_are_what_a_server_would_object_to() {
+        let now = 1_800_000_000;
+        for (not_before, not_after, expected) in [
+            (-DAY, 14 * DAY, None),
+            (-DAY, 14 * DAY - 1, Some("it expires in 13 days")),
+            (-DAY, 3 * HOUR, Some("it expires in 3 hours")),
+            (-2 * DAY, -DAY, Some("it expired 1 day ago")),
+            (-2 * DAY, -30, Some("it expired 30 seconds ago")),
+            (
+                5 * MINUTE,
+                90 * DAY,
+                Some("it is not valid yet, but in 5 minutes"),
+            ),
+        ] {
+            let concerns = certificate(now + not_before, now + not_after, true).concerns(now);
+            match expected {
+                Some(text) => assert!(concerns[0].starts_with(text), "{concerns:?}"),
+                None => assert!(concerns.is_empty(), "{concerns:?}"),
+            }
+        }
+        let concerns = certificate(now - 2 * DAY, now - DAY, false).concerns(now);
+        assert_eq!(concerns.len(), 2, "{concerns:?}");
+    }
+
+    #[test]
+    fn a_modulus_is_as_long_as_its_number() {
+        for (modulus, bits, length) in [(&[0xff; 128][..], 1024, 128), (&[0x01; 129], 1025, 129)] {
+            let key = PublicKey::Rsa {
+                modulus: modulus.to_vec(),
+                exponent: vec![3],
+            };
+            assert_eq!((key.modulus_bits(), key.modulus_length()), (bits, length));
+        }
+    }
+
+    #[test]
+    fn what_is_no_certificate_says_so() {
+        let reason = |bytes: &[u8]| {
+            Certificate::from_pem_or_der(bytes, "the file")
+                .unwrap_err()
+                .to_string()
+        };
+        assert!(reason(b"").contains("neither PEM nor DER"));
+        assert!(reason(b"hello").contains("neither PEM nor DER"));
+        assert!(reason(&[0x30, 0x82, 0x01, 0x00]).contains("does not parse"));
+        let key = b"-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----\n";
+        assert!(reason(key).contains("holds a PRIVATE KEY and no CERTIFICATE"));
+    }
 }

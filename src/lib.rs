@@ -4,40 +4,40 @@
 //! configuration names, log in if the token asks, sign, verify, wipe*. Modules depend in one
 //! direction, from the bottom of this list to its top; `scripts/check-layers` holds them to it.
 
-/// The hashes a TLS signature is made over.
+// The hashes a TLS signature is made over.
 pub mod hash;
-/// Text from elsewhere, made fit for a terminal.
+// Text from elsewhere, made fit for a terminal.
 pub mod printable;
-/// Values that are wiped when they are dropped.
+// Values that are wiped when they are dropped.
 pub mod secret;
 
-/// What can go wrong: the text, the remedy and the exit code of each error.
+// What can go wrong: the text, the remedy and the exit code of each error.
 pub mod error;
 
-/// The wire of the external signer protocol, as data.
+// The wire of the external signer protocol, as data.
 pub mod protocol;
 
-/// The configuration map, made typed.
+// The configuration map, made typed.
 pub mod config;
 
-/// Certificates: what the public key is, and what else an operator asks about one.
+// Certificates: what the public key is, and what else an operator asks about one.
 pub mod certificate;
-/// What to compute: from the request's options and the key to a signature scheme.
+// What to compute: from the request's options and the key to a signature scheme.
 pub mod scheme;
-/// The only way to a signature that may leave: the certificate's key has accepted it.
+// The only way to a signature that may leave: the certificate's key has accepted it.
 pub mod verify;
 
-/// Where a PIN can come from.
+// Where a PIN can come from.
 pub mod pin;
-/// What makes the process fit to hold a PIN.
+// What makes the process fit to hold a PIN.
 pub mod process;
-/// The only part that speaks PKCS#11.
+// The only part that speaks PKCS#11.
 pub mod token;
 
-/// The room: from a configuration to an identity, from a scheme to a verified signature.
+// The room: from a configuration to an identity, from a scheme to a verified signature.
 pub mod signer;
 
-/// The doors: who knocks, and what they are handed.
+// The doors: who knocks, and what they are handed.
 pub mod cli;
-/// The only writer to standard error.
+// The only writer to standard error.
 pub mod report;

@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use zeroize::Zeroizing;
 
@@ -64,6 +64,10 @@ fn answer(
     let identity = Identity::find(&mut token, config.object, file, &mut pins)?;
     match &request.operation {
         Operation::Certificate => {
+            for concern in identity.certificate.concerns(now()) {
+                let subject = identity.certificate.subject();
+                report::warning(&format!("the certificate of {subject}: {concern}"));
+            }
             let response = Response::Certificate(identity.certificate.der());
             channel.send(&response.encode(request.spelling))?;
         }
@@ -74,6 +78,14 @@ fn answer(
         }
     }
     Ok(())
+}
+
+/// In seconds since 1970; a clock before that is as good as at it.
+fn now() -> i64 {
+    let since = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
 /// Keeps other requests off the library while this one uses it: SoftHSM's files, for one, don't

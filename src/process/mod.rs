@@ -3,10 +3,10 @@
 //! In this order, while there is one thread and no library: [`harden`] (no core file, no reader),
 //! [`signals`] (an end that is told), [`environment`] (the request taken out and wiped),
 //! [`answer`] (standard output out of the library's reach). Then [`lock`], and when the answer is
-//! out [`ending`]. [`memory`] works all the while. System calls make this one of the two places
+//! out [`ending`]. `memory` works all the while. System calls make this one of the two places
 //! where `unsafe` is allowed.
 
-#![expect(unsafe_code, reason = "system calls and the environment block")]
+#![allow(unsafe_code, reason = "system calls and the environment block")]
 
 pub mod answer;
 pub mod ending;

@@ -6,7 +6,7 @@
 //! every caller) the session is unknown there, and [`DirectSign::open`] finds it out before
 //! anything was sent to the token.
 
-#![expect(unsafe_code, reason = "calls through PKCS#11's C function list")]
+#![allow(unsafe_code, reason = "calls through PKCS#11's C function list")]
 
 use cryptoki::context::Function;
 use cryptoki::error::{Error, Rv};

@@ -3,7 +3,7 @@
 //! | variable | meaning |
 //! |---|---|
 //! | `FAULT_MODULE_REAL` | the library that does the work |
-//! | `FAULT_MODULE` | what goes wrong, where and when: the grammar is in [`plan`] |
+//! | `FAULT_MODULE` | what goes wrong, where and when: the grammar is in `plan` |
 //! | `FAULT_MODULE_LOG` | a file that gets one line per call: the function and what it returned |
 //! | `FAULT_MODULE_PIN` | the PIN that the make-believe PIN pad enters |
 //!
