@@ -121,6 +121,16 @@ fn ctrl_c_ends_it_and_leaves_the_terminal_as_it_was() {
 }
 
 #[test]
+fn ctrl_c_is_heard_where_the_client_is_deaf_to_it() {
+    let store = token_with_pair(Kind::P256);
+    let mut terminal = sign(&store)
+        .within("sh", "trap '' INT; exec \"$SIGNER\"")
+        .at_terminal();
+    terminal.expect_prompt().press_ctrl('c');
+    terminal.finish().0.fails(7, &["no PIN was entered"]);
+}
+
+#[test]
 fn signals_end_it_and_leave_the_terminal_as_it_was() {
     let store = token_with_pair(Kind::P256);
     for signal in [Signal::TERM, Signal::HUP, Signal::QUIT] {

@@ -39,21 +39,18 @@ extern "C" fn announce_and_die(signal: libc::c_int) {
     raise(Signal(signal));
 }
 
-/// What [`Held`] catches. SIGTTIN and SIGTTOU stop a job in the background, as they should.
-const HELD: [libc::c_int; 5] = [
-    libc::SIGHUP,
-    libc::SIGINT,
-    libc::SIGQUIT,
-    libc::SIGTERM,
-    libc::SIGTSTP,
-];
+/// What the terminal's keys send. Somebody who presses them at a prompt means the prompt, also
+/// where the client was started deaf to them. SIGTTIN and SIGTTOU stop a job in the background, as
+/// they should.
+const KEYS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP];
+const OTHERS: [libc::c_int; 2] = [libc::SIGHUP, libc::SIGTERM];
 
 /// The signal that came last, 0 for none, and where its coming is written to wake a poll.
 static CAUGHT: AtomicI32 = AtomicI32::new(0);
 static WAKE: AtomicI32 = AtomicI32::new(-1);
 
 /// While it lives, signals that would end or stop the process are stored instead, so that the
-/// terminal can be put right before they do. Ignored signals stay ignored.
+/// terminal can be put right before they do. What is ignored and comes from no key stays ignored.
 pub struct Held {
     before: Vec<(libc::c_int, libc::sigaction)>,
     wake: UnixStream,
@@ -66,9 +63,10 @@ impl Held {
         source.set_nonblocking(true)?;
         CAUGHT.store(0, Ordering::SeqCst);
         WAKE.store(source.as_raw_fd(), Ordering::SeqCst);
-        let before = HELD
+        let others = OTHERS.into_iter().filter(|signal| !is_ignored(*signal));
+        let before = KEYS
             .into_iter()
-            .filter(|signal| !is_ignored(*signal))
+            .chain(others)
             .map(|signal| (signal, handle(signal, store, 0)))
             .collect();
         Ok(Self {

@@ -1,0 +1,155 @@
+// A small real cluster for the tests: etcd and kube-apiserver in one process, on loopback ports,
+// with a CA of its own. It lives as long as the process it watches and leaves nothing behind.
+//
+//	test-cluster -dir DIR -watch PID
+//
+// DIR is removed at the end, unless the start failed. When the API server is ready, DIR holds ca.pem
+// and ca.key (which issue client certificates), admin.kubeconfig (an ordinary key file, group
+// system:masters), pid and, last of all, an empty file named ready.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"go.etcd.io/etcd/server/v3/embed"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app"
+)
+
+func main() {
+	dir := flag.String("dir", "", "the directory to make and to remove at the end")
+	watch := flag.Int("watch", 0, "the process whose end is ours")
+	flag.Parse()
+	if *dir == "" || *watch == 0 {
+		fmt.Fprintln(os.Stderr, "usage: test-cluster -dir DIR -watch PID")
+		os.Exit(2)
+	}
+	if err := run(*dir, *watch); err != nil {
+		fmt.Fprintln(os.Stderr, "test-cluster:", err)
+		os.Exit(1)
+	}
+	if err := os.RemoveAll(*dir); err != nil {
+		fmt.Fprintln(os.Stderr, "test-cluster:", err)
+		os.Exit(1)
+	}
+	// What is left of the API server is in no hurry to end.
+	os.Exit(0)
+}
+
+// run serves until a signal comes, the watched process ends or a server fails.
+func run(dir string, watch int) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		// Signal 0 asks whether the process is there.
+		for syscall.Kill(watch, 0) == nil {
+			time.Sleep(200 * time.Millisecond)
+		}
+		cancel(nil)
+	}()
+
+	etcd, etcdURL, err := startEtcd(filepath.Join(dir, "etcd"))
+	if err != nil {
+		return fmt.Errorf("etcd: %w", err)
+	}
+	defer etcd.Close()
+
+	port, err := freePort()
+	if err != nil {
+		return err
+	}
+	server := "https://127.0.0.1:" + strconv.Itoa(port)
+	if err := writeCredentials(dir, server); err != nil {
+		return err
+	}
+	command := app.NewAPIServerCommand()
+	command.SetArgs(apiserverFlags(dir, etcdURL, port))
+	go func() {
+		cancel(fmt.Errorf("kube-apiserver: %w", command.ExecuteContext(ctx)))
+	}()
+	if err := awaitReady(ctx, dir, server); err != nil {
+		return err
+	}
+	pid := strconv.Itoa(os.Getpid())
+	if err := os.WriteFile(filepath.Join(dir, "pid"), []byte(pid), 0o600); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "ready"), nil, 0o600); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	if cause := context.Cause(ctx); cause != context.Canceled {
+		return cause
+	}
+	return nil
+}
+
+func startEtcd(dir string) (*embed.Etcd, string, error) {
+	config := embed.NewConfig()
+	config.Dir = dir
+	config.LogLevel = "error"
+	config.UnsafeNoFsync = true // the data lives for minutes
+	var urls [2]url.URL
+	for i := range urls {
+		port, err := freePort()
+		if err != nil {
+			return nil, "", err
+		}
+		urls[i] = url.URL{Scheme: "http", Host: "127.0.0.1:" + strconv.Itoa(port)}
+	}
+	config.ListenClientUrls, config.AdvertiseClientUrls = urls[:1], urls[:1]
+	config.ListenPeerUrls, config.AdvertisePeerUrls = urls[1:], urls[1:]
+	config.InitialCluster = config.InitialClusterFromName(config.Name)
+	etcd, err := embed.StartEtcd(config)
+	if err != nil {
+		return nil, "", err
+	}
+	select {
+	case <-etcd.Server.ReadyNotify():
+		return etcd, urls[0].String(), nil
+	case <-time.After(time.Minute):
+		etcd.Close()
+		return nil, "", fmt.Errorf("not ready within a minute")
+	}
+}
+
+func apiserverFlags(dir, etcdURL string, port int) []string {
+	file := func(name string) string { return filepath.Join(dir, name) }
+	return []string{
+		"--etcd-servers=" + etcdURL,
+		"--bind-address=127.0.0.1",
+		"--secure-port=" + strconv.Itoa(port),
+		"--tls-cert-file=" + file("server.pem"),
+		"--tls-private-key-file=" + file("server.key"),
+		"--client-ca-file=" + file("ca.pem"),
+		"--authorization-mode=RBAC",
+		"--anonymous-auth=false",
+		"--service-cluster-ip-range=10.0.0.0/24",
+		"--service-account-issuer=https://test-cluster.invalid",
+		"--service-account-key-file=" + file("server.key"),
+		"--service-account-signing-key-file=" + file("server.key"),
+		"--disable-admission-plugins=ServiceAccount", // no controller makes the default account
+		"--v=0",
+	}
+}
+
+// freePort asks the system for a port; nobody else on this machine's loopback takes it meanwhile,
+// but for bad luck, which shows as a failed start.
+func freePort() (int, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr).Port, nil
+}
