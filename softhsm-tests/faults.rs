@@ -6,11 +6,11 @@ use std::time::Duration;
 use cryptoki::mechanism::MechanismType;
 
 use crate::fixture::keys::{Kind, key};
-use crate::fixture::openssl::assert_verifies;
-use crate::fixture::program::{Invocation, Outcome};
+use crate::fixture::openssl::assert_signed;
+use crate::fixture::program::Invocation;
 use crate::fixture::pty::visible;
 use crate::fixture::request::{
-    Configuration, Hash, Options, Scheme, certificate_request, sample, sign_request,
+    Configuration, Hash, Options, certificate_request, sample, sign_request,
 };
 use crate::fixture::softhsm::{Object, PIN, Store, token_with, token_with_pair, token_withholding};
 
@@ -29,16 +29,6 @@ fn sign_with(store: &Store, configuration: Configuration, faults: &str) -> Invoc
 /// The same with the PIN from the environment.
 fn sign(store: &Store, faults: &str) -> Invocation {
     sign_with(store, store.configuration_with_pin_source(), faults)
-}
-
-#[track_caller]
-fn assert_signed(outcome: &Outcome) {
-    assert_verifies(
-        key(Kind::P256),
-        Scheme::Ecdsa,
-        &sample(32),
-        &outcome.signature(),
-    );
 }
 
 #[test]
