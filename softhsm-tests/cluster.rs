@@ -54,10 +54,11 @@ fn objects_are_created_listed_watched_and_deleted() {
             .printed()
     };
     assert_eq!(apply(namespace), "applied watched\n");
-    let watching = cluster()
+    let mut watching = cluster()
         .client(&store, &configuration)
         .arguments(&["-n", "watched", "watch", "configmaps", "3"])
         .start(None);
+    assert_eq!(watching.line(), "watching");
     assert_eq!(apply(&manifest("seen")), "applied seen\n");
     assert_eq!(
         client(&store, &["-n", "watched", "get", "configmaps"]).printed(),

@@ -123,6 +123,7 @@ func (c *client) watch(ctx context.Context, resource string, events int) error {
 		return err
 	}
 	defer watch.Stop()
+	fmt.Println("watching")
 	for range events {
 		event, open := <-watch.ResultChan()
 		if !open {
