@@ -1,9 +1,11 @@
 //! Libraries that misbehave: what they print, how they end, what they say of the token's PIN, and
 //! what they sign.
 
+use std::thread;
 use std::time::Duration;
 
 use cryptoki::mechanism::MechanismType;
+use rustix::process::{Signal, kill_process};
 
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::assert_signed;
@@ -84,6 +86,24 @@ fn an_answer_survives_the_end_of_a_library() {
             outcome.certificate(),
             key(Kind::P256).certificate,
             "{faults}"
+        );
+    }
+}
+
+#[test]
+fn an_answer_survives_an_interruption_that_comes_too_late() {
+    let store = token_with_pair(Kind::P256);
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let mut running = sign(&store, "C_Finalize:hang").start(None);
+        assert!(running.line().contains("SignResponse"));
+        // C_Finalize is next.
+        thread::sleep(Duration::from_millis(200));
+        kill_process(running.pid(), signal).unwrap();
+        let outcome = running.finish();
+        assert!(outcome.status.success(), "{outcome:?}");
+        assert_eq!(
+            (outcome.stdout.as_slice(), outcome.stderr.as_str()),
+            (&b""[..], "")
         );
     }
 }
