@@ -1,16 +1,18 @@
 //! Libraries that misbehave: what they print, how they end, what they say of the token's PIN, and
 //! what they sign.
 
+use std::thread;
 use std::time::Duration;
 
 use cryptoki::mechanism::MechanismType;
+use rustix::process::{Signal, kill_process};
 
 use crate::fixture::keys::{Kind, key};
-use crate::fixture::openssl::assert_verifies;
-use crate::fixture::program::{Invocation, Outcome};
+use crate::fixture::openssl::assert_signed;
+use crate::fixture::program::Invocation;
 use crate::fixture::pty::visible;
 use crate::fixture::request::{
-    Configuration, Hash, Options, Scheme, certificate_request, sample, sign_request,
+    Configuration, Hash, Options, certificate_request, sample, sign_request,
 };
 use crate::fixture::softhsm::{Object, PIN, Store, token_with, token_with_pair, token_withholding};
 
@@ -29,16 +31,6 @@ fn sign_with(store: &Store, configuration: Configuration, faults: &str) -> Invoc
 /// The same with the PIN from the environment.
 fn sign(store: &Store, faults: &str) -> Invocation {
     sign_with(store, store.configuration_with_pin_source(), faults)
-}
-
-#[track_caller]
-fn assert_signed(outcome: &Outcome) {
-    assert_verifies(
-        key(Kind::P256),
-        Scheme::Ecdsa,
-        &sample(32),
-        &outcome.signature(),
-    );
 }
 
 #[test]
@@ -94,6 +86,24 @@ fn an_answer_survives_the_end_of_a_library() {
             outcome.certificate(),
             key(Kind::P256).certificate,
             "{faults}"
+        );
+    }
+}
+
+#[test]
+fn an_answer_survives_an_interruption_that_comes_too_late() {
+    let store = token_with_pair(Kind::P256);
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let mut running = sign(&store, "C_Finalize:hang").start(None);
+        assert!(running.line().contains("SignResponse"));
+        // C_Finalize is next.
+        thread::sleep(Duration::from_millis(200));
+        kill_process(running.pid(), signal).unwrap();
+        let outcome = running.finish();
+        assert!(outcome.status.success(), "{outcome:?}");
+        assert_eq!(
+            (outcome.stdout.as_slice(), outcome.stderr.as_str()),
+            (&b""[..], "")
         );
     }
 }

@@ -9,6 +9,8 @@
     reason = "a test fails by panicking"
 )]
 
+/// A real client and a real API server.
+mod cluster;
 /// Many requests at once.
 mod concurrency;
 /// The configuration map.

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::fixture::keys::{Kind, key};
-use crate::fixture::openssl::assert_verifies;
-use crate::fixture::program::{Invocation, Outcome};
+use crate::fixture::openssl::{assert_signed, assert_verifies};
+use crate::fixture::program::Invocation;
 use crate::fixture::request::{
     Configuration, Hash, Options, Scheme, certificate_request, sample, sign_request,
 };
@@ -23,16 +23,6 @@ fn sign_with(store: &Store, configuration: &Configuration) -> Invocation {
         &Options::hash(Hash::Sha256),
         &sample(32),
     ))
-}
-
-#[track_caller]
-fn assert_signed(outcome: &Outcome) {
-    assert_verifies(
-        key(Kind::P256),
-        Scheme::Ecdsa,
-        &sample(32),
-        &outcome.signature(),
-    );
 }
 
 fn pin_file(store: &Store, content: &str, mode: u32) -> PathBuf {

@@ -7,10 +7,10 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::fixture::keys::{Kind, key};
-use crate::fixture::openssl::assert_verifies;
-use crate::fixture::program::{Invocation, Outcome};
+use crate::fixture::openssl::assert_signed;
+use crate::fixture::program::Invocation;
 use crate::fixture::pty::Terminal;
-use crate::fixture::request::{Configuration, Hash, Options, Scheme, sample, sign_request};
+use crate::fixture::request::{Configuration, Hash, Options, sample, sign_request};
 use crate::fixture::softhsm::{
     Object, PIN, Store, WRONG_PIN, blueprint, token_with, token_with_pair,
 };
@@ -30,16 +30,6 @@ fn sign(store: &Store) -> Invocation {
 /// The same through the library that keeps a record.
 fn sign_recorded(store: &Store) -> Invocation {
     sign_with(store, &store.faulty(store.configuration())).suffering(store, "")
-}
-
-#[track_caller]
-fn assert_signed(outcome: &Outcome) {
-    assert_verifies(
-        key(Kind::P256),
-        Scheme::Ecdsa,
-        &sample(32),
-        &outcome.signature(),
-    );
 }
 
 #[test]

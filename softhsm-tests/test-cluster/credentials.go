@@ -111,7 +111,7 @@ current-context: admin
 }
 
 // awaitReady asks as the administrator until the server says that it is ready.
-func awaitReady(ctx context.Context, dir, server string) error {
+func awaitReady(ctx context.Context, dir, server string, failed <-chan error) error {
 	admin, err := tls.LoadX509KeyPair(filepath.Join(dir, "admin.pem"), filepath.Join(dir, "admin.key"))
 	if err != nil {
 		return err
@@ -138,7 +138,9 @@ func awaitReady(ctx context.Context, dir, server string) error {
 		}
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return ctx.Err()
+		case err := <-failed:
+			return err
 		case <-time.After(200 * time.Millisecond):
 		}
 	}

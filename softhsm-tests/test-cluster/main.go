@@ -41,28 +41,25 @@ func main() {
 		fmt.Fprintln(os.Stderr, "test-cluster:", err)
 		os.Exit(1)
 	}
-	// What is left of the API server is in no hurry to end.
+	// The servers still run, and would wait for each other: nobody needs their good-bye.
 	os.Exit(0)
 }
 
 // run serves until a signal comes, the watched process ends or a server fails.
 func run(dir string, watch int) error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
-	ctx, cancel := context.WithCancelCause(ctx)
+	ctx, end := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	go func() {
 		// Signal 0 asks whether the process is there.
 		for syscall.Kill(watch, 0) == nil {
 			time.Sleep(200 * time.Millisecond)
 		}
-		cancel(nil)
+		end()
 	}()
 
-	etcd, etcdURL, err := startEtcd(filepath.Join(dir, "etcd"))
+	etcdURL, err := startEtcd(filepath.Join(dir, "etcd"))
 	if err != nil {
 		return fmt.Errorf("etcd: %w", err)
 	}
-	defer etcd.Close()
 
 	port, err := freePort()
 	if err != nil {
@@ -74,10 +71,11 @@ func run(dir string, watch int) error {
 	}
 	command := app.NewAPIServerCommand()
 	command.SetArgs(apiserverFlags(dir, etcdURL, port))
+	failed := make(chan error, 1)
 	go func() {
-		cancel(fmt.Errorf("kube-apiserver: %w", command.ExecuteContext(ctx)))
+		failed <- fmt.Errorf("kube-apiserver ended: %w", command.Execute())
 	}()
-	if err := awaitReady(ctx, dir, server); err != nil {
+	if err := awaitReady(ctx, dir, server, failed); err != nil {
 		return err
 	}
 	pid := strconv.Itoa(os.Getpid())
@@ -87,14 +85,15 @@ func run(dir string, watch int) error {
 	if err := os.WriteFile(filepath.Join(dir, "ready"), nil, 0o600); err != nil {
 		return err
 	}
-	<-ctx.Done()
-	if cause := context.Cause(ctx); cause != context.Canceled {
-		return cause
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-failed:
+		return err
 	}
-	return nil
 }
 
-func startEtcd(dir string) (*embed.Etcd, string, error) {
+func startEtcd(dir string) (string, error) {
 	config := embed.NewConfig()
 	config.Dir = dir
 	config.LogLevel = "error"
@@ -103,7 +102,7 @@ func startEtcd(dir string) (*embed.Etcd, string, error) {
 	for i := range urls {
 		port, err := freePort()
 		if err != nil {
-			return nil, "", err
+			return "", err
 		}
 		urls[i] = url.URL{Scheme: "http", Host: "127.0.0.1:" + strconv.Itoa(port)}
 	}
@@ -112,14 +111,13 @@ func startEtcd(dir string) (*embed.Etcd, string, error) {
 	config.InitialCluster = config.InitialClusterFromName(config.Name)
 	etcd, err := embed.StartEtcd(config)
 	if err != nil {
-		return nil, "", err
+		return "", err
 	}
 	select {
 	case <-etcd.Server.ReadyNotify():
-		return etcd, urls[0].String(), nil
+		return urls[0].String(), nil
 	case <-time.After(time.Minute):
-		etcd.Close()
-		return nil, "", fmt.Errorf("not ready within a minute")
+		return "", fmt.Errorf("not ready within a minute")
 	}
 }
 

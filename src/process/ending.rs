@@ -12,20 +12,25 @@ use super::leave;
 /// The exit code, where a signal handler finds it.
 static CODE: AtomicU8 = AtomicU8::new(0);
 
-/// What a crash arrives as, and the alarm that stands in for a thread.
-const CRASHES: [libc::c_int; 6] = [
-    libc::SIGSEGV,
-    libc::SIGBUS,
-    libc::SIGILL,
-    libc::SIGFPE,
+/// What a crash arrives as, the alarm that stands in for a thread, and interruptions, which come
+/// too late to change anything.
+const ENDS: [libc::c_int; 9] = [
     libc::SIGABRT,
     libc::SIGALRM,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGHUP,
+    libc::SIGILL,
+    libc::SIGINT,
+    libc::SIGSEGV,
+    libc::SIGTERM,
 ];
 
-/// From now on the process ends with `code`, after `limit` at the latest, also if it crashes.
+/// From now on the process ends with `code`, after `limit` at the latest, also if it crashes or
+/// is interrupted.
 pub fn bound(limit: Duration, code: u8) {
     CODE.store(code, Ordering::Relaxed);
-    for signal in CRASHES {
+    for signal in ENDS {
         super::signals::handle(signal, end, libc::SA_ONSTACK | libc::SA_NODEFER);
     }
     let watchdog = thread::Builder::new().spawn(move || {

@@ -25,10 +25,10 @@ import (
 )
 
 const (
-	tokenLabel = "go-client"
+	tokenLabel = "tls-client"
 	pin        = "1234"
 	// The plugin reads the PIN from this variable.
-	pinVariable = "GO_CLIENT_TEST_PIN"
+	pinVariable = "TLS_CLIENT_TEST_PIN"
 )
 
 // keyType is a kind of key that a client certificate can have.

@@ -1,0 +1,212 @@
+//! A real client-go program, let in by a real kube-apiserver under the name in the token's
+//! certificate.
+
+use crate::fixture::cluster::{ADMINISTRATOR, Claims, JANE, cluster};
+use crate::fixture::keys::{Kind, key};
+use crate::fixture::program::Outcome;
+use crate::fixture::request::{Configuration, certificate_request};
+use crate::fixture::softhsm::{Object, PIN, Store, token_with, token_with_pair};
+
+/// Our client with the PIN from the environment, and these arguments.
+fn client(store: &Store, arguments: &[&str]) -> Outcome {
+    cluster()
+        .client(store, &store.configuration_with_pin_source())
+        .arguments(arguments)
+        .run()
+}
+
+fn manifest(name: &str) -> String {
+    format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata: {{key: value}}\n")
+}
+
+#[test]
+fn every_kind_of_key_is_let_in_under_its_name() {
+    for kind in [
+        Kind::Rsa(2048),
+        Kind::Rsa(4096),
+        Kind::P256,
+        Kind::P384,
+        Kind::Ed25519,
+    ] {
+        let store = cluster().token(kind, JANE);
+        for version in ["1.3", "1.2"] {
+            let outcome = client(&store, &["--tls-max", version, "whoami"]);
+            assert_eq!(
+                outcome.printed(),
+                "user: jane\ngroups: dev system:authenticated\n",
+                "{kind:?}, TLS {version}: {outcome:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn objects_are_created_listed_watched_and_deleted() {
+    let store = cluster().token(Kind::P256, ADMINISTRATOR);
+    let configuration = store.configuration_with_pin_source();
+    let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: watched}\n";
+    let apply = |text: &str| {
+        cluster()
+            .client(&store, &configuration)
+            .arguments(&["-n", "watched", "apply", "-f", "-"])
+            .piped(text)
+            .run()
+            .printed()
+    };
+    assert_eq!(apply(namespace), "applied watched\n");
+    let mut watching = cluster()
+        .client(&store, &configuration)
+        .arguments(&["-n", "watched", "watch", "configmaps", "3"])
+        .start(None);
+    assert_eq!(watching.line(), "watching");
+    assert_eq!(apply(&manifest("seen")), "applied seen\n");
+    assert_eq!(
+        client(&store, &["-n", "watched", "get", "configmaps"]).printed(),
+        "seen\n"
+    );
+    assert_eq!(
+        apply(&manifest("seen").replace("value", "other")),
+        "applied seen\n"
+    );
+    assert_eq!(
+        client(&store, &["-n", "watched", "delete", "configmaps", "seen"]).printed(),
+        ""
+    );
+    let events = watching.finish().printed();
+    assert_eq!(events, "ADDED seen\nMODIFIED seen\nDELETED seen\n");
+}
+
+#[test]
+fn many_requests_at_once_each_on_a_connection_of_its_own() {
+    let store = cluster().token(Kind::Rsa(2048), JANE);
+    let outcome = client(&store, &["parallel", "50"]);
+    assert_eq!(outcome.printed(), "50 ok, 50 signatures\n");
+}
+
+#[test]
+fn a_thousand_requests_in_a_row_need_one_certificate_and_one_signature() {
+    let store = cluster().token(Kind::P256, JANE);
+    let configuration = store.faulty(store.configuration_with_pin_source());
+    let outcome = cluster()
+        .client(&store, &configuration)
+        .arguments(&["sequence", "1000"])
+        .suffering(&store, "")
+        .run();
+    assert_eq!(outcome.printed(), "1000 ok, 1 signatures\n");
+    // One process each, as the library saw them.
+    assert_eq!(store.calls("C_Initialize").len(), 2);
+    assert_eq!(
+        store.calls("C_Sign").len(),
+        2,
+        "the length, and the signature"
+    );
+}
+
+#[test]
+fn a_certificate_of_another_authority_is_unauthorized() {
+    let store = token_with_pair(Kind::P256);
+    let outcome = client(&store, &["whoami"]);
+    assert!(!outcome.status.success());
+    assert!(outcome.stderr.contains("Unauthorized"), "{outcome:?}");
+}
+
+#[test]
+fn what_a_server_would_refuse_is_explained_before() {
+    for (claims, explanation) in [
+        (
+            Claims { days: -1, ..JANE },
+            "certificate of O=dev, CN=jane: it expired",
+        ),
+        (Claims { days: 3, ..JANE }, "it expires in"),
+        (
+            Claims {
+                usage: "serverAuth",
+                ..JANE
+            },
+            "does not allow TLS clients",
+        ),
+    ] {
+        let store = cluster().token(Kind::P256, claims);
+        // The plugin answers all the same: whether to let the client in is the server's to say.
+        let answer = store
+            .ask(&certificate_request(&store.configuration()))
+            .run();
+        assert!(!answer.certificate().is_empty());
+        assert_eq!(answer.stderr.matches("warning: ").count(), 1, "{answer:?}");
+        let outcome = client(&store, &["whoami"]);
+        assert!(outcome.stderr.contains(explanation), "{outcome:?}");
+        assert_eq!(outcome.status.success(), claims.days == 3, "{outcome:?}");
+    }
+}
+
+#[test]
+fn a_key_that_does_not_fit_the_certificate_is_explained_before_the_server_has_to() {
+    let certificate = cluster().issue(Kind::OtherRsa, JANE);
+    let store = token_with([
+        Object::key(key(Kind::Rsa(2048)), &[1]),
+        Object::issued(certificate, &[1]),
+    ]);
+    let outcome = client(&store, &["whoami"]);
+    assert!(!outcome.status.success());
+    assert!(outcome.stderr.contains("does not belong to"), "{outcome:?}");
+    assert!(outcome.stderr.contains("exit status 6"), "{outcome:?}");
+}
+
+#[test]
+fn a_pin_is_typed_within_the_handshake() {
+    let store = cluster().token(Kind::P256, JANE);
+    let mut terminal = cluster()
+        .client(&store, &store.configuration())
+        .arguments(&["whoami"])
+        .at_terminal();
+    terminal.expect_prompt().type_line(PIN);
+    let (outcome, _) = terminal.finish();
+    assert_eq!(
+        outcome.printed(),
+        "user: jane\ngroups: dev system:authenticated\n"
+    );
+}
+
+#[test]
+fn a_manifest_is_piped_while_the_pin_is_typed() {
+    let store = cluster().token(Kind::P256, ADMINISTRATOR);
+    let mut terminal = cluster()
+        .client(&store, &store.configuration())
+        .arguments(&["apply", "-f", "-"])
+        .piped(manifest("piped"))
+        .at_terminal();
+    terminal.expect_prompt().type_line(PIN);
+    let (outcome, _) = terminal.finish();
+    assert_eq!(outcome.printed(), "applied piped\n");
+}
+
+#[test]
+fn the_plugin_may_be_named_from_the_directory_of_the_kubeconfig() {
+    let store = cluster().token(Kind::P256, JANE);
+    let link = store.directory.path().join("signer");
+    std::os::unix::fs::symlink(crate::fixture::program::PROGRAM, link).unwrap();
+    let invocation =
+        cluster().client_with(&store, &store.configuration_with_pin_source(), "./signer");
+    let outcome = invocation.arguments(&["whoami"]).run();
+    assert!(outcome.printed().starts_with("user: jane\n"));
+}
+
+#[test]
+fn stock_kubectl_works_with_a_key_file_and_knows_no_external_signer() {
+    let store = cluster().token(Kind::P256, JANE);
+    let outcome = cluster()
+        .administrator(&store)
+        .arguments(&["get", "namespaces", "-o", "name"])
+        .run();
+    assert!(outcome.printed().contains("namespace/default\n"));
+    let configuration: Configuration = store.configuration_with_pin_source();
+    let outcome = cluster()
+        .kubectl(&store, &configuration)
+        .arguments(&["get", "pods"])
+        .run();
+    assert!(!outcome.status.success());
+    let message = "no Auth Provider found for name \"externalSigner\"";
+    assert!(outcome.stderr.contains(message), "{outcome:?}");
+    let page = include_str!("../docs/client-go.md");
+    assert!(page.contains(message));
+}
