@@ -10,7 +10,7 @@ use rustix::process::{Signal, kill_process};
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::assert_signed;
 use crate::fixture::program::Invocation;
-use crate::fixture::pty::visible;
+use crate::fixture::pty::{Terminal, visible};
 use crate::fixture::request::{
     Configuration, Hash, Options, certificate_request, sample, sign_request,
 };
@@ -190,6 +190,15 @@ fn a_silent_token_brings_a_notice_that_goes_away_again() {
     let (outcome, screen) = sign(&store, "").at_terminal().finish();
     assert_signed(outcome.silently());
     assert_eq!(screen, "");
+}
+
+#[test]
+fn a_terminal_that_is_held_with_ctrl_s_holds_back_no_answer() {
+    let store = token_with_pair(Kind::P256);
+    let mut terminal = Terminal::new();
+    terminal.press_ctrl('s');
+    let terminal = terminal.start(sign(&store, "C_Sign:delay=1000"));
+    assert_signed(terminal.finish().0.silently());
 }
 
 #[test]
