@@ -35,8 +35,9 @@ const CRASH_STACK: usize = 64 * 1024;
 const WATCHDOG_STACK: usize = 256 * 1024;
 
 /// From now on the process ends with `code`, whatever the module does: after `limit` at the
-/// latest, and at once if the module crashes or calls exit, or the process is interrupted. To be called right before C_Finalize,
-/// when the answer is out, since a module may have put handlers of its own in place before.
+/// latest, and at once if the module crashes or calls exit, or the process is interrupted. To be
+/// called right before C_Finalize, when the answer is out, since a module may have put handlers of
+/// its own in place before.
 pub fn bound(limit: Duration, code: u8) {
     CODE.store(code, Ordering::Relaxed);
     bound_crashes();
