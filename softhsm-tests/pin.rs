@@ -195,6 +195,41 @@ fn without_a_terminal_anything_else_is_left_to_the_next_reader() {
     }
 }
 
+/// Packets stay apart in a pipe, and the first of them could be a PIN.
+#[cfg(target_os = "linux")]
+#[test]
+fn without_a_terminal_input_in_pieces_is_seen_as_a_whole() {
+    let store = token_with_pair(Kind::P256);
+    let (input, pieces) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::DIRECT).unwrap();
+    for piece in MANIFEST.as_bytes().chunks(8) {
+        rustix::io::write(&pieces, piece).unwrap();
+    }
+    drop(pieces);
+    let outcome = sign_with(&store, &store.configuration())
+        .input_file(input.into())
+        .before_another_reader()
+        .run();
+    outcome.fails(7, &["pinSource"]);
+    assert_eq!(outcome.remainder.unwrap(), MANIFEST.as_bytes());
+}
+
+/// A client may be given its input by somebody who keeps it open.
+#[test]
+fn without_a_terminal_input_that_is_too_long_for_a_pin_is_not_waited_for() {
+    let store = token_with_pair(Kind::P256);
+    let (input, mut open) = std::io::pipe().unwrap();
+    open.write_all(MANIFEST.repeat(10).as_bytes()).unwrap();
+    let outcome = sign_with(&store, &store.configuration())
+        .input_file(std::os::fd::OwnedFd::from(input).into())
+        .run();
+    outcome.fails(7, &["pinSource"]);
+    assert!(
+        outcome.took < Duration::from_millis(800),
+        "it took {:?}",
+        outcome.took
+    );
+}
+
 #[test]
 fn input_is_left_alone_where_another_source_was_named() {
     let store = token_with_pair(Kind::P256);

@@ -84,6 +84,11 @@ fn an_empty_entry_is_the_end_without_a_try() {
     let mut terminal = sign_recorded(&store).at_terminal();
     terminal.expect_prompt().press_ctrl('d');
     terminal.finish().0.fails(7, &[]);
+
+    // Pressed in the middle of a PIN, it doesn't send the half.
+    let mut terminal = sign_recorded(&store).at_terminal();
+    terminal.expect_prompt().type_text("half").press_ctrl('d');
+    terminal.finish().0.fails(7, &[]);
     assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
 }
 
@@ -160,6 +165,43 @@ fn ctrl_z_gives_the_terminal_back_and_fg_asks_again() {
     terminal.expect_settings_restored();
     terminal.type_line("").expect_prompt().type_line(PIN);
     assert_signed(&terminal.finish().0);
+}
+
+/// As from `kubectl … &` in a shell with a line editor: what it made of the terminal while it
+/// waited for a command is nothing to ask with, and nothing to go back to.
+#[test]
+fn a_prompt_in_the_background_waits_for_fg() {
+    let store = token_with_pair(Kind::P256);
+    let script = "set -m; stty -icanon -icrnl -echo </dev/tty; \"$SIGNER\" & \
+                  until grep -q '^State:.*T' /proc/$!/status; do sleep 0.1; done; \
+                  stty icanon icrnl echo </dev/tty; fg >/dev/null; exit $?";
+    let mut terminal = sign(&store).within("sh", script).at_terminal();
+    terminal.expect_prompt().type_line(PIN);
+    assert_signed(&terminal.finish().0);
+}
+
+/// k9s and its like run their clients in a terminal where Enter is no end of a line.
+#[test]
+fn a_client_may_have_the_terminal_in_raw_mode() {
+    let store = token_with_pair(Kind::P256);
+    let script = "before=$(stty -g </dev/tty); stty raw -echo </dev/tty; \
+                  raw=$(stty -g </dev/tty); \"$SIGNER\"; status=$?; \
+                  [ \"$(stty -g </dev/tty)\" = \"$raw\" ] || status=99; \
+                  stty \"$before\" </dev/tty; exit $status";
+    let mut terminal = sign(&store).within("sh", script).at_terminal();
+    terminal.expect_prompt().type_text(PIN).type_text("\r");
+    assert_signed(&terminal.finish().0);
+}
+
+#[test]
+fn a_terminal_that_is_held_with_ctrl_s_can_be_left() {
+    let store = token_with_pair(Kind::P256);
+    let mut terminal = Terminal::new();
+    terminal.press_ctrl('s');
+    let mut terminal = terminal.start(sign(&store));
+    thread::sleep(Duration::from_secs(1));
+    terminal.send(Signal::TERM);
+    terminal.finish().0.dies_of(Signal::TERM);
 }
 
 #[test]

@@ -2,10 +2,12 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use rustix::fs::OFlags;
 use rustix::termios::tcgetwinsize;
 
 use crate::printable::printable;
@@ -56,8 +58,13 @@ impl Drop for Notice {
     }
 }
 
+/// O_NONBLOCK: a terminal held with Ctrl-S must not hold back the answer.
 fn terminal() -> Option<File> {
-    OpenOptions::new().write(true).open("/dev/tty").ok()
+    OpenOptions::new()
+        .write(true)
+        .custom_flags(OFlags::NONBLOCK.bits() as i32)
+        .open("/dev/tty")
+        .ok()
 }
 
 /// A line that wraps could not be taken away; what is most important comes first in it.

@@ -3,16 +3,22 @@
 //! Echo goes off before the prompt is shown, and what was typed ahead is thrown away: it was not
 //! meant as a PIN. The kernel edits the line and turns Ctrl-C into a signal as ever; signals are
 //! stored while echo is off, the terminal is put right, and only then they do what they do. After
-//! Ctrl-Z and `fg` the prompt comes again.
+//! Ctrl-Z and `fg` the prompt comes again. The terminal is opened without blocking, so that the
+//! time limit and the signals hold also where it takes no output (Ctrl-S).
 
 use std::fs::{File, OpenOptions};
-use std::io::Write as _;
+use std::io;
 use std::os::fd::AsFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::{Errno, read};
-use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+use rustix::fs::OFlags;
+use rustix::io::{Errno, read, write};
+use rustix::termios::{
+    InputModes, LocalModes, OptionalActions, OutputModes, QueueSelector, Termios, tcflush,
+    tcgetattr, tcsetattr,
+};
 use zeroize::Zeroizing;
 
 use super::PinRequest;
@@ -25,6 +31,8 @@ use crate::secret::Pin;
 const LIMIT: Duration = Duration::from_secs(60);
 /// How often a typed PIN may have a length that the token's can't have.
 const ENTRIES: usize = 3;
+/// How often a terminal that can't be polled is looked at.
+const GLANCE: Duration = Duration::from_millis(50);
 /// The longest line a terminal hands over.
 const LINE: usize = 4096;
 /// A YubiKey touched too early types a one-time password of this length, in these letters.
@@ -48,6 +56,7 @@ impl Terminal {
         let file = OpenOptions::new()
             .read(true)
             .write(true)
+            .custom_flags((OFlags::NOCTTY | OFlags::NONBLOCK).bits() as i32)
             .open("/dev/tty")
             .ok()?;
         Some(Self { file })
@@ -55,29 +64,36 @@ impl Terminal {
 
     /// Asks until there is a PIN that the token can have.
     pub(super) fn ask(&self, request: &PinRequest<'_>) -> Result<Pin, LoginError> {
-        if let Some(warning) = request.confirm {
-            self.confirm(warning, request)?;
-        }
         let mut notice = request.notice.map(str::to_owned);
+        if let Some(warning) = request.confirm {
+            self.confirm(notice.take(), warning, request)?;
+        }
         for _ in 0..ENTRIES {
-            let mut text = notice.map_or_else(String::new, |notice| self.line(&notice));
+            let mut text = notice.map_or_else(String::new, |notice| line(&notice));
             text.push_str(&format!(
                 "PIN for token {}, {}: ",
                 printable(request.token),
                 printable(request.key)
             ));
-            let line = self.enter(&text, false, request)?;
-            match typed_pin(&line) {
+            let entry = self.enter(&text, false, request)?;
+            match typed_pin(&entry) {
                 Some(pin) if request.allows(&pin) => return Ok(pin),
-                _ => notice = Some(why_not(&line, request)),
+                _ => notice = Some(why_not(&entry, request)),
             }
         }
         Err(request.wrong_length(PinOrigin::Person))
     }
 
     /// The explicit word that a token's final try needs.
-    fn confirm(&self, warning: &str, request: &PinRequest<'_>) -> Result<(), LoginError> {
-        let text = self.line(warning) + "Type yes to go on: ";
+    fn confirm(
+        &self,
+        notice: Option<String>,
+        warning: &str,
+        request: &PinRequest<'_>,
+    ) -> Result<(), LoginError> {
+        let mut text = notice.map_or_else(String::new, |notice| line(&notice));
+        text.push_str(&line(warning));
+        text.push_str("Type yes to go on: ");
         let answer = self.enter(&text, true, request)?;
         if answer.as_slice() == b"yes" {
             return Ok(());
@@ -86,10 +102,6 @@ impl Terminal {
             token: request.token.to_owned(),
             origin: PinOrigin::Person,
         })
-    }
-
-    fn line(&self, text: &str) -> String {
-        format!("pkcs11-external-signer: {}\n", printable(text))
     }
 
     /// One line, without its ending and never empty; asked again after a stop.
@@ -130,58 +142,108 @@ impl Terminal {
         }
     }
 
-    fn enter_once(&self, text: &str, echo: bool) -> std::io::Result<Entry> {
+    fn enter_once(&self, text: &str, echo: bool) -> io::Result<Entry> {
         let held = Held::new()?;
-        let hidden = Hidden::new(&self.file, echo)?;
-        (&self.file).write_all(text.as_bytes())?;
-        let entry = self.read_line(&held)?;
+        let entry = self.converse(text, echo, &held);
+        // The settings are the old ones by now. A signal goes before anything that was typed.
+        match held.release() {
+            Some(signal) => Ok(Entry::Signal(signal)),
+            None => entry,
+        }
+    }
+
+    fn converse(&self, text: &str, echo: bool, held: &Held) -> io::Result<Entry> {
+        let _hidden = Hidden::new(&self.file, echo)?;
+        let deadline = Instant::now() + LIMIT;
+        let entry = match self.show(text, held, deadline)? {
+            Some(other) => other,
+            None => self.read_line(held, deadline)?,
+        };
         // What Enter would have shown.
         if !echo || !matches!(entry, Entry::Line(_)) {
-            (&self.file).write_all(b"\n")?;
+            let _ = write(&self.file, b"\n");
         }
-        drop(hidden);
         Ok(entry)
     }
 
-    fn read_line(&self, held: &Held) -> std::io::Result<Entry> {
-        let deadline = Instant::now() + LIMIT;
-        let mut line = Zeroizing::new(vec![0; LINE]);
-        loop {
-            if let Some(signal) = held.caught() {
-                return Ok(Entry::Signal(signal));
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(Entry::TimedOut);
-            }
-            let mut ready = [
-                PollFd::from_borrowed_fd(self.file.as_fd(), PollFlags::IN),
-                PollFd::from_borrowed_fd(held.wake(), PollFlags::IN),
-            ];
-            match poll(&mut ready, Timespec::try_from(left).ok().as_ref()) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-            let [terminal, wake] = &ready;
-            if !wake.revents().is_empty() || terminal.revents().is_empty() {
-                continue;
-            }
-            match read(&self.file, line.as_mut_slice()) {
-                Ok(length) => {
-                    line.truncate(length);
-                    if line.last() == Some(&b'\n') {
-                        line.pop();
+    /// Writes the text; what came instead, if anything.
+    fn show(&self, text: &str, held: &Held, deadline: Instant) -> io::Result<Option<Entry>> {
+        let mut rest = text.as_bytes();
+        while !rest.is_empty() {
+            match write(&self.file, rest) {
+                Ok(length) => rest = rest.get(length..).unwrap_or_default(),
+                Err(Errno::AGAIN) => {
+                    if let Some(other) = self.wait(PollFlags::OUT, held, deadline)? {
+                        return Ok(Some(other));
                     }
-                    return Ok(if line.is_empty() {
-                        Entry::Nothing
-                    } else {
-                        Entry::Line(line)
-                    });
                 }
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
         }
+        Ok(None)
+    }
+
+    fn read_line(&self, held: &Held, deadline: Instant) -> io::Result<Entry> {
+        let mut line = Zeroizing::new(vec![0; LINE]);
+        loop {
+            if let Some(other) = self.wait(PollFlags::IN, held, deadline)? {
+                return Ok(other);
+            }
+            match read(&self.file, line.as_mut_slice()) {
+                Ok(length) => {
+                    line.truncate(length);
+                    // Half a PIN would cost a try: only Enter ends one. Ctrl-D hands over the
+                    // beginning of a line, and so would somebody else's change of the settings.
+                    return Ok(if line.pop() == Some(b'\n') && !line.is_empty() {
+                        Entry::Line(line)
+                    } else {
+                        Entry::Nothing
+                    });
+                }
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Waits until it's worth trying to read or to write; what came instead, if anything.
+    fn wait(&self, events: PollFlags, held: &Held, deadline: Instant) -> io::Result<Option<Entry>> {
+        loop {
+            if let Some(signal) = held.caught() {
+                return Ok(Some(Entry::Signal(signal)));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(Some(Entry::TimedOut));
+            }
+            let mut ready = [
+                PollFd::from_borrowed_fd(self.file.as_fd(), events),
+                PollFd::from_borrowed_fd(held.wake(), PollFlags::IN),
+            ];
+            poll_until(&mut ready, left)?;
+            let [terminal, wake] = &mut ready;
+            if terminal.revents().contains(PollFlags::NVAL) {
+                // macOS can't poll /dev/tty: it is tried every so often, and signals are heard.
+                poll_until(std::slice::from_mut(wake), left.min(GLANCE))?;
+                return Ok(None);
+            }
+            if wake.revents().is_empty() && !terminal.revents().is_empty() {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+fn line(text: &str) -> String {
+    format!("pkcs11-external-signer: {}\n", printable(text))
+}
+
+/// A signal ends the wait like anything else.
+fn poll_until(ready: &mut [PollFd<'_>], limit: Duration) -> io::Result<()> {
+    match poll(ready, Timespec::try_from(limit).ok().as_ref()) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -192,28 +254,40 @@ struct Hidden<'t> {
 }
 
 impl<'t> Hidden<'t> {
-    fn new(terminal: &'t File, echo: bool) -> std::io::Result<Self> {
+    fn new(terminal: &'t File, echo: bool) -> io::Result<Self> {
+        // In the background this stops the job, and goes on after fg. Settings read before that
+        // would be those of a shell that edits a command line.
+        until_done(|| tcflush(terminal, QueueSelector::IFlush))?;
         let before = tcgetattr(terminal)?;
         let mut settings = before.clone();
+        // A full-screen client (k9s) has its terminal in raw mode, where Enter ends no line.
+        settings
+            .input_modes
+            .remove(InputModes::IGNCR | InputModes::INLCR);
+        settings.input_modes.insert(InputModes::ICRNL);
+        settings
+            .output_modes
+            .insert(OutputModes::OPOST | OutputModes::ONLCR);
         settings.local_modes.set(LocalModes::ECHO, echo);
         settings.local_modes.remove(LocalModes::ECHONL);
         settings
             .local_modes
             .insert(LocalModes::ICANON | LocalModes::ISIG);
-        set(terminal, OptionalActions::Flush, &settings)?;
+        until_done(|| tcsetattr(terminal, OptionalActions::Flush, &settings))?;
         Ok(Self { terminal, before })
     }
 }
 
 impl Drop for Hidden<'_> {
     fn drop(&mut self) {
-        let _ = set(self.terminal, OptionalActions::Flush, &self.before);
+        let settings = || tcsetattr(self.terminal, OptionalActions::Flush, &self.before);
+        let _ = until_done(settings);
     }
 }
 
-fn set(terminal: &File, when: OptionalActions, settings: &Termios) -> std::io::Result<()> {
+fn until_done(call: impl Fn() -> Result<(), Errno>) -> io::Result<()> {
     loop {
-        match tcsetattr(terminal, when, settings) {
+        match call() {
             Err(Errno::INTR) => {}
             outcome => return Ok(outcome?),
         }

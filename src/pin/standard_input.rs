@@ -21,6 +21,9 @@ const LINE_LIMIT: Duration = Duration::from_secs(60);
 /// How long input that nobody announced is waited for.
 #[cfg(target_os = "linux")]
 const WHOLE_LIMIT: Duration = Duration::from_secs(1);
+/// How often it is looked whether there is already too much of it.
+#[cfg(target_os = "linux")]
+const GLANCE: Duration = Duration::from_millis(20);
 /// The longest PIN, its line ending, and one byte that tells that there is more.
 const LOOK: usize = MAX_PIN_LENGTH + 3;
 
@@ -88,22 +91,27 @@ fn look_at_file() -> Option<Zeroizing<Vec<u8>>> {
 /// there is more than a PIN.
 #[cfg(target_os = "linux")]
 fn look_at_pipe() -> Option<Zeroizing<Vec<u8>>> {
+    use std::io::Read as _;
+
+    use rustix::io::ioctl_fionread;
     use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, tee};
 
     let deadline = Instant::now() + WHOLE_LIMIT;
     // Hang-up is told without being asked for, also while there is data.
-    while !wait(PollFlags::empty(), deadline) {
-        if Instant::now() >= deadline {
+    while !wait(PollFlags::empty(), deadline.min(Instant::now() + GLANCE)) {
+        let waiting = ioctl_fionread(stdin()).ok()?;
+        if waiting > LOOK as u64 || Instant::now() >= deadline {
             return None;
         }
     }
     // tee copies without consuming.
     let (copy, into) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).ok()?;
-    let length = tee(stdin(), into, LOOK, SpliceFlags::NONBLOCK).ok()?;
-    let mut bytes = Zeroizing::new(vec![0; length]);
-    let length = read(copy, bytes.as_mut_slice()).ok()?;
-    bytes.truncate(length);
-    Some(bytes)
+    tee(stdin(), into, LOOK, SpliceFlags::NONBLOCK).ok()?;
+    // One read could end with a packet, and tee with a pipe that takes fewer pieces.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(2 * LOOK));
+    std::fs::File::from(copy).read_to_end(&mut bytes).ok()?;
+    let waiting = ioctl_fionread(stdin()).ok()?;
+    (bytes.len() as u64 == waiting).then_some(bytes)
 }
 
 /// Without a way to look, input from a pipe is taken for a PIN only where it was announced.

@@ -45,7 +45,8 @@ extern "C" fn announce_and_die(signal: libc::c_int) {
 const KEYS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP];
 const OTHERS: [libc::c_int; 2] = [libc::SIGHUP, libc::SIGTERM];
 
-/// The signal that came last, 0 for none, and where its coming is written to wake a poll.
+/// The signal that came last, 0 for none, and where its coming is written to wake a poll. A stop
+/// never hides an end.
 static CAUGHT: AtomicI32 = AtomicI32::new(0);
 static WAKE: AtomicI32 = AtomicI32::new(-1);
 
@@ -83,10 +84,13 @@ impl Held {
 
     /// The signal that has come, if any.
     pub fn caught(&self) -> Option<Signal> {
-        match CAUGHT.load(Ordering::SeqCst) {
-            0 => None,
-            signal => Some(Signal(signal)),
-        }
+        caught()
+    }
+
+    /// Puts the old actions back; the signal that has come until then, so that none is lost.
+    pub fn release(self) -> Option<Signal> {
+        drop(self);
+        caught()
     }
 }
 
@@ -100,8 +104,19 @@ impl Drop for Held {
     }
 }
 
+fn caught() -> Option<Signal> {
+    match CAUGHT.load(Ordering::SeqCst) {
+        0 => None,
+        signal => Some(Signal(signal)),
+    }
+}
+
 extern "C" fn store(signal: libc::c_int) {
-    CAUGHT.store(signal, Ordering::SeqCst);
+    if signal == libc::SIGTSTP {
+        let _ = CAUGHT.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst);
+    } else {
+        CAUGHT.store(signal, Ordering::SeqCst);
+    }
     let wake = WAKE.load(Ordering::SeqCst);
     // SAFETY: write is async-signal-safe; a stream that is full or closed wakes nobody and harms
     // nothing.
