@@ -1,9 +1,9 @@
-//! The only writer to standard error, and of the texts that `--help` and `--version` ask for.
+//! The only writer to standard error, and of what `--help` and `--version` print.
 //!
-//! Every line of ours begins with the program's name, because standard error is shared with the
-//! client; only the remedy, which belongs to the line above it, begins with `help:`. A message is
-//! written at once, so that requests side by side don't mix their lines, and a closed stream is
-//! no error. Nothing from a token or a file reaches the terminal as it is.
+//! Standard error is shared with the client and with other requests: each message bears the
+//! program's name and is written at once, so that processes side by side don't mix their lines.
+//! Nothing from a token, a file or a request reaches the terminal raw. A stream that takes no text
+//! is no error: there is nobody to tell.
 
 #![forbid(unsafe_code)]
 
@@ -12,41 +12,100 @@ use std::io::{self, Write as _};
 use crate::error::Error;
 use crate::printable::printable;
 
-/// The error in one line, then its remedy.
+/// The error in one line, what to do in the next, and the candidates that speaks of, one a line.
 pub fn error(error: &Error) {
-    let help = error.help();
-    let mut text = line("error: ", &error.to_string());
-    text.push_str(&format!("help: {}\n", printable(&help.text)));
-    for candidate in &help.candidates {
-        text.push_str(&format!("  {}\n", printable(candidate)));
-    }
-    write(&text);
+    to_standard_error(&error_message(error));
 }
 
-/// Something that needs attention, but not now.
+/// Something that works, but should not stay as it is.
 pub fn warning(text: &str) {
-    write(&line("warning: ", text));
+    to_standard_error(&message("warning: ", text));
 }
 
 /// Something worth knowing, such as what is being waited for.
 pub fn note(text: &str) {
-    write(&line("", text));
+    to_standard_error(&message("", text));
 }
 
-/// A text of our own, as it stands.
-pub fn usage(text: &str) {
-    write(text);
+/// A text of several lines, as it stands, to standard error.
+pub fn lines(text: &str) {
+    to_standard_error(&each_line(text));
 }
 
-/// What was asked for by `--help` or `--version`, to standard output.
-pub fn answer(text: &str) {
-    let _ = io::stdout().write_all(text.as_bytes());
+/// The text that was asked for with `--help` or `--version`, to standard output. Not for a process
+/// that has an [`AnswerChannel`](crate::process::answer::AnswerChannel).
+pub fn answer_text(text: &str) {
+    let mut output = io::stdout().lock();
+    let _ = output.write_all(each_line(text).as_bytes());
+    let _ = output.flush();
 }
 
-fn line(kind: &str, text: &str) -> String {
+fn error_message(error: &Error) -> String {
+    let help = error.help();
+    let mut text = message("error: ", &error.to_string());
+    text.push_str("help: ");
+    text.push_str(&printable(&help.text));
+    text.push('\n');
+    for candidate in &help.candidates {
+        text.push_str("  ");
+        text.push_str(&printable(candidate));
+        text.push('\n');
+    }
+    text
+}
+
+fn message(kind: &str, text: &str) -> String {
     format!("pkcs11-external-signer: {kind}{}\n", printable(text))
 }
 
-fn write(text: &str) {
+fn each_line(text: &str) -> String {
+    text.lines()
+        .map(|line| format!("{}\n", printable(line)))
+        .collect()
+}
+
+fn to_standard_error(text: &str) {
+    // Unbuffered: one write.
     let _ = io::stderr().write_all(text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{TokenError, TokenName};
+
+    #[test]
+    fn an_error_is_told_with_its_remedy_and_nothing_of_it_moves_the_cursor() {
+        let token = |label: &str| TokenName {
+            slot: 7,
+            label: label.to_owned(),
+            serial: "123".to_owned(),
+        };
+        let error = Error::from(TokenError::Ambiguous {
+            selector: "tokenLabel \"a\nb\"".to_owned(),
+            found: vec![token("one"), token("\x1b[2Jtwo")],
+        });
+        assert_eq!(
+            error_message(&error),
+            "pkcs11-external-signer: error: 2 tokens have tokenLabel \"a\\u{a}b\"\n\
+             help: add tokenSerial or slotId to choose one:\n  \
+               \"one\" (serial 123, slotId 7)\n  \
+               \"\\u{1b}[2Jtwo\" (serial 123, slotId 7)\n"
+        );
+    }
+
+    #[test]
+    fn each_message_is_one_line_under_the_programs_name() {
+        assert_eq!(
+            message("warning: ", "a\rb"),
+            "pkcs11-external-signer: warning: a\\u{d}b\n"
+        );
+        assert_eq!(message("", "waiting"), "pkcs11-external-signer: waiting\n");
+    }
+
+    #[test]
+    fn lines_stay_lines_and_each_has_an_end() {
+        assert_eq!(each_line("one\n\ntwo \x07"), "one\n\ntwo \\u{7}\n");
+        assert_eq!(each_line("one\n"), "one\n");
+    }
 }

@@ -61,18 +61,18 @@ pub fn main() -> u8 {
     let outcome = panic::catch_unwind(|| match (arguments.as_slice(), request) {
         ([], Some(request)) => plugin::run(request),
         ([], None) => {
-            report::usage(ABOUT);
-            report::usage(
+            report::lines(ABOUT);
+            report::lines(
                 "help: pkcs11-external-signer --help shows what to write into the kubeconfig\n",
             );
             2
         }
         ([option], _) if option == "--help" || option == "-h" => {
-            report::answer(&format!("{ABOUT}\n{HELP}"));
+            report::answer_text(&format!("{ABOUT}\n{HELP}"));
             0
         }
         ([option], _) if option == "--version" || option == "-V" => {
-            report::answer(concat!(
+            report::answer_text(concat!(
                 "pkcs11-external-signer ",
                 env!("CARGO_PKG_VERSION"),
                 "\n"

@@ -1,65 +1,208 @@
 //! Standard output, kept for the answer.
 //!
-//! A library may print whatever it likes, when it is loaded, in any call and at exit; the client
-//! reads standard output as one JSON document. So the real one is put aside before any library is
-//! loaded, and descriptor 1 leads to standard error from then on.
+//! The client reads standard output as one JSON document, and a module may print whatever it
+//! likes: when it is loaded, in any call, at exit. So the real standard output is put aside before
+//! a module is loaded, and descriptor 1 leads to standard error from then on.
 
-use std::fs::File;
-use std::io::Write as _;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::io::fcntl_dupfd_cloexec;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::{Errno, fcntl_dupfd_cloexec, write};
 use rustix::stdio;
 
 use crate::error::RequestError;
 
-/// Above the numbers that a library might take for its own.
+/// Above the numbers that a program would take for its own, as shells do it.
 const LOWEST_DESCRIPTOR: i32 = 10;
 
-/// Whether standard output was closed when the process began. Rust's runtime opens `/dev/null`
-/// in its place before `main`, where an answer would be lost without a word.
+/// Whether standard output was closed when the program started. `main` is too late to ask: Rust's
+/// runtime has opened /dev/null there, and an answer would be lost without an error.
 static CLOSED_AT_START: AtomicBool = AtomicBool::new(false);
 
 #[used]
 #[cfg_attr(target_os = "macos", unsafe(link_section = "__DATA,__mod_init_func"))]
 #[cfg_attr(not(target_os = "macos"), unsafe(link_section = ".init_array"))]
-static LOOK_AT_START: extern "C" fn() = look_at_start;
+static BEFORE_MAIN: extern "C" fn() = look_at_standard_output;
 
-extern "C" fn look_at_start() {
-    // SAFETY: F_GETFD takes no argument and changes nothing.
-    let closed = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) } == -1;
-    CLOSED_AT_START.store(closed, Ordering::Relaxed);
+extern "C" fn look_at_standard_output() {
+    // SAFETY: F_GETFD takes no third argument and only reads.
+    let flags = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) };
+    CLOSED_AT_START.store(flags == -1, Ordering::Relaxed);
 }
 
-/// The way to the client. Having one means that nothing else leads there; it is used up by the
-/// one document that it takes.
+/// The way to the client. Having one means that descriptor 1 no longer leads there, so what a
+/// module prints arrives at standard error; and that nothing has been answered yet.
 pub struct AnswerChannel {
-    output: File,
+    output: OwnedFd,
 }
 
 impl AnswerChannel {
-    /// Takes standard output. To be called before a library is loaded.
+    /// Takes standard output. To be called once, before a module is loaded.
+    ///
+    /// # Errors
+    /// [`RequestError::OutputClosed`] if the program was started without a standard output,
+    /// [`RequestError::AnswerLost`] if there is no descriptor left to keep it under.
     pub fn open() -> Result<Self, RequestError> {
         if CLOSED_AT_START.load(Ordering::Relaxed) {
             return Err(RequestError::OutputClosed);
         }
-        let output: OwnedFd = fcntl_dupfd_cloexec(stdio::stdout(), LOWEST_DESCRIPTOR)
-            .map_err(|error| RequestError::AnswerLost(error.into()))?;
-        stdio::dup2_stdout(stdio::stderr())
-            .map_err(|error| RequestError::AnswerLost(error.into()))?;
-        Ok(Self {
-            output: File::from(output),
-        })
+        let lost = |error: Errno| RequestError::AnswerLost(error.into());
+        // Closed on exec: a program that the module starts must not keep the client waiting for
+        // the end of the answer.
+        let output = fcntl_dupfd_cloexec(stdio::stdout(), LOWEST_DESCRIPTOR).map_err(lost)?;
+        stdio::dup2_stdout(stdio::stderr()).map_err(lost)?;
+        Ok(Self { output })
     }
 
-    /// Writes the document and a newline.
-    pub fn send(mut self, document: &str) -> Result<(), RequestError> {
-        let mut line = String::with_capacity(document.len() + 1);
-        line.push_str(document);
-        line.push('\n');
-        self.output
-            .write_all(line.as_bytes())
-            .map_err(RequestError::AnswerLost)
+    /// Writes the document and a newline. A client that is gone is an error, not a signal: Rust's
+    /// runtime ignores SIGPIPE.
+    ///
+    /// # Errors
+    /// [`RequestError::AnswerLost`]; a part of the document may have been written.
+    pub fn send(self, document: &str) -> Result<(), RequestError> {
+        let line = format!("{document}\n");
+        let mut rest = line.as_bytes();
+        while !rest.is_empty() {
+            match write(&self.output, rest) {
+                Ok(written) => rest = rest.get(written..).unwrap_or_default(),
+                Err(Errno::INTR) => {}
+                // Some clients hand on a pipe that doesn't block.
+                Err(Errno::AGAIN) => self.wait_for_room(),
+                Err(error) => return Err(RequestError::AnswerLost(error.into())),
+            }
+        }
+        Ok(())
+    }
+
+    fn wait_for_room(&self) {
+        let mut output = [PollFd::new(&self.output, PollFlags::OUT)];
+        // Whatever it says, the next write tells what is the matter.
+        let _ = poll(&mut output, None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::OpenOptions;
+    use std::io::Read as _;
+    use std::os::fd::AsFd;
+    use std::process::Command;
+
+    use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+    use rustix::io::{FdFlags, fcntl_getfd};
+    use rustix::pipe::pipe;
+
+    use super::super::{child, leave};
+    use super::*;
+
+    const DOCUMENT: &str = "{\"kind\":\"SignResponse\"}";
+
+    /// What a module does that prints, at the level where every library ends up.
+    fn print(text: &str) {
+        write(stdio::stdout(), text.as_bytes()).unwrap();
+    }
+
+    #[test]
+    fn only_the_document_reaches_the_client() {
+        if child::is_this() {
+            let channel = AnswerChannel::open().unwrap();
+            assert_eq!(fcntl_getfd(&channel.output).unwrap(), FdFlags::CLOEXEC);
+            print("noise before\n");
+            // A program that the module starts prints there too.
+            assert!(
+                Command::new("echo")
+                    .arg("noise of a program")
+                    .status()
+                    .unwrap()
+                    .success()
+            );
+            channel.send(DOCUMENT).unwrap();
+            print("noise after\n");
+            leave(0);
+        }
+        let output = child::command("process::answer::tests::only_the_document_reaches_the_client")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let (harness, answer) = answer_in(&output.stdout);
+        assert_eq!(answer, format!("{DOCUMENT}\n"), "after {harness:?}");
+        assert_eq!(
+            String::from_utf8(output.stderr).unwrap(),
+            "noise before\nnoise of a program\nnoise after\n"
+        );
+    }
+
+    /// What the test harness printed, up to the end of `test NAME ... `, and what follows it.
+    fn answer_in(output: &[u8]) -> (&str, &str) {
+        str::from_utf8(output).unwrap().split_once(" ... ").unwrap()
+    }
+
+    #[test]
+    fn a_closed_standard_output_is_told() {
+        if child::is_this() {
+            leave(match AnswerChannel::open() {
+                Err(RequestError::OutputClosed) => 23,
+                _ => 1,
+            });
+        }
+        let test = child::command("process::answer::tests::a_closed_standard_output_is_told");
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", "exec \"$0\" \"$@\" >&-"])
+            .arg(test.get_program())
+            .args(test.get_args());
+        shell.envs(
+            test.get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        );
+        assert_eq!(shell.status().unwrap().code(), Some(23));
+    }
+
+    fn channel_to(output: impl Into<OwnedFd>) -> AnswerChannel {
+        AnswerChannel {
+            output: output.into(),
+        }
+    }
+
+    #[test]
+    fn a_client_that_is_gone_is_an_error_and_no_signal() {
+        let (reader, writer) = pipe().unwrap();
+        drop(reader);
+        match channel_to(writer).send(DOCUMENT) {
+            Err(RequestError::AnswerLost(error)) => {
+                assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_full_disk_is_an_error() {
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        match channel_to(full).send(DOCUMENT) {
+            Err(RequestError::AnswerLost(error)) => {
+                assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_pipe_that_takes_little_and_does_not_block_gets_all_of_it() {
+        let (reader, writer) = pipe().unwrap();
+        let flags = fcntl_getfl(writer.as_fd()).unwrap();
+        fcntl_setfl(&writer, flags | OFlags::NONBLOCK).unwrap();
+        let document = "x".repeat(1 << 20);
+        let client = std::thread::spawn(move || {
+            let mut received = String::new();
+            std::fs::File::from(reader)
+                .read_to_string(&mut received)
+                .unwrap();
+            received
+        });
+        channel_to(writer).send(&document).unwrap();
+        assert_eq!(client.join().unwrap(), format!("{document}\n"));
     }
 }

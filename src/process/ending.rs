@@ -1,48 +1,264 @@
-//! An end that the library has no say in.
+//! What makes an answer already given safe from its module.
 //!
-//! C_Finalize hangs in some modules (a thread that never joins) and crashes in others. The answer
-//! has been given by then, and the client judges it by the exit code.
+//! C_Finalize hangs in some modules (a thread that is never joined, a reader that was pulled) and
+//! crashes in others. The client has its answer by then, but judges it by the exit code, and can't
+//! go on before the process ends.
 
+use std::mem::MaybeUninit;
+use std::ptr;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use super::leave;
 
-/// The exit code, where a signal handler finds it.
+/// The exit code, where a signal handler can read it.
 static CODE: AtomicU8 = AtomicU8::new(0);
 
-/// What a crash arrives as, the alarm that stands in for a thread, and interruptions, which come
-/// too late to change anything.
-const ENDS: [libc::c_int; 9] = [
+/// What a crash arrives as; SIGTRAP is a compiler's trap on some processors, SIGSYS a filter's.
+const CRASHES: [libc::c_int; 7] = [
     libc::SIGABRT,
-    libc::SIGALRM,
     libc::SIGBUS,
     libc::SIGFPE,
-    libc::SIGHUP,
     libc::SIGILL,
-    libc::SIGINT,
     libc::SIGSEGV,
-    libc::SIGTERM,
+    libc::SIGSYS,
+    libc::SIGTRAP,
 ];
 
-/// From now on the process ends with `code`, after `limit` at the latest, also if it crashes or
-/// is interrupted.
+/// What ends a process from outside. It comes too late to change anything.
+const INTERRUPTIONS: [libc::c_int; 3] = [libc::SIGHUP, libc::SIGINT, libc::SIGTERM];
+
+/// Room for a handler and the processor's state, which alone takes 11 KiB where there is AMX.
+const CRASH_STACK: usize = 64 * 1024;
+/// The watchdog needs next to nothing; the module's thread-local storage is in it, too.
+const WATCHDOG_STACK: usize = 256 * 1024;
+
+/// From now on the process ends with `code`, whatever the module does: after `limit` at the
+/// latest, and at once if the module crashes or calls exit, or the process is interrupted. To be
+/// called right before C_Finalize, when the answer is out, since a module may have put handlers of
+/// its own in place before.
 pub fn bound(limit: Duration, code: u8) {
     CODE.store(code, Ordering::Relaxed);
-    for signal in ENDS {
-        super::signals::handle(signal, end, libc::SA_ONSTACK | libc::SA_NODEFER);
-    }
-    let watchdog = thread::Builder::new().spawn(move || {
-        thread::sleep(limit);
-        leave(code)
-    });
+    bound_crashes();
+    end_on(&INTERRUPTIONS);
+    // A thread and not an alarm, because a module can block a signal or take it over.
+    let watchdog = thread::Builder::new()
+        .stack_size(WATCHDOG_STACK)
+        .spawn(move || {
+            thread::sleep(limit);
+            leave(code)
+        });
     if watchdog.is_err() {
-        // SAFETY: alarm has no preconditions.
-        unsafe { libc::alarm(u32::try_from(limit.as_secs()).unwrap_or(1).max(1)) };
+        bound_by_alarm(limit);
     }
+}
+
+fn bound_crashes() {
+    // A stack that overflows has no room for a handler. Where this fails, that case alone is lost.
+    let memory = Box::leak(Box::<[u8]>::new_uninit_slice(CRASH_STACK));
+    let stack = libc::stack_t {
+        ss_sp: memory.as_mut_ptr().cast(),
+        ss_flags: 0,
+        ss_size: memory.len(),
+    };
+    // SAFETY: the stack's memory is never freed and used for nothing else.
+    let _ = unsafe { libc::sigaltstack(&raw const stack, ptr::null_mut()) };
+    end_on(&CRASHES);
+    // SAFETY: the function lives as long as the process. Exit functions run in the reverse order
+    // of their registration: this one before any that a module has registered.
+    let _ = unsafe { libc::atexit(end_at_exit) };
+}
+
+/// The same end by a signal, in whole seconds, for a process that can have no more threads.
+fn bound_by_alarm(limit: Duration) {
+    end_on(&[libc::SIGALRM]);
+    // Rounded up: alarm(0) would mean never.
+    let seconds = u32::try_from(limit.as_secs())
+        .unwrap_or(u32::MAX)
+        .saturating_add(1);
+    // SAFETY: alarm has no preconditions.
+    unsafe { libc::alarm(seconds) };
+}
+
+/// Makes the signals end the process with [`CODE`], also where the module has blocked them: a
+/// blocked SIGSEGV would kill it without asking the handler.
+fn end_on(signals: &[libc::c_int]) {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: zeros are a valid sigaction: the default action, no flags, an empty mask.
+    let action = unsafe { action.assume_init_mut() };
+    action.sa_sigaction = end as extern "C" fn(libc::c_int) as libc::sighandler_t;
+    action.sa_flags = libc::SA_ONSTACK;
+    let mut unblocked = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: a valid place for a set.
+    unsafe { libc::sigemptyset(unblocked.as_mut_ptr()) };
+    for signal in signals {
+        // SAFETY: the handler only reads an atomic and calls _exit: it is async-signal-safe.
+        let _ = unsafe { libc::sigaction(*signal, action, ptr::null_mut()) };
+        // SAFETY: the set was initialised above.
+        unsafe { libc::sigaddset(unblocked.as_mut_ptr(), *signal) };
+    }
+    // SAFETY: the set was initialised above.
+    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, unblocked.as_ptr(), ptr::null_mut()) };
 }
 
 extern "C" fn end(_signal: libc::c_int) {
     leave(CODE.load(Ordering::Relaxed))
+}
+
+extern "C" fn end_at_exit() {
+    leave(CODE.load(Ordering::Relaxed))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hint::black_box;
+    use std::process;
+    use std::time::Instant;
+
+    use super::super::child;
+    use super::*;
+
+    /// Neither success, nor what a failed test or a shell would return.
+    const ANSWERED: u8 = 23;
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// Asserts that `fault`, in a process of its own, ends it with the answer's code.
+    fn assert_ends(test: &str, limit: Duration, fault: fn()) {
+        if child::is_this() {
+            bound(limit, ANSWERED);
+            fault();
+            leave(1);
+        }
+        let start = Instant::now();
+        let output = child::command(&format!("process::ending::tests::{test}"))
+            .output()
+            .unwrap();
+        assert_eq!(
+            output.status.code(),
+            Some(i32::from(ANSWERED)),
+            "{output:?}"
+        );
+        assert!(start.elapsed() < LONG / 2);
+    }
+
+    fn wait_forever() {
+        loop {
+            thread::park();
+        }
+    }
+
+    fn write_where_nothing_is() {
+        // SAFETY: none: this is the fault.
+        unsafe { ptr::without_provenance_mut::<u8>(8).write_volatile(1) };
+    }
+
+    fn block_all_signals() {
+        let mut all = MaybeUninit::<libc::sigset_t>::zeroed();
+        // SAFETY: a valid place for a set.
+        unsafe { libc::sigfillset(all.as_mut_ptr()) };
+        // SAFETY: the set was initialised above.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), ptr::null_mut()) };
+    }
+
+    #[test]
+    fn a_hang_ends_in_time() {
+        assert_ends(
+            "a_hang_ends_in_time",
+            Duration::from_millis(50),
+            wait_forever,
+        );
+    }
+
+    #[test]
+    fn a_hang_with_all_signals_blocked_ends_in_time() {
+        let test = "a_hang_with_all_signals_blocked_ends_in_time";
+        assert_ends(test, Duration::from_millis(50), || {
+            block_all_signals();
+            wait_forever();
+        });
+    }
+
+    #[test]
+    fn a_hang_without_a_watchdog_ends_in_time() {
+        if child::is_this() {
+            CODE.store(ANSWERED, Ordering::Relaxed);
+            block_all_signals();
+            bound_by_alarm(Duration::ZERO);
+            wait_forever();
+        }
+        let test = "process::ending::tests::a_hang_without_a_watchdog_ends_in_time";
+        let output = child::command(test).output().unwrap();
+        assert_eq!(
+            output.status.code(),
+            Some(i32::from(ANSWERED)),
+            "{output:?}"
+        );
+    }
+
+    #[test]
+    fn a_segmentation_fault_is_no_failure() {
+        assert_ends(
+            "a_segmentation_fault_is_no_failure",
+            LONG,
+            write_where_nothing_is,
+        );
+    }
+
+    #[test]
+    fn a_fault_in_a_thread_of_the_module_is_no_failure() {
+        assert_ends(
+            "a_fault_in_a_thread_of_the_module_is_no_failure",
+            LONG,
+            || {
+                thread::spawn(write_where_nothing_is);
+                wait_forever();
+            },
+        );
+    }
+
+    #[test]
+    fn a_stack_that_overflows_is_no_failure() {
+        fn deeper(depth: u64) -> u64 {
+            if black_box(depth) == u64::MAX {
+                0
+            } else {
+                deeper(depth + 1) + black_box(1)
+            }
+        }
+        assert_ends("a_stack_that_overflows_is_no_failure", LONG, || {
+            black_box(deeper(0));
+        });
+    }
+
+    #[test]
+    fn an_abort_is_no_failure() {
+        assert_ends("an_abort_is_no_failure", LONG, || process::abort());
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "what a module may call")]
+    fn a_call_of_exit_is_no_failure() {
+        assert_ends("a_call_of_exit_is_no_failure", LONG, || process::exit(1));
+    }
+
+    #[test]
+    fn handlers_and_a_mask_put_in_place_before_do_not_matter() {
+        if child::is_this() {
+            for signal in CRASHES {
+                // SAFETY: SIG_DFL is a valid disposition of each of them.
+                unsafe { libc::signal(signal, libc::SIG_DFL) };
+            }
+            block_all_signals();
+            bound(LONG, ANSWERED);
+            write_where_nothing_is();
+        }
+        let test = "process::ending::tests::handlers_and_a_mask_put_in_place_before_do_not_matter";
+        let output = child::command(test).output().unwrap();
+        assert_eq!(
+            output.status.code(),
+            Some(i32::from(ANSWERED)),
+            "{output:?}"
+        );
+    }
 }

@@ -1,139 +1,205 @@
 //! Values taken out of the environment, and wiped where they stood.
 //!
-//! Removing a variable leaves its bytes in the block that `/proc/PID/environ` shows; they have to
-//! be overwritten in place.
+//! Removing a variable only removes the pointer to it: its bytes stay in the block that
+//! `/proc/PID/environ` shows to every process of the same user. They are overwritten in place.
+//! The client's own environment is out of reach.
 
 use std::ffi::{CStr, c_char};
+use std::{ptr, slice, str};
 
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::{Zeroizing, optimization_barrier};
 
-/// The value is no UTF-8 text.
+/// The value is not UTF-8 text.
 #[derive(Debug)]
 pub struct NotUtf8;
 
-/// The variable's value, removed from the environment and overwritten there, every occurrence of
-/// it. To be called before the process has a second thread.
+/// The value of the variable, which is gone from the environment afterwards: every entry of that
+/// name is overwritten and removed, and the first one's value returned. `None` if there is none.
+///
+/// To be called while the process has one thread, so before a module is loaded: another thread
+/// could be reading the environment.
 pub fn take(name: &str) -> Option<Result<Zeroizing<String>, NotUtf8>> {
+    // No variable has such a name, and removing one panics.
+    if name.is_empty() || name.contains(['=', '\0']) {
+        return None;
+    }
     let mut first = None;
-    for entry in entries() {
-        // SAFETY: an entry of the environment block is a NUL-terminated string.
-        let text = unsafe { CStr::from_ptr(entry) }.to_bytes();
-        let Some((key, value)) = split(text) else {
-            continue;
-        };
-        if key != name.as_bytes() {
-            continue;
-        }
-        let (offset, length) = (key.len() + 1, value.len());
-        if first.is_none() {
-            first = Some(Zeroizing::new(value.to_vec()));
-        }
-        // SAFETY: the offset stays inside the entry, whose length it was computed from.
-        let start = unsafe { entry.add(offset) };
-        // SAFETY: these are the entry's own bytes, and there is no other thread to read them.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(start.cast::<u8>(), length) };
-        bytes.zeroize();
-    }
-    let bytes = first?;
-    // SAFETY: there is no other thread that could read the environment meanwhile.
-    unsafe { std::env::remove_var(name) };
-    Some(match std::str::from_utf8(&bytes) {
-        Ok(text) => Ok(Zeroizing::new(text.to_owned())),
-        Err(_) => Err(NotUtf8),
-    })
-}
-
-fn split(entry: &[u8]) -> Option<(&[u8], &[u8])> {
-    let equals = entry.iter().position(|byte| *byte == b'=')?;
-    Some((entry.get(..equals)?, entry.get(equals + 1..)?))
-}
-
-/// The entries of the environment block, as the C library has them.
-fn entries() -> Vec<*mut c_char> {
-    let mut entries = Vec::new();
     let mut place = block();
-    if place.is_null() {
-        return entries;
-    }
-    loop {
-        // SAFETY: the block is an array of pointers that ends with a null one.
-        let entry = unsafe { place.read() };
-        if entry.is_null() {
-            return entries;
+    while let Some(entry) = entry_at(place) {
+        // SAFETY: the entry is the C library's, and with one thread nobody else uses it now.
+        if let Some(value) = unsafe { value_of(entry, name) } {
+            first.get_or_insert_with(|| match str::from_utf8(value) {
+                Ok(text) => Ok(Zeroizing::new(text.to_owned())),
+                Err(_) => Err(NotUtf8),
+            });
+            value.fill(0);
+            optimization_barrier(value);
         }
-        entries.push(entry);
-        // SAFETY: not at the end yet.
-        place = unsafe { place.add(1) };
+        place = place.wrapping_add(1);
     }
+    let first = first?;
+    // SAFETY: with one thread nobody reads the environment meanwhile.
+    unsafe { std::env::remove_var(name) };
+    Some(first)
 }
 
+/// The entry at a place in the block; `None` at the block's end.
+fn entry_at(place: *mut *mut c_char) -> Option<ptr::NonNull<c_char>> {
+    // clearenv(3) leaves no block at all.
+    if place.is_null() {
+        return None;
+    }
+    // SAFETY: `take` goes through the block in order and stops at the null pointer that ends it.
+    ptr::NonNull::new(unsafe { place.read() })
+}
+
+/// What follows `NAME=`, if the entry begins with it.
+///
+/// # Safety
+/// The entry must be a NUL-terminated string that nothing else reads or writes during `'entry`.
+unsafe fn value_of<'entry>(entry: ptr::NonNull<c_char>, name: &str) -> Option<&'entry mut [u8]> {
+    // SAFETY: the caller promises a NUL-terminated string.
+    let length = unsafe { CStr::from_ptr(entry.as_ptr()) }.count_bytes();
+    // SAFETY: these are the string's own bytes, and the caller promises that they are ours alone.
+    let entry = unsafe { slice::from_raw_parts_mut(entry.as_ptr().cast::<u8>(), length) };
+    let (key, rest) = entry.split_at_mut_checked(name.len())?;
+    let (equals, value) = rest.split_first_mut()?;
+    (key == name.as_bytes() && *equals == b'=').then_some(value)
+}
+
+/// The environment block: an array of entries that a null pointer ends.
 #[cfg(not(target_os = "macos"))]
 fn block() -> *mut *mut c_char {
     unsafe extern "C" {
         static mut environ: *mut *mut c_char;
     }
-    // SAFETY: the C library's own variable, read while there is one thread.
+    // SAFETY: the C library's own variable (environ(7)); with one thread nobody writes it now.
     unsafe { environ }
 }
 
 #[cfg(target_os = "macos")]
 fn block() -> *mut *mut c_char {
-    // SAFETY: has no preconditions.
-    let place = unsafe { libc::_NSGetEnviron() };
-    // SAFETY: it points to the C library's own variable.
-    unsafe { place.read() }
+    // SAFETY: it has no preconditions.
+    let variable = unsafe { libc::_NSGetEnviron() };
+    // SAFETY: it points to the C library's own variable; with one thread nobody writes it now.
+    unsafe { variable.read() }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
 
+    use super::super::{child, leave};
     use super::*;
 
-    /// Runs `name` in a process of its own: the tests' process has several threads.
-    fn in_a_child(name: &str, variable: &str, value: &str) -> String {
-        let output = Command::new(std::env::current_exe().unwrap())
-            .args([
-                "--exact",
-                name,
-                "--nocapture",
-                "--include-ignored",
-                "--test-threads=1",
-            ])
-            .env(variable, value)
-            .output()
-            .unwrap();
-        String::from_utf8_lossy(&output.stdout).into_owned()
+    const NAME: &str = "TAKEN_BY_A_TEST";
+    const SECRET: &str = "a-secret-of-this-test";
+    const DONE: u8 = 23;
+
+    /// Whether the kernel still shows these bytes as part of the process's environment.
+    #[cfg(target_os = "linux")]
+    fn is_shown(bytes: &[u8]) -> bool {
+        let block = std::fs::read("/proc/self/environ").unwrap();
+        assert!(
+            block
+                .windows(NAME.len())
+                .any(|part| part == NAME.as_bytes())
+        );
+        block.windows(bytes.len()).any(|part| part == bytes)
     }
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn a_taken_value_is_gone_from_the_environment_block() {
-        let output = in_a_child(
-            "process::environment::tests::child_takes_its_secret",
-            "TAKEN_BY_THE_TEST",
-            "a-secret-of-the-test",
-        );
-        assert!(output.contains("taken and gone"), "{output}");
+    fn a_taken_value_is_gone_from_the_block() {
+        if child::is_this() {
+            assert!(is_shown(SECRET.as_bytes()));
+            assert_eq!(take(NAME).unwrap().unwrap().as_str(), SECRET);
+            assert!(!is_shown(SECRET.as_bytes()));
+            assert!(std::env::var_os(NAME).is_none());
+            assert!(take(NAME).is_none());
+            // Nothing else was touched.
+            assert!(child::is_this());
+            leave(DONE);
+        }
+        let output =
+            child::command("process::environment::tests::a_taken_value_is_gone_from_the_block")
+                .env(NAME, SECRET)
+                .env("TAKEN_BY_A_TEST_NOT", "another")
+                .output()
+                .unwrap();
+        assert_eq!(output.status.code(), Some(i32::from(DONE)), "{output:?}");
+    }
+
+    /// Gives the variable another name of the same length, as no `setenv` would: execve(2) passes
+    /// on two entries of one name, and a shell or `Command` can't be made to.
+    #[cfg(target_os = "linux")]
+    fn rename(from: &str, to: &str) {
+        let mut place = block();
+        while let Some(entry) = entry_at(place) {
+            // SAFETY: nothing runs beside this test, so nobody else uses the entry.
+            if unsafe { value_of(entry, from) }.is_some() {
+                let name = entry.as_ptr().cast::<u8>();
+                // SAFETY: the entry begins with a name of this length.
+                unsafe { name.copy_from_nonoverlapping(to.as_ptr(), to.len()) };
+            }
+            place = place.wrapping_add(1);
+        }
     }
 
     #[test]
-    #[ignore = "run by a_taken_value_is_gone_from_the_environment_block in a process of its own"]
-    fn child_takes_its_secret() {
-        let secret = take("TAKEN_BY_THE_TEST").unwrap().unwrap();
-        assert_eq!(secret.as_str(), "a-secret-of-the-test");
-        let block = std::fs::read("/proc/self/environ").unwrap();
-        assert!(
-            !block
-                .windows(secret.len())
-                .any(|window| window == secret.as_bytes())
-        );
-        assert!(std::env::var_os("TAKEN_BY_THE_TEST").is_none());
-        let _ = std::io::Write::write_all(&mut std::io::stdout(), b"taken and gone\n");
+    #[cfg(target_os = "linux")]
+    fn every_occurrence_is_wiped() {
+        const TWIN: &str = "TAKEN_BY_A_TWIN";
+        if child::is_this() {
+            rename(TWIN, NAME);
+            assert!(is_shown(b"=one-secret") && is_shown(b"=two-secret"));
+            assert!(take(NAME).unwrap().unwrap().ends_with("-secret"));
+            assert!(!is_shown(b"secret"));
+            assert!(std::env::var_os(NAME).is_none());
+            leave(DONE);
+        }
+        let output = child::command("process::environment::tests::every_occurrence_is_wiped")
+            .env(NAME, "one-secret")
+            .env(TWIN, "two-secret")
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(i32::from(DONE)), "{output:?}");
     }
 
     #[test]
-    fn what_is_not_there_is_not_taken() {
-        assert!(take("NOBODY_SETS_THIS_VARIABLE").is_none());
+    fn an_empty_value_is_a_value() {
+        if child::is_this() {
+            assert_eq!(take(NAME).unwrap().unwrap().as_str(), "");
+            leave(DONE);
+        }
+        let output = child::command("process::environment::tests::an_empty_value_is_a_value")
+            .env(NAME, "")
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(i32::from(DONE)), "{output:?}");
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_told_and_taken_all_the_same() {
+        if child::is_this() {
+            assert!(take(NAME).unwrap().is_err());
+            assert!(std::env::var_os(NAME).is_none());
+            leave(DONE);
+        }
+        let output = child::command(
+            "process::environment::tests::bytes_that_are_no_text_are_told_and_taken_all_the_same",
+        )
+        .env(NAME, OsStr::from_bytes(b"1234\xff"))
+        .output()
+        .unwrap();
+        assert_eq!(output.status.code(), Some(i32::from(DONE)), "{output:?}");
+    }
+
+    #[test]
+    fn a_name_that_no_variable_has_is_not_found() {
+        for name in ["", "=", "PATH=", "PATH\0", "NOBODY_SETS_THIS_VARIABLE"] {
+            assert!(take(name).is_none(), "{name:?}");
+        }
     }
 }

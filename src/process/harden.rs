@@ -1,22 +1,60 @@
 //! No core file, and no other process of this user that reads our memory or attaches to us.
+//!
+//! Against root, and against a debugger that was there first, nothing here helps.
 
-/// Makes the process not dumpable. What the system refuses here it refuses to nobody but
-/// processes with less than an ordinary user's rights, and they are no worse off than before.
+#![cfg_attr(not(target_os = "macos"), forbid(unsafe_code))]
+
+#[cfg(target_os = "linux")]
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use rustix::process::{Resource, Rlimit, setrlimit};
+
+/// Makes the process undumpable and untraceable. To be called first of all.
+///
+/// A system can refuse it only through a filter put around the process (seccomp, a sandbox
+/// profile). The process is then no worse off than any other inside that filter, and a user who
+/// needs an answer has no use for a refusal: failures are passed over.
 pub fn harden() {
-    let none = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: `none` is a valid limit that is only read.
-    let _ = unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) };
+    // Also makes /proc/PID/environ and /proc/PID/mem root's own. It alone stops a core_pattern
+    // that pipes to a collector, which the kernel runs whatever the limit says.
     #[cfg(target_os = "linux")]
-    {
-        // Also makes /proc/PID/environ and /proc/PID/mem root's own.
-        let undumpable: libc::c_ulong = 0;
-        // SAFETY: PR_SET_DUMPABLE takes one number.
-        let _ = unsafe { libc::prctl(libc::PR_SET_DUMPABLE, undumpable) };
-    }
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+
+    // For the programs that a module starts: exec makes a process dumpable again.
+    let nothing = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    let _ = setrlimit(Resource::Core, nothing);
+
+    // With a debugger attached already, this call ends the process.
     #[cfg(target_os = "macos")]
-    // SAFETY: PT_DENY_ATTACH ignores its other arguments.
+    // SAFETY: PT_DENY_ATTACH reads none of its other arguments.
     let _ = unsafe { libc::ptrace(libc::PT_DENY_ATTACH, 0, std::ptr::null_mut(), 0) };
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use rustix::process::{dumpable_behavior, getrlimit};
+
+    use super::super::child;
+    use super::*;
+
+    #[test]
+    fn nothing_is_dumped_and_nobody_looks_on() {
+        if child::is_this() {
+            harden();
+            assert_eq!(dumpable_behavior().unwrap(), DumpableBehavior::NotDumpable);
+            let limit = getrlimit(Resource::Core);
+            assert_eq!((limit.current, limit.maximum), (Some(0), Some(0)));
+            assert_eq!(std::fs::metadata("/proc/self/environ").unwrap().uid(), 0);
+            super::super::leave(23);
+        }
+        let output =
+            child::command("process::harden::tests::nothing_is_dumped_and_nobody_looks_on")
+                .output()
+                .unwrap();
+        assert_eq!(output.status.code(), Some(23), "{output:?}");
+    }
 }

@@ -1,50 +1,53 @@
-//! An advisory lock between this user's requests, around the whole use of a library.
+//! An advisory lock between this user's own processes, around the use of a token.
 //!
-//! SoftHSM rewrites a token's file at login and finds no token while another process does;
-//! others answer device errors under load. The lock is the kernel's (flock), so that it ends with
-//! the process that holds it, however that ends. The file holds that process's number.
+//! SoftHSM rewrites a token's file at login and finds no token while another process does that;
+//! other modules answer device errors under load. The lock is flock(2)'s, so the kernel releases
+//! it however its holder ends. It keeps out nobody who doesn't ask for it, and processes that see
+//! different runtime directories (a service beside a login session) don't see each other.
 
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Read as _, Seek as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+#![forbid(unsafe_code)]
+
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
-use rustix::process::geteuid;
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, mkdir, open, openat, stat};
+use rustix::io::{Errno, pread, pwrite};
+use rustix::process::{Uid, geteuid};
 
-/// Waiting longer than this is told.
+/// A longer wait is told: a person begins to wonder.
 const QUIET_WAIT: Duration = Duration::from_secs(1);
-const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
+/// The holder of SoftHSM's lock needs about 30 ms.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// The lock, until it is dropped or the process ends.
+/// The lock is held, until this is dropped or the process ends.
 #[derive(Debug)]
 pub struct Lock {
-    _file: File,
+    _file: OwnedFd,
     waited: bool,
 }
 
 #[derive(Debug)]
 pub enum LockError {
-    /// Another process held it all the while.
+    /// Others held it until the limit; the last of them, if its process number is known.
     Busy { holder: Option<u32> },
-    /// There is no place for it, and why.
+    /// There is no safe place for a lock, or the system has no locks: why, for a warning.
     Unavailable(String),
 }
 
 impl Lock {
-    /// Waits for `limit` at most; `on_wait` is called once, with the holder's process number,
-    /// when the wait becomes one that a person notices.
+    /// Takes the lock of this name, which can be any text. Waits for it, `limit` at the longest;
+    /// `on_wait` is called once, with the holder's process number, if that takes over a second.
     pub fn acquire(
         name: &str,
         limit: Duration,
         on_wait: &mut dyn FnMut(Option<u32>),
     ) -> Result<Self, LockError> {
-        let directory = directory().map_err(LockError::Unavailable)?;
-        Self::acquire_in(&directory, name, limit, on_wait)
+        let runtime = std::env::var_os("XDG_RUNTIME_DIR");
+        Self::acquire_in(&directory(runtime, geteuid()), name, limit, on_wait)
     }
 
     fn acquire_in(
@@ -53,44 +56,37 @@ impl Lock {
         limit: Duration,
         on_wait: &mut dyn FnMut(Option<u32>),
     ) -> Result<Self, LockError> {
-        let path = directory.join(file_name(name));
-        let unavailable =
-            |error: io::Error| LockError::Unavailable(format!("{}: {error}", path.display()));
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(&path)
-            .map_err(unavailable)?;
+        let file = open_file(directory, name).map_err(LockError::Unavailable)?;
         let start = Instant::now();
         let mut pause = SHORTEST_PAUSE;
-        let mut waited = false;
-        let mut told = false;
+        let (mut waited, mut told) = (false, false);
         loop {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => break,
-                Err(Errno::WOULDBLOCK | Errno::INTR) => {}
-                Err(error) => return Err(unavailable(error.into())),
+                Err(Errno::INTR) => continue,
+                Err(Errno::WOULDBLOCK) => waited = true,
+                Err(error) => {
+                    return Err(LockError::Unavailable(format!(
+                        "no lock in {}: {}",
+                        directory.display(),
+                        std::io::Error::from(error)
+                    )));
+                }
             }
-            waited = true;
             let elapsed = start.elapsed();
             if elapsed >= limit {
                 return Err(LockError::Busy {
-                    holder: holder(&mut file),
+                    holder: holder(&file),
                 });
             }
             if elapsed >= QUIET_WAIT && !told {
                 told = true;
-                on_wait(holder(&mut file));
+                on_wait(holder(&file));
             }
-            thread::sleep(pause);
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            thread::sleep(pause.min(limit - elapsed));
+            pause = (pause * 3 / 2).min(LONGEST_PAUSE);
         }
-        // Only a message is the poorer if this fails.
-        let _ = note_holder(&mut file);
+        note_holder(&file);
         Ok(Self {
             _file: file,
             waited,
@@ -103,121 +99,261 @@ impl Lock {
     }
 }
 
-/// A directory that nobody but this user can write to or squat in.
-fn directory() -> Result<PathBuf, String> {
-    let user = geteuid().as_raw();
-    let path = std::env::var_os("XDG_RUNTIME_DIR")
-        .map(PathBuf::from)
-        .filter(|path| path.is_absolute())
-        .filter(|path| {
-            path.metadata()
-                .is_ok_and(|found| found.is_dir() && found.uid() == user)
-        })
-        .map_or_else(
-            || PathBuf::from(format!("/tmp/pkcs11-external-signer-{user}")),
-            |runtime| runtime.join("pkcs11-external-signer"),
-        );
-    private(path, user)
+/// Where the locks of this user are.
+fn directory(runtime: Option<OsString>, user: Uid) -> PathBuf {
+    let is_users_own = |path: &PathBuf| {
+        path.is_absolute()
+            && stat(path).is_ok_and(|found| found.st_uid == user.as_raw())
+            && path.is_dir()
+    };
+    match runtime.map(PathBuf::from).filter(is_users_own) {
+        Some(runtime) => runtime.join("pkcs11-external-signer"),
+        // Fixed, and not TMPDIR: it must be the same for every process of this user.
+        None => PathBuf::from(format!("/tmp/pkcs11-external-signer-{}", user.as_raw())),
+    }
 }
 
-/// Makes the directory where it isn't there, and trusts it only if it is ours alone.
-fn private(path: PathBuf, user: u32) -> Result<PathBuf, String> {
-    match DirBuilder::new().mode(0o700).create(&path) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            return Err(format!("{}: {error}", path.display()));
-        }
-        _ => {}
+/// Opens the lock's file, in a directory that nobody else could have prepared. The error is a
+/// text for people.
+fn open_file(path: &Path, name: &str) -> Result<OwnedFd, String> {
+    let failed = |error: Errno| format!("{}: {}", path.display(), std::io::Error::from(error));
+    match mkdir(path, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(error) => return Err(failed(error)),
     }
-    let found = path
-        .symlink_metadata()
-        .map_err(|error| format!("{}: {error}", path.display()))?;
-    if !found.is_dir() || found.uid() != user || found.mode() & 0o077 != 0 {
+    // What is checked is what was opened: the path may lead elsewhere a moment later.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = open(path, flags, Mode::empty()).map_err(|error| match error {
+        Errno::NOTDIR | Errno::LOOP => format!("{} is not a directory", path.display()),
+        error => failed(error),
+    })?;
+    let found = fstat(&directory).map_err(failed)?;
+    if found.st_uid != geteuid().as_raw() {
         return Err(format!(
-            "{} is not a directory of yours with mode 0700",
-            path.display()
+            "{} belongs to another user (uid {})",
+            path.display(),
+            found.st_uid
         ));
     }
-    Ok(path)
-}
-
-/// The name with everything but letters and digits written as hex: no two names share a file.
-fn file_name(name: &str) -> String {
-    let mut file = String::with_capacity(name.len() + 8);
-    for byte in name.bytes() {
-        if byte.is_ascii_alphanumeric() {
-            file.push(char::from(byte));
-        } else {
-            file.push_str(&format!("_{byte:02x}"));
-        }
+    let mode = Mode::from_raw_mode(found.st_mode);
+    if mode.intersects(Mode::RWXG | Mode::RWXO) {
+        return Err(format!(
+            "{} is open to other users (mode {:04o})",
+            path.display(),
+            mode.bits()
+        ));
     }
-    // A file name has at most 255 bytes, and the end of a path tells more than its beginning.
-    let start = file.len().saturating_sub(200);
-    format!("{}.lock", file.get(start..).unwrap_or_default())
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(&directory, file_name(name), flags, Mode::RUSR | Mode::WUSR).map_err(failed)
 }
 
-fn note_holder(file: &mut File) -> io::Result<()> {
-    file.set_len(0)?;
-    file.rewind()?;
-    file.write_all(std::process::id().to_string().as_bytes())
+/// A file name for any name: its FNV-1a hash, the same in every release. Names that should collide
+/// would share a lock, and wait for each other without need.
+fn file_name(name: &str) -> String {
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    format!("{hash:016x}.lock")
 }
 
-fn holder(file: &mut File) -> Option<u32> {
-    let mut number = String::new();
-    file.rewind().ok()?;
-    file.take(10).read_to_string(&mut number).ok()?;
-    number.parse().ok()
+/// Writes this process's number into the file: always as many bytes, in one write, so that nobody
+/// reads a part of it. Only a message is the poorer if that fails.
+fn note_holder(file: &OwnedFd) {
+    let _ = pwrite(file, format!("{:>10}\n", std::process::id()).as_bytes(), 0);
+}
+
+/// The number that the holder wrote; just after a change of holders, that of the one before.
+fn holder(file: &OwnedFd) -> Option<u32> {
+    let mut text = [0; 11];
+    let length = pread(file, &mut text, 0).ok()?;
+    str::from_utf8(text.get(..length)?)
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
     use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::process::Stdio;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
+    use super::super::child;
     use super::*;
 
+    const NAME: &str = "/usr/lib/softhsm/libsofthsm2.so";
+    const LONG: Duration = Duration::from_secs(30);
+
     fn acquire(directory: &Path, limit: Duration) -> Result<Lock, LockError> {
-        Lock::acquire_in(directory, "/usr/lib/module.so", limit, &mut |_| {})
+        Lock::acquire_in(directory, NAME, limit, &mut |_| {})
     }
 
-    #[test]
-    fn the_second_waits_for_the_first() {
-        let directory = tempfile::tempdir().unwrap();
-        let first = acquire(directory.path(), Duration::ZERO).unwrap();
-        assert!(!first.waited());
-        let path = directory.path().to_owned();
-        let second = thread::spawn(move || acquire(&path, Duration::from_secs(10)));
-        thread::sleep(Duration::from_millis(50));
-        drop(first);
-        assert!(second.join().unwrap().unwrap().waited());
+    /// A place for locks that isn't there yet, and what removes it again.
+    fn place() -> (PathBuf, tempfile::TempDir) {
+        let parent = tempfile::tempdir().unwrap();
+        (parent.path().join("locks"), parent)
     }
 
-    #[test]
-    fn a_wait_has_an_end_and_names_the_holder() {
-        let directory = tempfile::tempdir().unwrap();
-        let _first = acquire(directory.path(), Duration::ZERO).unwrap();
-        match acquire(directory.path(), Duration::from_millis(20)) {
-            Err(LockError::Busy { holder }) => assert_eq!(holder, Some(std::process::id())),
+    fn reason(result: Result<Lock, LockError>) -> String {
+        match result {
+            Err(LockError::Unavailable(reason)) => reason,
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn two_libraries_have_two_locks() {
-        assert_ne!(file_name("/a/b.so"), file_name("/a_b.so"));
-        assert!(file_name(&"/x".repeat(1000)).len() < 255);
+    fn fifty_at_once_all_get_through_one_at_a_time() {
+        let (place, _parent) = place();
+        let inside = AtomicU32::new(0);
+        let start = Instant::now();
+        thread::scope(|scope| {
+            for _ in 0..50 {
+                scope.spawn(|| {
+                    let _lock = acquire(&place, LONG).unwrap();
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                    thread::sleep(Duration::from_millis(5));
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                });
+            }
+        });
+        assert!(start.elapsed() < LONG / 2, "{:?}", start.elapsed());
     }
 
     #[test]
-    fn a_directory_that_is_not_ours_alone_is_refused() {
-        let user = geteuid().as_raw();
+    fn a_wait_has_an_end_and_tells_who_was_waited_for_once() {
+        let (place, _parent) = place();
+        let first = acquire(&place, Duration::ZERO).unwrap();
+        assert!(!first.waited());
+        let mut told = Vec::new();
+        let limit = QUIET_WAIT + Duration::from_millis(200);
+        let start = Instant::now();
+        let result = Lock::acquire_in(&place, NAME, limit, &mut |holder| told.push(holder));
+        let own = Some(std::process::id());
+        assert!(
+            matches!(result, Err(LockError::Busy { holder }) if holder == own),
+            "{result:?}"
+        );
+        assert_eq!(told, [own]);
+        assert!(start.elapsed() >= limit);
+        drop(first);
+        assert!(!acquire(&place, Duration::ZERO).unwrap().waited());
+    }
+
+    #[test]
+    fn whoever_had_to_wait_knows_it() {
+        let (place, _parent) = place();
+        let first = acquire(&place, Duration::ZERO).unwrap();
+        thread::scope(|scope| {
+            let second = scope.spawn(|| acquire(&place, LONG).unwrap().waited());
+            thread::sleep(Duration::from_millis(50));
+            drop(first);
+            assert!(second.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn a_holder_that_is_killed_leaves_no_lock() {
+        const PLACE: &str = "LOCK_OF_A_TEST";
+        if child::is_this() {
+            let place = PathBuf::from(std::env::var_os(PLACE).unwrap());
+            let _lock = acquire(&place, Duration::ZERO).unwrap();
+            rustix::io::write(rustix::stdio::stderr(), b"!").unwrap();
+            thread::sleep(LONG);
+        }
+        let (place, _parent) = place();
+        let mut holder =
+            child::command("process::lock::tests::a_holder_that_is_killed_leaves_no_lock")
+                .env(PLACE, &place)
+                .stdout(Stdio::null())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap();
+        holder.stderr.take().unwrap().read_exact(&mut [0]).unwrap();
+        let other = Some(holder.id());
+        let result = acquire(&place, Duration::from_millis(10));
+        assert!(
+            matches!(result, Err(LockError::Busy { holder }) if holder == other),
+            "{result:?}"
+        );
+        holder.kill().unwrap();
+        holder.wait().unwrap();
+        acquire(&place, Duration::ZERO).unwrap();
+    }
+
+    #[test]
+    fn different_names_do_not_wait_for_each_other() {
+        let (place, _parent) = place();
+        let names = [
+            "",
+            "a",
+            "b",
+            "../../escape",
+            "/usr/lib/opensc-pkcs11.so",
+            &"x".repeat(5000),
+        ];
+        let locks: Vec<_> = names
+            .iter()
+            .map(|name| Lock::acquire_in(&place, name, Duration::ZERO, &mut |_| {}).unwrap())
+            .collect();
+        assert_eq!(std::fs::read_dir(&place).unwrap().count(), locks.len());
+    }
+
+    #[test]
+    fn a_place_that_somebody_prepared_is_refused() {
         let parent = tempfile::tempdir().unwrap();
-        let open = parent.path().join("open");
-        std::fs::create_dir(&open).unwrap();
-        std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o755)).unwrap();
-        assert!(private(open.clone(), user).is_err());
+        let own = parent.path().join("own");
+        acquire(&own, Duration::ZERO).unwrap();
+        assert_eq!(own.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+
         let link = parent.path().join("link");
-        symlink(parent.path(), &link).unwrap();
-        assert!(private(link, user).is_err());
-        assert!(private(parent.path().join("new"), user).is_ok());
-        assert!(private(parent.path().join("new"), user + 1).is_err());
+        symlink(&own, &link).unwrap();
+        assert!(reason(acquire(&link, Duration::ZERO)).ends_with("is not a directory"));
+
+        let file = parent.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        assert!(reason(acquire(&file, Duration::ZERO)).ends_with("is not a directory"));
+
+        for mode in [0o710, 0o701, 0o777] {
+            std::fs::set_permissions(&own, std::fs::Permissions::from_mode(mode)).unwrap();
+            let reason = reason(acquire(&own, Duration::ZERO));
+            assert!(
+                reason.ends_with(&format!("is open to other users (mode 0{mode:o})")),
+                "{reason}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_lock_file_that_is_a_link_is_not_followed() {
+        let (place, _parent) = place();
+        let target = place.join("target");
+        std::fs::create_dir(&place).unwrap();
+        std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o700)).unwrap();
+        symlink(&target, place.join(file_name(NAME))).unwrap();
+        reason(acquire(&place, Duration::ZERO));
+        assert!(!target.exists());
+    }
+
+    #[test]
+    fn the_runtime_directory_counts_only_if_it_is_the_users_own() {
+        let runtime = tempfile::tempdir().unwrap();
+        let path = runtime.path().as_os_str().to_owned();
+        let (user, other) = (geteuid(), Uid::from_raw(geteuid().as_raw() + 1));
+        assert_eq!(
+            directory(Some(path.clone()), user),
+            runtime.path().join("pkcs11-external-signer")
+        );
+        let fallback = |user: Uid| PathBuf::from(format!("/tmp/pkcs11-external-signer-{user}"));
+        assert_eq!(directory(Some(path), other), fallback(other));
+        for unfit in [
+            None,
+            Some("".into()),
+            Some(".".into()),
+            Some("/nowhere/at/all".into()),
+        ] {
+            assert_eq!(directory(unfit, user), fallback(user));
+        }
     }
 }

@@ -1,39 +1,96 @@
 //! An allocator that wipes what is freed.
 //!
-//! A PIN passes through parsers, growing strings and error paths, each of which may leave a copy
-//! behind. Wiping every freed block covers them all, today's and tomorrow's, for the cost of
-//! overwriting a few kilobytes. A library's own memory is its own.
+//! A PIN passes through a parser's scratch space, through strings that grow, through error paths,
+//! and each may leave a copy behind. Wiping every freed block covers them all, in dependencies
+//! too, for the cost of a memset. It doesn't cover the stack, nor memory of the module's own.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 
-use zeroize::Zeroize as _;
+use zeroize::optimization_barrier;
 
 #[global_allocator]
-static ALLOCATOR: Wiping = Wiping;
+static ALLOCATOR: Wiping<System> = Wiping(System);
 
-struct Wiping;
+struct Wiping<A>(A);
 
-// SAFETY: every block comes from the system's allocator with the layout asked for, and goes back
-// to it with the same one. `realloc` is the trait's own: allocate, copy, free by `dealloc`.
-unsafe impl GlobalAlloc for Wiping {
+// SAFETY: each block comes from `A` with the layout asked for and goes back to it with the same.
+//
+// `realloc` is left to the trait, which allocates, copies and calls `dealloc` here. The inner
+// allocator's own would move the bytes and free the place they came from unwiped.
+unsafe impl<A: GlobalAlloc> GlobalAlloc for Wiping<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc(layout) }
+        // SAFETY: the caller's promises are those that `alloc` asks for.
+        unsafe { self.0.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc_zeroed(layout) }
+        // SAFETY: the caller's promises are those that `alloc_zeroed` asks for.
+        unsafe { self.0.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: the block has this layout and is the caller's alone until it is freed here;
-        // its bytes may be uninitialised, so they are written and never read.
-        let bytes = unsafe {
-            std::slice::from_raw_parts_mut(block.cast::<std::mem::MaybeUninit<u8>>(), layout.size())
-        };
-        bytes.zeroize();
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.dealloc(block, layout) }
+        // SAFETY: the block has this size and, until it is freed below, belongs to the caller.
+        unsafe { block.write_bytes(0, layout.size()) };
+        // SAFETY: a layout that was allocated is not empty, and its first byte was just written.
+        let wiped = unsafe { &*block };
+        // Without it the compiler may leave out a write to memory that is freed next.
+        optimization_barrier(wiped);
+        // SAFETY: the caller's promises are those that `dealloc` asks for.
+        unsafe { self.0.dealloc(block, layout) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::slice;
+
+    use super::*;
+
+    const SECRET: &[u8] = b"a secret of this test";
+
+    /// Looks at each block before it frees it.
+    #[derive(Default)]
+    struct Watching {
+        freed: Cell<usize>,
+        unwiped: Cell<usize>,
+    }
+
+    // SAFETY: each block comes from the system's allocator and goes back to it unchanged.
+    unsafe impl GlobalAlloc for Watching {
+        unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+            // SAFETY: the caller's promises are passed on.
+            unsafe { System.alloc_zeroed(layout) }
+        }
+
+        unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+            // SAFETY: the block has this size and was zeroed when it was allocated.
+            let bytes = unsafe { slice::from_raw_parts(block, layout.size()) };
+            let left = bytes.iter().filter(|byte| **byte != 0).count();
+            self.freed.set(self.freed.get() + 1);
+            self.unwiped.set(self.unwiped.get() + left);
+            // SAFETY: the caller's promises are passed on.
+            unsafe { System.dealloc(block, layout) }
+        }
+    }
+
+    #[test]
+    fn what_grows_and_what_is_freed_leaves_nothing_behind() {
+        let allocator = Wiping(Watching::default());
+        let small = Layout::array::<u8>(SECRET.len()).unwrap();
+        let large = Layout::array::<u8>(1 << 20).unwrap();
+        // SAFETY: the layout is not empty.
+        let block = unsafe { allocator.alloc(small) };
+        // SAFETY: the block is as long as the secret.
+        unsafe { block.copy_from_nonoverlapping(SECRET.as_ptr(), SECRET.len()) };
+        // SAFETY: the block has this layout, and the new size is not zero.
+        let block = unsafe { allocator.realloc(block, small, large.size()) };
+        assert_eq!((allocator.0.freed.get(), allocator.0.unwiped.get()), (1, 0));
+        // SAFETY: the block is longer than the secret, which was copied to its beginning.
+        let kept = unsafe { slice::from_raw_parts(block, SECRET.len()) };
+        assert_eq!(kept, SECRET);
+        // SAFETY: the block has this layout now.
+        unsafe { allocator.dealloc(block, large) };
+        assert_eq!((allocator.0.freed.get(), allocator.0.unwiped.get()), (2, 0));
     }
 }

@@ -9,6 +9,8 @@
 #![allow(unsafe_code, reason = "system calls and the environment block")]
 
 pub mod answer;
+#[cfg(test)]
+mod child;
 pub mod ending;
 pub mod environment;
 pub mod harden;

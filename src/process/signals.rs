@@ -130,7 +130,7 @@ pub fn raise(signal: Signal) {
 }
 
 /// Sets a handler; the action before it.
-pub(super) fn handle(
+fn handle(
     signal: libc::c_int,
     handler: extern "C" fn(libc::c_int),
     flags: libc::c_int,
