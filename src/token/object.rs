@@ -169,10 +169,13 @@ pub(super) fn summaries(session: &Session, class: ObjectClass) -> Vec<ObjectSumm
     let objects = find(session, every)
         .and_then(|objects| without_session_objects(session, objects))
         .unwrap_or_default();
-    objects
+    let mut summaries: Vec<_> = objects
         .into_iter()
         .map(|object| summary(session, object, class))
-        .collect()
+        .collect();
+    // Short ids first, so that 2 stands before 10.
+    summaries.sort_by_cached_key(|summary| (summary.id.len(), summary.id.clone()));
+    summaries
 }
 
 /// One object as the configuration can name it.
