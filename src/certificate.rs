@@ -7,6 +7,7 @@
 
 use std::fmt;
 
+use x509_parser::asn1_rs::Tag;
 use x509_parser::oid_registry::{
     OID_EC_P256, OID_KEY_TYPE_EC_PUBLIC_KEY, OID_NIST_EC_P384, OID_NIST_EC_P521,
     OID_PKCS1_RSAENCRYPTION, OID_PKCS1_RSASSAPSS, OID_SIG_ED25519,
@@ -211,6 +212,7 @@ impl PublicKey {
                 .algorithm
                 .parameters
                 .as_ref()
+                .filter(|named| named.tag() == Tag::Oid)
                 .and_then(|named| named.as_oid().ok());
             let curve = match curve {
                 Some(oid) if oid == OID_EC_P256 => Curve::P256,
@@ -226,10 +228,12 @@ impl PublicKey {
             let point = info.subject_public_key.data.to_vec();
             return Ok(Self::Ecdsa { curve, point });
         }
-        if *algorithm != OID_PKCS1_RSAENCRYPTION && *algorithm != OID_PKCS1_RSASSAPSS {
+        if *algorithm == OID_PKCS1_RSASSAPSS {
+            return Err("RSASSA-PSS, which Go clients don't know".to_owned());
+        }
+        if *algorithm != OID_PKCS1_RSAENCRYPTION {
             return Err(algorithm.to_string());
         }
-        // An RSASSA-PSS key has the same structure as an RSA key.
         let Ok((_, key)) = RSAPublicKey::from_der(&info.subject_public_key.data) else {
             return Err("RSA with a malformed key".to_owned());
         };
