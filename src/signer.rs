@@ -6,8 +6,9 @@
 
 #![forbid(unsafe_code)]
 
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::Read as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use crate::certificate::Certificate;
@@ -120,7 +121,15 @@ fn read_certificate(path: &Path) -> Result<Certificate, ObjectError> {
         reason: reason.to_string(),
     };
     let mut bytes = Vec::new();
-    let file = File::open(path).map_err(failure)?;
+    // O_NONBLOCK: a FIFO must not hold up whoever waits for the token.
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32)
+        .open(path)
+        .map_err(failure)?;
+    if !file.metadata().map_err(failure)?.is_file() {
+        return Err(failure(std::io::Error::other("it is not a regular file")));
+    }
     file.take(LONGEST_CERTIFICATE_FILE)
         .read_to_end(&mut bytes)
         .map_err(failure)?;

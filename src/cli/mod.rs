@@ -80,8 +80,13 @@ pub fn main() -> u8 {
             0
         }
         (unknown, _) => {
-            let words: Vec<_> = unknown.iter().map(|word| word.to_string_lossy()).collect();
-            let error = Error::from(RequestError::Arguments(words.join(" ")));
+            // What follows could be a PIN that somebody put here.
+            let first = unknown
+                .first()
+                .map(|word| word.to_string_lossy())
+                .unwrap_or_default();
+            let name = first.split('=').next().unwrap_or_default();
+            let error = Error::from(RequestError::Arguments(name.to_owned()));
             report::error(&error);
             error.exit_code()
         }

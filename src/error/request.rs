@@ -11,7 +11,7 @@ pub enum RequestError {
     /// The answer could not be written.
     AnswerLost(io::Error),
     ApiVersion(String),
-    /// Arguments that this program doesn't know.
+    /// The name of an argument that this program doesn't know.
     Arguments(String),
     DigestLength {
         hash: Hash,
@@ -69,7 +69,7 @@ impl fmt::Display for RequestError {
                 )
             }
             Self::ApiVersion(version) => write!(f, "unsupported apiVersion \"{version}\""),
-            Self::Arguments(arguments) => write!(f, "unknown arguments: {arguments}"),
+            Self::Arguments(arguments) => write!(f, "unknown argument: {arguments}"),
             Self::DigestLength { hash, actual } => write!(
                 f,
                 "the digest has {actual} bytes, but a {hash} digest has {}",

@@ -73,7 +73,8 @@ pub(super) fn whole_line(shortest: usize, longest: usize) -> Option<Pin> {
 /// The bytes as a PIN, if they are one line and nothing else.
 fn only_line(bytes: &[u8], shortest: usize, longest: usize) -> Option<Pin> {
     let content = bytes.strip_suffix(b"\n").unwrap_or(bytes);
-    if content.contains(&b'\n') {
+    // A manifest can be one line of JSON.
+    if content.contains(&b'\n') || content.starts_with(b"{") || content.starts_with(b"[") {
         return None;
     }
     first_line(content).filter(|pin| (shortest..=longest).contains(&pin.length()))

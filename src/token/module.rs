@@ -43,6 +43,8 @@ impl Module {
                 failure: ckr::failure(&other),
             },
         })?;
+        // A clone that is never dropped keeps the library from being unloaded, come what may.
+        std::mem::forget(context.clone());
         let borrowed = match initialize(&context) {
             Ok(()) => false,
             Err(error) if ckr::code(&error) == Some(RvError::CryptokiAlreadyInitialized) => true,
@@ -72,12 +74,10 @@ impl Module {
     /// Finalises the library (C_Finalize, which closes its sessions). The process ends with
     /// `code` even if the library hangs or crashes on the way: call this when the answer is out.
     pub fn finalize(self, code: u8) {
+        ending::bound(FINALIZE_LIMIT, code);
         if self.borrowed {
             return;
         }
-        ending::bound(FINALIZE_LIMIT, code);
-        // A clone that is never dropped keeps the library from being unloaded.
-        std::mem::forget(self.context.clone());
         // The answer is given; what the library thinks of its end changes nothing.
         let _ = self.context.finalize();
     }
