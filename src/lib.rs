@@ -34,6 +34,9 @@ pub mod process;
 // The only part that speaks PKCS#11.
 pub mod token;
 
+// Kubeconfigs: found, merged and rewritten as kubectl reads them.
+pub mod kubeconfig;
+
 // The room: from a configuration to an identity, from a scheme to a verified signature.
 pub mod signer;
 

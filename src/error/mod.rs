@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod config;
+mod kubeconfig;
 mod login;
 mod module;
 mod object;
@@ -15,6 +16,7 @@ mod signing;
 mod token;
 
 pub use config::{ConfigError, Problem};
+pub use kubeconfig::KubeconfigError;
 pub use login::{LoginError, PinOrigin};
 pub use module::ModuleError;
 pub use object::{ObjectError, ObjectSummary};
@@ -30,6 +32,7 @@ pub enum Error {
     Config(ConfigError),
     /// A bug in this program.
     Internal(String),
+    Kubeconfig(KubeconfigError),
     Login(LoginError),
     Module(ModuleError),
     Object(ObjectError),
@@ -43,7 +46,7 @@ impl Error {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Request(_) => 2,
-            Self::Config(_) => 3,
+            Self::Config(_) | Self::Kubeconfig(_) => 3,
             Self::Module(_) => 4,
             Self::Token(_) => 5,
             Self::Object(_) => 6,
@@ -58,6 +61,7 @@ impl Error {
         match self {
             Self::Request(error) => error.help(),
             Self::Config(error) => error.help(),
+            Self::Kubeconfig(error) => error.help(),
             Self::Module(error) => error.help(),
             Self::Token(error) => error.help(),
             Self::Object(error) => error.help(),
@@ -75,6 +79,7 @@ impl fmt::Display for Error {
         match self {
             Self::Request(error) => error.fmt(f),
             Self::Config(error) => error.fmt(f),
+            Self::Kubeconfig(error) => error.fmt(f),
             Self::Module(error) => error.fmt(f),
             Self::Token(error) => error.fmt(f),
             Self::Object(error) => error.fmt(f),
@@ -144,6 +149,7 @@ macro_rules! stages {
 
 stages!(
     Config(ConfigError),
+    Kubeconfig(KubeconfigError),
     Login(LoginError),
     Module(ModuleError),
     Object(ObjectError),
