@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
+use std::time::SystemTime;
 
 use x509_parser::asn1_rs::Tag;
 use x509_parser::oid_registry::{
@@ -29,6 +30,8 @@ pub struct Certificate {
     public_key: PublicKey,
     is_ca: bool,
     subject: String,
+    /// DER; `None` where it is the subject.
+    issuer: Option<Vec<u8>>,
     /// Seconds since 1970.
     not_before: i64,
     not_after: i64,
@@ -61,6 +64,7 @@ impl Certificate {
         })?;
         let is_ca = parsed.is_ca();
         let subject = parsed.subject().to_string();
+        let issuer = issuer(&parsed);
         let validity = parsed.validity();
         let (not_before, not_after) = (
             validity.not_before.timestamp(),
@@ -74,35 +78,45 @@ impl Certificate {
             public_key,
             is_ca,
             subject,
+            issuer,
             not_before,
             not_after,
             is_for_clients,
         })
     }
 
-    /// The first certificate of a PEM file, or a file of DER.
-    pub fn from_pem_or_der(bytes: &[u8], source: &str) -> Result<Self, ObjectError> {
+    /// The first certificate of a PEM file, with the DER of those that follow it, or a file of
+    /// DER.
+    pub fn chain_from_pem_or_der(
+        bytes: &[u8],
+        source: &str,
+    ) -> Result<(Self, Vec<Vec<u8>>), ObjectError> {
         if bytes.first() == Some(&0x30) {
-            return Self::from_der(bytes.to_owned(), source);
+            return Ok((Self::from_der(bytes.to_owned(), source)?, Vec::new()));
         }
-        let mut labels = Vec::new();
-        for block in Pem::iter_from_buffer(bytes).flatten() {
-            if matches!(block.label.as_str(), "CERTIFICATE" | "X509 CERTIFICATE") {
-                return Self::from_der(block.contents, source);
-            }
-            labels.push(block.label);
+        let (certificates, others): (Vec<_>, Vec<_>) = Pem::iter_from_buffer(bytes)
+            .flatten()
+            .partition(|block| matches!(block.label.as_str(), "CERTIFICATE" | "X509 CERTIFICATE"));
+        let mut certificates = certificates.into_iter().map(|block| block.contents);
+        match certificates.next() {
+            Some(first) => Ok((Self::from_der(first, source)?, certificates.collect())),
+            None => Err(ObjectError::Certificate {
+                source: source.to_owned(),
+                reason: match others.first() {
+                    Some(block) => format!("it holds a {} and no CERTIFICATE", block.label),
+                    None => "it is neither PEM nor DER".to_owned(),
+                },
+            }),
         }
-        Err(ObjectError::Certificate {
-            source: source.to_owned(),
-            reason: match labels.first() {
-                Some(label) => format!("it holds a {label} and no CERTIFICATE"),
-                None => "it is neither PEM nor DER".to_owned(),
-            },
-        })
     }
 
     pub fn der(&self) -> &[u8] {
         &self.der
+    }
+
+    /// Who issued it (DER of the Name), or `None` for a certificate that names itself.
+    pub fn issuer(&self) -> Option<&[u8]> {
+        self.issuer.as_deref()
     }
 
     pub fn public_key(&self) -> &PublicKey {
@@ -265,6 +279,25 @@ impl fmt::Display for Curve {
     }
 }
 
+/// In seconds since 1970; a clock before that is as good as at it.
+pub fn now() -> i64 {
+    let since = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+fn issuer(certificate: &X509Certificate<'_>) -> Option<Vec<u8>> {
+    let issuer = certificate.issuer().as_raw();
+    (issuer != certificate.subject().as_raw()).then(|| issuer.to_owned())
+}
+
+/// The issuer that a certificate in DER names; `None` for one that names itself, and for bytes
+/// that are no certificate.
+pub fn issuer_of(der: &[u8]) -> Option<Vec<u8>> {
+    issuer(&X509Certificate::from_der(der).ok()?.1)
+}
+
 fn bits(number: &[u8]) -> usize {
     number
         .first()
@@ -289,6 +322,7 @@ mod tests {
             public_key: PublicKey::Ed25519([0; 32]),
             is_ca: false,
             subject: String::new(),
+            issuer: None,
             not_before,
             not_after,
             is_for_clients,
@@ -334,7 +368,7 @@ mod tests {
     #[test]
     fn what_is_no_certificate_says_so() {
         let reason = |bytes: &[u8]| {
-            Certificate::from_pem_or_der(bytes, "the file")
+            Certificate::chain_from_pem_or_der(bytes, "the file")
                 .unwrap_err()
                 .to_string()
         };

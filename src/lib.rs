@@ -34,11 +34,17 @@ pub mod process;
 // The only part that speaks PKCS#11.
 pub mod token;
 
+// The room: from a configuration to an identity, from a scheme to a verified signature.
+pub mod signer;
+
 // Kubeconfigs: found, merged and rewritten as kubectl reads them.
 pub mod kubeconfig;
 
-// The room: from a configuration to an identity, from a scheme to a verified signature.
-pub mod signer;
+// The keys of a run: tokens that stay open from their first use to its end.
+pub mod keyring;
+
+// Tunnels from a port on 127.0.0.1 to an API server, with the token's key.
+pub mod tunnel;
 
 // The doors: who knocks, and what they are handed.
 pub mod cli;

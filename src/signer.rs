@@ -17,7 +17,7 @@ use crate::error::{Error, ObjectError, SigningError};
 use crate::pin::PinProvider;
 use crate::protocol::SignRequest;
 use crate::scheme::{Scheme, ecdsa};
-use crate::token::Token;
+use crate::token::{PrivateKey, Token};
 use crate::verify::{VerifiedSignature, verify};
 
 /// A certificate file longer than this holds something else.
@@ -26,6 +26,8 @@ const LONGEST_CERTIFICATE_FILE: u64 = 1 << 20;
 /// A reference to a key: its certificate, and how to find it on the token.
 pub struct Identity {
     pub certificate: Certificate,
+    /// The certificates that follow the first one in `certificateFile`, in DER.
+    file_chain: Vec<Vec<u8>>,
     selector: ObjectSelector,
     /// CKA_ID; empty where the certificate has none.
     id: Vec<u8>,
@@ -44,11 +46,12 @@ impl Identity {
             let found = token.certificate(&selector, pins)?;
             return Ok(Self {
                 certificate: found.certificate,
+                file_chain: Vec::new(),
                 selector,
                 id: found.id,
             });
         };
-        let certificate = read_certificate(path)?;
+        let (certificate, file_chain) = read_certificates(path)?;
         if token.contradicts(&selector, certificate.public_key())? {
             return Err(ObjectError::Mismatch {
                 certificate: format!("the certificate in {}", path.display()),
@@ -63,9 +66,22 @@ impl Identity {
             .unwrap_or_default();
         Ok(Self {
             certificate,
+            file_chain,
             selector,
             id,
         })
+    }
+
+    /// The certificate and those above it that `certificateFile` or the token holds, in DER; the
+    /// root is left out, which a server has to have anyway.
+    pub fn chain(&self, token: &Token<'_>) -> Result<Vec<Vec<u8>>, Error> {
+        let mut chain = vec![self.certificate.der().to_owned()];
+        if self.file_chain.is_empty() {
+            chain.extend(token.issuers(&self.certificate)?);
+        } else {
+            chain.extend(self.file_chain.iter().cloned());
+        }
+        Ok(chain)
     }
 
     /// A signature that the certificate's public key has accepted. The certificate decides what
@@ -76,17 +92,33 @@ impl Identity {
         request: &SignRequest,
         pins: &mut dyn PinProvider,
     ) -> Result<VerifiedSignature, Error> {
-        let public_key = self.certificate.public_key();
-        let digest = request.digest.as_slice();
-        let scheme = Scheme::choose(&request.options, public_key)?;
+        let scheme = Scheme::choose(&request.options, self.certificate.public_key())?;
         token.check_mechanism(&scheme)?;
-        let words = format!(
-            "the key with {} ({})",
-            self.selector,
-            self.certificate.subject()
-        );
-        let key = token.private_key(&self.selector, &self.id, words.clone(), pins)?;
-        let raw = token.sign(&key, &scheme, digest, public_key, pins)?;
+        let key = self.key(token, pins)?;
+        self.sign_with(token, &key, scheme, &request.digest, pins)
+    }
+
+    /// The private key, after a login where the token requires one.
+    pub fn key(
+        &self,
+        token: &mut Token<'_>,
+        pins: &mut dyn PinProvider,
+    ) -> Result<PrivateKey, Error> {
+        token.private_key(&self.selector, &self.id, self.words(), pins)
+    }
+
+    /// [`Identity::sign`] with a key that was looked up before. For Ed25519 the digest is the
+    /// whole message.
+    pub fn sign_with(
+        &self,
+        token: &mut Token<'_>,
+        key: &PrivateKey,
+        scheme: Scheme,
+        digest: &[u8],
+        pins: &mut dyn PinProvider,
+    ) -> Result<VerifiedSignature, Error> {
+        let public_key = self.certificate.public_key();
+        let raw = token.sign(key, &scheme, digest, public_key, pins)?;
         let signature = match scheme {
             Scheme::Ecdsa { curve } => {
                 let length = raw.len();
@@ -98,24 +130,33 @@ impl Identity {
             Scheme::Ed25519 | Scheme::RsaPkcs1 { .. } | Scheme::RsaPss { .. } => raw,
         };
         verify(public_key, &scheme, digest, signature).ok_or_else(|| {
-            if token.disowns(&key, public_key) {
+            if token.disowns(key, public_key) {
                 ObjectError::Mismatch {
                     certificate: format!("the certificate of {}", self.certificate.subject()),
-                    key: words,
+                    key: self.words(),
                 }
                 .into()
             } else {
                 SigningError::Invalid {
-                    key: words,
+                    key: self.words(),
                     scheme: scheme.to_string(),
                 }
                 .into()
             }
         })
     }
+
+    /// For messages.
+    fn words(&self) -> String {
+        format!(
+            "the key with {} ({})",
+            self.selector,
+            self.certificate.subject()
+        )
+    }
 }
 
-fn read_certificate(path: &Path) -> Result<Certificate, ObjectError> {
+fn read_certificates(path: &Path) -> Result<(Certificate, Vec<Vec<u8>>), ObjectError> {
     let failure = |reason: std::io::Error| ObjectError::CertificateFile {
         path: path.to_owned(),
         reason: reason.to_string(),
@@ -133,5 +174,5 @@ fn read_certificate(path: &Path) -> Result<Certificate, ObjectError> {
     file.take(LONGEST_CERTIFICATE_FILE)
         .read_to_end(&mut bytes)
         .map_err(failure)?;
-    Certificate::from_pem_or_der(&bytes, &format!("certificateFile {}", path.display()))
+    Certificate::chain_from_pem_or_der(&bytes, &format!("certificateFile {}", path.display()))
 }

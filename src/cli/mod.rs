@@ -3,9 +3,12 @@
 #![forbid(unsafe_code)]
 
 mod plugin;
+mod run;
 
-use std::ffi::OsString;
 use std::panic;
+
+use clap::Parser as _;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::error::{Error, RequestError};
 use crate::process::{environment, harden, signals};
@@ -16,14 +19,13 @@ const REQUEST: &str = "EXTERNAL_SIGNER_PLUGIN_CONFIG";
 
 const ABOUT: &str = "\
 pkcs11-external-signer signs TLS handshakes for Kubernetes clients with a key that stays in a
-PKCS#11 token (YubiKey, smart card, TPM, HSM). It is run by the client, not by hand: a kubeconfig
-user with `auth-provider: {name: externalSigner}` names it in `pathExec`, and the client hands it
-a request in the environment variable EXTERNAL_SIGNER_PLUGIN_CONFIG.
+PKCS#11 token (YubiKey, smart card, TPM, HSM). Stock kubectl, helm and k9s use such a key through
+`pkcs11-external-signer run`. A client that speaks the external signer protocol runs the program
+itself: a kubeconfig user with `auth-provider: {name: externalSigner}` names it in `pathExec`, and
+the client hands it a request in the environment variable EXTERNAL_SIGNER_PLUGIN_CONFIG.
 ";
 
 const HELP: &str = "\
-Usage: pkcs11-external-signer [--help | --version]
-
 Without arguments it answers the request in EXTERNAL_SIGNER_PLUGIN_CONFIG: one JSON document on
 standard output, everything else on standard error. A PIN is asked on the terminal.
 
@@ -42,12 +44,31 @@ In the kubeconfig:
 Further keys: certificateFile, pin, pinSource (prompt, stdin, file:/path, env:NAME).
 
 Exit codes: 0 answered, 2 request, 3 configuration, 4 library, 5 token, 6 certificate or key,
-7 login, 8 signing, 70 a bug in this program.
+7 login, 8 signing, 9 tunnel, 70 a bug in this program; `run` gives its command's.
 ";
+
+/// The program's commands. Without one it is the external signer.
+#[derive(Debug, clap::Parser)]
+#[command(
+    name = "pkcs11-external-signer",
+    version,
+    about = ABOUT,
+    after_help = HELP,
+    disable_help_subcommand = true
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Run(run::Arguments),
+}
 
 /// Runs the program; its exit code.
 pub fn main() -> u8 {
-    harden::harden();
+    let core = harden::harden();
     signals::announce();
     // A panic's own message could show what it stumbled over.
     panic::set_hook(Box::new(|info| {
@@ -57,39 +78,49 @@ pub fn main() -> u8 {
         report::error(&Error::Internal(format!("panic at {place}")));
     }));
     let request = environment::take(REQUEST);
-    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let outcome = panic::catch_unwind(|| match (arguments.as_slice(), request) {
-        ([], Some(request)) => plugin::run(request),
-        ([], None) => {
+    let is_alone = std::env::args_os().len() <= 1;
+    let outcome = panic::catch_unwind(|| match request {
+        Some(request) if is_alone => plugin::run(request),
+        None if is_alone => {
             report::lines(ABOUT);
             report::lines(
                 "help: pkcs11-external-signer --help shows what to write into the kubeconfig\n",
             );
             2
         }
-        ([option], _) if option == "--help" || option == "-h" => {
-            report::answer_text(&format!("{ABOUT}\n{HELP}"));
-            0
-        }
-        ([option], _) if option == "--version" || option == "-V" => {
-            report::answer_text(concat!(
-                "pkcs11-external-signer ",
-                env!("CARGO_PKG_VERSION"),
-                "\n"
-            ));
-            0
-        }
-        (unknown, _) => {
-            // What follows could be a PIN that somebody put here.
-            let first = unknown
-                .first()
-                .map(|word| word.to_string_lossy())
-                .unwrap_or_default();
-            let name = first.split('=').next().unwrap_or_default();
-            let error = Error::from(RequestError::Arguments(name.to_owned()));
-            report::error(&error);
-            error.exit_code()
-        }
+        _ => match Arguments::try_parse() {
+            Ok(Arguments {
+                command: Command::Run(arguments),
+            }) => run::run(&arguments, core),
+            Err(error) => not_a_command(&error),
+        },
     });
     outcome.unwrap_or(70)
+}
+
+/// What was asked for instead of a command, or what was wrong with it.
+fn not_a_command(error: &clap::Error) -> u8 {
+    if matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
+    ) {
+        report::answer_text(&error.to_string());
+        return 0;
+    }
+    let wrong = [ContextKind::InvalidArg, ContextKind::InvalidSubcommand]
+        .into_iter()
+        .find_map(|kind| match error.get(kind) {
+            Some(ContextValue::String(argument)) => Some(argument.clone()),
+            Some(ContextValue::Strings(arguments)) => Some(arguments.join(" ")),
+            _ => None,
+        })
+        .unwrap_or_default();
+    let error = Error::from(if error.kind() == ErrorKind::MissingRequiredArgument {
+        RequestError::ArgumentMissing(wrong)
+    } else {
+        // What follows could be a PIN that somebody put here.
+        RequestError::Arguments(wrong.split('=').next().unwrap_or_default().to_owned())
+    });
+    report::error(&error);
+    error.exit_code()
 }

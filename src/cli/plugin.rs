@@ -2,10 +2,11 @@
 
 #![forbid(unsafe_code)]
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use zeroize::Zeroizing;
 
+use crate::certificate::now;
 use crate::config::{Config, PinSource};
 use crate::error::{Error, RequestError, TokenError};
 use crate::pin::Sources;
@@ -78,14 +79,6 @@ fn answer(
         }
     }
     Ok(())
-}
-
-/// In seconds since 1970; a clock before that is as good as at it.
-fn now() -> i64 {
-    let since = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
-    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
 /// Keeps other requests off the library while this one uses it: SoftHSM's files, for one, don't

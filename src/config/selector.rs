@@ -17,6 +17,7 @@ pub struct TokenSelector {
 }
 
 /// At least one of the two is there, and the label is not empty.
+#[derive(Clone)]
 pub struct ObjectSelector {
     /// CKA_ID.
     pub id: Option<ObjectId>,

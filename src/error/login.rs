@@ -98,6 +98,10 @@ pub enum LoginError {
     Terminal {
         reason: String,
     },
+    /// The PIN would have to be asked for, but a command has the terminal.
+    TerminalLeft {
+        token: String,
+    },
     TimedOut {
         token: String,
         seconds: u64,
@@ -167,6 +171,10 @@ impl fmt::Display for LoginError {
             Self::Terminal { reason } => {
                 write!(f, "the terminal can't be asked for a PIN: {reason}")
             }
+            Self::TerminalLeft { token } => write!(
+                f,
+                "token {token} wants a PIN, and the terminal belongs to the command"
+            ),
             Self::TimedOut { token, seconds } => {
                 write!(
                     f,
@@ -182,6 +190,11 @@ impl fmt::Display for LoginError {
 }
 
 impl LoginError {
+    /// Whether a call to the token failed, as it does when the token is gone.
+    pub fn is_a_failed_call(&self) -> bool {
+        matches!(self, Self::Call { .. })
+    }
+
     pub(super) fn help(&self) -> Help {
         Help::new(match self {
             Self::Call { .. } => {
@@ -235,6 +248,10 @@ impl LoginError {
             Self::Terminal { .. } => {
                 "run the command in a terminal of your own, or set pinSource to stdin, file:/path \
                  or env:NAME"
+            }
+            Self::TerminalLeft { .. } => {
+                "end the run and start it again with --context for the context that needs this \
+                 token, which asks for the PIN first; or set pinSource"
             }
             Self::TimedOut { .. } => {
                 "run the command again and type the PIN in time; where nobody can, set pinSource \

@@ -12,8 +12,10 @@ mod login;
 mod module;
 mod object;
 mod request;
+mod run;
 mod signing;
 mod token;
+mod upstream;
 
 pub use config::{ConfigError, Problem};
 pub use kubeconfig::KubeconfigError;
@@ -21,8 +23,10 @@ pub use login::{LoginError, PinOrigin};
 pub use module::ModuleError;
 pub use object::{ObjectError, ObjectSummary};
 pub use request::RequestError;
+pub use run::RunError;
 pub use signing::SigningError;
 pub use token::{TokenError, TokenName};
+pub use upstream::{UpstreamError, UpstreamFailure};
 
 use std::fmt;
 
@@ -37,8 +41,10 @@ pub enum Error {
     Module(ModuleError),
     Object(ObjectError),
     Request(RequestError),
+    Run(RunError),
     Signing(SigningError),
     Token(TokenError),
+    Upstream(UpstreamError),
 }
 
 impl Error {
@@ -52,6 +58,8 @@ impl Error {
             Self::Object(_) => 6,
             Self::Login(_) => 7,
             Self::Signing(_) => 8,
+            Self::Upstream(_) => 9,
+            Self::Run(error) => error.exit_code(),
             Self::Internal(_) => 70,
         }
     }
@@ -60,6 +68,8 @@ impl Error {
     pub fn help(&self) -> Help {
         match self {
             Self::Request(error) => error.help(),
+            Self::Run(error) => error.help(),
+            Self::Upstream(error) => error.help(),
             Self::Config(error) => error.help(),
             Self::Kubeconfig(error) => error.help(),
             Self::Module(error) => error.help(),
@@ -78,6 +88,8 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Request(error) => error.fmt(f),
+            Self::Run(error) => error.fmt(f),
+            Self::Upstream(error) => error.fmt(f),
             Self::Config(error) => error.fmt(f),
             Self::Kubeconfig(error) => error.fmt(f),
             Self::Module(error) => error.fmt(f),
@@ -154,8 +166,10 @@ stages!(
     Module(ModuleError),
     Object(ObjectError),
     Request(RequestError),
+    Run(RunError),
     Signing(SigningError),
     Token(TokenError),
+    Upstream(UpstreamError),
 );
 
 /// Items in a sentence: `a`, `a or b`, `a, b or c`.

@@ -13,6 +13,8 @@ pub enum RequestError {
     ApiVersion(String),
     /// The name of an argument that this program doesn't know.
     Arguments(String),
+    /// A command lacks what it can't do without.
+    ArgumentMissing(String),
     DigestLength {
         hash: Hash,
         actual: usize,
@@ -69,6 +71,7 @@ impl fmt::Display for RequestError {
                 )
             }
             Self::ApiVersion(version) => write!(f, "unsupported apiVersion \"{version}\""),
+            Self::ArgumentMissing(argument) => write!(f, "missing argument: {argument}"),
             Self::Arguments(arguments) => write!(f, "unknown argument: {arguments}"),
             Self::DigestLength { hash, actual } => write!(
                 f,
@@ -137,7 +140,9 @@ impl RequestError {
             Self::ApiVersion(_) => {
                 "this program speaks external-signer.authentication.k8s.io/v1alpha1"
             }
-            Self::Arguments(_) => "pkcs11-external-signer --help tells what it understands",
+            Self::ArgumentMissing(_) | Self::Arguments(_) => {
+                "pkcs11-external-signer --help tells what it understands"
+            }
             Self::DigestLength { .. } | Self::EmptyDigest => {
                 "the digest must be made with the hash that signerOpts names"
             }

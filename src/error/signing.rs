@@ -1,6 +1,7 @@
 //! Exit code 8: the signature.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use super::{CallFailure, Help};
 
@@ -20,6 +21,8 @@ pub enum SigningError {
         scheme: String,
         wanted: &'static [&'static str],
     },
+    /// The library has not come back from a call.
+    NoReply { library: PathBuf, seconds: u64 },
     /// The token has the mechanism, but not for this key or not with these parameters.
     Refused {
         key: String,
@@ -57,6 +60,11 @@ impl fmt::Display for SigningError {
                 "token {token} can't make {scheme} signatures: it offers no {}",
                 super::one_of(wanted)
             ),
+            Self::NoReply { library, seconds } => write!(
+                f,
+                "the token behind {} has not answered within {seconds} s",
+                library.display()
+            ),
             Self::Refused {
                 key,
                 scheme,
@@ -84,6 +92,10 @@ impl SigningError {
             }
             Self::Malformed { .. } => {
                 "the token or its library is faulty: update the library and try again"
+            }
+            Self::NoReply { .. } => {
+                "touch the token if it blinks; if it stays silent, end the run, take the token out \
+                 and put it back, and start again"
             }
             Self::NoMechanism { .. } | Self::Refused { .. } => {
                 "TLS 1.3 needs RSA-PSS of an RSA key: use an ECDSA key, a newer token or library, \

@@ -13,7 +13,7 @@ mod sources;
 mod standard_input;
 
 pub use notice::Notice;
-pub use sources::Sources;
+pub use sources::{PinVariables, Sources};
 
 use std::time::Duration;
 

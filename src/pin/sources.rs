@@ -1,5 +1,8 @@
 //! The sources of a configuration, in their order.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use zeroize::Zeroizing;
@@ -16,18 +19,49 @@ use crate::secret::Pin;
 pub struct Sources {
     source: PinSource,
     /// What stood in the variable that the source names.
-    variable: Option<Result<Zeroizing<String>, NotUtf8>>,
+    variable: Taken,
+    /// The terminal has been left to somebody else.
+    unattended: Arc<AtomicBool>,
+}
+
+type Taken = Option<Result<Zeroizing<String>, NotUtf8>>;
+
+/// What was taken out of the environment, for several sources that name the same variable.
+#[derive(Default)]
+pub struct PinVariables(BTreeMap<String, Taken>);
+
+impl PinVariables {
+    fn take(&mut self, name: &str) -> Taken {
+        self.0
+            .entry(name.to_owned())
+            .or_insert_with(|| environment::take(name))
+            .clone()
+    }
 }
 
 impl Sources {
     /// A PIN in the environment is taken out of it here: no library is loaded yet, and there is
     /// one thread.
     pub fn new(source: PinSource) -> Self {
+        Self::for_run(source, &mut PinVariables::default(), Arc::default())
+    }
+
+    /// One of several in the same process; nobody is asked at the terminal once `unattended` is
+    /// set.
+    pub fn for_run(
+        source: PinSource,
+        variables: &mut PinVariables,
+        unattended: Arc<AtomicBool>,
+    ) -> Self {
         let variable = match &source {
-            PinSource::Environment(name) => environment::take(name),
+            PinSource::Environment(name) => variables.take(name),
             _ => None,
         };
-        Self { source, variable }
+        Self {
+            source,
+            variable,
+            unattended,
+        }
     }
 
     fn taken(&self, name: &str) -> Result<Pin, LoginError> {
@@ -63,7 +97,14 @@ impl PinProvider for Sources {
     }
 
     fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, LoginError> {
+        // What is on standard input by then is the command's, too.
+        let is_left = self.unattended.load(Ordering::Relaxed);
         let pin = match &self.source {
+            PinSource::Prompt | PinSource::StandardInput if is_left => {
+                return Err(LoginError::TerminalLeft {
+                    token: request.token.to_owned(),
+                });
+            }
             PinSource::Configuration(pin) => pin.duplicate(),
             PinSource::Environment(name) => self.taken(name)?,
             PinSource::File(path) => file::read(path)?,

@@ -10,7 +10,7 @@ use std::{ptr, slice, str};
 use zeroize::{Zeroizing, optimization_barrier};
 
 /// The value is not UTF-8 text.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct NotUtf8;
 
 /// The value of the variable, which is gone from the environment afterwards: every entry of that

@@ -6,23 +6,26 @@
 
 #[cfg(target_os = "linux")]
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Makes the process undumpable and untraceable. To be called first of all.
 ///
 /// A system can refuse it only through a filter put around the process (seccomp, a sandbox
 /// profile). The process is then no worse off than any other inside that filter, and a user who
 /// needs an answer has no use for a refusal: failures are passed over.
-pub fn harden() {
+///
+/// Returns the limit of core files as it was, for a command that is to have it back.
+pub fn harden() -> Rlimit {
     // Also makes /proc/PID/environ and /proc/PID/mem root's own. It alone stops a core_pattern
     // that pipes to a collector, which the kernel runs whatever the limit says.
     #[cfg(target_os = "linux")]
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
 
     // For the programs that a module starts: exec makes a process dumpable again.
+    let before = getrlimit(Resource::Core);
     let nothing = Rlimit {
         current: Some(0),
-        maximum: Some(0),
+        maximum: before.maximum,
     };
     let _ = setrlimit(Resource::Core, nothing);
 
@@ -30,13 +33,15 @@ pub fn harden() {
     #[cfg(target_os = "macos")]
     // SAFETY: PT_DENY_ATTACH reads none of its other arguments.
     let _ = unsafe { libc::ptrace(libc::PT_DENY_ATTACH, 0, std::ptr::null_mut(), 0) };
+
+    before
 }
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use std::os::unix::fs::MetadataExt as _;
 
-    use rustix::process::{dumpable_behavior, getrlimit};
+    use rustix::process::dumpable_behavior;
 
     use super::super::child;
     use super::*;
@@ -47,7 +52,7 @@ mod tests {
             harden();
             assert_eq!(dumpable_behavior().unwrap(), DumpableBehavior::NotDumpable);
             let limit = getrlimit(Resource::Core);
-            assert_eq!((limit.current, limit.maximum), (Some(0), Some(0)));
+            assert_eq!(limit.current, Some(0));
             assert_eq!(std::fs::metadata("/proc/self/environ").unwrap().uid(), 0);
             super::super::leave(23);
         }

@@ -7,15 +7,15 @@
 
 #![forbid(unsafe_code)]
 
-use std::ffi::OsString;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, mkdir, open, openat, stat};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
 use rustix::io::{Errno, pread, pwrite};
-use rustix::process::{Uid, geteuid};
+
+use super::runtime;
 
 /// A longer wait is told: a person begins to wonder.
 const QUIET_WAIT: Duration = Duration::from_secs(1);
@@ -46,8 +46,7 @@ impl Lock {
         limit: Duration,
         on_wait: &mut dyn FnMut(Option<u32>),
     ) -> Result<Self, LockError> {
-        let runtime = std::env::var_os("XDG_RUNTIME_DIR");
-        Self::acquire_in(&directory(runtime, geteuid()), name, limit, on_wait)
+        Self::acquire_in(&runtime::directory(), name, limit, on_wait)
     }
 
     fn acquire_in(
@@ -99,52 +98,12 @@ impl Lock {
     }
 }
 
-/// Where the locks of this user are.
-fn directory(runtime: Option<OsString>, user: Uid) -> PathBuf {
-    let is_users_own = |path: &PathBuf| {
-        path.is_absolute()
-            && stat(path).is_ok_and(|found| found.st_uid == user.as_raw())
-            && path.is_dir()
-    };
-    match runtime.map(PathBuf::from).filter(is_users_own) {
-        Some(runtime) => runtime.join("pkcs11-external-signer"),
-        // Fixed, and not TMPDIR: it must be the same for every process of this user.
-        None => PathBuf::from(format!("/tmp/pkcs11-external-signer-{}", user.as_raw())),
-    }
-}
-
-/// Opens the lock's file, in a directory that nobody else could have prepared. The error is a
-/// text for people.
+/// Opens the lock's file; the error is a text for people.
 fn open_file(path: &Path, name: &str) -> Result<OwnedFd, String> {
-    let failed = |error: Errno| format!("{}: {}", path.display(), std::io::Error::from(error));
-    match mkdir(path, Mode::RWXU) {
-        Ok(()) | Err(Errno::EXIST) => {}
-        Err(error) => return Err(failed(error)),
-    }
-    // What is checked is what was opened: the path may lead elsewhere a moment later.
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let directory = open(path, flags, Mode::empty()).map_err(|error| match error {
-        Errno::NOTDIR | Errno::LOOP => format!("{} is not a directory", path.display()),
-        error => failed(error),
-    })?;
-    let found = fstat(&directory).map_err(failed)?;
-    if found.st_uid != geteuid().as_raw() {
-        return Err(format!(
-            "{} belongs to another user (uid {})",
-            path.display(),
-            found.st_uid
-        ));
-    }
-    let mode = Mode::from_raw_mode(found.st_mode);
-    if mode.intersects(Mode::RWXG | Mode::RWXO) {
-        return Err(format!(
-            "{} is open to other users (mode {:04o})",
-            path.display(),
-            mode.bits()
-        ));
-    }
+    let directory = runtime::open_directory(path)?;
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    openat(&directory, file_name(name), flags, Mode::RUSR | Mode::WUSR).map_err(failed)
+    openat(&directory, file_name(name), flags, Mode::RUSR | Mode::WUSR)
+        .map_err(|error| runtime::failure(path, error))
 }
 
 /// A file name for any name: its FNV-1a hash, the same in every release. Names that should collide
@@ -177,6 +136,7 @@ fn holder(file: &OwnedFd) -> Option<u32> {
 mod tests {
     use std::io::Read as _;
     use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::path::PathBuf;
     use std::process::Stdio;
     use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -334,26 +294,5 @@ mod tests {
         symlink(&target, place.join(file_name(NAME))).unwrap();
         reason(acquire(&place, Duration::ZERO));
         assert!(!target.exists());
-    }
-
-    #[test]
-    fn the_runtime_directory_counts_only_if_it_is_the_users_own() {
-        let runtime = tempfile::tempdir().unwrap();
-        let path = runtime.path().as_os_str().to_owned();
-        let (user, other) = (geteuid(), Uid::from_raw(geteuid().as_raw() + 1));
-        assert_eq!(
-            directory(Some(path.clone()), user),
-            runtime.path().join("pkcs11-external-signer")
-        );
-        let fallback = |user: Uid| PathBuf::from(format!("/tmp/pkcs11-external-signer-{user}"));
-        assert_eq!(directory(Some(path), other), fallback(other));
-        for unfit in [
-            None,
-            Some("".into()),
-            Some(".".into()),
-            Some("/nowhere/at/all".into()),
-        ] {
-            assert_eq!(directory(unfit, user), fallback(user));
-        }
     }
 }

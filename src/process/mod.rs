@@ -3,7 +3,8 @@
 //! In this order, while there is one thread and no library: [`harden`] (no core file, no reader),
 //! [`signals`] (an end that is told), [`environment`] (the request taken out and wiped),
 //! [`answer`] (standard output out of the library's reach). Then [`lock`], and when the answer is
-//! out [`ending`]. `memory` works all the while. System calls make this one of the two places
+//! out [`ending`]. `memory` works all the while. A run has a [`command`] besides, and a
+//! [`run_directory`] for what the command must find. System calls make this one of the two places
 //! where `unsafe` is allowed.
 
 #![allow(unsafe_code, reason = "system calls and the environment block")]
@@ -11,11 +12,14 @@
 pub mod answer;
 #[cfg(test)]
 mod child;
+pub mod command;
 pub mod ending;
 pub mod environment;
 pub mod harden;
 pub mod lock;
 mod memory;
+pub mod run_directory;
+mod runtime;
 pub mod signals;
 
 /// Ends the process at once: no destructor of a library runs, and nothing it left in its buffers

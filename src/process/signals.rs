@@ -28,6 +28,16 @@ pub fn announce() {
     }
 }
 
+/// The signals of [`announce`] do again what they do to any process.
+pub(super) fn unannounce() {
+    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM] {
+        if !is_ignored(signal) {
+            // SAFETY: the default action needs no handler.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+    }
+}
+
 extern "C" fn announce_and_die(signal: libc::c_int) {
     let text: &[u8] = match signal {
         libc::SIGHUP => b"pkcs11-external-signer: error: interrupted by SIGHUP\nhelp: nothing was answered; run the command again\n",
@@ -144,7 +154,7 @@ fn handle(
     before
 }
 
-fn is_ignored(signal: libc::c_int) -> bool {
+pub(super) fn is_ignored(signal: libc::c_int) -> bool {
     let mut action = default_action();
     // SAFETY: without a new action nothing is changed.
     unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut action) };

@@ -25,8 +25,8 @@ use cryptoki::slot::Slot;
 use self::mechanism::{Operation, Padding};
 use self::object::Query;
 use self::raw::DirectSign;
-use self::slot::TokenState;
-use crate::certificate::{Certificate, PublicKey};
+use self::slot::{PinState, TokenState};
+use crate::certificate::{Certificate, PublicKey, issuer_of};
 use crate::config::{ObjectSelector, TokenSelector};
 use crate::error::{CallFailure, Error, LoginError, ObjectError, SigningError, TokenError};
 use crate::pin::PinProvider;
@@ -34,6 +34,9 @@ use crate::scheme::Scheme;
 
 /// A token that takes longer than this to sign is probably waiting to be touched.
 const TOUCH_NOTICE_DELAY: Duration = Duration::from_millis(300);
+
+/// Certificates above the first one.
+const LONGEST_CHAIN: usize = 8;
 
 /// A token with an open session. The session ends with the library (C_Finalize).
 pub struct Token<'m> {
@@ -50,6 +53,13 @@ pub struct Token<'m> {
 pub struct FoundCertificate {
     pub certificate: Certificate,
     pub id: Vec<u8>,
+}
+
+/// A PIN, and the token that has accepted it.
+pub struct AcceptedPin {
+    label: String,
+    serial: String,
+    accepted: login::Accepted,
 }
 
 /// A private key that can be signed with while its token is open.
@@ -111,6 +121,52 @@ impl<'m> Token<'m> {
             }
         }
         Err(self.no_certificate(selector).into())
+    }
+
+    /// The certificates on the token that lead from this one towards its root, in DER, found by
+    /// CKA_SUBJECT; the root itself is left out.
+    pub fn issuers(&self, certificate: &Certificate) -> Result<Vec<Vec<u8>>, Error> {
+        let failure = |error| self.object_failure(&error, "reading the issuer's certificate");
+        let mut chain: Vec<Vec<u8>> = Vec::new();
+        let mut issuer = certificate.issuer().map(<[u8]>::to_owned);
+        while let Some(subject) = issuer
+            && chain.len() < LONGEST_CHAIN
+        {
+            let found = object::find_certificate_of(&self.session, &subject).map_err(failure)?;
+            let Some(object) = found.first() else { break };
+            let der =
+                object::bytes(&self.session, *object, AttributeType::Value).map_err(failure)?;
+            // A root signs itself; every server that trusts it has it.
+            issuer = issuer_of(&der);
+            if issuer.is_some() {
+                chain.push(der);
+            }
+        }
+        Ok(chain)
+    }
+
+    /// The label and serial under which this token's PIN was accepted, with the PIN, for the time
+    /// after the token was taken out and put back.
+    pub fn into_accepted_pin(self) -> Option<AcceptedPin> {
+        Some(AcceptedPin {
+            label: self.state.name.label,
+            serial: self.state.name.serial,
+            accepted: self.accepted?,
+        })
+    }
+
+    /// Takes over the PIN that this very token accepted before. With a token that counts wrong
+    /// PINs it is left alone: it may have been changed meanwhile.
+    pub fn recall(&mut self, pins: &mut Vec<AcceptedPin>) {
+        let name = &self.state.name;
+        let place = pins
+            .iter()
+            .position(|pin| pin.label == name.label && pin.serial == name.serial);
+        if let Some(place) = place
+            && self.state.pin == PinState::Good
+        {
+            self.accepted = Some(pins.swap_remove(place).accepted);
+        }
     }
 
     /// Whether the token shows a public key, under this selector, that isn't the certificate's.

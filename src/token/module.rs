@@ -71,6 +71,15 @@ impl Module {
         &self.context
     }
 
+    /// Finalises the library (C_Finalize) so that it can be opened anew, which is what makes some
+    /// libraries see that a token was put back. There is no bound: who waits for this must have
+    /// one.
+    pub fn close(self) {
+        if !self.borrowed {
+            let _ = self.context.finalize();
+        }
+    }
+
     /// Finalises the library (C_Finalize, which closes its sessions). The process ends with
     /// `code` even if the library hangs or crashes on the way: call this when the answer is out.
     pub fn finalize(self, code: u8) {

@@ -49,6 +49,14 @@ pub(super) fn find(session: &Session, query: Query<'_>) -> Result<Vec<ObjectHand
     session.find_objects(&template)
 }
 
+/// The certificates of this subject (DER of the Name).
+pub(super) fn find_certificate_of(session: &Session, subject: &[u8]) -> Result<Vec<ObjectHandle>> {
+    session.find_objects(&[
+        Attribute::Class(ObjectClass::CERTIFICATE),
+        Attribute::Subject(subject.to_owned()),
+    ])
+}
+
 /// One attribute; `None` where the object doesn't have it or doesn't show it.
 pub(super) fn attribute(
     session: &Session,

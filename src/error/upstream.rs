@@ -1,0 +1,110 @@
+//! Trouble between the tunnel and a cluster's API server. It ends one connection, not the run; the
+//! command gives its own exit code for it.
+
+use std::fmt;
+
+use super::Help;
+
+/// What went wrong on the way to which cluster.
+#[derive(Debug)]
+pub struct UpstreamError {
+    /// As the kubeconfig names it.
+    pub cluster: String,
+    pub server: String,
+    pub failure: UpstreamFailure,
+}
+
+#[derive(Debug)]
+pub enum UpstreamFailure {
+    /// No TCP connection.
+    Connect(String),
+    /// The handshake or the stream broke off.
+    Broken(String),
+    /// The server's name has no address.
+    Resolve(String),
+    Proxy {
+        proxy: String,
+        reason: String,
+    },
+    /// The server has looked at our certificate and refused it (a TLS alert).
+    Rejected {
+        certificate: String,
+        alert: String,
+    },
+    /// The server wants signatures that this key can't make.
+    SchemesRefused {
+        key: String,
+    },
+    /// No answer in time.
+    TimedOut {
+        doing: &'static str,
+        seconds: u64,
+    },
+    /// The server's certificate is not one that the kubeconfig trusts.
+    Untrusted(String),
+    /// The server of the kubeconfig, or what belongs to it, makes no sense.
+    Unusable(String),
+}
+
+impl UpstreamError {
+    pub(super) fn help(&self) -> Help {
+        Help::new(match &self.failure {
+            UpstreamFailure::Connect(_) | UpstreamFailure::TimedOut { .. } => {
+                "check that the API server runs, and the network, VPN or proxy-url that leads to it"
+            }
+            UpstreamFailure::Broken(_) => {
+                "check that the address in the kubeconfig is an API server's and nothing on the \
+                 way ends TLS"
+            }
+            UpstreamFailure::Resolve(_) => {
+                "check the cluster's server in the kubeconfig, and DNS or the VPN that provides it"
+            }
+            UpstreamFailure::Proxy { .. } => {
+                "check proxy-url in the kubeconfig, or HTTPS_PROXY and NO_PROXY in the environment"
+            }
+            UpstreamFailure::Rejected { .. } => {
+                "have the certificate issued anew if it has expired; its issuer must be in the \
+                 client CA file of this API server"
+            }
+            UpstreamFailure::SchemesRefused { .. } => {
+                "TLS 1.3 needs RSA-PSS of an RSA key: use an ECDSA key, or a newer token or library"
+            }
+            UpstreamFailure::Untrusted(_) => {
+                "compare the cluster's certificate-authority-data with the CA of the API server; \
+                 set tls-server-name if the address is not in its certificate"
+            }
+            UpstreamFailure::Unusable(_) => "correct the cluster's entry in the kubeconfig",
+        })
+    }
+}
+
+impl fmt::Display for UpstreamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            cluster, server, ..
+        } = self;
+        write!(f, "cluster \"{cluster}\" ({server}): ")?;
+        match &self.failure {
+            UpstreamFailure::Broken(reason) => write!(f, "the connection broke off: {reason}"),
+            UpstreamFailure::Connect(reason) => write!(f, "no connection: {reason}"),
+            UpstreamFailure::Proxy { proxy, reason } => {
+                write!(f, "no connection through the proxy {proxy}: {reason}")
+            }
+            UpstreamFailure::Rejected { certificate, alert } => write!(
+                f,
+                "the server refused the certificate of {certificate}: {alert}"
+            ),
+            UpstreamFailure::Resolve(reason) => write!(f, "the name has no address: {reason}"),
+            UpstreamFailure::SchemesRefused { key } => {
+                write!(f, "the server takes no signature that {key} can make")
+            }
+            UpstreamFailure::TimedOut { doing, seconds } => {
+                write!(f, "{doing} took longer than {seconds} s")
+            }
+            UpstreamFailure::Untrusted(reason) => {
+                write!(f, "the server's certificate is not trusted: {reason}")
+            }
+            UpstreamFailure::Unusable(reason) => f.write_str(reason),
+        }
+    }
+}

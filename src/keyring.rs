@@ -1,0 +1,465 @@
+//! The keys of a run: tokens that stay open, with one session each, from their first use to the
+//! end.
+//!
+//! A PKCS#11 session belongs to one thread at a time, so each library has a thread of its own that
+//! alone speaks to it; whoever needs a key sends an order there and waits for the reply, with a
+//! bound. A token that was taken out and put back is opened once more, after C_Finalize, without
+//! which some libraries never see it again.
+
+#![forbid(unsafe_code)]
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::Duration;
+
+use crate::certificate::{PublicKey, now};
+use crate::config::{Config, ObjectSelector, TokenSelector, TrustedLibrary};
+use crate::error::{Error, SigningError, TokenError};
+use crate::hash::Hash;
+use crate::pin::{PinVariables, Sources};
+use crate::process::lock::{Lock, LockError};
+use crate::protocol::{SaltLength, SignerOptions};
+use crate::scheme::Scheme;
+use crate::signer::Identity;
+use crate::token::{AcceptedPin, Module, PrivateKey, Token};
+
+/// How long another process may keep the library from us while a token is opened.
+const LOCK_LIMIT: Duration = Duration::from_secs(90);
+
+/// How long a token may take for a reply while a command runs; somebody may have to touch it.
+const REPLY_LIMIT: Duration = Duration::from_secs(60);
+
+/// A configured key: which library's thread knows it, and under which number.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct KeyNumber {
+    room: usize,
+    key: usize,
+}
+
+/// What a TLS client has to know of a key that is open.
+#[derive(Debug)]
+pub struct OpenKey {
+    /// The certificate and those above it, in DER.
+    pub chain: Vec<Vec<u8>>,
+    pub subject: String,
+    /// The schemes that the key and its token can make, those that TLS prefers first.
+    pub schemes: Vec<Scheme>,
+    /// Why a server will refuse the certificate, now or soon.
+    pub concerns: Vec<String>,
+}
+
+/// All keys of a run.
+pub struct Keyring {
+    rooms: Vec<Room>,
+    /// Set when the terminal belongs to the command.
+    unattended: Arc<AtomicBool>,
+}
+
+struct Room {
+    library: PathBuf,
+    orders: Sender<Order>,
+}
+
+enum Order {
+    Open {
+        key: usize,
+        reply: Reply<Arc<OpenKey>>,
+    },
+    Sign {
+        key: usize,
+        scheme: Scheme,
+        digest: Vec<u8>,
+        reply: Reply<Vec<u8>>,
+    },
+    /// The process ends with this code, whatever the library thinks of it.
+    Finish { code: u8, reply: Sender<()> },
+}
+
+type Reply<T> = Sender<Result<T, Error>>;
+
+/// What a configuration says of one key.
+struct Key {
+    token: TokenSelector,
+    object: ObjectSelector,
+    certificate_file: Option<PathBuf>,
+    pins: Sources,
+}
+
+impl Keyring {
+    /// The keys in the order of their configurations. No library is loaded before a key is opened;
+    /// PINs in the environment are taken out of it now, while the process has one thread.
+    pub fn new(configs: Vec<Config>) -> Result<(Self, Vec<KeyNumber>), Error> {
+        let unattended = Arc::new(AtomicBool::new(false));
+        let mut variables = PinVariables::default();
+        let mut libraries: Vec<(TrustedLibrary, Vec<Key>)> = Vec::new();
+        let mut numbers = Vec::with_capacity(configs.len());
+        for config in configs {
+            let key = Key {
+                token: config.token,
+                object: config.object,
+                certificate_file: config.certificate_file,
+                pins: Sources::for_run(config.pin, &mut variables, Arc::clone(&unattended)),
+            };
+            let known = libraries
+                .iter()
+                .position(|(library, _)| library.path() == config.library.path());
+            let room = known.unwrap_or_else(|| {
+                libraries.push((config.library, Vec::new()));
+                libraries.len() - 1
+            });
+            if let Some((_, keys)) = libraries.get_mut(room) {
+                numbers.push(KeyNumber {
+                    room,
+                    key: keys.len(),
+                });
+                keys.push(key);
+            }
+        }
+        let rooms = libraries
+            .into_iter()
+            .map(|(library, keys)| Room::start(library, keys))
+            .collect::<Result<_, _>>()?;
+        Ok((Self { rooms, unattended }, numbers))
+    }
+
+    /// Opens the key, unless it is open: with a login where its token requires one, so that what
+    /// follows needs no PIN. There is no bound; a person may be typing.
+    pub fn open(&self, key: KeyNumber) -> Result<Arc<OpenKey>, Error> {
+        self.request(key, None, |reply| Order::Open {
+            key: key.key,
+            reply,
+        })
+    }
+
+    /// [`Keyring::open`] while a command runs and waits for the answer.
+    pub fn open_in_time(&self, key: KeyNumber) -> Result<Arc<OpenKey>, Error> {
+        self.request(key, Some(REPLY_LIMIT), |reply| Order::Open {
+            key: key.key,
+            reply,
+        })
+    }
+
+    /// A signature that the certificate's public key has accepted; ECDSA in DER. For Ed25519 the
+    /// digest is the whole message.
+    pub fn sign(&self, key: KeyNumber, scheme: Scheme, digest: Vec<u8>) -> Result<Vec<u8>, Error> {
+        self.request(key, Some(REPLY_LIMIT), |reply| Order::Sign {
+            key: key.key,
+            scheme,
+            digest,
+            reply,
+        })
+    }
+
+    /// From now on nobody is asked for a PIN: the terminal is the command's.
+    pub fn leave_terminal(&self) {
+        self.unattended.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends the sessions (C_Finalize); after that, and if a library hangs or crashes on the way,
+    /// the process ends with `code`.
+    pub fn finish(self, code: u8) {
+        for room in self.rooms {
+            let (reply, done) = mpsc::channel();
+            if room.orders.send(Order::Finish { code, reply }).is_ok() {
+                // A room that is busy with a token that doesn't answer is left behind.
+                let _ = done.recv_timeout(Duration::from_secs(2));
+            }
+        }
+    }
+
+    fn request<T>(
+        &self,
+        key: KeyNumber,
+        limit: Option<Duration>,
+        order: impl FnOnce(Reply<T>) -> Order,
+    ) -> Result<T, Error> {
+        let gone = || Error::Internal("the thread of a library has ended".to_owned());
+        let room = self.rooms.get(key.room).ok_or_else(gone)?;
+        let (reply, answer) = mpsc::channel();
+        room.orders.send(order(reply)).map_err(|_| gone())?;
+        let Some(limit) = limit else {
+            return answer.recv().map_err(|_| gone())?;
+        };
+        match answer.recv_timeout(limit) {
+            Ok(outcome) => outcome,
+            Err(RecvTimeoutError::Disconnected) => Err(gone()),
+            Err(RecvTimeoutError::Timeout) => Err(SigningError::NoReply {
+                library: room.library.clone(),
+                seconds: limit.as_secs(),
+            }
+            .into()),
+        }
+    }
+}
+
+impl Room {
+    fn start(library: TrustedLibrary, keys: Vec<Key>) -> Result<Self, Error> {
+        let path = library.path().to_owned();
+        let (orders, received) = mpsc::channel();
+        thread::Builder::new()
+            .name("token".to_owned())
+            .spawn(move || serve(&library, keys, &received))
+            .map_err(|error| Error::Internal(format!("no thread for a token: {error}")))?;
+        Ok(Self {
+            library: path,
+            orders,
+        })
+    }
+}
+
+/// The life of a library's thread: a library is opened when there is an order for it, and once
+/// more when its token was lost.
+fn serve(library: &TrustedLibrary, mut keys: Vec<Key>, orders: &Receiver<Order>) {
+    let mut accepted = Vec::new();
+    let mut unserved = None;
+    while let Some(order) = unserved.take().or_else(|| orders.recv().ok()) {
+        if let Order::Finish { reply, .. } = order {
+            let _ = reply.send(());
+            return;
+        }
+        let opened = turn(library).and_then(|turn| Ok((Module::open(library)?, turn)));
+        let (module, turn) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                order.refuse(error);
+                continue;
+            }
+        };
+        let mut open = OpenLibrary {
+            module: &module,
+            library,
+            tokens: Vec::new(),
+            keys: HashMap::new(),
+        };
+        let end = open.serve(&mut keys, &mut accepted, order, turn, orders);
+        accepted.extend(open.tokens.into_iter().filter_map(Token::into_accepted_pin));
+        match end {
+            End::Reopen(order) => {
+                module.close();
+                unserved = Some(order);
+            }
+            End::Finish(code, reply) => {
+                module.finalize(code);
+                let _ = reply.send(());
+                return;
+            }
+            End::Abandoned => return,
+        }
+    }
+}
+
+/// A library that is loaded, with the tokens and keys that have been opened in it.
+struct OpenLibrary<'m> {
+    module: &'m Module,
+    library: &'m TrustedLibrary,
+    tokens: Vec<Token<'m>>,
+    keys: HashMap<usize, KeyInUse>,
+}
+
+struct KeyInUse {
+    token: usize,
+    identity: Identity,
+    private_key: PrivateKey,
+    shown: Arc<OpenKey>,
+}
+
+enum End {
+    /// The token was lost under this order; it has not been replied to.
+    Reopen(Order),
+    Finish(u8, Sender<()>),
+    /// Nobody is left to send an order.
+    Abandoned,
+}
+
+impl<'m> OpenLibrary<'m> {
+    /// Serves the order that the library was opened for, and those that follow.
+    fn serve(
+        &mut self,
+        keys: &mut [Key],
+        accepted: &mut Vec<AcceptedPin>,
+        first: Order,
+        mut turn: Option<Lock>,
+        orders: &Receiver<Order>,
+    ) -> End {
+        let mut order = first;
+        loop {
+            match order {
+                Order::Finish { code, reply } => return End::Finish(code, reply),
+                Order::Open { key, reply } => {
+                    let outcome = self
+                        .key(key, keys, accepted, &mut turn)
+                        .map(|key| Arc::clone(&key.shown));
+                    let _ = reply.send(outcome);
+                }
+                Order::Sign {
+                    key,
+                    scheme,
+                    digest,
+                    reply,
+                } => {
+                    let was_open = self.keys.contains_key(&key);
+                    match self.sign(key, scheme, &digest, keys, accepted, &mut turn) {
+                        Err(error) if was_open && may_be_lost(&error) => {
+                            return End::Reopen(Order::Sign {
+                                key,
+                                scheme,
+                                digest,
+                                reply,
+                            });
+                        }
+                        outcome => drop(reply.send(outcome)),
+                    }
+                }
+            }
+            turn = None;
+            order = match orders.recv() {
+                Ok(order) => order,
+                Err(_) => return End::Abandoned,
+            };
+        }
+    }
+
+    fn sign(
+        &mut self,
+        number: usize,
+        scheme: Scheme,
+        digest: &[u8],
+        keys: &mut [Key],
+        accepted: &mut Vec<AcceptedPin>,
+        turn: &mut Option<Lock>,
+    ) -> Result<Vec<u8>, Error> {
+        self.key(number, keys, accepted, turn)?;
+        let (Some(key), Some(configured)) = (self.keys.get(&number), keys.get_mut(number)) else {
+            return Err(unknown());
+        };
+        let token = self.tokens.get_mut(key.token).ok_or_else(unknown)?;
+        let signature = key.identity.sign_with(
+            token,
+            &key.private_key,
+            scheme,
+            digest,
+            &mut configured.pins,
+        )?;
+        Ok(signature.as_bytes().to_owned())
+    }
+
+    /// The key, opened if it isn't yet.
+    fn key(
+        &mut self,
+        number: usize,
+        keys: &mut [Key],
+        accepted: &mut Vec<AcceptedPin>,
+        turn_held: &mut Option<Lock>,
+    ) -> Result<&KeyInUse, Error> {
+        if !self.keys.contains_key(&number) {
+            if turn_held.is_none() {
+                *turn_held = turn(self.library)?;
+            }
+            let configured = keys.get_mut(number).ok_or_else(unknown)?;
+            let opened = self.open(configured, accepted)?;
+            self.keys.insert(number, opened);
+        }
+        self.keys.get(&number).ok_or_else(unknown)
+    }
+
+    fn open(&mut self, key: &mut Key, accepted: &mut Vec<AcceptedPin>) -> Result<KeyInUse, Error> {
+        let mut opened = Token::open(self.module, &key.token)?;
+        let name = opened.name();
+        // One token, one session and one login, however many keys are on it.
+        let known = self.tokens.iter().position(|token| token.name() == name);
+        let place = known.unwrap_or_else(|| {
+            opened.recall(accepted);
+            self.tokens.push(opened);
+            self.tokens.len() - 1
+        });
+        let token = self.tokens.get_mut(place).ok_or_else(unknown)?;
+        let file = key.certificate_file.as_deref();
+        let identity = Identity::find(token, key.object.clone(), file, &mut key.pins)?;
+        let schemes = schemes(identity.certificate.public_key(), token);
+        let private_key = identity.key(token, &mut key.pins)?;
+        let shown = Arc::new(OpenKey {
+            chain: identity.chain(token)?,
+            subject: identity.certificate.subject().to_owned(),
+            schemes,
+            concerns: identity.certificate.concerns(now()),
+        });
+        Ok(KeyInUse {
+            token: place,
+            identity,
+            private_key,
+            shown,
+        })
+    }
+}
+
+impl Order {
+    fn refuse(self, error: Error) {
+        match self {
+            Self::Open { reply, .. } => drop(reply.send(Err(error))),
+            Self::Sign { reply, .. } => drop(reply.send(Err(error))),
+            Self::Finish { reply, .. } => drop(reply.send(())),
+        }
+    }
+}
+
+/// Keeps other processes off the library meanwhile. Without a place for the lock it goes on.
+fn turn(library: &TrustedLibrary) -> Result<Option<Lock>, Error> {
+    let name = library.path().to_string_lossy();
+    match Lock::acquire(&name, LOCK_LIMIT, &mut |_| {}) {
+        Ok(lock) => Ok(Some(lock)),
+        Err(LockError::Unavailable(_)) => Ok(None),
+        Err(LockError::Busy { holder }) => Err(TokenError::Busy {
+            waited: LOCK_LIMIT,
+            holder,
+        }
+        .into()),
+    }
+}
+
+/// Whether opening the token anew could help. A PIN that was refused stays refused.
+fn may_be_lost(error: &Error) -> bool {
+    match error {
+        Error::Token(_) | Error::Object(_) => true,
+        Error::Signing(error) => matches!(
+            error,
+            SigningError::Call { .. } | SigningError::Refused { .. }
+        ),
+        Error::Login(error) => error.is_a_failed_call(),
+        Error::Config(_)
+        | Error::Internal(_)
+        | Error::Kubeconfig(_)
+        | Error::Module(_)
+        | Error::Request(_)
+        | Error::Run(_)
+        | Error::Upstream(_) => false,
+    }
+}
+
+/// What TLS can ask of the key (RFC 8446, section 4.2.3), RSA-PSS before PKCS #1 v1.5.
+fn schemes(key: &PublicKey, token: &Token<'_>) -> Vec<Scheme> {
+    let hashes = [Hash::Sha256, Hash::Sha384, Hash::Sha512];
+    let options: Vec<_> = match key {
+        PublicKey::Rsa { .. } => hashes
+            .map(|hash| SignerOptions::Pss {
+                hash,
+                salt: SaltLength::EqualsHash,
+            })
+            .into_iter()
+            .chain(hashes.map(SignerOptions::Hashed))
+            .collect(),
+        PublicKey::Ecdsa { .. } | PublicKey::Ed25519(_) => vec![SignerOptions::Unhashed],
+    };
+    options
+        .iter()
+        .filter_map(|options| Scheme::choose(options, key).ok())
+        .filter(|scheme| token.check_mechanism(scheme).is_ok())
+        .collect()
+}
+
+fn unknown() -> Error {
+    Error::Internal("a key without a configuration".to_owned())
+}

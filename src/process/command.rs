@@ -1,0 +1,228 @@
+//! The command that a run is for: started with what is its own, signalled, waited for.
+//!
+//! It is in our process group, so that the terminal and a pipeline see one job: keys reach it as
+//! if we were not there, and what is sent to us alone is passed on to it.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+use std::thread;
+
+use rustix::io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_getfd, fcntl_setfd};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, WaitOptions, WaitStatus, getpid, getrlimit, kill_process,
+    setrlimit, waitpid,
+};
+use rustix::stdio;
+use signal_hook::consts::{
+    SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH,
+};
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::WithOrigin;
+
+use super::signals;
+
+/// Above the numbers that a program would take for its own.
+const LOWEST_DESCRIPTOR: RawFd = 10;
+
+const PASSED_ON: [i32; 9] = [
+    SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH,
+];
+
+/// What this process was started with and the command is to have, though we change it for
+/// ourselves.
+pub struct Inheritance {
+    /// Standard output, out of reach of what a library prints.
+    output: OwnedFd,
+    /// Descriptors beyond the first three: a shell's `<(…)`, for one.
+    descriptors: Vec<RawFd>,
+    core: Rlimit,
+    files: Rlimit,
+}
+
+impl Inheritance {
+    /// To be called before a library is loaded. `core` is the limit before
+    /// [`harden`](super::harden::harden).
+    pub fn keep(core: Rlimit) -> io::Result<Self> {
+        let descriptors = open_descriptors();
+        let output = fcntl_dupfd_cloexec(stdio::stdout(), LOWEST_DESCRIPTOR)?;
+        stdio::dup2_stdout(stdio::stderr())?;
+        let files = getrlimit(Resource::Nofile);
+        // Each connection takes two. Programs that use select(2) want the old limit.
+        let _ = setrlimit(
+            Resource::Nofile,
+            Rlimit {
+                current: files.maximum,
+                maximum: files.maximum,
+            },
+        );
+        Ok(Self {
+            output,
+            descriptors,
+            core,
+            files,
+        })
+    }
+}
+
+/// How a command has ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Ending {
+    Exited(u8),
+    Killed(i32),
+}
+
+impl Ending {
+    /// As a shell has it.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Exited(code) => code,
+            Self::Killed(signal) => u8::try_from(128 + signal).unwrap_or(255),
+        }
+    }
+}
+
+/// While it lives, no signal ends this process: they are kept for the command.
+pub struct Signals {
+    received: SignalsInfo<WithOrigin>,
+}
+
+impl Signals {
+    /// What the parent had ignored (`nohup`) stays ignored, also for the command.
+    pub fn hold() -> io::Result<Self> {
+        signals::unannounce();
+        let wanted = PASSED_ON
+            .into_iter()
+            .filter(|signal| !signals::is_ignored(*signal));
+        Ok(Self {
+            received: SignalsInfo::new(wanted)?,
+        })
+    }
+
+    /// A signal to end, that came while there was no command to end.
+    pub fn came_early(&mut self) -> Option<i32> {
+        self.received
+            .pending()
+            .map(|origin| origin.signal)
+            .find(|signal| [SIGHUP, SIGINT, SIGQUIT, SIGTERM].contains(signal))
+    }
+}
+
+/// A command that runs.
+pub struct Running {
+    process: Pid,
+}
+
+impl Running {
+    /// Starts the command with this variable set beyond our environment.
+    pub fn start(
+        command: &[OsString],
+        variables: &[(&str, OsString)],
+        inheritance: Inheritance,
+        signals: Signals,
+    ) -> io::Result<Self> {
+        let (name, arguments) = command
+            .split_first()
+            .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+        let Inheritance {
+            output,
+            descriptors,
+            core,
+            files,
+        } = inheritance;
+        for descriptor in open_descriptors() {
+            if !descriptors.contains(&descriptor) {
+                close_on_exec(descriptor);
+            }
+        }
+        let mut command = Command::new(name);
+        command
+            .args(arguments)
+            .envs(variables.iter().map(|(name, value)| (name, value)))
+            .stdout(output);
+        // SAFETY: between fork and exec it makes system calls only.
+        unsafe {
+            command.pre_exec(move || {
+                let _ = setrlimit(Resource::Core, core);
+                let _ = setrlimit(Resource::Nofile, files);
+                Ok(())
+            });
+        }
+        let child = command.spawn()?;
+        let process = i32::try_from(child.id())
+            .ok()
+            .and_then(Pid::from_raw)
+            .ok_or_else(|| io::Error::other("a process without a number"))?;
+        pass_on(signals, process)?;
+        Ok(Self { process })
+    }
+
+    /// Waits for its end. While it is stopped, so are we: the shell above us waits for that.
+    pub fn wait(self) -> io::Result<Ending> {
+        loop {
+            let status = match waitpid(Some(self.process), WaitOptions::UNTRACED) {
+                Ok(Some((_, status))) => status,
+                Ok(None) | Err(Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            if let Some(ending) = ending(status) {
+                return Ok(ending);
+            }
+            if status.stopped() {
+                let _ = kill_process(getpid(), Signal::STOP);
+                // In a group of its own it has not been continued with us.
+                let _ = kill_process(self.process, Signal::CONT);
+            }
+        }
+    }
+}
+
+fn ending(status: WaitStatus) -> Option<Ending> {
+    let exited = status
+        .exit_status()
+        .map(|code| Ending::Exited(u8::try_from(code).unwrap_or(255)));
+    exited.or_else(|| status.terminating_signal().map(Ending::Killed))
+}
+
+/// Passes on what somebody sends to us. What the terminal sends, it sends to the command as well.
+fn pass_on(signals: Signals, process: Pid) -> io::Result<()> {
+    let mut received = signals.received;
+    thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            for origin in &mut received {
+                let sender = origin.process.map_or(0, |sender| sender.pid);
+                let by_nobody = sender == 0;
+                let by_command = sender == process.as_raw_nonzero().get();
+                if by_nobody || by_command {
+                    continue;
+                }
+                if let Some(signal) = Signal::from_named_raw(origin.signal) {
+                    let _ = kill_process(process, signal);
+                }
+            }
+        })?;
+    Ok(())
+}
+
+/// The numbers of the open descriptors but the first three.
+fn open_descriptors() -> Vec<RawFd> {
+    let Ok(entries) = std::fs::read_dir("/dev/fd") else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|descriptor| *descriptor > 2)
+        .collect()
+}
+
+fn close_on_exec(descriptor: RawFd) {
+    // SAFETY: it is only used for the two calls below, which fail if it was closed meanwhile.
+    let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    if let Ok(flags) = fcntl_getfd(descriptor.as_fd()) {
+        let _ = fcntl_setfd(descriptor, flags | FdFlags::CLOEXEC);
+    }
+}

@@ -1,0 +1,142 @@
+//! A directory for one run, gone when the run ends.
+//!
+//! Its run holds a lock on it (flock(2)), which the kernel releases however the run ends. So a
+//! later run can tell what one that was killed has left, and removes it.
+
+#![forbid(unsafe_code)]
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Dir, FlockOperation, Mode, OFlags, flock, fstat, mkdirat, openat};
+use rustix::io::{Errno, write};
+
+use super::runtime;
+
+const PREFIX: &str = "run-";
+
+/// Dropped, it is removed with all that is in it.
+#[derive(Debug)]
+pub struct RunDirectory {
+    path: PathBuf,
+    /// Open, and locked.
+    directory: OwnedFd,
+}
+
+impl RunDirectory {
+    /// A new one, with a name that nobody can guess, readable by this user alone. Those that
+    /// nobody uses any more are removed. The error is a text for people.
+    pub fn create() -> Result<Self, String> {
+        Self::create_in(&runtime::directory())
+    }
+
+    fn create_in(parent: &Path) -> Result<Self, String> {
+        let directory = runtime::open_directory(parent)?;
+        sweep(parent, &directory);
+        let mut random = [0; 8];
+        getrandom::fill(&mut random).map_err(|error| error.to_string())?;
+        let name = format!("{PREFIX}{:016x}", u64::from_ne_bytes(random));
+        let path = parent.join(&name);
+        let failed = |error| runtime::failure(&path, error);
+        mkdirat(&directory, &name, Mode::RWXU).map_err(failed)?;
+        let held = open_child(&directory, &name).map_err(failed)?;
+        // Nobody else waits for it; a sweep that comes first holds it for an instant.
+        flock(&held, FlockOperation::LockExclusive).map_err(failed)?;
+        if fstat(&held).map_err(failed)?.st_nlink == 0 {
+            return Err(format!("{} was removed by another run", path.display()));
+        }
+        Ok(Self {
+            path,
+            directory: held,
+        })
+    }
+
+    /// Writes a new file into it, readable by this user alone; its path.
+    pub fn write(&self, name: &str, content: &[u8]) -> Result<PathBuf, String> {
+        let path = self.path.join(name);
+        let failed = |error| runtime::failure(&path, error);
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = openat(&self.directory, name, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
+        let mut rest = content;
+        while !rest.is_empty() {
+            match write(&file, rest) {
+                Ok(written) => rest = rest.get(written..).unwrap_or_default(),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        Ok(path)
+    }
+}
+
+impl Drop for RunDirectory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Removes the directories of runs that have ended. Trouble with one is its next run's.
+fn sweep(parent: &Path, directory: &OwnedFd) {
+    let Ok(entries) = Dir::read_from(directory) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let Ok(name) = entry.file_name().to_str() else {
+            continue;
+        };
+        if !name.starts_with(PREFIX) {
+            continue;
+        }
+        let Ok(left) = open_child(directory, name) else {
+            continue;
+        };
+        if flock(&left, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            let _ = fs::remove_dir_all(parent.join(name));
+        }
+    }
+}
+
+fn open_child(directory: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(directory, name, flags, Mode::empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn it_is_private_and_gone_when_it_is_dropped() {
+        let parent = tempfile::tempdir().unwrap();
+        let place = parent.path().join("runtime");
+        let run = RunDirectory::create_in(&place).unwrap();
+        let file = run.write("kubeconfig", b"{}").unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        assert_eq!((mode(&run.path), mode(&file)), (0o700, 0o600));
+        assert_eq!(fs::read(&file).unwrap(), b"{}");
+        // The command may have left something beside it.
+        fs::create_dir(run.path.join("more")).unwrap();
+        drop(run);
+        assert_eq!(fs::read_dir(&place).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_a_killed_run_has_left_is_removed_and_nothing_else() {
+        let parent = tempfile::tempdir().unwrap();
+        let place = parent.path().join("runtime");
+        let alive = RunDirectory::create_in(&place).unwrap();
+        // What is left of a run is its directory, without the lock.
+        fs::create_dir(place.join("run-dead")).unwrap();
+        fs::write(place.join("run-dead/kubeconfig"), "{}").unwrap();
+        fs::write(place.join("somebody.lock"), "").unwrap();
+        let next = RunDirectory::create_in(&place).unwrap();
+        assert!(!place.join("run-dead").exists());
+        for kept in [&alive.path, &next.path, &place.join("somebody.lock")] {
+            assert!(kept.exists(), "{}", kept.display());
+        }
+    }
+}

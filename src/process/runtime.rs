@@ -1,0 +1,94 @@
+//! The directory for what this user's runs keep while they last: locks, and the kubeconfigs of
+//! commands.
+
+#![forbid(unsafe_code)]
+
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags, fstat, mkdir, open, stat};
+use rustix::io::Errno;
+use rustix::process::{Uid, geteuid};
+
+/// Where it is for this process.
+pub(super) fn directory() -> PathBuf {
+    place(std::env::var_os("XDG_RUNTIME_DIR"), geteuid())
+}
+
+fn place(runtime: Option<OsString>, user: Uid) -> PathBuf {
+    let is_users_own = |path: &PathBuf| {
+        path.is_absolute()
+            && stat(path).is_ok_and(|found| found.st_uid == user.as_raw())
+            && path.is_dir()
+    };
+    match runtime.map(PathBuf::from).filter(is_users_own) {
+        Some(runtime) => runtime.join("pkcs11-external-signer"),
+        // Fixed, and not TMPDIR: it must be the same for every process of this user.
+        None => PathBuf::from(format!("/tmp/pkcs11-external-signer-{}", user.as_raw())),
+    }
+}
+
+/// Opens the directory, made if it isn't there, unless somebody else could have prepared it. The
+/// error is a text for people.
+pub(super) fn open_directory(path: &Path) -> Result<OwnedFd, String> {
+    let failed = |error: Errno| failure(path, error);
+    match mkdir(path, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(error) => return Err(failed(error)),
+    }
+    // What is checked is what was opened: the path may lead elsewhere a moment later.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = open(path, flags, Mode::empty()).map_err(|error| match error {
+        Errno::NOTDIR | Errno::LOOP => format!("{} is not a directory", path.display()),
+        error => failed(error),
+    })?;
+    let found = fstat(&directory).map_err(failed)?;
+    if found.st_uid != geteuid().as_raw() {
+        return Err(format!(
+            "{} belongs to another user (uid {})",
+            path.display(),
+            found.st_uid
+        ));
+    }
+    let mode = Mode::from_raw_mode(found.st_mode);
+    if mode.intersects(Mode::RWXG | Mode::RWXO) {
+        return Err(format!(
+            "{} is open to other users (mode {:04o})",
+            path.display(),
+            mode.bits()
+        ));
+    }
+    Ok(directory)
+}
+
+/// What went wrong with a path, for people.
+pub(super) fn failure(path: &Path, error: Errno) -> String {
+    format!("{}: {}", path.display(), std::io::Error::from(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_runtime_directory_counts_only_if_it_is_the_users_own() {
+        let runtime = tempfile::tempdir().unwrap();
+        let path = runtime.path().as_os_str().to_owned();
+        let (user, other) = (geteuid(), Uid::from_raw(geteuid().as_raw() + 1));
+        assert_eq!(
+            place(Some(path.clone()), user),
+            runtime.path().join("pkcs11-external-signer")
+        );
+        let fallback = |user: Uid| PathBuf::from(format!("/tmp/pkcs11-external-signer-{user}"));
+        assert_eq!(place(Some(path), other), fallback(other));
+        for unfit in [
+            None,
+            Some("".into()),
+            Some(".".into()),
+            Some("/nowhere/at/all".into()),
+        ] {
+            assert_eq!(place(unfit, user), fallback(user));
+        }
+    }
+}

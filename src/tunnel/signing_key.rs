@@ -1,0 +1,227 @@
+//! A key of the keyring as rustls sees a client's key.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use rustls::client::ResolvesClientCert;
+use rustls::pki_types::CertificateDer;
+use rustls::sign::{CertifiedKey, Signer, SigningKey};
+use rustls::{OtherError, SignatureAlgorithm, SignatureScheme};
+use sha2::{Digest as _, Sha256, Sha384, Sha512};
+
+use super::resumption::Sessions;
+use crate::certificate::Curve;
+use crate::error::Error;
+use crate::hash::Hash;
+use crate::keyring::{KeyNumber, Keyring, OpenKey};
+use crate::scheme::Scheme;
+
+/// The certificate to show and the key to sign with: those of the token, once it is open.
+pub(super) struct TokenIdentity {
+    keyring: Arc<Keyring>,
+    number: KeyNumber,
+    sessions: Arc<Sessions>,
+    shown: Mutex<Option<Shown>>,
+    /// A server asked for signatures of which this key can make none.
+    is_out_of_schemes: AtomicBool,
+}
+
+struct Shown {
+    key: Arc<OpenKey>,
+    certified: Arc<CertifiedKey>,
+}
+
+impl TokenIdentity {
+    pub(super) fn new(keyring: Arc<Keyring>, number: KeyNumber, sessions: Arc<Sessions>) -> Self {
+        Self {
+            keyring,
+            number,
+            sessions,
+            shown: Mutex::default(),
+            is_out_of_schemes: AtomicBool::new(false),
+        }
+    }
+
+    /// The key if it has been opened, and nothing has gone wrong with it since.
+    pub(super) fn key(&self) -> Option<Arc<OpenKey>> {
+        let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        shown.as_ref().map(|shown| Arc::clone(&shown.key))
+    }
+
+    /// Opens the key; blocks while the token works.
+    pub(super) fn open(self: &Arc<Self>) -> Result<Arc<OpenKey>, Error> {
+        let key = self.keyring.open_in_time(self.number)?;
+        let chain = key.chain.iter().cloned().map(CertificateDer::from);
+        let signing_key = TokenKey {
+            identity: Arc::clone(self),
+            schemes: key.schemes.clone(),
+        };
+        let certified = CertifiedKey::new(chain.collect(), Arc::new(signing_key));
+        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = Some(Shown {
+            key: Arc::clone(&key),
+            certified: Arc::new(certified),
+        });
+        Ok(key)
+    }
+
+    /// Whether a server asked for other signatures since this was last asked.
+    pub(super) fn was_out_of_schemes(&self) -> bool {
+        self.is_out_of_schemes.swap(false, Ordering::Relaxed)
+    }
+
+    fn sign(&self, scheme: Scheme, message: &[u8]) -> Result<Vec<u8>, Error> {
+        let begin = Instant::now();
+        let outcome = self
+            .keyring
+            .sign(self.number, scheme, digest(scheme, message));
+        match &outcome {
+            Ok(_) => self.sessions.note_signature(begin.elapsed()),
+            // The next connection looks afresh at what is on the token.
+            Err(_) => *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = None,
+        }
+        outcome
+    }
+}
+
+impl fmt::Debug for TokenIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TokenIdentity").finish_non_exhaustive()
+    }
+}
+
+impl ResolvesClientCert for TokenIdentity {
+    /// The certificate whatever issuers the server names: there is only this one.
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        shown.as_ref().map(|shown| Arc::clone(&shown.certified))
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+#[derive(Debug)]
+struct TokenKey {
+    identity: Arc<TokenIdentity>,
+    schemes: Vec<Scheme>,
+}
+
+impl SigningKey for TokenKey {
+    fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
+        let chosen = self.schemes.iter().find_map(|scheme| {
+            let name = name(*scheme).filter(|name| offered.contains(name))?;
+            Some((*scheme, name))
+        });
+        let Some((scheme, name)) = chosen else {
+            self.identity
+                .is_out_of_schemes
+                .store(true, Ordering::Relaxed);
+            return None;
+        };
+        Some(Box::new(TokenSigner {
+            identity: Arc::clone(&self.identity),
+            scheme,
+            name,
+        }))
+    }
+
+    fn algorithm(&self) -> SignatureAlgorithm {
+        match self.schemes.first() {
+            Some(Scheme::Ecdsa { .. }) => SignatureAlgorithm::ECDSA,
+            Some(Scheme::Ed25519) => SignatureAlgorithm::ED25519,
+            Some(Scheme::RsaPkcs1 { .. } | Scheme::RsaPss { .. }) | None => SignatureAlgorithm::RSA,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct TokenSigner {
+    identity: Arc<TokenIdentity>,
+    scheme: Scheme,
+    name: SignatureScheme,
+}
+
+impl Signer for TokenSigner {
+    fn sign(&self, message: &[u8]) -> Result<Vec<u8>, rustls::Error> {
+        self.identity.sign(self.scheme, message).map_err(|error| {
+            let trouble = TokenTrouble(Mutex::new(Some(error)));
+            rustls::Error::Other(OtherError(Arc::new(trouble)))
+        })
+    }
+
+    fn scheme(&self) -> SignatureScheme {
+        self.name
+    }
+}
+
+/// Why there was no signature, on its way through rustls.
+#[derive(Debug)]
+struct TokenTrouble(Mutex<Option<Error>>);
+
+impl fmt::Display for TokenTrouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the token made no signature")
+    }
+}
+
+impl std::error::Error for TokenTrouble {}
+
+/// The error that a token gave for this failure of a handshake, if it was one.
+pub(super) fn token_trouble(error: &rustls::Error) -> Option<Error> {
+    let rustls::Error::Other(OtherError(error)) = error else {
+        return None;
+    };
+    let trouble = error.downcast_ref::<TokenTrouble>()?;
+    trouble
+        .0
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take()
+}
+
+/// TLS's name (RFC 8446, section 4.2.3), if it has one.
+fn name(scheme: Scheme) -> Option<SignatureScheme> {
+    Some(match scheme {
+        Scheme::Ecdsa { curve: Curve::P256 } => SignatureScheme::ECDSA_NISTP256_SHA256,
+        Scheme::Ecdsa { curve: Curve::P384 } => SignatureScheme::ECDSA_NISTP384_SHA384,
+        Scheme::Ecdsa { curve: Curve::P521 } => SignatureScheme::ECDSA_NISTP521_SHA512,
+        Scheme::Ed25519 => SignatureScheme::ED25519,
+        Scheme::RsaPkcs1 { hash } => match hash {
+            Hash::Sha256 => SignatureScheme::RSA_PKCS1_SHA256,
+            Hash::Sha384 => SignatureScheme::RSA_PKCS1_SHA384,
+            Hash::Sha512 => SignatureScheme::RSA_PKCS1_SHA512,
+            Hash::Md5Sha1 | Hash::Sha1 | Hash::Sha224 => return None,
+        },
+        Scheme::RsaPss { hash, .. } => match hash {
+            Hash::Sha256 => SignatureScheme::RSA_PSS_SHA256,
+            Hash::Sha384 => SignatureScheme::RSA_PSS_SHA384,
+            Hash::Sha512 => SignatureScheme::RSA_PSS_SHA512,
+            Hash::Md5Sha1 | Hash::Sha1 | Hash::Sha224 => return None,
+        },
+    })
+}
+
+/// What the scheme signs for a message: its digest, or for Ed25519 the message.
+fn digest(scheme: Scheme, message: &[u8]) -> Vec<u8> {
+    match name(scheme) {
+        Some(
+            SignatureScheme::ECDSA_NISTP256_SHA256
+            | SignatureScheme::RSA_PKCS1_SHA256
+            | SignatureScheme::RSA_PSS_SHA256,
+        ) => Sha256::digest(message).to_vec(),
+        Some(
+            SignatureScheme::ECDSA_NISTP384_SHA384
+            | SignatureScheme::RSA_PKCS1_SHA384
+            | SignatureScheme::RSA_PSS_SHA384,
+        ) => Sha384::digest(message).to_vec(),
+        Some(
+            SignatureScheme::ECDSA_NISTP521_SHA512
+            | SignatureScheme::RSA_PKCS1_SHA512
+            | SignatureScheme::RSA_PSS_SHA512,
+        ) => Sha512::digest(message).to_vec(),
+        _ => message.to_owned(),
+    }
+}
