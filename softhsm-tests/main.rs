@@ -27,6 +27,8 @@ mod pin;
 mod process;
 /// The wire.
 mod protocol;
+/// `run`: commands whose clusters are reached with a key in a token.
+mod run;
 /// Which token, certificate and key.
 mod selection;
 /// Signatures, judged by openssl.

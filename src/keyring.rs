@@ -161,8 +161,8 @@ impl Keyring {
 
     /// Ends the sessions (C_Finalize); after that, and if a library hangs or crashes on the way,
     /// the process ends with `code`.
-    pub fn finish(self, code: u8) {
-        for room in self.rooms {
+    pub fn finish(&self, code: u8) {
+        for room in &self.rooms {
             let (reply, done) = mpsc::channel();
             if room.orders.send(Order::Finish { code, reply }).is_ok() {
                 // A room that is busy with a token that doesn't answer is left behind.

@@ -63,8 +63,7 @@ pub(super) fn run(arguments: &Arguments, core: Rlimit) -> u8 {
         report::error(&error);
         error.exit_code()
     });
-    // The tunnels are gone; nobody else has it.
-    if let Some(keyring) = keyring.and_then(Arc::into_inner) {
+    if let Some(keyring) = keyring {
         keyring.finish(code);
     }
     code

@@ -112,9 +112,10 @@ impl Kubeconfig {
         let join = |value: &mut Value| {
             if let Value::String(path) = value
                 && !path.is_empty()
-                && let Some(whole) = base.join(&*path).to_str()
+                && let Ok(whole) = absolute(base.join(&*path))
+                && let Ok(whole) = whole.into_os_string().into_string()
             {
-                *path = whole.to_owned();
+                *path = whole;
             }
         };
         for (list, keys) in [

@@ -1,0 +1,167 @@
+//! How a run ends: as its command does, and with nothing left behind.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, kill_process};
+
+use super::{left_behind, run, run_recorded};
+use crate::fixture::keys::Kind;
+use crate::fixture::program::Invocation;
+use crate::fixture::softhsm::token_with_pair;
+
+#[test]
+fn the_exit_code_is_the_commands() {
+    let store = token_with_pair(Kind::P256);
+    for (script, code) in [
+        ("exit 0", 0),
+        ("exit 7", 7),
+        ("exit 255", 255),
+        ("kill -KILL $$", 137),
+        ("kill -TERM $$", 143),
+    ] {
+        let outcome = run(&store, &["sh", "-c", script]).run();
+        assert_eq!(outcome.status.code(), Some(code), "{script}: {outcome:?}");
+        outcome.silently();
+        assert!(left_behind(&store).is_empty(), "{script}");
+    }
+}
+
+#[test]
+fn a_command_that_is_not_there_costs_no_pin() {
+    let store = token_with_pair(Kind::P256);
+    let outcome = run(&store, &["no-such-command"]).run();
+    outcome.fails(127, &["no-such-command", "not found"]);
+    let home = store.directory.path().to_str().unwrap();
+    run(&store, &[home]).run().fails(126, &[home]);
+    assert!(left_behind(&store).is_empty());
+}
+
+#[test]
+fn signals_are_passed_on() {
+    let store = token_with_pair(Kind::P256);
+    for (name, signal) in [
+        ("HUP", Signal::HUP),
+        ("INT", Signal::INT),
+        ("TERM", Signal::TERM),
+        ("USR1", Signal::USR1),
+    ] {
+        let script =
+            format!("trap 'echo {name}; exit 3' {name}; echo ready; while :; do sleep 0.1; done");
+        let mut running = run(&store, &["sh", "-c", &script]).start(None);
+        assert_eq!(running.line(), "ready");
+        assert_eq!(left_behind(&store).len(), 1);
+        kill_process(running.pid(), signal).unwrap();
+        let outcome = running.finish();
+        assert_eq!(outcome.status.code(), Some(3), "{outcome:?}");
+        assert_eq!(outcome.stdout, format!("{name}\n").as_bytes());
+        assert!(left_behind(&store).is_empty(), "after SIG{name}");
+    }
+}
+
+#[test]
+fn what_was_ignored_stays_ignored() {
+    let store = token_with_pair(Kind::P256);
+    let running = run(&store, &["sleep", "2"]);
+    let script = "trap '' HUP; exec \"$SIGNER\" run sh -c 'kill -HUP $PPID; kill -HUP $$; sleep 1; echo alive'";
+    let outcome = running.within("sh", script).run();
+    assert_eq!(outcome.printed(), "alive\n");
+}
+
+#[test]
+fn standard_streams_are_the_commands_own() {
+    let store = token_with_pair(Kind::P256);
+    let bytes: Vec<u8> = (0..=255).cycle().take(1 << 20).collect();
+    // The library prints wherever it can.
+    let outcome = run_recorded(&store, "load:print,C_Login:print", &["cat"])
+        .piped(&bytes)
+        .run();
+    assert!(outcome.status.success(), "{outcome:?}");
+    assert!(outcome.stdout == bytes, "{} bytes", outcome.stdout.len());
+    assert!(outcome.stderr.contains("noise"), "{}", outcome.stderr);
+    let told = run(&store, &["sh", "-c", "echo out; echo err >&2"]).run();
+    assert_eq!(told.printed(), "out\n");
+    assert_eq!(told.stderr, "err\n");
+}
+
+#[test]
+fn the_command_inherits_what_it_would_without_us() {
+    let store = token_with_pair(Kind::P256);
+    let look = "cat <&5; ulimit -Sn; ulimit -Sc; ls /proc/self/fd | sort -n | tr '\\n' ' '; env";
+    let script = |command: &str| {
+        format!("ulimit -Sn 100; ulimit -Sc 7; exec 5<<<five; exec {command} bash -c \"$LOOK\"")
+    };
+    let of = |command: &str| {
+        let outcome = run(&store, &[])
+            .variable("LOOK", look)
+            .within("bash", &script(command))
+            .run();
+        let printed = outcome.printed();
+        let own = |line: &&str| {
+            [
+                "KUBECONFIG=",
+                "PKCS11_EXTERNAL_SIGNER_RUN=",
+                "TOKEN_PIN=",
+                "_=",
+            ]
+            .iter()
+            .all(|name| !line.starts_with(name))
+        };
+        let mut lines: Vec<_> = printed.lines().filter(own).map(str::to_owned).collect();
+        lines.sort();
+        (lines, printed)
+    };
+    let (without, _) = of("env -u TOKEN_PIN");
+    let (with, all) = of("\"$SIGNER\" run --");
+    assert_eq!(with, without);
+    assert!(!all.contains("TOKEN_PIN"), "the PIN is not the command's");
+}
+
+#[test]
+fn what_a_killed_run_leaves_is_useless_and_goes_with_the_next() {
+    let store = token_with_pair(Kind::P256);
+    let mut running = run(&store, &["sh", "-c", "echo $$; sleep 60"]).start(None);
+    let command = running.line();
+    let [left] = &left_behind(&store)[..] else {
+        panic!("one directory for one run");
+    };
+    let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let kubeconfig = left.join("kubeconfig");
+    assert_eq!((mode(left), mode(&kubeconfig)), (0o700, 0o600));
+    kill_process(running.pid(), Signal::KILL).unwrap();
+    let copy: serde_json::Value = serde_json::from_slice(&fs::read(&kubeconfig).unwrap()).unwrap();
+    let server = copy["clusters"][0]["cluster"]["server"].as_str().unwrap();
+    let address = server.strip_prefix("https://").unwrap();
+    // The kernel closes its port a moment after the kill.
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while std::net::TcpStream::connect(address).is_ok() {
+        assert!(Instant::now() < deadline, "somebody still listens");
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert!(kubeconfig.exists());
+    assert!(!fs::read_to_string(&kubeconfig).unwrap().contains("1234"));
+    let next = run(&store, &["true"]).run();
+    assert!(next.status.success(), "{next:?}");
+    assert!(left_behind(&store).is_empty());
+    // What the kill left of the command.
+    let kill = format!("pkill -P {command}; kill {command}");
+    let _ = Invocation::new(store.directory.path())
+        .within("sh", &kill)
+        .run();
+    drop(running.finish());
+}
+
+#[test]
+fn without_a_place_for_its_kubeconfig_nothing_is_started() {
+    let store = token_with_pair(Kind::P256);
+    let runtime = store
+        .directory
+        .path()
+        .join("runtime/pkcs11-external-signer");
+    fs::create_dir_all(&runtime).unwrap();
+    fs::set_permissions(&runtime, fs::Permissions::from_mode(0o755)).unwrap();
+    let outcome = run(&store, &["echo", "started"]).run();
+    outcome.fails(9, &["open to other users", "XDG_RUNTIME_DIR"]);
+}

@@ -1,0 +1,105 @@
+//! Who is let in: the command, and nobody else on the machine.
+
+use super::{run, run_recorded};
+use crate::fixture::cluster::{ADMINISTRATOR, JANE, cluster};
+use crate::fixture::keys::Kind;
+
+/// Shell functions for who has read the kubeconfig, or hasn't.
+const TOOLS: &str = r#"
+cd "$(mktemp -d)"
+field() { sed "s/.*\"$1\":\"\([^\"]*\)\".*/\1/" "$KUBECONFIG"; }
+address=$(field server); address=${address#https://}; port=${address#*:}
+name=$(field tls-server-name)
+field certificate-authority-data | base64 -d >ca
+field client-certificate-data | base64 -d >certificate
+field client-key-data | base64 -d >key
+ask() { printf 'GET /version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n' |
+  timeout 20 openssl s_client -quiet -connect "$address" "$@" 2>/dev/null | grep -c gitVersion; }
+"#;
+
+/// What the script prints, and what the run says with `-v`.
+fn told(script: &str) -> (String, String) {
+    let store = cluster().token(Kind::P256, JANE);
+    let outcome = run(&store, &["-v", "bash", "-c", &format!("{TOOLS}{script}")]).run();
+    (outcome.printed(), outcome.stderr)
+}
+
+#[test]
+fn a_client_with_the_runs_certificate_is_let_in_with_and_without_the_name() {
+    let (printed, stderr) = told(
+        "ask -servername $name -cert certificate -key key -CAfile ca -verify_return_error -verify_hostname $name
+         ask -noservername -cert certificate -key key -CAfile ca -verify_return_error -verify_ip 127.0.0.1
+         true",
+    );
+    assert_eq!(printed, "1\n1\n", "{stderr}");
+    assert_eq!(stderr.matches("connected, TLS 1.3").count(), 2, "{stderr}");
+}
+
+#[test]
+fn everybody_else_is_refused_and_the_run_goes_on() {
+    let stranger = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes \
+        -subj /CN=command -keyout other.key -out other 2>/dev/null";
+    let (printed, stderr) = told(&format!(
+        "{stranger}
+         ask -noservername; ask -servername $name
+         ask -servername $name -cert other -key other.key
+         ask -noservername -cert other -key other.key -tls1_2
+         exec 3<>/dev/tcp/127.0.0.1/$port; printf 'GET /version HTTP/1.1\\r\\n\\r\\n' >&3; cat <&3 | grep -c gitVersion
+         exec 3<>/dev/tcp/127.0.0.1/$port; head -c 3000 /dev/urandom >&3; cat <&3 | grep -c gitVersion
+         kubectl auth whoami >/dev/null && echo served"
+    ));
+    assert_eq!(printed, "0\n".repeat(6) + "served\n", "{stderr}");
+    assert_eq!(
+        stderr.matches("refused a connection").count(),
+        6,
+        "{stderr}"
+    );
+    assert!(!stderr.contains("error: "), "{stderr}");
+}
+
+#[test]
+fn a_stranger_makes_us_neither_dial_nor_sign() {
+    let store = cluster().token(Kind::P256, JANE);
+    let script = format!(
+        "{TOOLS} for i in 1 2 3; do ask -noservername; ask -servername other.run.invalid; done; true"
+    );
+    let outcome = run_recorded(&store, "", &["-v", "bash", "-c", &script]).run();
+    assert_eq!(outcome.printed(), "0\n".repeat(6));
+    assert!(!outcome.stderr.contains("connected"), "{outcome:?}");
+    assert_eq!(store.calls("C_Sign").len(), 0);
+}
+
+#[test]
+fn the_name_that_opens_the_gate_is_not_shown_at_it() {
+    let (printed, _) = told(
+        "timeout 20 openssl s_client -connect $address -noservername -tls1_2 -showcerts </dev/null >shown 2>/dev/null
+         openssl x509 -in shown -noout -text >text
+         grep -c 'IP Address:127.0.0.1' text; grep -c $name text shown; true",
+    );
+    assert_eq!(printed, "1\ntext:0\nshown:0\n");
+}
+
+#[test]
+fn the_protocol_is_the_servers_choice() {
+    let (printed, _) = told(
+        "for offer in h2,http/1.1 http/1.1 http/1.1,h2; do
+           timeout 20 openssl s_client -connect $address -servername $name -cert certificate -key key -alpn $offer </dev/null 2>/dev/null |
+             sed -n 's/^ALPN protocol: //p'
+         done",
+    );
+    // kube-apiserver prefers HTTP/2 whatever the order of the offer.
+    assert_eq!(printed, "h2\nhttp/1.1\nh2\n");
+}
+
+#[test]
+fn five_hundred_idle_connections_leave_room_for_the_next() {
+    let store = cluster().token(Kind::P256, ADMINISTRATOR);
+    let script = format!(
+        "{TOOLS} ulimit -Sn 2000
+         for i in $(seq 500); do exec {{fd}}<>/dev/tcp/127.0.0.1/$port || exit 1; done
+         kubectl get namespace default -o name"
+    );
+    let outcome = run(&store, &["bash", "-c", &script]).run();
+    assert_eq!(outcome.printed(), "namespace/default\n");
+    outcome.silently();
+}

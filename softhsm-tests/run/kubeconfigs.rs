@@ -1,0 +1,382 @@
+//! Which contexts are led through tunnels, and that all else is as kubectl would read it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::run;
+use crate::fixture::cluster::{ADMINISTRATOR, JANE, cluster};
+use crate::fixture::keys::Kind;
+use crate::fixture::softhsm::{Store, token_with_pair};
+
+/// Writes a file beside the store's kubeconfig.
+fn write(store: &Store, name: &str, content: &str) -> PathBuf {
+    let path = store.directory.path().join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, content).unwrap();
+    path
+}
+
+/// What kubectl reads from these files, in a run or without.
+fn view(store: &Store, files: &[&Path], in_run: bool) -> Value {
+    let list = std::env::join_paths(files).unwrap();
+    let arguments: &[&str] = if in_run {
+        &["kubectl", "config", "view", "--raw", "-o", "json"]
+    } else {
+        &["true"]
+    };
+    let invocation = run(store, arguments).variable("KUBECONFIG", &list);
+    let invocation = if in_run {
+        invocation
+    } else {
+        cluster()
+            .kubectl(store, &store.configuration_with_pin_source())
+            .variable("KUBECONFIG", &list)
+            .arguments(&["config", "view", "--raw", "-o", "json"])
+    };
+    serde_json::from_str(&invocation.run().printed()).unwrap()
+}
+
+/// Takes out what a run is to change, having looked at it.
+fn without_detour(mut config: Value, cluster: &str, user: &str) -> Value {
+    for entry in config["clusters"].as_array_mut().unwrap() {
+        if entry["name"] == cluster {
+            let entry = entry["cluster"].as_object_mut().unwrap();
+            for key in [
+                "server",
+                "tls-server-name",
+                "certificate-authority-data",
+                "certificate-authority",
+                "proxy-url",
+            ] {
+                entry.remove(key);
+            }
+        }
+    }
+    for entry in config["users"].as_array_mut().unwrap() {
+        if entry["name"] == user {
+            let entry = entry["user"].as_object_mut().unwrap();
+            for key in [
+                "auth-provider",
+                "client-certificate-data",
+                "client-key-data",
+            ] {
+                entry.remove(key);
+            }
+        }
+    }
+    config
+}
+
+#[test]
+fn files_are_merged_as_kubectl_merges_them() {
+    let store = token_with_pair(Kind::P256);
+    // The one that the fixture writes, with the external signer.
+    drop(run(&store, &["true"]));
+    let own = store.directory.path().join("kubeconfig");
+    let first = write(
+        &store,
+        "elsewhere/first",
+        "apiVersion: v1\nkind: Config\n# a comment\n\
+         current-context: test\n\
+         preferences: {colors: true}\n\
+         clusters:\n\
+         - name: shared\n  cluster: {server: \"https://first:6443\", certificate-authority: pki/ca.pem}\n\
+         - &anchor\n  name: anchored\n  cluster: {server: \"https://anchored\", proxy-url: \"http://p:1\"}\n\
+         users:\n\
+         - name: files\n  user: {client-certificate: ../cert.pem, client-key: key.pem}\n\
+         - name: exec\n  user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: ./bin/get, interactiveMode: Never}}\n\
+         - name: path\n  user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: get, interactiveMode: Never}}\n\
+         contexts:\n- name: shared\n  context: {cluster: shared, user: files, namespace: web}\n",
+    );
+    let second = write(
+        &store,
+        "second.json",
+        &json!({
+            "current-context": "shared",
+            "clusters": [
+                {"name": "shared", "cluster": {"server": "https://second"}},
+                {"name": "second", "cluster": {"server": "https://only-second", "extensions": [
+                    {"name": "x", "extension": {"y": 1}}
+                ]}},
+            ],
+            "users": [{"name": "files", "user": {"token": "second"}}, {"name": "token", "user": {"tokenFile": "t"}}],
+            "contexts": [{"name": "late", "context": {"cluster": "second", "user": "token"}}],
+        })
+        .to_string(),
+    );
+    let linked = store.directory.path().join("linked");
+    std::os::unix::fs::symlink(&second, &linked).unwrap();
+    let missing = store.directory.path().join("missing");
+    for files in [
+        [&own, &first, &second].map(PathBuf::as_path),
+        [&first, &own, &linked].map(PathBuf::as_path),
+        [&second, &missing, &own].map(PathBuf::as_path),
+    ] {
+        let before = [&first, &second].map(|file| fs::read(file).unwrap());
+        let with = without_detour(view(&store, &files, true), "test", "jane");
+        let without = without_detour(view(&store, &files, false), "test", "jane").to_string();
+        // kubectl shows paths as they are written, and takes them from their file's directory.
+        let home = store.directory.path().display();
+        let without = [
+            ("\"pki/ca.pem\"", "elsewhere/pki/ca.pem"),
+            ("\"../cert.pem\"", "elsewhere/../cert.pem"),
+            ("\"key.pem\"", "elsewhere/key.pem"),
+            ("\"./bin/get\"", "elsewhere/bin/get"),
+            ("\"t\"", "t"),
+        ]
+        .iter()
+        .fold(without, |text, (written, meant)| {
+            text.replace(written, &format!("\"{home}/{meant}\""))
+        });
+        assert_eq!(with.to_string(), without, "{files:?}");
+        let after = [&first, &second].map(|file| fs::read(file).unwrap());
+        assert!(after == before, "the user's own files are not written");
+    }
+}
+
+#[test]
+fn the_copy_is_complete_and_leads_nowhere_else() {
+    let store = token_with_pair(Kind::P256);
+    drop(run(&store, &["true"]));
+    let own = store.directory.path().join("kubeconfig");
+    let config = view(&store, &[&own], true);
+    let cluster = config["clusters"][0]["cluster"].as_object().unwrap();
+    assert!(
+        cluster["server"]
+            .as_str()
+            .unwrap()
+            .starts_with("https://127.0.0.1:"),
+        "{config}"
+    );
+    assert!(!cluster.contains_key("certificate-authority"), "{config}");
+    let user = config["users"][0]["user"].as_object().unwrap();
+    let keys: Vec<_> = user.keys().collect();
+    assert_eq!(keys, ["client-certificate-data", "client-key-data"]);
+}
+
+#[test]
+fn unknown_fields_survive_and_other_contexts_stay() {
+    let store = cluster().token(Kind::P256, ADMINISTRATOR);
+    drop(run(&store, &["true"]));
+    let own = store.directory.path().join("kubeconfig");
+    let mut config: Value = serde_json::from_slice(&fs::read(&own).unwrap()).unwrap();
+    config["novelty"] = json!({"deep": [1, {"x": null}]});
+    config["clusters"][0]["cluster"]["novelty"] = json!(true);
+    config["users"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"name": "joe", "user": {"token": "t"}}));
+    config["contexts"].as_array_mut().unwrap().push(
+        json!({"name": "plain", "context": {"cluster": "test", "user": "joe", "novelty": "yes"}}),
+    );
+    fs::write(&own, config.to_string()).unwrap();
+    let arguments = [
+        "sh",
+        "-c",
+        "kubectl get namespace default -o name >&2 && cat \"$KUBECONFIG\"",
+    ];
+    let outcome = cluster_run_of(&store, &own, &arguments);
+    let copy: Value = serde_json::from_str(&outcome.printed()).unwrap();
+    assert_eq!(outcome.stderr, "namespace/default\n");
+    assert_eq!(copy["novelty"], config["novelty"]);
+    // Joe's way to the same cluster is the old one; Jane's is a copy.
+    assert_eq!(copy["clusters"][0], config["clusters"][0]);
+    assert_eq!(copy["contexts"][1], config["contexts"][1]);
+    assert_eq!(copy["users"][1], config["users"][1]);
+    assert_eq!(copy["clusters"][1]["name"], "test-jane");
+    assert_eq!(copy["clusters"][1]["cluster"]["novelty"], json!(true));
+    assert_eq!(copy["contexts"][0]["context"]["cluster"], "test-jane");
+}
+
+/// A run with this kubeconfig as it stands.
+fn cluster_run_of(
+    store: &Store,
+    kubeconfig: &Path,
+    arguments: &[&str],
+) -> crate::fixture::program::Outcome {
+    let content = fs::read(kubeconfig).unwrap();
+    let file = write(store, "as-it-stands", "");
+    fs::write(&file, content).unwrap();
+    let file = file.to_str().unwrap();
+    run(store, &[&["--kubeconfig", file, "--"], arguments].concat()).run()
+}
+
+#[test]
+fn several_tokens_and_clusters_in_one_run() {
+    let jane = cluster().token(Kind::P256, JANE);
+    let joe = cluster().token(Kind::Rsa(2048), ADMINISTRATOR);
+    // Two stores of SoftHSM are two configurations of the library; so the second one's token is
+    // reached through a copy of the library, which is another library to PKCS#11.
+    drop(run(&jane, &["true"]));
+    drop(run(&joe, &["true"]));
+    let read = |store: &Store| -> Value {
+        serde_json::from_slice(&fs::read(store.directory.path().join("kubeconfig")).unwrap())
+            .unwrap()
+    };
+    let mut config = read(&jane);
+    let other = read(&joe);
+    for (list, item) in [("clusters", "cluster"), ("users", "user")] {
+        let entry = json!({"name": "other", item: other[list][0][item]});
+        config[list].as_array_mut().unwrap().push(entry);
+    }
+    config["contexts"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"name": "other", "context": {"cluster": "other", "user": "other"}}));
+    // The same token for both users: one login is enough.
+    config["users"][1]["user"] = config["users"][0]["user"].clone();
+    let file = write(&jane, "two", &config.to_string());
+    let script = "kubectl auth whoami -o jsonpath={.status.userInfo.username}; echo
+        kubectl --context other auth whoami -o jsonpath={.status.userInfo.username}; echo";
+    let arguments = ["--kubeconfig", file.to_str().unwrap(), "sh", "-c", script];
+    assert_eq!(run(&jane, &arguments).run().printed(), "jane\njane\n");
+}
+
+#[test]
+fn nothing_is_started_where_there_is_nothing_to_serve() {
+    let store = token_with_pair(Kind::P256);
+    let refused = |content: &str, code: i32, fragments: &[&str]| {
+        let file = write(&store, "refused", content);
+        let arguments = ["--kubeconfig", file.to_str().unwrap(), "echo", "started"];
+        run(&store, &arguments).run().fails(code, fragments);
+    };
+    refused("", 3, &["no context", "externalSigner"]);
+    refused(
+        "clusters: []\nusers: [{name: a, user: {token: t}}]\n",
+        3,
+        &["no context"],
+    );
+    refused("a: b: c\n", 3, &["line 1", "not valid YAML"]);
+    refused("[1, 2]", 3, &["not a map"]);
+    refused("kind: Pod\n", 3, &["kind Pod"]);
+    refused("clusters: {}\n", 3, &["clusters is not a list"]);
+    refused("a: &a [x]\nb: [*a, *nowhere]\n", 3, &["line 2"]);
+    refused(
+        &format!("x: {}", "[".repeat(100_000)),
+        3,
+        &["not valid YAML"],
+    );
+    let user = |config: &str| {
+        format!(
+            "current-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
+             clusters: [{{name: k, cluster: {{server: \"https://127.0.0.1:1\"}}}}]\n\
+             users: [{{name: u, user: {{auth-provider: {{name: externalSigner, config: {config}}}}}}}]\n"
+        )
+    };
+    refused(&user("{}"), 3, &["pathLib"]);
+    refused(
+        &user("{pathLib: lib.so, slotId: \"x\"}"),
+        3,
+        &["not an absolute path", "slotId"],
+    );
+    refused(
+        &user("{pathLib: /lib.so, slotId: 0}"),
+        3,
+        &["\"u\"", "slotId", "quotes"],
+    );
+    refused(&user("{pin: 987654}"), 3, &["pin", "quotes"]);
+    let lost = user("{}").replace("cluster: k,", "cluster: lost,");
+    refused(&lost, 3, &["pathLib"]);
+    for (arguments, fragment) in [
+        (["--kubeconfig", "/nowhere/at/all"], "/nowhere/at/all"),
+        (["--kubeconfig", "/"], "directory"),
+        (["--context", "neverland"], "neverland"),
+    ] {
+        let outcome = run(&store, &[&arguments[..], &["echo", "started"]].concat()).run();
+        outcome.fails(3, &[fragment]);
+    }
+}
+
+#[test]
+fn a_bomb_of_aliases_is_refused() {
+    let store = token_with_pair(Kind::P256);
+    let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for level in 1..20 {
+        let one = level - 1;
+        bomb += &format!(
+            "a{level}: &a{level} [*a{one}, *a{one}, *a{one}, *a{one}, *a{one}, *a{one}]\n"
+        );
+    }
+    let file = write(&store, "bomb", &bomb);
+    let outcome = run(&store, &["--kubeconfig", file.to_str().unwrap(), "true"]).run();
+    outcome.fails(3, &["not valid YAML"]);
+}
+
+#[test]
+fn what_slips_past_the_tunnel_is_told() {
+    let store = cluster().token(Kind::P256, JANE);
+    drop(run(&store, &["true"]));
+    let own = store.directory.path().join("kubeconfig");
+    let outcome = run(&store, &["echo", "--kubeconfig", own.to_str().unwrap()]).run();
+    assert!(outcome.status.success());
+    assert!(
+        outcome.stderr.contains("goes past the tunnel"),
+        "{outcome:?}"
+    );
+    // It belongs to somebody else, behind the second "--".
+    let quiet = run(&store, &["echo", "exec", "--", "--kubeconfig=x"]).run();
+    quiet.silently();
+
+    let mut config: Value = serde_json::from_slice(&fs::read(&own).unwrap()).unwrap();
+    for (name, provider) in [
+        (
+            "broken",
+            json!({"name": "externalSigner", "config": {"pathLib": "relative"}}),
+        ),
+        ("foreign", json!({"name": "gcp"})),
+    ] {
+        let user = json!({"name": name, "user": {"auth-provider": provider}});
+        config["users"].as_array_mut().unwrap().push(user);
+        let context = json!({"name": name, "context": {"cluster": "test", "user": name}});
+        config["contexts"].as_array_mut().unwrap().push(context);
+    }
+    let file = write(&store, "more", &config.to_string());
+    let file = file.to_str().unwrap();
+    let outcome = run(&store, &["--kubeconfig", file, "kubectl", "auth", "whoami"]).run();
+    assert!(outcome.printed().contains("jane"), "{outcome:?}");
+    for told in [
+        "context \"broken\"",
+        "relative",
+        "context \"foreign\"",
+        "\"gcp\"",
+    ] {
+        assert!(outcome.stderr.contains(told), "{told}: {outcome:?}");
+    }
+    // Where one of them is what the command would use, it is not started.
+    let arguments = [
+        "--kubeconfig",
+        file,
+        "--context",
+        "broken",
+        "echo",
+        "started",
+    ];
+    run(&store, &arguments).run().fails(3, &["relative"]);
+}
+
+#[test]
+fn a_changed_copy_is_told_of() {
+    let store = token_with_pair(Kind::P256);
+    let arguments = [
+        "kubectl",
+        "config",
+        "set-context",
+        "--current",
+        "--namespace=web",
+    ];
+    let outcome = run(&store, &arguments).run();
+    assert!(
+        outcome.stderr.contains("has changed its kubeconfig"),
+        "{outcome:?}"
+    );
+}
+
+#[test]
+fn a_run_inside_a_run_says_so() {
+    let store = token_with_pair(Kind::P256);
+    let script = format!("{} run true", crate::fixture::program::PROGRAM);
+    let outcome = run(&store, &["sh", "-c", &script]).run();
+    outcome.fails(3, &["inside a run already"]);
+}

@@ -1,0 +1,49 @@
+//! `run`: stock kubectl, and what else one runs, against a real API server with a key in a token.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::fixture::cluster::cluster;
+use crate::fixture::program::Invocation;
+use crate::fixture::softhsm::Store;
+
+/// How a run ends, and what it leaves.
+mod endings;
+/// Who is let in.
+mod gate;
+/// Which contexts are led through tunnels.
+mod kubeconfigs;
+/// What kubectl does.
+mod kubectl;
+/// Signatures, sessions and PINs.
+mod signatures;
+/// A run at a terminal.
+mod terminal;
+/// What goes wrong on the way, and how it is told.
+mod trouble;
+
+/// A run with the PIN from the environment.
+fn run(store: &Store, arguments: &[&str]) -> Invocation {
+    cluster().run(store, &store.configuration_with_pin_source(), arguments)
+}
+
+/// The same through the library that keeps a record.
+fn run_recorded(store: &Store, faults: &str, arguments: &[&str]) -> Invocation {
+    let configuration = store.faulty(store.configuration_with_pin_source());
+    cluster()
+        .run(store, &configuration, arguments)
+        .suffering(store, faults)
+}
+
+/// The directories of runs that are there.
+fn left_behind(store: &Store) -> Vec<PathBuf> {
+    let place = store
+        .directory
+        .path()
+        .join("runtime/pkcs11-external-signer");
+    fs::read_dir(place)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_dir())
+        .collect()
+}

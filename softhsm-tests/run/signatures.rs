@@ -1,0 +1,126 @@
+//! How often a token is asked: one session and one login a run, one signature a handshake, none
+//! for a session that is resumed.
+
+use super::{run, run_recorded};
+use crate::fixture::cluster::{ADMINISTRATOR, JANE, cluster};
+use crate::fixture::keys::{Kind, key};
+use crate::fixture::softhsm::{Object, PIN, Store, token_with};
+
+/// Signatures, as the library saw them: a key that doesn't say how long they are is asked twice.
+fn signatures(store: &Store) -> usize {
+    store.calls("C_SignInit").len()
+}
+
+const TEN_IN_A_ROW: &str = "for i in $(seq 10); do kubectl auth whoami >/dev/null || exit 1; done";
+
+#[test]
+fn ten_commands_in_a_shell_need_one_signature() {
+    let store = cluster().token(Kind::P256, JANE);
+    let outcome = run_recorded(&store, "", &["bash", "-c", TEN_IN_A_ROW]).run();
+    assert_eq!(outcome.printed(), "");
+    for (function, calls) in [("C_Initialize", 1), ("C_OpenSession", 1), ("C_Login", 1)] {
+        assert_eq!(store.calls(function).len(), calls, "{function}");
+    }
+    assert_eq!(signatures(&store), 1);
+}
+
+#[test]
+fn without_a_connection_there_is_no_signature() {
+    let store = cluster().token(Kind::P256, JANE);
+    run_recorded(&store, "", &["true"]).run().printed();
+    assert_eq!(signatures(&store), 0);
+}
+
+#[test]
+fn a_slow_token_is_not_asked_for_what_a_ticket_can_do() {
+    let store = cluster().token(Kind::P256, JANE);
+    let script = "for i in $(seq 10); do kubectl auth whoami >/dev/null & done; wait";
+    let outcome = run_recorded(&store, "C_SignInit:delay=400", &["bash", "-c", script]).run();
+    assert_eq!(outcome.printed(), "");
+    assert_eq!(signatures(&store), 1, "ten connections at once");
+}
+
+#[test]
+fn a_key_that_wants_its_pin_each_time_gets_it_from_the_one_entry() {
+    let certificate = cluster().issue(Kind::P256, JANE);
+    let store = token_with([
+        Object::key(key(Kind::P256), &[1]).always_authenticate(),
+        Object::issued(certificate, &[1]),
+    ]);
+    // Two servers would do; so do two runs of kubectl with too little time for a ticket.
+    let invocation = cluster().run(
+        &store,
+        &store.faulty(store.configuration()),
+        &["bash", "-c", TEN_IN_A_ROW],
+    );
+    let mut terminal = invocation.suffering(&store, "").at_terminal();
+    terminal.expect_prompt().type_line(PIN);
+    let (outcome, screen) = terminal.finish();
+    assert_eq!(outcome.printed(), "", "{screen}");
+    assert_eq!(screen.matches("PIN").count(), 1, "{screen}");
+    // To log in, and for the one signature.
+    assert_eq!(store.calls("C_Login"), ["0x0", "0x0"]);
+}
+
+#[test]
+fn a_token_that_was_put_back_is_opened_once_more() {
+    let store = cluster().token(Kind::P256, ADMINISTRATOR);
+    // Each kubectl needs a signature: the client's session cache is of no use to it.
+    let script = "kubectl get namespace default -o name";
+    let faults = "C_SignInit#1:return=0x32";
+    let outcome = run_recorded(&store, faults, &["bash", "-c", script]).run();
+    assert_eq!(outcome.printed(), "namespace/default\n");
+    outcome.silently();
+    // C_Finalize before C_Initialize, and the PIN that the token had accepted.
+    let history: Vec<_> = store
+        .history()
+        .into_iter()
+        .filter(|call| ["C_Initialize", "C_Finalize"].contains(&call.split(' ').next().unwrap()))
+        .collect();
+    assert_eq!(
+        history,
+        [
+            "C_Initialize 0x0",
+            "C_Finalize 0x0",
+            "C_Initialize 0x0",
+            "C_Finalize 0x0"
+        ]
+    );
+    assert_eq!(store.calls("C_Login"), ["0x0", "0x0"]);
+}
+
+#[test]
+fn a_token_that_stays_away_is_asked_for() {
+    let store = cluster().token(Kind::P256, JANE);
+    let faults = "C_SignInit:return=0x32";
+    let script = "kubectl auth whoami; echo went on";
+    let outcome = run_recorded(&store, faults, &["sh", "-c", script]).run();
+    assert_eq!(outcome.printed(), "went on\n");
+    for told in [
+        "test token",
+        "is gone",
+        "C_SignInit: CKR_DEVICE_REMOVED",
+        "put the token back",
+    ] {
+        assert!(outcome.stderr.contains(told), "{told}: {outcome:?}");
+    }
+    assert_eq!(
+        outcome.stderr.matches("error: token").count(),
+        1,
+        "{outcome:?}"
+    );
+}
+
+#[test]
+fn intermediate_certificates_on_the_token_are_sent() {
+    let (chain, store) = crate::run::trouble::token_below_an_intermediate();
+    let outcome = run(&store, &["kubectl", "auth", "whoami"]).run();
+    assert!(outcome.printed().contains("jane"), "{outcome:?}");
+    // Without it the server can't find the way to its authority.
+    let lonely = token_with([
+        Object::key(key(Kind::P256), &[1]),
+        Object::issued(chain, &[1]),
+    ]);
+    let outcome = run(&lonely, &["kubectl", "auth", "whoami"]).run();
+    assert!(!outcome.status.success(), "{outcome:?}");
+}

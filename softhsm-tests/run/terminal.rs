@@ -1,0 +1,138 @@
+//! A run at a terminal: the PIN is asked for first, then the terminal is the command's.
+
+use rustix::process::Signal;
+
+use super::left_behind;
+use crate::fixture::cluster::{ADMINISTRATOR, JANE, cluster};
+use crate::fixture::keys::Kind;
+use crate::fixture::program::Invocation;
+use crate::fixture::softhsm::{PIN, Store, WRONG_PIN};
+
+fn run(store: &Store, arguments: &[&str]) -> Invocation {
+    cluster().run(store, &store.configuration(), arguments)
+}
+
+fn run_recorded(store: &Store, arguments: &[&str]) -> Invocation {
+    let configuration = store.faulty(store.configuration());
+    cluster()
+        .run(store, &configuration, arguments)
+        .suffering(store, "")
+}
+
+#[test]
+fn a_shell_with_ten_commands_asks_for_one_pin() {
+    let store = cluster().token(Kind::P256, ADMINISTRATOR);
+    let script = "for i in $(seq 10); do kubectl get namespace default -o name; done";
+    let mut terminal = run_recorded(&store, &["bash", "-c", script]).at_terminal();
+    terminal.expect_prompt().type_line(PIN);
+    let (outcome, screen) = terminal.finish();
+    assert_eq!(outcome.printed(), "namespace/default\n".repeat(10));
+    assert_eq!(screen.matches("PIN").count(), 1, "{screen}");
+    assert_eq!(store.calls("C_Login"), ["0x0"]);
+}
+
+#[test]
+fn nothing_is_started_without_the_pin() {
+    let store = cluster().token(Kind::P256, JANE);
+    let mut terminal = run_recorded(&store, &["echo", "started"]).at_terminal();
+    for _ in 0..3 {
+        terminal.expect_prompt().type_line(WRONG_PIN);
+    }
+    let (outcome, _) = terminal.finish();
+    outcome.fails(7, &["CKR_PIN_INCORRECT"]);
+    assert_eq!(store.calls("C_Login").len(), 3);
+
+    let mut terminal = run(&store, &["echo", "started"]).at_terminal();
+    terminal.expect_prompt().press_ctrl('c');
+    let (outcome, _) = terminal.finish();
+    outcome.dies_of(Signal::INT);
+    assert!(left_behind(&store).is_empty());
+}
+
+#[test]
+fn the_keys_are_the_commands_once_it_runs() {
+    let store = cluster().token(Kind::P256, JANE);
+    let script =
+        "trap 'echo caught' INT; echo ready >/dev/tty; read line </dev/tty; echo \"$line\"";
+    let mut terminal = run(&store, &["bash", "-c", script]).at_terminal();
+    terminal.expect_prompt().type_line(PIN);
+    terminal.expect("ready").press_ctrl('c');
+    terminal.type_line("typed");
+    let (outcome, _) = terminal.finish();
+    let printed = outcome.printed();
+    assert!(
+        printed.contains("caught") && printed.contains("typed"),
+        "{printed}"
+    );
+}
+
+#[test]
+fn ctrl_z_stops_both_and_fg_continues_both() {
+    let store = cluster().token(Kind::P256, ADMINISTRATOR);
+    let configuration = store.configuration_with_pin_source();
+    let shell = "export PS1='ready: '; exec bash --norc --noprofile -i </dev/tty >/dev/tty 2>&1";
+    let mut terminal = cluster()
+        .run(&store, &configuration, &[])
+        .within("bash", shell)
+        .at_terminal();
+    let command =
+        "\"$SIGNER\" run sh -c 'echo run\"\"ning; read x; kubectl get namespace default -o name'";
+    terminal.expect("ready: ").type_line(command);
+    terminal.expect("running").press_ctrl('z');
+    // The shell sees one job.
+    terminal.expect("Stopped").expect("ready: ").type_line("fg");
+    terminal.expect("run sh -c").type_line("");
+    terminal.expect("namespace/default").expect("ready: ");
+    terminal.type_line("echo code=$?").expect("code=0");
+    terminal.type_line("exit");
+    let (outcome, screen) = terminal.finish();
+    assert!(outcome.status.success(), "{screen}");
+}
+
+#[test]
+fn a_token_that_is_needed_later_is_not_asked_for_over_the_command() {
+    let store = cluster().token(Kind::P256, JANE);
+    let directory = store.directory.path();
+    let other = directory.join("other");
+    // The current context needs no token; the other one does.
+    std::fs::write(
+        &other,
+        "{current-context: none, contexts: [{name: none, context: {cluster: none, user: none}}]}",
+    )
+    .unwrap();
+    let invocation = run(
+        &store,
+        &[
+            "sh",
+            "-c",
+            "kubectl --context test auth whoami; echo went on",
+        ],
+    );
+    let files = format!(
+        "{}:{}",
+        other.display(),
+        directory.join("kubeconfig").display()
+    );
+    let terminal = invocation.variable("KUBECONFIG", files).at_terminal();
+    let (outcome, screen) = terminal.finish();
+    assert_eq!(outcome.printed(), "went on\n");
+    assert!(!screen.contains("PIN"), "{screen}");
+    assert!(
+        outcome
+            .stderr
+            .contains("the terminal belongs to the command"),
+        "{outcome:?}"
+    );
+
+    // Named among the command's own arguments, it is asked for first.
+    let invocation = run(&store, &["kubectl", "--context", "test", "auth", "whoami"]);
+    let files = format!(
+        "{}:{}",
+        other.display(),
+        directory.join("kubeconfig").display()
+    );
+    let mut terminal = invocation.variable("KUBECONFIG", files).at_terminal();
+    terminal.expect_prompt().type_line(PIN);
+    let (outcome, _) = terminal.finish();
+    assert!(outcome.printed().contains("jane"), "{outcome:?}");
+}

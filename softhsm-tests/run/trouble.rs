@@ -1,0 +1,316 @@
+//! What goes wrong between the command and the API server: told once, and a clean end for the
+//! command, never a hang.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{run, run_recorded};
+use crate::fixture::cluster::{JANE, cluster};
+use crate::fixture::keys::{Kind, key};
+use crate::fixture::openssl::openssl;
+use crate::fixture::program::Outcome;
+use crate::fixture::softhsm::{Object, Store, token_with};
+
+/// A token below an intermediate authority that is on it: the certificate, and the token.
+pub(super) fn token_below_an_intermediate() -> (Vec<u8>, Store) {
+    let workshop = tempfile::tempdir().unwrap();
+    let at = |name: &str| workshop.path().join(name).to_str().unwrap().to_owned();
+    let [root, root_key] = cluster()
+        .authority()
+        .map(|path| path.to_str().unwrap().to_owned());
+    let issue = |name: &str, subject: &str, private: &str, issuer: [&str; 2], extensions: &str| {
+        fs::write(at("extensions"), extensions).unwrap();
+        openssl([
+            "req",
+            "-new",
+            "-key",
+            private,
+            "-subj",
+            subject,
+            "-out",
+            &at("request"),
+        ]);
+        openssl([
+            "x509",
+            "-req",
+            "-in",
+            &at("request"),
+            "-days",
+            "30",
+            "-extfile",
+            &at("extensions"),
+            "-CA",
+            issuer[0],
+            "-CAkey",
+            issuer[1],
+            "-CAcreateserial",
+            "-out",
+            &at(name),
+        ]);
+        let der = at(&format!("{name}.der"));
+        openssl(["x509", "-in", &at(name), "-outform", "DER", "-out", &der]);
+        fs::read(der).unwrap()
+    };
+    let middle_key = key(Kind::P384).private_pem();
+    let middle_key = middle_key.to_str().unwrap();
+    let middle = issue(
+        "middle",
+        "/CN=intermediate",
+        middle_key,
+        [&root, &root_key],
+        "basicConstraints=critical,CA:TRUE\nkeyUsage=keyCertSign\n",
+    );
+    let own_key = key(Kind::P256).private_pem();
+    let own = issue(
+        "own",
+        JANE.subject,
+        own_key.to_str().unwrap(),
+        [&at("middle"), middle_key],
+        "extendedKeyUsage=clientAuth\n",
+    );
+    let store = token_with([
+        Object::key(key(Kind::P256), &[1]),
+        Object::issued(own.clone(), &[1]),
+        Object::issued(middle, &[2]),
+    ]);
+    (own, store)
+}
+
+/// kubectl in a run whose cluster's entry is changed so.
+fn whoami_with(store: &Store, change: impl FnOnce(&mut Value)) -> Outcome {
+    drop(run(store, &["true"]));
+    let own = store.directory.path().join("kubeconfig");
+    let mut config: Value = serde_json::from_slice(&fs::read(&own).unwrap()).unwrap();
+    change(&mut config["clusters"][0]["cluster"]);
+    let file = store.directory.path().join("changed");
+    fs::write(&file, config.to_string()).unwrap();
+    let file = file.to_str().unwrap();
+    run(
+        store,
+        &["--kubeconfig", file, "-v", "kubectl", "auth", "whoami"],
+    )
+    .run()
+}
+
+/// Demands an explanation, and that the command had a quick end.
+#[track_caller]
+fn assert_told(outcome: &Outcome, fragments: &[&str]) {
+    assert_eq!(outcome.status.code(), Some(1), "{outcome:?}");
+    assert_eq!(
+        outcome.stderr.matches("error: cluster").count(),
+        1,
+        "{outcome:?}"
+    );
+    for fragment in fragments {
+        assert!(outcome.stderr.contains(fragment), "{fragment}: {outcome:?}");
+    }
+    assert!(outcome.took < Duration::from_secs(15), "{outcome:?}");
+}
+
+#[test]
+fn a_server_that_is_not_there() {
+    let store = cluster().token(Kind::P256, JANE);
+    let free = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let outcome = whoami_with(&store, |cluster| {
+        cluster["server"] = json!(format!("https://{free}"))
+    });
+    assert_told(&outcome, &["\"test\"", "Connection refused", "VPN"]);
+    let outcome = whoami_with(&store, |cluster| {
+        cluster["server"] = json!("https://nowhere.invalid")
+    });
+    assert_told(&outcome, &["nowhere.invalid", "no address", "DNS"]);
+    for (server, reason) in [
+        ("http://127.0.0.1:1", "not an https URL"),
+        ("https://", "not a URL"),
+    ] {
+        let outcome = whoami_with(&store, |cluster| cluster["server"] = json!(server));
+        assert_told(&outcome, &[reason]);
+    }
+}
+
+#[test]
+fn a_server_that_speaks_something_else() {
+    let store = cluster().token(Kind::P256, JANE);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for connection in listener.incoming() {
+            use std::io::Write as _;
+            let _ = connection.unwrap().write_all(b"220 mail.example ESMTP\r\n");
+        }
+    });
+    let outcome = whoami_with(&store, |cluster| {
+        cluster["server"] = json!(format!("https://{address}"))
+    });
+    assert_told(&outcome, &["broke off", "corrupt"]);
+}
+
+#[test]
+fn a_server_that_is_not_trusted() {
+    let store = cluster().token(Kind::P256, JANE);
+    let stranger = key(Kind::P256).certificate_pem();
+    let outcome = whoami_with(&store, |cluster| {
+        cluster["certificate-authority"] = json!(stranger);
+    });
+    assert_told(&outcome, &["not trusted", "certificate-authority"]);
+    let outcome = whoami_with(&store, |cluster| {
+        cluster["tls-server-name"] = json!("another.example");
+    });
+    assert_told(&outcome, &["not trusted", "tls-server-name"]);
+    let outcome = whoami_with(&store, |cluster| {
+        cluster["tls-server-name"] = json!("localhost");
+    });
+    assert!(outcome.printed().contains("jane"), "{outcome:?}");
+    let outcome = whoami_with(&store, |cluster| {
+        cluster
+            .as_object_mut()
+            .unwrap()
+            .remove("certificate-authority");
+        cluster["insecure-skip-tls-verify"] = json!(true);
+        cluster["tls-server-name"] = json!("another.example");
+    });
+    assert!(outcome.printed().contains("jane"), "{outcome:?}");
+    assert!(
+        outcome
+            .stderr
+            .contains("warning: cluster \"test\" has insecure-skip-tls-verify"),
+        "{outcome:?}"
+    );
+}
+
+/// `openssl s_server` with the API server's authority's certificate for itself, which accepts
+/// only clients of another authority.
+struct Picky(Child);
+
+impl Picky {
+    fn start(directory: &Path, version: &str) -> (Self, String) {
+        let address = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
+        let at = |name: &str| directory.join(name).to_str().unwrap().to_owned();
+        let [root, root_key] = cluster()
+            .authority()
+            .map(|path| path.to_str().unwrap().to_owned());
+        let private = key(Kind::P384).private_pem();
+        let private = private.to_str().unwrap();
+        fs::write(at("extensions"), "subjectAltName=IP:127.0.0.1\n").unwrap();
+        openssl([
+            "req",
+            "-new",
+            "-key",
+            private,
+            "-subj",
+            "/CN=picky",
+            "-out",
+            &at("request"),
+        ]);
+        openssl([
+            "x509",
+            "-req",
+            "-in",
+            &at("request"),
+            "-days",
+            "30",
+            "-extfile",
+            &at("extensions"),
+            "-CA",
+            &root,
+            "-CAkey",
+            &root_key,
+            "-CAcreateserial",
+            "-CAserial",
+            &at("serial"),
+            "-out",
+            &at("picky"),
+        ]);
+        let stranger = key(Kind::P521).certificate_pem();
+        let child = Command::new("openssl")
+            .args(["s_server", "-accept", &address.to_string(), "-www", version])
+            .args([
+                "-cert",
+                &at("picky"),
+                "-key",
+                private,
+                "-Verify",
+                "1",
+                "-verify_return_error",
+            ])
+            .arg("-CAfile")
+            .arg(stranger)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        while std::net::TcpStream::connect(address).is_err() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        (Self(child), format!("https://{address}"))
+    }
+}
+
+impl Drop for Picky {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_server_that_refuses_the_certificate() {
+    let store = cluster().token(Kind::P256, JANE);
+    for version in ["-tls1_2", "-tls1_3"] {
+        let (_picky, server) = Picky::start(store.directory.path(), version);
+        let outcome = whoami_with(&store, |cluster| cluster["server"] = json!(server));
+        assert_ne!(outcome.status.code(), Some(0), "{outcome:?}");
+        for told in [
+            "refused the certificate of O=dev, CN=jane",
+            "TLS alert",
+            "client CA",
+        ] {
+            assert!(outcome.stderr.contains(told), "{told}: {outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn a_server_that_hangs_up_in_the_handshake() {
+    let store = cluster().token(Kind::P256, JANE);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || listener.incoming().for_each(drop));
+    let outcome = whoami_with(&store, |cluster| {
+        cluster["server"] = json!(format!("https://{address}"))
+    });
+    assert_told(&outcome, &["broke off"]);
+}
+
+#[test]
+fn a_pin_that_is_refused_or_locked_starts_nothing() {
+    let store = cluster().token(Kind::P256, JANE);
+    for (faults, told) in [
+        ("C_Login:return=0xa0", "CKR_PIN_INCORRECT"),
+        ("C_Login:return=0xa4", "locked"),
+        ("C_GetTokenInfo:set=CKF_USER_PIN_LOCKED", "locked"),
+    ] {
+        let outcome = run_recorded(&store, faults, &["echo", "started"]).run();
+        outcome.fails(7, &[told]);
+    }
+}
+
+#[test]
+fn a_signature_that_does_not_verify_is_withheld() {
+    let store = cluster().token(Kind::P256, JANE);
+    let outcome = run_recorded(&store, "C_Sign:flip", &["kubectl", "auth", "whoami"]).run();
+    assert_eq!(outcome.status.code(), Some(1), "{outcome:?}");
+    assert!(outcome.stderr.contains("does not verify"), "{outcome:?}");
+}
