@@ -15,6 +15,8 @@ mod gate;
 mod kubeconfigs;
 /// What kubectl does.
 mod kubectl;
+/// Clusters behind a proxy.
+mod proxies;
 /// Signatures, sessions and PINs.
 mod signatures;
 /// A run at a terminal.

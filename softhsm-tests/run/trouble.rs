@@ -82,7 +82,16 @@ pub(super) fn token_below_an_intermediate() -> (Vec<u8>, Store) {
 }
 
 /// kubectl in a run whose cluster's entry is changed so.
-fn whoami_with(store: &Store, change: impl FnOnce(&mut Value)) -> Outcome {
+pub(super) fn whoami_with(store: &Store, change: impl FnOnce(&mut Value)) -> Outcome {
+    whoami_within(store, change, &[])
+}
+
+/// The same with these variables in the environment.
+pub(super) fn whoami_within(
+    store: &Store,
+    change: impl FnOnce(&mut Value),
+    variables: &[(&str, &str)],
+) -> Outcome {
     drop(run(store, &["true"]));
     let own = store.directory.path().join("kubeconfig");
     let mut config: Value = serde_json::from_slice(&fs::read(&own).unwrap()).unwrap();
@@ -90,16 +99,18 @@ fn whoami_with(store: &Store, change: impl FnOnce(&mut Value)) -> Outcome {
     let file = store.directory.path().join("changed");
     fs::write(&file, config.to_string()).unwrap();
     let file = file.to_str().unwrap();
-    run(
-        store,
-        &["--kubeconfig", file, "-v", "kubectl", "auth", "whoami"],
-    )
-    .run()
+    let arguments = ["--kubeconfig", file, "-v", "kubectl", "auth", "whoami"];
+    variables
+        .iter()
+        .fold(run(store, &arguments), |run, (name, value)| {
+            run.variable(name, value)
+        })
+        .run()
 }
 
 /// Demands an explanation, and that the command had a quick end.
 #[track_caller]
-fn assert_told(outcome: &Outcome, fragments: &[&str]) {
+pub(super) fn assert_told(outcome: &Outcome, fragments: &[&str]) {
     assert_eq!(outcome.status.code(), Some(1), "{outcome:?}");
     assert_eq!(
         outcome.stderr.matches("error: cluster").count(),
@@ -186,8 +197,48 @@ fn a_server_that_is_not_trusted() {
     );
 }
 
-/// `openssl s_server` with the API server's authority's certificate for itself, which accepts
-/// only clients of another authority.
+/// A certificate of the cluster's authority for a server at 127.0.0.1, and its key.
+pub(super) fn server_certificate(directory: &Path) -> [String; 2] {
+    let at = |name: &str| directory.join(name).to_str().unwrap().to_owned();
+    let [root, root_key] = cluster()
+        .authority()
+        .map(|path| path.to_str().unwrap().to_owned());
+    let private = key(Kind::P384).private_pem();
+    let private = private.to_str().unwrap();
+    fs::write(at("extensions"), "subjectAltName=IP:127.0.0.1\n").unwrap();
+    openssl([
+        "req",
+        "-new",
+        "-key",
+        private,
+        "-subj",
+        "/CN=server",
+        "-out",
+        &at("request"),
+    ]);
+    openssl([
+        "x509",
+        "-req",
+        "-in",
+        &at("request"),
+        "-days",
+        "30",
+        "-extfile",
+        &at("extensions"),
+        "-CA",
+        &root,
+        "-CAkey",
+        &root_key,
+        "-CAcreateserial",
+        "-CAserial",
+        &at("serial"),
+        "-out",
+        &at("server"),
+    ]);
+    [at("server"), private.to_owned()]
+}
+
+/// `openssl s_server`, which accepts only clients of another authority.
 struct Picky(Child);
 
 impl Picky {
@@ -196,50 +247,15 @@ impl Picky {
             .unwrap()
             .local_addr()
             .unwrap();
-        let at = |name: &str| directory.join(name).to_str().unwrap().to_owned();
-        let [root, root_key] = cluster()
-            .authority()
-            .map(|path| path.to_str().unwrap().to_owned());
-        let private = key(Kind::P384).private_pem();
-        let private = private.to_str().unwrap();
-        fs::write(at("extensions"), "subjectAltName=IP:127.0.0.1\n").unwrap();
-        openssl([
-            "req",
-            "-new",
-            "-key",
-            private,
-            "-subj",
-            "/CN=picky",
-            "-out",
-            &at("request"),
-        ]);
-        openssl([
-            "x509",
-            "-req",
-            "-in",
-            &at("request"),
-            "-days",
-            "30",
-            "-extfile",
-            &at("extensions"),
-            "-CA",
-            &root,
-            "-CAkey",
-            &root_key,
-            "-CAcreateserial",
-            "-CAserial",
-            &at("serial"),
-            "-out",
-            &at("picky"),
-        ]);
+        let [certificate, private] = server_certificate(directory);
         let stranger = key(Kind::P521).certificate_pem();
         let child = Command::new("openssl")
             .args(["s_server", "-accept", &address.to_string(), "-www", version])
             .args([
                 "-cert",
-                &at("picky"),
+                &certificate,
                 "-key",
-                private,
+                &private,
                 "-Verify",
                 "1",
                 "-verify_return_error",
