@@ -19,6 +19,8 @@ mod configuration;
 mod faults;
 /// What the tests are written in.
 mod fixture;
+/// The files kubectl reads, read as kubectl does.
+mod kubeconfig;
 /// Libraries that load and libraries that don't.
 mod module;
 /// PINs that nobody types.

@@ -20,6 +20,9 @@ pub mod protocol;
 // The configuration map, made typed.
 pub mod config;
 
+// Which clusters and users there are: kubectl's own file, found, merged and led elsewhere.
+pub mod kubeconfig;
+
 // Certificates: what the public key is, and what else an operator asks about one.
 pub mod certificate;
 // What to compute: from the request's options and the key to a signature scheme.
@@ -36,9 +39,6 @@ pub mod token;
 
 // The room: from a configuration to an identity, from a scheme to a verified signature.
 pub mod signer;
-
-// Kubeconfigs: found, merged and rewritten as kubectl reads them.
-pub mod kubeconfig;
 
 // The keys of a run: tokens that stay open from their first use to its end.
 pub mod keyring;

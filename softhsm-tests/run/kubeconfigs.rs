@@ -121,7 +121,7 @@ fn files_are_merged_as_kubectl_merges_them() {
         let home = store.directory.path().display();
         let without = [
             ("\"pki/ca.pem\"", "elsewhere/pki/ca.pem"),
-            ("\"../cert.pem\"", "elsewhere/../cert.pem"),
+            ("\"../cert.pem\"", "cert.pem"),
             ("\"key.pem\"", "elsewhere/key.pem"),
             ("\"./bin/get\"", "elsewhere/bin/get"),
             ("\"t\"", "t"),
@@ -183,11 +183,11 @@ fn unknown_fields_survive_and_other_contexts_stay() {
     assert_eq!(copy["novelty"], config["novelty"]);
     // Joe's way to the same cluster is the old one; Jane's is a copy.
     assert_eq!(copy["clusters"][0], config["clusters"][0]);
-    assert_eq!(copy["contexts"][1], config["contexts"][1]);
+    assert_eq!(copy["contexts"][0], config["contexts"][1]);
     assert_eq!(copy["users"][1], config["users"][1]);
-    assert_eq!(copy["clusters"][1]["name"], "test-jane");
+    assert_eq!(copy["clusters"][1]["name"], "test+jane");
     assert_eq!(copy["clusters"][1]["cluster"]["novelty"], json!(true));
-    assert_eq!(copy["contexts"][0]["context"]["cluster"], "test-jane");
+    assert_eq!(copy["contexts"][1]["context"]["cluster"], "test+jane");
 }
 
 /// A run with this kubeconfig as it stands.
@@ -248,16 +248,12 @@ fn nothing_is_started_where_there_is_nothing_to_serve() {
         3,
         &["no context"],
     );
-    refused("a: b: c\n", 3, &["line 1", "not valid YAML"]);
-    refused("[1, 2]", 3, &["not a map"]);
-    refused("kind: Pod\n", 3, &["kind Pod"]);
+    refused("a: b: c\n", 3, &["refused, line 1"]);
+    refused("[1, 2]", 3, &["not an object"]);
+    refused("kind: Pod\n", 3, &["kind is not Config"]);
     refused("clusters: {}\n", 3, &["clusters is not a list"]);
     refused("a: &a [x]\nb: [*a, *nowhere]\n", 3, &["line 2"]);
-    refused(
-        &format!("x: {}", "[".repeat(100_000)),
-        3,
-        &["not valid YAML"],
-    );
+    refused(&format!("x: {}", "[".repeat(100_000)), 3, &["kubeconfig"]);
     let user = |config: &str| {
         format!(
             "current-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
@@ -272,16 +268,15 @@ fn nothing_is_started_where_there_is_nothing_to_serve() {
         &["not an absolute path", "slotId"],
     );
     refused(
-        &user("{pathLib: /lib.so, slotId: 0}"),
+        &user("{pin: 0471}"),
         3,
-        &["\"u\"", "slotId", "quotes"],
+        &["\"u\"", "pin is not a text", "quotes"],
     );
-    refused(&user("{pin: 987654}"), 3, &["pin", "quotes"]);
     let lost = user("{}").replace("cluster: k,", "cluster: lost,");
     refused(&lost, 3, &["pathLib"]);
     for (arguments, fragment) in [
         (["--kubeconfig", "/nowhere/at/all"], "/nowhere/at/all"),
-        (["--kubeconfig", "/"], "directory"),
+        (["--kubeconfig", "/"], "not a regular file"),
         (["--context", "neverland"], "neverland"),
     ] {
         let outcome = run(&store, &[&arguments[..], &["echo", "started"]].concat()).run();
@@ -301,7 +296,7 @@ fn a_bomb_of_aliases_is_refused() {
     }
     let file = write(&store, "bomb", &bomb);
     let outcome = run(&store, &["--kubeconfig", file.to_str().unwrap(), "true"]).run();
-    outcome.fails(3, &["not valid YAML"]);
+    outcome.fails(3, &["bomb"]);
 }
 
 #[test]

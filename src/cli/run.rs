@@ -285,7 +285,7 @@ enum UserKey {
 }
 
 fn config(kubeconfig: &Kubeconfig, user: &str) -> Result<UserKey, Error> {
-    Ok(match kubeconfig.provider(user)? {
+    Ok(match kubeconfig.provider(user) {
         Provider::None => UserKey::Elsewhere,
         Provider::Other(name) => UserKey::Unknown(name),
         Provider::ExternalSigner(mut map) => UserKey::Token(Box::new(Config::from_map(&mut map)?)),

@@ -1,48 +1,57 @@
-//! The kubeconfig: exit code 3, as for the configuration in it. No text quotes a value that could
-//! be a PIN or a key.
+//! Exit code 3 too: the kubeconfig, as files and as what they name.
+//!
+//! A kubeconfig can hold a PIN, a token or a key, so no text here quotes a value of one: files,
+//! lines, fields and the names of entries are all it says.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use super::Help;
+use crate::printable::{excerpt, printable};
 
 #[derive(Debug)]
 pub enum KubeconfigError {
-    /// A cluster's entry that can't be used.
-    Cluster {
-        name: String,
+    /// The cluster's `certificate-authority` can't be read.
+    Authority {
+        cluster: String,
+        path: PathBuf,
         reason: String,
     },
-    /// A file that is not YAML; where, if it can be told.
+    /// A field of another type than kubectl takes.
+    Field {
+        path: PathBuf,
+        /// As `user "jane", auth-provider.config.pin`.
+        field: String,
+        expected: &'static str,
+    },
+    /// The server is both to be verified and not to be.
+    InsecureAuthority {
+        cluster: String,
+    },
+    /// Not YAML, or more of it than a kubeconfig has.
     Malformed {
-        file: PathBuf,
-        line: Option<u64>,
+        path: PathBuf,
+        /// From 1, where it is one line's fault.
+        line: Option<usize>,
         reason: String,
     },
-    /// None of the files is there.
+    /// The file that was asked for by name.
     Missing {
-        files: Vec<PathBuf>,
+        path: PathBuf,
     },
     NoCluster {
         name: String,
-        present: Vec<String>,
+        candidates: Vec<String>,
     },
     NoContext {
         name: String,
-        present: Vec<String>,
+        candidates: Vec<String>,
     },
-    /// YAML, but not a kubeconfig.
-    Structure {
-        file: PathBuf,
-        reason: String,
+    NoServer {
+        cluster: String,
     },
     Unreadable {
-        file: PathBuf,
-        reason: String,
-    },
-    /// A user's entry that can't be used.
-    User {
-        name: String,
+        path: PathBuf,
         reason: String,
     },
 }
@@ -50,27 +59,46 @@ pub enum KubeconfigError {
 impl fmt::Display for KubeconfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Cluster { name, reason } => write!(f, "cluster \"{name}\": {reason}"),
-            Self::Malformed { file, line, reason } => {
-                write!(f, "kubeconfig {}", file.display())?;
+            Self::Authority {
+                cluster,
+                path,
+                reason,
+            } => write!(
+                f,
+                "certificate-authority {} of cluster \"{}\" can't be read: {reason}",
+                shown(path),
+                excerpt(cluster)
+            ),
+            Self::Field {
+                path,
+                field,
+                expected,
+            } => write!(f, "kubeconfig {}: {field} is not {expected}", shown(path)),
+            Self::InsecureAuthority { cluster } => write!(
+                f,
+                "cluster \"{}\" has both a certificate authority and insecure-skip-tls-verify",
+                excerpt(cluster)
+            ),
+            Self::Malformed { path, line, reason } => {
+                write!(f, "kubeconfig {}", shown(path))?;
                 if let Some(line) = line {
                     write!(f, ", line {line}")?;
                 }
                 write!(f, ": {reason}")
             }
-            Self::Missing { files } => {
-                let files: Vec<_> = files
-                    .iter()
-                    .map(|file| file.display().to_string())
-                    .collect();
-                write!(f, "there is no kubeconfig: {}", files.join(", "))
+            Self::Missing { path } => write!(f, "there is no kubeconfig {}", shown(path)),
+            Self::NoCluster { name, .. } => {
+                write!(f, "the kubeconfig has no cluster \"{}\"", excerpt(name))
             }
-            Self::NoCluster { name, .. } => write!(f, "no cluster is named \"{name}\""),
-            Self::NoContext { name, .. } => write!(f, "no context is named \"{name}\""),
-            Self::Structure { file, reason } | Self::Unreadable { file, reason } => {
-                write!(f, "kubeconfig {}: {reason}", file.display())
+            Self::NoContext { name, .. } => {
+                write!(f, "the kubeconfig has no context \"{}\"", excerpt(name))
             }
-            Self::User { name, reason } => write!(f, "user \"{name}\": {reason}"),
+            Self::NoServer { cluster } => {
+                write!(f, "cluster \"{}\" has no server", excerpt(cluster))
+            }
+            Self::Unreadable { path, reason } => {
+                write!(f, "kubeconfig {} can't be read: {reason}", shown(path))
+            }
         }
     }
 }
@@ -78,22 +106,41 @@ impl fmt::Display for KubeconfigError {
 impl KubeconfigError {
     pub(super) fn help(&self) -> Help {
         match self {
-            Self::Cluster { .. } | Self::User { .. } => {
-                Help::new("correct the entry in the kubeconfig")
+            Self::Authority { .. } => Help::new(
+                "correct certificate-authority of that cluster; a relative path starts from the \
+                 directory of the kubeconfig it stands in",
+            ),
+            Self::Field { .. } => Help::new(
+                "correct that field; a number or a word such as yes that is meant as text stands \
+                 in quotes",
+            ),
+            Self::InsecureAuthority { .. } => Help::new(
+                "take insecure-skip-tls-verify out of that cluster to have its server verified",
+            ),
+            Self::Malformed { .. } => {
+                Help::new("mend the file; kubectl config view --kubeconfig FILE reads it likewise")
             }
-            Self::Malformed { .. } | Self::Structure { .. } => {
-                Help::new("correct the file; `kubectl config view` reads it the same way")
+            Self::Missing { .. } => Help::new("correct the path, or leave --kubeconfig out"),
+            Self::NoCluster { candidates, .. } => choice("cluster", candidates),
+            Self::NoContext { candidates, .. } => choice("context", candidates),
+            Self::NoServer { .. } => Help::new("set server of that cluster, as https://HOST:PORT"),
+            Self::Unreadable { .. } => {
+                Help::new("make it a regular file that you can read, or take it out of KUBECONFIG")
             }
-            Self::Missing { .. } => {
-                Help::new("name the kubeconfig with --kubeconfig or KUBECONFIG")
-            }
-            Self::NoCluster { present, .. } => {
-                Help::with_candidates("the kubeconfig has these clusters:", present)
-            }
-            Self::NoContext { present, .. } => {
-                Help::with_candidates("the kubeconfig has these contexts:", present)
-            }
-            Self::Unreadable { .. } => Help::new("name a file that you can read"),
         }
     }
+}
+
+fn shown(path: &std::path::Path) -> String {
+    printable(&path.to_string_lossy()).into_owned()
+}
+
+fn choice(kind: &str, candidates: &[String]) -> Help {
+    if candidates.is_empty() {
+        return Help::new(format!(
+            "there is no {kind} at all: check --kubeconfig and KUBECONFIG"
+        ));
+    }
+    let shown: Vec<_> = candidates.iter().map(|name| printable(name)).collect();
+    Help::with_candidates(format!("name a {kind} that is there:"), &shown)
 }

@@ -1,226 +1,259 @@
-//! Which files make up the kubeconfig, and what becomes of several.
+//! From files to one kubeconfig: who wins where several say the same (client-go, tools/clientcmd,
+//! loader.go).
 
-use std::collections::HashSet;
-use std::ffi::OsStr;
-use std::fs::File;
-use std::io::{ErrorKind, Read as _};
-use std::path::{Path, PathBuf, absolute};
+use std::path::Path;
 
-use serde_json::{Map, Value};
-use zeroize::Zeroizing;
-
-use super::{Kubeconfig, List, text};
+use super::file::{self, Failure};
+use super::locations::Locations;
+use super::value::{Object, Value, text_at};
+use super::{Entries, Kubeconfig, schema, yaml};
 use crate::error::KubeconfigError;
 
-/// A file longer than this is no kubeconfig, and no certificate.
-const LONGEST_FILE: u64 = 16 << 20;
-
-/// Which files, in kubectl's order.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Locations {
-    files: Vec<PathBuf>,
-    /// A file that was asked for has to be there.
-    is_explicit: bool,
-}
-
-impl Locations {
-    /// The explicit file alone; else those of `variable` (KUBECONFIG, a list as PATH is one); else
-    /// `.kube/config` in `home`.
-    pub fn new(explicit: Option<&Path>, variable: Option<&OsStr>, home: Option<&Path>) -> Self {
-        if let Some(file) = explicit {
-            return Self {
-                files: vec![file.to_owned()],
-                is_explicit: true,
-            };
-        }
-        let files = match variable.filter(|list| !list.is_empty()) {
-            Some(list) => {
-                let mut known = HashSet::new();
-                std::env::split_paths(list)
-                    .filter(|file| !file.as_os_str().is_empty() && known.insert(file.clone()))
-                    .collect()
-            }
-            None => home
-                .iter()
-                .map(|home| home.join(".kube").join("config"))
-                .collect(),
-        };
-        Self {
-            files,
-            is_explicit: false,
-        }
-    }
-}
-
 impl Kubeconfig {
-    /// Reads and merges the files. Of entries with the same name, and of other settings, that of
-    /// the first file counts; files that aren't there are passed over, unless none is.
+    /// All files that are there, the first before the later: of entries with the same name the
+    /// first counts, whole; of current contexts the first that is set. No file at all makes an
+    /// empty kubeconfig, as it does for kubectl.
+    ///
+    /// Errors: a file that can't be read, isn't YAML or has a field of a wrong type; a file named
+    /// on the command line that isn't there.
     pub fn load(locations: &Locations) -> Result<Self, KubeconfigError> {
-        let mut merged = Self(Map::new());
-        let mut is_missing = true;
-        for file in &locations.files {
-            let unreadable = |reason| KubeconfigError::Unreadable {
-                file: file.clone(),
-                reason,
+        let mut merged = Self::default();
+        for path in &locations.files {
+            let content = match file::read(path) {
+                Ok(content) => content,
+                Err(Failure::Missing) if locations.required => {
+                    return Err(KubeconfigError::Missing { path: path.clone() });
+                }
+                Err(Failure::Missing) => continue,
+                Err(Failure::Other(reason)) => return Err(unreadable(path, reason)),
             };
-            if !locations.is_explicit
-                && std::fs::metadata(file).is_err_and(|error| error.kind() == ErrorKind::NotFound)
-            {
-                continue;
-            }
-            is_missing = false;
-            let content = read(file).map_err(unreadable)?;
-            let mut config = parse(&content, file)?;
-            let place = absolute(file).map_err(|error| unreadable(error.to_string()))?;
-            config.make_paths_absolute(place.parent().unwrap_or_else(|| Path::new("/")));
-            merged.merge(config);
-        }
-        if is_missing {
-            return Err(KubeconfigError::Missing {
-                files: locations.files.clone(),
-            });
+            merged.absorb(Self::parse(&content, path)?);
         }
         Ok(merged)
     }
 
-    /// Takes what the other one has beyond this.
-    fn merge(&mut self, mut other: Self) {
-        for (key, value) in std::mem::take(&mut other.0) {
-            match (self.0.get_mut(&key), value) {
-                (Some(Value::Array(known)), Value::Array(more)) => {
-                    for entry in more {
-                        if !known.iter().any(|known| known["name"] == entry["name"]) {
-                            known.push(entry);
-                        }
-                    }
-                }
-                (Some(Value::Object(known)), Value::Object(more)) => {
-                    for (key, value) in more {
-                        known.entry(key).or_insert(value);
-                    }
-                }
-                (Some(known), value) if is_empty(known) => *known = value,
-                (Some(_), _) => {}
-                (None, value) => {
-                    self.0.insert(key, value);
-                }
-            }
-        }
-    }
-
-    fn make_paths_absolute(&mut self, base: &Path) {
-        let join = |value: &mut Value| {
-            if let Value::String(path) = value
-                && !path.is_empty()
-                && let Ok(whole) = absolute(base.join(&*path))
-                && let Ok(whole) = whole.into_os_string().into_string()
-            {
-                *path = whole;
-            }
+    /// One file's content.
+    fn parse(content: &[u8], path: &Path) -> Result<Self, KubeconfigError> {
+        let malformed = |line, reason: &str| KubeconfigError::Malformed {
+            path: path.to_owned(),
+            line,
+            reason: reason.to_owned(),
         };
-        for (list, keys) in [
-            (List::Clusters, &["certificate-authority"][..]),
-            (
-                List::Users,
-                &["client-certificate", "client-key", "tokenFile"],
-            ),
-        ] {
-            for entry in self.entries_mut(list) {
-                for key in keys {
-                    entry.get_mut(*key).map(join);
+        let text = std::str::from_utf8(content).map_err(|error| {
+            let before = content.get(..error.valid_up_to()).unwrap_or_default();
+            let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+            malformed(Some(line), "it is not UTF-8")
+        })?;
+        let mut object = match yaml::parse(text) {
+            Ok(Value::Object(object)) => object,
+            Ok(Value::Null) => Object::new(),
+            Ok(_) => {
+                return Err(malformed(
+                    None,
+                    "it is not an object with clusters and users",
+                ));
+            }
+            Err(fault) => return Err(malformed(Some(fault.line), &fault.reason)),
+        };
+        schema::check(&mut object).map_err(|fault| KubeconfigError::Field {
+            path: path.to_owned(),
+            field: fault.field,
+            expected: fault.expected,
+        })?;
+        for (field, expected) in [("apiVersion", "v1"), ("kind", "Config")] {
+            let value = text_at(&object, field);
+            if !value.is_empty() && value != expected {
+                return Err(KubeconfigError::Field {
+                    path: path.to_owned(),
+                    field: field.to_owned(),
+                    expected,
+                });
+            }
+            object.remove(field);
+        }
+        let mut config = Self {
+            clusters: entries(&mut object, "clusters"),
+            users: entries(&mut object, "users"),
+            contexts: entries(&mut object, "contexts"),
+            current_context: text_at(&object, "current-context").to_owned(),
+            rest: Object::new(),
+        };
+        object.remove("current-context");
+        object.retain(|_, value| !matches!(value, Value::Null));
+        config.rest = object;
+        config.resolve_paths(path)?;
+        Ok(config)
+    }
+
+    /// Relative paths start from the directory of the file they stand in; the command of a
+    /// credential plugin is a path where it has a slash.
+    fn resolve_paths(&mut self, path: &Path) -> Result<(), KubeconfigError> {
+        let directory =
+            file::directory_of(path).map_err(|error| unreadable(path, error.to_string()))?;
+        let resolve = |object: &mut Object, key: &str| {
+            let relative = text_at(object, key);
+            if relative.is_empty() || relative.starts_with('/') {
+                return Ok(());
+            }
+            let resolved = file::resolved(&directory, relative)
+                .into_os_string()
+                .into_string()
+                .map_err(|_| unreadable(path, "its directory's name is not UTF-8".to_owned()))?;
+            object.insert(key.to_owned(), Value::text(resolved));
+            Ok(())
+        };
+        for entry in self.clusters.values_mut() {
+            if let Some(Value::Object(cluster)) = entry.get_mut("cluster") {
+                resolve(cluster, "certificate-authority")?;
+            }
+        }
+        for entry in self.users.values_mut() {
+            if let Some(Value::Object(user)) = entry.get_mut("user") {
+                for key in ["client-certificate", "client-key", "tokenFile"] {
+                    resolve(user, key)?;
                 }
-                // A command without a slash is looked for in PATH.
-                if let Some(command) = entry
-                    .get_mut("exec")
-                    .and_then(|exec| exec.get_mut("command"))
-                    && text(Some(command)).is_some_and(|command| command.contains('/'))
+                if let Some(Value::Object(exec)) = user.get_mut("exec")
+                    && text_at(exec, "command").contains('/')
                 {
-                    join(command);
+                    resolve(exec, "command")?;
                 }
             }
         }
+        Ok(())
     }
 
-    pub(super) fn entries_mut(
-        &mut self,
-        list: List,
-    ) -> impl Iterator<Item = &mut Map<String, Value>> {
-        let (list, item) = list.keys();
-        self.0
-            .get_mut(list)
-            .and_then(Value::as_array_mut)
+    /// What a later file adds.
+    fn absorb(&mut self, later: Self) {
+        for (mine, theirs) in [
+            (&mut self.clusters, later.clusters),
+            (&mut self.users, later.users),
+            (&mut self.contexts, later.contexts),
+        ] {
+            for (name, entry) in theirs {
+                mine.entry(name).or_insert(entry);
+            }
+        }
+        if self.current_context.is_empty() {
+            self.current_context = later.current_context;
+        }
+        absorb_members(&mut self.rest, later.rest);
+    }
+}
+
+/// Of what isn't an entry, the first counts; a `true` stays true, `preferences` and `extensions`
+/// are merged member by member.
+fn absorb_members(mine: &mut Object, theirs: Object) {
+    for (key, value) in theirs {
+        match (key.as_str(), mine.get_mut(&key), value) {
+            ("preferences", Some(Value::Object(mine)), Value::Object(theirs)) => {
+                absorb_members(mine, theirs);
+            }
+            ("extensions", Some(Value::List(mine)), Value::List(theirs)) => {
+                absorb_extensions(mine, theirs);
+            }
+            ("colors", Some(Value::Flag(mine)), Value::Flag(theirs)) => *mine |= theirs,
+            (_, None | Some(Value::Null), value) => {
+                mine.insert(key, value);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn absorb_extensions(mine: &mut Vec<Value>, theirs: Vec<Value>) {
+    let name = |value: &Value| {
+        value
+            .as_object()
+            .map(|object| text_at(object, "name").to_owned())
+    };
+    let known: std::collections::HashSet<_> = mine.iter().map(name).collect();
+    mine.extend(
+        theirs
             .into_iter()
-            .flatten()
-            .filter_map(move |entry| entry.get_mut(item)?.as_object_mut())
-    }
+            .filter(|theirs| !known.contains(&name(theirs))),
+    );
 }
 
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::String(text) => text.is_empty(),
-        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => false,
-    }
-}
-
-/// The content of a file; the error is a text for people.
-pub(super) fn read(file: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
-    let opened = File::open(file).map_err(|error| error.to_string())?;
-    // As long as it will be, so that no copy is left behind where it grew.
-    let length = opened.metadata().map_or(0, |data| data.len());
-    let capacity = usize::try_from(length.min(LONGEST_FILE)).unwrap_or_default() + 1;
-    let mut content = Zeroizing::new(Vec::with_capacity(capacity));
-    opened
-        .take(LONGEST_FILE)
-        .read_to_end(&mut content)
-        .map_err(|error| error.to_string())?;
-    if content.len() as u64 == LONGEST_FILE {
-        return Err("it is too long".to_owned());
-    }
-    Ok(content)
-}
-
-/// One file's content. Nothing of it is quoted in an error: it can hold a PIN.
-pub(super) fn parse(content: &[u8], file: &Path) -> Result<Kubeconfig, KubeconfigError> {
-    let malformed = |line, reason: &str| KubeconfigError::Malformed {
-        file: file.to_owned(),
-        line,
-        reason: reason.to_owned(),
+/// The list's elements, which are then no longer in `object`.
+fn entries(object: &mut Object, list: &str) -> Entries {
+    let Some(Value::List(items)) = object.remove(list) else {
+        return Entries::new();
     };
-    let content = str::from_utf8(content).map_err(|_| malformed(None, "it is not UTF-8 text"))?;
-    if content.trim().is_empty() {
-        return Ok(Kubeconfig(Map::new()));
-    }
-    let options = serde_saphyr::options! { with_snippet: false };
-    let tree: Value = serde_saphyr::from_str_with_options(content, options).map_err(|error| {
-        let line = error.location().map(|place| place.line());
-        malformed(line, "it is not valid YAML, or one key stands there twice")
-    })?;
-    let structure = |reason: String| KubeconfigError::Structure {
-        file: file.to_owned(),
+    items
+        .into_iter()
+        .filter_map(|item| match item {
+            Value::Object(entry) => Some((text_at(&entry, "name").to_owned(), entry)),
+            _ => None,
+        })
+        .collect()
+}
+
+fn unreadable(path: &Path, reason: String) -> KubeconfigError {
+    KubeconfigError::Unreadable {
+        path: path.to_owned(),
         reason,
-    };
-    let config = match tree {
-        Value::Null => Map::new(),
-        Value::Object(config) => config,
-        _ => return Err(structure("it is not a map".to_owned())),
-    };
-    let config = Kubeconfig(config);
-    if let Some(kind) = text(config.0.get("kind")).filter(|kind| *kind != "Config") {
-        return Err(structure(format!("it is of kind {kind} and no kubeconfig")));
     }
-    for list in [List::Clusters, List::Contexts, List::Users] {
-        let (key, _) = list.keys();
-        if !matches!(
-            config.0.get(key),
-            None | Some(Value::Null | Value::Array(_))
-        ) {
-            return Err(structure(format!("{key} is not a list")));
-        }
-        let mut names = HashSet::new();
-        if let Some((name, _)) = config.entries(list).find(|(name, _)| !names.insert(*name)) {
-            return Err(structure(format!("{key} has two entries named \"{name}\"")));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn load(locations: &Locations) -> Result<Kubeconfig, String> {
+        Kubeconfig::load(locations).map_err(|error| error.to_string())
+    }
+
+    fn explicit(path: &Path) -> Locations {
+        Locations::new(Some(path), None, None)
+    }
+
+    #[test]
+    fn a_file_named_on_the_command_line_has_to_be_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("none");
+        let error = load(&explicit(&path)).err().unwrap();
+        assert_eq!(error, format!("there is no kubeconfig {}", path.display()));
+        for locations in [
+            Locations::new(None, Some(path.as_os_str()), None),
+            Locations::new(None, None, Some(directory.path())),
+            Locations::new(None, None, None),
+        ] {
+            let config = load(&locations).ok().unwrap();
+            assert_eq!(config.current_context(), None);
+            assert_eq!(config.contexts(), []);
         }
     }
-    Ok(config)
+
+    #[test]
+    fn what_is_not_text_is_refused_with_its_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config");
+        fs::write(&path, b"a: b\nc: \xff1234\n").unwrap();
+        let error = load(&explicit(&path)).err().unwrap();
+        assert!(
+            error.ends_with("config, line 2: it is not UTF-8"),
+            "{error}"
+        );
+        fs::write(&path, b"a: \0\n").unwrap();
+        assert!(load(&explicit(&path)).is_err());
+    }
+
+    /// Only a path has to be written down, and JSON has no other text.
+    #[test]
+    fn a_directory_whose_name_is_not_text_serves_absolute_paths() {
+        use std::os::unix::ffi::OsStrExt as _;
+        let directory = tempfile::tempdir().unwrap();
+        let odd = directory.path().join(std::ffi::OsStr::from_bytes(b"\xff"));
+        if fs::create_dir(&odd).is_err() {
+            return; // macOS has no such names.
+        }
+        let path = odd.join("config");
+        fs::write(&path, "users: [{name: j, user: {client-key: /key}}]").unwrap();
+        assert!(load(&explicit(&path)).is_ok());
+        fs::write(&path, "users: [{name: j, user: {client-key: key}}]").unwrap();
+        let error = load(&explicit(&path)).err().unwrap();
+        assert!(error.contains("not UTF-8"), "{error}");
+    }
 }

@@ -1,200 +1,225 @@
-//! A kubeconfig whose contexts lead through a tunnel.
+//! Contexts led through a detour: another address for the cluster, another certificate for the
+//! user, and nothing else changed.
 
 use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
-use serde_json::{Map, Value};
+use base64::engine::general_purpose::STANDARD;
 
-use super::{Kubeconfig, List, text};
+use super::Kubeconfig;
+use super::value::{Object, Value, duplicate, object_at, text_at};
 
-/// Where a tunnel begins, and what a client has to show and to trust there; PEM.
+/// Where the redirected contexts go, and what both ends show each other there.
+#[derive(Clone, Copy)]
 pub struct Detour<'a> {
-    /// `127.0.0.1:21234`
+    /// Host and port, such as `127.0.0.1:21234`.
     pub address: &'a str,
+    /// The name in the certificate of whoever listens there.
     pub server_name: &'a str,
     pub authority_pem: &'a str,
     pub certificate_pem: &'a str,
+    /// It ends up in the kubeconfig; it must be worth nothing elsewhere.
     pub key_pem: &'a str,
 }
 
-/// What leads to the server itself, and nowhere else.
-const OF_THE_SERVER: [&str; 3] = [
-    "certificate-authority",
-    "insecure-skip-tls-verify",
-    "proxy-url",
-];
-
-/// What the tunnel's certificate stands for.
-const OF_THE_KEY: [&str; 3] = ["auth-provider", "client-certificate", "client-key"];
-
 impl Kubeconfig {
-    /// Leads every context of this cluster and this user through the detour, which then needs
-    /// nothing but what stands in this kubeconfig. Contexts of the same cluster with other users
-    /// stay as they are; all else of the entries does, too.
+    /// Lead every context with this cluster and user through the detour.
+    ///
+    /// The user is changed for all its contexts. The cluster is changed in place unless a context
+    /// with another user has it too: then that one keeps it, and these get a copy.
     pub fn redirect(&mut self, cluster: &str, user: &str, detour: &Detour<'_>) {
-        let name = self.own_cluster(cluster, user);
-        if let Some(entry) = self.entry_mut(List::Clusters, &name) {
-            let path = text(entry.get("server")).map_or("", path_of);
-            let server = format!("https://{}{path}", detour.address);
-            for key in OF_THE_SERVER {
-                entry.remove(key);
-            }
-            set(entry, "server", server);
-            set(entry, "tls-server-name", detour.server_name);
-            let authority = BASE64_STANDARD.encode(detour.authority_pem);
-            set(entry, "certificate-authority-data", authority);
+        let Some(mut entry) = self.clusters.get(cluster).map(duplicate) else {
+            return;
+        };
+        if let Some(user) = self.users.get_mut(user) {
+            lead_user(user, detour);
         }
-        if let Some(entry) = self.entry_mut(List::Users, user) {
-            for key in OF_THE_KEY {
-                entry.remove(key);
-            }
-            let certificate = BASE64_STANDARD.encode(detour.certificate_pem);
-            set(entry, "client-certificate-data", certificate);
-            set(
-                entry,
-                "client-key-data",
-                BASE64_STANDARD.encode(detour.key_pem),
-            );
-        }
-    }
-
-    /// The name of an entry that only this pair uses: the cluster's own, or that of a copy, to
-    /// which the pair's contexts are pointed.
-    fn own_cluster(&mut self, cluster: &str, user: &str) -> String {
-        let is_shared = self
+        lead_cluster(&mut entry, detour);
+        let shared = self
             .contexts()
             .iter()
             .any(|context| context.cluster == cluster && context.user != user);
-        let Some(entry) = self.entry(List::Clusters, cluster).filter(|_| is_shared) else {
-            return cluster.to_owned();
+        let name = if shared {
+            self.free_name(cluster, user)
+        } else {
+            cluster.to_owned()
         };
-        let entry = entry.clone();
-        let mut copy = format!("{cluster}-{user}");
-        while self.entry(List::Clusters, &copy).is_some() {
-            copy.push_str("-run");
-        }
-        if let Some(Value::Array(clusters)) = self.0.get_mut("clusters") {
-            clusters.push(serde_json::json!({"name": copy, "cluster": entry}));
-        }
-        for context in self.entries_mut(List::Contexts) {
-            if context.get("cluster").is_some_and(|name| name == cluster)
-                && context.get("user").is_some_and(|name| name == user)
-            {
-                set(context, "cluster", copy.as_str());
+        entry.insert("name".to_owned(), Value::text(&*name));
+        self.clusters.insert(name.clone(), entry);
+        if shared {
+            for entry in self.contexts.values_mut() {
+                let Some(context) = object_at(entry, "context") else {
+                    continue;
+                };
+                if text_at(context, "cluster") == cluster && text_at(context, "user") == user {
+                    context.insert("cluster".to_owned(), Value::text(&*name));
+                }
             }
         }
-        copy
     }
 
-    fn entry_mut(&mut self, list: List, name: &str) -> Option<&mut Map<String, Value>> {
-        let (list, item) = list.keys();
-        self.0
-            .get_mut(list)?
-            .as_array_mut()?
-            .iter_mut()
-            .find(|entry| text(entry.get("name")).unwrap_or_default() == name)?
-            .get_mut(item)?
-            .as_object_mut()
+    /// A name for a copy of the cluster that no cluster has yet.
+    fn free_name(&self, cluster: &str, user: &str) -> String {
+        let name = format!("{cluster}+{user}");
+        if !self.clusters.contains_key(&name) {
+            return name;
+        }
+        (2_u64..)
+            .map(|count| format!("{name}+{count}"))
+            .find(|name| !self.clusters.contains_key(name))
+            .unwrap_or(name)
     }
 }
 
-fn set(entry: &mut Map<String, Value>, key: &str, value: impl Into<Value>) {
-    entry.insert(key.to_owned(), value.into());
+fn lead_cluster(entry: &mut Object, detour: &Detour<'_>) {
+    let Some(cluster) = object_at(entry, "cluster") else {
+        return;
+    };
+    for key in [
+        "certificate-authority",
+        "insecure-skip-tls-verify",
+        "proxy-url",
+    ] {
+        cluster.remove(key);
+    }
+    let server = format!(
+        "https://{}{}",
+        detour.address,
+        path_of(text_at(cluster, "server"))
+    );
+    for (key, value) in [
+        ("server", server),
+        (
+            "certificate-authority-data",
+            STANDARD.encode(detour.authority_pem),
+        ),
+        ("tls-server-name", detour.server_name.to_owned()),
+    ] {
+        cluster.insert(key.to_owned(), Value::text(value));
+    }
 }
 
-/// What follows host and port in a URL: some servers hold several clusters.
-fn path_of(url: &str) -> &str {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    rest.find('/')
-        .and_then(|place| rest.get(place..))
-        .unwrap_or_default()
+fn lead_user(entry: &mut Object, detour: &Detour<'_>) {
+    let Some(user) = object_at(entry, "user") else {
+        return;
+    };
+    for key in ["auth-provider", "client-certificate", "client-key"] {
+        user.remove(key);
+    }
+    for (key, pem) in [
+        ("client-certificate-data", detour.certificate_pem),
+        ("client-key-data", detour.key_pem),
+    ] {
+        user.insert(key.to_owned(), Value::text(STANDARD.encode(pem)));
+    }
+}
+
+/// The path of a server's URL, as in Rancher's `https://HOST/k8s/clusters/c-x`. client-go passes
+/// over a query and a fragment.
+fn path_of(server: &str) -> &str {
+    let after_scheme = server.split_once("://").map_or(server, |(_, rest)| rest);
+    let end = after_scheme.find(['?', '#']).unwrap_or(after_scheme.len());
+    let (address, _) = after_scheme.split_at(end);
+    let start = address.find('/').unwrap_or(address.len());
+    address.split_at(start).1
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value as Json, json};
 
-    use super::super::load::parse;
+    use super::super::tests::config;
     use super::*;
 
-    const DETOUR: Detour<'_> = Detour {
-        address: "127.0.0.1:21234",
-        server_name: "name.invalid",
-        authority_pem: "A",
-        certificate_pem: "C",
-        key_pem: "K",
-    };
+    fn detour(address: &str) -> Detour<'_> {
+        Detour {
+            address,
+            server_name: "detour",
+            authority_pem: "a",
+            certificate_pem: "b",
+            key_pem: "c",
+        }
+    }
 
-    fn redirected(yaml: &str, cluster: &str, user: &str) -> Value {
-        let mut config = parse(yaml.as_bytes(), "test".as_ref()).unwrap();
-        config.redirect(cluster, user, &DETOUR);
-        serde_json::from_str(&config.to_json()).unwrap()
+    /// Each context's server, and its user's certificate.
+    fn destinations(config: &Kubeconfig) -> Vec<(String, String, Json)> {
+        let json: Json = serde_json::from_str(&config.to_json()).unwrap();
+        let of = |list: &str, kind: &str, name: &str| {
+            let entries = json[list].as_array().unwrap().iter();
+            let mut found = entries.filter(|entry| entry["name"] == name);
+            let entry = found.next().map(|entry| entry[kind].clone());
+            assert!(found.next().is_none(), "{list} has {name} twice");
+            entry.unwrap_or_default()
+        };
+        config
+            .contexts()
+            .into_iter()
+            .map(|context| {
+                let cluster = of("clusters", "cluster", &context.cluster);
+                let server = cluster["server"].as_str().unwrap_or_default().to_owned();
+                let user = of("users", "user", &context.user);
+                (
+                    context.name,
+                    server,
+                    user["client-certificate-data"].clone(),
+                )
+            })
+            .collect()
+    }
+
+    const SHARED: &str = "
+clusters: [{name: c, cluster: {server: 'https://c'}}, {name: c+j, cluster: {server: 'https://x'}}]
+users: [{name: j}, {name: k, user: {auth-provider: {name: externalSigner}}}, {name: l}]
+contexts:
+- {name: c-j, context: {cluster: c, user: j}}
+- {name: c-j2, context: {cluster: c, user: j}}
+- {name: c-k, context: {cluster: c, user: k}}
+- {name: x-l, context: {cluster: c+j, user: l}}
+";
+
+    #[test]
+    fn a_shared_cluster_stays_for_the_others() {
+        let mut config = config(SHARED);
+        config.redirect("c", "j", &detour("1"));
+        let row = |name: &str, server: &str, certificate: Json| {
+            (name.to_owned(), server.to_owned(), certificate)
+        };
+        let expected = [
+            row("c-j", "https://1", json!("Yg==")),
+            row("c-j2", "https://1", json!("Yg==")),
+            row("c-k", "https://c", Json::Null),
+            row("x-l", "https://x", Json::Null),
+        ];
+        assert_eq!(destinations(&config), expected);
+        // Now nobody else has it.
+        config.redirect("c", "k", &detour("2"));
+        assert_eq!(
+            destinations(&config)[2],
+            row("c-k", "https://2", json!("Yg=="))
+        );
+        assert_eq!(destinations(&config)[..2], expected[..2]);
+        assert!(!config.to_json().contains("auth-provider"));
     }
 
     #[test]
-    fn what_leads_to_the_server_is_replaced_and_all_else_stays() {
-        let result = redirected(
-            "clusters:\n\
-             - name: prod\n  cluster:\n    server: https://rancher.example:8443/k8s/clusters/c-1\n    \
-               certificate-authority: /ca.pem\n    proxy-url: http://proxy\n    \
-               disable-compression: true\n    extensions: [{name: x, extension: {y: z}}]\n\
-             users:\n\
-             - name: jane\n  user:\n    auth-provider: {name: externalSigner, config: {pin: \"1234\"}}\n    \
-               client-key: /key.pem\n    as: admin\n\
-             contexts:\n- name: prod\n  context: {cluster: prod, user: jane, namespace: web}\n\
-             preferences: {colors: true}\n",
-            "prod",
-            "jane",
-        );
-        assert_eq!(
-            result["clusters"],
-            json!([{"name": "prod", "cluster": {
-                "server": "https://127.0.0.1:21234/k8s/clusters/c-1",
-                "tls-server-name": "name.invalid",
-                "certificate-authority-data": "QQ==",
-                "disable-compression": true,
-                "extensions": [{"name": "x", "extension": {"y": "z"}}],
-            }}])
-        );
-        assert_eq!(
-            result["users"],
-            json!([{"name": "jane", "user": {
-                "client-certificate-data": "Qw==", "client-key-data": "Sw==", "as": "admin",
-            }}])
-        );
-        assert_eq!(
-            result["contexts"],
-            json!([{"name": "prod", "context": {"cluster": "prod", "user": "jane", "namespace": "web"}}])
-        );
-        assert_eq!(result["preferences"], json!({"colors": true}));
+    fn what_is_not_there_changes_nothing() {
+        let mut config = config(SHARED);
+        let before = config.to_json();
+        config.redirect("none", "j", &detour("1"));
+        assert_eq!(*config.to_json(), *before);
     }
 
     #[test]
-    fn another_users_way_to_the_same_cluster_stays() {
-        let result = redirected(
-            "clusters:\n- name: prod\n  cluster: {server: \"https://a:6443\"}\n\
-             - name: prod-jane\n  cluster: {server: \"https://b\"}\n\
-             users:\n- name: jane\n  user: {}\n- name: joe\n  user: {token: t}\n\
-             contexts:\n\
-             - name: one\n  context: {cluster: prod, user: jane}\n\
-             - name: two\n  context: {cluster: prod, user: joe}\n",
-            "prod",
-            "jane",
-        );
-        assert_eq!(
-            result["clusters"][0]["cluster"],
-            json!({"server": "https://a:6443"})
-        );
-        assert_eq!(
-            result["clusters"][1]["cluster"],
-            json!({"server": "https://b"})
-        );
-        assert_eq!(result["clusters"][2]["name"], "prod-jane-run");
-        assert_eq!(
-            result["clusters"][2]["cluster"]["server"],
-            "https://127.0.0.1:21234"
-        );
-        assert_eq!(result["contexts"][0]["context"]["cluster"], "prod-jane-run");
-        assert_eq!(result["contexts"][1]["context"]["cluster"], "prod");
-        assert_eq!(result["users"][1]["user"], json!({"token": "t"}));
+    fn the_path_stays() {
+        for (server, path) in [
+            ("https://host:6443", ""),
+            ("https://host/", "/"),
+            ("https://host/k8s/clusters/c-x", "/k8s/clusters/c-x"),
+            ("host/path", "/path"),
+            ("https://host?a=/b", ""),
+            ("https://host/a?b#c/d", "/a"),
+            ("https://[::1]:6443/a", "/a"),
+            ("", ""),
+        ] {
+            assert_eq!(path_of(server), path, "{server}");
+        }
     }
 }

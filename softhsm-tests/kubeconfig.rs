@@ -1,0 +1,466 @@
+//! The kubeconfig as real kubectl sees it: what our library reads, merges and redirects, written
+//! out again, must look the same to kubectl as the files it came from.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::LazyLock;
+
+use pkcs11_external_signer::kubeconfig::{Detour, Kubeconfig, Locations};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// Files in a directory of their own, and those that KUBECONFIG names.
+struct Files {
+    directory: TempDir,
+    variable: OsString,
+}
+
+impl Files {
+    /// `files` are paths and contents; `chain` is what KUBECONFIG lists.
+    fn new(files: &[(&str, &str)], chain: &[&str]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        for (name, content) in files {
+            let path = directory.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            match content.strip_prefix("-> ") {
+                Some(target) => std::os::unix::fs::symlink(target, path).unwrap(),
+                None => fs::write(path, content).unwrap(),
+            }
+        }
+        let paths = chain.iter().map(|name| match *name {
+            "" => PathBuf::new(),
+            name => directory.path().join(name),
+        });
+        let variable = std::env::join_paths(paths).unwrap();
+        Self {
+            directory,
+            variable,
+        }
+    }
+
+    fn one(content: &str) -> Self {
+        Self::new(&[("config", content)], &["config"])
+    }
+
+    fn load(&self) -> Result<Kubeconfig, String> {
+        Kubeconfig::load(&Locations::new(None, Some(&self.variable), None))
+            .map_err(|error| error.to_string())
+    }
+
+    fn loaded(&self) -> Kubeconfig {
+        match self.load() {
+            Ok(config) => config,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn kubectl(&self, arguments: &[&str]) -> Output {
+        kubectl(&self.variable, arguments)
+    }
+}
+
+/// What comes out of ours, in a directory where nothing relative leads anywhere.
+struct Written {
+    _directory: TempDir,
+    path: PathBuf,
+}
+
+impl Written {
+    fn new(config: &Kubeconfig) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("written");
+        fs::write(&path, config.to_json().as_bytes()).unwrap();
+        Self {
+            _directory: directory,
+            path,
+        }
+    }
+
+    fn kubectl(&self, arguments: &[&str]) -> Output {
+        kubectl(self.path.as_os_str(), arguments)
+    }
+}
+
+fn kubectl(variable: &std::ffi::OsStr, arguments: &[&str]) -> Output {
+    static KUBECTL: LazyLock<PathBuf> = LazyLock::new(|| {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/test-cluster");
+        let built = Command::new(script)
+            .arg("build")
+            .stderr(Stdio::inherit())
+            .output()
+            .unwrap();
+        assert!(built.status.success());
+        Path::new(String::from_utf8(built.stdout).unwrap().trim_end()).join("kubectl")
+    });
+    Command::new(&*KUBECTL)
+        .args(arguments)
+        .current_dir("/")
+        .env_clear()
+        .env("HOME", "/nonexistent")
+        .env("KUBECONFIG", variable)
+        .output()
+        .unwrap()
+}
+
+/// `kubectl config view`, with the contents of the files it names.
+const VIEW: &[&str] = &["config", "view", "--raw", "--flatten", "-o", "json"];
+
+fn viewed(output: &Output) -> Value {
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn assert_alike(files: &Files, what: &str) {
+    let config = files.loaded();
+    let theirs = viewed(&files.kubectl(VIEW));
+    let ours = viewed(&Written::new(&config).kubectl(VIEW));
+    assert_eq!(ours, theirs, "{what}");
+    let current = theirs["current-context"].as_str().unwrap();
+    assert_eq!(
+        config.current_context().unwrap_or_default(),
+        current,
+        "{what}"
+    );
+    let contexts = theirs["contexts"].as_array().cloned().unwrap_or_default();
+    let contexts: Vec<_> = contexts
+        .iter()
+        .map(|entry| {
+            let of = |value: &Value| value.as_str().unwrap().to_owned();
+            let context = &entry["context"];
+            (
+                of(&entry["name"]),
+                of(&context["cluster"]),
+                of(&context["user"]),
+            )
+        })
+        .collect();
+    let ours: Vec<_> = config
+        .contexts()
+        .into_iter()
+        .map(|context| (context.name, context.cluster, context.user))
+        .collect();
+    assert_eq!(ours, contexts, "{what}");
+}
+
+#[test]
+fn several_files_are_merged_as_kubectl_merges_them() {
+    let first = "
+clusters:
+- {name: one, cluster: {server: 'https://first', tls-server-name: kept}}
+- {name: only-first, cluster: {server: 'https://only-first'}}
+users:
+- {name: jane, user: {as: first}}
+contexts:
+- {name: a, context: {cluster: one, user: jane}}
+preferences: {extensions: [{name: p, extension: {from: first}}]}
+extensions: [{name: e, extension: {from: first}}, {name: e1, extension: [1]}]
+";
+    let second = "
+apiVersion: v1
+kind: Config
+current-context: b
+clusters:
+- {name: one, cluster: {server: 'https://second', proxy-url: 'http://discarded'}}
+users:
+- {name: jane, user: {token: discarded}}
+- {name: joe, user: {token: second}}
+contexts:
+- {name: b, context: {cluster: one, user: joe, namespace: here}}
+- {name: a, context: {cluster: elsewhere, user: joe}}
+preferences: {colors: true, extensions: [{name: p, extension: {from: second}}]}
+extensions: [{name: e, extension: {from: second}}, {name: e2, extension: {a: b}}]
+";
+    let third = "{\"current-context\": \"a\", \"users\": null, \"clusters\": []}";
+    let files = [
+        ("first", first),
+        ("sub/second", second),
+        ("third", third),
+        ("empty", ""),
+        ("comment", "# nothing but this\n"),
+        ("link", "-> sub/second"),
+        ("dangling", "-> nowhere"),
+        ("blank", "current-context: \"\"\n"),
+    ];
+    for chain in [
+        &["first", "sub/second"][..],
+        &["sub/second", "first"],
+        &["first", "third", "sub/second"],
+        &["missing", "first", "", "first", "missing2", "sub/second"],
+        &["dangling", "link", "first"],
+        &["empty", "comment", "blank", "sub/second", "third"],
+        &["missing"],
+        &["empty"],
+        &["third"],
+    ] {
+        assert_alike(&Files::new(&files, chain), &chain.join(":"));
+    }
+}
+
+#[test]
+fn yaml_is_read_as_kubectl_reads_it() {
+    let user = |value: &str| format!("users:\n- name: jane\n  user:\n    token: {value}\n");
+    for content in [
+        "clusters:\n- cluster:\n    server: https://a\n    insecure-skip-tls-verify: yes\n  name: a\n",
+        "clusters:\n  - name: a\n    cluster:\n      server: &s https://a  # why\n      proxy-url: *s\n",
+        "x-base: &base {server: 'https://a', tls-server-name: base}\nclusters:\n- name: a\n  cluster: {<<: *base, tls-server-name: own}\n- name: b\n  cluster: {tls-server-name: own, <<: *base}\n",
+        "{\n\t\"clusters\": [\n\t\t{\"name\": \"a\\u00e9\", \"cluster\": {\"server\": \"https://a\"}}\n\t]\n}\n",
+        "--- # first\nclusters:\n- name: 'a'\n  cluster: {server: first, server: last}\n---\nclusters: [\n",
+        "clusters: [null, {name: b, cluster: null}]\r\ncontexts:\r\n- name: \"0\"\r\n",
+        "clusters:\n- name: a\n  cluster:\n    certificate-authority-data: >-\n      Zg==\n",
+        "clusters:\n- name: a\n  cluster:\n    certificate-authority-data: |\n      Zm9v\n      Zg==\n",
+        "clusters:\n- {name: a, cluster: {certificate-authority-data: Zh==}}\n",
+        "clusters: [{name: a, cluster: {certificate-authority-data: !!binary WmdnPQ==}}]\n",
+        "users: [{name: j, user: {as-user-extra: {1: [a], y: [b], 010: [c]}, as-groups: [\"1\", '2']}}]\n",
+        "users: [{name: j, user: {auth-provider: {name: externalSigner, config: {pin: \"02\", x: }}}}]\n",
+        "users: [{name: j, user: {exec: {command: c, args: [a], env: [{name: v, value: w}], provideClusterInfo: on}}}]\n",
+        "extensions: [{name: e, extension: {i: 0x1F, f: 1.5, big: 18446744073709551615, whole: 2., none: ~, b: Off, d: 2026-01-02, o: 0o7, u: 1_0}}]\n",
+        "\u{feff}current-context: a\n",
+        "unknown: {deep: [1]}\ncurrent-context: x\n",
+    ]
+    .map(str::to_owned)
+    .into_iter()
+    .chain(
+        [
+            "'02'", "\"\\x41\\u00e9\"", "a b", "2026-01-02", "1:30", "!!str 5", "0x", "_5", "=",
+            "'yes'", "1.2.3", "!mine 5", "~", "", "|-\n      a\n\n      b", "nULL",
+        ]
+        .map(user),
+    ) {
+        assert_alike(&Files::one(&content), &content);
+    }
+}
+
+#[test]
+fn what_kubectl_refuses_is_refused() {
+    let pin = "4711";
+    for (content, expected) in [
+        ("clusters: [\n", "line 1"),
+        ("a: 1\nb: c: 4711\n", "line 2"),
+        ("users: [{name: \"4711\n", "line"),
+        ("- 4711\n", "not an object"),
+        ("4711\n", "not an object"),
+        ("kind: Pod\n", "kind is not Config"),
+        ("apiVersion: v2\n", "apiVersion is not v1"),
+        (
+            "clusters: [{name: a}, {name: a}]\n",
+            "cluster \"a\" is not there once",
+        ),
+        ("current-context: 4711\n", "current-context is not a text"),
+        (
+            "users: [{name: j, user: {token: 4711}}]\n",
+            "user \"j\", token is not a text",
+        ),
+        (
+            "users: [{name: j, user: {password: yes}}]\n",
+            "user \"j\", password is not a text",
+        ),
+        (
+            "users: [{name: j, user: {auth-provider: {name: x, config: {pin: 04711}}}}]\n",
+            "user \"j\", auth-provider.config.pin is not a text",
+        ),
+        (
+            "users: [{name: j, user: {auth-provider: {name: x, config: {pin: [4711]}}}}]\n",
+            "user \"j\", auth-provider.config.pin is not a text",
+        ),
+        (
+            "users: [{name: j, user: {client-key-data: \"4711=\"}}]\n",
+            "is not base64",
+        ),
+        (
+            "users: [{name: j, user: {as-groups: 4711}}]\n",
+            "as-groups is not a list",
+        ),
+        (
+            "extensions: [{name: e, extension: .inf}]\n",
+            "JSON has no such number",
+        ),
+        ("a: *nowhere\n", "line 1"),
+        ("? [4711]\n: b\n", "key"),
+        ("a: &a [*a]\n", "itself"),
+    ] {
+        let files = Files::one(content);
+        let error = files.load().err().unwrap_or_else(|| panic!("{content}"));
+        assert!(error.contains(expected), "{content}: {error}");
+        let path = files.directory.path().join("config");
+        assert!(error.contains(path.to_str().unwrap()), "{error}");
+        let shown = error.replace(path.to_str().unwrap(), "");
+        assert!(!shown.contains(pin), "{error}");
+        assert!(!files.kubectl(VIEW).status.success(), "{content}");
+    }
+    assert!(
+        !Files::new(&[("d/f", "")], &["d"])
+            .kubectl(VIEW)
+            .status
+            .success()
+    );
+    assert!(Files::new(&[("d/f", "")], &["d"]).load().is_err());
+}
+
+#[test]
+fn a_plain_number_in_a_configuration_becomes_a_text() {
+    let files = Files::one(
+        "users: [{name: j, user: {auth-provider: {name: x, config: {slotId: 0, pin: 123456}}}}]\n",
+    );
+    let view = viewed(&Written::new(&files.loaded()).kubectl(VIEW));
+    assert_eq!(
+        view["users"][0]["user"]["auth-provider"]["config"],
+        json!({"slotId": "0", "pin": "123456"})
+    );
+}
+
+#[test]
+fn relative_paths_start_where_kubectl_has_them_start() {
+    let config = "
+clusters: [{name: a, cluster: {server: 'https://127.0.0.1:1', certificate-authority: ../ca.pem}}]
+users: [{name: j, user: {client-certificate: ./cert.pem, client-key: keys/../key.pem}}]
+";
+    let files = [
+        ("sub/config", config),
+        ("link/config", "-> ../sub/config"),
+        ("ca.pem", "ca beside sub"),
+        ("sub/cert.pem", "certificate in sub"),
+        ("sub/key.pem", "key in sub"),
+        ("link/cert.pem", "certificate beside the link"),
+        ("link/key.pem", "key beside the link"),
+    ];
+    assert_alike(&Files::new(&files, &["sub/config"]), "file");
+    assert_alike(&Files::new(&files, &["link/config"]), "link");
+    assert_alike(&Files::new(&files, &["sub/../link/config"]), "parent");
+    let linked = Files::new(&files, &["link/config"]);
+    let authority = linked.loaded().cluster("a").ok().unwrap().authority;
+    assert_eq!(authority.unwrap(), b"ca beside sub");
+
+    // Where kubectl shows no content, its complaint about a missing file shows the path.
+    for field in [
+        "tokenFile: ../none",
+        "tokenFile: /none",
+        "client-certificate: none",
+        "exec: {command: ./none, apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never}",
+        "exec: {command: a/../none, apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never}",
+        "exec: {command: /none, apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never}",
+        "exec: {command: none, apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never}",
+    ] {
+        let config = format!(
+            "clusters: [{{name: a, cluster: {{server: 'https://127.0.0.1:1'}}}}]\n\
+             users: [{{name: j, user: {{{field}}}}}]\n\
+             contexts: [{{name: c, context: {{cluster: a, user: j}}}}]\n\
+             current-context: c\n"
+        );
+        let files = Files::new(&[("sub/config", &config)], &["sub/config"]);
+        let theirs = files.kubectl(&["get", "--raw", "/"]);
+        let ours = Written::new(&files.loaded()).kubectl(&["get", "--raw", "/"]);
+        let text = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(text(&theirs).contains("none"), "{field}: {}", text(&theirs));
+        assert_eq!(text(&ours), text(&theirs), "{field}");
+    }
+}
+
+/// What a kubeconfig has that kubectl doesn't know.
+#[test]
+fn unknown_fields_stay() {
+    let files = Files::new(
+        &[
+            (
+                "first",
+                "x-top: {a: [1, 'b']}\npreferences: {x-preference: 1}\nclusters: \
+                 [{name: a, x-entry: 2, cluster: {server: s, x-cluster: 3}}]\n",
+            ),
+            (
+                "second",
+                "x-top: lost\nx-second: 4\npreferences: {x-preference: lost, x-other: 5}\n\
+                 users: [{name: j, user: {x-user: {y: 6}}}]\n",
+            ),
+        ],
+        &["first", "second"],
+    );
+    let ours: Value = serde_json::from_str(&files.loaded().to_json()).unwrap();
+    assert_eq!(
+        ours,
+        json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "x-top": {"a": [1, "b"]},
+            "x-second": 4,
+            "preferences": {"x-preference": 1, "x-other": 5},
+            "clusters": [{"name": "a", "x-entry": 2, "cluster": {"server": "s", "x-cluster": 3}}],
+            "users": [{"name": "j", "user": {"x-user": {"true": 6}}}],
+            "contexts": [],
+            "current-context": "",
+        })
+    );
+}
+
+#[test]
+fn a_redirection_changes_what_it_must_and_no_more() {
+    let files = Files::one(
+        "
+clusters:
+- name: prod
+  cluster:
+    server: https://prod:6443/k8s/clusters/c-x?q
+    certificate-authority-data: Zm9v
+    tls-server-name: prod
+    proxy-url: http://proxy
+    disable-compression: true
+    extensions: [{name: e, extension: {kept: true}}]
+- {name: other, cluster: {server: 'https://other', insecure-skip-tls-verify: true}}
+users:
+- name: jane
+  user:
+    auth-provider: {name: externalSigner, config: {pin: '1234', pathLib: /lib}}
+    client-key: /nowhere
+    as: admin
+- {name: joe, user: {token: t}}
+contexts:
+- {name: jane@prod, context: {cluster: prod, user: jane, namespace: here}}
+- {name: joe@prod, context: {cluster: prod, user: joe}}
+- {name: jane@other, context: {cluster: other, user: jane}}
+current-context: jane@prod
+",
+    );
+    let detour = |address| Detour {
+        address,
+        server_name: "detour",
+        authority_pem: "authority",
+        certificate_pem: "certificate",
+        key_pem: "key",
+    };
+    let view = &["config", "view", "--raw", "-o", "json"];
+    let mut expected = viewed(&files.kubectl(view));
+    let mut config = files.loaded();
+    config.redirect("prod", "jane", &detour("127.0.0.1:1001"));
+    config.redirect("other", "jane", &detour("[::1]:1002"));
+    config.set_current_context("joe@prod").unwrap();
+
+    // base64 of the detour's texts
+    let (authority, certificate, key) = ("YXV0aG9yaXR5", "Y2VydGlmaWNhdGU=", "a2V5");
+    let mut copy = expected["clusters"][1].clone();
+    assert_eq!(copy["name"], "prod");
+    copy["name"] = json!("prod+jane");
+    copy["cluster"]["server"] = json!("https://127.0.0.1:1001/k8s/clusters/c-x");
+    copy["cluster"]["certificate-authority-data"] = json!(authority);
+    copy["cluster"]["tls-server-name"] = json!("detour");
+    copy["cluster"].as_object_mut().unwrap().remove("proxy-url");
+    expected["clusters"].as_array_mut().unwrap().push(copy);
+    expected["clusters"][0]["cluster"] = json!({
+        "server": "https://[::1]:1002",
+        "certificate-authority-data": authority,
+        "tls-server-name": "detour",
+    });
+    expected["users"][0]["user"] = json!({
+        "client-certificate-data": certificate,
+        "client-key-data": key,
+        "as": "admin",
+    });
+    let contexts = expected["contexts"].as_array_mut().unwrap();
+    let redirected = contexts
+        .iter_mut()
+        .find(|entry| entry["name"] == "jane@prod");
+    redirected.unwrap()["context"]["cluster"] = json!("prod+jane");
+    expected["current-context"] = json!("joe@prod");
+    assert_eq!(viewed(&Written::new(&config).kubectl(view)), expected);
+    assert!(!config.to_json().contains("1234"));
+}
