@@ -6,6 +6,7 @@ use rustix::process::{Signal, kill_process};
 use super::run;
 use crate::fixture::cluster::{ADMINISTRATOR, JANE, cluster};
 use crate::fixture::keys::{Kind, key};
+use crate::fixture::program::PROGRAM;
 use crate::fixture::softhsm::{Object, Store, blueprint};
 
 #[test]
@@ -102,4 +103,19 @@ fn a_key_without_pss_is_held_to_tls_1_2() {
     let outcome = run(&store, &["-v", "kubectl", "auth", "whoami"]).run();
     assert!(outcome.printed().contains("jane"), "{outcome:?}");
     assert!(outcome.stderr.contains("TLS 1.2"), "{outcome:?}");
+}
+
+#[test]
+fn kubectl_finds_it_as_a_plugin() {
+    let store = cluster().token(Kind::P256, ADMINISTRATOR);
+    let plugins = store.directory.path().join("plugins");
+    std::fs::create_dir(&plugins).unwrap();
+    std::os::unix::fs::symlink(PROGRAM, plugins.join("kubectl-pkcs11")).unwrap();
+    let script = "PATH=$PLUGINS:$PATH; kubectl pkcs11 run -- kubectl get namespace default -o name";
+    let outcome = run(&store, &[])
+        .variable("PLUGINS", &plugins)
+        .within("sh", script)
+        .run();
+    assert_eq!(outcome.printed(), "namespace/default\n");
+    outcome.silently();
 }

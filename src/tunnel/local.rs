@@ -32,7 +32,7 @@ use tokio_rustls::server::{StartHandshake, TlsStream};
 use zeroize::Zeroizing;
 
 use super::relay::relay;
-use super::upstream::{Connection, Upstream};
+use super::upstream::{ServerStream, Upstream};
 use super::wire::Wire;
 use super::{preparation, trust};
 use crate::error::RunError;
@@ -173,6 +173,9 @@ pub(super) fn bind(server: &str) -> Result<StdListener, RunError> {
         })
 }
 
+type Hello = StartHandshake<Wire<TcpStream>>;
+type CommandStream = TlsStream<Wire<TcpStream>>;
+
 /// A port, and the server it leads to.
 pub(super) struct Listener {
     socket: TcpListener,
@@ -221,63 +224,73 @@ impl Listener {
 
 impl Gate {
     async fn serve(&self, connection: TcpStream) {
-        let _ = connection.set_nodelay(true);
-        let hello = LazyConfigAcceptor::new(Acceptor::default(), Wire::new(connection));
-        let hello = match in_time(hello).await {
-            Ok(hello) => hello,
-            Err(error) => return self.refused(&error),
+        // Boxed: making a connection takes room that need not be held as long as it lasts.
+        let Some((command, server)) = Box::pin(self.admit(connection)).await else {
+            return;
         };
-        if hello.client_hello().server_name() == Some(self.server_name.as_str()) {
-            self.serve_named(hello).await;
-        } else {
-            self.serve_unnamed(hello).await;
-        }
-    }
-
-    /// To the server first, which chooses among the protocols that the command offers.
-    async fn serve_named(&self, hello: StartHandshake<Wire<TcpStream>>) {
-        let offered = offered(&hello.client_hello());
-        let server = match self.upstream.connect(offered).await {
-            Ok(server) => server,
-            Err(error) => {
-                self.upstream.tell(&error);
-                let _ = in_time(hello.into_stream(Arc::clone(&self.refusal))).await;
-                return;
-            }
-        };
-        let config = speaking(&self.named, server.protocol());
-        match in_time(hello.into_stream(config)).await {
-            Ok(command) => self.join(command, server).await,
-            Err(error) => self.refused(&error),
-        }
-    }
-
-    /// The certificate first.
-    async fn serve_unnamed(&self, hello: StartHandshake<Wire<TcpStream>>) {
-        let mut offered = offered(&hello.client_hello());
-        offered.retain(|protocol| protocol == HTTP_1_1);
-        let config = speaking(&self.plain, offered.first().map(Vec::as_slice));
-        let command = match in_time(hello.into_stream(config)).await {
-            Ok(command) => command,
-            Err(error) => return self.refused(&error),
-        };
-        match self.upstream.connect(offered).await {
-            Ok(server) => self.join(command, server).await,
-            Err(error) => self.upstream.tell(&error),
-        }
-    }
-
-    async fn join(&self, command: TlsStream<Wire<TcpStream>>, server: Connection) {
-        self.upstream.connected(&server);
-        if let Err(broken) = relay(command, server.into_stream()).await
+        if let Err(broken) = relay(command, server).await
             && let Some(error) = self.upstream.explain(&broken)
         {
             self.upstream.tell(&error);
         }
     }
 
-    fn refused(&self, error: &io::Error) {
+    /// The two ends of a connection that may be joined; who was refused, and why, has been told.
+    async fn admit(&self, connection: TcpStream) -> Option<(CommandStream, ServerStream)> {
+        let _ = connection.set_nodelay(true);
+        let hello = LazyConfigAcceptor::new(Acceptor::default(), Wire::new(connection));
+        let hello = match in_time(hello).await {
+            Ok(hello) => hello,
+            Err(error) => return self.refuse(&error),
+        };
+        let (command, server) =
+            if hello.client_hello().server_name() == Some(self.server_name.as_str()) {
+                self.admit_named(hello).await?
+            } else {
+                self.admit_unnamed(hello).await?
+            };
+        self.upstream.connected(&server);
+        Some((command, server))
+    }
+
+    /// To the server first, which chooses among the protocols that the command offers.
+    async fn admit_named(&self, hello: Hello) -> Option<(CommandStream, ServerStream)> {
+        let server = match self.upstream.connect(offered(&hello.client_hello())).await {
+            Ok(server) => server,
+            Err(error) => {
+                self.upstream.tell(&error);
+                let _ = in_time(hello.into_stream(Arc::clone(&self.refusal))).await;
+                return None;
+            }
+        };
+        let config = speaking(&self.named, server.get_ref().1.alpn_protocol());
+        match in_time(hello.into_stream(config)).await {
+            Ok(command) => Some((command, server)),
+            Err(error) => self.refuse(&error),
+        }
+    }
+
+    /// The certificate first.
+    async fn admit_unnamed(&self, hello: Hello) -> Option<(CommandStream, ServerStream)> {
+        let mut offered = offered(&hello.client_hello());
+        offered.retain(|protocol| protocol == HTTP_1_1);
+        let config = speaking(&self.plain, offered.first().map(Vec::as_slice));
+        let command = match in_time(hello.into_stream(config)).await {
+            Ok(command) => command,
+            Err(error) => return self.refuse(&error),
+        };
+        match self.upstream.connect(offered).await {
+            Ok(server) => Some((command, server)),
+            Err(error) => {
+                self.upstream.tell(&error);
+                None
+            }
+        }
+    }
+
+    fn refuse<T>(&self, error: &io::Error) -> Option<T> {
         self.upstream.refused(&error.to_string());
+        None
     }
 }
 

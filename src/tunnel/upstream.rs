@@ -40,21 +40,8 @@ pub(super) struct Upstream {
     config: Mutex<Option<Arc<ClientConfig>>>,
 }
 
-/// A connection on which the server has agreed to a protocol.
-pub(super) struct Connection {
-    stream: TlsStream<Wire<Box<dyn Stream>>>,
-}
-
-impl Connection {
-    /// What the server chose (ALPN).
-    pub(super) fn protocol(&self) -> Option<&[u8]> {
-        self.stream.get_ref().1.alpn_protocol()
-    }
-
-    pub(super) fn into_stream(self) -> TlsStream<Wire<Box<dyn Stream>>> {
-        self.stream
-    }
-}
+/// A connection on which the server has agreed to a protocol (ALPN), or to none.
+pub(super) type ServerStream = TlsStream<Wire<Box<dyn Stream>>>;
 
 impl Upstream {
     pub(super) fn new(
@@ -74,7 +61,7 @@ impl Upstream {
     }
 
     /// A connection that offers these protocols.
-    pub(super) async fn connect(&self, protocols: Vec<Vec<u8>>) -> Result<Connection, Error> {
+    pub(super) async fn connect(&self, protocols: Vec<Vec<u8>>) -> Result<ServerStream, Error> {
         let (server, name) = self.server().map_err(|failure| self.error(failure))?;
         let mut config = ClientConfig::clone(&*self.config().await?);
         config.alpn_protocols = protocols;
@@ -110,7 +97,7 @@ impl Upstream {
                 key: self.subject(),
             }));
         }
-        Ok(Connection { stream })
+        Ok(stream)
     }
 
     /// The address to dial and the name that the server's certificate must bear.
@@ -187,14 +174,14 @@ impl Upstream {
     }
 
     /// Tells of a connection that was made.
-    pub(super) fn connected(&self, connection: &Connection) {
-        let tls = connection.stream.get_ref().1;
+    pub(super) fn connected(&self, connection: &ServerStream) {
+        let tls = connection.get_ref().1;
         let version = match tls.protocol_version() {
             Some(ProtocolVersion::TLSv1_2) => "TLS 1.2",
             _ => "TLS 1.3",
         };
-        let protocol = connection
-            .protocol()
+        let protocol = tls
+            .alpn_protocol()
             .map_or_else(|| "no ALPN".into(), String::from_utf8_lossy);
         let how = match tls.handshake_kind() {
             Some(HandshakeKind::Resumed) => "session resumed".to_owned(),
