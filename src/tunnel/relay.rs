@@ -172,3 +172,128 @@ impl Direction {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+    use tokio::runtime::Builder;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    fn run<T>(test: impl Future<Output = T>) -> T {
+        Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap()
+            .block_on(test)
+    }
+
+    #[test]
+    fn the_end_of_one_side_leaves_the_other_open() {
+        run(async {
+            let (mut command, one) = duplex(1000);
+            let (mut server, other) = duplex(1000);
+            let relay = tokio::spawn(relay(one, other));
+            command.write_all(b"request").await.unwrap();
+            command.shutdown().await.unwrap();
+            let mut request = Vec::new();
+            server.read_to_end(&mut request).await.unwrap();
+            assert_eq!(request, b"request");
+            server.write_all(b"answer").await.unwrap();
+            drop(server);
+            let mut answer = Vec::new();
+            command.read_to_end(&mut answer).await.unwrap();
+            assert_eq!(answer, b"answer");
+            relay.await.unwrap().unwrap();
+        });
+    }
+
+    #[test]
+    fn many_bytes_arrive_as_they_were_sent_through_narrow_pipes() {
+        run(async {
+            let (mut command, one) = duplex(777);
+            let (mut server, other) = duplex(333);
+            tokio::spawn(relay(one, other));
+            let bytes: Vec<u8> = (0..=255).cycle().take(1 << 20).collect();
+            let sent = bytes.clone();
+            tokio::spawn(async move { command.write_all(&sent).await });
+            let mut received = vec![0; bytes.len()];
+            server.read_exact(&mut received).await.unwrap();
+            assert!(received == bytes);
+        });
+    }
+
+    #[test]
+    fn who_does_not_read_holds_up_who_sends() {
+        run(async {
+            let (mut command, one) = duplex(1000);
+            let (_server, other) = duplex(1000);
+            tokio::spawn(relay(one, other));
+            let mut sent = 0;
+            let patience = Duration::from_millis(100);
+            while timeout(patience, command.write_all(&[0; 1000]))
+                .await
+                .is_ok()
+            {
+                sent += 1000;
+                assert!(sent < 2 * SCRATCH, "it takes all it is given");
+            }
+        });
+    }
+
+    /// Says something and then fails.
+    struct Failing(&'static [u8]);
+
+    impl AsyncRead for Failing {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            buffer: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            if self.0.is_empty() {
+                return Poll::Ready(Err(io::Error::other("gone")));
+            }
+            buffer.put_slice(mem::take(&mut self.0));
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl AsyncWrite for Failing {
+        fn poll_write(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[test]
+    fn what_came_before_a_failure_arrives_and_the_failure_is_its_sides() {
+        run(async {
+            let (mut command, one) = duplex(1000);
+            let relay = tokio::spawn(relay(one, Failing(b"last words")));
+            let mut heard = Vec::new();
+            command.read_to_end(&mut heard).await.unwrap();
+            assert_eq!(heard, b"last words");
+            let broken = relay.await.unwrap();
+            assert!(matches!(broken, Err(Broken::Other(error)) if error.to_string() == "gone"));
+        });
+        run(async {
+            let (_server, other) = duplex(1000);
+            let broken = relay(Failing(b""), other).await;
+            assert!(matches!(broken, Err(Broken::One)));
+        });
+    }
+}
