@@ -136,3 +136,21 @@ fn a_token_that_is_needed_later_is_not_asked_for_over_the_command() {
     let (outcome, _) = terminal.finish();
     assert!(outcome.printed().contains("jane"), "{outcome:?}");
 }
+
+#[test]
+fn what_a_tunnel_tells_stops_nobody_where_a_shell_has_the_terminal() {
+    let store = cluster().token(Kind::P256, JANE);
+    let configuration = store.configuration_with_pin_source();
+    // The inner shell is in a group of its own, which leaves us in the background.
+    let shell = "export PS1='ready: '; stty tostop </dev/tty; \
+        exec \"$SIGNER\" run -v -- bash --norc --noprofile -i </dev/tty >/dev/tty 2>&1";
+    let mut terminal = cluster()
+        .run(&store, &configuration, &[])
+        .within("bash", shell)
+        .at_terminal();
+    terminal.expect("ready: ").type_line("kubectl auth whoami");
+    terminal.expect("connected, TLS 1.3").expect("jane");
+    terminal.expect("ready: ").type_line("stty -tostop; exit");
+    let (outcome, screen) = terminal.finish();
+    assert!(outcome.status.success(), "{screen}");
+}

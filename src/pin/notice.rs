@@ -8,9 +8,10 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rustix::fs::OFlags;
-use rustix::termios::tcgetwinsize;
+use rustix::termios::{LocalModes, tcgetattr, tcgetwinsize};
 
 use crate::printable::printable;
+use crate::process::signals;
 
 /// Of a terminal that doesn't say.
 const USUAL_COLUMNS: usize = 80;
@@ -30,6 +31,7 @@ impl Notice {
             if over.recv_timeout(delay) != Err(RecvTimeoutError::Timeout) {
                 return;
             }
+            signals::write_in_background();
             let Some(mut terminal) = terminal() else {
                 return;
             };
@@ -58,6 +60,7 @@ impl Drop for Notice {
     }
 }
 
+/// None while a program draws on it (`k9s`): a line from elsewhere would be in its way.
 /// O_NONBLOCK: a terminal held with Ctrl-S must not hold back the answer.
 fn terminal() -> Option<File> {
     OpenOptions::new()
@@ -65,6 +68,10 @@ fn terminal() -> Option<File> {
         .custom_flags(OFlags::NONBLOCK.bits() as i32)
         .open("/dev/tty")
         .ok()
+        .filter(|terminal| {
+            tcgetattr(terminal)
+                .is_ok_and(|settings| settings.local_modes.contains(LocalModes::ICANON))
+        })
 }
 
 /// A line that wraps could not be taken away; what is most important comes first in it.

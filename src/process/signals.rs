@@ -133,6 +133,20 @@ extern "C" fn store(signal: libc::c_int) {
     let _ = unsafe { libc::write(wake, [0_u8].as_ptr().cast(), 1) };
 }
 
+/// Lets the calling thread, and those it starts, write to the terminal from the background, where
+/// `stty tostop` would have the whole process stopped for it.
+pub fn write_in_background() {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: the set is valid to be written.
+    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+    // SAFETY: sigemptyset has initialised it.
+    let mut set: libc::sigset_t = unsafe { set.assume_init() };
+    // SAFETY: the set is valid, and SIGTTOU a signal.
+    unsafe { libc::sigaddset(&raw mut set, libc::SIGTTOU) };
+    // SAFETY: the set is valid; the old mask isn't asked for.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+}
+
 /// Sends the signal to this process; returns if that has stopped it and it was continued.
 pub fn raise(signal: Signal) {
     // SAFETY: raise has no preconditions.

@@ -322,3 +322,36 @@ impl ResolvesServerCert for NoCertificate {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use x509_parser::pem::Pem;
+
+    use super::*;
+
+    #[test]
+    fn certificates_are_valid_whatever_a_clock_says() {
+        let credentials = Credentials::new().unwrap();
+        for pem in [&credentials.authority, &credentials.certificate] {
+            let (_, pem) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).unwrap();
+            let Pem { contents, .. } = &pem;
+            let (_, certificate) = x509_parser::parse_x509_certificate(contents).unwrap();
+            let validity = certificate.validity();
+            assert_eq!(validity.not_before.timestamp(), 0);
+            assert_eq!(validity.not_after.to_datetime().year(), 9999);
+        }
+    }
+
+    #[test]
+    fn a_server_has_the_same_port_in_each_run_and_another_when_it_is_taken() {
+        let port = |server: &str| bind(server).unwrap();
+        let first = port("https://one.example:6443");
+        let address = first.local_addr().unwrap();
+        assert!(address.ip().is_loopback());
+        let second = port("https://one.example:6443").local_addr().unwrap();
+        assert_ne!(second, address);
+        drop(first);
+        let again = port("https://one.example:6443").local_addr().unwrap();
+        assert_eq!(again, address);
+    }
+}

@@ -31,6 +31,7 @@ use self::upstream::Upstream;
 use crate::error::{Error, RunError};
 use crate::keyring::{KeyNumber, Keyring};
 use crate::kubeconfig::{Cluster, Detour};
+use crate::process::signals;
 
 /// Handshakes at once; each waits in a thread for its signature.
 const HANDSHAKES: usize = 8;
@@ -112,6 +113,8 @@ fn start(runtime: Runtime, listeners: Vec<Listener>) -> Result<oneshot::Sender<(
     thread::Builder::new()
         .name("tunnel".to_owned())
         .spawn(move || {
+            // A shell that is the command puts us into the background.
+            signals::write_in_background();
             for listener in listeners {
                 runtime.spawn(listener.serve());
             }
