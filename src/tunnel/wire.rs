@@ -1,16 +1,21 @@
 //! A stream of bytes on the network, read in large pieces.
 //!
-//! rustls asks for little more than a record at a time, and each question is a system call. What
-//! is read ahead rests here, in a buffer that goes when there is nothing to read, so that an idle
-//! connection holds none.
+//! rustls asks for little more than a record at a time, and each question is a system call. So more
+//! is read than was asked for, into a buffer that all connections of a thread share; what is left
+//! over rests with its connection. An idle connection holds nothing.
 
+use std::cell::RefCell;
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 const AHEAD: usize = 128 * 1024;
+
+thread_local! {
+    static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; AHEAD]);
+}
 
 /// A stream of bytes to a server.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -20,17 +25,17 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 /// The stream, with what was read ahead from it.
 pub(super) struct Wire<S> {
     stream: S,
-    /// Empty, or [`AHEAD`] long with bytes in `unread`.
-    buffer: Vec<u8>,
-    unread: std::ops::Range<usize>,
+    ahead: Vec<u8>,
+    /// How much of it has been taken.
+    taken: usize,
 }
 
 impl<S> Wire<S> {
     pub(super) fn new(stream: S) -> Self {
         Self {
             stream,
-            buffer: Vec::new(),
-            unread: 0..0,
+            ahead: Vec::new(),
+            taken: 0,
         }
     }
 }
@@ -42,23 +47,27 @@ impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
         wanted: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if this.unread.is_empty() {
-            this.buffer.resize(AHEAD, 0);
-            let mut ahead = ReadBuf::new(&mut this.buffer);
-            match Pin::new(&mut this.stream).poll_read(context, &mut ahead) {
-                Poll::Ready(Ok(())) => this.unread = 0..ahead.filled().len(),
-                other => {
-                    this.buffer = Vec::new();
-                    return other;
-                }
-            }
+        if let Some(ahead) = this.ahead.get(this.taken..).filter(|rest| !rest.is_empty()) {
+            this.taken += put(ahead, wanted);
+            return Poll::Ready(Ok(()));
         }
-        let ahead = this.buffer.get(this.unread.clone()).unwrap_or_default();
-        let length = ahead.len().min(wanted.remaining());
-        wanted.put_slice(ahead.get(..length).unwrap_or_default());
-        this.unread.start += length;
-        Poll::Ready(Ok(()))
+        (this.ahead, this.taken) = (Vec::new(), 0);
+        BUFFER.with_borrow_mut(|buffer| {
+            let mut buffer = ReadBuf::new(buffer);
+            ready!(Pin::new(&mut this.stream).poll_read(context, &mut buffer))?;
+            let bytes = buffer.filled();
+            let rest = bytes.get(put(bytes, wanted)..).unwrap_or_default();
+            this.ahead.extend_from_slice(rest);
+            Poll::Ready(Ok(()))
+        })
     }
+}
+
+/// Hands over as much as is wanted; how much that is.
+fn put(bytes: &[u8], wanted: &mut ReadBuf<'_>) -> usize {
+    let length = bytes.len().min(wanted.remaining());
+    wanted.put_slice(bytes.get(..length).unwrap_or_default());
+    length
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {

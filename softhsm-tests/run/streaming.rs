@@ -1,0 +1,144 @@
+//! What kubectl streams through the API server to a kubelet: exec, attach, logs, port-forward and
+//! cp, over WebSocket, which is kubectl's own choice, and over SPDY.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+
+use rustix::process::{Signal, kill_process};
+
+use super::run;
+use crate::fixture::cluster::{ADMINISTRATOR, cluster};
+use crate::fixture::keys::Kind;
+use crate::fixture::program::Invocation;
+use crate::fixture::softhsm::Store;
+
+/// What kubectl is told in order to speak WebSocket, or SPDY.
+const PROTOCOLS: [&str; 2] = ["true", "false"];
+
+const LARGE: usize = 100 << 20;
+
+fn kubectl(store: &Store, websockets: &str, arguments: &[&str]) -> Invocation {
+    let arguments = [&["--", "kubectl", "-n", "streaming"], arguments].concat();
+    run(store, &arguments)
+        .variable("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", websockets)
+        .variable("KUBECTL_PORT_FORWARD_WEBSOCKETS", websockets)
+}
+
+/// Bytes that no compression and no repetition could hide an error in.
+fn noise() -> Vec<u8> {
+    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    let mut bytes = Vec::with_capacity(LARGE);
+    while bytes.len() < LARGE {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend(state.to_ne_bytes());
+    }
+    bytes
+}
+
+#[test]
+fn exec_hands_on_streams_and_exit_code() {
+    let store = cluster().token(Kind::P256, ADMINISTRATOR);
+    for websockets in PROTOCOLS {
+        let script = "cat; echo told >&2; exit 7";
+        let outcome = kubectl(&store, websockets, &["exec", "-i", "shell", "--", "sh", "-c", script])
+            .piped("through and back")
+            .run();
+        assert_eq!(outcome.status.code(), Some(7), "{outcome:?}");
+        assert_eq!(outcome.stdout, b"through and back");
+        assert!(outcome.stderr.contains("told\n"), "{outcome:?}");
+    }
+}
+
+#[test]
+fn a_hundred_mebibytes_go_through_exec_and_back() {
+    let store = cluster().token(Kind::P256, ADMINISTRATOR);
+    let bytes = noise();
+    for websockets in PROTOCOLS {
+        let arguments = ["exec", "-i", "shell", "--", "cat"];
+        let outcome = kubectl(&store, websockets, &arguments).piped(&bytes).run();
+        assert!(outcome.status.success(), "{}", outcome.stderr);
+        assert!(outcome.stdout == bytes, "{} bytes", outcome.stdout.len());
+    }
+}
+
+#[test]
+fn cp_copies_a_hundred_mebibytes_both_ways() {
+    let store = cluster().token(Kind::P256, ADMINISTRATOR);
+    let at = |name: &str| store.directory.path().join(name).to_str().unwrap().to_owned();
+    let bytes = noise();
+    fs::write(at("here"), &bytes).unwrap();
+    for websockets in PROTOCOLS {
+        let there = at(&format!("there-{websockets}"));
+        let back = at(&format!("back-{websockets}"));
+        let pod = format!("shell:{there}");
+        for arguments in [["cp", &at("here"), &pod], ["cp", &pod, &back]] {
+            let outcome = kubectl(&store, websockets, &arguments).run();
+            assert!(outcome.status.success(), "{outcome:?}");
+        }
+        for copy in [there, back] {
+            assert!(fs::read(&copy).unwrap() == bytes, "{copy}");
+        }
+    }
+}
+
+#[test]
+fn port_forward_carries_a_hundred_mebibytes_both_ways() {
+    let store = cluster().token(Kind::P256, ADMINISTRATOR);
+    let bytes = noise();
+    for websockets in PROTOCOLS {
+        let service = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = service.local_addr().unwrap().port();
+        // It sends back what it has got.
+        let echo = thread::spawn(move || {
+            let (mut connection, _) = service.accept().unwrap();
+            let mut heard = vec![0; LARGE];
+            connection.read_exact(&mut heard).unwrap();
+            connection.write_all(&heard).unwrap();
+        });
+        let arguments = ["port-forward", "pod/shell", &format!(":{port}")];
+        let mut forwarding = kubectl(&store, websockets, &arguments).start(None);
+        let line = forwarding.line();
+        let address = line
+            .strip_prefix("Forwarding from ")
+            .and_then(|rest| rest.split_once(" -> "))
+            .unwrap_or_else(|| panic!("{line}"))
+            .0;
+        let mut connection = TcpStream::connect(address).unwrap();
+        let mut sending = connection.try_clone().unwrap();
+        let mut heard = vec![0; LARGE];
+        thread::scope(|scope| {
+            scope.spawn(|| sending.write_all(&bytes).unwrap());
+            connection.read_exact(&mut heard).unwrap();
+        });
+        assert!(heard == bytes, "over WebSocket: {websockets}");
+        echo.join().unwrap();
+        drop(connection);
+        kill_process(forwarding.pid(), Signal::INT).unwrap();
+        forwarding.finish();
+    }
+}
+
+#[test]
+fn logs_are_followed_as_they_come() {
+    let store = cluster().token(Kind::P256, ADMINISTRATOR);
+    let mut following = kubectl(&store, "true", &["logs", "-f", "shell"]).start(None);
+    let lines: Vec<_> = (0..5).map(|_| following.line()).collect();
+    assert!(lines.iter().all(|line| !line.is_empty()), "{lines:?}");
+    kill_process(following.pid(), Signal::INT).unwrap();
+    following.finish();
+}
+
+#[test]
+fn attach_carries_both_directions() {
+    let store = cluster().token(Kind::P256, ADMINISTRATOR);
+    for websockets in PROTOCOLS {
+        let outcome = kubectl(&store, websockets, &["attach", "-i", "-q", "shell"])
+            .piped("echoed\n")
+            .run();
+        assert_eq!(outcome.printed(), "echoed\n", "{outcome:?}");
+    }
+}
