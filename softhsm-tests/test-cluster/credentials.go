@@ -19,7 +19,8 @@ import (
 	"time"
 )
 
-// writeCredentials makes the CA, the server's certificate and an administrator's.
+// writeCredentials makes the CA, the servers' certificates, an administrator's, and the one that the
+// API server shows to the kubelet.
 func writeCredentials(dir, server string) error {
 	ca := &x509.Certificate{
 		SerialNumber:          big.NewInt(1),
@@ -48,6 +49,16 @@ func writeCredentials(dir, server string) error {
 	serverCertificate.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
 	serverCertificate.DNSNames = []string{"localhost"}
 	if _, err := issue(dir, "server", serverCertificate, ca, caKey); err != nil {
+		return err
+	}
+	kubelet := leaf(4, pkix.Name{CommonName: "kubelet"}, x509.ExtKeyUsageServerAuth)
+	kubelet.IPAddresses = serverCertificate.IPAddresses
+	if _, err := issue(dir, "kubelet", kubelet, ca, caKey); err != nil {
+		return err
+	}
+	// Its own issuer: whoever the CA vouches for is a user of the API server, not of the kubelet.
+	kubeletClient := leaf(5, pkix.Name{CommonName: "kube-apiserver-kubelet-client"}, x509.ExtKeyUsageClientAuth)
+	if _, err := issue(dir, "kubelet-client", kubeletClient, kubeletClient, nil); err != nil {
 		return err
 	}
 	admin := pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}}

@@ -1,5 +1,6 @@
 // A small real cluster for the tests: etcd and kube-apiserver in one process, on loopback ports,
-// with a CA of its own. It lives as long as the process it watches and leaves nothing behind.
+// with a CA of its own, and one pod to stream to and from, whose kubelet is a stand-in. It lives as
+// long as the process it watches and leaves nothing behind.
 //
 //	test-cluster -dir DIR -watch PID
 //
@@ -69,14 +70,22 @@ func run(dir string, watch int) error {
 	if err := writeCredentials(dir, server); err != nil {
 		return err
 	}
+	failed := make(chan error, 2)
+	kubelet, err := startKubelet(dir, failed)
+	if err != nil {
+		return fmt.Errorf("kubelet: %w", err)
+	}
+	defer kubelet.stop()
 	command := app.NewAPIServerCommand()
 	command.SetArgs(apiserverFlags(dir, etcdURL, port))
-	failed := make(chan error, 1)
 	go func() {
 		failed <- fmt.Errorf("kube-apiserver ended: %w", command.Execute())
 	}()
 	if err := awaitReady(ctx, dir, server, failed); err != nil {
 		return err
+	}
+	if err := createPod(ctx, dir, kubelet.port); err != nil {
+		return fmt.Errorf("the pod: %w", err)
 	}
 	pid := strconv.Itoa(os.Getpid())
 	if err := os.WriteFile(filepath.Join(dir, "pid"), []byte(pid), 0o600); err != nil {
@@ -130,6 +139,10 @@ func apiserverFlags(dir, etcdURL string, port int) []string {
 		"--tls-cert-file=" + file("server.pem"),
 		"--tls-private-key-file=" + file("server.key"),
 		"--client-ca-file=" + file("ca.pem"),
+		"--kubelet-certificate-authority=" + file("ca.pem"),
+		"--kubelet-client-certificate=" + file("kubelet-client.pem"),
+		"--kubelet-client-key=" + file("kubelet-client.key"),
+		"--kubelet-preferred-address-types=InternalIP",
 		"--authorization-mode=RBAC",
 		"--anonymous-auth=false",
 		"--service-cluster-ip-range=10.0.0.0/24",
