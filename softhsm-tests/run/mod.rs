@@ -19,6 +19,8 @@ mod kubectl;
 mod proxies;
 /// Signatures, sessions and PINs.
 mod signatures;
+/// What is streamed to a kubelet and back.
+mod streaming;
 /// A run at a terminal.
 mod terminal;
 /// What goes wrong on the way, and how it is told.

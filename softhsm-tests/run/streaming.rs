@@ -20,7 +20,7 @@ const PROTOCOLS: [&str; 2] = ["true", "false"];
 const LARGE: usize = 100 << 20;
 
 fn kubectl(store: &Store, websockets: &str, arguments: &[&str]) -> Invocation {
-    let arguments = [&["--", "kubectl", "-n", "streaming"], arguments].concat();
+    let arguments = [&["--", "kubectl"], arguments].concat();
     run(store, &arguments)
         .variable("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", websockets)
         .variable("KUBECTL_PORT_FORWARD_WEBSOCKETS", websockets)
@@ -44,9 +44,13 @@ fn exec_hands_on_streams_and_exit_code() {
     let store = cluster().token(Kind::P256, ADMINISTRATOR);
     for websockets in PROTOCOLS {
         let script = "cat; echo told >&2; exit 7";
-        let outcome = kubectl(&store, websockets, &["exec", "-i", "shell", "--", "sh", "-c", script])
-            .piped("through and back")
-            .run();
+        let outcome = kubectl(
+            &store,
+            websockets,
+            &["exec", "-i", "shell", "--", "sh", "-c", script],
+        )
+        .piped("through and back")
+        .run();
         assert_eq!(outcome.status.code(), Some(7), "{outcome:?}");
         assert_eq!(outcome.stdout, b"through and back");
         assert!(outcome.stderr.contains("told\n"), "{outcome:?}");
@@ -68,7 +72,15 @@ fn a_hundred_mebibytes_go_through_exec_and_back() {
 #[test]
 fn cp_copies_a_hundred_mebibytes_both_ways() {
     let store = cluster().token(Kind::P256, ADMINISTRATOR);
-    let at = |name: &str| store.directory.path().join(name).to_str().unwrap().to_owned();
+    let at = |name: &str| {
+        store
+            .directory
+            .path()
+            .join(name)
+            .to_str()
+            .unwrap()
+            .to_owned()
+    };
     let bytes = noise();
     fs::write(at("here"), &bytes).unwrap();
     for websockets in PROTOCOLS {
