@@ -80,7 +80,7 @@ fn objects_are_created_listed_watched_and_deleted() {
 fn many_requests_at_once_each_on_a_connection_of_its_own() {
     let store = cluster().token(Kind::Rsa(2048), JANE);
     let outcome = client(&store, &["parallel", "50"]);
-    assert_eq!(outcome.printed(), "50 ok, 50 signatures\n");
+    assert_eq!(outcome.printed(), "50 ok, 50 signatures, 50 connections\n");
 }
 
 #[test]

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"os"
 	"strings"
+	"sync"
 
 	authentication "k8s.io/api/authentication/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -141,6 +143,7 @@ func (c *client) watch(ctx context.Context, resource string, events int) error {
 // parallel makes every request on a cold connection of its own.
 func (c *client) parallel(ctx context.Context, n int) error {
 	outcomes := make(chan error, n)
+	var connections connections
 	for range n {
 		go func() {
 			config := rest.CopyConfig(c.config)
@@ -149,8 +152,12 @@ func (c *client) parallel(ctx context.Context, n int) error {
 				outcomes <- errors.New("parallel needs a user with an external signer")
 				return
 			}
-			config.Transport = transport.Clone()
-			_, err := review(ctx, config)
+			transport = transport.Clone()
+			// The clone would share the HTTP/2 connections of its original.
+			transport.TLSNextProto = nil
+			transport.ForceAttemptHTTP2 = true
+			config.Transport = transport
+			_, err := review(connections.counted(ctx), config)
 			outcomes <- err
 		}()
 	}
@@ -161,8 +168,22 @@ func (c *client) parallel(ctx context.Context, n int) error {
 	if err := errors.Join(failures...); err != nil {
 		return err
 	}
-	fmt.Printf("%d ok, %d signatures\n", n, c.signer.Signatures())
+	fmt.Printf("%d ok, %d signatures, %d connections\n", n, c.signer.Signatures(), connections.number())
 	return nil
+}
+
+// connections are those that requests went over, by their own ends' addresses.
+type connections struct{ addresses sync.Map }
+
+func (c *connections) counted(ctx context.Context) context.Context {
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(info httptrace.GotConnInfo) { c.addresses.Store(info.Conn.LocalAddr().String(), nil) },
+	})
+}
+
+func (c *connections) number() (n int) {
+	c.addresses.Range(func(any, any) bool { n++; return true })
+	return n
 }
 
 func (c *client) sequence(ctx context.Context, n int) error {
