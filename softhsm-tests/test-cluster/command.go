@@ -1,6 +1,7 @@
 package main
 
-// The commands that exec and attach run.
+// The commands that exec and attach run, each the leader of a process group, so that its children
+// end with it when the cluster does.
 
 import (
 	"context"
@@ -28,14 +29,8 @@ func (k *kubelet) ExecInContainer(_ context.Context, _, _, _ string, words []str
 	if tty {
 		return k.runAtTerminal(command, in, out, resize)
 	}
-	// A group of its own, so that its children end with it when the cluster does.
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if out != nil {
-		command.Stdout = out
-	}
-	if errOut != nil {
-		command.Stderr = errOut
-	}
+	command.Stdout, command.Stderr = out, errOut
 	var input io.WriteCloser
 	if in != nil {
 		// Not command.Stdin: Wait would wait for its end.
@@ -47,6 +42,7 @@ func (k *kubelet) ExecInContainer(_ context.Context, _, _, _ string, words []str
 	if err := command.Start(); err != nil {
 		return err
 	}
+	k.commands.Store(command.Process.Pid, nil)
 	if in != nil {
 		go func() {
 			_, _ = io.Copy(input, in)
@@ -56,13 +52,15 @@ func (k *kubelet) ExecInContainer(_ context.Context, _, _, _ string, words []str
 	return k.wait(command)
 }
 
-// runAtTerminal gives the command a terminal; the end of the input is typed there, as Ctrl-D.
+// runAtTerminal gives the command a terminal and a session of its own; the end of the input is typed
+// there, as Ctrl-D.
 func (k *kubelet) runAtTerminal(command *exec.Cmd, in io.Reader, out io.Writer, resize <-chan remotecommand.TerminalSize) error {
 	command.Env = append(command.Env, "TERM=xterm")
 	terminal, err := pty.Start(command)
 	if err != nil {
 		return err
 	}
+	k.commands.Store(command.Process.Pid, nil)
 	go func() {
 		for size := range resize {
 			_ = pty.Setsize(terminal, &pty.Winsize{Rows: size.Height, Cols: size.Width})
@@ -82,10 +80,8 @@ func (k *kubelet) runAtTerminal(command *exec.Cmd, in io.Reader, out io.Writer, 
 
 // wait returns the exit status in the form that the streaming library knows.
 func (k *kubelet) wait(command *exec.Cmd) error {
-	group := command.Process.Pid
-	k.commands.Store(group, nil)
 	err := command.Wait()
-	k.commands.Delete(group)
+	k.commands.Delete(command.Process.Pid)
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
 		return err

@@ -36,10 +36,10 @@ type kubelet struct {
 	port     int
 	dir      string // the commands' working directory
 	started  time.Time
-	commands sync.Map // the process groups that run, by number
+	commands sync.Map // the process groups that run, their numbers as keys
 }
 
-// startKubelet serves on a port of the system's choice; a failure later goes to the channel.
+// startKubelet serves on a port of the system's choice; its end, which is a failure, goes to the channel.
 func startKubelet(dir string, failed chan<- error) (*kubelet, error) {
 	tlsConfig, err := kubeletTLS(dir)
 	if err != nil {
