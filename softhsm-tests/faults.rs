@@ -304,7 +304,10 @@ fn few_tries_left_are_told_and_the_pin_is_asked() {
     let store = token_with_pair(Kind::P256);
     let faults = "C_GetTokenInfo:set=CKF_USER_PIN_COUNT_LOW";
     let mut terminal = sign_with(&store, store.configuration(), faults).at_terminal();
-    terminal.expect("few tries").expect_prompt().type_line(PIN);
+    terminal
+        .expect("counted a wrong PIN")
+        .expect_prompt()
+        .type_line(PIN);
     assert_signed(&terminal.finish().0);
     assert_signed(&sign(&store, faults).run());
 }

@@ -70,7 +70,8 @@ fn a_private_certificate_is_found_after_a_login() {
     let store = token_with([key_object, certificate.private()]);
     let outcome = certificate_with(&store, &store.configuration_with_pin_source());
     assert_eq!(outcome.certificate(), key(Kind::P256).certificate);
-    certificate_with(&store, &store.configuration()).fails(6, &["no certificate"]);
+    certificate_with(&store, &store.configuration())
+        .fails(6, &["no certificate", "without a login"]);
 }
 
 #[test]

@@ -58,16 +58,20 @@ fn source(value: &str) -> Result<PinSource, Problem> {
     }
     if let Some(path) = value.strip_prefix("file:") {
         return absolute_path(path).map(PinSource::File).ok_or_else(|| {
+            // Without a slash it may be a PIN.
+            let shown = if path.contains('/') {
+                quoted(value)
+            } else {
+                "file:".to_owned()
+            };
             Problem::new(
-                format!("pinSource {} holds no absolute path", quoted(value)),
+                format!("pinSource {shown} holds no absolute path"),
                 "write pinSource as file: and the file's whole path: file:/home/jane/.pin",
             )
         });
     }
     match value.strip_prefix("env:") {
-        Some(name) if !name.is_empty() && !name.contains(['=', '\0']) => {
-            Ok(PinSource::Environment(name.to_owned()))
-        }
+        Some(name) if is_variable(name) => Ok(PinSource::Environment(name.to_owned())),
         Some(_) => Err(Problem::new(
             "pinSource env: names no environment variable",
             "write pinSource as env: and the variable's name, without its value: env:TOKEN_PIN",
@@ -78,6 +82,14 @@ fn source(value: &str) -> Result<PinSource, Problem> {
              in it",
         )),
     }
+}
+
+/// A name as shells take them. What begins with a digit is sooner a PIN.
+fn is_variable(name: &str) -> bool {
+    name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
+        && name
+            .chars()
+            .all(|character| character.is_ascii_alphanumeric() || character == '_')
 }
 
 #[cfg(test)]
@@ -105,7 +117,8 @@ mod tests {
                 "123456",
                 "pinSource is none of prompt, stdin, file:/path and env:NAME",
             ),
-            ("file:", "pinSource \"file:\" holds no absolute path"),
+            ("file:", "pinSource file: holds no absolute path"),
+            ("file:987654", "pinSource file: holds no absolute path"),
             (
                 "file:~/pin",
                 "pinSource \"file:~/pin\" holds no absolute path",
@@ -120,6 +133,11 @@ mod tests {
                 "pinSource env: names no environment variable",
             ),
             ("env:A\0", "pinSource env: names no environment variable"),
+            ("env:987654", "pinSource env: names no environment variable"),
+            (
+                "env:98-7654",
+                "pinSource env: names no environment variable",
+            ),
         ] {
             assert_eq!(source(value).err().unwrap().what, what, "{value}");
         }

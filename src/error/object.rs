@@ -50,6 +50,8 @@ pub enum ObjectError {
         token: String,
         passed_over: usize,
         present: Vec<ObjectSummary>,
+        /// There was no PIN to look behind the login with.
+        is_unsearched: bool,
     },
     NoKey {
         selector: String,
@@ -86,9 +88,17 @@ impl fmt::Display for ObjectError {
                 selector,
                 token,
                 passed_over,
+                is_unsearched,
                 ..
             } => {
                 write!(f, "no certificate with {selector} on token {token}")?;
+                if *is_unsearched {
+                    write!(
+                        f,
+                        " without a login, and there is no terminal to ask for the PIN and no \
+                         pinSource"
+                    )?;
+                }
                 if *passed_over > 0 {
                     write!(f, " (session objects passed over: {passed_over})")?;
                 }

@@ -187,7 +187,7 @@ fn ask(
     let notice = match (refused, state.pin) {
         (Some(left), _) => Some(format!("the token refused the PIN{}", left.tries_left())),
         (None, PinState::CountLow) => {
-            Some("a wrong PIN was tried before; the token says that few tries are left".to_owned())
+            Some("the token has counted a wrong PIN since the last right one".to_owned())
         }
         (None, _) => None,
     };

@@ -108,10 +108,11 @@ impl<'m> Token<'m> {
         if let Some(found) = self.visible_certificate(selector)? {
             return Ok(found);
         }
+        let mut is_unsearched = false;
         if !self.logged_in && self.state.login_required {
             match self.login(&selector.to_string(), pins) {
-                // With no PIN to be had, what is missing is the certificate.
-                Err(Error::Login(LoginError::NoPin { .. })) => {}
+                // It may be a private object, or it may not be there.
+                Err(Error::Login(LoginError::NoPin { .. })) => is_unsearched = true,
                 outcome => {
                     outcome?;
                     if let Some(found) = self.visible_certificate(selector)? {
@@ -120,7 +121,7 @@ impl<'m> Token<'m> {
                 }
             }
         }
-        Err(self.no_certificate(selector).into())
+        Err(self.no_certificate(selector, is_unsearched).into())
     }
 
     /// The certificates on the token that lead from this one towards its root, in DER, found by
@@ -387,7 +388,7 @@ impl<'m> Token<'m> {
             .collect()
     }
 
-    fn no_certificate(&self, selector: &ObjectSelector) -> ObjectError {
+    fn no_certificate(&self, selector: &ObjectSelector, is_unsearched: bool) -> ObjectError {
         let matching = object::find(
             &self.session,
             Query::new(ObjectClass::CERTIFICATE, selector),
@@ -397,6 +398,7 @@ impl<'m> Token<'m> {
             token: self.name(),
             // None was left, so all that fit were session objects.
             passed_over: matching.map_or(0, |objects| objects.len()),
+            is_unsearched,
             present: object::summaries(&self.session, ObjectClass::CERTIFICATE),
         }
     }

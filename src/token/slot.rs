@@ -35,7 +35,7 @@ impl PinState {
     /// Words to append to a sentence on a refused PIN.
     pub(super) fn tries_left(self) -> &'static str {
         match self {
-            Self::CountLow => "; the token says that few tries are left",
+            Self::CountLow => "; the token has counted a wrong PIN since the last right one",
             Self::FinalTry => "; the token says that one try is left before it locks",
             Self::Locked => "; the PIN is locked now",
             Self::Good | Self::ToBeChanged => "",
