@@ -12,67 +12,38 @@ use serde_json::{Value, json};
 use super::{run, run_recorded};
 use crate::fixture::cluster::{JANE, cluster};
 use crate::fixture::keys::{Kind, key};
-use crate::fixture::openssl::openssl;
+use crate::fixture::openssl::{Issue, issue};
 use crate::fixture::program::Outcome;
 use crate::fixture::softhsm::{Object, Store, token_with};
 
 /// A token below an intermediate authority that is on it: the certificate, and the token.
 pub(super) fn token_below_an_intermediate() -> (Vec<u8>, Store) {
     let workshop = tempfile::tempdir().unwrap();
-    let at = |name: &str| workshop.path().join(name).to_str().unwrap().to_owned();
-    let [root, root_key] = cluster()
-        .authority()
-        .map(|path| path.to_str().unwrap().to_owned());
-    let issue = |name: &str, subject: &str, private: &str, issuer: [&str; 2], extensions: &str| {
-        fs::write(at("extensions"), extensions).unwrap();
-        openssl([
-            "req",
-            "-new",
-            "-key",
-            private,
-            "-subj",
-            subject,
-            "-out",
-            &at("request"),
-        ]);
-        openssl([
-            "x509",
-            "-req",
-            "-in",
-            &at("request"),
-            "-days",
-            "30",
-            "-extfile",
-            &at("extensions"),
-            "-CA",
-            issuer[0],
-            "-CAkey",
-            issuer[1],
-            "-CAcreateserial",
-            "-out",
-            &at(name),
-        ]);
-        let der = at(&format!("{name}.der"));
-        openssl(["x509", "-in", &at(name), "-outform", "DER", "-out", &der]);
-        fs::read(der).unwrap()
-    };
+    let [root, root_key] = cluster().authority();
     let middle_key = key(Kind::P384).private_pem();
-    let middle_key = middle_key.to_str().unwrap();
-    let middle = issue(
+    let [middle_pem, middle] = issue(
+        workshop.path(),
         "middle",
-        "/CN=intermediate",
-        middle_key,
-        [&root, &root_key],
-        "basicConstraints=critical,CA:TRUE\nkeyUsage=keyCertSign\n",
+        &Issue {
+            key: &middle_key,
+            subject: "/CN=intermediate",
+            extensions: "basicConstraints=critical,CA:TRUE\nkeyUsage=keyCertSign\n",
+            days: 30,
+            issuer: [&root, &root_key],
+        },
     );
-    let own_key = key(Kind::P256).private_pem();
-    let own = issue(
+    let [_, own] = issue(
+        workshop.path(),
         "own",
-        JANE.subject,
-        own_key.to_str().unwrap(),
-        [&at("middle"), middle_key],
-        "extendedKeyUsage=clientAuth\n",
+        &Issue {
+            key: &key(Kind::P256).private_pem(),
+            subject: JANE.subject,
+            extensions: "extendedKeyUsage=clientAuth\n",
+            days: 30,
+            issuer: [&middle_pem, &middle_key],
+        },
     );
+    let [own, middle] = [own, middle].map(|path| fs::read(path).unwrap());
     let store = token_with([
         Object::key(key(Kind::P256), &[1]),
         Object::issued(own.clone(), &[1]),
@@ -199,43 +170,20 @@ fn a_server_that_is_not_trusted() {
 
 /// A certificate of the cluster's authority for a server at 127.0.0.1, and its key.
 pub(super) fn server_certificate(directory: &Path) -> [String; 2] {
-    let at = |name: &str| directory.join(name).to_str().unwrap().to_owned();
-    let [root, root_key] = cluster()
-        .authority()
-        .map(|path| path.to_str().unwrap().to_owned());
+    let [root, root_key] = cluster().authority();
     let private = key(Kind::P384).private_pem();
-    let private = private.to_str().unwrap();
-    fs::write(at("extensions"), "subjectAltName=IP:127.0.0.1\n").unwrap();
-    openssl([
-        "req",
-        "-new",
-        "-key",
-        private,
-        "-subj",
-        "/CN=server",
-        "-out",
-        &at("request"),
-    ]);
-    openssl([
-        "x509",
-        "-req",
-        "-in",
-        &at("request"),
-        "-days",
-        "30",
-        "-extfile",
-        &at("extensions"),
-        "-CA",
-        &root,
-        "-CAkey",
-        &root_key,
-        "-CAcreateserial",
-        "-CAserial",
-        &at("serial"),
-        "-out",
-        &at("server"),
-    ]);
-    [at("server"), private.to_owned()]
+    let [certificate, _] = issue(
+        directory,
+        "server",
+        &Issue {
+            key: &private,
+            subject: "/CN=server",
+            extensions: "subjectAltName=IP:127.0.0.1\n",
+            days: 30,
+            issuer: [&root, &root_key],
+        },
+    );
+    [certificate, private].map(|path| path.to_str().unwrap().to_owned())
 }
 
 /// `openssl s_server`, which accepts only clients of another authority.
