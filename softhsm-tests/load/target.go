@@ -103,7 +103,7 @@ func (c *client) get(path string) (int64, error) {
 	return io.Copy(io.Discard, response.Body)
 }
 
-// close closes the connection, which was the only one.
+// close closes the connection; an error if it was not the only one.
 func (c *client) close() error {
 	c.http.CloseIdleConnections()
 	if n := c.dialled.Load(); n != 1 {
