@@ -5,6 +5,11 @@
 
 #![forbid(unsafe_code)]
 
+mod name;
+mod validity;
+
+pub use validity::{Moment, Validity};
+
 use std::fmt;
 use std::time::SystemTime;
 
@@ -30,12 +35,12 @@ pub struct Certificate {
     public_key: PublicKey,
     is_ca: bool,
     subject: String,
+    user: Option<String>,
+    groups: Vec<String>,
     /// DER; `None` where it is the subject.
     issuer: Option<Vec<u8>>,
-    /// Seconds since 1970.
-    not_before: i64,
-    not_after: i64,
-    /// Extended key usage, where there is any, allows a TLS client (RFC 5280, section 4.2.1.12).
+    issuer_text: String,
+    validity: Validity,
     is_for_clients: bool,
 }
 
@@ -63,13 +68,14 @@ impl Certificate {
             }
         })?;
         let is_ca = parsed.is_ca();
-        let subject = parsed.subject().to_string();
+        let subject = name::text(parsed.subject());
+        let (user, groups) = (name::user(parsed.subject()), name::groups(parsed.subject()));
         let issuer = issuer(&parsed);
-        let validity = parsed.validity();
-        let (not_before, not_after) = (
-            validity.not_before.timestamp(),
-            validity.not_after.timestamp(),
-        );
+        let issuer_text = name::text(parsed.issuer());
+        let validity = Validity {
+            not_before: parsed.validity().not_before.timestamp(),
+            not_after: parsed.validity().not_after.timestamp(),
+        };
         let usage = parsed.extended_key_usage().ok().flatten();
         let is_for_clients = usage.is_none_or(|usage| usage.value.client_auth || usage.value.any);
         der.truncate(length);
@@ -78,9 +84,11 @@ impl Certificate {
             public_key,
             is_ca,
             subject,
+            user,
+            groups,
             issuer,
-            not_before,
-            not_after,
+            issuer_text,
+            validity,
             is_for_clients,
         })
     }
@@ -133,43 +141,37 @@ impl Certificate {
         &self.subject
     }
 
+    /// The issuer as text, likewise.
+    pub fn issuer_text(&self) -> &str {
+        &self.issuer_text
+    }
+
+    /// Who the API server takes the bearer for: the subject's common name.
+    pub fn user(&self) -> Option<&str> {
+        self.user.as_deref()
+    }
+
+    /// The groups that the API server adds: the subject's organizations.
+    pub fn groups(&self) -> &[String] {
+        &self.groups
+    }
+
+    pub fn validity(&self) -> Validity {
+        self.validity
+    }
+
+    /// Extended key usage, where there is any, allows a TLS client (RFC 5280, section 4.2.1.12).
+    pub fn is_for_clients(&self) -> bool {
+        self.is_for_clients
+    }
+
     /// Why an API server will refuse this certificate as a client's, now or soon; `now` in
     /// seconds since 1970.
     pub fn concerns(&self, now: i64) -> Vec<String> {
-        let mut concerns = Vec::new();
-        if now > self.not_after {
-            concerns.push(format!("it expired {} ago", duration(now - self.not_after)));
-        } else if now < self.not_before {
-            let wait = duration(self.not_before - now);
-            concerns.push(format!(
-                "it is not valid yet, but in {wait}; is the clock right?"
-            ));
-        } else if self.not_after - now < SOON {
-            concerns.push(format!("it expires in {}", duration(self.not_after - now)));
-        }
-        if !self.is_for_clients {
-            concerns.push("its extended key usage does not allow TLS clients".to_owned());
-        }
-        concerns
+        let usage = (!self.is_for_clients)
+            .then(|| "its extended key usage does not allow TLS clients".to_owned());
+        self.validity.concern(now).into_iter().chain(usage).collect()
     }
-}
-
-/// Expiry is worth a word from here on, in seconds.
-const SOON: i64 = 14 * DAY;
-const DAY: i64 = 24 * HOUR;
-const HOUR: i64 = 60 * MINUTE;
-const MINUTE: i64 = 60;
-
-/// The largest unit that fits, rounded down: `3 days`.
-fn duration(seconds: i64) -> String {
-    let (count, unit) = match seconds {
-        DAY.. => (seconds / DAY, "day"),
-        HOUR.. => (seconds / HOUR, "hour"),
-        MINUTE.. => (seconds / MINUTE, "minute"),
-        _ => (seconds, "second"),
-    };
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {unit}{plural}")
 }
 
 /// A public key that a signature can be verified with.
@@ -315,44 +317,6 @@ fn without_leading_zeros(number: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn certificate(not_before: i64, not_after: i64, is_for_clients: bool) -> Certificate {
-        Certificate {
-            der: Vec::new(),
-            public_key: PublicKey::Ed25519([0; 32]),
-            is_ca: false,
-            subject: String::new(),
-            issuer: None,
-            not_before,
-            not_after,
-            is_for_clients,
-        }
-    }
-
-    #[test]
-    fn concerns_are_what_a_server_would_object_to() {
-        let now = 1_800_000_000;
-        for (not_before, not_after, expected) in [
-            (-DAY, 14 * DAY, None),
-            (-DAY, 14 * DAY - 1, Some("it expires in 13 days")),
-            (-DAY, 3 * HOUR, Some("it expires in 3 hours")),
-            (-2 * DAY, -DAY, Some("it expired 1 day ago")),
-            (-2 * DAY, -30, Some("it expired 30 seconds ago")),
-            (
-                5 * MINUTE,
-                90 * DAY,
-                Some("it is not valid yet, but in 5 minutes"),
-            ),
-        ] {
-            let concerns = certificate(now + not_before, now + not_after, true).concerns(now);
-            match expected {
-                Some(text) => assert!(concerns[0].starts_with(text), "{concerns:?}"),
-                None => assert!(concerns.is_empty(), "{concerns:?}"),
-            }
-        }
-        let concerns = certificate(now - 2 * DAY, now - DAY, false).concerns(now);
-        assert_eq!(concerns.len(), 2, "{concerns:?}");
-    }
 
     #[test]
     fn a_modulus_is_as_long_as_its_number() {

@@ -1,0 +1,136 @@
+//! When a certificate is valid, in words.
+
+/// The time in which a certificate counts (RFC 5280, section 4.1.2.5), in seconds since 1970.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Validity {
+    pub not_before: i64,
+    pub not_after: i64,
+}
+
+/// Where a moment lies in a [`Validity`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Moment {
+    Before,
+    Within,
+    /// Within, but with less than two weeks left.
+    NearTheEnd,
+    After,
+}
+
+impl Validity {
+    /// Where `now` lies, in seconds since 1970.
+    pub fn at(&self, now: i64) -> Moment {
+        if now > self.not_after {
+            Moment::After
+        } else if now < self.not_before {
+            Moment::Before
+        } else if self.not_after.saturating_sub(now) < SOON {
+            Moment::NearTheEnd
+        } else {
+            Moment::Within
+        }
+    }
+
+    /// When it ends, as seen from `now`: `in 3 months`, `2 days ago`.
+    pub fn expiry(&self, now: i64) -> String {
+        if now > self.not_after {
+            format!("{} ago", duration(now.saturating_sub(self.not_after)))
+        } else {
+            format!("in {}", duration(self.not_after.saturating_sub(now)))
+        }
+    }
+
+    /// What is the matter with it at `now`, if anything is.
+    pub(super) fn concern(&self, now: i64) -> Option<String> {
+        match self.at(now) {
+            Moment::After => Some(format!("it expired {}", self.expiry(now))),
+            Moment::Before => {
+                let wait = duration(self.not_before.saturating_sub(now));
+                Some(format!(
+                    "it is not valid yet, but in {wait}; is the clock right?"
+                ))
+            }
+            Moment::NearTheEnd => Some(format!("it expires {}", self.expiry(now))),
+            Moment::Within => None,
+        }
+    }
+}
+
+/// Expiry is worth a word from here on, in seconds.
+const SOON: i64 = 14 * DAY;
+const YEAR: i64 = 365 * DAY + DAY / 4;
+const MONTH: i64 = YEAR / 12;
+const DAY: i64 = 24 * HOUR;
+const HOUR: i64 = 60 * MINUTE;
+const MINUTE: i64 = 60;
+
+/// In a unit that leaves at least two, days as the exception, rounded down: `3 days`.
+fn duration(seconds: i64) -> String {
+    let (unit, name) = [
+        (YEAR, 2 * YEAR, "year"),
+        (MONTH, 3 * MONTH, "month"),
+        (DAY, DAY, "day"),
+        (HOUR, HOUR, "hour"),
+        (MINUTE, MINUTE, "minute"),
+    ]
+    .into_iter()
+    .find(|(_, from, _)| seconds >= *from)
+    .map_or((1, "second"), |(unit, _, name)| (unit, name));
+    let count = seconds / unit;
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {name}{plural}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: i64 = 1_800_000_000;
+
+    fn validity(not_before: i64, not_after: i64) -> Validity {
+        Validity {
+            not_before: NOW + not_before,
+            not_after: NOW + not_after,
+        }
+    }
+
+    #[test]
+    fn a_concern_is_what_a_server_would_object_to() {
+        for (not_before, not_after, expected) in [
+            (-DAY, 14 * DAY, None),
+            (-DAY, 14 * DAY - 1, Some("it expires in 13 days")),
+            (-DAY, 3 * HOUR, Some("it expires in 3 hours")),
+            (-2 * DAY, -DAY, Some("it expired 1 day ago")),
+            (-2 * DAY, -30, Some("it expired 30 seconds ago")),
+            (
+                5 * MINUTE,
+                90 * DAY,
+                Some("it is not valid yet, but in 5 minutes; is the clock right?"),
+            ),
+        ] {
+            let concern = validity(not_before, not_after).concern(NOW);
+            assert_eq!(concern.as_deref(), expected);
+        }
+    }
+
+    #[test]
+    fn expiry_is_told_in_the_unit_people_would_take() {
+        for (seconds, expected) in [
+            (0, "in 0 seconds"),
+            (90 * MINUTE, "in 1 hour"),
+            (90 * DAY, "in 90 days"),
+            (92 * DAY, "in 3 months"),
+            (23 * MONTH, "in 23 months"),
+            (2 * YEAR, "in 2 years"),
+            (-400 * DAY, "13 months ago"),
+        ] {
+            assert_eq!(validity(-10 * YEAR, seconds).expiry(NOW), expected);
+        }
+        let forever = Validity {
+            not_before: i64::MIN,
+            not_after: i64::MAX,
+        };
+        assert_eq!(forever.at(i64::MIN), Moment::Within);
+        assert!(forever.expiry(-1).starts_with("in "));
+    }
+}
