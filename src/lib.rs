@@ -20,6 +20,9 @@ pub mod protocol;
 // The configuration map, made typed.
 pub mod config;
 
+// Which PKCS#11 libraries this machine has.
+pub mod discovery;
+
 // Which clusters and users there are: kubectl's own file, found, merged and led elsewhere.
 pub mod kubeconfig;
 

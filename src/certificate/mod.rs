@@ -170,7 +170,11 @@ impl Certificate {
     pub fn concerns(&self, now: i64) -> Vec<String> {
         let usage = (!self.is_for_clients)
             .then(|| "its extended key usage does not allow TLS clients".to_owned());
-        self.validity.concern(now).into_iter().chain(usage).collect()
+        self.validity
+            .concern(now)
+            .into_iter()
+            .chain(usage)
+            .collect()
     }
 }
 

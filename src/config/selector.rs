@@ -7,6 +7,7 @@ use crate::error::Problem;
 use crate::printable::printable;
 
 /// At least one of the three is there, and no text is empty.
+#[derive(Clone, Default)]
 pub struct TokenSelector {
     /// CK_SLOT_ID.
     pub slot: Option<u64>,

@@ -6,6 +6,7 @@
 //! in), [`Token::sign`].
 
 mod ckr;
+mod inventory;
 mod login;
 mod mechanism;
 mod module;
@@ -13,7 +14,9 @@ mod object;
 mod raw;
 mod slot;
 
+pub use inventory::{Candidate, OccupiedSlot, VisibleKey};
 pub use module::Module;
+pub use slot::{PinState, TokenState};
 
 use std::time::Duration;
 
@@ -25,7 +28,6 @@ use cryptoki::slot::Slot;
 use self::mechanism::{Operation, Padding};
 use self::object::Query;
 use self::raw::DirectSign;
-use self::slot::{PinState, TokenState};
 use crate::certificate::{Certificate, PublicKey, issuer_of};
 use crate::config::{ObjectSelector, TokenSelector};
 use crate::error::{CallFailure, Error, LoginError, ObjectError, SigningError, TokenError};

@@ -102,6 +102,7 @@ pub(super) fn bytes(
             | Attribute::Label(bytes)
             | Attribute::Value(bytes)
             | Attribute::Modulus(bytes)
+            | Attribute::EcParams(bytes)
             | Attribute::EcPoint(bytes),
         ) => bytes,
         _ => Vec::new(),

@@ -10,19 +10,20 @@ use crate::config::TokenSelector;
 use crate::error::{TokenError, TokenName};
 
 /// What a token says of itself, read at one moment.
-pub(super) struct TokenState {
-    pub(super) name: TokenName,
-    pub(super) initialized: bool,
-    pub(super) login_required: bool,
-    pub(super) own_keypad: bool,
-    pub(super) pin: PinState,
+pub struct TokenState {
+    pub name: TokenName,
+    pub initialized: bool,
+    pub login_required: bool,
+    /// CKF_PROTECTED_AUTHENTICATION_PATH: the PIN is entered at the reader.
+    pub own_keypad: bool,
+    pub pin: PinState,
     /// Shortest and longest PIN in bytes; a longest of 0 says nothing.
-    pub(super) pin_lengths: (usize, usize),
+    pub pin_lengths: (usize, usize),
 }
 
 /// CK_TOKEN_INFO's flags on the user PIN (PKCS#11, section 3.2).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum PinState {
+pub enum PinState {
     /// A wrong PIN was tried since the last right one.
     CountLow,
     FinalTry,

@@ -1,0 +1,195 @@
+//! p11-kit's registry: one file for each library (pkcs11.conf(5)).
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::places;
+
+/// Later ones win, option by option, as p11-kit has it.
+const DIRECTORIES: &[&str] = &[
+    "/usr/share/p11-kit/modules",
+    "/usr/local/share/p11-kit/modules",
+    "/opt/homebrew/share/p11-kit/modules",
+    "/opt/homebrew/etc/pkcs11/modules",
+    "/usr/local/etc/pkcs11/modules",
+    "/etc/pkcs11/modules",
+];
+
+/// The name that enable-in and disable-in know this program by.
+const PROGRAM: &str = "pkcs11-external-signer";
+
+/// A longer file is no registration.
+const LONGEST_FILE: u64 = 64 * 1024;
+
+/// The options of a registration.
+type Options = BTreeMap<String, String>;
+
+/// The libraries that are registered for this program, by the priority they have been given.
+pub(super) fn registered(home: Option<&Path>) -> Vec<PathBuf> {
+    let own = home.map(|home| home.join(".config/pkcs11/modules"));
+    let directories = DIRECTORIES.iter().map(PathBuf::from).chain(own);
+    libraries(&registrations(directories), &places::library_directories())
+}
+
+fn registrations(directories: impl Iterator<Item = PathBuf>) -> BTreeMap<OsString, Options> {
+    let mut registrations = BTreeMap::<_, Options>::new();
+    for directory in directories {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path
+                .extension()
+                .is_none_or(|extension| extension != "module")
+            {
+                continue;
+            }
+            // A FIFO would hang the read.
+            if !fs::metadata(&path).is_ok_and(|it| it.is_file() && it.len() <= LONGEST_FILE) {
+                continue;
+            }
+            if let Ok(text) = fs::read_to_string(&path) {
+                let known = registrations.entry(entry.file_name()).or_default();
+                known.extend(options(&text));
+            }
+        }
+    }
+    registrations
+}
+
+fn options(text: &str) -> impl Iterator<Item = (String, String)> {
+    text.lines()
+        .filter(|line| !line.trim_start().starts_with('#'))
+        .filter_map(|line| line.split_once(':'))
+        .map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned()))
+}
+
+fn libraries(
+    registrations: &BTreeMap<OsString, Options>,
+    library_directories: &[PathBuf],
+) -> Vec<PathBuf> {
+    let mut found: Vec<(i64, PathBuf)> = registrations
+        .values()
+        .filter(|options| is_for_us(options))
+        .filter_map(|options| {
+            let priority = options.get("priority").and_then(|it| it.parse().ok());
+            let module = options.get("module").filter(|module| !module.is_empty())?;
+            Some((
+                priority.unwrap_or(0),
+                place_of(Path::new(module), library_directories),
+            ))
+        })
+        .collect();
+    found.sort_by_key(|(priority, _)| std::cmp::Reverse(*priority));
+    found.into_iter().map(|(_, library)| library).collect()
+}
+
+fn is_for_us(options: &Options) -> bool {
+    let lists_us = |list: &String| {
+        list.split([' ', ','])
+            .any(|program| program == PROGRAM || program == "kubectl-pkcs11")
+    };
+    let is_anchors = options.get("trust-policy").is_some_and(|it| it == "yes");
+    !is_anchors
+        // A command to talk to, in place of a library to load.
+        && !options.contains_key("remote")
+        && options.get("enable-in").is_none_or(lists_us)
+        && !options.get("disable-in").is_some_and(lists_us)
+}
+
+/// A relative path starts from the directory that p11-kit was built for, which is `pkcs11` below
+/// one of the library directories; some register a library by its bare name.
+fn place_of(module: &Path, library_directories: &[PathBuf]) -> PathBuf {
+    let in_p11_kits = library_directories
+        .iter()
+        .map(|directory| directory.join("pkcs11").join(module));
+    let beside = library_directories
+        .iter()
+        .map(|directory| directory.join(module));
+    if module.is_absolute() {
+        return module.to_owned();
+    }
+    in_p11_kits
+        .chain(beside)
+        .find(|library| library.exists())
+        .unwrap_or_else(|| module.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Machine(tempfile::TempDir);
+
+    impl Machine {
+        fn new() -> Self {
+            Self(tempfile::tempdir().unwrap())
+        }
+
+        fn write(&self, path: &str, text: &str) -> PathBuf {
+            let path = self.0.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, text).unwrap();
+            path
+        }
+
+        fn libraries(&self) -> Vec<PathBuf> {
+            let directories = ["system", "own"].map(|name| self.0.path().join(name));
+            let library_directories = [self.0.path().join("lib")];
+            libraries(
+                &registrations(directories.into_iter()),
+                &library_directories,
+            )
+        }
+    }
+
+    #[test]
+    fn registered_libraries_come_by_priority_and_the_later_directory_wins() {
+        let machine = Machine::new();
+        machine.write("system/a.module", "# first\nmodule: /a.so\n");
+        machine.write("system/b.module", "module : /b.so\npriority: 5\n");
+        machine.write("system/c.module", "module: /c.so\n");
+        machine.write("own/c.module", "module: /own-c.so\npriority: -1\n");
+        machine.write("system/README", "module: /d.so\n");
+        assert_eq!(
+            machine.libraries(),
+            ["/b.so", "/a.so", "/own-c.so"].map(PathBuf::from)
+        );
+    }
+
+    #[test]
+    fn what_holds_no_keys_or_is_not_for_us_is_left_out() {
+        let machine = Machine::new();
+        for (name, line) in [
+            ("anchors", "trust-policy: yes"),
+            ("remote", "remote: |ssh host p11-kit remote x.so"),
+            ("others", "enable-in: firefox, p11-kit-proxy"),
+            ("not-us", "disable-in: pkcs11-external-signer"),
+        ] {
+            machine.write(
+                &format!("system/{name}.module"),
+                &format!("module: /{name}.so\n{line}\n"),
+            );
+        }
+        machine.write("system/empty.module", "module:\n");
+        machine.write(
+            "system/us.module",
+            "module: /us.so\nenable-in: x pkcs11-external-signer\n",
+        );
+        assert_eq!(machine.libraries(), [PathBuf::from("/us.so")]);
+    }
+
+    #[test]
+    fn a_relative_path_starts_from_p11_kits_directory() {
+        let machine = Machine::new();
+        let library = machine.write("lib/pkcs11/token.so", "");
+        let beside = machine.write("lib/other.so", "");
+        machine.write("system/a.module", "module: token.so\n");
+        machine.write("system/b.module", "module: other.so\n");
+        machine.write("system/c.module", "module: nowhere.so\n");
+        assert_eq!(
+            machine.libraries(),
+            [library, beside, PathBuf::from("nowhere.so")]
+        );
+    }
+}

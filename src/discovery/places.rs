@@ -1,0 +1,57 @@
+//! Where distributions and installers put PKCS#11 libraries, on Linux and macOS.
+
+use std::path::PathBuf;
+
+/// Below each library directory.
+const LIBRARIES: &[&str] = &[
+    // SoftHSM
+    "softhsm/libsofthsm2.so",
+    "pkcs11/libsofthsm2.so",
+    // OpenSC
+    "opensc-pkcs11.so",
+    "pkcs11/opensc-pkcs11.so",
+    // Yubico's ykcs11; Debian's package of the library alone has no link without a version
+    "libykcs11.so",
+    "libykcs11.so.2",
+    "libykcs11.dylib",
+    // tpm2-pkcs11
+    "libtpm2_pkcs11.so",
+    "libtpm2_pkcs11.so.1",
+    "pkcs11/libtpm2_pkcs11.so",
+];
+
+const DIRECTORIES: &[&str] = &[
+    "/usr/lib",
+    "/usr/lib64",
+    "/usr/local/lib",
+    "/usr/local/lib64",
+    "/opt/homebrew/lib",
+    "/Library/OpenSC/lib",
+];
+
+/// Those that are there.
+pub(super) fn usual() -> Vec<PathBuf> {
+    library_directories()
+        .iter()
+        .flat_map(|directory| LIBRARIES.iter().map(|library| directory.join(library)))
+        .filter(|library| library.is_file())
+        .collect()
+}
+
+/// With Debian's directory for this processor's architecture.
+pub(super) fn library_directories() -> Vec<PathBuf> {
+    let debian = format!(
+        "/usr/lib/{}-linux-gnu{}",
+        std::env::consts::ARCH,
+        if cfg!(target_abi = "eabihf") {
+            "eabihf"
+        } else {
+            ""
+        }
+    );
+    DIRECTORIES
+        .iter()
+        .map(PathBuf::from)
+        .chain([PathBuf::from(debian)])
+        .collect()
+}

@@ -1,0 +1,226 @@
+//! What a library's tokens hold that could authenticate somebody: certificates and keys, paired by
+//! CKA_ID, for a person who has to choose among them.
+//!
+//! Nothing is asked of a token that needs a PIN. What it hides before a login is not in the list.
+
+#![forbid(unsafe_code)]
+
+use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass, ObjectHandle};
+
+use super::object::{self, Query};
+use super::slot::{self, TokenState};
+use super::{Module, Token, ckr};
+use crate::certificate::{Certificate, Curve};
+use crate::error::{CallFailure, Error, ObjectError, TokenError};
+use crate::pin::PinProvider;
+
+/// A slot with a token in it.
+pub struct OccupiedSlot {
+    /// CK_SLOT_ID.
+    pub slot: u64,
+    /// What the token says of itself, or the call that failed.
+    pub token: Result<TokenState, CallFailure>,
+}
+
+/// A certificate and its key, or one of the two.
+pub struct Candidate {
+    /// CKA_ID; empty where there is none.
+    pub id: Vec<u8>,
+    /// CKA_LABEL of the certificate, or of the key where there is no certificate.
+    pub label: String,
+    /// `None` where the token shows none under this CKA_ID; an error for one that can't be used.
+    pub certificate: Option<Result<Certificate, ObjectError>>,
+    /// `None` where the token shows none, as most do before a login.
+    pub key: Option<VisibleKey>,
+}
+
+/// A key object that can be seen.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct VisibleKey {
+    pub is_private: bool,
+    /// As `RSA-2048` or `ECDSA P-256`; the standard's name for what can't be signed with here.
+    pub kind: String,
+    /// CKA_ALWAYS_AUTHENTICATE, which only a private key says.
+    pub always_authenticate: bool,
+}
+
+impl Module {
+    /// The slots with a token, in the library's order (C_GetSlotList, C_GetTokenInfo).
+    pub fn occupied_slots(&self) -> Result<Vec<OccupiedSlot>, TokenError> {
+        let occupied = self
+            .context()
+            .get_slots_with_token()
+            .map_err(|error| TokenError::Call {
+                doing: "listing the slots",
+                failure: ckr::failure(&error),
+            })?;
+        Ok(occupied
+            .into_iter()
+            .map(|slot| OccupiedSlot {
+                slot: slot.id(),
+                token: slot::state(self, slot).map_err(|error| ckr::failure(&error)),
+            })
+            .collect())
+    }
+}
+
+impl Token<'_> {
+    /// Logs in, where the token requires it, so that private objects are seen.
+    pub fn reveal(&mut self, pins: &mut dyn PinProvider) -> Result<(), Error> {
+        self.login("its private objects", pins)
+    }
+
+    /// What could authenticate, in the order of CKA_ID. CA certificates without a key are left
+    /// out, and so is what lives in the session alone.
+    pub fn candidates(&self) -> Result<Vec<Candidate>, Error> {
+        let mut keys = self.visible_keys()?;
+        let mut candidates = Vec::new();
+        for object in self.every(ObjectClass::CERTIFICATE)? {
+            let (id, label) = self.names(object)?;
+            let key = keys
+                .iter_mut()
+                .find(|key| key.belongs_to(&id, &label))
+                .map(|key| {
+                    key.has_certificate = true;
+                    key.shown.clone()
+                });
+            let der = object::bytes(&self.session, object, AttributeType::Value)
+                .map_err(|error| self.object_failure(&error, "reading a certificate"))?;
+            let certificate = Certificate::from_der(der, "it");
+            if key.is_some() || !certificate.as_ref().is_ok_and(Certificate::is_ca) {
+                candidates.push(Candidate {
+                    id,
+                    label,
+                    certificate: Some(certificate),
+                    key,
+                });
+            }
+        }
+        let alone = keys.into_iter().filter(|key| !key.has_certificate);
+        candidates.extend(alone.map(|key| Candidate {
+            id: key.id,
+            label: key.label,
+            certificate: None,
+            key: Some(key.shown),
+        }));
+        // Short ids first, so that 2 stands before 0x0101.
+        candidates.sort_by(|one, other| {
+            let order = |it: &Candidate| (it.id.len(), it.id.clone(), it.label.clone());
+            order(one).cmp(&order(other))
+        });
+        Ok(candidates)
+    }
+
+    /// Private keys that don't say that they can't sign, and public keys of which the private one
+    /// isn't seen.
+    fn visible_keys(&self) -> Result<Vec<Key>, Error> {
+        let mut keys: Vec<Key> = Vec::new();
+        for class in [ObjectClass::PRIVATE_KEY, ObjectClass::PUBLIC_KEY] {
+            let is_private = class == ObjectClass::PRIVATE_KEY;
+            let mut objects = self.every(class)?;
+            if is_private {
+                objects = object::able_to_sign(&self.session, objects)
+                    .map_err(|error| self.object_failure(&error, "reading the keys"))?;
+            }
+            for object in objects {
+                let (id, label) = self.names(object)?;
+                if id.is_empty() && label.is_empty() {
+                    continue; // No configuration can name it.
+                }
+                if !is_private && keys.iter().any(|key| key.belongs_to(&id, &label)) {
+                    continue;
+                }
+                let asks = AttributeType::AlwaysAuthenticate;
+                let always_authenticate = is_private
+                    && object::flag(&self.session, object, asks).is_ok_and(|it| it == Some(true));
+                let shown = VisibleKey {
+                    is_private,
+                    kind: self.kind(object),
+                    always_authenticate,
+                };
+                keys.push(Key {
+                    id,
+                    label,
+                    shown,
+                    has_certificate: false,
+                });
+            }
+        }
+        Ok(keys)
+    }
+
+    fn every(&self, class: ObjectClass) -> Result<Vec<ObjectHandle>, Error> {
+        let query = Query {
+            class,
+            id: None,
+            label: None,
+        };
+        object::find(&self.session, query)
+            .and_then(|objects| object::without_session_objects(&self.session, objects))
+            .map_err(|error| self.object_failure(&error, "listing the objects"))
+    }
+
+    /// CKA_ID and CKA_LABEL.
+    fn names(&self, object: ObjectHandle) -> Result<(Vec<u8>, String), Error> {
+        let read = |kind| {
+            object::bytes(&self.session, object, kind)
+                .map_err(|error| self.object_failure(&error, "reading an object"))
+        };
+        let label = read(AttributeType::Label)?;
+        let label = String::from_utf8_lossy(&label).into_owned();
+        Ok((read(AttributeType::Id)?, label))
+    }
+
+    fn kind(&self, object: ObjectHandle) -> String {
+        let read = |kind| object::bytes(&self.session, object, kind).unwrap_or_default();
+        match object::attribute(&self.session, object, AttributeType::KeyType) {
+            Ok(Some(Attribute::KeyType(KeyType::RSA))) => {
+                format!("RSA-{}", bits(&read(AttributeType::Modulus)))
+            }
+            Ok(Some(Attribute::KeyType(KeyType::EC))) => {
+                match curve(&read(AttributeType::EcParams)) {
+                    Some(curve) => format!("ECDSA {curve}"),
+                    None => "EC on another curve".to_owned(),
+                }
+            }
+            Ok(Some(Attribute::KeyType(KeyType::EC_EDWARDS))) => "Ed25519".to_owned(),
+            Ok(Some(Attribute::KeyType(other))) => other.to_string().replace("CKK_", ""),
+            _ => String::new(),
+        }
+    }
+}
+
+/// A key object while certificates are paired with keys.
+struct Key {
+    id: Vec<u8>,
+    label: String,
+    shown: VisibleKey,
+    has_certificate: bool,
+}
+
+impl Key {
+    /// By CKA_ID; by the label where there is none.
+    fn belongs_to(&self, id: &[u8], label: &str) -> bool {
+        self.id == id && (!id.is_empty() || self.label == label)
+    }
+}
+
+/// Of a big-endian number.
+fn bits(number: &[u8]) -> usize {
+    let significant = number.iter().skip_while(|byte| **byte == 0);
+    let length = significant.clone().count();
+    significant
+        .take(1)
+        .map(|first| length * 8 - first.leading_zeros() as usize)
+        .sum()
+}
+
+/// The curve that CKA_EC_PARAMS names (PKCS#11, section 6.3.3; the DER of its object identifier).
+fn curve(parameters: &[u8]) -> Option<Curve> {
+    match parameters {
+        b"\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07" => Some(Curve::P256),
+        b"\x06\x05\x2b\x81\x04\x00\x22" => Some(Curve::P384),
+        b"\x06\x05\x2b\x81\x04\x00\x23" => Some(Curve::P521),
+        _ => None,
+    }
+}
