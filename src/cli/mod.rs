@@ -2,8 +2,14 @@
 
 #![forbid(unsafe_code)]
 
+mod list;
 mod plugin;
 mod run;
+mod selection;
+mod style;
+mod survey;
+mod table;
+mod turn;
 
 use std::panic;
 
@@ -63,6 +69,7 @@ struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
+    List(list::Arguments),
     Run(run::Arguments),
 }
 
@@ -89,9 +96,10 @@ pub fn main() -> u8 {
             2
         }
         _ => match Arguments::try_parse() {
-            Ok(Arguments {
-                command: Command::Run(arguments),
-            }) => run::run(&arguments, core),
+            Ok(Arguments { command }) => match command {
+                Command::List(arguments) => list::run(&arguments),
+                Command::Run(arguments) => run::run(&arguments, core),
+            },
             Err(error) => not_a_command(&error),
         },
     });

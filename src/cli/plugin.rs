@@ -2,24 +2,20 @@
 
 #![forbid(unsafe_code)]
 
-use std::time::Duration;
-
 use zeroize::Zeroizing;
 
+use super::turn;
 use crate::certificate::now;
 use crate::config::{Config, PinSource};
-use crate::error::{Error, RequestError, TokenError};
+use crate::error::{Error, RequestError};
 use crate::pin::Sources;
 use crate::process::answer::AnswerChannel;
 use crate::process::environment::NotUtf8;
-use crate::process::lock::{Lock, LockError};
+use crate::process::lock::Lock;
 use crate::protocol::{Operation, Request, Response};
 use crate::report;
 use crate::signer::Identity;
 use crate::token::{Module, Token};
-
-/// Longer than a prompt may stay unanswered, so that whoever waits behind one gets its turn.
-const LOCK_LIMIT: Duration = Duration::from_secs(90);
 
 /// Answers the request, or tells why not; the exit code.
 pub(super) fn run(request: Result<Zeroizing<String>, NotUtf8>) -> u8 {
@@ -50,7 +46,7 @@ fn answer(
     let pin_in_configuration = matches!(config.pin, PinSource::Configuration(_));
     let mut pins = Sources::new(config.pin);
 
-    let lock = lock(&config.library.path().to_string_lossy())?;
+    let lock = turn::take(&config.library)?;
     // Said by the first of several requests at once, not by those that queued behind it.
     let first = !lock.as_ref().is_some_and(Lock::waited);
     if pin_in_configuration && first && matches!(request.operation, Operation::Sign(_)) {
@@ -79,29 +75,4 @@ fn answer(
         }
     }
     Ok(())
-}
-
-/// Keeps other requests off the library while this one uses it: SoftHSM's files, for one, don't
-/// stand two logins at once. Without a place for the lock it goes on, with a warning.
-fn lock(library: &str) -> Result<Option<Lock>, Error> {
-    let mut tell = |holder: Option<u32>| {
-        let holder = holder.map_or_else(String::new, |holder| format!(" (process {holder})"));
-        report::note(&format!(
-            "waiting for another request{holder} to finish with the token"
-        ));
-    };
-    match Lock::acquire(library, LOCK_LIMIT, &mut tell) {
-        Ok(lock) => Ok(Some(lock)),
-        Err(LockError::Busy { holder }) => Err(TokenError::Busy {
-            waited: LOCK_LIMIT,
-            holder,
-        }
-        .into()),
-        Err(LockError::Unavailable(reason)) => {
-            report::warning(&format!(
-                "requests at the same time may disturb each other: {reason}"
-            ));
-            Ok(None)
-        }
-    }
 }

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod filter;
 mod library;
 mod object_id;
 mod pin_source;
@@ -17,6 +18,7 @@ use std::path::PathBuf;
 
 use zeroize::Zeroizing;
 
+pub use filter::Filter;
 pub use library::TrustedLibrary;
 pub use object_id::ObjectId;
 pub use pin_source::PinSource;

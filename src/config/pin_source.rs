@@ -24,10 +24,15 @@ pub enum PinSource {
 impl PinSource {
     pub(super) fn read(reader: &mut Reader<'_>) -> Self {
         let pin = reader.read_owned("pin", pin).value();
-        let source = reader.read("pinSource", source).value();
+        let source = reader.read("pinSource", Self::parse).value();
         pin.map(Self::Configuration)
             .or(source)
             .unwrap_or(Self::Prompt)
+    }
+
+    /// The value of `pinSource`.
+    pub fn parse(value: &str) -> Result<Self, Problem> {
+        source(value)
     }
 }
 

@@ -6,7 +6,7 @@ use super::{ObjectId, Reader, quoted};
 use crate::error::Problem;
 use crate::printable::printable;
 
-/// At least one of the three is there, and no text is empty.
+/// What isn't given doesn't matter; no text is empty.
 #[derive(Clone, Default)]
 pub struct TokenSelector {
     /// CK_SLOT_ID.
@@ -17,8 +17,8 @@ pub struct TokenSelector {
     pub serial: Option<String>,
 }
 
-/// At least one of the two is there, and the label is not empty.
-#[derive(Clone)]
+/// What isn't given doesn't matter; the label is not empty.
+#[derive(Clone, Default)]
 pub struct ObjectSelector {
     /// CKA_ID.
     pub id: Option<ObjectId>,
@@ -27,38 +27,56 @@ pub struct ObjectSelector {
 }
 
 impl TokenSelector {
+    /// One that names a token.
     pub(super) fn read(reader: &mut Reader<'_>) -> Self {
+        let (selector, is_given) = Self::read_any(reader);
+        if !is_given {
+            reader.problems.push(Problem::new(
+                "no token is named: slotId, tokenLabel and tokenSerial are all missing",
+                "set tokenLabel, tokenSerial or slotId; pkcs11-external-signer list shows them",
+            ));
+        }
+        selector
+    }
+
+    /// And whether any of it was given, be it with a problem.
+    pub(super) fn read_any(reader: &mut Reader<'_>) -> (Self, bool) {
         let slot = reader.read("slotId", slot);
         let label = reader.read("tokenLabel", text);
         let serial = reader.read("tokenSerial", text);
-        if slot.is_absent() && label.is_absent() && serial.is_absent() {
-            reader.problems.push(Problem::new(
-                "no token is named: slotId, tokenLabel and tokenSerial are all missing",
-                "set tokenLabel, tokenSerial or slotId; pkcs11-tool --list-token-slots shows them",
-            ));
-        }
-        Self {
+        let is_given = !(slot.is_absent() && label.is_absent() && serial.is_absent());
+        let selector = Self {
             slot: slot.value(),
             label: label.value(),
             serial: serial.value(),
-        }
+        };
+        (selector, is_given)
     }
 }
 
 impl ObjectSelector {
+    /// One that names an object.
     pub(super) fn read(reader: &mut Reader<'_>) -> Self {
-        let id = reader.read("objectId", ObjectId::parse);
-        let label = reader.read("objectLabel", text);
-        if id.is_absent() && label.is_absent() {
+        let (selector, is_given) = Self::read_any(reader);
+        if !is_given {
             reader.problems.push(Problem::new(
                 "no object is named: objectId and objectLabel are both missing",
-                "set objectId or objectLabel; pkcs11-tool --list-objects shows them",
+                "set objectId or objectLabel; pkcs11-external-signer list shows them",
             ));
         }
-        Self {
+        selector
+    }
+
+    /// And whether any of it was given, be it with a problem.
+    pub(super) fn read_any(reader: &mut Reader<'_>) -> (Self, bool) {
+        let id = reader.read("objectId", ObjectId::parse);
+        let label = reader.read("objectLabel", text);
+        let is_given = !(id.is_absent() && label.is_absent());
+        let selector = Self {
             id: id.value(),
             label: label.value(),
-        }
+        };
+        (selector, is_given)
     }
 }
 

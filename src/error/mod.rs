@@ -130,6 +130,18 @@ impl Help {
     }
 }
 
+/// In one line.
+impl fmt::Display for Help {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)?;
+        for (place, candidate) in self.candidates.iter().enumerate() {
+            let separator = if place == 0 { " " } else { "; " };
+            write!(f, "{separator}{candidate}")?;
+        }
+        Ok(())
+    }
+}
+
 /// A PKCS#11 call that failed, in the words people search for.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CallFailure {

@@ -16,6 +16,8 @@ pub enum ModuleError {
         path: PathBuf,
         reason: String,
     },
+    /// No library was named, and none is installed where they usually are.
+    NoneFound,
     NotAModule {
         path: PathBuf,
         reason: String,
@@ -39,6 +41,7 @@ impl fmt::Display for ModuleError {
                     path.display()
                 )
             }
+            Self::NoneFound => f.write_str("no PKCS#11 library was found on this machine"),
             Self::NotAModule { path, reason } => {
                 write!(f, "{} is not a PKCS#11 library: {reason}", path.display())
             }
@@ -57,6 +60,10 @@ impl ModuleError {
             Self::Load { .. } => {
                 "check that pathLib names an installed PKCS#11 library built for this machine, \
                  and that the libraries it needs are installed too"
+            }
+            Self::NoneFound => {
+                "install the token's library (ykcs11 or opensc-pkcs11 for a YubiKey or smart card, \
+                 libtpm2-pkcs11-1 for a TPM, softhsm2 for trying out), or name it with --module"
             }
             Self::NotAModule { .. } => {
                 "pathLib must name a PKCS#11 library, such as \

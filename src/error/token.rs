@@ -58,6 +58,10 @@ pub enum TokenError {
         slot: u64,
         present: Vec<TokenName>,
     },
+    /// A PIN that nobody types would go to all of these.
+    SeveralForPin {
+        found: Vec<TokenName>,
+    },
     /// The token was taken out while it was in use.
     Removed {
         token: String,
@@ -92,6 +96,11 @@ impl fmt::Display for TokenError {
             Self::NotInitialized { slot, .. } => {
                 write!(f, "the token in slotId {slot} is not initialised")
             }
+            Self::SeveralForPin { found } => write!(
+                f,
+                "the PIN would go to {} tokens, and cost those a try whose PIN it isn't",
+                found.len()
+            ),
             Self::Removed { token, failure } => write!(f, "token {token} is gone: {failure}"),
             Self::NoToken {
                 selector, module, ..
@@ -118,6 +127,10 @@ impl TokenError {
             Self::Contradiction { .. } => Help::new(
                 "correct slotId, tokenLabel or tokenSerial, or insert the token that is meant; \
                  all that are given must agree",
+            ),
+            Self::SeveralForPin { found } => Help::with_candidates(
+                "name its token with --token-serial, --token-label or --slot-id:",
+                found,
             ),
             Self::Removed { .. } => Help::new("put the token back and try again"),
             Self::EmptySlot { present, .. } if present.is_empty() => {

@@ -21,6 +21,13 @@ pub struct TokenState {
     pub pin_lengths: (usize, usize),
 }
 
+impl TokenState {
+    /// Whether the selector means this token; one that names nothing means all.
+    pub fn fits(&self, selector: &TokenSelector) -> bool {
+        selector.slot.is_none_or(|slot| slot == self.name.slot) && fits(&self.name, selector)
+    }
+}
+
 /// CK_TOKEN_INFO's flags on the user PIN (PKCS#11, section 3.2).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum PinState {

@@ -1,0 +1,234 @@
+//! `list`: the tokens, keys and certificates that could authenticate somebody.
+
+#![forbid(unsafe_code)]
+
+use super::selection::Selection;
+use super::style::{Palette, Style};
+use super::survey::{
+    self, Access, CertificateEntry, Fault, Key, Library, Note, PinState, Survey, Token,
+};
+use super::table::{Cell, Line, table};
+use crate::config::{Filter, PinSource};
+use crate::error::{ConfigError, Error};
+use crate::process::answer::AnswerChannel;
+use crate::process::lock::Lock;
+use crate::report;
+use crate::token::Module;
+
+/// Show the tokens, keys and certificates that could authenticate
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  pkcs11-external-signer list                          every library that is found
+  pkcs11-external-signer list --login                  private objects too, after the PIN
+  pkcs11-external-signer list --module /usr/lib/x86_64-linux-gnu/opensc-pkcs11.so
+  pkcs11-external-signer list --json
+
+No PIN is asked without --login. Without --module the libraries are found: those registered with
+p11-kit, and the usual places of SoftHSM, OpenSC, ykcs11 and tpm2-pkcs11.")]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    selection: Selection,
+    /// Log in to the tokens, to see what they hide
+    #[arg(long)]
+    login: bool,
+    /// Where the PIN comes from: prompt, askpass, stdin, file:/path or env:NAME
+    #[arg(long, value_name = "SOURCE", requires_all = ["login", "module"])]
+    pin_source: Option<String>,
+    /// Print a JSON document
+    #[arg(long)]
+    json: bool,
+    /// Show what the libraries write to standard error
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+/// Prints the list; the exit code.
+pub(super) fn run(arguments: &Arguments) -> u8 {
+    let mut opened = None;
+    let code = list(arguments, &mut opened).unwrap_or_else(|error| {
+        report::error(&error);
+        error.exit_code()
+    });
+    if let Some((module, _lock)) = opened {
+        module.finalize(code);
+    }
+    code
+}
+
+fn list(arguments: &Arguments, opened: &mut Option<(Module, Option<Lock>)>) -> Result<u8, Error> {
+    let palette = Palette::for_standard_output();
+    let channel = AnswerChannel::open()?;
+    let survey = match &arguments.selection.module {
+        None => everywhere(arguments)?,
+        Some(path) => match one(arguments, opened) {
+            Ok(library) => Survey::new(vec![library]),
+            Err(error) if arguments.json => Survey::new(vec![Library {
+                path_lib: path.clone(),
+                error: Some(Fault::from(&error)),
+                tokens: Vec::new(),
+            }]),
+            Err(error) => return Err(error),
+        },
+    };
+    let document = if arguments.json {
+        serde_json::to_string_pretty(&survey)
+            .map_err(|error| Error::Internal(format!("the list as JSON: {error}")))?
+    } else {
+        text(&survey, palette)
+    };
+    channel.send(document.trim_end())?;
+    Ok(exit_code(&survey))
+}
+
+fn everywhere(arguments: &Arguments) -> Result<Survey, Error> {
+    // What is wrong with the options is told once, and not by every process.
+    filter(arguments)?;
+    let mut passed: Vec<_> = arguments.selection.arguments().collect();
+    if arguments.login {
+        passed.push("--login".into());
+    }
+    passed.extend(
+        arguments
+            .pin_source
+            .iter()
+            .map(|source| format!("--pin-source={source}").into()),
+    );
+    survey::look_everywhere(&passed, arguments.login, arguments.verbose)
+}
+
+fn one(
+    arguments: &Arguments,
+    opened: &mut Option<(Module, Option<Lock>)>,
+) -> Result<Library, Error> {
+    let filter = filter(arguments)?;
+    let Some(library) = &filter.library else {
+        return Err(Error::Internal("a library without a path".to_owned()));
+    };
+    let access = if arguments.login {
+        Access::Login(pin_source(arguments)?)
+    } else {
+        Access::Public
+    };
+    survey::look(library, &filter, access, opened)
+}
+
+fn filter(arguments: &Arguments) -> Result<Filter, ConfigError> {
+    Filter::from_map(&mut arguments.selection.configuration([]))
+}
+
+fn pin_source(arguments: &Arguments) -> Result<Option<PinSource>, ConfigError> {
+    let parse = |source: &String| {
+        PinSource::parse(source).map_err(|problem| ConfigError {
+            problems: vec![problem],
+        })
+    };
+    arguments.pin_source.as_ref().map(parse).transpose()
+}
+
+/// Something was listed, or there was nothing to list; else why not.
+fn exit_code(survey: &Survey) -> u8 {
+    let tokens = || survey.libraries.iter().flat_map(|library| &library.tokens);
+    if tokens().any(|token| !token.keys.is_empty()) {
+        return 0;
+    }
+    let of_libraries = survey.libraries.iter().map(|library| &library.error);
+    let mut faults = tokens().map(|token| &token.error).chain(of_libraries);
+    match faults.find_map(Option::as_ref) {
+        Some(fault) => fault.exit_code,
+        None => 0,
+    }
+}
+
+const HEADINGS: [&str; 8] = [
+    "OBJECTID", "LABEL", "KEY", "USER", "GROUPS", "ISSUER", "EXPIRES", "NOTES",
+];
+
+fn text(survey: &Survey, palette: Palette) -> String {
+    let mut lines = Vec::new();
+    for library in &survey.libraries {
+        lines.push(Line::Across {
+            text: library.path_lib.clone(),
+            style: Some(Style::Heading),
+        });
+        if let Some(fault) = &library.error {
+            fault_lines(fault, &mut lines);
+        } else if library.tokens.is_empty() {
+            lines.push(across("  no token".to_owned(), None));
+        }
+        for token in &library.tokens {
+            token_lines(token, &mut lines);
+        }
+    }
+    table(&HEADINGS, &lines, palette)
+}
+
+fn token_lines(token: &Token, lines: &mut Vec<Line>) {
+    let mut name = format!(
+        "  slotId {}, tokenLabel \"{}\", tokenSerial \"{}\"",
+        token.slot_id, token.token_label, token.token_serial
+    );
+    let pin = token.pin.words();
+    if let Some(words) = pin {
+        name = format!("{name}: {words}");
+    }
+    let style = match token.pin {
+        PinState::Locked | PinState::ToBeChanged | PinState::FinalTry => Some(Style::Bad),
+        PinState::CountLow => Some(Style::Concern),
+        PinState::Good | PinState::Unknown => None,
+    };
+    lines.push(across(name, style));
+    lines.extend(token.keys.iter().map(row));
+    if let Some(fault) = &token.error {
+        fault_lines(fault, lines);
+    } else if token.keys.is_empty() {
+        let more = if token.login_required {
+            ", as far as it shows without --login"
+        } else {
+            ""
+        };
+        lines.push(across(format!("  no key and no certificate{more}"), None));
+    }
+}
+
+fn row(key: &Key) -> Line {
+    let certificate = key.certificate.as_ref();
+    let user = certificate.map_or("", |it| it.user.as_deref().unwrap_or("none"));
+    let groups = certificate.map_or_else(String::new, groups);
+    let notes: Vec<_> = key.notes.iter().map(Note::to_string).collect();
+    let style = if key.notes.iter().any(Note::is_grave) {
+        Style::Bad
+    } else {
+        Style::Concern
+    };
+    let plain = |text: &str| Cell::new(text, None);
+    Line::Row(vec![
+        plain(key.object_id.as_deref().unwrap_or("none")),
+        plain(&key.object_label),
+        plain(&key.kind),
+        plain(user),
+        plain(&groups),
+        plain(certificate.map_or("", |it| &it.issuer)),
+        plain(certificate.map_or("", |it| &it.expires)),
+        Cell::new(&notes.join(", "), Some(style)),
+    ])
+}
+
+/// A comma inside of one doesn't part two.
+fn groups(certificate: &CertificateEntry) -> String {
+    let escaped: Vec<_> = certificate
+        .groups
+        .iter()
+        .map(|group| group.replace(',', "\\,"))
+        .collect();
+    escaped.join(", ")
+}
+
+fn fault_lines(fault: &Fault, lines: &mut Vec<Line>) {
+    lines.push(across(format!("  {}", fault.message), Some(Style::Bad)));
+    lines.push(across(format!("  help: {}", fault.help), None));
+}
+
+fn across(text: String, style: Option<Style>) -> Line {
+    Line::Across { text, style }
+}

@@ -1,0 +1,71 @@
+//! The options that name a library, a token and an object, as the keys of a configuration do.
+
+#![forbid(unsafe_code)]
+
+use std::ffi::OsString;
+
+use crate::protocol::Configuration;
+
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Which key")]
+pub(super) struct Selection {
+    /// The token's PKCS#11 library (pathLib)
+    #[arg(long, value_name = "FILE")]
+    pub(super) module: Option<String>,
+    /// The slot's number
+    #[arg(long, value_name = "NUMBER")]
+    pub(super) slot_id: Option<String>,
+    /// The token's label
+    #[arg(long, value_name = "LABEL")]
+    pub(super) token_label: Option<String>,
+    /// The token's serial number
+    #[arg(long, value_name = "SERIAL")]
+    pub(super) token_serial: Option<String>,
+    /// The key's CKA_ID: 2, 0x0102 or 01:02
+    #[arg(long, value_name = "ID")]
+    pub(super) object_id: Option<String>,
+    /// The certificate's label
+    #[arg(long, value_name = "LABEL")]
+    pub(super) object_label: Option<String>,
+}
+
+impl Selection {
+    /// By the keys of the configuration.
+    fn pairs(&self) -> impl Iterator<Item = (&'static str, &'static str, &str)> {
+        [
+            ("--module", "pathLib", &self.module),
+            ("--slot-id", "slotId", &self.slot_id),
+            ("--token-label", "tokenLabel", &self.token_label),
+            ("--token-serial", "tokenSerial", &self.token_serial),
+            ("--object-id", "objectId", &self.object_id),
+            ("--object-label", "objectLabel", &self.object_label),
+        ]
+        .into_iter()
+        .filter_map(|(option, key, value)| Some((option, key, value.as_deref()?)))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.pairs().next().is_none()
+    }
+
+    /// As a configuration, with more keys.
+    pub(super) fn configuration<'a>(
+        &'a self,
+        more: impl IntoIterator<Item = (&'a str, Option<&'a str>)>,
+    ) -> Configuration {
+        let more = more
+            .into_iter()
+            .filter_map(|(key, value)| Some((key, value?)));
+        self.pairs()
+            .map(|(_, key, value)| (key, value))
+            .chain(more)
+            .collect()
+    }
+
+    /// As arguments for another process of this program.
+    pub(super) fn arguments(&self) -> impl Iterator<Item = OsString> {
+        // One word each: a value could begin with a hyphen.
+        self.pairs()
+            .map(|(option, _, value)| OsString::from(format!("{option}={value}")))
+    }
+}

@@ -1,0 +1,218 @@
+//! One library, looked at in this process.
+
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use super::{CertificateEntry, Fault, Key, Library, Note, PinState, Token};
+use crate::certificate::{Certificate, Moment, now};
+use crate::cli::turn;
+use crate::config::{Filter, ObjectId, ObjectSelector, PinSource, TokenSelector, TrustedLibrary};
+use crate::error::{Error, LoginError, TokenError};
+use crate::pin::{PinProvider as _, Sources};
+use crate::process::lock::Lock;
+use crate::token::{self, Candidate, Module, OccupiedSlot, TokenState};
+
+/// How private objects are to be seen.
+pub(in crate::cli) enum Access {
+    /// Not at all.
+    Public,
+    /// After a login with the PIN from here.
+    Login(Option<PinSource>),
+}
+
+/// What the library shows. It stays open in `opened`, to be finalised when the answer is out.
+pub(in crate::cli) fn look(
+    library: &TrustedLibrary,
+    filter: &Filter,
+    access: Access,
+    opened: &mut Option<(Module, Option<Lock>)>,
+) -> Result<Library, Error> {
+    let turn = turn::take(library)?;
+    let (module, _) = opened.insert((Module::open(library)?, turn));
+    let slots = module.occupied_slots()?;
+    let chosen: Vec<_> = slots
+        .iter()
+        .filter(|slot| match &slot.token {
+            Ok(state) => state.initialized && state.fits(&filter.token),
+            Err(_) => true,
+        })
+        .collect();
+    let mut pins = match access {
+        Access::Public => None,
+        Access::Login(source) => Some(login(source, &chosen)?),
+    };
+    let tokens = chosen
+        .into_iter()
+        .map(|slot| match &slot.token {
+            Ok(state) => describe(module, state, &filter.object, pins.as_mut()),
+            Err(failure) => Token {
+                error: Some(Fault::from(&Error::from(TokenError::Call {
+                    doing: "reading the token's description",
+                    failure: failure.clone(),
+                }))),
+                slot_id: slot.slot,
+                token_label: String::new(),
+                token_serial: String::new(),
+                login_required: false,
+                pin: PinState::Unknown,
+                keys: Vec::new(),
+            },
+        })
+        .collect();
+    Ok(Library {
+        path_lib: library.path().to_string_lossy().into_owned(),
+        error: None,
+        tokens,
+    })
+}
+
+/// A stored PIN belongs to one token: sent to several, it would cost each of the others a try.
+fn login(source: Option<PinSource>, chosen: &[&OccupiedSlot]) -> Result<Sources, Error> {
+    let mut sources = Sources::new(source.unwrap_or(PinSource::Prompt));
+    let found: Vec<_> = chosen
+        .iter()
+        .filter_map(|slot| slot.token.as_ref().ok())
+        .filter(|state| state.login_required)
+        .map(|state| state.name.clone())
+        .collect();
+    if found.len() > 1 && !sources.origin().is_attended() {
+        return Err(TokenError::SeveralForPin { found }.into());
+    }
+    Ok(sources)
+}
+
+fn describe(
+    module: &Module,
+    state: &TokenState,
+    wanted: &ObjectSelector,
+    pins: Option<&mut Sources>,
+) -> Token {
+    let is_revealed = pins.is_some();
+    let (keys, error) = match open(module, state, pins) {
+        Ok((candidates, refused)) => (candidates, refused),
+        Err(error) => (Vec::new(), Some(error)),
+    };
+    let pin = match state.pin {
+        token::PinState::Good => PinState::Good,
+        token::PinState::CountLow => PinState::CountLow,
+        token::PinState::FinalTry => PinState::FinalTry,
+        token::PinState::Locked => PinState::Locked,
+        token::PinState::ToBeChanged => PinState::ToBeChanged,
+    };
+    let is_shut = matches!(pin, PinState::Locked | PinState::ToBeChanged);
+    let sees_all = error.is_none() && (is_revealed || !state.login_required);
+    Token {
+        slot_id: state.name.slot,
+        token_label: state.name.label.clone(),
+        token_serial: state.name.serial.clone(),
+        login_required: state.login_required,
+        pin,
+        error: error.as_ref().map(Fault::from),
+        keys: keys
+            .into_iter()
+            .filter(|candidate| is_wanted(candidate, wanted))
+            .map(|candidate| key(candidate, sees_all, !is_shut))
+            .collect(),
+    }
+}
+
+/// What the token shows, and why that isn't all.
+fn open(
+    module: &Module,
+    state: &TokenState,
+    pins: Option<&mut Sources>,
+) -> Result<(Vec<Candidate>, Option<Error>), Error> {
+    let selector = TokenSelector {
+        slot: Some(state.name.slot),
+        ..TokenSelector::default()
+    };
+    let mut token = token::Token::open(module, &selector)?;
+    let refused = match pins.map(|pins| token.reveal(pins)) {
+        // A person who gives up is done with all tokens, not with one.
+        Some(Err(error @ Error::Login(LoginError::Cancelled { .. }))) => return Err(error),
+        Some(Err(error)) => Some(error),
+        Some(Ok(())) | None => None,
+    };
+    Ok((token.candidates()?, refused))
+}
+
+fn is_wanted(candidate: &Candidate, wanted: &ObjectSelector) -> bool {
+    let id = wanted.id.as_ref().map(ObjectId::as_bytes);
+    let label = wanted.label.as_deref();
+    id.is_none_or(|id| id == candidate.id) && label.is_none_or(|label| label == candidate.label)
+}
+
+/// `sees_all`: a private key that isn't shown isn't there.
+fn key(candidate: Candidate, sees_all: bool, is_open: bool) -> Key {
+    let mut notes = Vec::new();
+    let mut kind = candidate
+        .key
+        .as_ref()
+        .map_or_else(String::new, |key| key.kind.clone());
+    let certificate = match candidate.certificate {
+        None => {
+            notes.push(Note::NoCertificate);
+            None
+        }
+        Some(Err(error)) => {
+            notes.push(Note::UnusableCertificate(Error::from(error).to_string()));
+            None
+        }
+        Some(Ok(certificate)) => {
+            kind = certificate.public_key().to_string();
+            notes.extend(certificate_notes(&certificate));
+            Some(entry(&certificate))
+        }
+    };
+    if candidate
+        .key
+        .as_ref()
+        .is_some_and(|key| key.always_authenticate)
+    {
+        notes.push(Note::PinPerSignature);
+    }
+    if sees_all && !candidate.key.is_some_and(|key| key.is_private) {
+        notes.push(Note::NoPrivateKey);
+    }
+    Key {
+        object_id: (!candidate.id.is_empty())
+            .then(|| ObjectId::from_bytes(candidate.id).to_string()),
+        object_label: candidate.label,
+        kind,
+        usable: is_open && !notes.iter().any(Note::is_grave),
+        certificate,
+        notes,
+    }
+}
+
+fn certificate_notes(certificate: &Certificate) -> impl Iterator<Item = Note> {
+    let validity = match certificate.validity().at(now()) {
+        Moment::Before => Some(Note::NotYetValid),
+        Moment::Within => None,
+        Moment::NearTheEnd => Some(Note::ExpiresSoon),
+        Moment::After => Some(Note::Expired),
+    };
+    let usage = (!certificate.is_for_clients()).then_some(Note::NotForClients);
+    validity.into_iter().chain(usage)
+}
+
+fn entry(certificate: &Certificate) -> CertificateEntry {
+    let validity = certificate.validity();
+    CertificateEntry {
+        subject: certificate.subject().to_owned(),
+        user: certificate.user().map(str::to_owned),
+        groups: certificate.groups().to_vec(),
+        issuer: certificate.issuer_text().to_owned(),
+        not_before: date(validity.not_before),
+        not_after: date(validity.not_after),
+        expires: validity.expiry(now()),
+    }
+}
+
+/// RFC 3339; empty for what no calendar has.
+fn date(seconds: i64) -> String {
+    OffsetDateTime::from_unix_timestamp(seconds)
+        .ok()
+        .and_then(|date| date.format(&Rfc3339).ok())
+        .unwrap_or_default()
+}

@@ -1,0 +1,136 @@
+//! Every library of the machine, each looked at by a process of its own: one that crashes, hangs
+//! or writes nonsense is a line in the list and not its end.
+
+use std::ffi::OsString;
+use std::io::Read as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{Fault, Library, Survey};
+use crate::discovery;
+use crate::error::{Error, ModuleError};
+
+/// How long a library may take where nobody is asked anything.
+const LIMIT: Duration = Duration::from_secs(20);
+/// And where a person may have to type PINs.
+const ATTENDED_LIMIT: Duration = Duration::from_secs(300);
+
+/// More than any token holds.
+const LONGEST_DOCUMENT: u64 = 16 << 20;
+
+/// What each library of this machine shows to `list --json` with these arguments. With a login
+/// they come one after another, since they share the terminal.
+pub(in crate::cli) fn look_everywhere(
+    arguments: &[OsString],
+    asks: bool,
+    shows_noise: bool,
+) -> Result<Survey, Error> {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let libraries = discovery::libraries(home.as_deref());
+    if libraries.is_empty() {
+        return Err(ModuleError::NoneFound.into());
+    }
+    let look = |library: &PathBuf| ask(library, arguments, asks, shows_noise);
+    let found = if asks {
+        libraries.iter().map(look).collect()
+    } else {
+        thread::scope(|scope| {
+            let threads: Vec<_> = libraries
+                .iter()
+                .map(|library| (library, scope.spawn(move || look(library))))
+                .collect();
+            threads
+                .into_iter()
+                .map(|(library, thread)| {
+                    let died = |_| failed(library, "looking at it panicked".to_owned());
+                    thread.join().unwrap_or_else(died)
+                })
+                .collect()
+        })
+    };
+    Ok(Survey::new(found))
+}
+
+fn ask(library: &Path, arguments: &[OsString], asks: bool, shows_noise: bool) -> Library {
+    let noise = if shows_noise {
+        Stdio::inherit()
+    } else {
+        Stdio::null()
+    };
+    let mut module = OsString::from("--module=");
+    module.push(library);
+    let child = std::env::current_exe().and_then(|program| {
+        Command::new(program)
+            .args(["list", "--json"])
+            .arg(module)
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(noise)
+            .spawn()
+    });
+    let limit = if asks { ATTENDED_LIMIT } else { LIMIT };
+    match child {
+        Err(error) => failed(library, format!("no process to look at it: {error}")),
+        Ok(child) => match answer(child, limit) {
+            None => failed(library, format!("no answer within {} s", limit.as_secs())),
+            Some((status, document)) => document
+                .and_then(|document| serde_json::from_slice::<Survey>(&document).ok())
+                .and_then(|survey| survey.libraries.into_iter().next())
+                .map(|found| Library {
+                    // Where it is registered, rather than what a link there leads to today.
+                    path_lib: library.to_string_lossy().into_owned(),
+                    ..found
+                })
+                .unwrap_or_else(|| failed(library, ended(status))),
+        },
+    }
+}
+
+type Ended = (Option<ExitStatus>, Option<Vec<u8>>);
+
+/// How the process ended and what it wrote; `None` for one that had to be killed.
+fn answer(mut child: Child, limit: Duration) -> Option<Ended> {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw)?;
+    let (sender, receiver) = mpsc::channel();
+    let waiting = thread::spawn(move || {
+        let mut document = Vec::new();
+        let read = child
+            .stdout
+            .take()
+            .map(|output| output.take(LONGEST_DOCUMENT).read_to_end(&mut document));
+        let status = child.wait().ok();
+        let _ = sender.send((status, read.and_then(Result::ok).map(|_| document)));
+    });
+    match receiver.recv_timeout(limit) {
+        Ok(ended) => Some(ended),
+        Err(_) => {
+            // Not waited for yet, so the number is still its own.
+            let _ = kill_process(pid, Signal::KILL);
+            let _ = waiting.join();
+            None
+        }
+    }
+}
+
+fn ended(status: Option<ExitStatus>) -> String {
+    match status.and_then(|status| status.signal()) {
+        Some(signal) => format!("it crashes the process that loads it (signal {signal})"),
+        None => "the process that looked at it gave no answer".to_owned(),
+    }
+}
+
+fn failed(library: &Path, reason: String) -> Library {
+    let path = library.to_owned();
+    let error = Error::from(ModuleError::Load { path, reason });
+    Library {
+        path_lib: library.to_string_lossy().into_owned(),
+        error: Some(Fault::from(&error)),
+        tokens: Vec::new(),
+    }
+}

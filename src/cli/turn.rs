@@ -1,0 +1,38 @@
+//! This process's turn at a library.
+
+#![forbid(unsafe_code)]
+
+use std::time::Duration;
+
+use crate::config::TrustedLibrary;
+use crate::error::{Error, TokenError};
+use crate::process::lock::{Lock, LockError};
+use crate::report;
+
+/// Longer than a prompt may stay unanswered, so that whoever waits behind one gets its turn.
+const LIMIT: Duration = Duration::from_secs(90);
+
+/// Keeps other processes off the library while this one uses it: SoftHSM's files, for one, don't
+/// stand two logins at once. Without a place for the lock it goes on, with a warning.
+pub(super) fn take(library: &TrustedLibrary) -> Result<Option<Lock>, Error> {
+    let mut tell = |holder: Option<u32>| {
+        let holder = holder.map_or_else(String::new, |holder| format!(" (process {holder})"));
+        report::note(&format!(
+            "waiting for another request{holder} to finish with the token"
+        ));
+    };
+    match Lock::acquire(&library.path().to_string_lossy(), LIMIT, &mut tell) {
+        Ok(lock) => Ok(Some(lock)),
+        Err(LockError::Busy { holder }) => Err(TokenError::Busy {
+            waited: LIMIT,
+            holder,
+        }
+        .into()),
+        Err(LockError::Unavailable(reason)) => {
+            report::warning(&format!(
+                "requests at the same time may disturb each other: {reason}"
+            ));
+            Ok(None)
+        }
+    }
+}

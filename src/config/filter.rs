@@ -1,0 +1,37 @@
+//! A part of a configuration, to choose by: any of its selectors, or none.
+
+use super::{ObjectSelector, Reader, TokenSelector, TrustedLibrary};
+use crate::error::ConfigError;
+use crate::protocol::Configuration;
+
+/// Which library, tokens and objects are meant; what isn't given doesn't matter.
+pub struct Filter {
+    pub library: Option<TrustedLibrary>,
+    pub token: TokenSelector,
+    pub object: ObjectSelector,
+}
+
+impl Filter {
+    /// Takes the values of the keys it knows out of `map`; all other keys pass.
+    pub fn from_map(map: &mut Configuration) -> Result<Self, ConfigError> {
+        let mut reader = Reader {
+            map,
+            problems: Vec::new(),
+        };
+        let path = |value: &str| TrustedLibrary::check(value);
+        let library = reader.read("pathLib", path).value();
+        let token = TokenSelector::read_any(&mut reader).0;
+        let object = ObjectSelector::read_any(&mut reader).0;
+        if reader.problems.is_empty() {
+            Ok(Self {
+                library,
+                token,
+                object,
+            })
+        } else {
+            Err(ConfigError {
+                problems: reader.problems,
+            })
+        }
+    }
+}
