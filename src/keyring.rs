@@ -16,13 +16,11 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
-use crate::certificate::{PublicKey, now};
+use crate::certificate::now;
 use crate::config::{Config, ObjectSelector, TokenSelector, TrustedLibrary};
 use crate::error::{Error, SigningError, TokenError};
-use crate::hash::Hash;
 use crate::pin::{PinVariables, Sources};
 use crate::process::lock::{Lock, LockError};
-use crate::protocol::{SaltLength, SignerOptions};
 use crate::scheme::Scheme;
 use crate::signer::Identity;
 use crate::token::{AcceptedPin, Module, PrivateKey, Token};
@@ -93,6 +91,14 @@ impl Keyring {
     /// The keys in the order of their configurations. No library is loaded before a key is opened;
     /// PINs in the environment are taken out of it now, while the process has one thread.
     pub fn new(configs: Vec<Config>) -> Result<(Self, Vec<KeyNumber>), Error> {
+        Self::with_pins(configs, Vec::new())
+    }
+
+    /// [`Keyring::new`] with PINs that tokens have accepted in this process before.
+    pub fn with_pins(
+        configs: Vec<Config>,
+        accepted: Vec<AcceptedPin>,
+    ) -> Result<(Self, Vec<KeyNumber>), Error> {
         let unattended = Arc::new(AtomicBool::new(false));
         let mut variables = PinVariables::default();
         let mut libraries: Vec<(TrustedLibrary, Vec<Key>)> = Vec::new();
@@ -119,9 +125,11 @@ impl Keyring {
                 keys.push(key);
             }
         }
+        // Each is for one token, and of one library; none is known by several.
+        let mut accepted = Some(accepted);
         let rooms = libraries
             .into_iter()
-            .map(|(library, keys)| Room::start(library, keys))
+            .map(|(library, keys)| Room::start(library, keys, accepted.take().unwrap_or_default()))
             .collect::<Result<_, _>>()?;
         Ok((Self { rooms, unattended }, numbers))
     }
@@ -197,12 +205,16 @@ impl Keyring {
 }
 
 impl Room {
-    fn start(library: TrustedLibrary, keys: Vec<Key>) -> Result<Self, Error> {
+    fn start(
+        library: TrustedLibrary,
+        keys: Vec<Key>,
+        accepted: Vec<AcceptedPin>,
+    ) -> Result<Self, Error> {
         let path = library.path().to_owned();
         let (orders, received) = mpsc::channel();
         thread::Builder::new()
             .name("token".to_owned())
-            .spawn(move || serve(&library, keys, &received))
+            .spawn(move || serve(&library, keys, accepted, &received))
             .map_err(|error| Error::Internal(format!("no thread for a token: {error}")))?;
         Ok(Self {
             library: path,
@@ -213,8 +225,12 @@ impl Room {
 
 /// The life of a library's thread: a library is opened when there is an order for it, and once
 /// more when its token was lost.
-fn serve(library: &TrustedLibrary, mut keys: Vec<Key>, orders: &Receiver<Order>) {
-    let mut accepted = Vec::new();
+fn serve(
+    library: &TrustedLibrary,
+    mut keys: Vec<Key>,
+    mut accepted: Vec<AcceptedPin>,
+    orders: &Receiver<Order>,
+) {
     let mut unserved = None;
     while let Some(order) = unserved.take().or_else(|| orders.recv().ok()) {
         if let Order::Finish { reply, .. } = order {
@@ -378,8 +394,9 @@ impl<'m> OpenLibrary<'m> {
         });
         let token = self.tokens.get_mut(place).ok_or_else(unknown)?;
         let file = key.certificate_file.as_deref();
-        let identity = Identity::find(token, key.object.clone(), file, &mut key.pins)?;
-        let schemes = schemes(identity.certificate.public_key(), token);
+        let identity = Identity::find(token, key.object.clone(), file, Some(&mut key.pins))?;
+        let mut schemes = Scheme::of_tls(identity.certificate.public_key());
+        schemes.retain(|scheme| token.check_mechanism(scheme).is_ok());
         let private_key = identity.key(token, &mut key.pins)?;
         let shown = Arc::new(OpenKey {
             chain: identity.chain(token)?,
@@ -437,27 +454,6 @@ fn may_be_lost(error: &Error) -> bool {
         | Error::Run(_)
         | Error::Upstream(_) => false,
     }
-}
-
-/// What TLS can ask of the key (RFC 8446, section 4.2.3), RSA-PSS before PKCS #1 v1.5.
-fn schemes(key: &PublicKey, token: &Token<'_>) -> Vec<Scheme> {
-    let hashes = [Hash::Sha256, Hash::Sha384, Hash::Sha512];
-    let options: Vec<_> = match key {
-        PublicKey::Rsa { .. } => hashes
-            .map(|hash| SignerOptions::Pss {
-                hash,
-                salt: SaltLength::EqualsHash,
-            })
-            .into_iter()
-            .chain(hashes.map(SignerOptions::Hashed))
-            .collect(),
-        PublicKey::Ecdsa { .. } | PublicKey::Ed25519(_) => vec![SignerOptions::Unhashed],
-    };
-    options
-        .iter()
-        .filter_map(|options| Scheme::choose(options, key).ok())
-        .filter(|scheme| token.check_mechanism(scheme).is_ok())
-        .collect()
 }
 
 fn unknown() -> Error {

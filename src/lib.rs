@@ -49,6 +49,9 @@ pub mod keyring;
 // Tunnels from a port on 127.0.0.1 to an API server, with the token's key.
 pub mod tunnel;
 
+// The whole way from a configuration to a verified signature, one step at a time.
+pub mod diagnosis;
+
 // The doors: who knocks, and what they are handed.
 pub mod cli;
 // The only writer to standard error.

@@ -12,7 +12,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use crate::certificate::Certificate;
-use crate::config::ObjectSelector;
+use crate::config::{ObjectId, ObjectSelector};
 use crate::error::{Error, ObjectError, SigningError};
 use crate::pin::PinProvider;
 use crate::protocol::SignRequest;
@@ -35,12 +35,12 @@ pub struct Identity {
 
 impl Identity {
     /// The certificate on the token, or the one in `certificate_file`, which must not contradict
-    /// a public key that the token shows.
+    /// a public key that the token shows. Without `pins` only what is seen without a login.
     pub fn find(
         token: &mut Token<'_>,
         selector: ObjectSelector,
         certificate_file: Option<&Path>,
-        pins: &mut dyn PinProvider,
+        pins: Option<&mut dyn PinProvider>,
     ) -> Result<Self, Error> {
         let Some(path) = certificate_file else {
             let found = token.certificate(&selector, pins)?;
@@ -70,6 +70,29 @@ impl Identity {
             selector,
             id,
         })
+    }
+
+    /// An error if the token shows a public key, under the certificate's CKA_ID, that isn't the
+    /// certificate's.
+    pub fn check_public_key(&self, token: &Token<'_>) -> Result<(), Error> {
+        let selector = ObjectSelector {
+            id: Some(self.id.clone())
+                .filter(|id| !id.is_empty())
+                .map(ObjectId::from_bytes),
+            ..self.selector.clone()
+        };
+        if token.contradicts(&selector, self.certificate.public_key())? {
+            return Err(self.mismatch());
+        }
+        Ok(())
+    }
+
+    fn mismatch(&self) -> Error {
+        ObjectError::Mismatch {
+            certificate: format!("the certificate of {}", self.certificate.subject()),
+            key: self.words(),
+        }
+        .into()
     }
 
     /// The certificate and those above it that `certificateFile` or the token holds, in DER; the
@@ -131,11 +154,7 @@ impl Identity {
         };
         verify(public_key, &scheme, digest, signature).ok_or_else(|| {
             if token.disowns(key, public_key) {
-                ObjectError::Mismatch {
-                    certificate: format!("the certificate of {}", self.certificate.subject()),
-                    key: self.words(),
-                }
-                .into()
+                self.mismatch()
             } else {
                 SigningError::Invalid {
                     key: self.words(),
@@ -146,8 +165,8 @@ impl Identity {
         })
     }
 
-    /// For messages.
-    fn words(&self) -> String {
+    /// For messages: the key, by its selector and its certificate's subject.
+    pub fn words(&self) -> String {
         format!(
             "the key with {} ({})",
             self.selector,

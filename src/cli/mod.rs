@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod check;
 mod list;
 mod plugin;
 mod run;
@@ -12,11 +13,13 @@ mod table;
 mod turn;
 
 use std::panic;
+use std::path::{Path, PathBuf};
 
 use clap::Parser as _;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::error::{Error, RequestError};
+use crate::kubeconfig::{Kubeconfig, Locations};
 use crate::process::{environment, harden, signals};
 use crate::report;
 
@@ -69,6 +72,7 @@ struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
+    Check(check::Arguments),
     List(list::Arguments),
     Run(run::Arguments),
 }
@@ -97,6 +101,7 @@ pub fn main() -> u8 {
         }
         _ => match Arguments::try_parse() {
             Ok(Arguments { command }) => match command {
+                Command::Check(arguments) => check::run(&arguments),
                 Command::List(arguments) => list::run(&arguments),
                 Command::Run(arguments) => run::run(&arguments, core),
             },
@@ -104,6 +109,14 @@ pub fn main() -> u8 {
         },
     });
     outcome.unwrap_or(70)
+}
+
+/// The kubeconfig of this name, or the one that kubectl would read.
+fn load_kubeconfig(explicit: Option<&Path>) -> Result<Kubeconfig, Error> {
+    let variable = std::env::var_os("KUBECONFIG");
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let locations = Locations::new(explicit, variable.as_deref(), home.as_deref());
+    Ok(Kubeconfig::load(&locations)?)
 }
 
 /// What was asked for instead of a command, or what was wrong with it.

@@ -58,7 +58,7 @@ fn answer(
     let (module, _) = opened.insert((Module::open(&config.library)?, lock));
     let mut token = Token::open(module, &config.token)?;
     let file = config.certificate_file.as_deref();
-    let identity = Identity::find(&mut token, config.object, file, &mut pins)?;
+    let identity = Identity::find(&mut token, config.object, file, Some(&mut pins))?;
     match &request.operation {
         Operation::Certificate => {
             for concern in identity.certificate.concerns(now()) {

@@ -16,7 +16,7 @@ use rustix::process::Rlimit;
 use crate::config::Config;
 use crate::error::{Error, RunError};
 use crate::keyring::{KeyNumber, Keyring};
-use crate::kubeconfig::{Cluster, Context, Kubeconfig, Locations, Provider};
+use crate::kubeconfig::{Cluster, Context, Kubeconfig, Provider};
 use crate::process::command::{Inheritance, Running, Signals};
 use crate::process::run_directory::RunDirectory;
 use crate::report;
@@ -81,7 +81,7 @@ fn serve(
     look_for(&arguments.command)?;
     warn_of_detours(&arguments.command);
 
-    let mut kubeconfig = load(arguments)?;
+    let mut kubeconfig = super::load_kubeconfig(arguments.kubeconfig.as_deref())?;
     let selected = selected_context(arguments, &mut kubeconfig)?;
     let Served {
         pairs,
@@ -165,17 +165,6 @@ fn look_for(command: &[OsString]) -> Result<(), RunError> {
     } else {
         Err(RunError::CommandNotFound { name })
     }
-}
-
-fn load(arguments: &Arguments) -> Result<Kubeconfig, Error> {
-    let variable = std::env::var_os("KUBECONFIG");
-    let home = std::env::var_os("HOME").map(PathBuf::from);
-    let locations = Locations::new(
-        arguments.kubeconfig.as_deref(),
-        variable.as_deref(),
-        home.as_deref(),
-    );
-    Ok(Kubeconfig::load(&locations)?)
 }
 
 /// The context that the command will use, as far as can be told. One that was asked for becomes

@@ -47,8 +47,17 @@ pub enum KubeconfigError {
         name: String,
         candidates: Vec<String>,
     },
+    /// No context is the current one.
+    NoCurrentContext {
+        candidates: Vec<String>,
+    },
     NoServer {
         cluster: String,
+    },
+    /// The context's user has no auth-provider of ours.
+    NotExternalSigner {
+        context: String,
+        user: String,
     },
     Unreadable {
         path: PathBuf,
@@ -93,6 +102,13 @@ impl fmt::Display for KubeconfigError {
             Self::NoContext { name, .. } => {
                 write!(f, "the kubeconfig has no context \"{}\"", excerpt(name))
             }
+            Self::NoCurrentContext { .. } => f.write_str("the kubeconfig has no current-context"),
+            Self::NotExternalSigner { context, user } => write!(
+                f,
+                "user \"{}\" of context \"{}\" has no auth-provider externalSigner",
+                excerpt(user),
+                excerpt(context)
+            ),
             Self::NoServer { cluster } => {
                 write!(f, "cluster \"{}\" has no server", excerpt(cluster))
             }
@@ -122,7 +138,13 @@ impl KubeconfigError {
             }
             Self::Missing { .. } => Help::new("correct the path, or leave --kubeconfig out"),
             Self::NoCluster { candidates, .. } => choice("cluster", candidates),
-            Self::NoContext { candidates, .. } => choice("context", candidates),
+            Self::NoContext { candidates, .. } | Self::NoCurrentContext { candidates } => {
+                choice("context", candidates)
+            }
+            Self::NotExternalSigner { .. } => Help::new(
+                "name a context with --context, or write the user with \
+                 `pkcs11-external-signer kubeconfig --write --context`",
+            ),
             Self::NoServer { .. } => Help::new("set server of that cluster, as https://HOST:PORT"),
             Self::Unreadable { .. } => {
                 Help::new("make it a regular file that you can read, or take it out of KUBECONFIG")

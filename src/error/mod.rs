@@ -130,6 +130,12 @@ impl Help {
     }
 }
 
+impl From<String> for Help {
+    fn from(text: String) -> Self {
+        Self::new(text)
+    }
+}
+
 /// In one line.
 impl fmt::Display for Help {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -40,6 +40,12 @@ pub enum ObjectError {
         path: PathBuf,
         reason: String,
     },
+    /// Every API server will refuse this certificate.
+    Invalid {
+        subject: String,
+        /// As in `it expired 3 days ago`.
+        reason: String,
+    },
     /// The certificate's public key is not the key's.
     Mismatch {
         certificate: String,
@@ -80,6 +86,9 @@ impl fmt::Display for ObjectError {
             }
             Self::CertificateFile { path, reason } => {
                 write!(f, "certificateFile {}: {reason}", path.display())
+            }
+            Self::Invalid { subject, reason } => {
+                write!(f, "the certificate of {subject}: {reason}")
             }
             Self::Mismatch { certificate, key } => {
                 write!(f, "{certificate} does not belong to {key}")
@@ -138,6 +147,11 @@ impl ObjectError {
             ),
             Self::CertificateFile { .. } => Help::new(
                 "certificateFile must name a readable file with one certificate, PEM or DER",
+            ),
+            Self::Invalid { .. } => Help::new(
+                "have the cluster's CA issue one for this key that is valid now, names the user in \
+                 CN and allows TLS clients (extended key usage clientAuth), and write it to the \
+                 token in place of this one",
             ),
             Self::Mismatch { .. } => Help::new(
                 "install the certificate that was issued for this key, or name the object it belongs to",

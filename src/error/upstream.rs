@@ -16,10 +16,14 @@ pub struct UpstreamError {
 
 #[derive(Debug)]
 pub enum UpstreamFailure {
+    /// An HTTP status that the question has no use for.
+    Answer(u16),
     /// No TCP connection.
     Connect(String),
     /// The handshake or the stream broke off.
     Broken(String),
+    /// Connected, but nobody to the server.
+    NotRecognised,
     /// The server's name has no address.
     Resolve(String),
     Proxy {
@@ -56,6 +60,13 @@ impl UpstreamError {
                 "check that the address in the kubeconfig is an API server's and nothing on the \
                  way ends TLS"
             }
+            UpstreamFailure::Answer(_) => {
+                "check that the address in the kubeconfig is an API server's, and its health"
+            }
+            UpstreamFailure::NotRecognised => {
+                "the certificate's issuer must be in the client CA file of this API server, and \
+                 nothing between here and there may end TLS"
+            }
             UpstreamFailure::Resolve(_) => {
                 "check the cluster's server in the kubeconfig, and DNS or the VPN that provides it"
             }
@@ -85,6 +96,12 @@ impl fmt::Display for UpstreamError {
         } = self;
         write!(f, "cluster \"{cluster}\" ({server}): ")?;
         match &self.failure {
+            UpstreamFailure::Answer(status) => {
+                write!(f, "the server answered with HTTP status {status}")
+            }
+            UpstreamFailure::NotRecognised => {
+                f.write_str("the server does not take the certificate for a user")
+            }
             UpstreamFailure::Broken(reason) => write!(f, "the connection broke off: {reason}"),
             UpstreamFailure::Connect(reason) => write!(f, "no connection: {reason}"),
             UpstreamFailure::Proxy { proxy, reason } => {

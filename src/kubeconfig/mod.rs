@@ -63,6 +63,26 @@ impl Kubeconfig {
         Ok(())
     }
 
+    /// The current context.
+    ///
+    /// Errors: none is set, or there is none of that name.
+    pub fn selected_context(&self) -> Result<Context, KubeconfigError> {
+        let name = self.current_context.as_str();
+        let candidates = || self.contexts.keys().cloned().collect();
+        if name.is_empty() {
+            return Err(KubeconfigError::NoCurrentContext {
+                candidates: candidates(),
+            });
+        }
+        self.contexts()
+            .into_iter()
+            .find(|context| context.name == name)
+            .ok_or_else(|| KubeconfigError::NoContext {
+                name: name.to_owned(),
+                candidates: candidates(),
+            })
+    }
+
     /// The whole as JSON, which is a kubeconfig too; lists are in the order of names, as kubectl
     /// writes them.
     pub fn to_json(&self) -> Zeroizing<String> {

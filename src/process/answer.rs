@@ -60,9 +60,16 @@ impl AnswerChannel {
     ///
     /// # Errors
     /// [`RequestError::AnswerLost`]; a part of the document may have been written.
-    pub fn send(self, document: &str) -> Result<(), RequestError> {
-        let line = format!("{document}\n");
-        let mut rest = line.as_bytes();
+    pub fn send(mut self, document: &str) -> Result<(), RequestError> {
+        self.write(&format!("{document}\n"))
+    }
+
+    /// Writes a part of a text for people.
+    ///
+    /// # Errors
+    /// As for [`AnswerChannel::send`].
+    pub fn write(&mut self, text: &str) -> Result<(), RequestError> {
+        let mut rest = text.as_bytes();
         while !rest.is_empty() {
             match write(&self.output, rest) {
                 Ok(written) => rest = rest.get(written..).unwrap_or_default(),

@@ -22,6 +22,11 @@ impl Configuration {
         self.0.remove(key)
     }
 
+    /// Gives `key` a value in place of the one it has.
+    pub fn set(&mut self, key: &str, value: &str) {
+        self.0.insert(key.into(), Zeroizing::new(value.into()));
+    }
+
     /// From the text of a JSON object; errors name the key, never the value.
     pub(super) fn decode(object: &RawValue) -> Result<Self, RequestError> {
         let malformed = |field, expected| RequestError::Malformed { field, expected };

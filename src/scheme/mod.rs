@@ -36,6 +36,39 @@ pub enum Scheme {
 }
 
 impl Scheme {
+    /// What TLS can ask of the key (RFC 8446, section 4.2.3), RSA-PSS before PKCS #1 v1.5.
+    pub fn of_tls(key: &PublicKey) -> Vec<Self> {
+        let hashes = [Hash::Sha256, Hash::Sha384, Hash::Sha512];
+        let options: Vec<_> = match key {
+            PublicKey::Rsa { .. } => hashes
+                .map(|hash| SignerOptions::Pss {
+                    hash,
+                    salt: SaltLength::EqualsHash,
+                })
+                .into_iter()
+                .chain(hashes.map(SignerOptions::Hashed))
+                .collect(),
+            PublicKey::Ecdsa { .. } | PublicKey::Ed25519(_) => vec![SignerOptions::Unhashed],
+        };
+        options
+            .iter()
+            .filter_map(|options| Self::choose(options, key).ok())
+            .collect()
+    }
+
+    /// The length of a digest to sign, in bytes; for ECDSA and Ed25519 one of many.
+    pub fn digest_length(&self) -> usize {
+        match self {
+            Self::RsaPkcs1 { hash } | Self::RsaPss { hash, .. } => hash.length(),
+            Self::Ecdsa { .. } | Self::Ed25519 => Hash::Sha256.length(),
+        }
+    }
+
+    /// Whether TLS 1.3 has it; TLS 1.2 has all.
+    pub fn is_of_tls_1_3(&self) -> bool {
+        !matches!(self, Self::RsaPkcs1 { .. })
+    }
+
     /// The scheme, if the key can make such a signature.
     pub fn choose(options: &SignerOptions, key: &PublicKey) -> Result<Self, RequestError> {
         let contradiction = |wanted: &str| RequestError::OptionsContradictKey {

@@ -65,9 +65,10 @@ impl Module {
 }
 
 impl Token<'_> {
-    /// Logs in, where the token requires it, so that private objects are seen.
-    pub fn reveal(&mut self, pins: &mut dyn PinProvider) -> Result<(), Error> {
-        self.login("its private objects", pins)
+    /// Logs in, where the token requires it, so that private objects are seen. `what` is wanted
+    /// for the prompt.
+    pub fn reveal(&mut self, what: &str, pins: &mut dyn PinProvider) -> Result<(), Error> {
+        self.login(what, pins)
     }
 
     /// What could authenticate, in the order of CKA_ID. CA certificates without a key are left

@@ -73,6 +73,13 @@ pub struct PrivateKey {
     words: String,
 }
 
+impl PrivateKey {
+    /// CKA_ALWAYS_AUTHENTICATE, as far as the token says it.
+    pub fn wants_pin_each_time(&self) -> bool {
+        self.always_authenticate
+    }
+}
+
 impl<'m> Token<'m> {
     /// The token that the selector names, with a read-only session (C_OpenSession).
     pub fn open(module: &'m Module, selector: &TokenSelector) -> Result<Self, Error> {
@@ -100,22 +107,29 @@ impl<'m> Token<'m> {
         self.state.name.to_string()
     }
 
+    /// What the token said of itself when it was opened.
+    pub fn state(&self) -> &TokenState {
+        &self.state
+    }
+
     /// The one certificate that fits: session objects are passed over, and CA certificates as
-    /// long as another one is left. Logs in only if nothing is visible without.
+    /// long as another one is left. Logs in only if nothing is visible without, and not without
+    /// `pins`.
     pub fn certificate(
         &mut self,
         selector: &ObjectSelector,
-        pins: &mut dyn PinProvider,
+        pins: Option<&mut dyn PinProvider>,
     ) -> Result<FoundCertificate, Error> {
         if let Some(found) = self.visible_certificate(selector)? {
             return Ok(found);
         }
         let mut is_unsearched = false;
         if !self.logged_in && self.state.login_required {
-            match self.login(&selector.to_string(), pins) {
+            let outcome = pins.map(|pins| self.login(&selector.to_string(), pins));
+            match outcome {
                 // It may be a private object, or it may not be there.
-                Err(Error::Login(LoginError::NoPin { .. })) => is_unsearched = true,
-                outcome => {
+                None | Some(Err(Error::Login(LoginError::NoPin { .. }))) => is_unsearched = true,
+                Some(outcome) => {
                     outcome?;
                     if let Some(found) = self.visible_certificate(selector)? {
                         return Ok(found);

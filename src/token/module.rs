@@ -62,6 +62,21 @@ impl Module {
         })
     }
 
+    /// Who made the library, what it calls itself, and its version (C_GetInfo); `None` where it
+    /// doesn't say.
+    pub fn description(&self) -> Option<String> {
+        let info = self.context.get_library_info().ok()?;
+        let version = info.library_version();
+        let (maker, name) = (info.manufacturer_id(), info.library_description());
+        Some(format!(
+            "{}, {} {}.{}",
+            maker.trim_end(),
+            name.trim_end(),
+            version.major(),
+            version.minor()
+        ))
+    }
+
     /// The library's file.
     pub fn path(&self) -> &Path {
         &self.path

@@ -17,7 +17,10 @@ mod resumption;
 mod signing_key;
 mod trust;
 mod upstream;
+mod whoami;
 mod wire;
+
+pub use whoami::{Recognition, whoami};
 
 use std::sync::Arc;
 use std::thread;

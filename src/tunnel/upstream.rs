@@ -123,6 +123,14 @@ impl Upstream {
         Ok((server, name))
     }
 
+    /// The server's host and port, as HTTP names it.
+    pub(super) fn host(&self) -> String {
+        self.server()
+            .ok()
+            .and_then(|(server, _)| server.authority().map(ToString::to_string))
+            .unwrap_or_default()
+    }
+
     /// The configuration of TLS, with the key open.
     async fn config(&self) -> Result<Arc<ClientConfig>, Error> {
         let made = || {
@@ -154,12 +162,10 @@ impl Upstream {
         let provider = trust::far_provider();
         let verifier: Arc<dyn ServerCertVerifier> =
             trust::verifier(&self.destination.cluster, &provider)?;
-        // TLS 1.3 has no signatures with PKCS #1 v1.5.
-        let is_too_old = |scheme: &Scheme| matches!(scheme, Scheme::RsaPkcs1 { .. });
-        let versions = if key.schemes.iter().all(is_too_old) {
-            &[&version::TLS12][..]
+        let versions = if key.schemes.iter().any(Scheme::is_of_tls_1_3) {
+            &[&version::TLS13, &version::TLS12][..]
         } else {
-            &[&version::TLS13, &version::TLS12]
+            &[&version::TLS12]
         };
         let identity = Arc::clone(&self.identity);
         let mut config = ClientConfig::builder_with_provider(provider)
@@ -221,6 +227,21 @@ impl Upstream {
         }
     }
 
+    /// What an error of a protocol above TLS means.
+    pub(super) fn broken(&self, error: &(dyn std::error::Error + 'static)) -> Error {
+        let mut reason = error;
+        loop {
+            let tls = reason.downcast_ref::<io::Error>().and_then(tls_error);
+            if let Some(rustls::Error::AlertReceived(alert)) = tls {
+                return self.alert(*alert);
+            }
+            match reason.source() {
+                Some(source) => reason = source,
+                None => return self.error(UpstreamFailure::Broken(reason.to_string())),
+            }
+        }
+    }
+
     fn handshake_error(&self, error: &io::Error) -> Error {
         let Some(tls) = tls_error(error) else {
             return self.error(UpstreamFailure::Broken(error.to_string()));
@@ -266,7 +287,7 @@ impl Upstream {
             .map_or_else(String::new, |key| key.subject.clone())
     }
 
-    fn error(&self, failure: UpstreamFailure) -> Error {
+    pub(super) fn error(&self, failure: UpstreamFailure) -> Error {
         UpstreamError {
             cluster: self.destination.name.clone(),
             server: self.destination.cluster.server.clone(),

@@ -127,7 +127,7 @@ fn open(
         ..TokenSelector::default()
     };
     let mut token = token::Token::open(module, &selector)?;
-    let refused = match pins.map(|pins| token.reveal(pins)) {
+    let refused = match pins.map(|pins| token.reveal("all its objects", pins)) {
         // A person who gives up is done with all tokens, not with one.
         Some(Err(error @ Error::Login(LoginError::Cancelled { .. }))) => return Err(error),
         Some(Err(error)) => Some(error),

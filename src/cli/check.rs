@@ -1,0 +1,424 @@
+//! `check`: whether a configured key works, step by step, and what to do where it doesn't.
+
+#![forbid(unsafe_code)]
+
+use std::mem;
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::selection::Selection;
+use super::style::{Palette, Style};
+use super::turn;
+use crate::config::{Config, PinSource};
+use crate::diagnosis::{self, Finding, Observer, Opened, Step};
+use crate::error::{Error, Help, KubeconfigError};
+use crate::keyring::Keyring;
+use crate::kubeconfig::{Cluster, Context, Kubeconfig, Provider};
+use crate::pin::{PinProvider, Sources};
+use crate::printable::printable;
+use crate::process::answer::AnswerChannel;
+use crate::protocol::Configuration;
+use crate::report;
+use crate::token::AcceptedPin;
+use crate::tunnel::{self, Destination, Recognition};
+
+/// How long C_Finalize may take before the cluster is not tried.
+const CLOSE_LIMIT: Duration = Duration::from_secs(5);
+
+/// Walk the whole way to a signature and tell what works, what doesn't and what to do
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  pkcs11-external-signer check                     the current context's key
+  pkcs11-external-signer check --context prod --server
+  pkcs11-external-signer check --no-login          without a PIN
+  pkcs11-external-signer check --module /usr/lib/x86_64-linux-gnu/libykcs11.so \\
+      --token-serial 15873456 --object-id 2
+
+The exit code is the one a signature would have ended with: that of the first step that failed.")]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    selection: Selection,
+    /// The certificate, for a token that holds none
+    #[arg(long, value_name = "FILE", help_heading = "Which key")]
+    certificate_file: Option<String>,
+    /// Where the PIN comes from: prompt, askpass, stdin, file:/path or env:NAME
+    #[arg(long, value_name = "SOURCE", help_heading = "Which key")]
+    pin_source: Option<String>,
+    /// The kubeconfig; without it KUBECONFIG, or ~/.kube/config
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The context; without it the current one
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+    /// Connect to the context's cluster, too, and ask as whom it knows us
+    #[arg(long, conflicts_with = "no_login")]
+    server: bool,
+    /// Stop before the PIN
+    #[arg(long)]
+    no_login: bool,
+    /// Print a JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// Tells of each step; the exit code.
+pub(super) fn run(arguments: &Arguments) -> u8 {
+    let palette = Palette::for_standard_output();
+    let channel = match AnswerChannel::open() {
+        Ok(channel) => channel,
+        Err(error) => {
+            let error = Error::from(error);
+            report::error(&error);
+            return error.exit_code();
+        }
+    };
+    let mut teller = Teller {
+        channel,
+        palette,
+        is_json: arguments.json,
+        lost: None,
+        steps: Vec::new(),
+    };
+    let mut open = Open::default();
+    if let Err(error) = check(arguments, &mut open, &mut teller) {
+        teller.found(Step::Configuration, Finding::Bad(error));
+    }
+    let code = teller.finish();
+    open.finish(code);
+    code
+}
+
+fn check(arguments: &Arguments, open: &mut Open, teller: &mut Teller) -> Result<(), Error> {
+    let source = Source::of(arguments)?;
+    let mut config = Config::from_map(&mut source.configuration(arguments))?;
+    let text = match &source.context {
+        Some(context) if source.is_kubeconfigs => format!(
+            "context \"{}\", cluster \"{}\", user \"{}\"",
+            context.name, context.cluster, context.user
+        ),
+        _ => "from the options".to_owned(),
+    };
+    teller.found(Step::Configuration, Finding::Good(text));
+    if matches!(config.pin, PinSource::Configuration(_)) {
+        teller.found(
+            Step::Configuration,
+            Finding::Concern(
+                "the PIN stands in the configuration, where every program of yours can read it"
+                    .to_owned(),
+                "leave pin out to be asked, or set pinSource".to_owned(),
+            ),
+        );
+    }
+    let turn = turn::take(&config.library)?;
+    // Of this process's two ways to the token, the second gets the PIN that the first one used.
+    let mut pins = Sources::new(mem::replace(&mut config.pin, PinSource::Prompt));
+    let asked: Option<&mut dyn PinProvider> = if arguments.no_login {
+        None
+    } else {
+        Some(&mut pins)
+    };
+    let accepted = diagnosis::examine(&config, turn, asked, &mut open.library, teller);
+    if arguments.server && teller.exit_code() == 0 {
+        let cluster = source.cluster()?;
+        server(config, accepted, cluster, open, teller);
+    }
+    Ok(())
+}
+
+/// What is open when the check has been told.
+#[derive(Default)]
+struct Open {
+    library: Opened,
+    keyring: Option<Arc<Keyring>>,
+}
+
+impl Open {
+    /// The process ends with this code, whatever the libraries think of their end.
+    fn finish(self, code: u8) {
+        if let Some((module, _lock)) = self.library {
+            module.finalize(code);
+        }
+        if let Some(keyring) = self.keyring {
+            keyring.finish(code);
+        }
+    }
+}
+
+/// Where the configuration comes from.
+struct Source {
+    kubeconfig: Kubeconfig,
+    context: Option<Context>,
+    /// The key's configuration is the context's.
+    is_kubeconfigs: bool,
+}
+
+impl Source {
+    fn of(arguments: &Arguments) -> Result<Self, Error> {
+        let is_kubeconfigs = arguments.selection.is_empty();
+        if !is_kubeconfigs && !arguments.server {
+            return Ok(Self {
+                kubeconfig: Kubeconfig::default(),
+                context: None,
+                is_kubeconfigs,
+            });
+        }
+        let mut kubeconfig = super::load_kubeconfig(arguments.kubeconfig.as_deref())?;
+        if let Some(name) = &arguments.context {
+            kubeconfig.set_current_context(name)?;
+        }
+        let context = kubeconfig.selected_context()?;
+        if is_kubeconfigs {
+            match kubeconfig.provider(&context.user) {
+                Provider::ExternalSigner(_) => {}
+                Provider::None | Provider::Other(_) => {
+                    return Err(KubeconfigError::NotExternalSigner {
+                        context: context.name,
+                        user: context.user,
+                    }
+                    .into());
+                }
+            }
+        }
+        Ok(Self {
+            kubeconfig,
+            context: Some(context),
+            is_kubeconfigs,
+        })
+    }
+
+    fn configuration(&self, arguments: &Arguments) -> Configuration {
+        let more = [
+            ("certificateFile", arguments.certificate_file.as_deref()),
+            ("pinSource", arguments.pin_source.as_deref()),
+        ];
+        match &self.context {
+            Some(context) if self.is_kubeconfigs => match self.kubeconfig.provider(&context.user) {
+                Provider::ExternalSigner(mut map) => {
+                    for (key, value) in more {
+                        if let Some(value) = value {
+                            map.set(key, value);
+                        }
+                    }
+                    map
+                }
+                Provider::None | Provider::Other(_) => Configuration::default(),
+            },
+            _ => arguments.selection.configuration(more),
+        }
+    }
+
+    fn cluster(&self) -> Result<(String, Cluster), KubeconfigError> {
+        let name = self
+            .context
+            .as_ref()
+            .map_or("", |context| context.cluster.as_str());
+        Ok((name.to_owned(), self.kubeconfig.cluster(name)?))
+    }
+}
+
+/// The connection that `run` would make.
+fn server(
+    config: Config,
+    accepted: Option<AcceptedPin>,
+    (name, cluster): (String, Cluster),
+    open: &mut Open,
+    teller: &mut Teller,
+) {
+    if let Some((module, lock)) = open.library.take() {
+        let (closed, is_closed) = mpsc::channel();
+        thread::spawn(move || {
+            module.close();
+            let _ = closed.send(());
+        });
+        if is_closed.recv_timeout(CLOSE_LIMIT).is_err() {
+            return teller.found(
+                Step::Server,
+                Finding::Concern(
+                    "the library hangs in C_Finalize, so the cluster was not tried".to_owned(),
+                    "update the library, or try `run -v -- kubectl auth whoami`".to_owned(),
+                ),
+            );
+        }
+        drop(lock);
+    }
+    let notes = Arc::new(Notes::default());
+    let observer: Arc<dyn tunnel::Observer> = Arc::clone(&notes) as _;
+    let asked = Keyring::with_pins(vec![config], accepted.into_iter().collect()).and_then(
+        |(keyring, keys)| {
+            let keyring = Arc::clone(open.keyring.insert(Arc::new(keyring)));
+            let key = keys
+                .first()
+                .copied()
+                .ok_or_else(|| Error::Internal("a keyring without keys".to_owned()))?;
+            let server = cluster.server.clone();
+            let destination = Destination { name, cluster, key };
+            let recognition = tunnel::whoami(destination, &keyring, &observer)?;
+            Ok((server, recognition))
+        },
+    );
+    for line in notes.take() {
+        teller.found(Step::Server, Finding::Good(line));
+    }
+    teller.found(
+        Step::Server,
+        match asked {
+            Err(error) => Finding::Bad(error),
+            Ok((server, Recognition::User { name, groups })) => Finding::Good(format!(
+                "{server} knows us as user \"{name}\", groups {}",
+                diagnosis::quoted(&groups)
+            )),
+            Ok((server, Recognition::NotTold)) => Finding::Concern(
+                format!("{server} was reached, but is too old to tell as whom it knows us"),
+                "try `run -- kubectl get namespaces`".to_owned(),
+            ),
+        },
+    );
+}
+
+/// What the connection tells of itself.
+#[derive(Default)]
+struct Notes(Mutex<Vec<String>>);
+
+impl Notes {
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl tunnel::Observer for Notes {
+    fn connection(&self, line: &str) {
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.push(line.to_owned());
+    }
+
+    fn trouble(&self, _: &Error) {}
+
+    fn concern(&self, _: &str) {}
+}
+
+/// Prints each finding, or keeps it for the document.
+struct Teller {
+    channel: AnswerChannel,
+    palette: Palette,
+    is_json: bool,
+    /// That standard output takes nothing any more.
+    lost: Option<Error>,
+    steps: Vec<Told>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Told {
+    step: &'static str,
+    status: Status,
+    text: String,
+    help: Option<String>,
+    /// Of a step that failed.
+    exit_code: Option<u8>,
+}
+
+#[derive(Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Status {
+    Good,
+    Concern,
+    Bad,
+}
+
+/// What `check --json` prints, described in docs/commands.md.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Document<'a> {
+    api_version: &'static str,
+    exit_code: u8,
+    steps: &'a [Told],
+}
+
+impl Observer for Teller {
+    fn found(&mut self, step: Step, finding: Finding) {
+        let (status, text, help, exit_code) = match finding {
+            Finding::Good(text) => (Status::Good, text, None, None),
+            Finding::Concern(text, remedy) => {
+                (Status::Concern, text, Some(Help::from(remedy)), None)
+            }
+            Finding::Bad(error) => (
+                Status::Bad,
+                error.to_string(),
+                Some(error.help()),
+                Some(error.exit_code()),
+            ),
+        };
+        if !self.is_json {
+            let shown = self.shown(step, status, &text, help.as_ref());
+            self.write(&shown);
+        }
+        self.steps.push(Told {
+            step: step.name(),
+            status,
+            text,
+            help: help.map(|help| help.to_string()),
+            exit_code,
+        });
+    }
+}
+
+impl Teller {
+    fn shown(&self, step: Step, status: Status, text: &str, help: Option<&Help>) -> String {
+        let (mark, style) = match status {
+            Status::Good => ("✔", Style::Good),
+            Status::Concern => ("!", Style::Concern),
+            Status::Bad => ("✘", Style::Bad),
+        };
+        let mark = self.palette.paint(style, mark);
+        let mut shown = format!("{mark} {:14} {}\n", step.title(), printable(text));
+        if let Some(help) = help {
+            shown.push_str(&format!("  help: {}\n", printable(&help.text)));
+            for candidate in &help.candidates {
+                shown.push_str(&format!("    {}\n", printable(candidate)));
+            }
+        }
+        shown
+    }
+
+    fn write(&mut self, text: &str) {
+        if let Err(error) = self.channel.write(text) {
+            self.lost.get_or_insert(error.into());
+        }
+    }
+
+    /// That of the first step that failed.
+    fn exit_code(&self) -> u8 {
+        self.steps
+            .iter()
+            .find_map(|told| told.exit_code)
+            .unwrap_or(0)
+    }
+
+    fn finish(mut self) -> u8 {
+        let code = self.exit_code();
+        if self.is_json {
+            let document = serde_json::to_string_pretty(&Document {
+                api_version: "pkcs11-external-signer/v1",
+                exit_code: code,
+                steps: &self.steps,
+            });
+            match document {
+                Ok(document) => self.write(&format!("{document}\n")),
+                Err(error) => self.lost = Some(Error::Internal(format!("JSON: {error}"))),
+            }
+        }
+        match self.lost {
+            Some(error) => {
+                report::error(&error);
+                error.exit_code()
+            }
+            None => code,
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! One question to an API server: for whom does it take the bearer of this key?
+//!
+//! It is the question of `kubectl auth whoami`, which every authenticated user may ask.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::{Body as _, Incoming};
+use hyper::client::conn::http1;
+use hyper::{Method, Request, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use serde::Deserialize;
+use tokio::runtime::Builder;
+use tokio::time::timeout;
+
+use super::upstream::Upstream;
+use super::{Destination, HANDSHAKES, Observer, preparation};
+use crate::error::{Error, UpstreamFailure};
+use crate::keyring::Keyring;
+
+const PATH: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+const QUESTION: &str = r#"{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}"#;
+
+/// Of the answer, once there is a connection.
+const LIMIT: Duration = Duration::from_secs(30);
+/// In bytes. A user with a thousand groups is far below.
+const LONGEST_ANSWER: usize = 1 << 20;
+
+/// What the API server said.
+#[derive(Debug)]
+pub enum Recognition {
+    User {
+        name: String,
+        groups: Vec<String>,
+    },
+    /// Too old for the question (before Kubernetes 1.28), but the connection was made.
+    NotTold,
+}
+
+/// Connects to the cluster with the key and asks.
+pub fn whoami(
+    destination: Destination,
+    keyring: &Arc<Keyring>,
+    observer: &Arc<dyn Observer>,
+) -> Result<Recognition, Error> {
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(HANDSHAKES)
+        .build()
+        .map_err(|error| preparation(&error))?;
+    let path = path_below(&destination.cluster.server);
+    let upstream = Upstream::new(destination, Arc::clone(keyring), Arc::clone(observer));
+    let outcome = runtime.block_on(async {
+        let stream = upstream.connect(vec![b"http/1.1".to_vec()]).await?;
+        upstream.connected(&stream);
+        let (host, exchange) = (upstream.host(), TokioIo::new(stream));
+        match timeout(LIMIT, ask(exchange, &host, &path)).await {
+            Ok(Ok(recognition)) => Ok(recognition),
+            Ok(Err(Failure::Connection(error))) => Err(upstream.broken(&error)),
+            Ok(Err(Failure::Server(failure))) => Err(upstream.error(failure)),
+            Err(_) => Err(upstream.error(UpstreamFailure::TimedOut {
+                doing: "the answer",
+                seconds: LIMIT.as_secs(),
+            })),
+        }
+    });
+    // Not waiting for a handshake that waits for a token.
+    runtime.shutdown_background();
+    outcome
+}
+
+/// Servers such as Rancher's have their API below a path.
+fn path_below(server: &str) -> String {
+    let after_scheme = server.split_once("://").map_or(server, |(_, rest)| rest);
+    let below = after_scheme.find('/').map_or("", |at| &after_scheme[at..]);
+    format!("{}{PATH}", below.trim_end_matches('/'))
+}
+
+async fn ask<S>(stream: S, host: &str, path: &str) -> Result<Recognition, Failure>
+where
+    S: hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static,
+{
+    let (mut sender, connection) = http1::handshake(stream).await?;
+    let connection = tokio::spawn(connection);
+    let request = Request::builder()
+        .method(Method::POST)
+        .uri(path)
+        .header(header::HOST, host)
+        .header(header::CONTENT_TYPE, "application/json")
+        .header(header::ACCEPT, "application/json")
+        .body(QUESTION.to_owned())
+        .map_err(|error| UpstreamFailure::Unusable(error.to_string()))?;
+    let response = sender.send_request(request).await?;
+    let status = response.status();
+    let body = read(response.into_body()).await?;
+    connection.abort();
+    Ok(recognition(status, &body)?)
+}
+
+async fn read(mut body: Incoming) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+        if let Ok(data) = frame?.into_data() {
+            bytes.extend_from_slice(&data);
+        }
+        if bytes.len() > LONGEST_ANSWER {
+            return Err(UpstreamFailure::Broken("its answer is too long".to_owned()).into());
+        }
+    }
+    Ok(bytes)
+}
+
+#[derive(Deserialize)]
+struct Review {
+    status: Status,
+}
+
+#[derive(Deserialize)]
+struct Status {
+    #[serde(rename = "userInfo")]
+    user_info: UserInfo,
+}
+
+#[derive(Deserialize)]
+struct UserInfo {
+    #[serde(default)]
+    username: String,
+    #[serde(default)]
+    groups: Vec<String>,
+}
+
+fn recognition(status: StatusCode, body: &[u8]) -> Result<Recognition, UpstreamFailure> {
+    const ANONYMOUS: &str = "system:anonymous";
+    match status {
+        StatusCode::NOT_FOUND => Ok(Recognition::NotTold),
+        StatusCode::CREATED | StatusCode::OK => {
+            let review: Review = serde_json::from_slice(body).map_err(|_| {
+                UpstreamFailure::Unusable("its answer is not a SelfSubjectReview".to_owned())
+            })?;
+            let UserInfo { username, groups } = review.status.user_info;
+            if username == ANONYMOUS {
+                return Err(UpstreamFailure::NotRecognised);
+            }
+            Ok(Recognition::User {
+                name: username,
+                groups,
+            })
+        }
+        StatusCode::UNAUTHORIZED => Err(UpstreamFailure::NotRecognised),
+        StatusCode::FORBIDDEN if String::from_utf8_lossy(body).contains(ANONYMOUS) => {
+            Err(UpstreamFailure::NotRecognised)
+        }
+        other => Err(UpstreamFailure::Answer(other.as_u16())),
+    }
+}
+
+/// Why there is no answer.
+enum Failure {
+    Connection(hyper::Error),
+    Server(UpstreamFailure),
+}
+
+impl From<hyper::Error> for Failure {
+    fn from(error: hyper::Error) -> Self {
+        Self::Connection(error)
+    }
+}
+
+impl From<UpstreamFailure> for Failure {
+    fn from(failure: UpstreamFailure) -> Self {
+        Self::Server(failure)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(status: u16, body: &str) -> String {
+        let status = StatusCode::from_u16(status).unwrap();
+        format!("{:?}", recognition(status, body.as_bytes()))
+    }
+
+    #[test]
+    fn an_answer_names_the_user_or_says_why_there_is_none() {
+        let review = |name: &str| {
+            format!(r#"{{"status":{{"userInfo":{{"username":"{name}","groups":["a"]}}}}}}"#)
+        };
+        assert_eq!(
+            outcome(201, &review("jane")),
+            r#"Ok(User { name: "jane", groups: ["a"] })"#
+        );
+        assert_eq!(
+            outcome(201, &review("system:anonymous")),
+            "Err(NotRecognised)"
+        );
+        assert_eq!(outcome(401, ""), "Err(NotRecognised)");
+        let forbidden = r#"{"message":"User \"system:anonymous\" cannot create"}"#;
+        assert_eq!(outcome(403, forbidden), "Err(NotRecognised)");
+        assert_eq!(outcome(403, "{}"), "Err(Answer(403))");
+        assert_eq!(outcome(404, ""), "Ok(NotTold)");
+        assert_eq!(outcome(502, "<html>"), "Err(Answer(502))");
+        assert!(outcome(200, "<html>").contains("Unusable"));
+    }
+
+    #[test]
+    fn the_question_goes_below_the_servers_path() {
+        for (server, below) in [
+            ("https://host:6443", ""),
+            ("https://host/", ""),
+            ("https://host/k8s/clusters/c-x/", "/k8s/clusters/c-x"),
+            ("host", ""),
+        ] {
+            assert_eq!(path_below(server), format!("{below}{PATH}"));
+        }
+    }
+}
