@@ -238,7 +238,7 @@ impl Walk<'_, '_> {
         let issuer = certificate.issuer_text();
         self.good(
             Step::Object,
-            format!("certificate of user \"{user}\", {groups}; {key}, issued by {issuer}"),
+            format!("user \"{user}\", {groups}; {key}, issued by {issuer}"),
         );
     }
 

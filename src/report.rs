@@ -9,6 +9,8 @@
 
 use std::io::{self, Write as _};
 
+use log::{LevelFilter, Log, Metadata, Record};
+
 use crate::error::Error;
 use crate::printable::printable;
 
@@ -38,6 +40,35 @@ pub fn answer_text(text: &str) {
     let mut output = io::stdout().lock();
     let _ = output.write_all(each_line(text).as_bytes());
     let _ = output.flush();
+}
+
+/// What happens at each step, told from now on: with 1 the steps, with 2 their details.
+pub fn tell_steps(verbosity: u8) {
+    let level = match verbosity {
+        0 => return,
+        1 => LevelFilter::Info,
+        _ => LevelFilter::Debug,
+    };
+    if log::set_logger(&Steps).is_ok() {
+        log::set_max_level(level);
+    }
+}
+
+struct Steps;
+
+impl Log for Steps {
+    /// Ours alone: what other crates would log is not known to be free of secrets.
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("pkcs11_external_signer")
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if self.enabled(record.metadata()) {
+            note(&record.args().to_string());
+        }
+    }
+
+    fn flush(&self) {}
 }
 
 fn error_message(error: &Error) -> String {

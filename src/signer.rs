@@ -10,6 +10,7 @@ use std::fs::OpenOptions;
 use std::io::Read as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+use std::time::Instant;
 
 use crate::certificate::Certificate;
 use crate::config::{ObjectId, ObjectSelector};
@@ -44,6 +45,8 @@ impl Identity {
     ) -> Result<Self, Error> {
         let Some(path) = certificate_file else {
             let found = token.certificate(&selector, pins)?;
+            let subject = found.certificate.subject();
+            log::info!("certificate of {subject}, with {selector}");
             return Ok(Self {
                 certificate: found.certificate,
                 file_chain: Vec::new(),
@@ -141,7 +144,9 @@ impl Identity {
         pins: &mut dyn PinProvider,
     ) -> Result<VerifiedSignature, Error> {
         let public_key = self.certificate.public_key();
+        let started = Instant::now();
         let raw = token.sign(key, &scheme, digest, public_key, pins)?;
+        log::info!("signature: {scheme}, {} ms", started.elapsed().as_millis());
         let signature = match scheme {
             Scheme::Ecdsa { curve } => {
                 let length = raw.len();

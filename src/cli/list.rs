@@ -38,15 +38,12 @@ pub(super) struct Arguments {
     /// Print a JSON document
     #[arg(long)]
     json: bool,
-    /// Show what the libraries write to standard error
-    #[arg(short, long)]
-    verbose: bool,
 }
 
 /// Prints the list; the exit code.
-pub(super) fn run(arguments: &Arguments) -> u8 {
+pub(super) fn run(arguments: &Arguments, is_verbose: bool) -> u8 {
     let mut opened = None;
-    let code = list(arguments, &mut opened).unwrap_or_else(|error| {
+    let code = list(arguments, is_verbose, &mut opened).unwrap_or_else(|error| {
         report::error(&error);
         error.exit_code()
     });
@@ -56,11 +53,15 @@ pub(super) fn run(arguments: &Arguments) -> u8 {
     code
 }
 
-fn list(arguments: &Arguments, opened: &mut Option<(Module, Option<Lock>)>) -> Result<u8, Error> {
+fn list(
+    arguments: &Arguments,
+    is_verbose: bool,
+    opened: &mut Option<(Module, Option<Lock>)>,
+) -> Result<u8, Error> {
     let palette = Palette::for_standard_output();
     let channel = AnswerChannel::open()?;
     let survey = match &arguments.selection.module {
-        None => everywhere(arguments)?,
+        None => everywhere(arguments, is_verbose)?,
         Some(path) => match one(arguments, opened) {
             Ok(library) => Survey::new(vec![library]),
             Err(error) if arguments.json => Survey::new(vec![Library {
@@ -81,20 +82,14 @@ fn list(arguments: &Arguments, opened: &mut Option<(Module, Option<Lock>)>) -> R
     Ok(exit_code(&survey))
 }
 
-fn everywhere(arguments: &Arguments) -> Result<Survey, Error> {
+fn everywhere(arguments: &Arguments, is_verbose: bool) -> Result<Survey, Error> {
     // What is wrong with the options is told once, and not by every process.
     filter(arguments)?;
     let mut passed: Vec<_> = arguments.selection.arguments().collect();
-    if arguments.login {
-        passed.push("--login".into());
-    }
-    passed.extend(
-        arguments
-            .pin_source
-            .iter()
-            .map(|source| format!("--pin-source={source}").into()),
-    );
-    survey::look_everywhere(&passed, arguments.login, arguments.verbose)
+    let flags = [(arguments.login, "--login"), (is_verbose, "--verbose")];
+    let flags = flags.into_iter().filter(|(is_set, _)| *is_set);
+    passed.extend(flags.map(|(_, flag)| flag.into()));
+    survey::look_everywhere(&passed, arguments.login, is_verbose)
 }
 
 fn one(

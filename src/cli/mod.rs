@@ -26,6 +26,9 @@ use crate::report;
 /// The variable that holds a request of the external signer protocol.
 const REQUEST: &str = "EXTERNAL_SIGNER_PLUGIN_CONFIG";
 
+/// The variable that asks for what `-v` asks for, where no option can be given.
+const LOG: &str = "PKCS11_EXTERNAL_SIGNER_LOG";
+
 const ABOUT: &str = "\
 pkcs11-external-signer signs TLS handshakes for Kubernetes clients with a key that stays in a
 PKCS#11 token (YubiKey, smart card, TPM, HSM). Stock kubectl, helm and k9s use such a key through
@@ -66,6 +69,9 @@ Exit codes: 0 answered, 2 request, 3 configuration, 4 library, 5 token, 6 certif
     disable_help_subcommand = true
 )]
 struct Arguments {
+    /// Tell what happens at each step; twice, with details
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
     #[command(subcommand)]
     command: Command,
 }
@@ -90,8 +96,12 @@ pub fn main() -> u8 {
     }));
     let request = environment::take(REQUEST);
     let is_alone = std::env::args_os().len() <= 1;
+    let logged = logged();
     let outcome = panic::catch_unwind(|| match request {
-        Some(request) if is_alone => plugin::run(request),
+        Some(request) if is_alone => {
+            report::tell_steps(logged);
+            plugin::run(request)
+        }
         None if is_alone => {
             report::lines(ABOUT);
             report::lines(
@@ -100,15 +110,35 @@ pub fn main() -> u8 {
             2
         }
         _ => match Arguments::try_parse() {
-            Ok(Arguments { command }) => match command {
-                Command::Check(arguments) => check::run(&arguments),
-                Command::List(arguments) => list::run(&arguments),
-                Command::Run(arguments) => run::run(&arguments, core),
-            },
+            Ok(Arguments { verbose, command }) => {
+                let verbosity = verbose.max(logged);
+                report::tell_steps(verbosity);
+                match command {
+                    Command::Check(arguments) => check::run(&arguments),
+                    Command::List(arguments) => list::run(&arguments, verbosity > 0),
+                    Command::Run(arguments) => run::run(&arguments, verbosity > 0, core),
+                }
+            }
             Err(error) => not_a_command(&error),
         },
     });
     outcome.unwrap_or(70)
+}
+
+/// How much [`LOG`] asks for, as a number of `-v`.
+fn logged() -> u8 {
+    let Some(value) = std::env::var_os(LOG) else {
+        return 0;
+    };
+    match value.to_str() {
+        Some("" | "off") => 0,
+        Some("info") => 1,
+        Some("debug") => 2,
+        _ => {
+            report::warning(&format!("{LOG} is none of off, info and debug"));
+            0
+        }
+    }
 }
 
 /// The kubeconfig of this name, or the one that kubectl would read.

@@ -48,18 +48,15 @@ pub(super) struct Arguments {
     /// The context to use; without it the one that the command's arguments name, or the current one
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
-    /// Tell of each connection
-    #[arg(short, long)]
-    verbose: bool,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
 /// Runs the command; its exit code, or that of the error that kept it from running.
-pub(super) fn run(arguments: &Arguments, core: Rlimit) -> u8 {
+pub(super) fn run(arguments: &Arguments, is_verbose: bool, core: Rlimit) -> u8 {
     let mut keyring = None;
-    let code = serve(arguments, core, &mut keyring).unwrap_or_else(|error| {
+    let code = serve(arguments, is_verbose, core, &mut keyring).unwrap_or_else(|error| {
         report::error(&error);
         error.exit_code()
     });
@@ -71,6 +68,7 @@ pub(super) fn run(arguments: &Arguments, core: Rlimit) -> u8 {
 
 fn serve(
     arguments: &Arguments,
+    is_verbose: bool,
     core: Rlimit,
     opened: &mut Option<Arc<Keyring>>,
 ) -> Result<u8, Error> {
@@ -116,7 +114,7 @@ fn serve(
     }
     keyring.leave_terminal();
 
-    let observer: Arc<dyn Observer> = Arc::new(Reporter::new(arguments.verbose));
+    let observer: Arc<dyn Observer> = Arc::new(Reporter::new(is_verbose));
     let tunnels = Tunnels::open(destinations, &keyring, &observer)?;
     for (pair, detour) in pairs.iter().zip(tunnels.detours()) {
         kubeconfig.redirect(&pair.cluster, &pair.user, &detour);

@@ -84,6 +84,13 @@ impl<'m> Token<'m> {
     /// The token that the selector names, with a read-only session (C_OpenSession).
     pub fn open(module: &'m Module, selector: &TokenSelector) -> Result<Self, Error> {
         let (slot, state) = slot::find(module, selector)?;
+        log::info!("token {}", state.name);
+        log::debug!(
+            "token: login required: {}, PIN state: {:?}, keypad at the reader: {}",
+            state.login_required,
+            state.pin,
+            state.own_keypad
+        );
         // Closing it on drop would call into the library after the answer, with no bound.
         let session = module
             .context()
@@ -215,6 +222,8 @@ impl<'m> Token<'m> {
             object::flag(&self.session, object, AttributeType::AlwaysAuthenticate)
                 .map_err(|error| self.object_failure(&error, "reading the key"))?
                 .unwrap_or(false);
+        log::info!("{words}: found");
+        log::debug!("key: PIN for every signature: {always_authenticate}");
         Ok(PrivateKey {
             object,
             always_authenticate,
@@ -234,6 +243,7 @@ impl<'m> Token<'m> {
     ) -> Result<Vec<u8>, Error> {
         let mut paddings = self.paddings(scheme)?.into_iter().peekable();
         while let Some(padding) = paddings.next() {
+            log::debug!("signature: {scheme}, padding: {padding:?}");
             let operation = mechanism::operation(scheme, padding, digest, public_key)?;
             match self.perform(key, &operation, pins) {
                 Ok(signature) => return Ok(signature),

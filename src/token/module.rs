@@ -55,11 +55,16 @@ impl Module {
                 });
             }
         };
-        Ok(Self {
+        let module = Self {
             context,
             path,
             borrowed,
-        })
+        };
+        if log::log_enabled!(log::Level::Info) {
+            let description = module.description().unwrap_or_default();
+            log::info!("library {}: {description}", module.path.display());
+        }
+        Ok(module)
     }
 
     /// Who made the library, what it calls itself, and its version (C_GetInfo); `None` where it
