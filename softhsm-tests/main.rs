@@ -9,6 +9,8 @@
     reason = "a test fails by panicking"
 )]
 
+/// `check`: what works, what doesn't, and what to do.
+mod check;
 /// A real client and a real API server.
 mod cluster;
 /// Many requests at once.
@@ -21,6 +23,8 @@ mod faults;
 mod fixture;
 /// The files kubectl reads, read as kubectl does.
 mod kubeconfig;
+/// `list`: what there is to authenticate with.
+mod list;
 /// Libraries that load and libraries that don't.
 mod module;
 /// PINs that nobody types.

@@ -287,7 +287,7 @@ struct Notes(Mutex<Vec<String>>);
 
 impl Notes {
     fn take(&self) -> Vec<String> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

@@ -1,0 +1,500 @@
+//! `check`: what works, what doesn't and what to do; each ✘ brought about once.
+
+use std::fs;
+
+use cryptoki::mechanism::MechanismType;
+use serde_json::Value;
+
+use crate::fixture::cluster::{ADMINISTRATOR, Claims, JANE, cluster};
+use crate::fixture::keys::{Kind, issued, key};
+use crate::fixture::program::{Invocation, Outcome};
+use crate::fixture::softhsm::{
+    Object, PIN, Store, WRONG_PIN, softhsm_library, token_with, token_with_pair, token_withholding,
+};
+
+/// With the key named by options.
+fn check(store: &Store, arguments: &[&str]) -> Invocation {
+    let library = format!("--module={}", softhsm_library().display());
+    check_through(store, &library, arguments)
+}
+
+fn check_through(store: &Store, library: &str, arguments: &[&str]) -> Invocation {
+    Invocation::new(store.directory.path())
+        .arguments(&[
+            "check",
+            library,
+            "--token-label=test token",
+            "--object-id=1",
+        ])
+        .arguments(arguments)
+        .variable("TOKEN_PIN", PIN)
+        .variable("NO_PIN", WRONG_PIN)
+}
+
+/// Through the library that misbehaves and keeps a record.
+fn check_faulty(store: &Store, faults: &str, arguments: &[&str]) -> Invocation {
+    store.faulty(store.configuration());
+    let library = store.directory.path().join("libfault_module.so");
+    check_through(store, &format!("--module={}", library.display()), arguments)
+        .suffering(store, faults)
+}
+
+const PIN_SOURCE: &str = "--pin-source=env:TOKEN_PIN";
+
+/// The lines that begin with a mark, with the help below each; the exit code is the one expected.
+#[track_caller]
+fn told(outcome: &Outcome, code: i32) -> String {
+    let text = String::from_utf8(outcome.stdout.clone()).unwrap();
+    assert_eq!(
+        outcome.status.code(),
+        Some(code),
+        "{text}\n{}",
+        outcome.stderr
+    );
+    assert_eq!(outcome.stderr, "", "{text}");
+    let is_told = |line: &str| {
+        ["✔ ", "! ", "✘ ", "  "]
+            .iter()
+            .any(|mark| line.starts_with(mark))
+    };
+    assert!(text.lines().all(is_told), "{text}");
+    text
+}
+
+/// Demands that this failed, and that its remedy stands in the next line.
+#[track_caller]
+fn fails(outcome: &Outcome, code: i32, what: &str, remedy: &str) {
+    let text = told(outcome, code);
+    let mut lines = text.lines();
+    let failed = lines.find(|line| line.starts_with("✘ "));
+    let help = lines.next().unwrap_or_default();
+    assert!(
+        failed.is_some_and(|line| line.contains(what)),
+        "no {what:?} in\n{text}"
+    );
+    assert!(
+        help.starts_with("  help: ") && help.contains(remedy),
+        "no {remedy:?} in\n{text}"
+    );
+}
+
+#[test]
+fn the_whole_way_is_told_step_by_step() {
+    let certificate = issued(Kind::Rsa(2048), "/O=dev/O=ops/CN=jane", 100, "clientAuth");
+    let store = token_with([
+        Object::key(key(Kind::Rsa(2048)), &[1]),
+        Object::issued(certificate, &[1]),
+    ]);
+    let text = told(&check(&store, &[PIN_SOURCE]).run(), 0);
+    let library = softhsm_library().canonicalize().unwrap();
+    let (_, version) = text.split_once("Implementation of PKCS11 ").unwrap();
+    let (version, _) = version.split_once('\n').unwrap();
+    let token = &store.tokens[0];
+    assert_eq!(
+        text,
+        format!(
+            "✔ configuration  from the options\n\
+             ✔ library        {} is trusted and loaded: SoftHSM, Implementation of PKCS11 {version}\n\
+             ✔ token          \"test token\" (serial {}, slotId {})\n\
+             ✔ PIN tries      no wrong PIN has been counted\n\
+             ✔ certificate    user \"jane\", groups \"dev\", \"ops\"; RSA-2048, issued by CN=test authority\n\
+             ✔ validity       valid for TLS clients; it expires in 3 months\n\
+             ✔ public key     nothing on the token contradicts the certificate\n\
+             ✔ mechanisms     the token offers RSA-PSS with SHA-256, salt 32; RSA-PSS with SHA-384, salt 48; RSA-PSS with SHA-512, salt 64; RSA PKCS #1 v1.5 with SHA-256; RSA PKCS #1 v1.5 with SHA-384; RSA PKCS #1 v1.5 with SHA-512\n\
+             ✔ PIN            the PIN from the environment variable TOKEN_PIN was accepted\n\
+             ✔ private key    the key with objectId \"1\" (O=dev, O=ops, CN=jane) is there\n\
+             ✔ signature      RSA-PSS with SHA-256, salt 32: signed and verified\n\
+             ✔ signature      RSA-PSS with SHA-384, salt 48: signed and verified\n\
+             ✔ signature      RSA-PSS with SHA-512, salt 64: signed and verified\n\
+             ✔ signature      RSA PKCS #1 v1.5 with SHA-256: signed and verified\n\
+             ✔ signature      RSA PKCS #1 v1.5 with SHA-384: signed and verified\n\
+             ✔ signature      RSA PKCS #1 v1.5 with SHA-512: signed and verified\n\
+             ✔ TLS            this key can serve TLS 1.3 and TLS 1.2\n",
+            library.display(),
+            token.serial,
+            token.slot
+        )
+    );
+}
+
+#[test]
+fn the_pin_is_asked_on_the_terminal_and_once() {
+    let store = token_with_pair(Kind::P256);
+    let mut terminal = check_faulty(&store, "", &[]).at_terminal();
+    terminal.expect_prompt().type_line(PIN);
+    let (outcome, _) = terminal.finish();
+    let text = told(&outcome, 0);
+    assert!(
+        text.contains("✔ PIN            the PIN typed at the terminal was accepted\n"),
+        "{text}"
+    );
+    assert_eq!(store.calls("C_Login"), ["0x0"]);
+}
+
+#[test]
+fn without_a_login_it_stops_before_the_pin() {
+    let store = token_with_pair(Kind::P384);
+    let outcome = check_faulty(&store, "", &["--no-login"]).run();
+    let text = told(&outcome, 0);
+    assert!(
+        text.ends_with("the token offers what is needed for TLS 1.3 and TLS 1.2\n"),
+        "{text}"
+    );
+    assert_eq!(store.calls("C_Login"), [""; 0]);
+    // What is hidden is said to be hidden, and not to be missing.
+    let hidden = token_with(Object::pair(key(Kind::P384), &[1]).map(Object::private));
+    let text = told(&check(&hidden, &["--no-login"]).run(), 0);
+    assert!(
+        text.contains(
+            "! certificate    no certificate with objectId \"1\" is seen without a login"
+        ),
+        "{text}"
+    );
+    let text = told(&check(&hidden, &[PIN_SOURCE]).run(), 0);
+    assert!(
+        text.contains("✔ signature      ECDSA P-384: signed and verified"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_key_that_wants_its_pin_each_time_is_said_to() {
+    let [key_object, certificate] = Object::pair(key(Kind::P256), &[1]);
+    let store = token_with([key_object.always_authenticate(), certificate]);
+    let text = told(&check(&store, &[PIN_SOURCE]).run(), 0);
+    assert!(
+        text.contains("is there; it wants the PIN for every signature"),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_is_wrong_with_the_configuration_is_told() {
+    let store = token_with_pair(Kind::P256);
+    let missing = check_through(&store, "--module=relative.so", &["--slot-id=x"]).run();
+    fails(
+        &missing,
+        3,
+        "2 problems: pathLib \"relative.so\" is not an absolute path; slotId \"x\"",
+        "",
+    );
+    let kubeconfig = |text: &str, arguments: &[&str]| {
+        let path = store.directory.path().join("kubeconfig");
+        fs::write(&path, text).unwrap();
+        Invocation::new(store.directory.path())
+            .variable("KUBECONFIG", path)
+            .argument("check")
+            .arguments(arguments)
+            .run()
+    };
+    let contexts = "contexts: [{name: a, context: {user: j}}, {name: b}]\nusers: [{name: j, user: {token: t}}]\n";
+    fails(
+        &kubeconfig(contexts, &[]),
+        3,
+        "the kubeconfig has no current-context",
+        "name a context",
+    );
+    fails(
+        &kubeconfig(contexts, &["--context=c"]),
+        3,
+        "has no context \"c\"",
+        "name a context that is there:",
+    );
+    fails(
+        &kubeconfig(contexts, &["--context=a"]),
+        3,
+        "user \"j\" of context \"a\" has no auth-provider externalSigner",
+        "--context",
+    );
+    fails(&kubeconfig("users: [", &[]), 3, "line 1", "mend the file");
+}
+
+#[test]
+fn what_is_wrong_with_the_library_or_the_token_is_told() {
+    let store = token_with_pair(Kind::P256);
+    let missing = check_through(&store, "--module=/nowhere/library.so", &[]).run();
+    fails(
+        &missing,
+        4,
+        "/nowhere/library.so does not load",
+        "installed",
+    );
+    let foreign = check_through(&store, "--module=/etc/passwd", &[]).run();
+    fails(
+        &foreign,
+        4,
+        "/etc/passwd does not load",
+        "built for this machine",
+    );
+    let untrusted = store.directory.path().join("open.so");
+    fs::copy(softhsm_library(), &untrusted).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+    fs::set_permissions(&untrusted, mode).unwrap();
+    let untrusted = check_through(&store, &format!("--module={}", untrusted.display()), &[]).run();
+    fails(&untrusted, 3, "can be changed by every user", "chmod go-w");
+    let absent = check(&store, &["--token-serial=0000"]).run();
+    fails(
+        &absent,
+        5,
+        "no token with tokenLabel \"test token\" and tokenSerial \"0000\"",
+        "insert the token",
+    );
+}
+
+#[test]
+fn what_is_wrong_with_the_pin_is_told_and_costs_no_more_than_one_try() {
+    let store = token_with_pair(Kind::P256);
+    let state = |flag: &str| {
+        check_faulty(&store, &format!("C_GetTokenInfo:set={flag}"), &[PIN_SOURCE]).run()
+    };
+    fails(
+        &state("CKF_USER_PIN_LOCKED"),
+        7,
+        "the PIN of token \"test token\"",
+        "PUK",
+    );
+    fails(
+        &state("CKF_USER_PIN_TO_BE_CHANGED"),
+        7,
+        "must be changed",
+        "--change-pin",
+    );
+    fails(
+        &state("CKF_USER_PIN_FINAL_TRY"),
+        7,
+        "has one PIN try left",
+        "type the PIN yourself",
+    );
+    assert_eq!(store.calls("C_Login"), [""; 0]);
+    let low = told(&state("CKF_USER_PIN_COUNT_LOW"), 0);
+    assert!(
+        low.contains("! PIN tries      the token has counted a wrong PIN"),
+        "{low}"
+    );
+    let wrong = check_faulty(&store, "", &["--pin-source=env:NO_PIN"]).run();
+    fails(
+        &wrong,
+        7,
+        "refused the PIN from the environment variable NO_PIN",
+        "every try counts",
+    );
+    assert_eq!(store.calls("C_Login"), ["0x0", "0xa0"]);
+    let none = check(&store, &[]).run();
+    fails(
+        &none,
+        7,
+        "wants a PIN, and there is no terminal",
+        "pinSource",
+    );
+}
+
+#[test]
+fn what_is_wrong_with_the_certificate_is_told_and_its_key_is_tried_all_the_same() {
+    for (subject, days, usage, what) in [
+        (
+            "/O=dev/CN=jane",
+            -1,
+            "clientAuth",
+            "O=dev, CN=jane: it expired 1 day ago",
+        ),
+        (
+            "/O=dev/CN=jane",
+            9,
+            "serverAuth",
+            "extended key usage does not allow TLS clients",
+        ),
+        ("/O=dev", 9, "clientAuth", "O=dev: it names no user (CN)"),
+    ] {
+        let store = token_with([
+            Object::key(key(Kind::P256), &[1]),
+            Object::issued(issued(Kind::P256, subject, days, usage), &[1]),
+        ]);
+        let outcome = check(&store, &[PIN_SOURCE]).run();
+        fails(&outcome, 6, what, "have the cluster's CA issue one");
+        assert!(told(&outcome, 6).contains("✔ signature"), "{what}");
+    }
+    let soon = token_with([
+        Object::key(key(Kind::P256), &[1]),
+        Object::issued(issued(Kind::P256, "/CN=jane", 9, "clientAuth"), &[1]),
+    ]);
+    let text = told(&check(&soon, &[PIN_SOURCE]).run(), 0);
+    assert!(text.contains("! validity       it expires in"), "{text}");
+}
+
+#[test]
+fn what_is_wrong_with_the_objects_is_told() {
+    let store = token_with_pair(Kind::P256);
+    let absent = check(&store, &["--object-label=other", PIN_SOURCE]).run();
+    fails(
+        &absent,
+        6,
+        "no certificate with objectId \"1\" and objectLabel \"other\"",
+        "name one of the certificates",
+    );
+    let alone = token_with([Object::certificate(key(Kind::P256), &[1])]);
+    fails(
+        &check(&alone, &[PIN_SOURCE]).run(),
+        6,
+        "no private key with objectId \"1\"",
+        "no private key",
+    );
+    let foreign = token_with([
+        Object::key(key(Kind::OtherRsa), &[1]),
+        Object::certificate(key(Kind::Rsa(2048)), &[1]),
+    ]);
+    fails(
+        &check(&foreign, &[PIN_SOURCE]).run(),
+        6,
+        "does not belong to the key with objectId \"1\"",
+        "install the certificate",
+    );
+}
+
+#[test]
+fn what_the_token_cannot_sign_is_told() {
+    let none = token_withholding(&[MechanismType::ECDSA], Kind::P256);
+    fails(&check(&none, &[PIN_SOURCE]).run(), 8, "CKM_ECDSA", "");
+    // TLS 1.2 alone is left to a token without RSA-PSS.
+    let old = token_withholding(
+        &[MechanismType::RSA_PKCS_PSS, MechanismType::RSA_X_509],
+        Kind::Rsa(2048),
+    );
+    let text = told(&check(&old, &[PIN_SOURCE]).run(), 0);
+    assert!(
+        text.contains("! mechanisms     the token offers RSA PKCS #1 v1.5"),
+        "{text}"
+    );
+    assert!(
+        text.contains("! TLS            this key can serve TLS 1.2, not TLS 1.3"),
+        "{text}"
+    );
+    let store = token_with_pair(Kind::P256);
+    let flipped = check_faulty(&store, "C_Sign:flip", &[PIN_SOURCE]).run();
+    fails(&flipped, 8, "ECDSA P-256", "");
+    let broken = check_faulty(&store, "C_SignInit:return=0x30", &[PIN_SOURCE]).run();
+    fails(&broken, 8, "C_SignInit: CKR_DEVICE_ERROR", "");
+}
+
+#[test]
+fn the_document_has_every_step_and_the_exit_code() {
+    let store = token_with_pair(Kind::P256);
+    let outcome = check(&store, &["--json", "--pin-source=env:NO_PIN"]).run();
+    let document: Value = serde_json::from_slice(&outcome.stdout).unwrap();
+    assert_eq!(outcome.status.code(), Some(7));
+    assert_eq!(document["apiVersion"], "pkcs11-external-signer/v1");
+    assert_eq!(document["exitCode"], 7);
+    let steps: Vec<_> = document["steps"].as_array().unwrap().iter().collect();
+    let names: Vec<_> = steps
+        .iter()
+        .map(|step| step["step"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "configuration",
+            "library",
+            "token",
+            "pin-tries",
+            "certificate",
+            "validity",
+            "public-key",
+            "mechanisms",
+            "login",
+        ]
+    );
+    let login = steps.last().unwrap();
+    assert_eq!(
+        (&login["status"], &login["exitCode"]),
+        (&"bad".into(), &7.into())
+    );
+    assert!(
+        login["help"]
+            .as_str()
+            .unwrap()
+            .starts_with("correct the PIN at its source")
+    );
+    assert_eq!(steps[0]["help"], Value::Null);
+}
+
+#[test]
+fn the_cluster_tells_as_whom_it_knows_us() {
+    let store = cluster().token(Kind::Rsa(2048), ADMINISTRATOR);
+    let outcome = cluster()
+        .command(
+            &store,
+            &store.faulty(store.configuration_with_pin_source()),
+            "check",
+        )
+        .suffering(&store, "")
+        .argument("--server")
+        .run();
+    let text = told(&outcome, 0);
+    assert!(
+        text.starts_with("✔ configuration  context \"test\", cluster \"test\", user \"jane\"\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("✔ cluster        cluster \"test\": connected, TLS 1.3"),
+        "{text}"
+    );
+    let known = "knows us as user \"jane\", groups \"system:masters\", \"system:authenticated\"\n";
+    assert!(text.ends_with(known), "{text}");
+    // The PIN is sent once to each of the two openings of the library.
+    assert_eq!(store.calls("C_Login"), ["0x0", "0x0"]);
+}
+
+#[test]
+fn what_is_wrong_with_the_cluster_is_told() {
+    let server = |store: &Store, change: &dyn Fn(&str) -> String| {
+        let invocation = cluster().command(store, &store.configuration_with_pin_source(), "check");
+        let path = store.directory.path().join("kubeconfig");
+        let changed = change(&fs::read_to_string(&path).unwrap());
+        fs::write(&path, changed).unwrap();
+        invocation.argument("--server").run()
+    };
+    let same = |text: &str| text.to_owned();
+    let stranger = token_with([
+        Object::key(key(Kind::P256), &[1]),
+        Object::issued(issued(Kind::P256, "/CN=jane", 30, "clientAuth"), &[1]),
+    ]);
+    fails(
+        &server(&stranger, &same),
+        9,
+        "cluster \"test\"",
+        "client CA file of this API server",
+    );
+    let store = cluster().token(Kind::P256, JANE);
+    let nobody = |text: &str| {
+        let (before, rest) = text.split_once("https://").unwrap();
+        let (_, after) = rest.split_once('"').unwrap();
+        format!("{before}https://127.0.0.1:1\"{after}")
+    };
+    fails(
+        &server(&store, &nobody),
+        9,
+        "no connection",
+        "check that the API server runs",
+    );
+    let unverified = |text: &str| {
+        let (before, rest) = text.split_once("\"certificate-authority\":\"").unwrap();
+        let (_, after) = rest.split_once('"').unwrap();
+        let other = key(Kind::Authority).certificate_pem();
+        format!(
+            "{before}\"certificate-authority\":\"{}\"{after}",
+            other.display()
+        )
+    };
+    fails(
+        &server(&store, &unverified),
+        9,
+        "is not trusted",
+        "certificate-authority-data",
+    );
+    let expired = cluster().token(Kind::P256, Claims { days: -1, ..JANE });
+    fails(
+        &server(&expired, &same),
+        6,
+        "it expired 1 day ago",
+        "have the cluster's CA issue one",
+    );
+}

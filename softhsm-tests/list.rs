@@ -1,0 +1,322 @@
+//! `list`: what there is to authenticate with, as a table and as JSON, on several tokens, and what
+//! is told of libraries and tokens that don't answer.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::fixture::keys::{Kind, issued, key};
+use crate::fixture::program::Invocation;
+use crate::fixture::softhsm::{Object, PIN, Store, WRONG_PIN, blueprint, softhsm_library};
+
+/// Two tokens, with something of everything.
+fn store() -> Store {
+    let [rsa, p256, p384] = [Kind::Rsa(2048), Kind::P256, Kind::P384];
+    Store::new([
+        blueprint(
+            "prod",
+            [
+                Object::key(key(rsa), &[2]),
+                Object::issued(issued(rsa, "/O=dev/O=a,b/CN=jane", 100, "clientAuth"), &[2])
+                    .labelled("jane"),
+                Object::key(key(p256), &[3]).always_authenticate(),
+                Object::issued(issued(p256, "/CN=old", -1, "clientAuth"), &[3]).labelled("old"),
+                Object::issued(issued(p384, "/CN=web", 5, "serverAuth"), &[1, 2]).labelled("web"),
+                Object::key(key(Kind::Ed25519), &[4])
+                    .public()
+                    .labelled("lone"),
+                Object::key(key(Kind::OtherRsa), &[5]).labelled("hidden"),
+                Object::certificate(key(Kind::Authority), &[9]),
+            ],
+        ),
+        blueprint("empty", []),
+    ])
+}
+
+fn list(store: &Store, arguments: &[&str]) -> Invocation {
+    Invocation::new(store.directory.path())
+        .argument("list")
+        .arguments(arguments)
+        .variable("TOKEN_PIN", PIN)
+        .variable("NO_PIN", WRONG_PIN)
+}
+
+fn module() -> String {
+    format!("--module={}", softhsm_library().display())
+}
+
+/// With names in place of what differs from run to run.
+fn normalised(store: &Store, text: &str) -> String {
+    let library = softhsm_library().canonicalize().unwrap();
+    // A certificate issued in this very second has its days in full.
+    let text = text.replace("in 5 days", "in 4 days");
+    let mut text = text.replace(library.to_str().unwrap(), "LIBRARY");
+    for token in &store.tokens {
+        let name = token.label.to_uppercase();
+        text = text
+            .replace(&token.serial, &format!("{name}-SERIAL"))
+            .replace(&token.slot.to_string(), &format!("{name}-SLOT"));
+    }
+    text
+}
+
+/// The tokens in the order of their slots, which SoftHSM chooses.
+fn tokens_of(document: &Value) -> Value {
+    let mut tokens = document["libraries"][0]["tokens"].clone();
+    let tokens_list = tokens.as_array_mut().unwrap();
+    tokens_list.sort_by_key(|token| token["tokenLabel"].to_string());
+    tokens
+}
+
+#[test]
+fn the_table_shows_what_could_authenticate_and_why_not() {
+    let store = store();
+    let outcome = list(&store, &[&module(), "--token-label=prod"]).run();
+    assert_eq!(
+        normalised(&store, &outcome.silently().printed()),
+        "  OBJECTID  LABEL  KEY          USER  GROUPS     ISSUER             EXPIRES      NOTES\n\
+         LIBRARY\n  \
+           slotId PROD-SLOT, tokenLabel \"prod\", tokenSerial \"PROD-SERIAL\"\n  \
+           2         jane   RSA-2048     jane  dev, a\\,b  CN=test authority  in 3 months\n  \
+           3         old    ECDSA P-256  old              CN=test authority  1 day ago    expired\n  \
+           4         lone   Ed25519                                                       no certificate\n  \
+           0x0102    web    ECDSA P-384  web              CN=test authority  in 4 days    expires soon, not for TLS clients\n"
+    );
+}
+
+#[test]
+fn what_a_token_hides_is_seen_after_a_login() {
+    let store = store();
+    let document = |arguments: &[&str]| -> Value {
+        let outcome = list(&store, arguments).run();
+        serde_json::from_str(&outcome.silently().printed()).unwrap()
+    };
+    let notes = |document: &Value| -> Value {
+        let tokens = tokens_of(document);
+        let keys = tokens[0]["keys"].as_array().unwrap().iter();
+        keys.map(|key| json!([key["objectId"], key["notes"], key["usable"]]))
+            .collect()
+    };
+    let shut = document(&[&module(), "--json", "--token-label=prod"]);
+    assert_eq!(
+        notes(&shut),
+        json!([
+            ["2", [], true],
+            ["3", ["expired"], false],
+            ["4", ["no-certificate"], false],
+            ["0x0102", ["expires-soon", "not-for-clients"], false],
+        ])
+    );
+    let source = "--pin-source=env:TOKEN_PIN";
+    let open = document(&[&module(), "--json", "--token-label=prod", "--login", source]);
+    assert_eq!(
+        notes(&open),
+        json!([
+            ["2", [], true],
+            ["3", ["expired", "pin-per-signature"], false],
+            ["4", ["no-certificate"], false],
+            ["5", ["no-certificate"], false],
+            [
+                "0x0102",
+                ["expires-soon", "not-for-clients", "no-private-key"],
+                false
+            ],
+        ])
+    );
+}
+
+#[test]
+fn the_document_is_what_is_documented() {
+    let store = store();
+    let outcome = list(&store, &[&module(), "--json"]).run();
+    let text = normalised(&store, &outcome.silently().printed());
+    let document: Value =
+        serde_json::from_str(&text.replace("PROD-SLOT", "1").replace("EMPTY-SLOT", "2")).unwrap();
+    assert_eq!(document["apiVersion"], "pkcs11-external-signer/v1");
+    let library = &document["libraries"][0];
+    assert_eq!(
+        (&library["pathLib"], &library["error"]),
+        (&json!("LIBRARY"), &Value::Null)
+    );
+    let tokens = tokens_of(&document);
+    let date = |field: &str| {
+        let date = tokens[1]["keys"][0]["certificate"][field].clone();
+        assert!(date.as_str().unwrap().ends_with('Z'), "{date}");
+        date
+    };
+    assert_eq!(
+        tokens[0],
+        json!({
+            "slotId": 2, "tokenLabel": "empty", "tokenSerial": "EMPTY-SERIAL",
+            "loginRequired": true, "pin": "good", "error": null, "keys": [],
+        })
+    );
+    assert_eq!(
+        tokens[1]["keys"][0],
+        json!({
+            "objectId": "2", "objectLabel": "jane", "kind": "RSA-2048",
+            "certificate": {
+                "subject": "O=dev, O=a\\,b, CN=jane", "user": "jane", "groups": ["dev", "a,b"],
+                "issuer": "CN=test authority",
+                "notBefore": date("notBefore"), "notAfter": date("notAfter"),
+                "expires": "in 3 months",
+            },
+            "notes": [], "usable": true,
+        })
+    );
+}
+
+#[test]
+fn no_pin_is_asked_and_no_login_made_without_login() {
+    let store = store();
+    let faulty = store.faulty(store.configuration());
+    let library = store.directory.path().join("libfault_module.so");
+    drop(faulty);
+    let module = format!("--module={}", library.display());
+    let outcome = list(&store, &[&module, "--json"])
+        .suffering(&store, "")
+        .piped(format!("{PIN}\n"))
+        .run();
+    outcome.silently().printed();
+    assert_eq!(store.calls("C_Login"), [""; 0]);
+    // A PIN of one token would cost the others a try.
+    list(&store, &[&module, "--login", "--pin-source=env:TOKEN_PIN"])
+        .suffering(&store, "")
+        .run()
+        .fails(
+            5,
+            &[
+                "would go to 2 tokens",
+                "--token-serial",
+                "\"prod\"",
+                "\"empty\"",
+            ],
+        );
+    assert_eq!(store.calls("C_Login"), [""; 0]);
+    // And through several libraries it would be sent to the same token several times.
+    list(&store, &["--login", "--pin-source=env:TOKEN_PIN"])
+        .run()
+        .fails(2, &["--module"]);
+    // A wrong one is sent once; what is seen without it is listed all the same.
+    let outcome = list(
+        &store,
+        &[
+            &module,
+            "--login",
+            "--pin-source=env:NO_PIN",
+            "--token-label=prod",
+        ],
+    )
+    .suffering(&store, "")
+    .run();
+    let shown = outcome.printed();
+    assert!(
+        shown.contains("refused the PIN from the environment variable NO_PIN"),
+        "{shown}"
+    );
+    assert!(shown.contains("jane"), "{shown}");
+    assert_eq!(store.calls("C_Login"), ["0xa0"]);
+}
+
+#[test]
+fn a_pin_is_asked_of_a_person_for_each_token() {
+    let store = store();
+    let mut terminal = list(&store, &[&module(), "--login", "--json"]).at_terminal();
+    for _ in &store.tokens {
+        terminal.expect_prompt().type_line(PIN);
+    }
+    let (outcome, _) = terminal.finish();
+    let document: Value = serde_json::from_str(&outcome.printed()).unwrap();
+    let keys = tokens_of(&document)[1]["keys"].as_array().unwrap().len();
+    assert_eq!(keys, 5);
+}
+
+#[test]
+fn the_state_of_a_pin_stands_with_its_token() {
+    let store = store();
+    store.faulty(store.configuration());
+    let library = store.directory.path().join("libfault_module.so");
+    let module = format!("--module={}", library.display());
+    for (flag, words, usable) in [
+        ("CKF_USER_PIN_LOCKED", ": PIN locked", false),
+        ("CKF_USER_PIN_FINAL_TRY", ": one PIN try left", true),
+        ("CKF_USER_PIN_COUNT_LOW", ": a wrong PIN was counted", true),
+        ("CKF_USER_PIN_TO_BE_CHANGED", ": PIN must be changed", false),
+    ] {
+        let faults = format!("C_GetTokenInfo:set={flag}");
+        let list = |arguments: &[&str]| {
+            list(&store, &[&module, "--token-label=prod"])
+                .arguments(arguments)
+                .suffering(&store, &faults)
+                .run()
+                .printed()
+        };
+        let table = list(&[]);
+        assert!(table.contains(words), "{table}");
+        let document: Value = serde_json::from_str(&list(&["--json"])).unwrap();
+        assert_eq!(
+            tokens_of(&document)[0]["keys"][0]["usable"],
+            usable,
+            "{flag}"
+        );
+    }
+}
+
+#[test]
+fn libraries_are_found_and_one_that_fails_is_a_line() {
+    let store = store();
+    store.faulty(store.configuration());
+    let registry = store.directory.path().join(".config/pkcs11/modules");
+    fs::create_dir_all(&registry).unwrap();
+    let register = |name: &str, module: &str| {
+        fs::write(registry.join(name), format!("module: {module}\n")).unwrap();
+    };
+    let faulty = store.directory.path().join("libfault_module.so");
+    register("crashing.module", faulty.to_str().unwrap());
+    register("missing.module", "/nowhere/missing.so");
+    register("no-library.module", "/etc/passwd");
+    let outcome = list(&store, &[])
+        .suffering(&store, "C_GetSlotList:crash=segv")
+        .run();
+    let shown = outcome.silently().printed();
+    for expected in [
+        "crashes the process that loads it (signal 11)",
+        "PKCS#11 library /nowhere/missing.so does not load",
+        "PKCS#11 library /etc/passwd does not load",
+        // SoftHSM itself, which p11-kit has registered or which stands in its usual place.
+        "softhsm/libsofthsm2.so\n",
+        "tokenLabel \"prod\"",
+        "in 3 months",
+    ] {
+        assert!(shown.contains(expected), "no {expected:?} in\n{shown}");
+    }
+    let serial = shown.matches("tokenLabel \"prod\"").count();
+    assert_eq!(serial, 1, "{shown}");
+}
+
+#[test]
+fn a_library_asked_for_by_name_has_to_work() {
+    let store = store();
+    list(&store, &["--module=/nowhere/missing.so"])
+        .run()
+        .fails(4, &["/nowhere/missing.so does not load"]);
+    list(&store, &["--module=relative.so", "--slot-id=x"])
+        .run()
+        .fails(3, &["2 problems", "not an absolute path", "slotId \"x\""]);
+    let outcome = list(&store, &["--module=/nowhere/missing.so", "--json"]).run();
+    let document: Value = serde_json::from_slice(&outcome.stdout).unwrap();
+    assert_eq!(outcome.status.code(), Some(4));
+    assert_eq!(document["libraries"][0]["error"]["exitCode"], 4);
+}
+
+#[test]
+fn colour_is_for_terminals_and_not_where_nobody_wants_it() {
+    let store = store();
+    let shown = |variable: &str| {
+        let script = format!("\"$SIGNER\" list {} > /dev/tty", module());
+        let invocation = Invocation::new(store.directory.path()).within("sh", &script);
+        invocation.variable(variable, "1").at_terminal().finish().1
+    };
+    assert!(shown("OTHER").contains("\x1b[31mno certificate\x1b[0m"));
+    assert!(!shown("NO_COLOR").contains('\x1b'));
+}
