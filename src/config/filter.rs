@@ -14,10 +14,7 @@ pub struct Filter {
 impl Filter {
     /// Takes the values of the keys it knows out of `map`; all other keys pass.
     pub fn from_map(map: &mut Configuration) -> Result<Self, ConfigError> {
-        let mut reader = Reader {
-            map,
-            problems: Vec::new(),
-        };
+        let mut reader = Reader::new(map);
         let path = |value: &str| TrustedLibrary::check(value);
         let library = reader.read("pathLib", path).value();
         let token = TokenSelector::read_any(&mut reader).0;

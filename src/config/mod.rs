@@ -10,6 +10,7 @@ mod library;
 mod object_id;
 mod pin_source;
 mod selector;
+mod uri;
 
 #[cfg(test)]
 mod properties;
@@ -23,6 +24,7 @@ pub use library::TrustedLibrary;
 pub use object_id::ObjectId;
 pub use pin_source::PinSource;
 pub use selector::{ObjectSelector, TokenSelector};
+pub use uri::Uri;
 
 use crate::error::{ConfigError, Problem};
 use crate::printable::excerpt;
@@ -41,10 +43,7 @@ pub struct Config {
 impl Config {
     /// Takes the values of the keys it knows out of `map`; all other keys pass.
     pub fn from_map(map: &mut Configuration) -> Result<Self, ConfigError> {
-        let mut reader = Reader {
-            map,
-            problems: Vec::new(),
-        };
+        let mut reader = Reader::new(map);
         let library = reader.library();
         let token = TokenSelector::read(&mut reader);
         let object = ObjectSelector::read(&mut reader);
@@ -67,6 +66,9 @@ impl Config {
 struct Reader<'a> {
     map: &'a mut Configuration,
     problems: Vec<Problem>,
+    /// What only `uri` says.
+    manufacturer: Option<String>,
+    model: Option<String>,
 }
 
 /// What came of a key.
@@ -90,7 +92,18 @@ impl<T> Setting<T> {
     }
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    fn new(map: &'a mut Configuration) -> Self {
+        let mut reader = Self {
+            map,
+            problems: Vec::new(),
+            manufacturer: None,
+            model: None,
+        };
+        reader.unfold_uri();
+        reader
+    }
+
     /// An optional key. One that is there but empty is a problem and otherwise counts as absent.
     fn read<T>(&mut self, key: &str, parse: impl FnOnce(&str) -> Result<T, Problem>) -> Setting<T> {
         self.read_owned(key, |value| parse(&value))
@@ -266,6 +279,53 @@ mod tests {
                 "slotId is empty",
                 "no token is named: slotId, tokenLabel and tokenSerial are all missing",
                 "objectId \"x\" is neither decimal nor hexadecimal",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_uri_says_what_the_other_keys_say() {
+        let mut map = Configuration::from_iter([
+            (
+                "uri",
+                "pkcs11:token=prod;model=v2;slot-id=7;id=%01%02?module-path=/no/such.so&pin-value=4711",
+            ),
+            ("slotId", "0x7"),
+            ("objectId", "01:02"),
+        ]);
+        let config = Config::from_map(&mut map).ok().unwrap();
+        assert_eq!(
+            config.token.to_string(),
+            "slotId 7, tokenLabel \"prod\" and model \"v2\""
+        );
+        assert_eq!(config.object.to_string(), "objectId \"0x0102\"");
+        assert_eq!(config.library.path().to_str(), Some("/no/such.so"));
+        assert!(matches!(config.pin, PinSource::Configuration(pin) if pin.expose() == "4711"));
+    }
+
+    #[test]
+    fn a_uri_and_a_key_that_disagree_are_both_named() {
+        let uri = "pkcs11:token=a;slot-id=1;id=%01;serial=s\
+                   ?module-path=/a.so&pin-value=4711&pin-source=prompt";
+        let found = whats(&[
+            ("uri", uri),
+            ("pathLib", "/b.so"),
+            ("slotId", "2"),
+            ("tokenLabel", "b"),
+            ("tokenSerial", "s"),
+            ("objectId", "2"),
+            ("pin", "1147"),
+            ("pinSource", "stdin"),
+        ]);
+        assert_eq!(
+            found,
+            [
+                "uri has module-path \"/a.so\", but pathLib is \"/b.so\"",
+                "uri has slot-id \"1\", but slotId is \"2\"",
+                "uri has token \"a\", but tokenLabel is \"b\"",
+                "uri has id \"1\", but objectId is \"2\"",
+                "uri has another pin-source than pinSource",
+                "uri has another pin-value than pin",
             ]
         );
     }

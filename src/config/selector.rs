@@ -15,6 +15,10 @@ pub struct TokenSelector {
     pub label: Option<String>,
     /// The serialNumber of CK_TOKEN_INFO, without its padding.
     pub serial: Option<String>,
+    /// The manufacturerID of CK_TOKEN_INFO, which only a URI names.
+    pub manufacturer: Option<String>,
+    /// The model of CK_TOKEN_INFO, likewise.
+    pub model: Option<String>,
 }
 
 /// What isn't given doesn't matter; the label is not empty.
@@ -44,11 +48,16 @@ impl TokenSelector {
         let slot = reader.read("slotId", slot);
         let label = reader.read("tokenLabel", text);
         let serial = reader.read("tokenSerial", text);
-        let is_given = !(slot.is_absent() && label.is_absent() && serial.is_absent());
+        let (manufacturer, model) = (reader.manufacturer.take(), reader.model.take());
+        let is_given = !(slot.is_absent() && label.is_absent() && serial.is_absent())
+            || manufacturer.is_some()
+            || model.is_some();
         let selector = Self {
             slot: slot.value(),
             label: label.value(),
             serial: serial.value(),
+            manufacturer,
+            model,
         };
         (selector, is_given)
     }
@@ -92,6 +101,12 @@ impl fmt::Display for TokenSelector {
                 self.serial
                     .as_ref()
                     .map(|serial| format!("tokenSerial \"{}\"", printable(serial))),
+                self.manufacturer
+                    .as_ref()
+                    .map(|maker| format!("manufacturer \"{}\"", printable(maker))),
+                self.model
+                    .as_ref()
+                    .map(|model| format!("model \"{}\"", printable(model))),
             ],
         )
     }
@@ -128,7 +143,7 @@ fn text(value: &str) -> Result<String, Problem> {
     Ok(value.to_owned())
 }
 
-fn slot(value: &str) -> Result<u64, Problem> {
+pub(super) fn slot(value: &str) -> Result<u64, Problem> {
     let (digits, radix) = match value
         .strip_prefix("0x")
         .or_else(|| value.strip_prefix("0X"))
@@ -191,7 +206,7 @@ mod tests {
         let token = TokenSelector {
             slot: Some(5),
             label: Some("a\x1bb".into()),
-            serial: None,
+            ..TokenSelector::default()
         };
         assert_eq!(token.to_string(), "slotId 5 and tokenLabel \"a\\u{1b}b\"");
         let object = ObjectSelector {

@@ -22,6 +22,15 @@ impl Configuration {
         self.0.remove(key)
     }
 
+    pub fn has(&self, key: &str) -> bool {
+        self.0.contains_key(key)
+    }
+
+    /// The value of `key`, which stays.
+    pub fn value(&self, key: &str) -> Option<&str> {
+        self.0.get(key).map(|value| value.as_str())
+    }
+
     /// Gives `key` a value in place of the one it has.
     pub fn set(&mut self, key: &str, value: &str) {
         self.0.insert(key.into(), Zeroizing::new(value.into()));

@@ -12,6 +12,8 @@ use crate::error::{TokenError, TokenName};
 /// What a token says of itself, read at one moment.
 pub struct TokenState {
     pub name: TokenName,
+    pub manufacturer: String,
+    pub model: String,
     pub initialized: bool,
     pub login_required: bool,
     /// CKF_PROTECTED_AUTHENTICATION_PATH: the PIN is entered at the reader.
@@ -24,7 +26,16 @@ pub struct TokenState {
 impl TokenState {
     /// Whether the selector means this token; one that names nothing means all.
     pub fn fits(&self, selector: &TokenSelector) -> bool {
-        selector.slot.is_none_or(|slot| slot == self.name.slot) && fits(&self.name, selector)
+        let same = |wanted: &Option<String>, actual: &str| {
+            wanted
+                .as_deref()
+                .is_none_or(|wanted| unpadded(wanted) == actual)
+        };
+        selector.slot.is_none_or(|slot| slot == self.name.slot)
+            && same(&selector.label, &self.name.label)
+            && same(&selector.serial, &self.name.serial)
+            && same(&selector.manufacturer, &self.manufacturer)
+            && same(&selector.model, &self.model)
     }
 }
 
@@ -60,6 +71,8 @@ pub(super) fn state(module: &Module, slot: Slot) -> Result<TokenState, cryptoki:
             label: unpadded(info.label()),
             serial: unpadded(info.serial_number()),
         },
+        manufacturer: unpadded(info.manufacturer_id()),
+        model: unpadded(info.model()),
         initialized: info.token_initialized(),
         login_required: info.login_required(),
         own_keypad: info.protected_authentication_path(),
@@ -127,7 +140,7 @@ fn named(
             present: present(module, occupied),
         });
     }
-    if !fits(&state.name, selector) {
+    if !state.fits(selector) {
         return Err(TokenError::Contradiction {
             selector: selector.to_string(),
             found: state.name,
@@ -145,7 +158,7 @@ fn matching(
     let mut found: Vec<(Slot, TokenState)> = occupied
         .iter()
         .filter_map(|slot| Some((*slot, state(module, *slot).ok()?)))
-        .filter(|(_, state)| state.initialized && fits(&state.name, selector))
+        .filter(|(_, state)| state.initialized && state.fits(selector))
         .collect();
     match (found.pop(), found.is_empty()) {
         (Some(only), true) => Ok(only),
@@ -162,15 +175,6 @@ fn matching(
             present: present(module, occupied),
         }),
     }
-}
-
-fn fits(name: &TokenName, selector: &TokenSelector) -> bool {
-    let same = |wanted: &Option<String>, actual: &str| {
-        wanted
-            .as_deref()
-            .is_none_or(|wanted| unpadded(wanted) == actual)
-    };
-    same(&selector.label, &name.label) && same(&selector.serial, &name.serial)
 }
 
 /// The initialised tokens, for a message.
