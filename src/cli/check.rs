@@ -44,6 +44,9 @@ The exit code is the one a signature would have ended with: that of the first st
 pub(super) struct Arguments {
     #[command(flatten)]
     selection: Selection,
+    /// All of it as a pkcs11: URI
+    #[arg(long, value_name = "URI", help_heading = "Which key")]
+    uri: Option<String>,
     /// The certificate, for a token that holds none
     #[arg(long, value_name = "FILE", help_heading = "Which key")]
     certificate_file: Option<String>,
@@ -160,7 +163,7 @@ struct Source {
 
 impl Source {
     fn of(arguments: &Arguments) -> Result<Self, Error> {
-        let is_kubeconfigs = arguments.selection.is_empty();
+        let is_kubeconfigs = arguments.selection.is_empty() && arguments.uri.is_none();
         if !is_kubeconfigs && !arguments.server {
             return Ok(Self {
                 kubeconfig: Kubeconfig::default(),
@@ -194,6 +197,7 @@ impl Source {
 
     fn configuration(&self, arguments: &Arguments) -> Configuration {
         let more = [
+            ("uri", arguments.uri.as_deref()),
             ("certificateFile", arguments.certificate_file.as_deref()),
             ("pinSource", arguments.pin_source.as_deref()),
         ];

@@ -8,7 +8,7 @@ use super::survey::{
     self, Access, CertificateEntry, Fault, Key, Library, Note, PinState, Survey, Token,
 };
 use super::table::{Cell, Line, table};
-use crate::config::{Filter, PinSource};
+use crate::config::{Filter, PinSource, Uri};
 use crate::error::{ConfigError, Error};
 use crate::process::answer::AnswerChannel;
 use crate::process::lock::Lock;
@@ -22,6 +22,7 @@ Examples:
   pkcs11-external-signer list                          every library that is found
   pkcs11-external-signer list --login                  private objects too, after the PIN
   pkcs11-external-signer list --module /usr/lib/x86_64-linux-gnu/opensc-pkcs11.so
+  pkcs11-external-signer list --uri                    a pkcs11: URI for each key
   pkcs11-external-signer list --json
 
 No PIN is asked without --login. Without --module the libraries are found: those registered with
@@ -35,6 +36,9 @@ pub(super) struct Arguments {
     /// Where the PIN comes from: prompt, askpass, stdin, file:/path or env:NAME
     #[arg(long, value_name = "SOURCE", requires_all = ["login", "module"])]
     pin_source: Option<String>,
+    /// Only what this URI names; without a value, print a URI for each key instead of the table
+    #[arg(long, value_name = "URI", num_args = 0..=1)]
+    uri: Option<Option<String>>,
     /// Print a JSON document
     #[arg(long)]
     json: bool,
@@ -60,9 +64,9 @@ fn list(
 ) -> Result<u8, Error> {
     let palette = Palette::for_standard_output();
     let channel = AnswerChannel::open()?;
-    let survey = match &arguments.selection.module {
+    let survey = match library(arguments) {
         None => everywhere(arguments, is_verbose)?,
-        Some(path) => match one(arguments, opened) {
+        Some(path) => match one(&path, arguments, opened) {
             Ok(library) => Survey::new(vec![library]),
             Err(error) if arguments.json => Survey::new(vec![Library {
                 path_lib: path.clone(),
@@ -75,6 +79,8 @@ fn list(
     let document = if arguments.json {
         serde_json::to_string_pretty(&survey)
             .map_err(|error| Error::Internal(format!("the list as JSON: {error}")))?
+    } else if let Some(None) = arguments.uri {
+        uris(&survey)
     } else {
         text(&survey, palette)
     };
@@ -82,10 +88,26 @@ fn list(
     Ok(exit_code(&survey))
 }
 
+/// The one library that is asked for.
+fn library(arguments: &Arguments) -> Option<String> {
+    let of_uri = || {
+        Uri::parse(arguments.uri.as_ref()?.as_deref()?)
+            .ok()?
+            .module_path
+    };
+    arguments.selection.module.clone().or_else(of_uri)
+}
+
 fn everywhere(arguments: &Arguments, is_verbose: bool) -> Result<Survey, Error> {
     // What is wrong with the options is told once, and not by every process.
     filter(arguments)?;
     let mut passed: Vec<_> = arguments.selection.arguments().collect();
+    if let Some(Some(uri)) = &arguments.uri
+        && let Ok(uri) = Uri::parse(uri)
+    {
+        // Printed anew: without a PIN that stands in it.
+        passed.push(format!("--uri={uri}").into());
+    }
     let flags = [(arguments.login, "--login"), (is_verbose, "--verbose")];
     let flags = flags.into_iter().filter(|(is_set, _)| *is_set);
     passed.extend(flags.map(|(_, flag)| flag.into()));
@@ -93,6 +115,7 @@ fn everywhere(arguments: &Arguments, is_verbose: bool) -> Result<Survey, Error> 
 }
 
 fn one(
+    path: &str,
     arguments: &Arguments,
     opened: &mut Option<(Module, Option<Lock>)>,
 ) -> Result<Library, Error> {
@@ -105,11 +128,12 @@ fn one(
     } else {
         Access::Public
     };
-    survey::look(library, &filter, access, opened)
+    survey::look(path, library, &filter, access, opened)
 }
 
 fn filter(arguments: &Arguments) -> Result<Filter, ConfigError> {
-    Filter::from_map(&mut arguments.selection.configuration([]))
+    let uri = arguments.uri.as_ref().and_then(Option::as_deref);
+    Filter::from_map(&mut arguments.selection.configuration([("uri", uri)]))
 }
 
 fn pin_source(arguments: &Arguments) -> Result<Option<PinSource>, ConfigError> {
@@ -138,6 +162,13 @@ fn exit_code(survey: &Survey) -> u8 {
 const HEADINGS: [&str; 8] = [
     "OBJECTID", "LABEL", "KEY", "USER", "GROUPS", "ISSUER", "EXPIRES", "NOTES",
 ];
+
+/// One a line, of all keys that a URI can name.
+fn uris(survey: &Survey) -> String {
+    let tokens = survey.libraries.iter().flat_map(|library| &library.tokens);
+    let keys = tokens.flat_map(|token| &token.keys);
+    keys.map(|key| format!("{}\n", key.uri)).collect()
+}
 
 fn text(survey: &Survey, palette: Palette) -> String {
     let mut lines = Vec::new();

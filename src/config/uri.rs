@@ -27,7 +27,8 @@ pub struct Uri {
     pub module_path: Option<String>,
     /// As `pinSource` has it.
     pub pin_source: Option<String>,
-    pin_value: Option<Zeroizing<String>>,
+    /// Never printed.
+    pub pin_value: Option<Zeroizing<String>>,
 }
 
 impl Uri {

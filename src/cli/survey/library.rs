@@ -6,7 +6,9 @@ use time::format_description::well_known::Rfc3339;
 use super::{CertificateEntry, Fault, Key, Library, Note, PinState, Token};
 use crate::certificate::{Certificate, Moment, now};
 use crate::cli::turn;
-use crate::config::{Filter, ObjectId, ObjectSelector, PinSource, TokenSelector, TrustedLibrary};
+use crate::config::{
+    Filter, ObjectId, ObjectSelector, PinSource, TokenSelector, TrustedLibrary, Uri,
+};
 use crate::error::{Error, LoginError, TokenError};
 use crate::pin::{PinProvider as _, Sources};
 use crate::process::lock::Lock;
@@ -21,7 +23,10 @@ pub(in crate::cli) enum Access {
 }
 
 /// What the library shows. It stays open in `opened`, to be finalised when the answer is out.
+/// `path` is how the library is called: links in it are not followed, since what they lead to has
+/// a version in its name.
 pub(in crate::cli) fn look(
+    path: &str,
     library: &TrustedLibrary,
     filter: &Filter,
     access: Access,
@@ -44,7 +49,7 @@ pub(in crate::cli) fn look(
     let tokens = chosen
         .into_iter()
         .map(|slot| match &slot.token {
-            Ok(state) => describe(module, state, &filter.object, pins.as_mut()),
+            Ok(state) => describe(path, module, state, &filter.object, pins.as_mut()),
             Err(failure) => Token {
                 error: Some(Fault::from(&Error::from(TokenError::Call {
                     doing: "reading the token's description",
@@ -60,7 +65,7 @@ pub(in crate::cli) fn look(
         })
         .collect();
     Ok(Library {
-        path_lib: library.path().to_string_lossy().into_owned(),
+        path_lib: path.to_owned(),
         error: None,
         tokens,
     })
@@ -82,6 +87,7 @@ fn login(source: Option<PinSource>, chosen: &[&OccupiedSlot]) -> Result<Sources,
 }
 
 fn describe(
+    path: &str,
     module: &Module,
     state: &TokenState,
     wanted: &ObjectSelector,
@@ -101,6 +107,24 @@ fn describe(
     };
     let is_shut = matches!(pin, PinState::Locked | PinState::ToBeChanged);
     let sees_all = error.is_none() && (is_revealed || !state.login_required);
+    let ids: Vec<_> = keys.iter().map(|candidate| candidate.id.clone()).collect();
+    let named = |candidate: Candidate| {
+        let needs_label =
+            candidate.id.is_empty() || ids.iter().filter(|id| **id == candidate.id).count() > 1;
+        let uri = Uri {
+            token: text(&state.name.label),
+            serial: text(&state.name.serial),
+            id: (!candidate.id.is_empty()).then(|| ObjectId::from_bytes(candidate.id.clone())),
+            object: text(&candidate.label).filter(|_| needs_label),
+            module_path: text(path),
+            ..Uri::default()
+        };
+        Key {
+            uri: uri.to_string(),
+            needs_label,
+            ..key(candidate, sees_all, !is_shut)
+        }
+    };
     Token {
         slot_id: state.name.slot,
         token_label: state.name.label.clone(),
@@ -111,7 +135,7 @@ fn describe(
         keys: keys
             .into_iter()
             .filter(|candidate| is_wanted(candidate, wanted))
-            .map(|candidate| key(candidate, sees_all, !is_shut))
+            .map(named)
             .collect(),
     }
 }
@@ -182,7 +206,14 @@ fn key(candidate: Candidate, sees_all: bool, is_open: bool) -> Key {
         usable: is_open && !notes.iter().any(Note::is_grave),
         certificate,
         notes,
+        uri: String::new(),
+        needs_label: false,
     }
+}
+
+/// What a URI can say of it.
+fn text(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
 }
 
 fn certificate_notes(certificate: &Certificate) -> impl Iterator<Item = Note> {

@@ -82,11 +82,6 @@ fn ask(library: &Path, arguments: &[OsString], asks: bool, shows_noise: bool) ->
             Some((status, document)) => document
                 .and_then(|document| serde_json::from_slice::<Survey>(&document).ok())
                 .and_then(|survey| survey.libraries.into_iter().next())
-                .map(|found| Library {
-                    // Where it is registered, rather than what a link there leads to today.
-                    path_lib: library.to_string_lossy().into_owned(),
-                    ..found
-                })
                 .unwrap_or_else(|| failed(library, ended(status))),
         },
     }

@@ -72,6 +72,10 @@ pub(super) struct Key {
     pub(super) notes: Vec<Note>,
     /// Whether a configuration that names it should work, as far as can be seen.
     pub(super) usable: bool,
+    /// A `pkcs11:` URI (RFC 7512) that names library, token and key.
+    pub(super) uri: String,
+    /// Several objects have this `objectId`: the label has to say which.
+    pub(super) needs_label: bool,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
