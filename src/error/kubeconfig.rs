@@ -54,12 +54,20 @@ pub enum KubeconfigError {
     NoServer {
         cluster: String,
     },
+    /// Anchors, aliases or other means by which one place of the file says what another means.
+    NotEditable {
+        path: PathBuf,
+    },
     /// The context's user has no auth-provider of ours.
     NotExternalSigner {
         context: String,
         user: String,
     },
     Unreadable {
+        path: PathBuf,
+        reason: String,
+    },
+    Unwritable {
         path: PathBuf,
         reason: String,
     },
@@ -112,6 +120,14 @@ impl fmt::Display for KubeconfigError {
             Self::NoServer { cluster } => {
                 write!(f, "cluster \"{}\" has no server", excerpt(cluster))
             }
+            Self::NotEditable { path } => write!(
+                f,
+                "kubeconfig {} can't be edited without a risk to what else it says",
+                shown(path)
+            ),
+            Self::Unwritable { path, reason } => {
+                write!(f, "kubeconfig {} can't be written: {reason}", shown(path))
+            }
             Self::Unreadable { path, reason } => {
                 write!(f, "kubeconfig {} can't be read: {reason}", shown(path))
             }
@@ -146,6 +162,13 @@ impl KubeconfigError {
                  `pkcs11-external-signer kubeconfig --write --context`",
             ),
             Self::NoServer { .. } => Help::new("set server of that cluster, as https://HOST:PORT"),
+            Self::NotEditable { .. } => Help::new(
+                "run the command without --write and paste what it prints; the file was not touched",
+            ),
+            Self::Unwritable { .. } => Help::new(
+                "check the directory's permissions and the disk, or run the command without --write \
+                 and paste what it prints; the file was not touched",
+            ),
             Self::Unreadable { .. } => {
                 Help::new("make it a regular file that you can read, or take it out of KUBECONFIG")
             }

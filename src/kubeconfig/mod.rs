@@ -2,20 +2,23 @@
 //!
 //! Read as client-go's tools/clientcmd reads it, so that a command started with what comes out of
 //! here sees what it would have seen without us, but for the clusters that were redirected. What
-//! isn't known here is kept. Only files that are named are read, and none is written.
+//! isn't known here is kept. Only files that are named are read, and one is written in `edit` alone.
 
 #![forbid(unsafe_code)]
 
+mod edit;
 mod entries;
 mod file;
 mod load;
 mod locations;
 mod redirect;
+mod replace;
 mod scalar;
 mod schema;
 mod value;
 mod yaml;
 
+pub use edit::{Document, Stanza, file_for};
 pub use entries::{Cluster, Context, Provider};
 pub use locations::Locations;
 pub use redirect::Detour;

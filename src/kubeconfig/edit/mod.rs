@@ -1,0 +1,354 @@
+//! A user written into a kubeconfig, and a context pointed at it; all else stays as it is, byte
+//! for byte.
+//!
+//! The text is edited, not the data, since comments, order and quoting are not in the data. The
+//! edited text is then read again: if it doesn't say what the old one said with this one change,
+//! the file is left alone, whatever was odd about it.
+
+mod outline;
+mod stanza;
+
+use std::path::{Path, PathBuf};
+
+use zeroize::Zeroizing;
+
+use self::outline::{Content, Node, outline};
+pub use self::stanza::Stanza;
+use super::file::{self, Failure};
+use super::replace::LockedFile;
+use super::value::{Object, Value, json, object_at};
+use super::{Kubeconfig, Locations};
+use crate::error::KubeconfigError;
+
+/// What a user can be known by otherwise; client-go would take some of it before the provider.
+const OTHER_CREDENTIALS: [&str; 10] = [
+    "auth-provider",
+    "client-certificate",
+    "client-certificate-data",
+    "client-key",
+    "client-key-data",
+    "exec",
+    "password",
+    "token",
+    "tokenFile",
+    "username",
+];
+
+/// A kubeconfig that nobody else writes meanwhile.
+pub struct Document {
+    path: PathBuf,
+    file: LockedFile,
+    text: Zeroizing<String>,
+    is_changed: bool,
+}
+
+/// In which file an entry stands or belongs (client-go, tools/clientcmd, config.go): where there is
+/// one of that name; else the first file that is there, else the last.
+pub fn file_for(
+    locations: &Locations,
+    holds: impl Fn(&Kubeconfig) -> bool,
+) -> Result<Option<PathBuf>, KubeconfigError> {
+    for path in locations.files() {
+        let one = Locations {
+            files: vec![path.clone()],
+            required: false,
+        };
+        if holds(&Kubeconfig::load(&one)?) {
+            return Ok(Some(path.clone()));
+        }
+    }
+    let files = locations.files();
+    Ok(files
+        .iter()
+        .find(|path| path.exists())
+        .or_else(|| files.last())
+        .cloned())
+}
+
+impl Document {
+    /// A file that is not there yet counts as an empty one.
+    ///
+    /// Errors: another program is writing it; it can't be read, or not as a kubeconfig.
+    pub fn open(path: &Path) -> Result<Self, KubeconfigError> {
+        let unreadable = |reason: String| KubeconfigError::Unreadable {
+            path: path.to_owned(),
+            reason,
+        };
+        let file = LockedFile::lock(path).map_err(|reason| KubeconfigError::Unwritable {
+            path: path.to_owned(),
+            reason,
+        })?;
+        let text = match file::read(path) {
+            Ok(content) => match std::str::from_utf8(&content) {
+                Ok(text) => Zeroizing::new(text.to_owned()),
+                Err(_) => return Err(unreadable("it is not UTF-8".to_owned())),
+            },
+            Err(Failure::Missing) => Zeroizing::default(),
+            Err(Failure::Other(reason)) => return Err(unreadable(reason)),
+        };
+        // What kubectl refuses is not for us to add to.
+        Kubeconfig::parse(text.as_bytes(), path)?;
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            text,
+            is_changed: false,
+        })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The names of the members that the user of this name has and would lose.
+    pub fn replaced_credentials(&self, name: &str) -> Result<Vec<&'static str>, KubeconfigError> {
+        let model = self.model()?;
+        let Some(Value::Object(user)) = model.users.get(name).and_then(|entry| entry.get("user"))
+        else {
+            return Ok(Vec::new());
+        };
+        Ok(OTHER_CREDENTIALS
+            .into_iter()
+            .filter(|key| user.contains_key(*key))
+            .collect())
+    }
+
+    /// Makes or changes the user of this name; `as`, extensions and what isn't known here stay.
+    pub fn set_user(&mut self, name: &str, stanza: &Stanza) -> Result<(), KubeconfigError> {
+        let mut expected = self.model()?;
+        let entry = expected.users.entry(name.to_owned()).or_default();
+        entry.insert("name".to_owned(), Value::text(name));
+        let Some(user) = object_at(entry, "user") else {
+            return Err(self.not_editable());
+        };
+        user.retain(|key, _| !OTHER_CREDENTIALS.contains(&key.as_str()));
+        let mut others = Zeroizing::new(String::new());
+        for (key, value) in &*user {
+            // JSON is YAML; as an entry of its own line.
+            others.push_str(&format!("{}: {}\n", stanza::scalar(key), *json(value)));
+        }
+        user.insert("auth-provider".to_owned(), provider(stanza));
+        let flow = json(entry);
+        let block = |indent| Zeroizing::new(stanza.as_entry(name, &others, indent));
+        let text = self.with_entry("users", name, &block, &flow);
+        self.accept(text, &expected)
+    }
+
+    /// Points the context of this name at the user.
+    ///
+    /// Errors: there is no such context in this file.
+    pub fn set_context(&mut self, name: &str, user: &str) -> Result<(), KubeconfigError> {
+        let mut expected = self.model()?;
+        let candidates: Vec<_> = expected.contexts.keys().cloned().collect();
+        let Some(entry) = expected.contexts.get_mut(name) else {
+            return Err(KubeconfigError::NoContext {
+                name: name.to_owned(),
+                candidates,
+            });
+        };
+        let Some(context) = object_at(entry, "context") else {
+            return Err(self.not_editable());
+        };
+        context.insert("user".to_owned(), Value::text(user));
+        let text = self.with_user_of_context(name, user);
+        self.accept(text, &expected)
+    }
+
+    /// Writes what has changed, if anything has: the path of the copy that was made of what was
+    /// there before.
+    pub fn save(self) -> Result<Option<PathBuf>, KubeconfigError> {
+        if !self.is_changed {
+            return Ok(None);
+        }
+        self.file
+            .replace(self.text.as_bytes())
+            .map_err(|reason| KubeconfigError::Unwritable {
+                path: self.path,
+                reason,
+            })
+    }
+
+    fn model(&self) -> Result<Kubeconfig, KubeconfigError> {
+        Kubeconfig::parse(self.text.as_bytes(), &self.path)
+    }
+
+    /// The edited text, if it says what is expected.
+    fn accept(
+        &mut self,
+        text: Option<Zeroizing<String>>,
+        expected: &Kubeconfig,
+    ) -> Result<(), KubeconfigError> {
+        let text = text.ok_or_else(|| self.not_editable())?;
+        let is_as_expected = Kubeconfig::parse(text.as_bytes(), &self.path)
+            .is_ok_and(|edited| *edited.to_json() == *expected.to_json());
+        if !is_as_expected {
+            return Err(self.not_editable());
+        }
+        self.is_changed |= *text != *self.text;
+        self.text = text;
+        Ok(())
+    }
+
+    fn not_editable(&self) -> KubeconfigError {
+        KubeconfigError::NotEditable {
+            path: self.path.clone(),
+        }
+    }
+
+    /// With the entry of a list made or put in place of the one that is there.
+    fn with_entry(
+        &self,
+        list: &str,
+        name: &str,
+        block: &dyn Fn(usize) -> Zeroizing<String>,
+        flow: &str,
+    ) -> Option<Zeroizing<String>> {
+        let text = self.text.as_str();
+        let Some(root) = outline(text) else {
+            let start = if text.is_empty() || text.ends_with('\n') {
+                ""
+            } else {
+                "\n"
+            };
+            let head = "apiVersion: v1\nkind: Config\n";
+            let new = format!("{start}{head}{list}:\n- {}", *block(2));
+            return Some(self.spliced(text.len(), text.len(), &new));
+        };
+        let Content::Object(members) = &root.content else {
+            // Nothing but comments, a null, or no kubeconfig.
+            return None;
+        };
+        let Some((key, value)) = root.member(list) else {
+            if root.is_flow {
+                let comma = if members.is_empty() { "" } else { "," };
+                let new = format!("\"{list}\":[{flow}]{comma}");
+                return Some(self.spliced(root.range.start + 1, root.range.start + 1, &new));
+            }
+            let column = self.column(root.range.start);
+            let margin = " ".repeat(column);
+            let new = format!("{margin}{list}:\n{margin}- {}", *block(column + 2));
+            return Some(self.with_lines_behind(root.range.end, &new));
+        };
+        if let Some(item) = value.named(name) {
+            let new = if item.is_flow {
+                Zeroizing::new(flow.to_owned())
+            } else {
+                let mut new = block(self.column(item.range.start));
+                // The line's end is there already, unless a literal block has swallowed it.
+                if !text.get(..item.range.end)?.ends_with('\n') {
+                    let length = new.trim_end().len();
+                    new.truncate(length);
+                }
+                new
+            };
+            return Some(self.spliced(item.range.start, item.range.end, &new));
+        }
+        match (value.items().last(), value.is_flow, root.is_flow) {
+            (Some(_), true, _) => {
+                let end = value.range.end.checked_sub(1)?;
+                Some(self.spliced(end, end, &format!(",{flow}")))
+            }
+            (Some(last), false, _) => {
+                let column = self.column(last.range.start);
+                let before = text.get(..last.range.start)?.trim_end();
+                let margin = self.column(before.strip_suffix('-')?.len());
+                let gap = " ".repeat(column.checked_sub(margin + 1)?.max(1));
+                let indent = margin + 1 + gap.len();
+                let new = format!("{}-{gap}{}", " ".repeat(margin), *block(indent));
+                Some(self.with_lines_behind(value.range.end, &new))
+            }
+            (None, _, true) => {
+                let new = format!("[{flow}]");
+                Some(self.spliced(value.range.start, value.range.end, &new))
+            }
+            // An empty list, or a null that may have no text at all.
+            (None, _, false) => {
+                let column = self.column(key.range.start);
+                let margin = " ".repeat(column);
+                let colon = text.get(key.range.end..)?.find(':')? + key.range.end + 1;
+                let entry = block(column + 2);
+                let new = format!("\n{margin}- {}", entry.trim_end());
+                Some(self.spliced(colon, value.range.end.max(colon), &new))
+            }
+        }
+    }
+
+    fn with_user_of_context(&self, name: &str, user: &str) -> Option<Zeroizing<String>> {
+        let text = self.text.as_str();
+        let root = outline(text)?;
+        let (_, contexts) = root.member("contexts")?;
+        let (_, context) = contexts.named(name)?.member("context")?;
+        let scalar = |node: &Node| {
+            if node.is_flow {
+                json(&Value::text(user)).to_string()
+            } else {
+                stanza::scalar(user)
+            }
+        };
+        if let Some((_, old)) = context.member("user") {
+            let is_text = matches!(&old.content, Content::Scalar(text) if !text.is_empty());
+            return is_text.then(|| self.spliced(old.range.start, old.range.end, &scalar(context)));
+        }
+        if context.is_flow {
+            let is_empty =
+                matches!(&context.content, Content::Object(members) if members.is_empty());
+            let comma = if is_empty { "" } else { "," };
+            let new = format!("\"user\":{}{comma}", scalar(context));
+            return Some(self.spliced(context.range.start + 1, context.range.start + 1, &new));
+        }
+        let margin = " ".repeat(self.column(context.range.start));
+        let new = format!("{margin}user: {}\n", scalar(context));
+        Some(self.with_lines_behind(context.range.end, &new))
+    }
+
+    /// With new lines below the one that `place` stands in.
+    fn with_lines_behind(&self, place: usize, new: &str) -> Zeroizing<String> {
+        let text = self.text.as_str();
+        let before = text.get(..place).unwrap_or_default();
+        if before.ends_with('\n') {
+            return self.spliced(place, place, new);
+        }
+        match text.get(place..).and_then(|rest| rest.find('\n')) {
+            Some(length) => self.spliced(place + length + 1, place + length + 1, new),
+            None => self.spliced(text.len(), text.len(), &format!("\n{new}")),
+        }
+    }
+
+    /// With another text in place of these bytes; its lines end as the file's do.
+    fn spliced(&self, start: usize, end: usize, new: &str) -> Zeroizing<String> {
+        let text = self.text.as_str();
+        let new = if text.contains("\r\n") {
+            Zeroizing::new(new.replace('\n', "\r\n"))
+        } else {
+            Zeroizing::new(new.to_owned())
+        };
+        let before = text.get(..start).unwrap_or_default();
+        let after = text.get(end..).unwrap_or_default();
+        let mut spliced = String::with_capacity(before.len() + new.len() + after.len());
+        for part in [before, new.as_str(), after] {
+            spliced.push_str(part);
+        }
+        Zeroizing::new(spliced)
+    }
+
+    /// How many characters stand before it in its line.
+    fn column(&self, place: usize) -> usize {
+        let before = self.text.get(..place).unwrap_or_default();
+        let line = before.rsplit('\n').next().unwrap_or_default();
+        line.trim_start_matches('\u{feff}').chars().count()
+    }
+}
+
+fn provider(stanza: &Stanza) -> Value {
+    let config: Object = stanza
+        .pairs()
+        .map(|(key, value)| (key.to_owned(), Value::text(value)))
+        .collect();
+    Value::Object(Object::from([
+        ("name".to_owned(), Value::text("externalSigner")),
+        ("config".to_owned(), Value::Object(config)),
+    ]))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,207 @@
+//! The text before and after, side by side.
+
+use std::fs;
+
+use super::*;
+
+fn stanza() -> Stanza {
+    let mut stanza = Stanza::default();
+    stanza.set("slotId", "0", None);
+    stanza
+}
+
+/// The edited text, or the error.
+fn edited(text: &str, edit: impl Fn(&mut Document) -> Result<(), KubeconfigError>) -> String {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("config");
+    fs::write(&path, text).unwrap();
+    let outcome = Document::open(&path).and_then(|mut document| {
+        edit(&mut document)?;
+        document.save()
+    });
+    let after = fs::read_to_string(&path).unwrap();
+    match outcome {
+        Ok(_) => after,
+        Err(error) => {
+            assert_eq!(after, text);
+            let error = error.to_string();
+            error.replace(path.to_str().unwrap(), "FILE")
+        }
+    }
+}
+
+fn with_user(text: &str) -> String {
+    edited(text, |document| document.set_user("jane", &stanza()))
+}
+
+fn with_context(text: &str) -> String {
+    edited(text, |document| document.set_context("c", "jane"))
+}
+
+/// The entry, its lines after the first so far from the margin.
+fn entry(indent: &str) -> String {
+    format!(
+        "- name: jane\n{indent}user:\n{indent}  auth-provider:\n{indent}    name: externalSigner\n\
+         {indent}    config:\n{indent}      slotId: \"0\"\n"
+    )
+}
+
+const FLOW: &str =
+    r#"{"name":"jane","user":{"auth-provider":{"config":{"slotId":"0"},"name":"externalSigner"}}}"#;
+
+#[test]
+fn a_user_is_added_where_the_files_own_style_has_it() {
+    let block = entry("  ");
+    for (before, after) in [
+        (
+            String::new(),
+            format!("apiVersion: v1\nkind: Config\nusers:\n{block}"),
+        ),
+        (
+            "# mine\n".into(),
+            format!("# mine\napiVersion: v1\nkind: Config\nusers:\n{block}"),
+        ),
+        (
+            "kind: Config".into(),
+            format!("kind: Config\nusers:\n{block}"),
+        ),
+        (
+            "kind: Config # why\n# end\n".into(),
+            format!("kind: Config # why\nusers:\n{block}# end\n"),
+        ),
+        (
+            "users: []\nkind: Config\n".into(),
+            format!("users:\n{block}kind: Config\n"),
+        ),
+        (
+            "users:\nkind: Config\n".into(),
+            format!("users:\n{block}kind: Config\n"),
+        ),
+        (
+            "users: null # none\n".into(),
+            format!("users:\n{} # none\n", block.trim_end()),
+        ),
+        (
+            "users:\n- name: b # last\n# before contexts\ncontexts: []\n".into(),
+            format!("users:\n- name: b # last\n{block}# before contexts\ncontexts: []\n"),
+        ),
+        (
+            "users:\n  -   name: b\n      user: {token: t}\n".into(),
+            format!(
+                "users:\n  -   name: b\n      user: {{token: t}}\n  -   {}",
+                entry("      ").trim_start_matches("- ")
+            ),
+        ),
+        (
+            "users:\n- name: b\n  user:\n    token: |\n      t\nkind: Config\n".into(),
+            format!("users:\n- name: b\n  user:\n    token: |\n      t\n{block}kind: Config\n"),
+        ),
+        (
+            "users:\r\n- name: b\r\n".into(),
+            format!("users:\r\n- name: b\r\n{}", block.replace('\n', "\r\n")),
+        ),
+        (
+            r#"{"kind":"Config"}"#.into(),
+            format!(r#"{{"users":[{FLOW}],"kind":"Config"}}"#),
+        ),
+        ("{}".into(), format!(r#"{{"users":[{FLOW}]}}"#)),
+        (r#"{"users":[]}"#.into(), format!(r#"{{"users":[{FLOW}]}}"#)),
+        (
+            r#"{"users":null}"#.into(),
+            format!(r#"{{"users":[{FLOW}]}}"#),
+        ),
+        (
+            "{\n  \"users\": [\n    {\"name\": \"b\"}\n  ]\n}\n".into(),
+            format!("{{\n  \"users\": [\n    {{\"name\": \"b\"}}\n  ,{FLOW}]\n}}\n"),
+        ),
+        (
+            "users: [{name: b}]\n".into(),
+            format!("users: [{{name: b}},{FLOW}]\n"),
+        ),
+        (
+            "---\nusers:\n- name: b\n...\n---\nother: document\n".into(),
+            format!("---\nusers:\n- name: b\n{block}...\n---\nother: document\n"),
+        ),
+        (
+            "\"users\":\n- name: b\n".into(),
+            format!("\"users\":\n- name: b\n{block}"),
+        ),
+    ] {
+        assert_eq!(with_user(&before), after, "{before:?}");
+    }
+}
+
+#[test]
+fn a_user_that_is_there_keeps_what_is_no_credential() {
+    let before = "users:\n# first\n- name: a\n- name: jane # admin\n  user:\n    as: root\n    \
+                  token: secret\n    foo: [1, {b: 2}]\n    client-key: k\n- name: z # last\n";
+    assert_eq!(
+        with_user(before),
+        "users:\n# first\n- name: a\n- name: jane\n  user:\n    as: \"root\"\n    \
+         foo: [1,{\"b\":2}]\n    auth-provider:\n      name: externalSigner\n      config:\n        \
+         slotId: \"0\"\n- name: z # last\n"
+    );
+    let flow = r#"{"users":[{"name":"jane","user":{"as":"root","token":"t"}},{"name":"z"}]}"#;
+    assert_eq!(
+        with_user(flow),
+        r#"{"users":[{"name":"jane","user":{"as":"root","auth-provider":{"config":{"slotId":"0"},"name":"externalSigner"}}},{"name":"z"}]}"#
+    );
+    // Once more changes nothing.
+    let once = with_user("users:\n- name: b\n");
+    assert_eq!(with_user(&once), once);
+}
+
+#[test]
+fn a_context_is_pointed_at_the_user() {
+    for (before, after) in [
+        (
+            "contexts:\n- name: c\n  context:\n    user: old # was\n    cluster: k\n",
+            "contexts:\n- name: c\n  context:\n    user: jane # was\n    cluster: k\n",
+        ),
+        (
+            "contexts:\n- context:\n    cluster: k # here\n  name: c\n",
+            "contexts:\n- context:\n    cluster: k # here\n    user: jane\n  name: c\n",
+        ),
+        (
+            "contexts: [{name: c, context: {user: 'old', cluster: k}}]\n",
+            "contexts: [{name: c, context: {user: \"jane\", cluster: k}}]\n",
+        ),
+        (
+            r#"{"contexts":[{"name":"c","context":{"cluster":"k"}}]}"#,
+            r#"{"contexts":[{"name":"c","context":{"user":"jane","cluster":"k"}}]}"#,
+        ),
+    ] {
+        assert_eq!(with_context(before), after);
+    }
+    assert_eq!(
+        with_context("contexts: [{name: d}]\n"),
+        "the kubeconfig has no context \"c\""
+    );
+}
+
+#[test]
+fn what_can_not_be_edited_for_sure_is_left_alone() {
+    let refused = "kubeconfig FILE can't be edited without a risk to what else it says";
+    for text in [
+        // The entry is needed elsewhere, or is a copy itself.
+        "users:\n- &j\n  name: jane\n  user: {token: t}\n- <<: *j\n  name: b\n",
+        "x: &list\n- name: b\nusers: *list\n",
+        "users:\n- <<: {name: jane}\n  user: {token: t}\n",
+    ] {
+        assert_eq!(with_user(text), refused, "{text}");
+    }
+    assert_eq!(with_context("contexts:\n- name: c\n"), refused);
+    assert!(with_user("users: [{name: a}, {name: a}]").contains("not there once"));
+    assert!(with_user("users: [").contains("line 1"));
+}
+
+#[test]
+fn nothing_is_written_where_nothing_changes() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("config");
+    fs::write(&path, "contexts: [{name: c, context: {user: \"jane\"}}]\n").unwrap();
+    let mut document = Document::open(&path).ok().unwrap();
+    document.set_context("c", "jane").ok().unwrap();
+    assert_eq!(document.save().ok().unwrap(), None);
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+}
