@@ -5,15 +5,12 @@
 use super::selection::Selection;
 use super::style::{Palette, Style};
 use super::survey::{
-    self, Access, CertificateEntry, Fault, Key, Library, Note, PinState, Survey, Token,
+    CertificateEntry, Fault, Key, Library, Note, Opened, PinState, Query, Survey, Token,
 };
 use super::table::{Cell, Line, table};
-use crate::config::{Filter, PinSource, Uri};
-use crate::error::{ConfigError, Error};
+use crate::error::Error;
 use crate::process::answer::AnswerChannel;
-use crate::process::lock::Lock;
 use crate::report;
-use crate::token::Module;
 
 /// Show the tokens, keys and certificates that could authenticate
 #[derive(Debug, clap::Args)]
@@ -57,25 +54,24 @@ pub(super) fn run(arguments: &Arguments, is_verbose: bool) -> u8 {
     code
 }
 
-fn list(
-    arguments: &Arguments,
-    is_verbose: bool,
-    opened: &mut Option<(Module, Option<Lock>)>,
-) -> Result<u8, Error> {
+fn list(arguments: &Arguments, is_verbose: bool, opened: &mut Opened) -> Result<u8, Error> {
     let palette = Palette::for_standard_output();
     let channel = AnswerChannel::open()?;
-    let survey = match library(arguments) {
-        None => everywhere(arguments, is_verbose)?,
-        Some(path) => match one(&path, arguments, opened) {
-            Ok(library) => Survey::new(vec![library]),
-            Err(error) if arguments.json => Survey::new(vec![Library {
-                path_lib: path.clone(),
-                error: Some(Fault::from(&error)),
-                tokens: Vec::new(),
-            }]),
-            Err(error) => return Err(error),
-        },
+    let query = Query {
+        selection: &arguments.selection,
+        uri: arguments.uri.as_ref().and_then(Option::as_deref),
+        login: arguments.login,
+        pin_source: arguments.pin_source.as_deref(),
+        is_verbose,
     };
+    let survey = query.look(opened).or_else(|error| match query.library() {
+        Some(path) if arguments.json => Ok(Survey::new(vec![Library {
+            path_lib: path,
+            error: Some(Fault::from(&error)),
+            tokens: Vec::new(),
+        }])),
+        _ => Err(error),
+    })?;
     let document = if arguments.json {
         serde_json::to_string_pretty(&survey)
             .map_err(|error| Error::Internal(format!("the list as JSON: {error}")))?
@@ -86,63 +82,6 @@ fn list(
     };
     channel.send(document.trim_end())?;
     Ok(exit_code(&survey))
-}
-
-/// The one library that is asked for.
-fn library(arguments: &Arguments) -> Option<String> {
-    let of_uri = || {
-        Uri::parse(arguments.uri.as_ref()?.as_deref()?)
-            .ok()?
-            .module_path
-    };
-    arguments.selection.module.clone().or_else(of_uri)
-}
-
-fn everywhere(arguments: &Arguments, is_verbose: bool) -> Result<Survey, Error> {
-    // What is wrong with the options is told once, and not by every process.
-    filter(arguments)?;
-    let mut passed: Vec<_> = arguments.selection.arguments().collect();
-    if let Some(Some(uri)) = &arguments.uri
-        && let Ok(uri) = Uri::parse(uri)
-    {
-        // Printed anew: without a PIN that stands in it.
-        passed.push(format!("--uri={uri}").into());
-    }
-    let flags = [(arguments.login, "--login"), (is_verbose, "--verbose")];
-    let flags = flags.into_iter().filter(|(is_set, _)| *is_set);
-    passed.extend(flags.map(|(_, flag)| flag.into()));
-    survey::look_everywhere(&passed, arguments.login, is_verbose)
-}
-
-fn one(
-    path: &str,
-    arguments: &Arguments,
-    opened: &mut Option<(Module, Option<Lock>)>,
-) -> Result<Library, Error> {
-    let filter = filter(arguments)?;
-    let Some(library) = &filter.library else {
-        return Err(Error::Internal("a library without a path".to_owned()));
-    };
-    let access = if arguments.login {
-        Access::Login(pin_source(arguments)?)
-    } else {
-        Access::Public
-    };
-    survey::look(path, library, &filter, access, opened)
-}
-
-fn filter(arguments: &Arguments) -> Result<Filter, ConfigError> {
-    let uri = arguments.uri.as_ref().and_then(Option::as_deref);
-    Filter::from_map(&mut arguments.selection.configuration([("uri", uri)]))
-}
-
-fn pin_source(arguments: &Arguments) -> Result<Option<PinSource>, ConfigError> {
-    let parse = |source: &String| {
-        PinSource::parse(source).map_err(|problem| ConfigError {
-            problems: vec![problem],
-        })
-    };
-    arguments.pin_source.as_ref().map(parse).transpose()
 }
 
 /// Something was listed, or there was nothing to list; else why not.

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod kubeconfig;
 mod list;
 mod plugin;
 mod run;
@@ -79,6 +80,7 @@ struct Arguments {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     Check(check::Arguments),
+    Kubeconfig(kubeconfig::Arguments),
     List(list::Arguments),
     Run(run::Arguments),
 }
@@ -115,6 +117,7 @@ pub fn main() -> u8 {
                 report::tell_steps(verbosity);
                 match command {
                     Command::Check(arguments) => check::run(&arguments),
+                    Command::Kubeconfig(arguments) => kubeconfig::run(&arguments, verbosity > 0),
                     Command::List(arguments) => list::run(&arguments, verbosity > 0),
                     Command::Run(arguments) => run::run(&arguments, verbosity > 0, core),
                 }
@@ -143,10 +146,13 @@ fn logged() -> u8 {
 
 /// The kubeconfig of this name, or the one that kubectl would read.
 fn load_kubeconfig(explicit: Option<&Path>) -> Result<Kubeconfig, Error> {
+    Ok(Kubeconfig::load(&locations(explicit))?)
+}
+
+fn locations(explicit: Option<&Path>) -> Locations {
     let variable = std::env::var_os("KUBECONFIG");
     let home = std::env::var_os("HOME").map(PathBuf::from);
-    let locations = Locations::new(explicit, variable.as_deref(), home.as_deref());
-    Ok(Kubeconfig::load(&locations)?)
+    Locations::new(explicit, variable.as_deref(), home.as_deref())
 }
 
 /// What was asked for instead of a command, or what was wrong with it.

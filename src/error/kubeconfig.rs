@@ -71,6 +71,11 @@ pub enum KubeconfigError {
         path: PathBuf,
         reason: String,
     },
+    /// A user of this name is there, and is somebody else.
+    UserExists {
+        path: PathBuf,
+        name: String,
+    },
 }
 
 impl fmt::Display for KubeconfigError {
@@ -120,6 +125,12 @@ impl fmt::Display for KubeconfigError {
             Self::NoServer { cluster } => {
                 write!(f, "cluster \"{}\" has no server", excerpt(cluster))
             }
+            Self::UserExists { path, name } => write!(
+                f,
+                "kubeconfig {} has a user \"{}\" with other credentials",
+                shown(path),
+                excerpt(name)
+            ),
             Self::NotEditable { path } => write!(
                 f,
                 "kubeconfig {} can't be edited without a risk to what else it says",
@@ -162,6 +173,10 @@ impl KubeconfigError {
                  `pkcs11-external-signer kubeconfig --write --context`",
             ),
             Self::NoServer { .. } => Help::new("set server of that cluster, as https://HOST:PORT"),
+            Self::UserExists { name, .. } => Help::new(format!(
+                "choose another name with --user, or give --user {} to replace that one",
+                excerpt(name)
+            )),
             Self::NotEditable { .. } => Help::new(
                 "run the command without --write and paste what it prints; the file was not touched",
             ),

@@ -46,6 +46,10 @@ pub enum ObjectError {
         /// As in `it expired 3 days ago`.
         reason: String,
     },
+    /// Nothing was chosen among these.
+    Choice {
+        found: Vec<String>,
+    },
     /// The certificate's public key is not the key's.
     Mismatch {
         certificate: String,
@@ -63,6 +67,11 @@ pub enum ObjectError {
         selector: String,
         token: String,
         present: Vec<ObjectSummary>,
+    },
+    /// No key that a configuration could name was found on any token.
+    NoUsable {
+        /// What was found, each with its reason.
+        found: Vec<String>,
     },
     Several {
         what: &'static str,
@@ -90,6 +99,8 @@ impl fmt::Display for ObjectError {
             Self::Invalid { subject, reason } => {
                 write!(f, "the certificate of {subject}: {reason}")
             }
+            Self::Choice { found } => write!(f, "{} keys can be meant", found.len()),
+            Self::NoUsable { .. } => f.write_str("no key that can be used was found"),
             Self::Mismatch { certificate, key } => {
                 write!(f, "{certificate} does not belong to {key}")
             }
@@ -152,6 +163,18 @@ impl ObjectError {
                 "have the cluster's CA issue one for this key that is valid now, names the user in \
                  CN and allows TLS clients (extended key usage clientAuth), and write it to the \
                  token in place of this one",
+            ),
+            Self::Choice { found } => Help::with_candidates(
+                "name one, with --uri or --object-id and --token-serial:",
+                found,
+            ),
+            Self::NoUsable { found } if found.is_empty() => {
+                Help::new("insert the token; `list --login` shows also what it hides without a PIN")
+            }
+            Self::NoUsable { found } => Help::with_candidates(
+                "mend what is wrong with one of these, or name it with --object-id to write it down \
+                 as it is:",
+                found,
             ),
             Self::Mismatch { .. } => Help::new(
                 "install the certificate that was issued for this key, or name the object it belongs to",

@@ -42,6 +42,14 @@ impl Locations {
         }
     }
 
+    /// The same files, of which none has to be there.
+    pub fn optional(&self) -> Self {
+        Self {
+            files: self.files.clone(),
+            required: false,
+        }
+    }
+
     /// The files, whether they are there or not.
     pub fn files(&self) -> &[PathBuf] {
         &self.files

@@ -56,12 +56,7 @@ impl Kubeconfig {
 
     /// Errors: there is no context of this name.
     pub fn set_current_context(&mut self, name: &str) -> Result<(), KubeconfigError> {
-        if !self.contexts.contains_key(name) {
-            return Err(KubeconfigError::NoContext {
-                name: name.to_owned(),
-                candidates: self.contexts.keys().cloned().collect(),
-            });
-        }
+        self.context(name)?;
         self.current_context = name.to_owned();
         Ok(())
     }
@@ -70,19 +65,24 @@ impl Kubeconfig {
     ///
     /// Errors: none is set, or there is none of that name.
     pub fn selected_context(&self) -> Result<Context, KubeconfigError> {
-        let name = self.current_context.as_str();
-        let candidates = || self.contexts.keys().cloned().collect();
-        if name.is_empty() {
-            return Err(KubeconfigError::NoCurrentContext {
-                candidates: candidates(),
-            });
+        match self.current_context() {
+            Some(name) => self.context(name),
+            None => Err(KubeconfigError::NoCurrentContext {
+                candidates: self.contexts.keys().cloned().collect(),
+            }),
         }
+    }
+
+    /// The context of this name.
+    ///
+    /// Errors: there is none.
+    pub fn context(&self, name: &str) -> Result<Context, KubeconfigError> {
         self.contexts()
             .into_iter()
             .find(|context| context.name == name)
             .ok_or_else(|| KubeconfigError::NoContext {
                 name: name.to_owned(),
-                candidates: candidates(),
+                candidates: self.contexts.keys().cloned().collect(),
             })
     }
 

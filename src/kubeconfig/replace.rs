@@ -16,7 +16,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// A file that programs with the same manners don't write meanwhile: `FILE.lock` beside it is
 /// kubectl's way to say so (client-go, tools/clientcmd, loader.go).
-pub struct LockedFile {
+pub(super) struct LockedFile {
     path: PathBuf,
     lock: PathBuf,
 }
@@ -24,7 +24,7 @@ pub struct LockedFile {
 impl LockedFile {
     /// The file need not be there; a directory that isn't is made, for the user alone. The error
     /// is a text for people.
-    pub fn lock(path: &Path) -> Result<Self, String> {
+    pub(super) fn lock(path: &Path) -> Result<Self, String> {
         let directory = directory_of(path);
         if !directory.exists() {
             let made = fs::DirBuilder::new()
@@ -58,7 +58,7 @@ impl LockedFile {
 
     /// Puts the content in the file's place, with the old one's mode and owner; where the path is
     /// a symbolic link, in place of what it leads to. The path of a copy of the old content.
-    pub fn replace(self, content: &[u8]) -> Result<Option<PathBuf>, String> {
+    pub(super) fn replace(self, content: &[u8]) -> Result<Option<PathBuf>, String> {
         let target = match self.path.canonicalize() {
             Ok(target) => target,
             Err(error) if error.kind() == ErrorKind::NotFound && !self.path.is_symlink() => {

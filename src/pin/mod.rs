@@ -51,6 +51,13 @@ impl PinRequest<'_> {
     }
 }
 
+/// Asks the person at the terminal something that is no secret. `None` without a terminal; no
+/// answer is `Some(None)`. The question must be fit for a terminal.
+pub fn ask_openly(question: &str) -> Option<Option<String>> {
+    let terminal = prompt::Terminal::open()?;
+    Some(terminal.ask_openly(question).ok().flatten())
+}
+
 /// The stored PINs and the person, as a token sees them.
 pub trait PinProvider {
     /// Where the next PIN would come from. Nothing is asked or consumed for the answer.

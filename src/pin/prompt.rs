@@ -104,40 +104,47 @@ impl Terminal {
         })
     }
 
-    /// One line, without its ending and never empty; asked again after a stop.
+    /// An answer that is no secret; `None` where none was given in time.
+    pub(super) fn ask_openly(&self, question: &str) -> io::Result<Option<String>> {
+        Ok(match self.enter_again(question, true)? {
+            Entry::Line(line) => Some(String::from_utf8_lossy(&line).into_owned()),
+            Entry::Nothing | Entry::Signal(_) | Entry::TimedOut => None,
+        })
+    }
+
+    /// One line, without its ending and never empty.
     fn enter(
         &self,
         text: &str,
         echo: bool,
         request: &PinRequest<'_>,
     ) -> Result<Zeroizing<Vec<u8>>, LoginError> {
+        let token = request.token.to_owned();
+        match self.enter_again(text, echo) {
+            Ok(Entry::Line(line)) => Ok(line),
+            Ok(Entry::Nothing | Entry::Signal(_)) => Err(LoginError::Cancelled { token }),
+            Ok(Entry::TimedOut) => Err(LoginError::TimedOut {
+                token,
+                seconds: LIMIT.as_secs(),
+            }),
+            Err(error) => Err(LoginError::Terminal {
+                reason: error.to_string(),
+            }),
+        }
+    }
+
+    /// Asks, and once more after each stop.
+    fn enter_again(&self, text: &str, echo: bool) -> io::Result<Entry> {
         loop {
-            match self
-                .enter_once(text, echo)
-                .map_err(|error| LoginError::Terminal {
-                    reason: error.to_string(),
-                })? {
-                Entry::Line(line) => return Ok(line),
-                Entry::Nothing => {
-                    return Err(LoginError::Cancelled {
-                        token: request.token.to_owned(),
-                    });
-                }
-                Entry::TimedOut => {
-                    return Err(LoginError::TimedOut {
-                        token: request.token.to_owned(),
-                        seconds: LIMIT.as_secs(),
-                    });
-                }
+            match self.enter_once(text, echo)? {
                 Entry::Signal(signal) => {
                     signals::raise(signal);
                     if !signal.is_stop() {
                         // Its handler is the process's own; one that comes back ends the prompt.
-                        return Err(LoginError::Cancelled {
-                            token: request.token.to_owned(),
-                        });
+                        return Ok(Entry::Signal(signal));
                     }
                 }
+                entry => return Ok(entry),
             }
         }
     }

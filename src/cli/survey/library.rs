@@ -3,7 +3,7 @@
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::{CertificateEntry, Fault, Key, Library, Note, PinState, Token};
+use super::{CertificateEntry, Fault, Key, Library, Note, Opened, PinState, Token};
 use crate::certificate::{Certificate, Moment, now};
 use crate::cli::turn;
 use crate::config::{
@@ -11,11 +11,10 @@ use crate::config::{
 };
 use crate::error::{Error, LoginError, TokenError};
 use crate::pin::{PinProvider as _, Sources};
-use crate::process::lock::Lock;
 use crate::token::{self, Candidate, Module, OccupiedSlot, TokenState};
 
 /// How private objects are to be seen.
-pub(in crate::cli) enum Access {
+pub(super) enum Access {
     /// Not at all.
     Public,
     /// After a login with the PIN from here.
@@ -25,12 +24,12 @@ pub(in crate::cli) enum Access {
 /// What the library shows. It stays open in `opened`, to be finalised when the answer is out.
 /// `path` is how the library is called: links in it are not followed, since what they lead to has
 /// a version in its name.
-pub(in crate::cli) fn look(
+pub(super) fn look(
     path: &str,
     library: &TrustedLibrary,
     filter: &Filter,
     access: Access,
-    opened: &mut Option<(Module, Option<Lock>)>,
+    opened: &mut Opened,
 ) -> Result<Library, Error> {
     let turn = turn::take(library)?;
     let (module, _) = opened.insert((Module::open(library)?, turn));

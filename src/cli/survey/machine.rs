@@ -26,7 +26,7 @@ const LONGEST_DOCUMENT: u64 = 16 << 20;
 
 /// What each library of this machine shows to `list --json` with these arguments. With a login
 /// they come one after another, since they share the terminal.
-pub(in crate::cli) fn look_everywhere(
+pub(super) fn look_everywhere(
     arguments: &[OsString],
     asks: bool,
     shows_noise: bool,

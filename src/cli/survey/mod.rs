@@ -10,13 +10,86 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub(super) use library::{Access, look};
-pub(super) use machine::look_everywhere;
-
-use crate::error::Error;
+use self::library::{Access, look};
+use self::machine::look_everywhere;
+use super::selection::Selection;
+use crate::config::{Filter, PinSource, Uri};
+use crate::error::{ConfigError, Error};
+use crate::process::lock::Lock;
+use crate::token::Module;
 
 /// The document's version; fields may be added to it, none is taken away or changes its meaning.
 const API_VERSION: &str = "pkcs11-external-signer/v1";
+
+/// What to look at.
+pub(super) struct Query<'a> {
+    pub(super) selection: &'a Selection,
+    pub(super) uri: Option<&'a str>,
+    pub(super) login: bool,
+    /// Of the login; without it a person is asked.
+    pub(super) pin_source: Option<&'a str>,
+    /// Show what the libraries write to standard error.
+    pub(super) is_verbose: bool,
+}
+
+/// The library that was opened in this process, to be finalised when the answer is out.
+pub(super) type Opened = Option<(Module, Option<Lock>)>;
+
+impl Query<'_> {
+    /// Looks at the library that is named, in this process, or else at every one that is found.
+    pub(super) fn look(&self, opened: &mut Opened) -> Result<Survey, Error> {
+        match self.library() {
+            Some(path) => Ok(Survey::new(vec![self.look_at(&path, opened)?])),
+            None => self.look_everywhere(),
+        }
+    }
+
+    /// The library that is named.
+    pub(super) fn library(&self) -> Option<String> {
+        let of_uri = || Uri::parse(self.uri?).ok()?.module_path;
+        self.selection.module.clone().or_else(of_uri)
+    }
+
+    fn look_everywhere(&self) -> Result<Survey, Error> {
+        // What is wrong with the options is told once, and not by every process.
+        self.filter()?;
+        let mut arguments: Vec<_> = self.selection.arguments().collect();
+        if let Some(Ok(uri)) = self.uri.map(Uri::parse) {
+            // Printed anew: without a PIN that stands in it.
+            arguments.push(format!("--uri={uri}").into());
+        }
+        let flags = [(self.login, "--login"), (self.is_verbose, "--verbose")];
+        let flags = flags.into_iter().filter(|(is_set, _)| *is_set);
+        arguments.extend(flags.map(|(_, flag)| flag.into()));
+        look_everywhere(&arguments, self.login, self.is_verbose)
+    }
+
+    fn look_at(&self, path: &str, opened: &mut Opened) -> Result<Library, Error> {
+        let filter = self.filter()?;
+        let Some(library) = &filter.library else {
+            return Err(Error::Internal("a library without a path".to_owned()));
+        };
+        let access = if self.login {
+            Access::Login(self.pin_source()?)
+        } else {
+            Access::Public
+        };
+        look(path, library, &filter, access, opened)
+    }
+
+    fn filter(&self) -> Result<Filter, ConfigError> {
+        Filter::from_map(&mut self.selection.configuration([("uri", self.uri)]))
+    }
+
+    fn pin_source(&self) -> Result<Option<PinSource>, ConfigError> {
+        let parse = |source| {
+            PinSource::parse(source).map_err(|problem| ConfigError {
+                problems: vec![problem],
+            })
+        };
+        self.pin_source.map(parse).transpose()
+    }
+}
 
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -173,12 +246,12 @@ impl Survey {
         }
     }
 
-    /// The usable keys, each with where it is.
-    pub(super) fn usable_keys(&self) -> impl Iterator<Item = (&Library, &Token, &Key)> {
+    /// The keys, each with where it is.
+    pub(super) fn keys(&self) -> impl Iterator<Item = (&Library, &Token, &Key)> {
         self.libraries.iter().flat_map(|library| {
             library.tokens.iter().flat_map(move |token| {
-                let usable = token.keys.iter().filter(|key| key.usable);
-                usable.map(move |key| (library, token, key))
+                let keys = token.keys.iter();
+                keys.map(move |key| (library, token, key))
             })
         })
     }

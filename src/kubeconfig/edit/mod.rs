@@ -65,6 +65,28 @@ pub fn file_for(
         .cloned())
 }
 
+impl Kubeconfig {
+    pub fn has_user(&self, name: &str) -> bool {
+        self.users.contains_key(name)
+    }
+
+    /// Whether the user of this name has anything that [`Document::set_user`] would take away.
+    pub fn has_credentials(&self, name: &str) -> bool {
+        !self.credentials(name).is_empty()
+    }
+
+    fn credentials(&self, name: &str) -> Vec<&'static str> {
+        let Some(Value::Object(user)) = self.users.get(name).and_then(|entry| entry.get("user"))
+        else {
+            return Vec::new();
+        };
+        OTHER_CREDENTIALS
+            .into_iter()
+            .filter(|key| user.contains_key(*key))
+            .collect()
+    }
+}
+
 impl Document {
     /// A file that is not there yet counts as an empty one.
     ///
@@ -102,15 +124,7 @@ impl Document {
 
     /// The names of the members that the user of this name has and would lose.
     pub fn replaced_credentials(&self, name: &str) -> Result<Vec<&'static str>, KubeconfigError> {
-        let model = self.model()?;
-        let Some(Value::Object(user)) = model.users.get(name).and_then(|entry| entry.get("user"))
-        else {
-            return Ok(Vec::new());
-        };
-        Ok(OTHER_CREDENTIALS
-            .into_iter()
-            .filter(|key| user.contains_key(*key))
-            .collect())
+        Ok(self.model()?.credentials(name))
     }
 
     /// Makes or changes the user of this name; `as`, extensions and what isn't known here stay.

@@ -1,0 +1,352 @@
+//! `kubeconfig`: the user of a key, printed for pasting or written where it belongs.
+
+#![forbid(unsafe_code)]
+
+use std::path::{Path, PathBuf};
+
+use super::selection::Selection;
+use super::survey::{Key, Library, Note, Opened, Query, Survey, Token};
+use crate::config::{PinSource, Uri};
+use crate::error::{ConfigError, Error, KubeconfigError, ObjectError};
+use crate::kubeconfig::{Document, Kubeconfig, Provider, Stanza, file_for};
+use crate::pin;
+use crate::printable::printable;
+use crate::process::answer::AnswerChannel;
+use crate::report;
+
+/// How often somebody may mistype a choice.
+const TRIES: usize = 3;
+
+/// Print the kubeconfig user for a key, or write it into the kubeconfig
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  pkcs11-external-signer kubeconfig                          for the only usable key
+  pkcs11-external-signer kubeconfig --write --context prod   and have the context use it
+  pkcs11-external-signer kubeconfig --uri 'pkcs11:serial=15873456;id=%02'
+
+With several keys, the terminal asks which one. The file keeps everything else as it is, and a copy
+of it is made. A PIN is never written.")]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    selection: Selection,
+    /// All of it as a pkcs11: URI
+    #[arg(long, value_name = "URI", help_heading = "Which key")]
+    uri: Option<String>,
+    /// Log in to the tokens, to see what they hide
+    #[arg(long, help_heading = "Which key")]
+    login: bool,
+    /// The user's name; without it the certificate's
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// Write down a certificate file, for a token that holds none
+    #[arg(long, value_name = "FILE")]
+    certificate_file: Option<String>,
+    /// Write down where the PIN comes from: prompt, askpass, stdin, file:/path or env:NAME
+    #[arg(long, value_name = "SOURCE")]
+    pin_source: Option<String>,
+    /// Write it into the kubeconfig
+    #[arg(long)]
+    write: bool,
+    /// The context that is to use it
+    #[arg(long, value_name = "NAME", requires = "write")]
+    context: Option<String>,
+    /// The kubeconfig to write; without it KUBECONFIG, or ~/.kube/config
+    #[arg(long, value_name = "FILE", requires = "write")]
+    kubeconfig: Option<PathBuf>,
+}
+
+/// Prints or writes; the exit code.
+pub(super) fn run(arguments: &Arguments, is_verbose: bool) -> u8 {
+    let mut opened = None;
+    let code = match produce(arguments, is_verbose, &mut opened) {
+        Ok(()) => 0,
+        Err(error) => {
+            report::error(&error);
+            error.exit_code()
+        }
+    };
+    if let Some((module, _lock)) = opened {
+        module.finalize(code);
+    }
+    code
+}
+
+fn produce(arguments: &Arguments, is_verbose: bool, opened: &mut Opened) -> Result<(), Error> {
+    let channel = AnswerChannel::open()?;
+    if let Some(source) = &arguments.pin_source {
+        PinSource::parse(source).map_err(|problem| ConfigError {
+            problems: vec![problem],
+        })?;
+    }
+    let query = Query {
+        selection: &arguments.selection,
+        uri: arguments.uri.as_deref(),
+        login: arguments.login,
+        pin_source: None,
+        is_verbose,
+    };
+    let survey = query.look(opened)?;
+    let chosen = choose(arguments, &survey)?;
+    let stanza = stanza(arguments, chosen);
+    let name = arguments
+        .user
+        .as_deref()
+        .unwrap_or_else(|| user_name(chosen));
+    if arguments.write {
+        write(arguments, name, &stanza)
+    } else {
+        Ok(channel.send(stanza.as_excerpt(name).trim_end())?)
+    }
+}
+
+/// A key and where it is.
+type Place<'a> = (&'a Library, &'a Token, &'a Key);
+
+/// The key that is named, the only one that can be used, or the one that somebody picks.
+fn choose<'a>(arguments: &Arguments, survey: &'a Survey) -> Result<Place<'a>, Error> {
+    let is_named = names_an_object(arguments);
+    let has_certificate = arguments.certificate_file.is_some();
+    let can_be_meant = |key: &Key| {
+        is_named
+            || key.usable
+            || has_certificate && !key.notes.iter().any(|it| is_grave_with_file(it))
+    };
+    let found: Vec<Place<'_>> = survey
+        .keys()
+        .filter(|(_, _, key)| can_be_meant(key))
+        .collect();
+    match found.as_slice() {
+        [only] => Ok(*only),
+        [] => Err(ObjectError::NoUsable {
+            found: survey.keys().map(described).collect(),
+        }
+        .into()),
+        several => pick(several),
+    }
+}
+
+fn names_an_object(arguments: &Arguments) -> bool {
+    let of_uri = arguments.uri.as_deref().map(Uri::parse);
+    arguments.selection.object_id.is_some()
+        || arguments.selection.object_label.is_some()
+        || matches!(of_uri, Some(Ok(uri)) if uri.id.is_some() || uri.object.is_some())
+}
+
+/// What stays in the way where the certificate comes from a file.
+fn is_grave_with_file(note: &Note) -> bool {
+    *note == Note::NoPrivateKey
+}
+
+/// Asks at the terminal.
+fn pick<'a>(found: &[Place<'a>]) -> Result<Place<'a>, Error> {
+    let undecided = || ObjectError::Choice {
+        found: found.iter().map(|(_, _, key)| key.uri.clone()).collect(),
+    };
+    let mut question = String::from("Which key?\n");
+    for (place, found) in found.iter().enumerate() {
+        let number = place + 1;
+        question.push_str(&format!("{number:4}  {}\n", printable(&described(*found))));
+    }
+    for _ in 0..TRIES {
+        question.push_str(&format!("Its number (1 to {}): ", found.len()));
+        let Some(Some(answer)) = pin::ask_openly(&question) else {
+            break;
+        };
+        let number = answer.trim().parse::<usize>().ok();
+        let picked = number
+            .and_then(|number| number.checked_sub(1))
+            .and_then(|place| found.get(place));
+        match picked {
+            Some(picked) => return Ok(*picked),
+            None => question.clear(),
+        }
+    }
+    Err(undecided().into())
+}
+
+/// In one line: `jane, RSA-2048, expires in 3 months; objectId 2 on "prod" (serial 5d9c), LIBRARY`.
+fn described((library, token, key): Place<'_>) -> String {
+    let mut parts = Vec::new();
+    match &key.certificate {
+        Some(certificate) => {
+            parts.push(certificate.subject.clone());
+            parts.push(key.kind.clone());
+            parts.push(format!("expires {}", certificate.expires));
+        }
+        None => parts.push(key.kind.clone()),
+    }
+    parts.extend(key.notes.iter().map(Note::to_string));
+    parts.extend(token.pin.words().map(str::to_owned));
+    let object = key.object_id.as_deref().unwrap_or(&key.object_label);
+    format!(
+        "{}; object {object} on token \"{}\" (serial {}), {}",
+        parts.join(", "),
+        token.token_label,
+        token.token_serial,
+        library.path_lib
+    )
+}
+
+fn user_name(place: Place<'_>) -> &str {
+    let (_, _, key) = place;
+    let certificate = key.certificate.as_ref();
+    certificate
+        .and_then(|certificate| certificate.user.as_deref())
+        .unwrap_or(&key.object_label)
+}
+
+/// By what stays: the serial number, since slot numbers move.
+fn stanza(arguments: &Arguments, (library, token, key): Place<'_>) -> Stanza {
+    let mut stanza = Stanza::default();
+    if let Some(program) = program() {
+        stanza.set("pathExec", program, None);
+    }
+    stanza.set("pathLib", &*library.path_lib, None);
+    let twins = library
+        .tokens
+        .iter()
+        .filter(|other| other.token_serial == token.token_serial)
+        .count();
+    if !token.token_serial.is_empty() {
+        let label = format!("token \"{}\"", token.token_label);
+        stanza.set("tokenSerial", &*token.token_serial, Some(label));
+    }
+    if (token.token_serial.is_empty() || twins > 1) && !token.token_label.is_empty() {
+        stanza.set("tokenLabel", &*token.token_label, None);
+    }
+    if token.token_serial.is_empty() && token.token_label.is_empty() {
+        stanza.set("slotId", token.slot_id.to_string(), None);
+    }
+    let what = match &key.certificate {
+        Some(certificate) => format!(
+            "{}, {}, until {}",
+            key.kind,
+            certificate.subject,
+            certificate.not_after.split('T').next().unwrap_or_default()
+        ),
+        None => key.kind.clone(),
+    };
+    let mut what = Some(what);
+    if let Some(id) = &key.object_id {
+        stanza.set("objectId", &**id, what.take());
+    }
+    if key.needs_label {
+        stanza.set("objectLabel", &*key.object_label, what.take());
+    }
+    for (name, value) in [
+        ("certificateFile", &arguments.certificate_file),
+        ("pinSource", &arguments.pin_source),
+    ] {
+        if let Some(value) = value {
+            stanza.set(name, &**value, None);
+        }
+    }
+    stanza
+}
+
+/// This program, by a name that outlives an update: as PATH finds it, links not followed.
+fn program() -> Option<String> {
+    let own = std::env::current_exe().ok()?;
+    let canonical = own.canonicalize().ok()?;
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&folders)
+        .filter(|folder| folder.is_absolute())
+        .map(|folder| folder.join("pkcs11-external-signer"))
+        .find(|path| path.canonicalize().is_ok_and(|it| it == canonical));
+    found.unwrap_or(own).into_os_string().into_string().ok()
+}
+
+fn write(arguments: &Arguments, name: &str, stanza: &Stanza) -> Result<(), Error> {
+    let locations = super::locations(arguments.kubeconfig.as_deref());
+    let nowhere = || KubeconfigError::Unwritable {
+        path: PathBuf::from("~/.kube/config"),
+        reason: "HOME is not set".to_owned(),
+    };
+    let user_file = file_for(&locations, |it| it.has_user(name))?.ok_or_else(nowhere)?;
+    let context_file = match &arguments.context {
+        Some(context) => {
+            // Refused before anything is written.
+            let all = Kubeconfig::load(&locations.optional())?;
+            all.context(context)?;
+            file_for(&locations, |it| it.context(context).is_ok())?
+        }
+        None => None,
+    };
+    let mut document = Document::open(&user_file)?;
+    refuse_another_user(arguments, name, stanza, &user_file)?;
+    let lost = document.replaced_credentials(name)?;
+    document.set_user(name, stanza)?;
+    let mut second = None;
+    match (&arguments.context, context_file) {
+        (Some(context), Some(file)) if file == user_file => document.set_context(context, name)?,
+        (Some(context), Some(file)) => {
+            let mut other = Document::open(&file)?;
+            other.set_context(context, name)?;
+            second = Some(other);
+        }
+        _ => {}
+    }
+    if lost.iter().any(|key| *key != "auth-provider") {
+        report::warning(&format!(
+            "user \"{name}\" had {}, which the copy still has",
+            lost.join(", ")
+        ));
+    }
+    save(document, &format!("user \"{name}\""))?;
+    if let Some(second) = second {
+        save(second, "the context")?;
+    }
+    match &arguments.context {
+        Some(context) => report::note(&format!("context \"{context}\" uses user \"{name}\"")),
+        None => report::note(&format!(
+            "no context was changed; kubectl config set-context --current --user='{name}' \
+             points the current one at it"
+        )),
+    }
+    Ok(())
+}
+
+fn save(document: Document, what: &str) -> Result<(), Error> {
+    let path = document.path().display().to_string();
+    match document.save()? {
+        Some(backup) => report::note(&format!(
+            "{path}: {what} written; what was there is in {}",
+            backup.display()
+        )),
+        None => report::note(&format!("{path}: {what} is there")),
+    }
+    Ok(())
+}
+
+/// A user that happens to have the certificate's name can be another cluster's.
+fn refuse_another_user(
+    arguments: &Arguments,
+    name: &str,
+    stanza: &Stanza,
+    path: &Path,
+) -> Result<(), Error> {
+    if arguments.user.is_some() {
+        return Ok(());
+    }
+    let locations = super::locations(arguments.kubeconfig.as_deref()).optional();
+    let kubeconfig = Kubeconfig::load(&locations)?;
+    if !kubeconfig.has_credentials(name) {
+        return Ok(());
+    }
+    let is_same = match kubeconfig.provider(name) {
+        Provider::ExternalSigner(map) => stanza
+            .pairs()
+            .filter(|(key, _)| key.starts_with("token") || key.starts_with("object"))
+            .all(|(key, value)| map.value(key) == Some(value)),
+        Provider::None | Provider::Other(_) => false,
+    };
+    if is_same {
+        return Ok(());
+    }
+    Err(KubeconfigError::UserExists {
+        path: path.to_owned(),
+        name: name.to_owned(),
+    }
+    .into())
+}
