@@ -23,6 +23,8 @@ mod faults;
 mod fixture;
 /// The files kubectl reads, read as kubectl does.
 mod kubeconfig;
+/// `kubeconfig`: from a key to a kubeconfig that works.
+mod kubeconfig_command;
 /// `list`: what there is to authenticate with.
 mod list;
 /// Libraries that load and libraries that don't.

@@ -50,7 +50,13 @@ impl Stanza {
             comment,
         } in &self.settings
         {
-            let _ = write!(lines, "      {key}: {}", scalar(value));
+            // A serial number that begins with a letter stands in quotes like any other.
+            let value = if value.starts_with('/') {
+                scalar(value)
+            } else {
+                quoted(value)
+            };
+            let _ = write!(lines, "      {key}: {value}");
             if let Some(comment) = comment {
                 let _ = write!(lines, "   # {}", comment_text(comment));
             }
@@ -80,6 +86,10 @@ pub(super) fn scalar(text: &str) -> String {
     if is_word && !TYPED.contains(&text.to_ascii_lowercase().as_str()) {
         return text.to_owned();
     }
+    quoted(text)
+}
+
+fn quoted(text: &str) -> String {
     let mut quoted = String::from('"');
     for character in text.chars() {
         match character {

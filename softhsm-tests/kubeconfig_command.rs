@@ -1,0 +1,366 @@
+//! `kubeconfig`: from a key on a token to a kubeconfig that works, with nothing else in it changed.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::fixture::cluster::{ADMINISTRATOR, cluster};
+use crate::fixture::keys::{Kind, issued, key};
+use crate::fixture::program::{Invocation, Outcome, PROGRAM};
+use crate::fixture::softhsm::{Object, PIN, Store, blueprint, softhsm_library, token_with};
+
+fn kubeconfig(store: &Store, arguments: &[&str]) -> Invocation {
+    Invocation::new(store.directory.path())
+        .argument("kubeconfig")
+        .argument(&format!("--module={}", softhsm_library().display()))
+        .arguments(arguments)
+}
+
+/// A token with the key and certificate of this user.
+fn token_of(subject: &str) -> Store {
+    token_with([
+        Object::key(key(Kind::P256), &[2]),
+        Object::issued(issued(Kind::P256, subject, 100, "clientAuth"), &[2]),
+    ])
+}
+
+fn two_keys() -> Store {
+    let pair = |kind, id: u8, user| {
+        [
+            Object::key(key(kind), &[id]),
+            Object::issued(issued(kind, user, 100, "clientAuth"), &[id]),
+        ]
+    };
+    Store::new([
+        blueprint("one", pair(Kind::P256, 1, "/CN=jane")),
+        blueprint("two", pair(Kind::Rsa(2048), 2, "/CN=hans")),
+    ])
+}
+
+/// The entry that is expected of the P-256 key with objectId 2.
+fn entry(store: &Store, subject: &str, user: &str, margin: &str) -> String {
+    let token = &store.tokens[0];
+    let der = {
+        let outcome = Invocation::new(store.directory.path())
+            .arguments(&["list", "--json"])
+            .argument(&format!("--module={}", softhsm_library().display()))
+            .run();
+        let document: Value = serde_json::from_str(&outcome.printed()).unwrap();
+        document["libraries"][0]["tokens"][0]["keys"][0]["certificate"]["notAfter"].clone()
+    };
+    let (until, _) = der.as_str().unwrap().split_once('T').unwrap();
+    let lines = [
+        format!("- name: {user}"),
+        "  user:".to_owned(),
+        "    auth-provider:".to_owned(),
+        "      name: externalSigner".to_owned(),
+        "      config:".to_owned(),
+        format!("        pathExec: {PROGRAM}"),
+        format!("        pathLib: {}", softhsm_library().display()),
+        format!(
+            "        tokenSerial: \"{}\"   # token \"{}\"",
+            token.serial, token.label
+        ),
+        format!("        objectId: \"2\"   # ECDSA P-256, {subject}, until {until}"),
+    ];
+    lines.map(|line| format!("{margin}{line}\n")).concat()
+}
+
+fn with_file(store: &Store, text: &str) -> PathBuf {
+    let path = store.directory.path().join("config");
+    fs::write(&path, text).unwrap();
+    path
+}
+
+fn write(store: &Store, path: &Path, arguments: &[&str]) -> Outcome {
+    kubeconfig(store, &["--write"])
+        .arguments(arguments)
+        .variable("KUBECONFIG", path)
+        .run()
+}
+
+/// The names of what is in a directory beside these.
+fn others(directory: &Path, known: &[&str]) -> Vec<String> {
+    fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.starts_with("config") && !known.contains(&name.as_str()))
+        .collect()
+}
+
+#[test]
+fn the_only_usable_key_is_printed_for_pasting() {
+    let store = token_of("/O=dev/CN=jane");
+    let outcome = kubeconfig(&store, &[]).run();
+    let expected = format!("users:\n{}", entry(&store, "O=dev, CN=jane", "jane", ""));
+    assert_eq!(outcome.silently().printed(), expected);
+    let named = kubeconfig(&store, &["--user=admin", "--pin-source=file:/run/pin"]).run();
+    let text = named.printed();
+    assert!(text.starts_with("users:\n- name: admin\n"), "{text}");
+    assert!(
+        text.ends_with("        pinSource: \"file:/run/pin\"\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_was_written_serves_client_go_and_stock_kubectl() {
+    let store = cluster().token(Kind::Rsa(2048), ADMINISTRATOR);
+    let start = cluster().command(&store, &store.configuration(), "kubeconfig");
+    let path = store.directory.path().join("kubeconfig");
+    let written: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    let cluster_entry = written["clusters"][0].to_string();
+    let before = format!(
+        "# our cluster\nclusters: [{cluster_entry}]\ncontexts:\n- context:\n    cluster: test # mind\n  \
+         name: test\ncurrent-context: test\nunknown: {{a: 1}}\n"
+    );
+    fs::write(&path, &before).unwrap();
+    let outcome = start
+        .arguments(&["--write", "--context=test", "--pin-source=env:TOKEN_PIN"])
+        .argument(&format!("--module={}", softhsm_library().display()))
+        .run();
+    assert_eq!(outcome.printed(), "\n".repeat(0));
+    assert!(
+        outcome
+            .stderr
+            .contains("context \"test\" uses user \"jane\""),
+        "{}",
+        outcome.stderr
+    );
+    let after = fs::read_to_string(&path).unwrap();
+    let kept = before.replace("# mind\n", "# mind\n    user: jane\n");
+    assert!(after.starts_with(&kept), "{after}");
+    // The tests' own invocations write the file; these two take it as it is.
+    let as_it_is = |invocation: Invocation| {
+        fs::write(&path, &after).unwrap();
+        invocation.run().printed()
+    };
+    let nothing = store.configuration();
+    let client = cluster().client(&store, &nothing).argument("whoami");
+    assert!(as_it_is(client).contains("jane"));
+    let kubectl = cluster().run(&store, &nothing, &["--", "kubectl", "auth", "whoami"]);
+    assert!(as_it_is(kubectl).contains("jane"));
+}
+
+#[test]
+fn of_several_keys_one_is_picked_at_the_terminal_or_named() {
+    let store = two_keys();
+    kubeconfig(&store, &[]).run().fails(
+        6,
+        &[
+            "2 keys can be meant",
+            "pkcs11:token=one;",
+            ";id=%02?module-path=",
+        ],
+    );
+    let mut terminal = kubeconfig(&store, &[]).at_terminal();
+    terminal
+        .expect("Which key?")
+        .expect("CN=hans")
+        .expect("Its number (1 to 2): ");
+    terminal.type_line("3").expect("Its number (1 to 2): ");
+    let shown = {
+        terminal.type_line("1");
+        let (outcome, shown) = terminal.finish();
+        let printed = outcome.printed();
+        assert!(
+            printed.contains("name: jane") || printed.contains("name: hans"),
+            "{printed}"
+        );
+        let first = if shown.find("CN=jane") < shown.find("CN=hans") {
+            "jane"
+        } else {
+            "hans"
+        };
+        assert!(
+            printed.contains(&format!("name: {first}\n")),
+            "{printed}\n{shown}"
+        );
+        shown
+    };
+    assert!(shown.contains("token \"one\""), "{shown}");
+    let mut terminal = kubeconfig(&store, &[]).at_terminal();
+    terminal.expect("Its number").type_line("");
+    terminal.finish().0.fails(6, &["2 keys can be meant"]);
+    for arguments in [
+        ["--object-id=2"],
+        ["--token-label=two"],
+        ["--uri=pkcs11:token=two"],
+    ] {
+        let printed = kubeconfig(&store, &arguments).run().printed();
+        assert!(printed.contains("name: hans"), "{printed}");
+    }
+}
+
+#[test]
+fn a_key_that_can_not_be_used_is_not_chosen_but_can_be_named() {
+    let store = token_with([
+        Object::key(key(Kind::P256), &[2]),
+        Object::issued(issued(Kind::P256, "/CN=jane", -1, "clientAuth"), &[2]),
+    ]);
+    kubeconfig(&store, &[]).run().fails(
+        6,
+        &["no key that can be used was found", "expired", "CN=jane"],
+    );
+    let printed = kubeconfig(&store, &["--object-id=2"]).run().printed();
+    assert!(printed.contains("name: jane"), "{printed}");
+    let empty = token_with([]);
+    kubeconfig(&empty, &[]).run().fails(6, &["list --login"]);
+}
+
+#[test]
+fn everything_else_in_the_file_stays_as_it_is() {
+    let store = token_of("/CN=jane");
+    let before = "# mine\napiVersion: v1\nkind: Config\nx-unknown: [1, 'two']\nusers:\n\
+                  # the build's\n- name: ci\n  user:\n    token: abc # secret\n# end of users\n\
+                  contexts:\n- context: {cluster: k, user: ci}\n  name: main\n";
+    let path = with_file(&store, before);
+    let outcome = write(&store, &path, &["--context=main"]);
+    let expected = before
+        .replace(
+            "# secret\n",
+            &format!("# secret\n{}", entry(&store, "CN=jane", "jane", "")),
+        )
+        .replace("user: ci}", "user: \"jane\"}");
+    assert_eq!(
+        fs::read_to_string(&path).unwrap(),
+        expected,
+        "{}",
+        outcome.stderr
+    );
+    let [backup] = &others(store.directory.path(), &["config"])[..] else {
+        panic!("not one copy")
+    };
+    let copy = fs::read_to_string(store.directory.path().join(backup)).unwrap();
+    assert_eq!(copy, before);
+    assert!(outcome.stderr.contains(backup), "{}", outcome.stderr);
+    // Once more changes nothing, and makes no copy.
+    let again = write(&store, &path, &["--context=main"]);
+    assert!(again.stderr.contains("is there"), "{}", again.stderr);
+    assert_eq!(fs::read_to_string(&path).unwrap(), expected);
+    assert_eq!(others(store.directory.path(), &["config"]).len(), 1);
+}
+
+#[test]
+fn a_user_of_the_same_name_is_not_replaced_unasked() {
+    let store = token_of("/CN=jane");
+    let before = "users:\n- name: jane\n  user:\n    client-key: /k\n    as: root\n";
+    let path = with_file(&store, before);
+    write(&store, &path, &[]).fails(3, &["has a user \"jane\" with other credentials", "--user"]);
+    assert_eq!(fs::read_to_string(&path).unwrap(), before);
+    let outcome = write(&store, &path, &["--user=jane"]);
+    assert!(
+        outcome.stderr.contains("user \"jane\" had client-key"),
+        "{}",
+        outcome.stderr
+    );
+    let after = fs::read_to_string(&path).unwrap();
+    assert!(
+        after.contains("as: \"root\"") && !after.contains("client-key"),
+        "{after}"
+    );
+}
+
+#[test]
+fn each_entry_is_written_into_the_file_it_stands_in() {
+    let store = token_of("/CN=jane");
+    let directory = store.directory.path();
+    let [first, second, real] =
+        ["config-1", "config-2", "config-real"].map(|name| directory.join(name));
+    fs::write(&first, "contexts: [{name: main, context: {user: old}}]\n").unwrap();
+    fs::write(&real, "users: [{name: jane}]\n").unwrap();
+    symlink("config-real", &second).unwrap();
+    let list = std::env::join_paths([&first, &second]).unwrap();
+    let outcome = write(&store, Path::new(&list), &["--context=main"]);
+    assert!(outcome.status.success(), "{}", outcome.stderr);
+    let text = |path: &Path| fs::read_to_string(path).unwrap();
+    assert_eq!(
+        text(&first),
+        "contexts: [{name: main, context: {user: \"jane\"}}]\n"
+    );
+    assert!(text(&real).contains("externalSigner"));
+    assert!(second.is_symlink());
+    // A new user goes where kubectl puts one: into the first file that is there.
+    let outcome = write(&store, Path::new(&list), &["--user=new"]);
+    assert!(
+        text(&first).contains("name\":\"new\"") || text(&first).contains("name: new"),
+        "{}",
+        outcome.stderr
+    );
+    let fresh = directory.join("fresh/config");
+    write(&store, &fresh, &[]);
+    assert!(text(&fresh).starts_with("apiVersion: v1\nkind: Config\nusers:\n- name: jane\n"));
+}
+
+#[test]
+fn a_file_that_can_not_be_written_is_left_alone() {
+    let store = token_of("/CN=jane");
+    let refused = |path: &Path, arguments: &[&str], fragments: &[&str]| {
+        let before = fs::read(path).ok();
+        write(&store, path, arguments).fails(3, fragments);
+        assert_eq!(fs::read(path).ok(), before);
+    };
+    refused(
+        Path::new("/sys/config"),
+        &[],
+        &["kubeconfig /sys/config can't be written", "--write"],
+    );
+    let path = with_file(
+        &store,
+        "users:\n- &a {name: b}\nx: *a\ncontexts: [{name: main}]\n",
+    );
+    refused(
+        &path,
+        &["--context=other"],
+        &["no context \"other\"", "main"],
+    );
+    refused(
+        &path,
+        &["--context=main"],
+        &["can't be edited", "paste what it prints"],
+    );
+    let lock = store.directory.path().join("config.lock");
+    fs::write(&lock, "").unwrap();
+    refused(
+        &path,
+        &[],
+        &["another program is writing it", "config.lock"],
+    );
+    fs::remove_file(lock).unwrap();
+    fs::write(&path, "users: [").unwrap();
+    refused(&path, &[], &["line 1"]);
+    assert_eq!(others(store.directory.path(), &["config"]), [""; 0]);
+}
+
+#[test]
+fn writers_at_the_same_time_lose_nothing() {
+    let store = token_of("/CN=jane");
+    let path = with_file(&store, "users: []\n");
+    let names: Vec<String> = (0..12).map(|number| format!("user-{number}")).collect();
+    std::thread::scope(|scope| {
+        for name in &names {
+            let (store, path) = (&store, &path);
+            scope.spawn(move || {
+                let outcome = write(store, path, &[&format!("--user={name}")]);
+                assert!(outcome.status.success(), "{}", outcome.stderr);
+            });
+        }
+    });
+    let text = fs::read_to_string(&path).unwrap();
+    for name in &names {
+        assert!(text.contains(&format!("- name: {name}\n")), "{text}");
+    }
+}
+
+#[test]
+fn a_pin_is_never_written() {
+    let store = token_of("/CN=jane");
+    let uri = format!("--uri=pkcs11:token=test%20token?pin-value={PIN}");
+    let text = kubeconfig(&store, &[&uri]).run().printed();
+    assert!(!text.contains("pin"), "{text}");
+    kubeconfig(&store, &["--pin-source=4711"])
+        .run()
+        .fails(3, &["pinSource is none of"]);
+}
