@@ -392,7 +392,7 @@ impl Teller {
 
     fn write(&mut self, text: &str) {
         if let Err(error) = self.channel.write(text) {
-            self.lost.get_or_insert(error.into());
+            self.lost.get_or_insert_with(|| error.into());
         }
     }
 

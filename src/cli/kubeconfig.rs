@@ -108,9 +108,7 @@ fn choose<'a>(arguments: &Arguments, survey: &'a Survey) -> Result<Place<'a>, Er
     let is_named = names_an_object(arguments);
     let has_certificate = arguments.certificate_file.is_some();
     let can_be_meant = |key: &Key| {
-        is_named
-            || key.usable
-            || has_certificate && !key.notes.iter().any(|it| is_grave_with_file(it))
+        is_named || key.usable || has_certificate && !key.notes.contains(&Note::NoPrivateKey)
     };
     let found: Vec<Place<'_>> = survey
         .keys()
@@ -131,11 +129,6 @@ fn names_an_object(arguments: &Arguments) -> bool {
     arguments.selection.object_id.is_some()
         || arguments.selection.object_label.is_some()
         || matches!(of_uri, Some(Ok(uri)) if uri.id.is_some() || uri.object.is_some())
-}
-
-/// What stays in the way where the certificate comes from a file.
-fn is_grave_with_file(note: &Note) -> bool {
-    *note == Note::NoPrivateKey
 }
 
 /// Asks at the terminal.

@@ -37,7 +37,7 @@ impl LockedFile {
         let started = Instant::now();
         loop {
             let mut options = OpenOptions::new();
-            match options.write(true).create_new(true).mode(0).open(&lock) {
+            match options.write(true).create_new(true).mode(0o000).open(&lock) {
                 Ok(_) => {
                     let path = path.to_owned();
                     return Ok(Self { path, lock });
@@ -153,7 +153,7 @@ fn write_new(path: &Path, content: &[u8], like: Option<&fs::Metadata>) -> io::Re
 fn directory_of(path: &Path) -> &Path {
     path.parent()
         .filter(|parent| !parent.as_os_str().is_empty())
-        .unwrap_or(Path::new("."))
+        .unwrap_or_else(|| Path::new("."))
 }
 
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
@@ -238,7 +238,7 @@ mod tests {
             .replace(b"x")
             .unwrap_err();
         assert_eq!(names(directory.path()), ["config", "link"]);
-        assert!(LockedFile::lock(&Path::new("/proc/self/status/x/config")).is_err());
+        assert!(LockedFile::lock(Path::new("/proc/self/status/x/config")).is_err());
     }
 
     #[test]

@@ -244,18 +244,22 @@ impl Document {
             return Some(self.with_lines_behind(root.range.end, &new));
         };
         if let Some(item) = value.named(name) {
-            let new = if item.is_flow {
-                Zeroizing::new(flow.to_owned())
-            } else {
-                let mut new = block(self.column(item.range.start));
-                // The line's end is there already, unless a literal block has swallowed it.
-                if !text.get(..item.range.end)?.ends_with('\n') {
-                    let length = new.trim_end().len();
-                    new.truncate(length);
+            if item.is_flow {
+                return Some(self.spliced(item.range.start, item.range.end, flow));
+            }
+            let new = block(self.column(item.range.start));
+            // To the end of its last line: a comment there was about what is replaced.
+            let rest = text.get(item.range.end..)?;
+            let is_at_margin = text.get(..item.range.end)?.ends_with('\n');
+            let (end, new) = match rest.find('\n') {
+                _ if is_at_margin => (item.range.end, new.as_str()),
+                Some(length) => {
+                    let length = rest.get(..length)?.trim_end_matches('\r').len();
+                    (item.range.end + length, new.trim_end())
                 }
-                new
+                None => (text.len(), new.trim_end()),
             };
-            return Some(self.spliced(item.range.start, item.range.end, &new));
+            return Some(self.spliced(item.range.start, end, new));
         }
         match (value.items().last(), value.is_flow, root.is_flow) {
             (Some(_), true, _) => {

@@ -146,6 +146,10 @@ fn a_user_that_is_there_keeps_what_is_no_credential() {
         with_user(flow),
         r#"{"users":[{"name":"jane","user":{"as":"root","auth-provider":{"config":{"slotId":"0"},"name":"externalSigner"}}},{"name":"z"}]}"#
     );
+    assert_eq!(
+        with_user("users:\r\n- name: jane # j\r\n- name: z\r\n"),
+        format!("users:\n{}- name: z\n", entry("  ")).replace('\n', "\r\n")
+    );
     // Once more changes nothing.
     let once = with_user("users:\n- name: b\n");
     assert_eq!(with_user(&once), once);
