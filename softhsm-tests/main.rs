@@ -13,6 +13,8 @@
 mod check;
 /// A real client and a real API server.
 mod cluster;
+/// Names, help and completions.
+mod commands;
 /// Many requests at once.
 mod concurrency;
 /// The configuration map.

@@ -8,11 +8,23 @@
 #![forbid(unsafe_code)]
 
 use std::io::{self, Write as _};
+use std::sync::OnceLock;
 
 use log::{LevelFilter, Log, Metadata, Record};
 
 use crate::error::Error;
 use crate::printable::printable;
+
+/// The program's name, which begins every message.
+pub const PROGRAM: &str = "pkcs11-external-signer";
+
+/// What to type to run the program again, where that isn't its name.
+static CALLED: OnceLock<&str> = OnceLock::new();
+
+/// From now on a remedy speaks of the program by this name.
+pub fn speak_as(name: &'static str) {
+    let _ = CALLED.set(name);
+}
 
 /// The error in one line, what to do in the next, and the candidates that speaks of, one a line.
 pub fn error(error: &Error) {
@@ -75,7 +87,11 @@ fn error_message(error: &Error) -> String {
     let help = error.help();
     let mut text = message("error: ", &error.to_string());
     text.push_str("help: ");
-    text.push_str(&printable(&help.text));
+    let called = CALLED.get().copied().unwrap_or(PROGRAM);
+    let remedy = help
+        .text
+        .replace(&format!("{PROGRAM} "), &format!("{called} "));
+    text.push_str(&printable(&remedy));
     text.push('\n');
     for candidate in &help.candidates {
         text.push_str("  ");
@@ -86,7 +102,7 @@ fn error_message(error: &Error) -> String {
 }
 
 fn message(kind: &str, text: &str) -> String {
-    format!("pkcs11-external-signer: {kind}{}\n", printable(text))
+    format!("{PROGRAM}: {kind}{}\n", printable(text))
 }
 
 fn each_line(text: &str) -> String {

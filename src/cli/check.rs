@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::selection::Selection;
+use super::selection::{HEADING, Selection};
 use super::style::{Palette, Style};
 use super::turn;
 use crate::config::{Config, PinSource};
@@ -45,13 +45,13 @@ pub(super) struct Arguments {
     #[command(flatten)]
     selection: Selection,
     /// All of it as a pkcs11: URI
-    #[arg(long, value_name = "URI", help_heading = "Which key")]
+    #[arg(long, value_name = "URI", help_heading = HEADING)]
     uri: Option<String>,
     /// The certificate, for a token that holds none
-    #[arg(long, value_name = "FILE", help_heading = "Which key")]
+    #[arg(long, value_name = "FILE", help_heading = HEADING)]
     certificate_file: Option<String>,
     /// Where the PIN comes from: prompt, askpass, stdin, file:/path or env:NAME
-    #[arg(long, value_name = "SOURCE", help_heading = "Which key")]
+    #[arg(long, value_name = "SOURCE", help_heading = HEADING)]
     pin_source: Option<String>,
     /// The kubeconfig; without it KUBECONFIG, or ~/.kube/config
     #[arg(long, value_name = "FILE")]

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::selection::Selection;
+use super::selection::{HEADING, Selection};
 use super::survey::{Key, Library, Note, Opened, Query, Survey, Token};
 use crate::config::{PinSource, Uri};
 use crate::error::{ConfigError, Error, KubeconfigError, ObjectError};
@@ -31,10 +31,10 @@ pub(super) struct Arguments {
     #[command(flatten)]
     selection: Selection,
     /// All of it as a pkcs11: URI
-    #[arg(long, value_name = "URI", help_heading = "Which key")]
+    #[arg(long, value_name = "URI", help_heading = HEADING)]
     uri: Option<String>,
     /// Log in to the tokens, to see what they hide
-    #[arg(long, help_heading = "Which key")]
+    #[arg(long, help_heading = HEADING)]
     login: bool,
     /// The user's name; without it the certificate's
     #[arg(long, value_name = "NAME")]

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod completions;
 mod kubeconfig;
 mod list;
 mod plugin;
@@ -16,8 +17,8 @@ mod turn;
 use std::panic;
 use std::path::{Path, PathBuf};
 
-use clap::Parser as _;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory as _, FromArgMatches as _};
 
 use crate::error::{Error, RequestError};
 use crate::kubeconfig::{Kubeconfig, Locations};
@@ -29,6 +30,9 @@ const REQUEST: &str = "EXTERNAL_SIGNER_PLUGIN_CONFIG";
 
 /// The variable that asks for what `-v` asks for, where no option can be given.
 const LOG: &str = "PKCS11_EXTERNAL_SIGNER_LOG";
+
+/// The name under which kubectl finds this program.
+const PLUGIN: &str = "kubectl-pkcs11";
 
 const ABOUT: &str = "\
 pkcs11-external-signer signs TLS handshakes for Kubernetes clients with a key that stays in a
@@ -80,6 +84,7 @@ struct Arguments {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     Check(check::Arguments),
+    Completions(completions::Arguments),
     Kubeconfig(kubeconfig::Arguments),
     List(list::Arguments),
     Run(run::Arguments),
@@ -96,6 +101,7 @@ pub fn main() -> u8 {
             .map_or_else(String::new, ToString::to_string);
         report::error(&Error::Internal(format!("panic at {place}")));
     }));
+    report::speak_as(called());
     let request = environment::take(REQUEST);
     let is_alone = std::env::args_os().len() <= 1;
     let logged = logged();
@@ -106,17 +112,16 @@ pub fn main() -> u8 {
         }
         None if is_alone => {
             report::lines(ABOUT);
-            report::lines(
-                "help: pkcs11-external-signer --help shows what to write into the kubeconfig\n",
-            );
+            report::lines(&format!("help: {} --help shows the commands\n", called()));
             2
         }
-        _ => match Arguments::try_parse() {
+        _ => match parse() {
             Ok(Arguments { verbose, command }) => {
                 let verbosity = verbose.max(logged);
                 report::tell_steps(verbosity);
                 match command {
                     Command::Check(arguments) => check::run(&arguments),
+                    Command::Completions(arguments) => completions::run(&arguments),
                     Command::Kubeconfig(arguments) => kubeconfig::run(&arguments, verbosity > 0),
                     Command::List(arguments) => list::run(&arguments, verbosity > 0),
                     Command::Run(arguments) => run::run(&arguments, verbosity > 0, core),
@@ -126,6 +131,44 @@ pub fn main() -> u8 {
         },
     });
     outcome.unwrap_or(70)
+}
+
+/// The commands and options, as the program was called: kubectl runs its plugin `kubectl-pkcs11`
+/// for `kubectl pkcs11`, and that is what examples have to say then.
+pub fn command() -> clap::Command {
+    let command = Arguments::command();
+    if called() == report::PROGRAM {
+        return command;
+    }
+    command
+        .name(PLUGIN)
+        .bin_name(called())
+        .mut_subcommands(|command| {
+            let examples = command.get_after_help().map(ToString::to_string);
+            let begins = |name| format!("\n  {name} ");
+            match examples {
+                Some(text) => {
+                    command.after_help(text.replace(&begins(report::PROGRAM), &begins(called())))
+                }
+                None => command,
+            }
+        })
+}
+
+/// The name that somebody would type to run this program again.
+fn called() -> &'static str {
+    let own = std::env::args_os().next().map(PathBuf::from);
+    let name = own.as_deref().and_then(Path::file_name);
+    if name.is_some_and(|name| name == PLUGIN) {
+        "kubectl pkcs11"
+    } else {
+        report::PROGRAM
+    }
+}
+
+fn parse() -> Result<Arguments, clap::Error> {
+    let matches = command().try_get_matches()?;
+    Arguments::from_arg_matches(&matches)
 }
 
 /// How much [`LOG`] asks for, as a number of `-v`.
@@ -164,19 +207,29 @@ fn not_a_command(error: &clap::Error) -> u8 {
         report::answer_text(&error.to_string());
         return 0;
     }
-    let wrong = [ContextKind::InvalidArg, ContextKind::InvalidSubcommand]
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(argument)) => vec![argument.clone()],
+        Some(ContextValue::Strings(arguments)) => arguments.clone(),
+        _ => Vec::new(),
+    };
+    let argument = [ContextKind::InvalidArg, ContextKind::InvalidSubcommand]
         .into_iter()
-        .find_map(|kind| match error.get(kind) {
-            Some(ContextValue::String(argument)) => Some(argument.clone()),
-            Some(ContextValue::Strings(arguments)) => Some(arguments.join(" ")),
-            _ => None,
-        })
-        .unwrap_or_default();
-    let error = Error::from(if error.kind() == ErrorKind::MissingRequiredArgument {
-        RequestError::ArgumentMissing(wrong)
-    } else {
-        // What follows could be a PIN that somebody put here.
-        RequestError::Arguments(wrong.split('=').next().unwrap_or_default().to_owned())
+        .map(text)
+        .find(|texts| !texts.is_empty())
+        .unwrap_or_default()
+        .join(" ");
+    let error = Error::from(match error.kind() {
+        ErrorKind::MissingRequiredArgument => RequestError::ArgumentMissing(argument),
+        // The value itself could be a PIN that somebody put here.
+        ErrorKind::InvalidValue => RequestError::ArgumentValue {
+            argument,
+            valid: text(ContextKind::ValidValue),
+        },
+        ErrorKind::ArgumentConflict => {
+            let other = text(ContextKind::PriorArg).join(" ");
+            RequestError::ArgumentsConflict(format!("{argument} and {other}"))
+        }
+        _ => RequestError::Arguments(argument.split('=').next().unwrap_or_default().to_owned()),
     });
     report::error(&error);
     error.exit_code()

@@ -6,26 +6,28 @@ use std::ffi::OsString;
 
 use crate::protocol::Configuration;
 
+/// Under which `--help` has these options, and others that say which key is meant.
+pub(super) const HEADING: &str = "Which key";
+
 #[derive(Clone, Debug, Default, clap::Args)]
-#[command(next_help_heading = "Which key")]
 pub(super) struct Selection {
     /// The token's PKCS#11 library (pathLib)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = HEADING)]
     pub(super) module: Option<String>,
     /// The slot's number
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", help_heading = HEADING)]
     pub(super) slot_id: Option<String>,
     /// The token's label
-    #[arg(long, value_name = "LABEL")]
+    #[arg(long, value_name = "LABEL", help_heading = HEADING)]
     pub(super) token_label: Option<String>,
     /// The token's serial number
-    #[arg(long, value_name = "SERIAL")]
+    #[arg(long, value_name = "SERIAL", help_heading = HEADING)]
     pub(super) token_serial: Option<String>,
     /// The key's CKA_ID: 2, 0x0102 or 01:02
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", help_heading = HEADING)]
     pub(super) object_id: Option<String>,
     /// The certificate's label
-    #[arg(long, value_name = "LABEL")]
+    #[arg(long, value_name = "LABEL", help_heading = HEADING)]
     pub(super) object_label: Option<String>,
 }
 

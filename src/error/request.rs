@@ -14,7 +14,14 @@ pub enum RequestError {
     /// The name of an argument that this program doesn't know.
     Arguments(String),
     /// A command lacks what it can't do without.
+    /// An argument that takes one of a few values, or goes with no other.
+    ArgumentValue {
+        argument: String,
+        valid: Vec<String>,
+    },
     ArgumentMissing(String),
+    /// Two that exclude each other.
+    ArgumentsConflict(String),
     DigestLength {
         hash: Hash,
         actual: usize,
@@ -71,6 +78,10 @@ impl fmt::Display for RequestError {
                 )
             }
             Self::ApiVersion(version) => write!(f, "unsupported apiVersion \"{version}\""),
+            Self::ArgumentValue { argument, .. } => write!(f, "unknown value for {argument}"),
+            Self::ArgumentsConflict(arguments) => {
+                write!(f, "arguments that exclude each other: {arguments}")
+            }
             Self::ArgumentMissing(argument) => write!(f, "missing argument: {argument}"),
             Self::Arguments(arguments) => write!(f, "unknown argument: {arguments}"),
             Self::DigestLength { hash, actual } => write!(
@@ -133,6 +144,11 @@ impl fmt::Display for RequestError {
 
 impl RequestError {
     pub(super) fn help(&self) -> Help {
+        if let Self::ArgumentValue { valid, .. } = self
+            && !valid.is_empty()
+        {
+            return Help::new(format!("it takes {}", valid.join(", ")));
+        }
         Help::new(match self {
             Self::AnswerLost(_) | Self::OutputClosed => {
                 "run the program with a standard output that stays open until it ends"
@@ -140,7 +156,10 @@ impl RequestError {
             Self::ApiVersion(_) => {
                 "this program speaks external-signer.authentication.k8s.io/v1alpha1"
             }
-            Self::ArgumentMissing(_) | Self::Arguments(_) => {
+            Self::ArgumentMissing(_)
+            | Self::ArgumentValue { .. }
+            | Self::Arguments(_)
+            | Self::ArgumentsConflict(_) => {
                 "pkcs11-external-signer --help tells what it understands"
             }
             Self::DigestLength { .. } | Self::EmptyDigest => {

@@ -1,0 +1,97 @@
+//! The program's names, its help, and what shells complete.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::fixture::cluster::cluster;
+use crate::fixture::program::{Invocation, PROGRAM};
+use crate::fixture::softhsm::{PIN, token_with_pair};
+use crate::fixture::keys::Kind;
+
+fn program(directory: &Path, arguments: &[&str]) -> Invocation {
+    Invocation::new(directory).arguments(arguments)
+}
+
+/// A link to the program under the name that kubectl looks for.
+fn plugin(directory: &Path) -> PathBuf {
+    let link = directory.join("kubectl-pkcs11");
+    symlink(PROGRAM, &link).unwrap();
+    link
+}
+
+#[test]
+fn help_speaks_the_name_it_was_called_by() {
+    let directory = tempfile::tempdir().unwrap();
+    let link = plugin(directory.path());
+    for command in ["check", "completions", "kubeconfig", "list", "run"] {
+        let own = program(directory.path(), &[command, "--help"]).run().printed();
+        assert!(own.contains(&format!("\n  pkcs11-external-signer {command}")), "{own}");
+        assert!(own.contains(&format!("Usage: pkcs11-external-signer {command}")), "{own}");
+        let linked = program(directory.path(), &[command, "--help"]).program(&link);
+        let linked = linked.run().printed();
+        assert!(linked.contains(&format!("\n  kubectl pkcs11 {command}")), "{linked}");
+        assert!(linked.contains(&format!("Usage: kubectl pkcs11 {command}")), "{linked}");
+        assert!(!linked.contains("\n  pkcs11-external-signer "), "{linked}");
+    }
+    let wrong = program(directory.path(), &["lits"]).program(&link).run();
+    wrong.fails(2, &["unknown argument: lits", "help: kubectl pkcs11 --help"]);
+}
+
+#[test]
+fn kubectl_finds_it_as_its_plugin() {
+    let store = token_with_pair(Kind::P256);
+    let directory = store.directory.path();
+    plugin(directory);
+    let kubectl = cluster().kubectl(&store, &store.configuration_with_pin_source());
+    let path = format!("{}:/usr/bin:/bin", directory.display());
+    let listed = kubectl
+        .variable("PATH", path)
+        .arguments(&["pkcs11", "list", "--token-label=test token"])
+        .run()
+        .printed();
+    assert!(listed.contains("test p256"), "{listed}");
+}
+
+#[test]
+fn a_wrong_command_line_is_told_without_its_values() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| program(directory.path(), arguments).run();
+    run(&["completions", PIN]).fails(2, &["unknown value for <SHELL>", "it takes bash"]);
+    run(&["completions"]).fails(2, &["missing argument: <SHELL>"]);
+    run(&["list", &format!("--pin={PIN}")]).fails(2, &["unknown argument: --pin"]);
+    run(&["check", "--server", "--no-login"]).fails(2, &["exclude each other", "--no-login"]);
+    run(&["kubeconfig", "--context=a"]).fails(2, &["missing argument: --write"]);
+}
+
+#[test]
+fn shells_load_the_completions_and_complete() {
+    let directory = tempfile::tempdir().unwrap();
+    for (shell, script) in [
+        (
+            "bash",
+            "source FILE && COMP_WORDS=(pkcs11-external-signer ru) COMP_CWORD=1 && \
+             $(complete -p pkcs11-external-signer | sed 's/.*-F \\([^ ]*\\).*/\\1/') \
+             pkcs11-external-signer ru && echo \"${COMPREPLY[@]}\"",
+        ),
+        (
+            "zsh",
+            "autoload -U compinit && compinit -u -D && source FILE && \
+             functions _pkcs11-external-signer_commands | grep -o \"'run:\"",
+        ),
+        ("fish", "source FILE; complete -C 'pkcs11-external-signer ru'"),
+    ] {
+        let completions = program(directory.path(), &["completions", shell]).run().printed();
+        let file = directory.path().join(shell);
+        fs::write(&file, completions).unwrap();
+        let script = script.replace("FILE", file.to_str().unwrap());
+        let output = Command::new(shell)
+            .args(["-c", &script])
+            .env("HOME", directory.path())
+            .output()
+            .unwrap_or_else(|error| panic!("{shell}: {error}; install the package {shell}"));
+        let shown = String::from_utf8(output.stdout).unwrap();
+        assert!(shown.contains("run"), "{shell}: {shown}");
+    }
+}
