@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::fixture::cluster::cluster;
+use crate::fixture::keys::Kind;
 use crate::fixture::program::{Invocation, PROGRAM};
 use crate::fixture::softhsm::{PIN, token_with_pair};
-use crate::fixture::keys::Kind;
 
 fn program(directory: &Path, arguments: &[&str]) -> Invocation {
     Invocation::new(directory).arguments(arguments)
@@ -26,17 +26,34 @@ fn help_speaks_the_name_it_was_called_by() {
     let directory = tempfile::tempdir().unwrap();
     let link = plugin(directory.path());
     for command in ["check", "completions", "kubeconfig", "list", "run"] {
-        let own = program(directory.path(), &[command, "--help"]).run().printed();
-        assert!(own.contains(&format!("\n  pkcs11-external-signer {command}")), "{own}");
-        assert!(own.contains(&format!("Usage: pkcs11-external-signer {command}")), "{own}");
+        let own = program(directory.path(), &[command, "--help"])
+            .run()
+            .printed();
+        assert!(
+            own.contains(&format!("\n  pkcs11-external-signer {command}")),
+            "{own}"
+        );
+        assert!(
+            own.contains(&format!("Usage: pkcs11-external-signer {command}")),
+            "{own}"
+        );
         let linked = program(directory.path(), &[command, "--help"]).program(&link);
         let linked = linked.run().printed();
-        assert!(linked.contains(&format!("\n  kubectl pkcs11 {command}")), "{linked}");
-        assert!(linked.contains(&format!("Usage: kubectl pkcs11 {command}")), "{linked}");
+        assert!(
+            linked.contains(&format!("\n  kubectl pkcs11 {command}")),
+            "{linked}"
+        );
+        assert!(
+            linked.contains(&format!("Usage: kubectl pkcs11 {command}")),
+            "{linked}"
+        );
         assert!(!linked.contains("\n  pkcs11-external-signer "), "{linked}");
     }
     let wrong = program(directory.path(), &["lits"]).program(&link).run();
-    wrong.fails(2, &["unknown argument: lits", "help: kubectl pkcs11 --help"]);
+    wrong.fails(
+        2,
+        &["unknown argument: lits", "help: kubectl pkcs11 --help"],
+    );
 }
 
 #[test]
@@ -80,9 +97,14 @@ fn shells_load_the_completions_and_complete() {
             "autoload -U compinit && compinit -u -D && source FILE && \
              functions _pkcs11-external-signer_commands | grep -o \"'run:\"",
         ),
-        ("fish", "source FILE; complete -C 'pkcs11-external-signer ru'"),
+        (
+            "fish",
+            "source FILE; complete -C 'pkcs11-external-signer ru'",
+        ),
     ] {
-        let completions = program(directory.path(), &["completions", shell]).run().printed();
+        let completions = program(directory.path(), &["completions", shell])
+            .run()
+            .printed();
         let file = directory.path().join(shell);
         fs::write(&file, completions).unwrap();
         let script = script.replace("FILE", file.to_str().unwrap());
