@@ -9,6 +9,8 @@
     reason = "a test fails by panicking"
 )]
 
+/// PINs that come from another program.
+mod askpass;
 /// `check`: what works, what doesn't, and what to do.
 mod check;
 /// A real client and a real API server.

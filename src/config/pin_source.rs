@@ -12,6 +12,8 @@ use crate::secret::{MAX_PIN_LENGTH, Pin};
 
 /// `pin` goes before `pinSource`, and without both the PIN is asked for.
 pub enum PinSource {
+    /// A program that the environment names.
+    Askpass,
     Configuration(Pin),
     /// The variable's name.
     Environment(String),
@@ -57,6 +59,7 @@ fn pin(value: Zeroizing<String>) -> Result<Pin, Problem> {
 
 fn source(value: &str) -> Result<PinSource, Problem> {
     match value {
+        "askpass" => return Ok(PinSource::Askpass),
         "prompt" => return Ok(PinSource::Prompt),
         "stdin" => return Ok(PinSource::StandardInput),
         _ => {}
@@ -82,9 +85,9 @@ fn source(value: &str) -> Result<PinSource, Problem> {
             "write pinSource as env: and the variable's name, without its value: env:TOKEN_PIN",
         )),
         None => Err(Problem::new(
-            "pinSource is none of prompt, stdin, file:/path and env:NAME",
-            "set pinSource to prompt, stdin, file:/path or env:NAME; the PIN itself has no place \
-             in it",
+            "pinSource is none of prompt, askpass, stdin, file:/path and env:NAME",
+            "set pinSource to prompt, askpass, stdin, file:/path or env:NAME; the PIN itself has \
+             no place in it",
         )),
     }
 }
@@ -116,11 +119,11 @@ mod tests {
         for (value, what) in [
             (
                 "Prompt",
-                "pinSource is none of prompt, stdin, file:/path and env:NAME",
+                "pinSource is none of prompt, askpass, stdin, file:/path and env:NAME",
             ),
             (
                 "123456",
-                "pinSource is none of prompt, stdin, file:/path and env:NAME",
+                "pinSource is none of prompt, askpass, stdin, file:/path and env:NAME",
             ),
             ("file:", "pinSource file: holds no absolute path"),
             ("file:987654", "pinSource file: holds no absolute path"),

@@ -8,6 +8,8 @@ use super::{CallFailure, Help};
 /// Where a PIN came from, for messages.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum PinOrigin {
+    /// Somebody entered it into this program.
+    Askpass(PathBuf),
     /// The key `pin` of the configuration.
     Configuration,
     Environment(String),
@@ -20,13 +22,14 @@ pub enum PinOrigin {
 impl PinOrigin {
     /// Whether a person is there to see what became of it and to decide what follows.
     pub fn is_attended(&self) -> bool {
-        matches!(self, Self::Person)
+        matches!(self, Self::Askpass(_) | Self::Person)
     }
 }
 
 impl fmt::Display for PinOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Askpass(program) => write!(f, "from {}", program.display()),
             Self::Configuration => f.write_str("from pin in the configuration"),
             Self::Environment(name) => write!(f, "from the environment variable {name}"),
             Self::File(path) => write!(f, "from the file {}", path.display()),
@@ -38,6 +41,11 @@ impl fmt::Display for PinOrigin {
 
 #[derive(Debug)]
 pub enum LoginError {
+    /// The program that was to ask for the PIN.
+    Askpass {
+        program: PathBuf,
+        reason: String,
+    },
     Call {
         token: String,
         failure: CallFailure,
@@ -79,6 +87,8 @@ pub enum LoginError {
     Locked {
         token: String,
     },
+    /// No program was found that asks for a PIN.
+    NoAskpass,
     /// No source has a PIN.
     NoPin {
         token: String,
@@ -91,6 +101,11 @@ pub enum LoginError {
     ReaderCancelled {
         token: String,
         failure: CallFailure,
+    },
+    /// A program gave the PIN once more that the token had just refused.
+    Repeated {
+        token: String,
+        origin: PinOrigin,
     },
     StandardInput {
         reason: String,
@@ -114,6 +129,14 @@ pub enum LoginError {
 impl fmt::Display for LoginError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Askpass { program, reason } => {
+                write!(f, "pinSource: {} gave no PIN: {reason}", program.display())
+            }
+            Self::NoAskpass => f.write_str("pinSource askpass: no program to ask for the PIN"),
+            Self::Repeated { token, origin } => write!(
+                f,
+                "token {token} refused the PIN {origin}, which gave the same one again"
+            ),
             Self::Call { token, failure } => write!(f, "login to token {token} failed: {failure}"),
             Self::Cancelled { token } => write!(f, "no PIN was entered for token {token}"),
             Self::ContextUnreachable { key, module } => write!(
@@ -200,6 +223,13 @@ impl LoginError {
             Self::Call { .. } => {
                 "check that the token is still inserted and no other program holds it, then try again"
             }
+            Self::Askpass { .. } | Self::NoAskpass => {
+                "set PKCS11_EXTERNAL_SIGNER_ASKPASS to the whole path of a program that asks for \
+                 passwords (ksshaskpass, ssh-askpass), install pinentry, or choose another pinSource"
+            }
+            Self::Repeated { .. } => {
+                "correct what that program answers before you try again; one try was spent"
+            }
             Self::Cancelled { .. } => "run the command again and type the PIN",
             Self::ContextUnreachable { .. } => {
                 "name the token's own library in pathLib instead of a proxy such as p11-kit-proxy.so"
@@ -235,7 +265,8 @@ impl LoginError {
                  pkcs15-tool --unblock-pin (OpenSC), or the token's own tool"
             }
             Self::NoPin { .. } => {
-                "run the command from a terminal, or set pinSource to stdin, file:/path or env:NAME"
+                "run the command from a terminal, or set pinSource to askpass, stdin, file:/path or \
+                 env:NAME"
             }
             Self::NotSet { .. } => {
                 "initialise the user PIN first, with pkcs11-tool --init-pin or the token's own tool"

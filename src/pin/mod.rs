@@ -1,13 +1,15 @@
-//! Where a PIN can come from: the configuration, a file, the environment, standard input, or a
-//! person at the terminal.
+//! Where a PIN can come from: the configuration, a file, the environment, standard input, a person
+//! at the terminal, or another program that asks one.
 //!
 //! `token` sees it as the trait [`PinProvider`] and decides how often a PIN is sent; this part
 //! knows nothing of tokens but what a prompt has to say.
 
 #![forbid(unsafe_code)]
 
+mod askpass;
 mod file;
 mod notice;
+mod pinentry;
 mod prompt;
 mod sources;
 mod standard_input;

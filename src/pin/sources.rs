@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 use super::notice::Notice;
 use super::prompt::Terminal;
-use super::{PinProvider, PinRequest, file, standard_input};
+use super::{PinProvider, PinRequest, askpass, file, standard_input};
 use crate::config::PinSource;
 use crate::error::{LoginError, PinOrigin};
 use crate::process::environment::{self, NotUtf8};
@@ -22,6 +22,8 @@ pub struct Sources {
     variable: Taken,
     /// The terminal has been left to somebody else.
     unattended: Arc<AtomicBool>,
+    /// What a program has answered before, and for which token.
+    answered: Option<(String, Pin)>,
 }
 
 type Taken = Option<Result<Zeroizing<String>, NotUtf8>>;
@@ -61,7 +63,27 @@ impl Sources {
             source,
             variable,
             unattended,
+            answered: None,
         }
+    }
+
+    /// From a program. One that repeats itself is no person, and a PIN that was refused stays
+    /// refused.
+    fn from_program(&mut self, request: &PinRequest<'_>) -> Result<Pin, LoginError> {
+        let program = askpass::Program::find()?;
+        let has_terminal = !self.unattended.load(Ordering::Relaxed);
+        let pin = program.ask(request, has_terminal)?;
+        let token = request.token.to_owned();
+        let before = self.answered.replace((token, pin.duplicate()));
+        if before.is_some_and(|(token, before)| {
+            token == request.token && before.expose() == pin.expose()
+        }) {
+            return Err(LoginError::Repeated {
+                token: request.token.to_owned(),
+                origin: program.origin(),
+            });
+        }
+        Ok(pin)
     }
 
     fn taken(&self, name: &str) -> Result<Pin, LoginError> {
@@ -82,6 +104,11 @@ impl Sources {
 impl PinProvider for Sources {
     fn origin(&mut self) -> PinOrigin {
         match &self.source {
+            PinSource::Askpass => match askpass::Program::find() {
+                Ok(program) => program.origin(),
+                // Asked, it will say why it can't.
+                Err(_) => PinOrigin::Person,
+            },
             PinSource::Configuration(_) => PinOrigin::Configuration,
             PinSource::Environment(name) => PinOrigin::Environment(name.clone()),
             PinSource::File(path) => PinOrigin::File(path.clone()),
@@ -105,6 +132,7 @@ impl PinProvider for Sources {
                     token: request.token.to_owned(),
                 });
             }
+            PinSource::Askpass => return self.from_program(request),
             PinSource::Configuration(pin) => pin.duplicate(),
             PinSource::Environment(name) => self.taken(name)?,
             PinSource::File(path) => file::read(path)?,

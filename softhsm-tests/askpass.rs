@@ -1,0 +1,167 @@
+//! PINs that come from another program: which one, what it learns, and how many tries it gets.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+use crate::fixture::keys::Kind;
+use crate::fixture::openssl::assert_signed;
+use crate::fixture::program::Invocation;
+use crate::fixture::request::{Hash, Options, sample, sign_request};
+use crate::fixture::softhsm::{PIN, Store, WRONG_PIN, token_with_pair};
+
+const OWN: &str = "PKCS11_EXTERNAL_SIGNER_ASKPASS";
+
+/// A request for a signature, with the recording library, `pinSource: askpass`, and neither
+/// program nor pinentry.
+fn sign(store: &Store, faults: &str) -> Invocation {
+    let configuration = store.faulty(store.configuration().with("pinSource", "askpass"));
+    let request = sign_request(&configuration, &Options::hash(Hash::Sha256), &sample(32));
+    store
+        .ask(&request)
+        .suffering(store, faults)
+        .variable("PATH", store.directory.path())
+}
+
+/// A program of this name beside the token.
+fn program(store: &Store, name: &str, script: &str) -> PathBuf {
+    let path = store.directory.path().join(name);
+    fs::write(&path, format!("#!/bin/bash\n{script}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+#[test]
+fn the_programs_own_variable_goes_first_then_sshs_then_pinentry() {
+    let store = token_with_pair(Kind::P256);
+    let right = program(&store, "right", &format!("echo {PIN}"));
+    let wrong = program(&store, "wrong", "exit 1");
+    assert_signed(
+        &sign(&store, "")
+            .variable(OWN, &right)
+            .variable("SSH_ASKPASS", &wrong)
+            .run(),
+    );
+    assert_signed(
+        &sign(&store, "")
+            .variable(OWN, "")
+            .variable("SSH_ASKPASS", &right)
+            .run(),
+    );
+    program(
+        &store,
+        "pinentry",
+        &format!(
+            "echo OK; while read -r word _; do [ $word != GETPIN ] || echo D {PIN}; echo OK; done"
+        ),
+    );
+    assert_signed(&sign(&store, "").run());
+    assert_eq!(store.calls("C_Login"), ["0x0"; 3]);
+}
+
+#[test]
+fn it_is_told_what_the_pin_is_for_and_nothing_else() {
+    let store = token_with_pair(Kind::P256);
+    let shown = store.directory.path().join("shown");
+    let script = format!(
+        "{{ echo \"$1\"; /usr/bin/env; }} > {}; echo {PIN}",
+        shown.display()
+    );
+    let asking = program(&store, "ask", &script);
+    let outcome = sign(&store, "")
+        .variable(OWN, &asking)
+        .variable("DISPLAY", ":7")
+        .variable("LD_LIBRARY_PATH", "/nowhere")
+        .variable("SOME_SECRET", "x")
+        .run();
+    assert_signed(&outcome);
+    let shown = fs::read_to_string(shown).unwrap();
+    let token = &store.tokens[0];
+    let asked = format!(
+        "PIN for token \"test token\" (serial {}, slotId {})",
+        token.serial, token.slot
+    );
+    assert!(shown.starts_with(&asked), "{shown}");
+    assert!(shown.contains("DISPLAY=:7"), "{shown}");
+    for hidden in [
+        "LD_LIBRARY",
+        "SOME_SECRET",
+        "EXTERNAL_SIGNER",
+        "TOKEN_PIN",
+        "FAULT_MODULE",
+    ] {
+        assert!(!shown.contains(hidden), "{hidden} in {shown}");
+    }
+}
+
+#[test]
+fn a_program_that_always_says_the_same_costs_one_try() {
+    let store = token_with_pair(Kind::P256);
+    let wrong = program(&store, "wrong", &format!("echo {WRONG_PIN}"));
+    sign(&store, "").variable(OWN, &wrong).run().fails(
+        7,
+        &[
+            "refused the PIN from",
+            "gave the same one again",
+            "one try was spent",
+        ],
+    );
+    assert_eq!(store.calls("C_Login"), ["0xa0"]);
+    // The last try is nobody's but a person's.
+    let store = token_with_pair(Kind::P256);
+    let right = program(&store, "right", &format!("echo {PIN}"));
+    sign(&store, "C_GetTokenInfo:set=CKF_USER_PIN_FINAL_TRY")
+        .variable(OWN, right)
+        .run()
+        .fails(7, &["has one PIN try left", "was not sent"]);
+    assert_eq!(store.calls("C_Login"), [""; 0]);
+}
+
+#[test]
+fn a_program_that_gives_no_pin_is_named() {
+    let store = token_with_pair(Kind::P256);
+    for (script, text) in [
+        ("exit 1", "no PIN was entered"),
+        ("echo", "no PIN was entered"),
+        ("echo 1; exit 3", "no PIN was entered"),
+        ("head -c 1000000 /dev/zero", "no PIN was entered"),
+        ("echo 1", "was not sent"),
+    ] {
+        let asking = program(&store, "ask", script);
+        sign(&store, "")
+            .variable(OWN, asking)
+            .run()
+            .fails(7, &[text]);
+    }
+    for path in ["ask", "/nowhere/ask", "/etc/passwd"] {
+        sign(&store, "")
+            .variable(OWN, path)
+            .run()
+            .fails(7, &[OWN, "is no path of a program"]);
+    }
+    sign(&store, "")
+        .run()
+        .fails(7, &["no program to ask for the PIN", "install pinentry"]);
+    program(&store, "pinentry", "echo ERR no");
+    sign(&store, "").run().fails(7, &["pinentry gave no PIN"]);
+    // A kubeconfig can't say which.
+    let configuration = store.configuration().with("pinSource", "askpass:/bin/true");
+    let request = sign_request(&configuration, &Options::hash(Hash::Sha256), &sample(32));
+    store
+        .ask(&request)
+        .run()
+        .fails(3, &["pinSource is none of"]);
+    assert!(store.calls("C_Login").is_empty());
+}
+
+#[test]
+fn pinentry_draws_on_the_terminal() {
+    let store = token_with_pair(Kind::P256);
+    let mut terminal = sign(&store, "")
+        .variable("PATH", "/usr/bin:/bin")
+        .at_terminal();
+    terminal.expect("test token").type_text(&format!("{PIN}\r"));
+    let (outcome, _) = terminal.finish();
+    assert_signed(&outcome);
+    assert_eq!(store.calls("C_Login"), ["0x0"]);
+}

@@ -1,0 +1,224 @@
+//! The dialogue with pinentry, in GnuPG's Assuan protocol: commands and answers, line by line.
+
+use std::io::{self, Read, Write};
+use std::process::Child;
+
+use zeroize::Zeroizing;
+
+use super::PinRequest;
+use super::file::first_line;
+use crate::printable::printable;
+use crate::secret::Pin;
+
+/// The longest line of the protocol.
+const LINE: usize = 1000;
+
+/// What is to be said and asked, made before anything is started.
+pub(super) struct Dialog {
+    description: String,
+    error: Option<String>,
+    confirm: Option<String>,
+    has_terminal: bool,
+}
+
+/// What an answer ends with.
+enum End {
+    Fine,
+    /// The person has cancelled or said no.
+    Refused,
+}
+
+impl Dialog {
+    pub(super) fn new(request: &PinRequest<'_>, has_terminal: bool) -> Self {
+        Self {
+            description: format!(
+                "Token {}\n{}",
+                printable(request.token),
+                printable(request.key)
+            ),
+            error: request.notice.map(|text| printable(text).into_owned()),
+            confirm: request.confirm.map(str::to_owned),
+            has_terminal,
+        }
+    }
+
+    /// The PIN; `None` where none was given.
+    pub(super) fn hold(&self, child: &mut Child) -> io::Result<Option<Pin>> {
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        };
+        self.hold_with(input, output)
+    }
+
+    fn hold_with(&self, input: impl Write, output: impl Read) -> io::Result<Option<Pin>> {
+        let mut talk = Talk { input, output };
+        talk.answer(&mut Zeroizing::default())?;
+        if self.has_terminal {
+            talk.option("ttyname", "/dev/tty")?;
+            for (option, variable) in [("ttytype", "TERM"), ("lc-ctype", "LC_ALL")] {
+                if let Ok(value) = std::env::var(variable) {
+                    talk.option(option, &value)?;
+                }
+            }
+        }
+        talk.say("SETTITLE", "pkcs11-external-signer")?;
+        if let Some(question) = &self.confirm {
+            talk.say("SETDESC", &format!("{question}\n\n{}", self.description))?;
+            if let End::Refused = talk.ask("CONFIRM", &mut Zeroizing::default())? {
+                return Ok(None);
+            }
+        }
+        talk.say("SETDESC", &self.description)?;
+        talk.say("SETPROMPT", "PIN")?;
+        if let Some(error) = &self.error {
+            talk.say("SETERROR", error)?;
+        }
+        let mut data = Zeroizing::new(Vec::with_capacity(LINE));
+        Ok(match talk.ask("GETPIN", &mut data)? {
+            End::Fine => first_line(&data),
+            End::Refused => None,
+        })
+    }
+}
+
+struct Talk<I, O> {
+    input: I,
+    output: O,
+}
+
+impl<I: Write, O: Read> Talk<I, O> {
+    /// A setting that a pinentry of another kind may not know.
+    fn option(&mut self, name: &str, value: &str) -> io::Result<()> {
+        let command = format!("OPTION {name}={}", escaped(value));
+        self.ask(&command, &mut Zeroizing::default()).map(drop)
+    }
+
+    fn say(&mut self, command: &str, text: &str) -> io::Result<()> {
+        let command = format!("{command} {}", escaped(text));
+        self.ask(&command, &mut Zeroizing::default()).map(drop)
+    }
+
+    fn ask(&mut self, command: &str, data: &mut Zeroizing<Vec<u8>>) -> io::Result<End> {
+        self.input.write_all(format!("{command}\n").as_bytes())?;
+        self.input.flush()?;
+        self.answer(data)
+    }
+
+    /// Up to OK or ERR; what is neither that nor data says nothing to us.
+    fn answer(&mut self, data: &mut Zeroizing<Vec<u8>>) -> io::Result<End> {
+        loop {
+            let line = self.line()?;
+            if let Some(piece) = line.strip_prefix(b"D ") {
+                decode(piece, data);
+            } else if line.starts_with(b"OK") {
+                return Ok(End::Fine);
+            } else if line.starts_with(b"ERR") {
+                return Ok(End::Refused);
+            }
+        }
+    }
+
+    /// Byte by byte into one buffer: any other could leave a piece of the PIN behind.
+    fn line(&mut self) -> io::Result<Zeroizing<Vec<u8>>> {
+        let mut line = Zeroizing::new(Vec::with_capacity(LINE));
+        let mut byte = [0];
+        while line.len() < LINE {
+            if self.output.read(&mut byte)? == 0 {
+                return Err(io::Error::other("it ended before it had answered"));
+            }
+            if byte == *b"\n" {
+                return Ok(line);
+            }
+            line.extend(byte);
+        }
+        Err(io::Error::other("it does not speak pinentry's protocol"))
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('%', "%25")
+        .replace('\r', "%0D")
+        .replace('\n', "%0A")
+}
+
+/// Appends the bytes; what doesn't fit any more is no PIN anyway.
+fn decode(piece: &[u8], data: &mut Zeroizing<Vec<u8>>) {
+    let mut rest = piece.iter().copied();
+    while let Some(byte) = rest.next() {
+        let byte = if byte == b'%' {
+            let mut digit = || char::from(rest.next()?).to_digit(16);
+            match (digit(), digit()) {
+                (Some(high), Some(low)) => u8::try_from(high * 16 + low).unwrap_or_default(),
+                _ => return,
+            }
+        } else {
+            byte
+        };
+        if data.len() < data.capacity() {
+            data.push(byte);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request<'a>(notice: Option<&'a str>, confirm: Option<&'a str>) -> PinRequest<'a> {
+        PinRequest {
+            token: "\"100%\"",
+            key: "the key\nof jane",
+            shortest: 4,
+            longest: 8,
+            notice,
+            confirm,
+        }
+    }
+
+    /// The PIN, and what was said.
+    fn talk(request: &PinRequest<'_>, answers: &str) -> (Option<String>, String) {
+        let mut said = Vec::new();
+        let pin = Dialog::new(request, false)
+            .hold_with(&mut said, answers.as_bytes())
+            .unwrap();
+        (
+            pin.map(|pin| pin.expose().to_owned()),
+            String::from_utf8(said).unwrap(),
+        )
+    }
+
+    #[test]
+    fn a_pin_is_asked_for_its_token_and_decoded() {
+        let answers = "OK Pleased\n# hello\nOK\nOK\nS UNKNOWN x\nOK\nD 12%253%0\nD 4\nOK\n";
+        let (pin, said) = talk(&request(None, None), answers);
+        assert_eq!(pin.as_deref(), Some("12%34"));
+        assert_eq!(
+            said,
+            "SETTITLE pkcs11-external-signer\n\
+             SETDESC Token \"100%25\"%0Athe key\\u{a}of jane\nSETPROMPT PIN\nGETPIN\n"
+        );
+    }
+
+    #[test]
+    fn who_cancels_gives_no_pin_and_a_final_try_wants_a_yes() {
+        let cancelled = "OK\nOK\nOK\nOK\nOK\nERR 83886179 Operation cancelled <Pinentry>\n";
+        assert_eq!(talk(&request(Some("wrong"), None), cancelled).0, None);
+        let (pin, said) = talk(
+            &request(None, Some("Last try?")),
+            "OK\nOK\nOK\nERR 83886194 no\n",
+        );
+        assert_eq!(pin, None);
+        assert!(said.ends_with("CONFIRM\n"), "{said}");
+        let yes = "OK\nOK\nOK\nOK\nOK\nOK\nD 1234\nOK\n";
+        let (pin, _) = talk(&request(None, Some("Last try?")), yes);
+        assert_eq!(pin.as_deref(), Some("1234"));
+    }
+
+    #[test]
+    fn what_is_no_pinentry_is_an_error() {
+        let dialog = Dialog::new(&request(None, None), false);
+        for answers in ["", "OK\n", &"x".repeat(2 * LINE)] {
+            assert!(dialog.hold_with(Vec::new(), answers.as_bytes()).is_err());
+        }
+    }
+}
