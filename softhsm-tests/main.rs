@@ -39,6 +39,8 @@ mod pin;
 mod process;
 /// The wire.
 mod protocol;
+/// The README's commands, as they stand.
+mod readme;
 /// `run`: commands whose clusters are reached with a key in a token.
 mod run;
 /// Which token, certificate and key.
