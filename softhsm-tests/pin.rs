@@ -351,3 +351,20 @@ fn from_the_start(mut file: File) -> File {
     std::io::Seek::rewind(&mut file).unwrap();
     file
 }
+
+#[test]
+fn a_stored_pin_that_was_right_is_not_sent_as_the_final_try() {
+    let [key_object, certificate] = Object::pair(key(Kind::P256), &[1]);
+    let store = token_with([key_object.always_authenticate(), certificate]);
+    let configuration = store.faulty(store.configuration_with_pin_source());
+    let request = sign_request(&configuration, &Options::hash(Hash::Sha256), &sample(32));
+    // Somebody else tries wrong PINs between the login and the signature.
+    let plan = "C_GetTokenInfo#3:set=CKF_USER_PIN_FINAL_TRY";
+    let outcome = store
+        .ask(&request)
+        .variable("TOKEN_PIN", PIN)
+        .suffering(&store, plan)
+        .run();
+    outcome.fails(7, &["has one PIN try left", "was not sent"]);
+    assert_eq!(store.calls("C_Login"), ["0x0"]);
+}

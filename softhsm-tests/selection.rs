@@ -319,3 +319,25 @@ fn a_slot_with_an_uninitialised_token_is_refused() {
         .with("objectId", "1");
     certificate_with(&store, &configuration).fails(5, &["slotId 0", "not initialised"]);
 }
+
+#[test]
+fn with_a_certificate_file_the_label_is_the_keys() {
+    let store = token_with([
+        Object::key(key(Kind::P256), &[1]).labelled("jane"),
+        Object::key(key(Kind::OtherRsa), &[2]).labelled("hans"),
+    ]);
+    let pem = key(Kind::P256).certificate_pem();
+    let configuration = store
+        .configuration()
+        .with("certificateFile", pem.to_str().unwrap());
+    let labelled =
+        |label| signature_with(&store, &configuration.clone().with("objectLabel", label));
+    labelled("jane").signature();
+    labelled("hans").fails(
+        6,
+        &[
+            "no private key with objectId \"1\" and objectLabel \"hans\"",
+            "objectLabel \"jane\"",
+        ],
+    );
+}

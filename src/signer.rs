@@ -30,8 +30,8 @@ pub struct Identity {
     /// The certificates that follow the first one in `certificateFile`, in DER.
     file_chain: Vec<Vec<u8>>,
     selector: ObjectSelector,
-    /// CKA_ID; empty where the certificate has none.
-    id: Vec<u8>,
+    /// CKA_ID of the certificate on the token; empty where it has none.
+    id: Option<Vec<u8>>,
 }
 
 impl Identity {
@@ -51,7 +51,7 @@ impl Identity {
                 certificate: found.certificate,
                 file_chain: Vec::new(),
                 selector,
-                id: found.id,
+                id: Some(found.id),
             });
         };
         let (certificate, file_chain) = read_certificates(path)?;
@@ -62,27 +62,24 @@ impl Identity {
             }
             .into());
         }
-        let id = selector
-            .id
-            .as_ref()
-            .map(|id| id.as_bytes().to_owned())
-            .unwrap_or_default();
         Ok(Self {
             certificate,
             file_chain,
             selector,
-            id,
+            id: None,
         })
     }
 
     /// An error if the token shows a public key, under the certificate's CKA_ID, that isn't the
     /// certificate's.
     pub fn check_public_key(&self, token: &Token<'_>) -> Result<(), Error> {
-        let selector = ObjectSelector {
-            id: Some(self.id.clone())
-                .filter(|id| !id.is_empty())
-                .map(ObjectId::from_bytes),
-            ..self.selector.clone()
+        let of_certificate = self.id.clone().filter(|id| !id.is_empty());
+        let selector = match of_certificate {
+            Some(id) => ObjectSelector {
+                id: Some(ObjectId::from_bytes(id)),
+                label: None,
+            },
+            None => self.selector.clone(),
         };
         if token.contradicts(&selector, self.certificate.public_key())? {
             return Err(self.mismatch());
@@ -130,7 +127,7 @@ impl Identity {
         token: &mut Token<'_>,
         pins: &mut dyn PinProvider,
     ) -> Result<PrivateKey, Error> {
-        token.private_key(&self.selector, &self.id, self.words(), pins)
+        token.private_key(&self.selector, self.id.as_deref(), self.words(), pins)
     }
 
     /// [`Identity::sign`] with a key that was looked up before. For Ed25519 the digest is the

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::mem;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -20,7 +20,7 @@ use crate::error::{Error, Help, KubeconfigError};
 use crate::keyring::Keyring;
 use crate::kubeconfig::{Cluster, Context, Kubeconfig, Provider};
 use crate::pin::{PinProvider, Sources};
-use crate::printable::printable;
+use crate::printable::{excerpt, printable};
 use crate::process::answer::AnswerChannel;
 use crate::protocol::Configuration;
 use crate::report;
@@ -99,7 +99,8 @@ pub(super) fn run(arguments: &Arguments) -> u8 {
 
 fn check(arguments: &Arguments, open: &mut Open, teller: &mut Teller) -> Result<(), Error> {
     let source = Source::of(arguments)?;
-    let mut config = Config::from_map(&mut source.configuration(arguments))?;
+    let mut map = source.configuration(arguments);
+    let mut config = Config::from_map(&mut map)?;
     let text = match &source.context {
         Some(context) if source.is_kubeconfigs => format!(
             "context \"{}\", cluster \"{}\", user \"{}\"",
@@ -108,6 +109,19 @@ fn check(arguments: &Arguments, open: &mut Open, teller: &mut Teller) -> Result<
         _ => "from the options".to_owned(),
     };
     teller.found(Step::Configuration, Finding::Good(text));
+    if let Some(program) = map.value("pathExec")
+        && !Path::new(program).is_file()
+    {
+        teller.found(
+            Step::Configuration,
+            Finding::Concern(
+                format!("pathExec {} is no program that is there", excerpt(program)),
+                "clients with the provider need it: pkcs11-external-signer kubeconfig prints the \
+                 right one; `run` does without"
+                    .to_owned(),
+            ),
+        );
+    }
     if matches!(config.pin, PinSource::Configuration(_)) {
         teller.found(
             Step::Configuration,

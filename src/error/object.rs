@@ -59,6 +59,7 @@ pub enum ObjectError {
         selector: String,
         token: String,
         passed_over: usize,
+        unreadable: usize,
         present: Vec<ObjectSummary>,
         /// There was no PIN to look behind the login with.
         is_unsearched: bool,
@@ -108,6 +109,7 @@ impl fmt::Display for ObjectError {
                 selector,
                 token,
                 passed_over,
+                unreadable,
                 is_unsearched,
                 ..
             } => {
@@ -121,6 +123,9 @@ impl fmt::Display for ObjectError {
                 }
                 if *passed_over > 0 {
                     write!(f, " (session objects passed over: {passed_over})")?;
+                }
+                if *unreadable > 0 {
+                    write!(f, " (certificates that can't be read: {unreadable})")?;
                 }
                 Ok(())
             }

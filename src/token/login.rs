@@ -53,14 +53,19 @@ impl Token<'_> {
             if state.own_keypad {
                 return self.authenticate_at_reader(user, &token, pins);
             }
-            let Accepted { pin, origin } = match self.accepted.take() {
+            // Before the final try, somebody has to say a word, whatever was right before.
+            let accepted = self.accepted.take();
+            let accepted = accepted.filter(|_| state.pin != PinState::FinalTry);
+            let Accepted { pin, origin } = match accepted {
                 Some(accepted) => accepted,
                 None => ask(&state, &token, key, refused, pins)?,
             };
             let auth_pin = AuthPin::new(pin.expose().into());
             let outcome = self.session.login(user, Some(&auth_pin));
             drop(auth_pin);
+            log::debug!("login: C_Login as {user:?}, attempt {attempt}");
             let Err(error) = outcome else {
+                log::info!("login: token {token} accepted the PIN {origin}");
                 self.logged_in = true;
                 self.accepted = Some(Accepted { pin, origin });
                 return Ok(());

@@ -208,11 +208,12 @@ impl<'m> Token<'m> {
     }
 
     /// The one private key that fits, after a login where the token requires one. `id` is the
-    /// certificate's CKA_ID; the label decides where that is empty or shared.
+    /// CKA_ID of a certificate on the token, which leads to its key; the label decides where that
+    /// is empty or shared. Without one the selector names the key itself.
     pub fn private_key(
         &mut self,
         selector: &ObjectSelector,
-        id: &[u8],
+        id: Option<&[u8]>,
         words: String,
         pins: &mut dyn PinProvider,
     ) -> Result<PrivateKey, Error> {
@@ -419,27 +420,37 @@ impl<'m> Token<'m> {
             &self.session,
             Query::new(ObjectClass::CERTIFICATE, selector),
         );
+        let matching = matching.unwrap_or_default();
+        let all = matching.len();
+        // None was left of them, so those that stay couldn't be read.
+        let staying = object::without_session_objects(&self.session, matching)
+            .map_or(0, |objects| objects.len());
         ObjectError::NoCertificate {
             selector: selector.to_string(),
             token: self.name(),
-            // None was left, so all that fit were session objects.
-            passed_over: matching.map_or(0, |objects| objects.len()),
+            passed_over: all - staying,
+            unreadable: staying,
             is_unsearched,
             present: object::summaries(&self.session, ObjectClass::CERTIFICATE),
         }
     }
 
     /// The private key under the certificate's CKA_ID; under the label where that is empty.
-    fn only_key(&self, selector: &ObjectSelector, id: &[u8]) -> Result<ObjectHandle, Error> {
+    fn only_key(
+        &self,
+        selector: &ObjectSelector,
+        id: Option<&[u8]>,
+    ) -> Result<ObjectHandle, Error> {
         let class = ObjectClass::PRIVATE_KEY;
         let label = selector.label.as_deref();
         let query = match id {
-            [] => Query {
+            None => Query::new(class, selector),
+            Some([]) => Query {
                 class,
                 id: None,
                 label,
             },
-            id => Query {
+            Some(id) => Query {
                 class,
                 id: Some(id),
                 label: None,
