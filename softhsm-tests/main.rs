@@ -49,3 +49,5 @@ mod selection;
 mod signing;
 /// Somebody at a terminal.
 mod terminal;
+/// Keys named by a URI.
+mod uri;
