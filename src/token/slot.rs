@@ -95,19 +95,24 @@ fn pin_state(info: &TokenInfo) -> PinState {
     }
 }
 
+/// The slots that hold a token (C_GetSlotList).
+pub(super) fn occupied(module: &Module) -> Result<Vec<Slot>, TokenError> {
+    module
+        .context()
+        .get_slots_with_token()
+        .map_err(|error| TokenError::Call {
+            doing: "listing the slots",
+            failure: ckr::failure(&error),
+        })
+}
+
 /// The slot and token that fit everything the selector gives.
 pub(super) fn find(
     module: &Module,
     selector: &TokenSelector,
 ) -> Result<(Slot, TokenState), TokenError> {
     // Some modules know no slot before they were asked for the list.
-    let occupied = module
-        .context()
-        .get_slots_with_token()
-        .map_err(|error| TokenError::Call {
-            doing: "listing the slots",
-            failure: ckr::failure(&error),
-        })?;
+    let occupied = occupied(module)?;
     match selector.slot {
         Some(id) => named(module, selector, id, &occupied),
         None => matching(module, selector, &occupied),

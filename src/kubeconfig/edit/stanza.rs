@@ -115,9 +115,9 @@ fn comment_text(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::value::Value;
-    use super::super::super::yaml;
     use super::*;
+    use crate::kubeconfig::value::Value;
+    use crate::kubeconfig::yaml;
 
     #[test]
     fn every_text_is_read_as_itself() {
