@@ -56,8 +56,8 @@ impl Dialog {
         if self.has_terminal {
             talk.option("ttyname", "/dev/tty")?;
             for (option, variable) in [("ttytype", "TERM"), ("lc-ctype", "LC_ALL")] {
-                if let Ok(value) = std::env::var(variable) {
-                    talk.option(option, &value)?;
+                if let Some(value) = std::env::var_os(variable) {
+                    talk.option(option, &value.to_string_lossy())?;
                 }
             }
         }

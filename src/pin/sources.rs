@@ -69,7 +69,7 @@ impl Sources {
 
     /// From a program. One that repeats itself is no person, and a PIN that was refused stays
     /// refused.
-    fn from_program(&mut self, request: &PinRequest<'_>) -> Result<Pin, LoginError> {
+    fn asked_of_program(&mut self, request: &PinRequest<'_>) -> Result<Pin, LoginError> {
         let program = askpass::Program::find()?;
         let has_terminal = !self.unattended.load(Ordering::Relaxed);
         let pin = program.ask(request, has_terminal)?;
@@ -132,7 +132,7 @@ impl PinProvider for Sources {
                     token: request.token.to_owned(),
                 });
             }
-            PinSource::Askpass => return self.from_program(request),
+            PinSource::Askpass => return self.asked_of_program(request),
             PinSource::Configuration(pin) => pin.duplicate(),
             PinSource::Environment(name) => self.taken(name)?,
             PinSource::File(path) => file::read(path)?,

@@ -47,14 +47,7 @@ pub struct VisibleKey {
 impl Module {
     /// The slots with a token, in the library's order (C_GetSlotList, C_GetTokenInfo).
     pub fn occupied_slots(&self) -> Result<Vec<OccupiedSlot>, TokenError> {
-        let occupied = self
-            .context()
-            .get_slots_with_token()
-            .map_err(|error| TokenError::Call {
-                doing: "listing the slots",
-                failure: ckr::failure(&error),
-            })?;
-        Ok(occupied
+        Ok(slot::occupied(self)?
             .into_iter()
             .map(|slot| OccupiedSlot {
                 slot: slot.id(),
