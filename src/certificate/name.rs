@@ -2,9 +2,25 @@
 
 use std::fmt::Write as _;
 
-use x509_parser::der_parser::oid;
-use x509_parser::objects::{oid_registry, oid2abbrev};
+use x509_parser::der_parser::{Oid, oid};
 use x509_parser::x509::{AttributeTypeAndValue, X509Name};
+
+/// The short names of RFC 4514, section 3, and of what else certificates of people have. A
+/// registry of everything would have to be built each time for the two or three that occur.
+const SHORT: [(Oid<'_>, &str); 12] = [
+    (oid!(2.5.4.3), "CN"),
+    (oid!(2.5.4.10), "O"),
+    (oid!(2.5.4.11), "OU"),
+    (oid!(2.5.4.6), "C"),
+    (oid!(2.5.4.7), "L"),
+    (oid!(2.5.4.8), "ST"),
+    (oid!(2.5.4.9), "STREET"),
+    (oid!(2.5.4.5), "serialNumber"),
+    (oid!(2.5.4.12), "title"),
+    (oid!(0.9.2342.19200300.100.1.25), "DC"),
+    (oid!(0.9.2342.19200300.100.1.1), "UID"),
+    (oid!(1.2.840.113549.1.9.1), "emailAddress"),
+];
 
 /// Attributes in the certificate's order, each value escaped so that it can't pass for several
 /// (RFC 4514, section 2.4): `CN=jane, O=dev\, ops`.
@@ -19,10 +35,10 @@ pub(super) fn text(name: &X509Name<'_>) -> String {
                 text.push_str(" + ");
             }
             let kind = attribute.attr_type();
-            match oid2abbrev(kind, oid_registry()) {
-                Ok(short) => text.push_str(short),
+            match SHORT.iter().find(|(known, _)| known == kind) {
+                Some((_, short)) => text.push_str(short),
                 // Writing to a String can't fail.
-                Err(_) => drop(write!(text, "{kind}")),
+                None => drop(write!(text, "{kind}")),
             }
             text.push('=');
             match value(attribute) {
