@@ -71,6 +71,7 @@ pub(super) struct Arguments {
 }
 
 /// Tells of each step; the exit code.
+#[cold]
 pub(super) fn run(arguments: &Arguments) -> u8 {
     let palette = Palette::for_standard_output();
     let channel = match AnswerChannel::open() {

@@ -20,6 +20,7 @@ pub(super) struct Arguments {
 }
 
 /// Prints the script; the exit code.
+#[cold]
 pub(super) fn run(arguments: &Arguments) -> u8 {
     let mut script = Vec::new();
     generate(

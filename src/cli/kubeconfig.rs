@@ -57,6 +57,7 @@ pub(super) struct Arguments {
 }
 
 /// Prints or writes; the exit code.
+#[cold]
 pub(super) fn run(arguments: &Arguments, is_verbose: bool) -> u8 {
     let mut opened = None;
     let code = match produce(arguments, is_verbose, &mut opened) {

@@ -42,6 +42,7 @@ pub(super) struct Arguments {
 }
 
 /// Prints the list; the exit code.
+#[cold]
 pub(super) fn run(arguments: &Arguments, is_verbose: bool) -> u8 {
     let mut opened = None;
     let code = list(arguments, is_verbose, &mut opened).unwrap_or_else(|error| {

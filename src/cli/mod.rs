@@ -20,6 +20,8 @@ use std::path::{Path, PathBuf};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, FromArgMatches as _};
 
+use rustix::process::Rlimit;
+
 use crate::error::{Error, RequestError};
 use crate::kubeconfig::{Kubeconfig, Locations};
 use crate::process::{environment, harden, signals};
@@ -115,22 +117,29 @@ pub fn main() -> u8 {
             report::lines(&format!("help: {} --help shows the commands\n", called()));
             2
         }
-        _ => match parse() {
-            Ok(Arguments { verbose, command }) => {
-                let verbosity = verbose.max(logged);
-                report::tell_steps(verbosity);
-                match command {
-                    Command::Check(arguments) => check::run(&arguments),
-                    Command::Completions(arguments) => completions::run(&arguments),
-                    Command::Kubeconfig(arguments) => kubeconfig::run(&arguments, verbosity > 0),
-                    Command::List(arguments) => list::run(&arguments, verbosity > 0),
-                    Command::Run(arguments) => run::run(&arguments, verbosity > 0, core),
-                }
-            }
-            Err(error) => not_a_command(&error),
-        },
+        _ => command_line(logged, core),
     });
     outcome.unwrap_or(70)
+}
+
+/// A command of the command line. Apart from what answers a request, so that a request doesn't
+/// touch the memory pages of what it doesn't need.
+#[cold]
+#[inline(never)]
+fn command_line(logged: u8, core: Rlimit) -> u8 {
+    let Arguments { verbose, command } = match parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return not_a_command(&error),
+    };
+    let verbosity = verbose.max(logged);
+    report::tell_steps(verbosity);
+    match command {
+        Command::Check(arguments) => check::run(&arguments),
+        Command::Completions(arguments) => completions::run(&arguments),
+        Command::Kubeconfig(arguments) => kubeconfig::run(&arguments, verbosity > 0),
+        Command::List(arguments) => list::run(&arguments, verbosity > 0),
+        Command::Run(arguments) => run::run(&arguments, verbosity > 0, core),
+    }
 }
 
 /// The commands and options, as the program was called: kubectl runs its plugin `kubectl-pkcs11`
@@ -199,6 +208,7 @@ fn locations(explicit: Option<&Path>) -> Locations {
 }
 
 /// What was asked for instead of a command, or what was wrong with it.
+#[cold]
 fn not_a_command(error: &clap::Error) -> u8 {
     if matches!(
         error.kind(),

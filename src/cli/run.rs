@@ -54,6 +54,7 @@ pub(super) struct Arguments {
 }
 
 /// Runs the command; its exit code, or that of the error that kept it from running.
+#[cold]
 pub(super) fn run(arguments: &Arguments, is_verbose: bool, core: Rlimit) -> u8 {
     let mut keyring = None;
     let code = serve(arguments, is_verbose, core, &mut keyring).unwrap_or_else(|error| {
