@@ -311,6 +311,21 @@ fn a_library_asked_for_by_name_has_to_work() {
 }
 
 #[test]
+fn a_token_that_is_not_there_is_an_error() {
+    let store = store();
+    for arguments in [&["--token-label=other"][..], &["--uri", "pkcs11:serial=0"]] {
+        let outcome = list(&store, arguments).run();
+        assert_eq!(outcome.status.code(), Some(5), "{outcome:?}");
+        assert!(
+            outcome.stderr.contains("was found\nhelp: insert the token"),
+            "{outcome:?}"
+        );
+        let shown = String::from_utf8(outcome.stdout).unwrap();
+        assert!(!shown.contains("OBJECTID"), "{shown}");
+    }
+}
+
+#[test]
 fn colour_is_for_terminals_and_not_where_nobody_wants_it() {
     let store = store();
     let shown = |variable: &str| {

@@ -88,6 +88,9 @@ fn produce(arguments: &Arguments, is_verbose: bool, opened: &mut Opened) -> Resu
         is_verbose,
     };
     let survey = query.look(opened)?;
+    if let Some(error) = query.miss(&survey) {
+        return Err(error);
+    }
     let chosen = choose(arguments, &survey)?;
     let stanza = stanza(arguments, chosen);
     let name = arguments

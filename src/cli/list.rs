@@ -73,16 +73,20 @@ fn list(arguments: &Arguments, is_verbose: bool, opened: &mut Opened) -> Result<
         }])),
         _ => Err(error),
     })?;
+    let missed = query.miss(&survey);
     let document = if arguments.json {
         serde_json::to_string_pretty(&survey)
             .map_err(|error| Error::Internal(format!("the list as JSON: {error}")))?
     } else if let Some(None) = arguments.uri {
         uris(&survey)
     } else {
-        text(&survey, palette)
+        text(&survey, !arguments.selection.is_empty(), palette)
     };
     channel.send(document.trim_end())?;
-    Ok(exit_code(&survey))
+    match missed {
+        Some(error) => Err(error),
+        None => Ok(exit_code(&survey)),
+    }
 }
 
 /// Something was listed, or there was nothing to list; else why not.
@@ -110,7 +114,7 @@ fn uris(survey: &Survey) -> String {
     keys.map(|key| format!("{}\n", key.uri)).collect()
 }
 
-fn text(survey: &Survey, palette: Palette) -> String {
+fn text(survey: &Survey, is_filtered: bool, palette: Palette) -> String {
     let mut lines = Vec::new();
     for library in &survey.libraries {
         lines.push(Line::Across {
@@ -120,7 +124,8 @@ fn text(survey: &Survey, palette: Palette) -> String {
         if let Some(fault) = &library.error {
             fault_lines(fault, &mut lines);
         } else if library.tokens.is_empty() {
-            lines.push(across("  no token".to_owned(), None));
+            let such = if is_filtered { "such " } else { "" };
+            lines.push(across(format!("  no {such}token"), None));
         }
         for token in &library.tokens {
             token_lines(token, &mut lines);

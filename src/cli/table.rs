@@ -34,7 +34,7 @@ impl Cell {
     }
 }
 
-/// The lines below a row of headings, without spaces at their ends.
+/// The lines, below headings if there is a row among them, without spaces at their ends.
 pub(super) fn table(headings: &[&str], lines: &[Line], palette: Palette) -> String {
     let last = headings.len().saturating_sub(1);
     let cut = |place: usize, text: &str| match text.char_indices().nth(WIDEST_CELL - 1) {
@@ -68,7 +68,10 @@ pub(super) fn table(headings: &[&str], lines: &[Line], palette: Palette) -> Stri
         .iter()
         .map(|heading| ((*heading).to_owned(), Some(Style::Heading)))
         .collect();
-    let mut text = row(&headings);
+    let mut text = String::new();
+    if lines.iter().any(|line| matches!(line, Line::Row(_))) {
+        text.push_str(&row(&headings));
+    }
     for line in lines {
         match line {
             Line::Across {

@@ -58,6 +58,10 @@ pub enum TokenError {
         slot: u64,
         present: Vec<TokenName>,
     },
+    /// In none of the libraries that were looked at.
+    NoneFits {
+        selector: String,
+    },
     /// A PIN that nobody types would go to all of these.
     SeveralForPin {
         found: Vec<TokenName>,
@@ -96,6 +100,7 @@ impl fmt::Display for TokenError {
             Self::NotInitialized { slot, .. } => {
                 write!(f, "the token in slotId {slot} is not initialised")
             }
+            Self::NoneFits { selector } => write!(f, "no token with {selector} was found"),
             Self::SeveralForPin { found } => write!(
                 f,
                 "the PIN would go to {} tokens, and cost those a try whose PIN it isn't",
@@ -127,6 +132,9 @@ impl TokenError {
             Self::Contradiction { .. } => Help::new(
                 "correct slotId, tokenLabel or tokenSerial, or insert the token that is meant; \
                  all that are given must agree",
+            ),
+            Self::NoneFits { .. } => Help::new(
+                "insert the token, or correct what names it; `list` without it shows what is there",
             ),
             Self::SeveralForPin { found } => Help::with_candidates(
                 "name its token with --token-serial, --token-label or --slot-id:",

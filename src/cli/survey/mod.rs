@@ -14,7 +14,7 @@ use self::library::{Access, look};
 use self::machine::look_everywhere;
 use super::selection::Selection;
 use crate::config::{Filter, PinSource, Uri};
-use crate::error::{ConfigError, Error};
+use crate::error::{ConfigError, Error, TokenError};
 use crate::process::lock::Lock;
 use crate::token::Module;
 
@@ -48,6 +48,21 @@ impl Query<'_> {
     pub(super) fn library(&self) -> Option<String> {
         let of_uri = || Uri::parse(self.uri?).ok()?.module_path;
         self.selection.module.clone().or_else(of_uri)
+    }
+
+    /// The error of a query for a token that nobody has.
+    pub(super) fn miss(&self, survey: &Survey) -> Option<Error> {
+        let selector = self.filter().ok()?.token.to_string();
+        let is_missed = !selector.is_empty()
+            && survey
+                .libraries
+                .iter()
+                .all(|library| library.tokens.is_empty())
+            && survey
+                .libraries
+                .iter()
+                .any(|library| library.error.is_none());
+        is_missed.then(|| TokenError::NoneFits { selector }.into())
     }
 
     fn look_everywhere(&self) -> Result<Survey, Error> {
