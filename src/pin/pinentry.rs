@@ -136,9 +136,16 @@ impl<I: Write, O: Read> Talk<I, O> {
 }
 
 fn escaped(text: &str) -> String {
-    text.replace('%', "%25")
+    let mut escaped = text
+        .replace('%', "%25")
         .replace('\r', "%0D")
-        .replace('\n', "%0A")
+        .replace('\n', "%0A");
+    // At its end, a backslash would ask for another line.
+    if escaped.ends_with('\\') {
+        escaped.pop();
+        escaped.push_str("%5C");
+    }
+    escaped
 }
 
 /// Appends the bytes; what doesn't fit any more is no PIN anyway.
