@@ -37,7 +37,27 @@ pub fn excerpt(text: &str) -> String {
 /// In characters.
 const EXCERPT_LENGTH: usize = 60;
 
-fn is_harmful(character: char) -> bool {
+/// A JSON document whose strings show no terminal anything but text; as JSON it stays the same.
+pub fn printable_json(document: &str) -> Cow<'_, str> {
+    let is_raw = |character: char| is_harmful(character) && !character.is_ascii_control();
+    if !document.chars().any(is_raw) {
+        return Cow::Borrowed(document);
+    }
+    let mut safe = String::with_capacity(document.len() + 8);
+    for character in document.chars() {
+        if is_raw(character) {
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                let _ = write!(safe, "\\u{unit:04x}");
+            }
+        } else {
+            safe.push(character);
+        }
+    }
+    Cow::Owned(safe)
+}
+
+/// Whether it could move the cursor, hide or reorder text.
+pub(crate) fn is_harmful(character: char) -> bool {
     character.is_control()
         || matches!(character,
             '\u{ad}'                        // soft hyphen
@@ -78,6 +98,18 @@ mod tests {
         ] {
             assert_eq!(printable(attack), shown);
         }
+    }
+
+    #[test]
+    fn json_stays_the_same_document() {
+        let value = serde_json::json!({"a": "\u{9b}31m\u{202e}x\u{e0001}\n\x1b", "b": 1});
+        let document = serde_json::to_string_pretty(&value).unwrap();
+        let safe = printable_json(&document);
+        let raw = |text: &str| text.chars().any(|it| is_harmful(it) && it != '\n');
+        assert!(raw(&document) && !raw(&safe), "{safe}");
+        let read: serde_json::Value = serde_json::from_str(&safe).unwrap();
+        assert_eq!(read, value);
+        assert!(matches!(printable_json("{\n}"), Cow::Borrowed(_)));
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::error::{Error, Help, KubeconfigError};
 use crate::keyring::Keyring;
 use crate::kubeconfig::{Cluster, Context, Kubeconfig, Provider};
 use crate::pin::{PinProvider, Sources};
-use crate::printable::{excerpt, printable};
+use crate::printable::{excerpt, printable, printable_json};
 use crate::process::answer::AnswerChannel;
 use crate::protocol::Configuration;
 use crate::report;
@@ -428,7 +428,7 @@ impl Teller {
                 steps: &self.steps,
             });
             match document {
-                Ok(document) => self.write(&format!("{document}\n")),
+                Ok(document) => self.write(&format!("{}\n", printable_json(&document))),
                 Err(error) => self.lost = Some(Error::Internal(format!("JSON: {error}"))),
             }
         }

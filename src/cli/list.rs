@@ -9,6 +9,7 @@ use super::survey::{
 };
 use super::table::{Cell, Line, table};
 use crate::error::Error;
+use crate::printable::printable_json;
 use crate::process::answer::AnswerChannel;
 use crate::report;
 
@@ -75,8 +76,9 @@ fn list(arguments: &Arguments, is_verbose: bool, opened: &mut Opened) -> Result<
     })?;
     let missed = query.miss(&survey);
     let document = if arguments.json {
-        serde_json::to_string_pretty(&survey)
-            .map_err(|error| Error::Internal(format!("the list as JSON: {error}")))?
+        let document = serde_json::to_string_pretty(&survey)
+            .map_err(|error| Error::Internal(format!("the list as JSON: {error}")))?;
+        printable_json(&document).into_owned()
     } else if let Some(None) = arguments.uri {
         uris(&survey)
     } else {

@@ -70,6 +70,8 @@ fn ask(library: &Path, arguments: &[OsString], asks: bool, shows_noise: bool) ->
             .args(["list", "--json"])
             .arg(module)
             .args(arguments)
+            // What is there is for whoever reads it next, and never a PIN for whatever is found.
+            .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(noise)
             .spawn()

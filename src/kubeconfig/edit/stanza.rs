@@ -3,6 +3,8 @@
 
 use std::fmt::Write as _;
 
+use crate::printable::is_harmful;
+
 /// The `config` of a user's `auth-provider`.
 #[derive(Default)]
 pub struct Stanza {
@@ -97,9 +99,9 @@ fn quoted(text: &str) -> String {
                 quoted.push('\\');
                 quoted.push(character);
             }
-            // Not printable in YAML, or a line break there.
-            '\0'..='\x1f' | '\x7f'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' => {
-                let _ = write!(quoted, "\\u{:04x}", u32::from(character));
+            // Not printable in YAML, a line break there, or no good on a terminal.
+            _ if is_harmful(character) => {
+                let _ = write!(quoted, "\\U{:08x}", u32::from(character));
             }
             _ => quoted.push(character),
         }
@@ -135,7 +137,9 @@ mod tests {
             "\"\\",
             "größe",
             "tab\tnul\0bell\x07",
+            "\u{202e}\u{e0001}",
             "\u{85}\u{2028}\u{feff}\u{1f600}",
+            "\u{202e}\u{e0001}",
             " a ",
             "/usr/lib/x.so",
             "a\nb",
