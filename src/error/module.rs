@@ -16,6 +16,11 @@ pub enum ModuleError {
         path: PathBuf,
         reason: String,
     },
+    /// The process that looked at it had to be ended, or ended by itself.
+    NoAnswer {
+        path: PathBuf,
+        reason: String,
+    },
     /// No library was named, and none is installed where they usually are.
     NoneFound,
     NotAModule {
@@ -41,6 +46,11 @@ impl fmt::Display for ModuleError {
                     path.display()
                 )
             }
+            Self::NoAnswer { path, reason } => write!(
+                f,
+                "PKCS#11 library {} does not tell its tokens: {reason}",
+                path.display()
+            ),
             Self::NoneFound => f.write_str("no PKCS#11 library was found on this machine"),
             Self::NotAModule { path, reason } => {
                 write!(f, "{} is not a PKCS#11 library: {reason}", path.display())
@@ -60,6 +70,10 @@ impl ModuleError {
             Self::Load { .. } => {
                 "check that pathLib names an installed PKCS#11 library built for this machine, \
                  and that the libraries it needs are installed too"
+            }
+            Self::NoAnswer { .. } => {
+                "look at it alone with `list -v --module`; restart its service (pcscd, tpm2-abrmd), or \
+                 update the library"
             }
             Self::NoneFound => {
                 "install the token's library (ykcs11 or opensc-pkcs11 for a YubiKey or smart card, \

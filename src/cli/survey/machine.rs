@@ -124,7 +124,7 @@ fn ended(status: Option<ExitStatus>) -> String {
 
 fn failed(library: &Path, reason: String) -> Library {
     let path = library.to_owned();
-    let error = Error::from(ModuleError::Load { path, reason });
+    let error = Error::from(ModuleError::NoAnswer { path, reason });
     Library {
         path_lib: library.to_string_lossy().into_owned(),
         error: Some(Fault::from(&error)),
