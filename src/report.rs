@@ -26,6 +26,12 @@ pub fn speak_as(name: &'static str) {
     let _ = CALLED.set(name);
 }
 
+/// A remedy that speaks of the program by the name it was called by.
+pub fn spoken(remedy: &str) -> String {
+    let called = CALLED.get().copied().unwrap_or(PROGRAM);
+    remedy.replace(&format!("{PROGRAM} "), &format!("{called} "))
+}
+
 /// The error in one line, what to do in the next, and the candidates that speaks of, one a line.
 pub fn error(error: &Error) {
     to_standard_error(&error_message(error));
@@ -87,11 +93,7 @@ fn error_message(error: &Error) -> String {
     let help = error.help();
     let mut text = message("error: ", &error.to_string());
     text.push_str("help: ");
-    let called = CALLED.get().copied().unwrap_or(PROGRAM);
-    let remedy = help
-        .text
-        .replace(&format!("{PROGRAM} "), &format!("{called} "));
-    text.push_str(&printable(&remedy));
+    text.push_str(&printable(&spoken(&help.text)));
     text.push('\n');
     for candidate in &help.candidates {
         text.push_str("  ");

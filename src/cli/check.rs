@@ -397,7 +397,10 @@ impl Teller {
         let mark = self.palette.paint(style, mark);
         let mut shown = format!("{mark} {:14} {}\n", step.title(), printable(text));
         if let Some(help) = help {
-            shown.push_str(&format!("  help: {}\n", printable(&help.text)));
+            shown.push_str(&format!(
+                "  help: {}\n",
+                printable(&report::spoken(&help.text))
+            ));
             for candidate in &help.candidates {
                 shown.push_str(&format!("    {}\n", printable(candidate)));
             }
