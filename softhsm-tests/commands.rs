@@ -5,9 +5,14 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
 use crate::fixture::cluster::cluster;
 use crate::fixture::keys::Kind;
+use crate::fixture::openssl::assert_signed;
 use crate::fixture::program::{Invocation, PROGRAM};
+use crate::fixture::request::{Hash, Options, sample, sign_request};
 use crate::fixture::softhsm::{PIN, token_with_pair};
 
 fn program(directory: &Path, arguments: &[&str]) -> Invocation {
@@ -116,4 +121,45 @@ fn shells_load_the_completions_and_complete() {
         let shown = String::from_utf8(output.stdout).unwrap();
         assert!(shown.contains("run"), "{shell}: {shown}");
     }
+}
+
+#[test]
+fn the_steps_are_told_without_pin_and_digest() {
+    let store = token_with_pair(Kind::P256);
+    let digest = sample(32);
+    let request = sign_request(
+        &store.configuration_with_pin_source(),
+        &Options::hash(Hash::Sha256),
+        &digest,
+    );
+    let told = |level: &str| {
+        let invocation = store.ask(&request).variable("TOKEN_PIN", PIN);
+        let outcome = invocation
+            .variable("PKCS11_EXTERNAL_SIGNER_LOG", level)
+            .run();
+        assert_signed(&outcome);
+        outcome.stderr
+    };
+    assert_eq!(told("off"), "");
+    let (steps, details) = (told("info"), told("debug"));
+    for step in [
+        "library ",
+        "token \"test token\"",
+        "certificate of",
+        "accepted the PIN",
+        "signature: ECDSA",
+    ] {
+        assert!(steps.contains(step), "no {step:?} in\n{steps}");
+        assert!(details.contains(step), "no {step:?} in\n{details}");
+    }
+    assert!(details.lines().count() > steps.lines().count(), "{details}");
+    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    for secret in [hex, STANDARD.encode(&digest), format!("{digest:?}")] {
+        assert!(!details.contains(&secret), "{details}");
+    }
+    let unknown = told("loud");
+    assert!(
+        unknown.contains("PKCS11_EXTERNAL_SIGNER_LOG is none of"),
+        "{unknown}"
+    );
 }
