@@ -83,6 +83,7 @@ fn a_wrong_command_line_is_told_without_its_values() {
     run(&["completions", PIN]).fails(2, &["unknown value for <SHELL>", "it takes bash"]);
     run(&["completions"]).fails(2, &["missing argument: <SHELL>"]);
     run(&["list", &format!("--pin={PIN}")]).fails(2, &["unknown argument: --pin"]);
+    run(&["-v"]).fails(2, &["missing argument: COMMAND"]);
     run(&["check", "--server", "--no-login"]).fails(2, &["exclude each other", "--no-login"]);
     run(&["kubeconfig", "--context=a"]).fails(2, &["missing argument: --write"]);
 }

@@ -230,6 +230,7 @@ fn not_a_command(error: &clap::Error) -> u8 {
         .join(" ");
     let error = Error::from(match error.kind() {
         ErrorKind::MissingRequiredArgument => RequestError::ArgumentMissing(argument),
+        ErrorKind::MissingSubcommand => RequestError::ArgumentMissing("COMMAND".to_owned()),
         // The value itself could be a PIN that somebody put here.
         ErrorKind::InvalidValue => RequestError::ArgumentValue {
             argument,

@@ -55,7 +55,8 @@ impl Uri {
                         format!("write each attribute of uri as name=value, parted by {separator}"),
                     )
                 })?;
-                if seen.contains(&name) {
+                // Only a vendor's own in the query may be repeated (RFC 7512, section 2.3).
+                if seen.contains(&name) && !name.starts_with("x-") {
                     return Err(problem(name, "occurs twice", "leave one of them out"));
                 }
                 seen.push(name);
@@ -71,7 +72,7 @@ impl Uri {
                 "module-path" => put(&mut self.module_path, name, value),
                 "pin-source" => {
                     let source = text(name, value)?;
-                    self.pin_source = Some(pin_source(&source));
+                    self.pin_source = Some(pin_source(&source)?);
                     Ok(())
                 }
                 "pin-value" => {
@@ -314,16 +315,21 @@ fn bytes(name: &str, value: &str) -> Result<Zeroizing<Vec<u8>>, Problem> {
     Ok(decoded)
 }
 
-/// A path alone is a file's, and `file://` may stand before it (RFC 7512, section 2.4).
-fn pin_source(value: &str) -> String {
-    let path = value
-        .strip_prefix("file://")
-        .or_else(|| value.strip_prefix("file:"))
-        .unwrap_or(value);
-    if path.starts_with('/') {
-        format!("file:{path}")
-    } else {
-        value.to_owned()
+/// A path alone is a file's (RFC 7512, section 2.4), and so is a file URI of this machine's
+/// (RFC 8089, section 2).
+fn pin_source(value: &str) -> Result<String, Problem> {
+    let path = match value.strip_prefix("file://") {
+        Some(rest) => Some(rest.strip_prefix("localhost").unwrap_or(rest)),
+        None => value.strip_prefix('/').map(|_| value),
+    };
+    match path {
+        None => Ok(value.to_owned()),
+        Some(path) if path.starts_with('/') => Ok(format!("file:{path}")),
+        Some(_) => Err(problem(
+            "pin-source",
+            "is a file on another machine",
+            "write it as file:/path",
+        )),
     }
 }
 
@@ -384,6 +390,7 @@ mod tests {
         for (source, pin_source) in [
             ("/a/b", "file:/a/b"),
             ("file:/a", "file:/a"),
+            ("file://localhost/a", "file:/a"),
             ("prompt", "prompt"),
             ("env:PIN", "env:PIN"),
             ("|command", "|command"),
@@ -448,6 +455,11 @@ mod tests {
                 "uri: pin-value has a character that must be escaped",
             ),
             ("pkcs11:?1234=x", "uri: … is not known here"),
+            (
+                "pkcs11:?pin-source=file://host/run/pin",
+                "uri: pin-source is a file on another machine",
+            ),
+            ("pkcs11:?x-a=1&x-a=2", "pkcs11:"),
             (
                 "pkcs11:?pin-value=1&pin-value=1",
                 "uri: pin-value occurs twice",

@@ -13,12 +13,12 @@ pub enum RequestError {
     ApiVersion(String),
     /// The name of an argument that this program doesn't know.
     Arguments(String),
-    /// A command lacks what it can't do without.
     /// An argument that takes one of a few values, or goes with no other.
     ArgumentValue {
         argument: String,
         valid: Vec<String>,
     },
+    /// A command lacks what it can't do without.
     ArgumentMissing(String),
     /// Two that exclude each other.
     ArgumentsConflict(String),

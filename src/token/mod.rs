@@ -423,13 +423,12 @@ impl<'m> Token<'m> {
         let matching = matching.unwrap_or_default();
         let all = matching.len();
         // None was left of them, so those that stay couldn't be read.
-        let staying = object::without_session_objects(&self.session, matching)
-            .map_or(0, |objects| objects.len());
+        let staying = object::without_session_objects(&self.session, matching).ok();
         ObjectError::NoCertificate {
             selector: selector.to_string(),
             token: self.name(),
-            passed_over: all - staying,
-            unreadable: staying,
+            passed_over: staying.as_ref().map_or(0, |staying| all - staying.len()),
+            unreadable: staying.map_or(0, |staying| staying.len()),
             is_unsearched,
             present: object::summaries(&self.session, ObjectClass::CERTIFICATE),
         }
