@@ -119,20 +119,26 @@ fn a_program_that_always_says_the_same_costs_one_try() {
 
 #[test]
 fn a_program_that_gives_no_pin_is_named() {
-    let store = token_with_pair(Kind::P256);
-    for (script, text) in [
-        ("exit 1", "no PIN was entered"),
-        ("echo", "no PIN was entered"),
-        ("echo 1; exit 3", "no PIN was entered"),
-        ("head -c 1000000 /dev/zero", "no PIN was entered"),
-        ("echo 1", "was not sent"),
+    for script in [
+        "exit 1",
+        "echo",
+        "echo 1; exit 3",
+        "head -c 1000000 /dev/zero",
     ] {
+        let store = token_with_pair(Kind::P256);
         let asking = program(&store, "ask", script);
-        sign(&store, "")
-            .variable(OWN, asking)
-            .run()
-            .fails(7, &[text]);
+        let ask = || sign(&store, "").variable(OWN, &asking).run();
+        ask().fails(7, &["no PIN was entered"]);
+        // A client that tries again opens no second window.
+        ask().fails(7, &["was left a moment ago", "wait five seconds"]);
+        assert!(store.calls("C_Login").is_empty());
     }
+    let store = token_with_pair(Kind::P256);
+    let asking = program(&store, "ask", "echo 1");
+    sign(&store, "")
+        .variable(OWN, asking)
+        .run()
+        .fails(7, &["was not sent"]);
     for path in ["ask", "/nowhere/ask", "/etc/passwd"] {
         sign(&store, "")
             .variable(OWN, path)

@@ -266,10 +266,26 @@ fn what_is_wrong_with_the_pin_is_told_and_costs_no_more_than_one_try() {
         "type the PIN yourself",
     );
     assert_eq!(store.calls("C_Login"), [""; 0]);
-    let low = told(&state("CKF_USER_PIN_COUNT_LOW"), 0);
+    let low = "C_GetTokenInfo:set=CKF_USER_PIN_COUNT_LOW";
+    fails(
+        &check_faulty(&store, low, &[PIN_SOURCE]).run(),
+        7,
+        "has refused a PIN; the PIN from the environment variable TOKEN_PIN was not sent",
+        "check --despite-refusal sends the stored PIN once",
+    );
+    assert_eq!(store.calls("C_Login"), [""; 0]);
+    let low = check_faulty(&store, low, &[PIN_SOURCE, "--despite-refusal"]).run();
+    let low = told(&low, 0);
     assert!(
         low.contains("! PIN tries      the token has counted a wrong PIN"),
         "{low}"
+    );
+    let none = check(&store, &[]).run();
+    fails(
+        &none,
+        7,
+        "wants a PIN, and there is no terminal",
+        "pinSource",
     );
     let wrong = check_faulty(&store, "", &["--pin-source=env:NO_PIN"]).run();
     fails(
@@ -279,13 +295,6 @@ fn what_is_wrong_with_the_pin_is_told_and_costs_no_more_than_one_try() {
         "every try counts",
     );
     assert_eq!(store.calls("C_Login"), ["0x0", "0xa0"]);
-    let none = check(&store, &[]).run();
-    fails(
-        &none,
-        7,
-        "wants a PIN, and there is no terminal",
-        "pinSource",
-    );
 }
 
 #[test]

@@ -49,5 +49,7 @@ mod selection;
 mod signing;
 /// Somebody at a terminal.
 mod terminal;
+/// PIN tries over many processes, and prompts one at a time.
+mod tries;
 /// Keys named by a URI.
 mod uri;

@@ -264,25 +264,25 @@ fn with_no_terminal_and_no_source_it_fails_at_once() {
 
 #[test]
 fn a_wrong_pin_that_nobody_typed_is_sent_once() {
-    let store = token_with_pair(Kind::P256);
-    let configuration = store.faulty(store.configuration());
-    let path = pin_file(&store, WRONG_PIN, 0o600);
-    for (tries, (name, value)) in [
-        ("pin", WRONG_PIN.to_owned()),
-        ("pinSource", "env:TOKEN_PIN".to_owned()),
-        ("pinSource", format!("file:{}", path.display())),
-        ("pinSource", "stdin".to_owned()),
-    ]
-    .into_iter()
-    .enumerate()
-    {
+    for (name, value) in [
+        ("pin", WRONG_PIN),
+        ("pinSource", "env:TOKEN_PIN"),
+        ("pinSource", "file:"),
+        ("pinSource", "stdin"),
+    ] {
+        let store = token_with_pair(Kind::P256);
+        let configuration = store.faulty(store.configuration());
+        let value = match value {
+            "file:" => format!("file:{}", pin_file(&store, WRONG_PIN, 0o600).display()),
+            other => other.to_owned(),
+        };
         sign_with(&store, &configuration.clone().with(name, &value))
             .suffering(&store, "")
             .variable("TOKEN_PIN", WRONG_PIN)
             .piped(format!("{WRONG_PIN}\n{PIN}\n"))
             .run()
             .fails(7, &["test token", "CKR_PIN_INCORRECT"]);
-        assert_eq!(store.calls("C_Login"), vec!["0xa0"; tries + 1]);
+        assert_eq!(store.calls("C_Login"), ["0xa0"]);
     }
 }
 

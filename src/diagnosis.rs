@@ -90,14 +90,22 @@ pub trait Observer {
 /// The library that was opened on the way, and the turn at it.
 pub type Opened = Option<(Module, Option<Lock>)>;
 
+/// What is to be walked.
+pub struct Way<'a> {
+    pub config: &'a Config,
+    /// A stored PIN is sent although the token has refused one.
+    pub disregards_refusals: bool,
+}
+
 /// Walks the way; the PIN that the token has accepted, if the walk got to its end.
 pub fn examine(
-    config: &Config,
+    way: &Way<'_>,
     turn: Option<Lock>,
     pins: Option<&mut dyn PinProvider>,
     opened: &mut Opened,
     observer: &mut dyn Observer,
 ) -> Option<AcceptedPin> {
+    let config = way.config;
     let library = match Module::open(&config.library) {
         Ok(module) => {
             let path = config.library.path().display().to_string();
@@ -122,6 +130,9 @@ pub fn examine(
         }
     };
     observer.found(Step::Token, Finding::Good(token.name()));
+    if way.disregards_refusals {
+        token.disregard_refusals();
+    }
     let mut walk = Walk {
         token: &mut token,
         observer,

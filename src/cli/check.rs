@@ -15,7 +15,7 @@ use super::selection::{HEADING, Selection};
 use super::style::{Palette, Style};
 use super::turn;
 use crate::config::{Config, PinSource};
-use crate::diagnosis::{self, Finding, Observer, Opened, Step};
+use crate::diagnosis::{self, Finding, Observer, Opened, Step, Way};
 use crate::error::{Error, Help, KubeconfigError};
 use crate::keyring::Keyring;
 use crate::kubeconfig::{Cluster, Context, Kubeconfig, Provider};
@@ -65,6 +65,9 @@ pub(super) struct Arguments {
     /// Stop before the PIN
     #[arg(long)]
     no_login: bool,
+    /// Send a stored PIN although the token has refused one, because it is another PIN now
+    #[arg(long, conflicts_with = "no_login")]
+    despite_refusal: bool,
     /// Print a JSON document
     #[arg(long)]
     json: bool,
@@ -141,7 +144,11 @@ fn check(arguments: &Arguments, open: &mut Open, teller: &mut Teller) -> Result<
     } else {
         Some(&mut pins)
     };
-    let accepted = diagnosis::examine(&config, turn, asked, &mut open.library, teller);
+    let way = Way {
+        config: &config,
+        disregards_refusals: arguments.despite_refusal,
+    };
+    let accepted = diagnosis::examine(&way, turn, asked, &mut open.library, teller);
     if arguments.server && teller.exit_code() == 0 {
         let cluster = source.cluster()?;
         server(config, accepted, cluster, open, teller);
@@ -219,6 +226,9 @@ impl Source {
         match &self.context {
             Some(context) if self.is_kubeconfigs => match self.kubeconfig.provider(&context.user) {
                 Provider::ExternalSigner(mut map) => {
+                    if arguments.pin_source.is_some() {
+                        drop(map.take("pin"));
+                    }
                     for (key, value) in more {
                         if let Some(value) = value {
                             map.set(key, value);

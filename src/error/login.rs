@@ -54,6 +54,10 @@ pub enum LoginError {
     Cancelled {
         token: String,
     },
+    /// That of another process, a moment ago.
+    CancelledBefore {
+        token: String,
+    },
     /// A key that wants its PIN for every signature, behind a library that can't be asked for one.
     ContextUnreachable {
         key: String,
@@ -102,6 +106,11 @@ pub enum LoginError {
         token: String,
         failure: CallFailure,
     },
+    /// A stored PIN, after the token has refused one.
+    RefusedBefore {
+        token: String,
+        origin: PinOrigin,
+    },
     /// A program gave the PIN once more that the token had just refused.
     Repeated {
         token: String,
@@ -133,12 +142,20 @@ impl fmt::Display for LoginError {
                 write!(f, "pinSource: {} gave no PIN: {reason}", program.display())
             }
             Self::NoAskpass => f.write_str("pinSource askpass: no program to ask for the PIN"),
+            Self::RefusedBefore { token, origin } => write!(
+                f,
+                "token {token} has refused a PIN; the PIN {origin} was not sent to it"
+            ),
             Self::Repeated { token, origin } => write!(
                 f,
                 "token {token} refused the PIN {origin}, which gave the same one again"
             ),
             Self::Call { token, failure } => write!(f, "login to token {token} failed: {failure}"),
             Self::Cancelled { token } => write!(f, "no PIN was entered for token {token}"),
+            Self::CancelledBefore { token } => write!(
+                f,
+                "the prompt for the PIN of token {token} was left a moment ago, so it is not asked for"
+            ),
             Self::ContextUnreachable { key, module } => write!(
                 f,
                 "{key} wants the PIN for every signature, which can't be given through {}",
@@ -227,10 +244,17 @@ impl LoginError {
                 "set PKCS11_EXTERNAL_SIGNER_ASKPASS to the whole path of a program that asks for \
                  passwords (ksshaskpass, ssh-askpass), install pinentry, or choose another pinSource"
             }
+            Self::RefusedBefore { .. } => {
+                "correct the PIN, then log in yourself: pkcs11-external-signer check --pin-source \
+                 prompt; where nobody can type, check --despite-refusal sends the stored PIN once"
+            }
             Self::Repeated { .. } => {
                 "correct what that program answers before you try again; one try was spent"
             }
             Self::Cancelled { .. } => "run the command again and type the PIN",
+            Self::CancelledBefore { .. } => {
+                "wait five seconds, run the command again and type the PIN"
+            }
             Self::ContextUnreachable { .. } => {
                 "name the token's own library in pathLib instead of a proxy such as p11-kit-proxy.so"
             }

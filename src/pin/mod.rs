@@ -11,6 +11,7 @@ mod file;
 mod notice;
 mod pinentry;
 mod prompt;
+mod queue;
 mod sources;
 mod standard_input;
 

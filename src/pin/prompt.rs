@@ -22,6 +22,7 @@ use rustix::termios::{
 use zeroize::Zeroizing;
 
 use super::PinRequest;
+use super::queue::Turn;
 use crate::error::{LoginError, PinOrigin};
 use crate::printable::printable;
 use crate::process::signals::{self, Held, Signal};
@@ -63,10 +64,10 @@ impl Terminal {
     }
 
     /// Asks until there is a PIN that the token can have.
-    pub(super) fn ask(&self, request: &PinRequest<'_>) -> Result<Pin, LoginError> {
+    pub(super) fn ask(&self, request: &PinRequest<'_>, turn: &Turn) -> Result<Pin, LoginError> {
         let mut notice = request.notice.map(str::to_owned);
         if let Some(warning) = request.confirm {
-            self.confirm(notice.take(), warning, request)?;
+            self.confirm(notice.take(), warning, request, turn)?;
         }
         for _ in 0..ENTRIES {
             let mut text = notice.map_or_else(String::new, |notice| line(&notice));
@@ -75,7 +76,7 @@ impl Terminal {
                 printable(request.token),
                 printable(request.key)
             ));
-            let entry = self.enter(&text, false, request)?;
+            let entry = self.enter(&text, false, request, turn)?;
             match typed_pin(&entry) {
                 Some(pin) if request.allows(&pin) => return Ok(pin),
                 _ => notice = Some(why_not(&entry, request)),
@@ -90,11 +91,12 @@ impl Terminal {
         notice: Option<String>,
         warning: &str,
         request: &PinRequest<'_>,
+        turn: &Turn,
     ) -> Result<(), LoginError> {
         let mut text = notice.map_or_else(String::new, |notice| line(&notice));
         text.push_str(&line(warning));
         text.push_str("Type yes to go on: ");
-        let answer = self.enter(&text, true, request)?;
+        let answer = self.enter(&text, true, request, turn)?;
         if answer.as_slice() == b"yes" {
             return Ok(());
         }
@@ -106,7 +108,7 @@ impl Terminal {
 
     /// An answer that is no secret; `None` where none was given in time.
     pub(super) fn ask_openly(&self, question: &str) -> io::Result<Option<String>> {
-        Ok(match self.enter_again(question, true)? {
+        Ok(match self.enter_again(question, true, None)? {
             Entry::Line(line) => Some(String::from_utf8_lossy(&line).into_owned()),
             Entry::Nothing | Entry::Signal(_) | Entry::TimedOut => None,
         })
@@ -118,9 +120,10 @@ impl Terminal {
         text: &str,
         echo: bool,
         request: &PinRequest<'_>,
+        turn: &Turn,
     ) -> Result<Zeroizing<Vec<u8>>, LoginError> {
         let token = request.token.to_owned();
-        match self.enter_again(text, echo) {
+        match self.enter_again(text, echo, Some(turn)) {
             Ok(Entry::Line(line)) => Ok(line),
             Ok(Entry::Nothing | Entry::Signal(_)) => Err(LoginError::Cancelled { token }),
             Ok(Entry::TimedOut) => Err(LoginError::TimedOut {
@@ -134,17 +137,21 @@ impl Terminal {
     }
 
     /// Asks, and once more after each stop.
-    fn enter_again(&self, text: &str, echo: bool) -> io::Result<Entry> {
+    fn enter_again(&self, text: &str, echo: bool, turn: Option<&Turn>) -> io::Result<Entry> {
         loop {
-            match self.enter_once(text, echo)? {
-                Entry::Signal(signal) => {
-                    signals::raise(signal);
-                    if !signal.is_stop() {
-                        // Its handler is the process's own; one that comes back ends the prompt.
-                        return Ok(Entry::Signal(signal));
-                    }
-                }
-                entry => return Ok(entry),
+            let entry = self.enter_once(text, echo)?;
+            match (&entry, turn) {
+                (Entry::Line(_), _) | (_, None) => {}
+                (Entry::Signal(signal), _) if signal.is_stop() => {}
+                (_, Some(turn)) => turn.brake(),
+            }
+            let Entry::Signal(signal) = entry else {
+                return Ok(entry);
+            };
+            signals::raise(signal);
+            if !signal.is_stop() {
+                // Its handler is the process's own; one that comes back ends the prompt.
+                return Ok(Entry::Signal(signal));
             }
         }
     }

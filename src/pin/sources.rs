@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use zeroize::Zeroizing;
 
 use super::notice::Notice;
 use super::prompt::Terminal;
+use super::queue::{Place, Turn};
 use super::{PinProvider, PinRequest, askpass, file, standard_input};
 use crate::config::PinSource;
 use crate::error::{LoginError, PinOrigin};
@@ -24,6 +25,8 @@ pub struct Sources {
     unattended: Arc<AtomicBool>,
     /// What a program has answered before, and for which token.
     answered: Option<(String, Pin)>,
+    /// Since when a PIN is wanted that a person has not been asked for yet.
+    since: SystemTime,
 }
 
 type Taken = Option<Result<Zeroizing<String>, NotUtf8>>;
@@ -64,6 +67,7 @@ impl Sources {
             variable,
             unattended,
             answered: None,
+            since: SystemTime::now(),
         }
     }
 
@@ -72,7 +76,15 @@ impl Sources {
     fn asked_of_program(&mut self, request: &PinRequest<'_>) -> Result<Pin, LoginError> {
         let program = askpass::Program::find()?;
         let has_terminal = !self.unattended.load(Ordering::Relaxed);
-        let pin = program.ask(request, has_terminal)?;
+        let turn = Turn::take(Place::Window, request.token, self.since)?;
+        let pin = program.ask(request, has_terminal).inspect_err(|error| {
+            if matches!(
+                error,
+                LoginError::Cancelled { .. } | LoginError::TimedOut { .. }
+            ) {
+                turn.brake();
+            }
+        })?;
         let token = request.token.to_owned();
         let before = self.answered.replace((token, pin.duplicate()));
         if before.is_some_and(|(token, before)| {
@@ -124,6 +136,19 @@ impl PinProvider for Sources {
     }
 
     fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, LoginError> {
+        let pin = self.next(request);
+        // What is wanted from now on is wanted anew.
+        self.since = SystemTime::now();
+        pin
+    }
+
+    fn notice(&self, delay: Duration, text: &str) -> Notice {
+        Notice::after(delay, text)
+    }
+}
+
+impl Sources {
+    fn next(&mut self, request: &PinRequest<'_>) -> Result<Pin, LoginError> {
         // What is on standard input by then is the command's, too.
         let is_left = self.unattended.load(Ordering::Relaxed);
         let pin = match &self.source {
@@ -141,7 +166,10 @@ impl PinProvider for Sources {
             }
             PinSource::Prompt | PinSource::StandardInput => {
                 return match Terminal::open() {
-                    Some(terminal) => terminal.ask(request),
+                    Some(terminal) => {
+                        let turn = Turn::take(Place::Terminal, request.token, self.since)?;
+                        terminal.ask(request, &turn)
+                    }
                     None => standard_input::whole_line(request.shortest, request.longest)
                         .ok_or_else(|| LoginError::NoPin {
                             token: request.token.to_owned(),
@@ -154,9 +182,5 @@ impl PinProvider for Sources {
         } else {
             Err(request.wrong_length(self.origin()))
         }
-    }
-
-    fn notice(&self, delay: Duration, text: &str) -> Notice {
-        Notice::after(delay, text)
     }
 }

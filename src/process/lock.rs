@@ -102,17 +102,9 @@ impl Lock {
 fn open_file(path: &Path, name: &str) -> Result<OwnedFd, String> {
     let directory = runtime::open_directory(path)?;
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    openat(&directory, file_name(name), flags, Mode::RUSR | Mode::WUSR)
+    let file_name = runtime::file_name(name, "lock");
+    openat(&directory, file_name, flags, Mode::RUSR | Mode::WUSR)
         .map_err(|error| runtime::failure(path, error))
-}
-
-/// A file name for any name: its FNV-1a hash, the same in every release. Names that should collide
-/// would share a lock, and wait for each other without need.
-fn file_name(name: &str) -> String {
-    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
-    format!("{hash:016x}.lock")
 }
 
 /// Writes this process's number into the file: always as many bytes, in one write, so that nobody
@@ -291,7 +283,7 @@ mod tests {
         let target = place.join("target");
         std::fs::create_dir(&place).unwrap();
         std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o700)).unwrap();
-        symlink(&target, place.join(file_name(NAME))).unwrap();
+        symlink(&target, place.join(runtime::file_name(NAME, "lock"))).unwrap();
         reason(acquire(&place, Duration::ZERO));
         assert!(!target.exists());
     }

@@ -2,8 +2,8 @@
 //!
 //! In this order, while there is one thread and no library: [`harden`] (no core file, no reader),
 //! [`signals`] (an end that is told), [`environment`] (the request taken out and wiped),
-//! [`answer`] (standard output out of the library's reach). Then [`lock`], and when the answer is
-//! out [`ending`]. `memory` works all the while. A run has a [`command`] besides, and a
+//! [`answer`] (standard output out of the library's reach). Then [`lock`] and [`marker`], which
+//! other processes see, and when the answer is out [`ending`]. `memory` works all the while. A run has a [`command`] besides, and a
 //! [`run_directory`] for what the command must find. System calls make this one of the two places
 //! where `unsafe` is allowed.
 
@@ -17,6 +17,7 @@ pub mod ending;
 pub mod environment;
 pub mod harden;
 pub mod lock;
+pub mod marker;
 mod memory;
 pub mod run_directory;
 mod runtime;

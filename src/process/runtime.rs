@@ -1,5 +1,5 @@
-//! The directory for what this user's runs keep while they last: locks, and the kubeconfigs of
-//! commands.
+//! The directory for what this user's processes tell each other: locks, markers, and the
+//! kubeconfigs of commands.
 
 #![forbid(unsafe_code)]
 
@@ -60,6 +60,15 @@ pub(super) fn open_directory(path: &Path) -> Result<OwnedFd, String> {
         ));
     }
     Ok(directory)
+}
+
+/// A file name for any text: its FNV-1a hash, the same in every release. Texts that should collide
+/// would share a file: a wait without need, or a memory of another token.
+pub(super) fn file_name(text: &str, extension: &str) -> String {
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    format!("{hash:016x}.{extension}")
 }
 
 /// What went wrong with a path, for people.

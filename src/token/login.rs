@@ -2,8 +2,9 @@
 //!
 //! Losing somebody's card to a PIN lock is the worst this program could do, so the rules stand
 //! in one place: the token's state is read before every try; a locked PIN or one that must be
-//! changed is never tried; a PIN that nobody typed is sent once, and never as the final try; a
-//! person has three tries, and the final one only after an explicit word.
+//! changed is never tried; a PIN that nobody typed is sent once, never as the final try, and not
+//! after a refusal, be it another process's; a person has three tries, and the final one only
+//! after an explicit word.
 
 #![forbid(unsafe_code)]
 
@@ -13,6 +14,7 @@ use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::session::UserType;
 use cryptoki::types::AuthPin;
 
+use super::refusals::Refusals;
 use super::slot::{self, PinState, TokenState};
 use super::{Token, ckr};
 use crate::error::{Error, LoginError, PinOrigin};
@@ -22,10 +24,12 @@ use crate::secret::{MAX_PIN_LENGTH, Pin};
 /// How often a person is asked in one run.
 const ATTENDED_TRIES: usize = 3;
 
-/// A PIN that the token has accepted, kept for keys that want it again for each signature.
-pub(super) struct Accepted {
+/// A PIN that was sent to the token, kept for keys that want it again for each signature.
+pub(super) struct Kept {
     pin: Pin,
     origin: PinOrigin,
+    /// The token has accepted it. Where somebody else was logged in, it has not looked at it.
+    pub(super) is_accepted: bool,
 }
 
 impl Token<'_> {
@@ -50,14 +54,28 @@ impl Token<'_> {
             let state = self.live_state()?;
             let token = state.name.to_string();
             refuse_hopeless(&state, &token)?;
+            let refusals = Refusals::of(&state);
             if state.own_keypad {
-                return self.authenticate_at_reader(user, &token, pins);
+                self.authenticate_at_reader(user, &token, pins)?;
+                refusals.forget();
+                return Ok(());
             }
             // Before the final try, somebody has to say a word, whatever was right before.
-            let accepted = self.accepted.take();
-            let accepted = accepted.filter(|_| state.pin != PinState::FinalTry);
-            let Accepted { pin, origin } = match accepted {
-                Some(accepted) => accepted,
+            let kept = self.kept.take();
+            let kept = kept.filter(|_| state.pin != PinState::FinalTry);
+            let is_accepted = kept.as_ref().is_some_and(|kept| kept.is_accepted);
+            let origin = match &kept {
+                Some(kept) => kept.origin.clone(),
+                None => pins.origin(),
+            };
+            if !origin.is_attended() && !is_accepted {
+                refuse_final(&state, &token, &origin)?;
+                if !self.disregards_refusals && refusals.may_include(&state, &origin) {
+                    return Err(LoginError::RefusedBefore { token, origin }.into());
+                }
+            }
+            let pin = match kept {
+                Some(kept) => kept.pin,
                 None => ask(&state, &token, key, refused, pins)?,
             };
             let auth_pin = AuthPin::new(pin.expose().into());
@@ -66,16 +84,27 @@ impl Token<'_> {
             log::debug!("login: C_Login as {user:?}, attempt {attempt}");
             let Err(error) = outcome else {
                 log::info!("login: token {token} accepted the PIN {origin}");
+                refusals.forget();
                 self.logged_in = true;
-                self.accepted = Some(Accepted { pin, origin });
+                self.kept = Some(Kept {
+                    pin,
+                    origin,
+                    is_accepted: true,
+                });
                 return Ok(());
             };
             match ckr::code(&error) {
                 Some(RvError::UserAlreadyLoggedIn) => {
                     self.logged_in = true;
+                    self.kept = Some(Kept {
+                        pin,
+                        origin,
+                        is_accepted: false,
+                    });
                     return Ok(());
                 }
                 Some(RvError::PinIncorrect | RvError::PinInvalid | RvError::PinLenRange) => {
+                    refusals.remember(&token);
                     let left = self.live_state()?.pin;
                     if !origin.is_attended() || attempt == ATTENDED_TRIES {
                         return Err(LoginError::Incorrect {
@@ -173,6 +202,17 @@ fn refuse_hopeless(state: &TokenState, token: &str) -> Result<(), LoginError> {
     }
 }
 
+/// What no PIN that nobody types is sent for.
+fn refuse_final(state: &TokenState, token: &str, origin: &PinOrigin) -> Result<(), LoginError> {
+    if state.pin == PinState::FinalTry {
+        return Err(LoginError::FinalTry {
+            token: token.to_owned(),
+            origin: origin.clone(),
+        });
+    }
+    Ok(())
+}
+
 /// The next PIN to try.
 fn ask(
     state: &TokenState,
@@ -180,15 +220,8 @@ fn ask(
     key: &str,
     refused: Option<PinState>,
     pins: &mut dyn PinProvider,
-) -> Result<Accepted, LoginError> {
-    let origin = pins.origin();
+) -> Result<Pin, LoginError> {
     let is_final = state.pin == PinState::FinalTry;
-    if is_final && !origin.is_attended() {
-        return Err(LoginError::FinalTry {
-            token: token.to_owned(),
-            origin,
-        });
-    }
     let notice = match (refused, state.pin) {
         (Some(left), _) => Some(format!("the token refused the PIN{}", left.tries_left())),
         (None, PinState::CountLow) => {
@@ -197,7 +230,7 @@ fn ask(
         (None, _) => None,
     };
     let (shortest, longest) = state.pin_lengths;
-    let pin = pins.pin(&PinRequest {
+    pins.pin(&PinRequest {
         token,
         key,
         shortest,
@@ -208,6 +241,5 @@ fn ask(
         },
         notice: notice.as_deref(),
         confirm: is_final.then_some("This is the last try: another wrong PIN locks the token."),
-    })?;
-    Ok(Accepted { pin, origin })
+    })
 }

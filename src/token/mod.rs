@@ -12,6 +12,7 @@ mod mechanism;
 mod module;
 mod object;
 mod raw;
+mod refusals;
 mod slot;
 
 pub use inventory::{Candidate, OccupiedSlot, VisibleKey};
@@ -48,7 +49,8 @@ pub struct Token<'m> {
     /// As it was when the session was opened.
     state: TokenState,
     logged_in: bool,
-    accepted: Option<login::Accepted>,
+    kept: Option<login::Kept>,
+    disregards_refusals: bool,
 }
 
 /// A certificate on the token, and the CKA_ID that it shares with its key (may be empty).
@@ -61,7 +63,7 @@ pub struct FoundCertificate {
 pub struct AcceptedPin {
     label: String,
     serial: String,
-    accepted: login::Accepted,
+    kept: login::Kept,
 }
 
 /// A private key that can be signed with while its token is open.
@@ -105,7 +107,8 @@ impl<'m> Token<'m> {
             session,
             state,
             logged_in: false,
-            accepted: None,
+            kept: None,
+            disregards_refusals: false,
         })
     }
 
@@ -169,13 +172,18 @@ impl<'m> Token<'m> {
         Ok(chain)
     }
 
+    /// A stored PIN is sent although the token has refused one: somebody says that it is another.
+    pub fn disregard_refusals(&mut self) {
+        self.disregards_refusals = true;
+    }
+
     /// The label and serial under which this token's PIN was accepted, with the PIN, for the time
     /// after the token was taken out and put back.
     pub fn into_accepted_pin(self) -> Option<AcceptedPin> {
         Some(AcceptedPin {
             label: self.state.name.label,
             serial: self.state.name.serial,
-            accepted: self.accepted?,
+            kept: self.kept.filter(|kept| kept.is_accepted)?,
         })
     }
 
@@ -189,7 +197,7 @@ impl<'m> Token<'m> {
         if let Some(place) = place
             && self.state.pin == PinState::Good
         {
-            self.accepted = Some(pins.swap_remove(place).accepted);
+            self.kept = Some(pins.swap_remove(place).kept);
         }
     }
 

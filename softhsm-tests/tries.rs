@@ -1,0 +1,258 @@
+//! PIN tries over many processes, counted at the library: what one process was refused, the others
+//! don't try; and prompts, one at a time.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use crate::fixture::cluster::{JANE, cluster};
+use crate::fixture::keys::Kind;
+use crate::fixture::openssl::assert_signed;
+use crate::fixture::program::{Invocation, Running, assert_no_pin};
+use crate::fixture::pty::visible;
+use crate::fixture::request::{Configuration, Hash, Options, sample, sign_request};
+use crate::fixture::softhsm::{PIN, Store, WRONG_PIN, token_with_pair};
+
+/// A token that reports no wrong PINs, as some modules don't.
+const FORGETFUL: &str = "C_GetTokenInfo:clear=CKF_USER_PIN_COUNT_LOW";
+
+fn sign(store: &Store, configuration: &Configuration, faults: &str) -> Invocation {
+    store
+        .ask(&sign_request(
+            configuration,
+            &Options::hash(Hash::Sha256),
+            &sample(32),
+        ))
+        .suffering(store, faults)
+}
+
+/// The configuration through the library that keeps a record.
+fn recorded(store: &Store) -> Configuration {
+    store.faulty(store.configuration())
+}
+
+#[test]
+fn a_stored_pin_that_was_refused_is_sent_by_no_other_process() {
+    for faults in ["", FORGETFUL] {
+        let store = token_with_pair(Kind::P256);
+        let wrong = recorded(&store).with("pin", WRONG_PIN);
+        let running: Vec<Running> = (0..8)
+            .map(|_| sign(&store, &wrong, faults).start(None))
+            .collect();
+        let texts: Vec<String> = running
+            .into_iter()
+            .map(|run| run.finish().fails(7, &["test token"]).stderr.clone())
+            .collect();
+        let count = |text: &str| texts.iter().filter(|it| it.contains(text)).count();
+        assert_eq!(count("CKR_PIN_INCORRECT"), 1, "{texts:#?}");
+        assert_eq!(count("has refused a PIN"), 7, "{texts:#?}");
+        assert_eq!(store.calls("C_Login"), ["0xa0"]);
+
+        // Later ones don't either, wherever they have it from.
+        sign(&store, &wrong, faults).run().fails(
+            7,
+            &["has refused a PIN", "pin in the configuration was not"],
+        );
+        let from_variable = recorded(&store).with("pinSource", "env:TOKEN_PIN");
+        sign(&store, &from_variable, faults)
+            .run()
+            .fails(7, &["--despite-refusal", "TOKEN_PIN was not sent"]);
+        assert_eq!(store.calls("C_Login"), ["0xa0"]);
+
+        // A person clears it.
+        let mut terminal = sign(&store, &recorded(&store), faults).at_terminal();
+        terminal.expect_prompt().type_line(PIN);
+        assert_signed(&terminal.finish().0);
+        assert_signed(&sign(&store, &from_variable, faults).run());
+        assert_eq!(store.calls("C_Login"), ["0xa0", "0x0", "0x0"]);
+    }
+}
+
+#[test]
+fn a_pin_file_that_was_corrected_is_another_pin() {
+    for faults in ["", FORGETFUL] {
+        let store = token_with_pair(Kind::P256);
+        let path = store.directory.path().join("pin");
+        let write = |pin: &str| {
+            fs::write(&path, pin).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+            // Longer than the clock of files is coarse.
+            thread::sleep(Duration::from_millis(20));
+        };
+        let source = format!("file:{}", path.display());
+        let configuration = recorded(&store).with("pinSource", &source);
+        write(WRONG_PIN);
+        for _ in 0..2 {
+            sign(&store, &configuration, faults)
+                .run()
+                .fails(7, &["refused"]);
+        }
+        assert_eq!(store.calls("C_Login"), ["0xa0"]);
+        write(PIN);
+        assert_signed(&sign(&store, &configuration, faults).run());
+    }
+}
+
+#[test]
+fn what_is_remembered_names_the_token_and_nothing_of_the_pin() {
+    let store = token_with_pair(Kind::P256);
+    let wrong = recorded(&store).with("pin", WRONG_PIN);
+    sign(&store, &wrong, FORGETFUL).run().fails(7, &[]);
+    let directory = store
+        .directory
+        .path()
+        .join("runtime/pkcs11-external-signer");
+    let marker = |directory: &Path| {
+        let entries = fs::read_dir(directory).unwrap().flatten();
+        entries
+            .map(|entry| entry.path())
+            .find(|path| path.extension().is_some_and(|it| it == "refused"))
+    };
+    let path = marker(&directory).expect("a marker");
+    let mode = fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let text = fs::read_to_string(&path).unwrap();
+    assert_no_pin("the marker", &text);
+    let (token, seconds) = text.trim_end().split_once(" refused a PIN at ").unwrap();
+    assert!(token.contains("test token") && token.contains(&store.tokens[0].serial));
+    seconds.parse::<u64>().unwrap();
+
+    let mut terminal = sign(&store, &recorded(&store), FORGETFUL).at_terminal();
+    terminal.expect_prompt().type_line(PIN);
+    assert_signed(&terminal.finish().0);
+    assert_eq!(marker(&directory), None, "a login clears it");
+}
+
+#[test]
+fn a_run_and_a_check_keep_to_what_another_process_was_refused() {
+    let store = cluster().token(Kind::P256, JANE);
+    let wrong = recorded(&store).with("pin", WRONG_PIN);
+    sign(&store, &wrong, FORGETFUL).run().fails(7, &[]);
+    let run = cluster().run(&store, &wrong, &["true"]);
+    run.suffering(&store, FORGETFUL)
+        .run()
+        .fails(7, &["has refused a PIN"]);
+    let check = cluster().command(&store, &wrong, "check");
+    let outcome = check.suffering(&store, FORGETFUL).run();
+    let told = String::from_utf8(outcome.stdout).unwrap();
+    assert!(
+        told.contains("✘ PIN            token \"test token\""),
+        "{told}"
+    );
+    assert_eq!(store.calls("C_Login"), ["0xa0"]);
+
+    // The PIN in the kubeconfig was corrected, and nobody can type.
+    let right = recorded(&store).with("pin", PIN);
+    let check = cluster().command(&store, &right, "check");
+    let outcome = check
+        .arguments(&["--despite-refusal"])
+        .suffering(&store, FORGETFUL)
+        .run();
+    assert!(outcome.status.success(), "{outcome:?}");
+    assert_signed(&sign(&store, &right, FORGETFUL).run());
+}
+
+#[test]
+fn no_kind_of_wrong_pin_is_sent_twice_and_what_cannot_be_one_is_not_sent() {
+    for (pin, tries) in [
+        (WRONG_PIN, 1),
+        ("größe-пин-密码", 1),
+        ("esc\u{1b}[2J\u{7}bell", 1),
+        (" right-horse-4711", 1),
+        ("123", 0),
+        ("", 0),
+        ("right-horse-4711\0", 0),
+        ("right-horse-4711\n", 0),
+        (&"9".repeat(256), 0),
+    ] {
+        let store = token_with_pair(Kind::P256);
+        let configuration = recorded(&store).with("pin", pin);
+        for _ in 0..3 {
+            let outcome = sign(&store, &configuration, FORGETFUL).run();
+            assert!(
+                matches!(outcome.status.code(), Some(3 | 7)),
+                "{pin:?}: {outcome:?}"
+            );
+        }
+        let calls = fs::read_to_string(store.directory.path().join("calls")).unwrap_or_default();
+        assert_eq!(calls.matches("C_Login 0xa0").count(), tries, "{pin:?}");
+        assert_eq!(calls.matches("C_Login").count(), tries, "{pin:?}");
+    }
+}
+
+/// A shell script in which `request N` is the program, its standard error in the file `error.N`.
+fn in_one_session(store: &Store, configuration: &Configuration, script: &str) -> Invocation {
+    let script =
+        format!("request() {{ \"$SIGNER\" >\"$HOME/answer.$1\" 2>\"$HOME/error.$1\"; }}\n{script}");
+    sign(store, configuration, "").within("sh", &script)
+}
+
+fn error(store: &Store, number: u8) -> String {
+    fs::read_to_string(store.directory.path().join(format!("error.{number}"))).unwrap()
+}
+
+fn prompts(screen: &str) -> usize {
+    let lines = visible(screen);
+    // Each on a line of its own.
+    assert!(
+        lines
+            .iter()
+            .all(|line| line.matches("PIN for token").count() <= 1),
+        "{lines:?}"
+    );
+    screen.matches("PIN for token").count()
+}
+
+#[test]
+fn prompts_for_different_libraries_come_one_after_the_other() {
+    let store = token_with_pair(Kind::P256);
+    // Another path is another library, with a lock of its own.
+    let other = sign_request(
+        &store.configuration(),
+        &Options::hash(Hash::Sha256),
+        &sample(32),
+    );
+    let script = "request 1 & EXTERNAL_SIGNER_PLUGIN_CONFIG=$OTHER request 2 & wait";
+    let mut terminal = in_one_session(&store, &recorded(&store), script)
+        .variable("OTHER", other.to_string())
+        .at_terminal();
+    terminal.expect_prompt();
+    thread::sleep(Duration::from_millis(500));
+    terminal.type_line(PIN).expect_prompt().type_line(PIN);
+    let (_, screen) = terminal.finish();
+    assert_eq!(prompts(&screen), 2, "{screen:?}");
+    for number in [1, 2] {
+        assert_eq!(error(&store, number), "");
+    }
+}
+
+#[test]
+fn a_prompt_that_was_left_brakes_those_behind_it_and_the_next_ones() {
+    let store = token_with_pair(Kind::P256);
+    let script = "for i in 1 2 3 4; do request $i & done; wait; request 5; sleep 5; request 6";
+    let mut terminal = in_one_session(&store, &recorded(&store), script).at_terminal();
+    terminal.expect_prompt().type_line("");
+    terminal.expect_prompt().type_line(PIN);
+    let (_, screen) = terminal.finish();
+    assert_eq!(prompts(&screen), 2, "{screen:?}");
+    let braked = (1..=5)
+        .filter(|number| error(&store, *number).contains("was left a moment ago"))
+        .count();
+    assert_eq!(braked, 4);
+    assert_eq!(error(&store, 6), "");
+    assert_eq!(store.calls("C_Login"), ["0x0"]);
+}
+
+#[test]
+fn ctrl_c_at_a_prompt_brakes_the_next_one() {
+    let store = token_with_pair(Kind::P256);
+    let script = "trap : INT; request 1; request 2; exit 0";
+    let mut terminal = in_one_session(&store, &recorded(&store), script).at_terminal();
+    terminal.expect_prompt().press_ctrl('c');
+    let (_, screen) = terminal.finish();
+    assert_eq!(prompts(&screen), 1, "{screen:?}");
+    assert!(error(&store, 1).contains("interrupted by SIGINT"));
+    assert!(error(&store, 2).contains("was left a moment ago"));
+}
