@@ -368,3 +368,28 @@ fn a_stored_pin_that_was_right_is_not_sent_as_the_final_try() {
     outcome.fails(7, &["has one PIN try left", "was not sent"]);
     assert_eq!(store.calls("C_Login"), ["0x0"]);
 }
+
+#[test]
+fn a_typed_pin_that_was_right_is_sent_as_the_final_try_only_after_a_word() {
+    let [key_object, certificate] = Object::pair(key(Kind::P256), &[1]);
+    let store = token_with([key_object.always_authenticate(), certificate]);
+    let configuration = store.faulty(store.configuration());
+    let plan = "C_GetTokenInfo#3:set=CKF_USER_PIN_FINAL_TRY";
+    let begin = || {
+        let mut terminal = sign_with(&store, &configuration)
+            .suffering(&store, plan)
+            .at_terminal();
+        terminal.expect_prompt().type_line(PIN);
+        terminal.expect("last try").expect("yes");
+        terminal
+    };
+    let mut terminal = begin();
+    terminal.type_line("no");
+    terminal.finish().0.fails(7, &["has one PIN try left"]);
+    assert_eq!(store.calls("C_Login"), ["0x0"]);
+
+    let mut terminal = begin();
+    terminal.type_line("yes").expect_prompt().type_line(PIN);
+    assert_signed(&terminal.finish().0);
+    assert_eq!(store.calls("C_Login"), ["0x0"; 3]);
+}
