@@ -310,3 +310,41 @@ fn few_tries_left_are_told_and_the_pin_is_asked() {
         .type_line(PIN);
     assert_signed(&terminal.finish().0);
 }
+
+/// Takes a minute, because that is what a library is given.
+#[test]
+fn a_library_that_hangs_is_named_with_what_it_was_doing() {
+    let store = token_with_pair(Kind::P256);
+    let library = store.faulty(store.configuration());
+    let request = certificate_request(&library);
+    // Each has a lock of its own, so that none waits for another.
+    let running: Vec<_> = [
+        ("load", "loading and initialising it"),
+        ("C_Initialize", "loading and initialising it"),
+        ("C_GetSlotList", "C_GetSlotList"),
+        ("C_OpenSession", "C_OpenSession"),
+        ("C_FindObjects", "C_FindObjects"),
+        ("C_Login", "C_Login"),
+        ("C_Sign", "C_Sign"),
+    ]
+    .into_iter()
+    .map(|(place, text)| {
+        let runtime = tempfile::tempdir().unwrap();
+        let run = sign(&store, &format!("{place}:hang"))
+            .variable("XDG_RUNTIME_DIR", runtime.path())
+            .start(None);
+        (run, text, runtime)
+    })
+    .collect();
+    let behind = store.ask(&request).suffering(&store, "").run();
+    behind.certificate();
+    for (run, text, _runtime) in running {
+        let outcome = run.finish();
+        outcome.fails(4, &["libfault_module.so hangs", text, "60 s"]);
+        assert!(
+            (58..75).contains(&outcome.took.as_secs()),
+            "it took {:?}",
+            outcome.took
+        );
+    }
+}

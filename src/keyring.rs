@@ -9,7 +9,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -132,6 +132,13 @@ impl Keyring {
             .map(|(library, keys)| Room::start(library, keys, accepted.take().unwrap_or_default()))
             .collect::<Result<_, _>>()?;
         Ok((Self { rooms, unattended }, numbers))
+    }
+
+    /// The path of the library that the key is reached through.
+    pub fn library(&self, key: KeyNumber) -> &Path {
+        self.rooms
+            .get(key.room)
+            .map_or_else(|| Path::new(""), |room| &room.library)
     }
 
     /// Opens the key, unless it is open: with a login where its token requires one, so that what

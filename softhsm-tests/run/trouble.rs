@@ -260,12 +260,12 @@ fn a_server_that_hangs_up_in_the_handshake() {
 
 #[test]
 fn a_pin_that_is_refused_or_locked_starts_nothing() {
-    let store = cluster().token(Kind::P256, JANE);
     for (faults, told) in [
         ("C_Login:return=0xa0", "CKR_PIN_INCORRECT"),
         ("C_Login:return=0xa4", "locked"),
         ("C_GetTokenInfo:set=CKF_USER_PIN_LOCKED", "locked"),
     ] {
+        let store = cluster().token(Kind::P256, JANE);
         let outcome = run_recorded(&store, faults, &["echo", "started"]).run();
         outcome.fails(7, &[told]);
     }

@@ -22,6 +22,7 @@ use crate::kubeconfig::{Cluster, Context, Kubeconfig, Provider};
 use crate::pin::{PinProvider, Sources};
 use crate::printable::{excerpt, printable, printable_json};
 use crate::process::answer::AnswerChannel;
+use crate::process::watchdog;
 use crate::protocol::Configuration;
 use crate::report;
 use crate::token::AcceptedPin;
@@ -151,6 +152,8 @@ fn check(arguments: &Arguments, open: &mut Open, teller: &mut Teller) -> Result<
     let accepted = diagnosis::examine(&way, turn, asked, &mut open.library, teller);
     if arguments.server && teller.exit_code() == 0 {
         let cluster = source.cluster()?;
+        // The keyring keeps the time from here.
+        watchdog::stop();
         server(config, accepted, cluster, open, teller);
     }
     Ok(())

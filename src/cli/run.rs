@@ -13,12 +13,14 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Rlimit;
 
+use super::turn;
 use crate::config::Config;
 use crate::error::{Error, RunError};
 use crate::keyring::{KeyNumber, Keyring};
 use crate::kubeconfig::{Cluster, Context, Kubeconfig, Provider};
 use crate::process::command::{Inheritance, Running, Signals};
 use crate::process::run_directory::RunDirectory;
+use crate::process::watchdog;
 use crate::report;
 use crate::tunnel::{Destination, Observer, Tunnels};
 
@@ -282,7 +284,11 @@ fn config(kubeconfig: &Kubeconfig, user: &str) -> Result<UserKey, Error> {
 
 /// Opens the key that the command will need, with a prompt where it has to be.
 fn open(keyring: &Keyring, key: KeyNumber) -> Result<(), Error> {
-    let key = keyring.open(key)?;
+    // While the command runs, the keyring keeps the time.
+    turn::bound(keyring.library(key));
+    let key = keyring.open(key);
+    watchdog::stop();
+    let key = key?;
     for concern in &key.concerns {
         report::warning(&format!("the certificate of {}: {concern}", key.subject));
     }

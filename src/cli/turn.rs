@@ -1,19 +1,22 @@
-//! This process's turn at a library.
+//! This process's turn at a library, and how long the library may take.
 
 #![forbid(unsafe_code)]
 
+use std::path::Path;
 use std::time::Duration;
 
 use crate::config::TrustedLibrary;
-use crate::error::{Error, TokenError};
+use crate::error::{Error, ModuleError, TokenError};
 use crate::process::lock::{Lock, LockError};
+use crate::process::{leave, watchdog};
 use crate::report;
 
 /// Longer than a prompt may stay unanswered, so that whoever waits behind one gets its turn.
 const LIMIT: Duration = Duration::from_secs(90);
 
 /// Keeps other processes off the library while this one uses it: SoftHSM's files, for one, don't
-/// stand two logins at once. Without a place for the lock it goes on, with a warning.
+/// stand two logins at once. Without a place for the lock it goes on, with a warning. From then on
+/// the library has to answer in time.
 pub(super) fn take(library: &TrustedLibrary) -> Result<Option<Lock>, Error> {
     let mut tell = |holder: Option<u32>| {
         let holder = holder.map_or_else(String::new, |holder| format!(" (process {holder})"));
@@ -21,18 +24,36 @@ pub(super) fn take(library: &TrustedLibrary) -> Result<Option<Lock>, Error> {
             "waiting for another request{holder} to finish with the token"
         ));
     };
-    match Lock::acquire(&library.path().to_string_lossy(), LIMIT, &mut tell) {
-        Ok(lock) => Ok(Some(lock)),
-        Err(LockError::Busy { holder }) => Err(TokenError::Busy {
-            waited: LIMIT,
-            holder,
+    let lock = match Lock::acquire(&library.path().to_string_lossy(), LIMIT, &mut tell) {
+        Ok(lock) => Some(lock),
+        Err(LockError::Busy { holder }) => {
+            return Err(TokenError::Busy {
+                waited: LIMIT,
+                holder,
+            }
+            .into());
         }
-        .into()),
         Err(LockError::Unavailable(reason)) => {
             report::warning(&format!(
                 "requests at the same time may disturb each other: {reason}"
             ));
-            Ok(None)
+            None
         }
-    }
+    };
+    bound(library.path());
+    Ok(lock)
+}
+
+/// Ends the process, with an error, once the library hangs.
+pub(super) fn bound(library: &Path) {
+    let path = library.to_owned();
+    watchdog::start(move |doing| {
+        let error = Error::from(ModuleError::Hangs {
+            path,
+            doing,
+            seconds: watchdog::LIMIT.as_secs(),
+        });
+        report::error(&error);
+        leave(error.exit_code())
+    });
 }

@@ -7,6 +7,12 @@ use super::{CallFailure, Help};
 
 #[derive(Debug)]
 pub enum ModuleError {
+    /// A step has taken too long.
+    Hangs {
+        path: PathBuf,
+        doing: &'static str,
+        seconds: u64,
+    },
     Initialize {
         path: PathBuf,
         failure: CallFailure,
@@ -32,6 +38,15 @@ pub enum ModuleError {
 impl fmt::Display for ModuleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Hangs {
+                path,
+                doing,
+                seconds,
+            } => write!(
+                f,
+                "PKCS#11 library {} hangs: {doing} has taken {seconds} s",
+                path.display()
+            ),
             Self::Initialize { path, failure } => {
                 write!(
                     f,
@@ -62,6 +77,10 @@ impl fmt::Display for ModuleError {
 impl ModuleError {
     pub(super) fn help(&self) -> Help {
         Help::new(match self {
+            Self::Hangs { .. } => {
+                "check that the token is still inserted (touch it if it blinks), restart the \
+                 library's service (pcscd, tpm2-abrmd) or the connection to its HSM, then try again"
+            }
             Self::Initialize { .. } => {
                 "check the library's own set-up: its configuration file (SOFTHSM2_CONF, \
                  OPENSC_CONF, YUBIHSM_PKCS11_CONF …), its service (pcscd, tpm2-abrmd) and your \

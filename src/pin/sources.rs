@@ -14,6 +14,7 @@ use super::{PinProvider, PinRequest, askpass, file, standard_input};
 use crate::config::PinSource;
 use crate::error::{LoginError, PinOrigin};
 use crate::process::environment::{self, NotUtf8};
+use crate::process::watchdog;
 use crate::secret::Pin;
 
 /// Where this run's PIN comes from.
@@ -136,6 +137,7 @@ impl PinProvider for Sources {
     }
 
     fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, LoginError> {
+        let _pause = watchdog::pause();
         let pin = self.next(request);
         // What is wanted from now on is wanted anew.
         self.since = SystemTime::now();

@@ -3,7 +3,7 @@
 //! In this order, while there is one thread and no library: [`harden`] (no core file, no reader),
 //! [`signals`] (an end that is told), [`environment`] (the request taken out and wiped),
 //! [`answer`] (standard output out of the library's reach). Then [`lock`] and [`marker`], which
-//! other processes see, and when the answer is out [`ending`]. `memory` works all the while. A run has a [`command`] besides, and a
+//! other processes see, [`watchdog`], and when the answer is out [`ending`]. `memory` works all the while. A run has a [`command`] besides, and a
 //! [`run_directory`] for what the command must find. System calls make this one of the two places
 //! where `unsafe` is allowed.
 
@@ -22,6 +22,7 @@ mod memory;
 pub mod run_directory;
 mod runtime;
 pub mod signals;
+pub mod watchdog;
 
 /// Ends the process at once: no destructor of a library runs, and nothing it left in its buffers
 /// is written.

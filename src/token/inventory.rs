@@ -13,6 +13,7 @@ use super::{Module, Token, ckr};
 use crate::certificate::{Certificate, Curve};
 use crate::error::{CallFailure, Error, ObjectError, TokenError};
 use crate::pin::PinProvider;
+use crate::process::watchdog;
 
 /// A slot with a token in it.
 pub struct OccupiedSlot {
@@ -47,6 +48,7 @@ pub struct VisibleKey {
 impl Module {
     /// The slots with a token, in the library's order (C_GetSlotList, C_GetTokenInfo).
     pub fn occupied_slots(&self) -> Result<Vec<OccupiedSlot>, TokenError> {
+        let _step = watchdog::step("listing the slots (C_GetSlotList, C_GetTokenInfo)");
         Ok(slot::occupied(self)?
             .into_iter()
             .map(|slot| OccupiedSlot {
@@ -67,6 +69,7 @@ impl Token<'_> {
     /// What could authenticate, in the order of CKA_ID. CA certificates without a key are left
     /// out, and so is what lives in the session alone.
     pub fn candidates(&self) -> Result<Vec<Candidate>, Error> {
+        let _step = watchdog::step("listing the objects (C_FindObjects)");
         let mut keys = self.visible_keys()?;
         let mut candidates = Vec::new();
         for object in self.every(ObjectClass::CERTIFICATE)? {

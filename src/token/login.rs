@@ -19,6 +19,7 @@ use super::slot::{self, PinState, TokenState};
 use super::{Token, ckr};
 use crate::error::{Error, LoginError, PinOrigin};
 use crate::pin::{PinProvider, PinRequest};
+use crate::process::watchdog;
 use crate::secret::{MAX_PIN_LENGTH, Pin};
 
 /// How often a person is asked in one run.
@@ -49,6 +50,7 @@ impl Token<'_> {
         key: &str,
         pins: &mut dyn PinProvider,
     ) -> Result<(), Error> {
+        let _step = watchdog::step("the login (C_Login)");
         let mut refused: Option<PinState> = None;
         for attempt in 1..=ATTENDED_TRIES {
             let state = self.live_state()?;
@@ -132,6 +134,7 @@ impl Token<'_> {
         token: &str,
         pins: &mut dyn PinProvider,
     ) -> Result<(), Error> {
+        let _pause = watchdog::pause();
         let _notice = pins.notice(
             Duration::ZERO,
             &format!("enter the PIN at the reader of token {token}"),

@@ -33,6 +33,7 @@ use crate::certificate::{Certificate, PublicKey, issuer_of};
 use crate::config::{ObjectSelector, TokenSelector};
 use crate::error::{CallFailure, Error, LoginError, ObjectError, SigningError, TokenError};
 use crate::pin::PinProvider;
+use crate::process::watchdog;
 use crate::scheme::Scheme;
 
 /// A token that takes longer than this to sign is probably waiting to be touched.
@@ -85,6 +86,7 @@ impl PrivateKey {
 impl<'m> Token<'m> {
     /// The token that the selector names, with a read-only session (C_OpenSession).
     pub fn open(module: &'m Module, selector: &TokenSelector) -> Result<Self, Error> {
+        let _step = watchdog::step("looking for the token (C_GetSlotList, C_OpenSession)");
         let (slot, state) = slot::find(module, selector)?;
         log::info!("token {}", state.name);
         log::debug!(
@@ -130,6 +132,7 @@ impl<'m> Token<'m> {
         selector: &ObjectSelector,
         pins: Option<&mut dyn PinProvider>,
     ) -> Result<FoundCertificate, Error> {
+        let _step = watchdog::step("looking for the certificate (C_FindObjects)");
         if let Some(found) = self.visible_certificate(selector)? {
             return Ok(found);
         }
@@ -153,6 +156,7 @@ impl<'m> Token<'m> {
     /// The certificates on the token that lead from this one towards its root, in DER, found by
     /// CKA_SUBJECT; the root itself is left out.
     pub fn issuers(&self, certificate: &Certificate) -> Result<Vec<Vec<u8>>, Error> {
+        let _step = watchdog::step("reading the issuers' certificates (C_FindObjects)");
         let failure = |error| self.object_failure(&error, "reading the issuer's certificate");
         let mut chain: Vec<Vec<u8>> = Vec::new();
         let mut issuer = certificate.issuer().map(<[u8]>::to_owned);
@@ -203,6 +207,7 @@ impl<'m> Token<'m> {
 
     /// Whether the token shows a public key, under this selector, that isn't the certificate's.
     pub fn contradicts(&self, selector: &ObjectSelector, key: &PublicKey) -> Result<bool, Error> {
+        let _step = watchdog::step("reading the public key (C_FindObjects)");
         let query = Query::new(ObjectClass::PUBLIC_KEY, selector);
         let shown = object::find(&self.session, query)
             .and_then(|objects| {
@@ -226,6 +231,7 @@ impl<'m> Token<'m> {
         pins: &mut dyn PinProvider,
     ) -> Result<PrivateKey, Error> {
         self.login(&words, pins)?;
+        let _step = watchdog::step("looking for the key (C_FindObjects)");
         let object = self.only_key(selector, id)?;
         let always_authenticate =
             object::flag(&self.session, object, AttributeType::AlwaysAuthenticate)
@@ -250,6 +256,7 @@ impl<'m> Token<'m> {
         public_key: &PublicKey,
         pins: &mut dyn PinProvider,
     ) -> Result<Vec<u8>, Error> {
+        let _step = watchdog::step("signing (C_SignInit, C_Sign)");
         let mut paddings = self.paddings(scheme)?.into_iter().peekable();
         while let Some(padding) = paddings.next() {
             log::debug!("signature: {scheme}, padding: {padding:?}");

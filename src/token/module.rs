@@ -11,7 +11,7 @@ use cryptoki::error::{Error as CryptokiError, RvError};
 use super::ckr;
 use crate::config::TrustedLibrary;
 use crate::error::ModuleError;
-use crate::process::ending;
+use crate::process::{ending, watchdog};
 
 /// How long C_Finalize may take before the process ends without it.
 const FINALIZE_LIMIT: Duration = Duration::from_secs(2);
@@ -28,6 +28,7 @@ pub struct Module {
 impl Module {
     /// Loads and initialises the library (C_GetFunctionList or C_GetInterface, C_Initialize).
     pub fn open(library: &TrustedLibrary) -> Result<Self, ModuleError> {
+        let _step = watchdog::step("loading and initialising it (C_Initialize)");
         let path = library.path().to_owned();
         let context = Pkcs11::new(&path).map_err(|error| match error {
             CryptokiError::LibraryLoading(reason) => ModuleError::Load {
