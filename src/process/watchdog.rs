@@ -7,7 +7,6 @@
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,6 +21,8 @@ const STACK: usize = 256 * 1024;
 static WATCHED: Mutex<Option<Step>> = Mutex::new(None);
 static CHANGED: Condvar = Condvar::new();
 static IS_ON: AtomicBool = AtomicBool::new(false);
+/// The thread is there.
+static IS_WATCHING: AtomicBool = AtomicBool::new(false);
 
 #[derive(Clone, Copy)]
 struct Step {
@@ -33,10 +34,10 @@ struct Step {
 /// [`LIMIT`], with what that step does. It should end the process. Without a thread there is no
 /// bound.
 pub fn start(expired: impl FnOnce(&'static str) + Send + 'static) {
-    let (ready, is_ready) = mpsc::channel();
     let watch = move || {
-        let _ = ready.send(());
         let mut watched = lock();
+        IS_WATCHING.store(true, Ordering::Relaxed);
+        CHANGED.notify_one();
         loop {
             let now = Instant::now();
             watched = match *watched {
@@ -52,10 +53,14 @@ pub fn start(expired: impl FnOnce(&'static str) + Send + 'static) {
         }
     };
     if !IS_ON.swap(true, Ordering::Relaxed) {
-        let _ = thread::Builder::new().stack_size(STACK).spawn(watch);
+        let thread = thread::Builder::new().stack_size(STACK).spawn(watch);
         // A thread can't begin while a library's constructor hangs, which holds the loader's lock.
-        // Where there is no thread, its end of the channel is gone at once.
-        let _ = is_ready.recv();
+        let mut watched = lock();
+        while thread.is_ok() && !IS_WATCHING.load(Ordering::Relaxed) {
+            watched = CHANGED
+                .wait(watched)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
     }
 }
 
