@@ -21,6 +21,8 @@ mod commands;
 mod concurrency;
 /// The configuration map.
 mod configuration;
+/// What the documents say of the tests.
+mod documentation;
 /// Libraries that misbehave.
 mod faults;
 /// What the tests are written in.

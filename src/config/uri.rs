@@ -184,17 +184,16 @@ fn contradiction(map: &Configuration, key: &'static str, of_uri: &str) -> Option
         "pinSource" => "pin-source",
         _ => "pin-value",
     };
-    let what = if key.starts_with("pin") {
-        format!("uri has another {attribute} than {key}")
-    } else {
-        format!(
-            "uri has {attribute} {}, but {key} is {}",
-            quoted(of_uri),
-            quoted(given)
-        )
-    };
     Some(Problem::new(
-        what,
+        if key.starts_with("pin") {
+            format!("uri has another {attribute} than {key}")
+        } else {
+            format!(
+                "uri has {attribute} {}, but {key} is {}",
+                quoted(of_uri),
+                quoted(given)
+            )
+        },
         format!("take {attribute} out of uri, or leave {key} out"),
     ))
 }

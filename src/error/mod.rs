@@ -17,6 +17,11 @@ mod signing;
 mod token;
 mod upstream;
 
+#[cfg(test)]
+mod samples;
+#[cfg(test)]
+mod troubleshooting;
+
 pub use config::{ConfigError, Problem};
 pub use kubeconfig::KubeconfigError;
 pub use login::{LoginError, PinOrigin};

@@ -1,0 +1,323 @@
+//! A sample of every error there is, for the tests that go through all of them.
+//!
+//! Here is the one place to add to: a variant that has no line below doesn't compile, and one that
+//! has a line is looked for in docs/troubleshooting.md. A variant whose words vary has several.
+
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::{
+    CallFailure, ConfigError, Error, KubeconfigError, LoginError, ModuleError, ObjectError,
+    ObjectSummary, PinOrigin, Problem, RequestError, RunError, SigningError, TokenError, TokenName,
+    UpstreamError, UpstreamFailure,
+};
+use crate::hash::Hash;
+
+/// The values, and the compiler's word that no variant of the type is missing among them.
+macro_rules! every {
+    ($type:ident: $($variant:ident $({ $($field:tt)* })? $(( $($value:tt)* ))?),+ $(,)?) => {{
+        #[allow(unreachable_patterns, reason = "a variant may have several samples")]
+        fn _is_complete(value: &$type) {
+            match value {
+                $($type::$variant { .. } => {})+
+            }
+        }
+        vec![$($type::$variant $({ $($field)* })? $(( $($value)* ))?),+]
+    }};
+}
+
+/// All of them.
+pub(super) fn all() -> Vec<Error> {
+    every!(Error:
+        Config(ConfigError { problems: vec![problem(), problem()] }),
+        Internal(text()),
+        Kubeconfig(KubeconfigError::Missing { path: path() }),
+        Login(LoginError::NoAskpass),
+        Module(ModuleError::NoneFound),
+        Object(ObjectError::Choice { found: vec![text(), text()] }),
+        Request(RequestError::NotUtf8),
+        Run(RunError::Listener { reason: text() }),
+        Signing(SigningError::Random(text())),
+        Token(TokenError::NoneFits { selector: text() }),
+        Upstream(UpstreamError {
+            cluster: text(),
+            server: text(),
+            failure: UpstreamFailure::NotRecognised,
+        }),
+    )
+    .into_iter()
+    .chain(kubeconfig().into_iter().map(Error::from))
+    .chain(login().into_iter().map(Error::from))
+    .chain(module().into_iter().map(Error::from))
+    .chain(object().into_iter().map(Error::from))
+    .chain(request().into_iter().map(Error::from))
+    .chain(run().into_iter().map(Error::from))
+    .chain(signing().into_iter().map(Error::from))
+    .chain(token().into_iter().map(Error::from))
+    .chain(upstream().into_iter().map(|failure| {
+        Error::from(UpstreamError {
+            cluster: text(),
+            server: text(),
+            failure,
+        })
+    }))
+    .collect()
+}
+
+fn kubeconfig() -> Vec<KubeconfigError> {
+    every!(KubeconfigError:
+        Authority { cluster: text(), path: path(), reason: text() },
+        Field { path: path(), field: text(), expected: "text" },
+        InsecureAuthority { cluster: text() },
+        Malformed { path: path(), line: Some(3), reason: text() },
+        Malformed { path: path(), line: None, reason: text() },
+        Missing { path: path() },
+        NoCluster { name: text(), candidates: vec![text()] },
+        NoContext { name: text(), candidates: Vec::new() },
+        NoCurrentContext { candidates: Vec::new() },
+        NoServer { cluster: text() },
+        NotEditable { path: path() },
+        NotExternalSigner { context: text(), user: text() },
+        Unreadable { path: path(), reason: text() },
+        Unwritable { path: path(), reason: text() },
+        UserExists { path: path(), name: text() },
+    )
+}
+
+fn login() -> Vec<LoginError> {
+    every!(LoginError:
+        Askpass { program: path(), reason: text() },
+        Call { token: text(), failure: failure() },
+        Cancelled { token: text() },
+        CancelledBefore { token: text() },
+        ContextUnreachable { key: text(), module: path() },
+        Environment { name: text(), reason: "is not set" },
+        File { path: path(), reason: text() },
+        FinalTry { token: text(), origin: PinOrigin::Person },
+        Incorrect {
+            token: text(),
+            origin: PinOrigin::Person,
+            state: "",
+            failure: failure(),
+        },
+        Incorrect {
+            token: text(),
+            origin: PinOrigin::Configuration,
+            state: "; the PIN is locked now",
+            failure: failure(),
+        },
+        Length { token: text(), origin: PinOrigin::StandardInput, shortest: 6, longest: 8 },
+        Locked { token: text() },
+        NoAskpass,
+        NoPin { token: text() },
+        NotSet { token: text(), failure: failure() },
+        ReaderCancelled { token: text(), failure: failure() },
+        RefusedBefore { token: text(), origin: PinOrigin::Configuration },
+        Repeated { token: text(), origin: PinOrigin::Askpass(path()) },
+        StandardInput { reason: text() },
+        Terminal { reason: text() },
+        TerminalLeft { token: text() },
+        TimedOut { token: text(), seconds: 60 },
+        ToBeChanged { token: text() },
+    )
+}
+
+fn module() -> Vec<ModuleError> {
+    every!(ModuleError:
+        Hangs { path: path(), doing: "the login (C_Login)", seconds: 60 },
+        Initialize { path: path(), failure: failure() },
+        Load { path: path(), reason: text() },
+        NoAnswer { path: path(), reason: text() },
+        NoneFound,
+        NotAModule { path: path(), reason: text() },
+    )
+}
+
+fn object() -> Vec<ObjectError> {
+    every!(ObjectError:
+        Call { doing: "reading the certificates", failure: failure() },
+        Certificate { source: text(), reason: text() },
+        CertificateFile { path: path(), reason: text() },
+        Choice { found: vec![text()] },
+        Invalid { subject: text(), reason: text() },
+        Mismatch { certificate: text(), key: text() },
+        NoCertificate {
+            selector: text(),
+            token: text(),
+            passed_over: 0,
+            unreadable: 0,
+            present: Vec::new(),
+            is_unsearched: false,
+        },
+        NoCertificate {
+            selector: text(),
+            token: text(),
+            passed_over: 1,
+            unreadable: 1,
+            present: vec![summary()],
+            is_unsearched: false,
+        },
+        NoCertificate {
+            selector: text(),
+            token: text(),
+            passed_over: 0,
+            unreadable: 0,
+            present: Vec::new(),
+            is_unsearched: true,
+        },
+        NoKey { selector: text(), token: text(), present: Vec::new() },
+        NoKey { selector: text(), token: text(), present: vec![summary()] },
+        NoUsable { found: Vec::new() },
+        NoUsable { found: vec![text()] },
+        Several {
+            what: "certificates",
+            selector: text(),
+            token: text(),
+            found: vec![summary(), summary()],
+        },
+        Several {
+            what: "private keys",
+            selector: text(),
+            token: text(),
+            found: vec![summary(), summary()],
+        },
+        UnsupportedKey { source: text(), algorithm: text() },
+    )
+}
+
+fn request() -> Vec<RequestError> {
+    every!(RequestError:
+        AnswerLost(ErrorKind::BrokenPipe.into()),
+        ApiVersion(text()),
+        Arguments(text()),
+        ArgumentValue { argument: text(), valid: Vec::new() },
+        ArgumentValue { argument: text(), valid: vec![text()] },
+        ArgumentMissing(text()),
+        ArgumentsConflict(text()),
+        DigestLength { hash: Hash::Sha256, actual: 31 },
+        EmptyDigest,
+        Hash { number: 10, name: Some("SHA3-224") },
+        Hash { number: 99, name: None },
+        Kind(text()),
+        Malformed { field: text(), expected: "a text" },
+        Missing { field: "digest" },
+        NotJson { line: 1, column: 2 },
+        NotObject,
+        NotUtf8,
+        OutputClosed,
+        OptionsContradictKey { options: text(), key: text() },
+        OptionsType(text()),
+        Salt(-2),
+        SaltTooLong { salt: 300, longest: 222, hash: Hash::Sha256, key: text() },
+        KeyTooShort { hash: Hash::Sha512, key: text() },
+    )
+}
+
+fn run() -> Vec<RunError> {
+    every!(RunError:
+        Command { name: name(), reason: ErrorKind::PermissionDenied.into() },
+        CommandNotFound { name: name() },
+        Directory { reason: text() },
+        Interrupted { signal: 2 },
+        Listener { reason: text() },
+        NothingToServe { kubeconfig: text(), inside: false },
+        NothingToServe { kubeconfig: text(), inside: true },
+        Preparation { reason: text() },
+    )
+}
+
+fn signing() -> Vec<SigningError> {
+    every!(SigningError:
+        Call { key: text(), scheme: text(), failure: failure() },
+        Invalid { key: text(), scheme: text() },
+        Malformed { scheme: text(), length: 7 },
+        NoMechanism { token: text(), scheme: text(), wanted: &["CKM_EDDSA"] },
+        NoReply { library: path(), seconds: 60 },
+        Refused { key: text(), scheme: text(), failure: failure() },
+        Random(text()),
+    )
+}
+
+fn token() -> Vec<TokenError> {
+    every!(TokenError:
+        Ambiguous { selector: text(), found: vec![token_name(), token_name()] },
+        Busy { waited: Duration::from_secs(90), holder: None },
+        Busy { waited: Duration::from_secs(90), holder: Some(4711) },
+        Call { doing: "listing the slots", failure: failure() },
+        Call { doing: "opening a session", failure: failure() },
+        Call { doing: "reading the token's description", failure: failure() },
+        Contradiction { selector: text(), found: token_name() },
+        EmptySlot { slot: 7, present: Vec::new() },
+        EmptySlot { slot: 7, present: vec![token_name()] },
+        NoSlot { slot: 7, present: vec![token_name()] },
+        NoneFits { selector: text() },
+        NotInitialized { slot: 7, present: Vec::new() },
+        NoToken { selector: text(), module: path(), present: Vec::new() },
+        Removed { token: text(), failure: failure() },
+        SeveralForPin { found: vec![token_name(), token_name()] },
+    )
+}
+
+fn upstream() -> Vec<UpstreamFailure> {
+    every!(UpstreamFailure:
+        Answer(500),
+        Broken(text()),
+        Connect(text()),
+        NotRecognised,
+        Proxy { proxy: text(), reason: text() },
+        Rejected { certificate: text(), alert: text() },
+        Resolve(text()),
+        SchemesRefused { key: text() },
+        TimedOut { doing: "connecting", seconds: 30 },
+        Unusable("its certificate-authority can't be used: VALUE".to_owned()),
+        Unusable("its certificate-authority holds no certificate".to_owned()),
+        Unusable("its certificate-authority is not PEM: VALUE".to_owned()),
+        Unusable(
+            "it has no certificate-authority, and this machine has no trusted certificates"
+                .to_owned(),
+        ),
+        Untrusted(text()),
+    )
+}
+
+/// What stands for a value in the samples.
+fn text() -> String {
+    "VALUE".to_owned()
+}
+
+fn path() -> PathBuf {
+    PathBuf::from("/VALUE")
+}
+
+fn name() -> OsString {
+    OsString::from("VALUE")
+}
+
+fn failure() -> CallFailure {
+    CallFailure {
+        function: "C_Sign".to_owned(),
+        reason: "CKR_DEVICE_ERROR".to_owned(),
+    }
+}
+
+fn problem() -> Problem {
+    Problem::new("pathLib is missing", "set pathLib")
+}
+
+fn summary() -> ObjectSummary {
+    ObjectSummary {
+        id: "2".to_owned(),
+        label: text(),
+        what: "certificate".to_owned(),
+    }
+}
+
+fn token_name() -> TokenName {
+    TokenName {
+        slot: 7,
+        label: text(),
+        serial: text(),
+    }
+}
