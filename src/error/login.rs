@@ -277,8 +277,8 @@ impl LoginError {
                 "make sure which PIN the token wants (a YubiKey: the PIV PIN) before you try again"
             }
             Self::Incorrect { .. } => {
-                "correct the PIN at its source before you try again, since every try counts; \
-                 without pin and pinSource it is asked for on the terminal"
+                "correct the PIN at its source, then log in yourself: pkcs11-external-signer check \
+                 --pin-source prompt; until then no stored PIN is sent, since every try counts"
             }
             Self::Length { .. } => {
                 "check which PIN is meant (a YubiKey: the PIV PIN, 6 to 8 characters); \
