@@ -45,6 +45,8 @@ mod protocol;
 mod readme;
 /// `run`: commands whose clusters are reached with a key in a token.
 mod run;
+/// The PIN: who can read it, and how long it is there.
+mod secrecy;
 /// Which token, certificate and key.
 mod selection;
 /// Signatures, judged by openssl.

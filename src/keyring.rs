@@ -266,6 +266,8 @@ fn serve(
                 unserved = Some(order);
             }
             End::Finish(code, reply) => {
+                // No PIN outlives the command, however long the library takes for its end.
+                drop((keys, accepted));
                 module.finalize(code);
                 let _ = reply.send(());
                 return;

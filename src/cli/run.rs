@@ -19,6 +19,7 @@ use crate::error::{Error, RunError};
 use crate::keyring::{KeyNumber, Keyring};
 use crate::kubeconfig::{Cluster, Context, Kubeconfig, Provider};
 use crate::process::command::{Inheritance, Running, Signals};
+use crate::process::memory;
 use crate::process::run_directory::RunDirectory;
 use crate::process::watchdog;
 use crate::report;
@@ -116,6 +117,7 @@ fn serve(
         });
     }
     keyring.leave_terminal();
+    memory::wash();
 
     let observer: Arc<dyn Observer> = Arc::new(Reporter::new(is_verbose));
     let tunnels = Tunnels::open(destinations, &keyring, &observer)?;

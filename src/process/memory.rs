@@ -1,10 +1,12 @@
-//! An allocator that wipes what is freed.
+//! An allocator that wipes what is freed, and a way to wipe what it can't reach.
 //!
 //! A PIN passes through a parser's scratch space, through strings that grow, through error paths,
 //! and each may leave a copy behind. Wiping every freed block covers them all, in dependencies
-//! too, for the cost of a memset. It doesn't cover the stack, nor memory of the module's own.
+//! too, for the cost of a memset. It doesn't cover memory of the module's own, nor the stack:
+//! [`wash`] does that.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::hint::black_box;
 
 use zeroize::optimization_barrier;
 
@@ -37,6 +39,24 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Wiping<A> {
         optimization_barrier(wiped);
         // SAFETY: the caller's promises are those that `dealloc` asks for.
         unsafe { self.0.dealloc(block, layout) }
+    }
+}
+
+/// Deeper than anything that handles a PIN.
+const STACK: usize = 64 * 1024;
+/// memcpy has a way of its own, with other registers, for each range of lengths.
+const COPIED: [usize; 10] = [8, 16, 32, 64, 128, 256, 512, 1024, 2048, 8192];
+
+/// Wipes what functions that have returned left on this thread's stack, and in the registers that
+/// memcpy uses. A copy stays in those until the next one of its length, and comes to the stack when
+/// they are saved: by a signal, or by the first call of each function in a library that is bound
+/// lazily, as modules are.
+#[inline(never)]
+pub fn wash() {
+    let mut stack = [0_u8; STACK];
+    for length in COPIED {
+        stack.copy_within(..black_box(length), STACK / 2);
+        optimization_barrier(&stack);
     }
 }
 

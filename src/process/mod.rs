@@ -18,7 +18,7 @@ pub mod environment;
 pub mod harden;
 pub mod lock;
 pub mod marker;
-mod memory;
+pub mod memory;
 pub mod run_directory;
 mod runtime;
 pub mod signals;

@@ -11,7 +11,7 @@ use cryptoki::error::{Error as CryptokiError, RvError};
 use super::ckr;
 use crate::config::TrustedLibrary;
 use crate::error::ModuleError;
-use crate::process::{ending, watchdog};
+use crate::process::{ending, memory, watchdog};
 
 /// How long C_Finalize may take before the process ends without it.
 const FINALIZE_LIMIT: Duration = Duration::from_secs(2);
@@ -29,6 +29,8 @@ impl Module {
     /// Loads and initialises the library (C_GetFunctionList or C_GetInterface, C_Initialize).
     pub fn open(library: &TrustedLibrary) -> Result<Self, ModuleError> {
         let _step = watchdog::step("loading and initialising it (C_Initialize)");
+        // Loading it saves registers in which a piece of the configuration may stand.
+        memory::wash();
         let path = library.path().to_owned();
         let context = Pkcs11::new(&path).map_err(|error| match error {
             CryptokiError::LibraryLoading(reason) => ModuleError::Load {
@@ -104,6 +106,7 @@ impl Module {
     /// Finalises the library (C_Finalize, which closes its sessions). The process ends with
     /// `code` even if the library hangs or crashes on the way: call this when the answer is out.
     pub fn finalize(self, code: u8) {
+        memory::wash();
         ending::bound(FINALIZE_LIMIT, code);
         if self.borrowed {
             return;

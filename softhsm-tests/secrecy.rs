@@ -1,0 +1,419 @@
+//! The PIN in the process's memory: nobody else of the same user sees it while it is there, and
+//! not even root finds it when it is no longer needed.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _, chown};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+
+use crate::fixture::keys::{Kind, key};
+use crate::fixture::program::{Invocation, PROGRAM, Running};
+use crate::fixture::request::{Configuration, Hash, Options, sample, sign_request};
+use crate::fixture::softhsm::{Object, Store, blueprint};
+
+/// So long that no heap's bookkeeping covers all of a copy that was freed, and of characters that
+/// stand nowhere else together.
+const PIN: &str = "Quartz~Vole_8261^Jinx%Plum=5039@Wyrm!Tofu";
+/// So much of it is a trace.
+const TRACE: usize = 8;
+/// The library says that it is asked to end, and then does not: two seconds to look around.
+const AT_ITS_END: &str = "C_Finalize:print,C_Finalize:hang";
+const NOISE_OF_THE_END: &str = "C_Finalize";
+/// The user who looks on, and whose program it is.
+const NOBODY: u32 = 65534;
+/// A variable that holds the PIN.
+const VARIABLE: &str = "PIN_OF_A_TEST";
+
+fn token() -> Store {
+    let pair = Object::pair(key(Kind::P256), &[1]);
+    Store::new([blueprint("test token", pair).with_pin(PIN)])
+}
+
+/// A request for a signature, through the library that misbehaves so.
+fn sign(store: &Store, configuration: Configuration, faults: &str) -> Invocation {
+    let configuration = store.faulty(configuration);
+    let request = sign_request(&configuration, &Options::hash(Hash::Sha256), &sample(32));
+    let invocation = store.ask(&request);
+    suffering(invocation, store, faults).without_variable("TOKEN_PIN")
+}
+
+fn suffering(invocation: Invocation, store: &Store, faults: &str) -> Invocation {
+    invocation
+        .suffering(store, faults)
+        .without_variable("FAULT_MODULE_PIN")
+}
+
+/// A file of this content beside the token.
+fn file(store: &Store, name: &str, content: &str, mode: u32) -> PathBuf {
+    let path = store.directory.path().join(name);
+    fs::write(&path, content).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    path
+}
+
+/// The configurations that hold the PIN, or say where it is, apart from a person and a program.
+fn stored(store: &Store) -> [(&'static str, Configuration); 3] {
+    let path = file(store, "pin", PIN, 0o600);
+    let source = |source: &str| store.configuration().with("pinSource", source);
+    [
+        ("pin", store.configuration().with("pin", PIN)),
+        ("file", source(&format!("file:{}", path.display()))),
+        ("env", source(&format!("env:{VARIABLE}"))),
+    ]
+}
+
+/// Where in the process's memory there is a piece of the PIN: its first characters, and what
+/// surrounds them. Only root can look. The process stands still meanwhile.
+fn traces(process: Pid) -> Vec<String> {
+    kill_process(process, Signal::STOP).unwrap();
+    let place = PathBuf::from(format!("/proc/{}", process.as_raw_nonzero()));
+    let memory =
+        File::open(place.join("mem")).expect("only root can look into it: run the tests as root");
+    let pieces: Vec<_> = PIN.as_bytes().windows(TRACE).collect();
+    let is_trace = |bytes: &[u8]| pieces.iter().any(|piece| bytes.starts_with(piece));
+    let (mut found, mut is_read) = (Vec::new(), false);
+    for line in fs::read_to_string(place.join("maps")).unwrap().lines() {
+        let (range, rest) = line.split_once(' ').unwrap();
+        // What can't be written is what stands in a file.
+        if !rest.starts_with("rw") {
+            continue;
+        }
+        let (start, end) = range.split_once('-').unwrap();
+        let [start, end] = [start, end].map(|address| u64::from_str_radix(address, 16).unwrap());
+        let mut bytes = vec![0; usize::try_from(end - start).unwrap()];
+        memory.read_exact_at(&mut bytes, start).unwrap();
+        let mut position = 0;
+        while let Some(at) = bytes[position..].iter().position(|byte| *byte != 0) {
+            let here = position + at;
+            position = here + 1;
+            // The environment is at the end of the stack.
+            is_read |= bytes[here..].starts_with(b"FAULT_MODULE=");
+            if is_trace(&bytes[here..]) {
+                let around = here.saturating_sub(TRACE)..bytes.len().min(here + 2 * PIN.len());
+                let around = String::from_utf8_lossy(&bytes[around]).into_owned();
+                found.push(format!("{around:?} in {line}"));
+                position += PIN.len();
+            }
+        }
+    }
+    assert!(is_read, "its memory could not be read");
+    kill_process(process, Signal::CONT).unwrap();
+    found
+}
+
+/// Demands that the program has no piece of the PIN left when it has answered.
+#[track_caller]
+fn assert_wiped(source: &str, run: &mut Running) {
+    run.wait_for_error(NOISE_OF_THE_END);
+    let found = traces(run.pid());
+    assert!(found.is_empty(), "{source}: {found:#?}");
+}
+
+#[test]
+fn an_answered_request_leaves_no_pin_in_memory() {
+    let store = token();
+    let asking = file(&store, "ask", &format!("#!/bin/sh\necho '{PIN}'\n"), 0o755);
+    let source = |source| store.configuration().with("pinSource", source);
+    let by_program = sign(&store, source("askpass"), AT_ITS_END)
+        .variable("PKCS11_EXTERNAL_SIGNER_ASKPASS", asking);
+    let piped = |source| sign(&store, source, AT_ITS_END).piped(format!("{PIN}\n"));
+    let stored = stored(&store).map(|(name, configuration)| {
+        let invocation = sign(&store, configuration, AT_ITS_END);
+        (
+            name,
+            match name {
+                "env" => invocation.variable(VARIABLE, PIN),
+                _ => invocation,
+            },
+        )
+    });
+    let uri = format!(
+        "pkcs11:?pin-value={}",
+        PIN.replace('%', "%25").replace('^', "%5E")
+    );
+    let configuration = store.faulty(store.configuration().with("pin", PIN));
+    let request = sign_request(&configuration, &Options::hash(Hash::Sha256), &sample(32));
+    let escaped = request.to_string().replace("Quartz~", "Quartz\\u007e");
+    let others = [
+        (
+            "uri",
+            sign(&store, store.configuration().with("uri", &uri), AT_ITS_END),
+        ),
+        (
+            "escaped pin",
+            sign(&store, configuration, AT_ITS_END).request(&escaped),
+        ),
+        ("askpass", by_program),
+        ("stdin", piped(source("stdin"))),
+        ("unannounced stdin", piped(store.configuration())),
+    ];
+    for (source, invocation) in stored.into_iter().chain(others) {
+        let mut run = invocation.start(None);
+        assert_wiped(source, &mut run);
+        run.finish().signature();
+    }
+
+    let mut terminal = sign(&store, store.configuration(), AT_ITS_END).at_terminal();
+    terminal.expect_prompt().type_line(PIN);
+    assert_wiped("typed", terminal.program());
+    terminal.finish().0.signature();
+
+    // A key that wants it again for the signature.
+    let pair = Object::pair(key(Kind::P256), &[1]).map(Object::always_authenticate);
+    let store = Store::new([blueprint("test token", pair).with_pin(PIN)]);
+    let mut terminal = sign(&store, store.configuration(), AT_ITS_END).at_terminal();
+    terminal.expect_prompt().type_line(PIN);
+    assert_wiped("typed, for a key that wants it twice", terminal.program());
+    terminal.finish().0.signature();
+}
+
+/// Also where the PIN was refused, and where the request was.
+#[test]
+fn a_failed_request_leaves_no_pin_in_memory() {
+    let store = token();
+    for (faults, code) in [
+        ("C_Login:return=0xa0", 7),
+        ("C_Sign:return=0x30", 8),
+        ("C_OpenSession:return=0x30", 5),
+    ] {
+        let configuration = store.configuration().with("pin", PIN);
+        let faults_and_end = format!("{faults},{AT_ITS_END}");
+        let mut run = sign(&store, configuration, &faults_and_end).start(None);
+        assert_wiped(faults, &mut run);
+        assert_eq!(run.finish().status.code(), Some(code), "{faults}");
+    }
+}
+
+/// `run` with this configuration.
+fn run(store: &Store, configuration: Configuration, arguments: &[&str]) -> Invocation {
+    let configuration = store.faulty(configuration);
+    let user = json!({"name": "externalSigner", "config": configuration});
+    let kubeconfig = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "test", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "users": [{"name": "jane", "user": {"auth-provider": user}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "jane"}}],
+        "current-context": "test",
+    });
+    let kubeconfig = file(store, "kubeconfig", &kubeconfig.to_string(), 0o600);
+    let invocation = Invocation::new(store.directory.path())
+        .variable("KUBECONFIG", kubeconfig)
+        .arguments(arguments);
+    suffering(invocation, store, AT_ITS_END)
+}
+
+/// It is kept once, for a token that is put back and for keys that want it again, beside what the
+/// kubeconfig or the variable held; and the command gets neither.
+#[test]
+fn a_run_keeps_the_pin_once_and_its_command_has_none() {
+    let store = token();
+    let script = "cat $KUBECONFIG; echo; env; echo ready; read _; exit 0";
+    for (source, configuration) in stored(&store) {
+        let (input, keyboard) = std::io::pipe().unwrap();
+        let input = File::from(std::os::fd::OwnedFd::from(input));
+        let mut run = run(&store, configuration, &["run", "sh", "-c", script])
+            .variable(VARIABLE, if source == "env" { PIN } else { "" })
+            .input_file(input)
+            .start(None);
+        loop {
+            let line = run.line();
+            assert!(!line.contains(PIN), "{source}: the command got {line}");
+            if line == "ready" {
+                break;
+            }
+        }
+        let kept = traces(run.pid());
+        let most = if source == "file" { 1 } else { 2 };
+        assert!((1..=most).contains(&kept.len()), "{source}: {kept:#?}");
+        drop(keyboard);
+        assert_wiped(source, &mut run);
+        run.finish().printed();
+    }
+}
+
+/// The program as an unprivileged user's, with a copy of itself that this user can read: what
+/// can't be read can't be dumped either, whatever the program does. To be called last.
+fn by_nobody(store: &Store, invocation: Invocation) -> Invocation {
+    let directory = store.directory.path();
+    let copy = directory.join("program");
+    fs::copy(PROGRAM, &copy).unwrap();
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+    hand_over(directory);
+    invocation.program(Path::new("setpriv")).before(&[
+        &format!("--reuid={NOBODY}"),
+        &format!("--regid={NOBODY}"),
+        "--clear-groups",
+        copy.to_str().unwrap(),
+    ])
+}
+
+fn hand_over(path: &Path) {
+    chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    if path.is_dir() {
+        for entry in fs::read_dir(path).unwrap() {
+            hand_over(&entry.unwrap().path());
+        }
+    }
+}
+
+/// A process of the same user.
+fn onlooker(program: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments).uid(NOBODY).gid(NOBODY);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+/// What of the process another one of the same user can read.
+fn readable(process: Pid) -> Vec<&'static str> {
+    let place = format!("/proc/{}", process.as_raw_nonzero());
+    let can_be_read = |name: &&str| {
+        let name = format!("{place}/{name}");
+        // mem has nothing at its beginning; that it can be opened is enough.
+        let script = "exec 3< \"$0\" && { [ ! -d \"$0\" ] || ls \"$0\"; }";
+        let status = onlooker("sh", &["-c", script, &name]).status().unwrap();
+        status.success()
+    };
+    let names = ["environ", "mem", "maps", "auxv", "fd", "map_files"];
+    names.into_iter().filter(can_be_read).collect()
+}
+
+/// Whether another process of the same user could attach to it, as a debugger does.
+fn is_traceable(process: Pid) -> bool {
+    let mut debugger = onlooker("true", &[]);
+    let number = process.as_raw_nonzero().get();
+    let attach = move || {
+        #[expect(unsafe_code, reason = "rustix has no ptrace")]
+        // SAFETY: a system call that reads no memory; with its caller's end it is undone.
+        match unsafe { libc::ptrace(libc::PTRACE_SEIZE, number, 0, 0) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    };
+    #[expect(unsafe_code, reason = "between fork and exec there is no safe code")]
+    // SAFETY: the closure makes a system call and nothing else.
+    unsafe {
+        debugger.pre_exec(attach);
+    }
+    match debugger.status() {
+        Ok(_) => true,
+        Err(error) => {
+            assert_eq!(error.raw_os_error(), Some(Errno::PERM.raw_os_error()));
+            false
+        }
+    }
+}
+
+#[track_caller]
+fn assert_hidden(process: Pid) {
+    assert_eq!(readable(process), [""; 0]);
+    assert!(!is_traceable(process), "a debugger can attach to it");
+    // Not even root finds the PIN where it came in.
+    let place = PathBuf::from(format!("/proc/{}", process.as_raw_nonzero()));
+    let owner = std::os::unix::fs::MetadataExt::uid(&place.join("environ").metadata().unwrap());
+    assert_eq!(owner, 0);
+    for name in ["environ", "cmdline"] {
+        let bytes = fs::read(place.join(name)).unwrap();
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(!text.is_empty() && !text.contains(PIN), "{name}: {text}");
+        assert!(!text.contains("SignRequest"), "{name}: {text}");
+    }
+}
+
+/// Waits until the library has recorded a call of this function.
+fn wait_for_call(store: &Store, function: &str) {
+    let record = store.directory.path().join("calls");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !fs::read_to_string(&record).is_ok_and(|calls| calls.contains(function)) {
+        assert!(Instant::now() < deadline, "it never came to {function}");
+        thread::sleep(Duration::from_millis(20));
+    }
+    fs::remove_file(record).unwrap();
+}
+
+#[test]
+fn others_of_the_same_user_see_nothing_of_it() {
+    // They would, if the program did nothing about it.
+    let mut other = onlooker("sleep", &["60"]).spawn().unwrap();
+    let other_process = Pid::from_child(&other);
+    let seen = readable(other_process);
+    assert!(seen.contains(&"environ"), "{seen:?}");
+    other.kill().unwrap();
+    other.wait().unwrap();
+
+    let store = token();
+    let invocation = sign(&store, store.configuration(), "");
+    let mut terminal = by_nobody(&store, invocation).at_terminal();
+    terminal.expect_prompt();
+    assert_hidden(terminal.program().pid());
+    terminal.type_line(PIN);
+    terminal.finish().0.signature();
+    fs::remove_file(store.directory.path().join("calls")).unwrap();
+
+    // While the library signs, the PIN is there.
+    for (source, configuration) in stored(&store) {
+        let invocation = sign(&store, configuration, "C_Sign:delay=3000");
+        let variable = if source == "env" { PIN } else { "" };
+        let invocation = by_nobody(&store, invocation).variable(VARIABLE, variable);
+        let running = invocation.start(None);
+        wait_for_call(&store, "C_SignInit");
+        assert_hidden(running.pid());
+        running.finish().signature();
+        fs::remove_file(store.directory.path().join("calls")).unwrap();
+    }
+
+    // And while a command runs.
+    let configuration = store.configuration().with("pin", PIN);
+    let (input, keyboard) = std::io::pipe().unwrap();
+    let input = File::from(std::os::fd::OwnedFd::from(input));
+    let command = ["run", "sh", "-c", "echo ready; read _; exit 0"];
+    let invocation = run(&store, configuration, &command).input_file(input);
+    let mut running = by_nobody(&store, invocation).start(None);
+    assert_eq!(running.line(), "ready");
+    assert_hidden(running.pid());
+    drop(keyboard);
+    running.finish().printed();
+}
+
+/// Whatever the caller allows: the program allows none.
+#[test]
+fn no_core_file_is_left() {
+    let store = token();
+    let script = |program: &str| format!("cd \"$HOME\"; ulimit -c unlimited; exec {program}");
+    let core = |program: &str, signal: Signal| {
+        let configuration = store.configuration().with("pin", PIN);
+        let running = sign(&store, configuration, "C_Sign:hang")
+            .within("sh", &script(program))
+            .start(None);
+        match program {
+            "sleep 60" => thread::sleep(Duration::from_millis(300)),
+            _ => wait_for_call(&store, "C_SignInit"),
+        }
+        kill_process(running.pid(), signal).unwrap();
+        let outcome = running.finish();
+        outcome.dies_of(signal);
+        outcome.status.core_dumped()
+    };
+    for signal in [Signal::ABORT, Signal::QUIT] {
+        assert!(core("sleep 60", signal), "this machine leaves no cores");
+        assert!(!core("\"$SIGNER\"", signal));
+    }
+    let invocation = sign(&store, store.configuration(), "");
+    let mut terminal = invocation
+        .within("sh", &script("\"$SIGNER\""))
+        .at_terminal();
+    terminal
+        .expect_prompt()
+        .type_text("half")
+        .send(Signal::QUIT);
+    let (outcome, _) = terminal.finish();
+    assert!(!outcome.dies_of(Signal::QUIT).status.core_dumped());
+}
