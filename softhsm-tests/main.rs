@@ -21,6 +21,8 @@ mod commands;
 mod concurrency;
 /// The configuration map.
 mod configuration;
+/// What the programs that it starts can get hold of.
+mod descriptors;
 /// What the documents say of the tests.
 mod documentation;
 /// Libraries that misbehave.

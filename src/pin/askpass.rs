@@ -21,6 +21,7 @@ use super::file::first_line;
 use super::{PinRequest, pinentry};
 use crate::error::{LoginError, PinOrigin};
 use crate::printable::printable;
+use crate::process::descriptors::hand_on_none;
 use crate::secret::{MAX_PIN_LENGTH, Pin};
 
 /// As long as the terminal's prompt waits.
@@ -110,8 +111,7 @@ impl Program {
         };
         let dialog = pinentry::Dialog::new(request, has_terminal);
         let _screen = Screen::save(has_terminal && self.is_pinentry);
-        let child = self
-            .command(request, has_terminal)
+        let child = hand_on_none(&mut self.command(request, has_terminal))
             .spawn()
             .map_err(|error| failed(error.to_string()))?;
         let is_pinentry = self.is_pinentry;

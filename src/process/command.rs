@@ -5,12 +5,12 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::thread;
 
-use rustix::io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_getfd, fcntl_setfd};
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, WaitOptions, WaitStatus, getpid, getrlimit, kill_process,
     setrlimit, waitpid,
@@ -22,6 +22,7 @@ use signal_hook::consts::{
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 
+use super::descriptors::{close_on_exec, open_descriptors};
 use super::signals;
 
 /// Above the numbers that a program would take for its own.
@@ -205,24 +206,4 @@ fn pass_on(signals: Signals, process: Pid) -> io::Result<()> {
             }
         })?;
     Ok(())
-}
-
-/// The numbers of the open descriptors but the first three.
-fn open_descriptors() -> Vec<RawFd> {
-    let Ok(entries) = std::fs::read_dir("/dev/fd") else {
-        return Vec::new();
-    };
-    entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter(|descriptor| *descriptor > 2)
-        .collect()
-}
-
-fn close_on_exec(descriptor: RawFd) {
-    // SAFETY: it is only used for the two calls below, which fail if it was closed meanwhile.
-    let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
-    if let Ok(flags) = fcntl_getfd(descriptor.as_fd()) {
-        let _ = fcntl_setfd(descriptor, flags | FdFlags::CLOEXEC);
-    }
 }

@@ -3,9 +3,10 @@
 //! In this order, while there is one thread and no library: [`harden`] (no core file, no reader),
 //! [`signals`] (an end that is told), [`environment`] (the request taken out and wiped),
 //! [`answer`] (standard output out of the library's reach). Then [`lock`] and [`marker`], which
-//! other processes see, [`watchdog`], and when the answer is out [`ending`]. `memory` works all the while. A run has a [`command`] besides, and a
-//! [`run_directory`] for what the command must find. System calls make this one of the two places
-//! where `unsafe` is allowed.
+//! other processes see, [`watchdog`], and when the answer is out [`ending`]. [`memory`] works all
+//! the while, and [`descriptors`] for every program that is started. A run has a [`command`]
+//! besides, and a [`run_directory`] for what the command must find. System calls make this one of
+//! the two places where `unsafe` is allowed.
 
 #![allow(unsafe_code, reason = "system calls and the environment block")]
 
@@ -13,6 +14,7 @@ pub mod answer;
 #[cfg(test)]
 mod child;
 pub mod command;
+pub mod descriptors;
 pub mod ending;
 pub mod environment;
 pub mod harden;

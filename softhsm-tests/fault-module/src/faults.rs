@@ -45,6 +45,8 @@ fn suffer(action: &Action, place: Place<'_>) -> Result<(), CK_RV> {
         Action::Hang => loop {
             thread::sleep(Duration::from_secs(3600));
         },
+        // SAFETY: the literal ends in a NUL.
+        Action::Leak => drop(unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY) }),
         Action::Print => print(place),
         Action::Return(value) => return Err(*value),
         // SAFETY: not safe at all, and meant so: nothing is mapped in the first page.

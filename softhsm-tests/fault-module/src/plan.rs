@@ -13,6 +13,7 @@
 //! | `print` | anywhere | a line on standard output, once past and once through stdio's buffer |
 //! | `delay=MS` | anywhere | nothing for so many milliseconds |
 //! | `hang` | anywhere | nothing, for ever |
+//! | `leak` | anywhere | a descriptor stays open, also for programs that are started |
 //! | `crash=segv`, `crash=abort` | anywhere | the process dies of it |
 //! | `return=NUMBER` | functions | this CKR value, and the real library isn't called |
 //! | `set=FLAGS`, `clear=FLAGS` | `C_GetTokenInfo` | flags of the token, names joined by `+` |
@@ -52,6 +53,7 @@ pub(crate) enum Action {
     Delay(Duration),
     Flip,
     Hang,
+    Leak,
     PinPad,
     Print,
     Return(CK_RV),
@@ -145,6 +147,7 @@ impl Action {
             }
             ("flip", "") => Self::Flip,
             ("hang", "") => Self::Hang,
+            ("leak", "") => Self::Leak,
             ("pin-pad", "") => Self::PinPad,
             ("print", "") => Self::Print,
             ("return", value) => Self::Return(parse_number(value)?),
@@ -161,9 +164,12 @@ impl Action {
             Self::PinPad => place == "C_Login",
             Self::Return(_) => place.starts_with("C_"),
             Self::SessionObject(_) => place == "C_GetAttributeValue",
-            Self::Abort | Self::Delay(_) | Self::Hang | Self::Print | Self::SegmentationFault => {
-                true
-            }
+            Self::Abort
+            | Self::Delay(_)
+            | Self::Hang
+            | Self::Leak
+            | Self::Print
+            | Self::SegmentationFault => true,
         }
     }
 }

@@ -15,6 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::{Fault, Library, Survey};
 use crate::discovery;
 use crate::error::{Error, ModuleError};
+use crate::process::descriptors::hand_on_none;
 
 /// How long a library may take where nobody is asked anything.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -66,15 +67,16 @@ fn ask(library: &Path, arguments: &[OsString], asks: bool, shows_noise: bool) ->
     let mut module = OsString::from("--module=");
     module.push(library);
     let child = std::env::current_exe().and_then(|program| {
-        Command::new(program)
+        let mut command = Command::new(program);
+        command
             .args(["list", "--json"])
             .arg(module)
             .args(arguments)
             // What is there is for whoever reads it next, and never a PIN for whatever is found.
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(noise)
-            .spawn()
+            .stderr(noise);
+        hand_on_none(&mut command).spawn()
     });
     let limit = if asks { ATTENDED_LIMIT } else { LIMIT };
     match child {

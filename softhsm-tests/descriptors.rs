@@ -1,0 +1,154 @@
+//! What the programs that this one starts inherit: their standard streams, and nothing of ours, of
+//! the library's, or of the caller's. Only the command of a run gets what the caller handed on.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Pid;
+use serde_json::json;
+
+use crate::fixture::keys::Kind;
+use crate::fixture::openssl::assert_signed;
+use crate::fixture::program::Invocation;
+use crate::fixture::request::{Hash, Options, sample, sign_request};
+use crate::fixture::softhsm::{PIN, Store, token_with_pair};
+
+/// Tells which descriptors a program has; one more is of the look itself.
+const LOOK: &str = "ls /proc/self/fd | sort -n | tr '\\n' ' '";
+/// The library holds a socket to its service, say, and did not think of programs.
+const LEAK: &str = "C_Initialize:leak,C_OpenSession:leak";
+const STANDARD: &str = "0 1 2 3 ";
+
+/// The program, called with descriptors of the caller's.
+fn called_with_more(invocation: Invocation, arguments: &str) -> Invocation {
+    let script = format!("exec 5<<<five 7>\"$HOME/marker\"; exec \"$SIGNER\" {arguments}");
+    invocation.within("bash", &script)
+}
+
+/// A program of this name in a directory of its own, which writes down what it has.
+fn looking(store: &Store, name: &str, script: &str) -> PathBuf {
+    let directory = store.directory.path().join("programs");
+    fs::create_dir_all(&directory).unwrap();
+    let path = directory.join(name);
+    fs::write(
+        &path,
+        format!("#!/bin/sh\n{LOOK} > \"$HOME/seen\"\n{script}\n"),
+    )
+    .unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+fn seen(store: &Store) -> String {
+    fs::read_to_string(store.directory.path().join("seen")).unwrap()
+}
+
+#[test]
+fn who_asks_for_the_pin_has_its_standard_streams() {
+    let store = token_with_pair(Kind::P256);
+    let configuration = store.faulty(store.configuration().with("pinSource", "askpass"));
+    let request = sign_request(&configuration, &Options::hash(Hash::Sha256), &sample(32));
+    let asking = looking(&store, "ask", &format!("echo {PIN}"));
+    let by_program = store
+        .ask(&request)
+        .suffering(&store, LEAK)
+        .variable("PKCS11_EXTERNAL_SIGNER_ASKPASS", asking);
+    assert_signed(&called_with_more(by_program, "").run());
+    assert_eq!(seen(&store), STANDARD);
+
+    let dialogue = "while read -r word _; do [ $word != GETPIN ] || echo D";
+    looking(
+        &store,
+        "pinentry",
+        &format!("echo OK; {dialogue} {PIN}; echo OK; done"),
+    );
+    let path = format!(
+        "{}/programs:/usr/bin:/bin",
+        store.directory.path().display()
+    );
+    let by_pinentry = store
+        .ask(&request)
+        .suffering(&store, LEAK)
+        .variable("PATH", path);
+    assert_signed(&called_with_more(by_pinentry, "").run());
+    assert_eq!(seen(&store), STANDARD);
+}
+
+#[test]
+fn a_runs_command_has_what_was_handed_on_and_who_asks_for_its_pin_has_not() {
+    let store = token_with_pair(Kind::P256);
+    let configuration = store.faulty(store.configuration().with("pinSource", "askpass"));
+    let user = json!({"name": "externalSigner", "config": configuration});
+    let kubeconfig = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "test", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "users": [{"name": "jane", "user": {"auth-provider": user}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "jane"}}],
+        "current-context": "test",
+    });
+    let path = store.directory.path().join("kubeconfig");
+    fs::write(&path, kubeconfig.to_string()).unwrap();
+    let asking = looking(&store, "ask", &format!("echo {PIN}"));
+    let run = Invocation::new(store.directory.path())
+        .suffering(&store, LEAK)
+        .variable("KUBECONFIG", path)
+        .variable("PKCS11_EXTERNAL_SIGNER_ASKPASS", asking)
+        .variable("LOOK", format!("cat <&5; {LOOK}"));
+    let outcome = called_with_more(run, "run -- sh -c \"$LOOK\"").run();
+    assert_eq!(outcome.printed(), "five\n0 1 2 3 5 7 ");
+    assert_eq!(seen(&store), STANDARD);
+}
+
+/// `list` has each library looked at by a process of its own.
+#[test]
+fn a_process_that_looks_at_a_library_has_nothing_of_the_callers() {
+    let store = token_with_pair(Kind::P256);
+    let library = serde_json::to_value(store.faulty(store.configuration())).unwrap();
+    let registry = store.directory.path().join(".config/pkcs11/modules");
+    fs::create_dir_all(&registry).unwrap();
+    let registration = format!("module: {}\n", library["pathLib"].as_str().unwrap());
+    fs::write(registry.join("faulty.module"), registration).unwrap();
+    let list = Invocation::new(store.directory.path()).suffering(&store, "C_Initialize:delay=3000");
+    let running = called_with_more(list, "list").start(None);
+    let looked_at = child_with(&library["pathLib"], running.pid());
+    let own = |link: &PathBuf| link.starts_with(store.directory.path().join("marker"));
+    assert!(links(running.pid().as_raw_nonzero().get()).iter().any(own));
+    let links = links(looked_at);
+    assert!(!links.is_empty() && !links.iter().any(own), "{links:?}");
+    running.finish().printed();
+}
+
+/// The child that has loaded this library.
+fn child_with(library: &serde_json::Value, parent: Pid) -> i32 {
+    let library = library.as_str().unwrap();
+    let parent = parent.as_raw_nonzero().to_string();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while Instant::now() < deadline {
+        let output = Command::new("pgrep")
+            .args(["-P", &parent])
+            .output()
+            .unwrap();
+        let children = String::from_utf8(output.stdout).unwrap();
+        let loaded = children.lines().find(|child| {
+            fs::read_to_string(format!("/proc/{child}/maps"))
+                .is_ok_and(|maps| maps.contains(library))
+        });
+        if let Some(child) = loaded {
+            return child.parse().unwrap();
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    panic!("no child has loaded {library}")
+}
+
+fn links(process: i32) -> Vec<PathBuf> {
+    fs::read_dir(format!("/proc/{process}/fd"))
+        .unwrap()
+        .filter_map(|entry| fs::read_link(entry.unwrap().path()).ok())
+        .collect()
+}
