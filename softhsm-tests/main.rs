@@ -51,6 +51,8 @@ mod run;
 mod secrecy;
 /// Which token, certificate and key.
 mod selection;
+/// A machine that lacks something: room, files, processes, directories.
+mod shortage;
 /// Signatures, judged by openssl.
 mod signing;
 /// Somebody at a terminal.

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use crate::certificate::now;
 use crate::config::{Config, ObjectSelector, TokenSelector, TrustedLibrary};
-use crate::error::{Error, SigningError, TokenError};
+use crate::error::{Error, RunError, SigningError, TokenError};
 use crate::pin::{PinVariables, Sources};
 use crate::process::lock::{Lock, LockError};
 use crate::scheme::Scheme;
@@ -222,7 +222,9 @@ impl Room {
         thread::Builder::new()
             .name("token".to_owned())
             .spawn(move || serve(&library, keys, accepted, &received))
-            .map_err(|error| Error::Internal(format!("no thread for a token: {error}")))?;
+            .map_err(|error| RunError::Preparation {
+                reason: format!("no thread for a token: {error}"),
+            })?;
         Ok(Self {
             library: path,
             orders,

@@ -79,7 +79,9 @@ fn serve(
     let preparation = |error: io::Error| RunError::Preparation {
         reason: error.to_string(),
     };
-    let inheritance = Inheritance::keep(core).map_err(preparation)?;
+    let inheritance = Inheritance::keep(core).map_err(|error| RunError::Preparation {
+        reason: format!("standard output can't be set aside: {error}"),
+    })?;
     look_for(&arguments.command)?;
     warn_of_detours(&arguments.command);
 

@@ -49,6 +49,8 @@ pub enum RequestError {
     NotUtf8,
     /// Standard output was closed before the program started.
     OutputClosed,
+    /// There is no descriptor left under which it could be kept from the library.
+    OutputNotSetAside(io::Error),
     OptionsContradictKey {
         options: String,
         key: String,
@@ -115,6 +117,9 @@ impl fmt::Display for RequestError {
             Self::OutputClosed => {
                 write!(f, "standard output is closed: the answer has nowhere to go")
             }
+            Self::OutputNotSetAside(error) => {
+                write!(f, "standard output can't be set aside: {error}")
+            }
             Self::OptionsContradictKey { options, key } => {
                 write!(
                     f,
@@ -152,6 +157,10 @@ impl RequestError {
         Help::new(match self {
             Self::AnswerLost(_) | Self::OutputClosed => {
                 "run the program with a standard output that stays open until it ends"
+            }
+            Self::OutputNotSetAside(_) => {
+                "too many files are open for the limit: raise it (`ulimit -n`), or start the \
+                 program with fewer open"
             }
             Self::ApiVersion(_) => {
                 "this program speaks external-signer.authentication.k8s.io/v1alpha1"

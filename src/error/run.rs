@@ -72,7 +72,8 @@ impl RunError {
                  objectId: …}}`"
             }
             Self::Preparation { .. } => {
-                "this says that the system lacks something: memory, threads"
+                "this says that the system lacks something: memory, threads, or open files \
+                 (`ulimit -n`)"
             }
         })
     }

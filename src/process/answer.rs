@@ -42,16 +42,16 @@ impl AnswerChannel {
     ///
     /// # Errors
     /// [`RequestError::OutputClosed`] if the program was started without a standard output,
-    /// [`RequestError::AnswerLost`] if there is no descriptor left to keep it under.
+    /// [`RequestError::OutputNotSetAside`] if there is no descriptor left to keep it under.
     pub fn open() -> Result<Self, RequestError> {
         if CLOSED_AT_START.load(Ordering::Relaxed) {
             return Err(RequestError::OutputClosed);
         }
-        let lost = |error: Errno| RequestError::AnswerLost(error.into());
+        let failed = |error: Errno| RequestError::OutputNotSetAside(error.into());
         // Closed on exec: a program that the module starts must not keep the client waiting for
         // the end of the answer.
-        let output = fcntl_dupfd_cloexec(stdio::stdout(), LOWEST_DESCRIPTOR).map_err(lost)?;
-        stdio::dup2_stdout(stdio::stderr()).map_err(lost)?;
+        let output = fcntl_dupfd_cloexec(stdio::stdout(), LOWEST_DESCRIPTOR).map_err(failed)?;
+        stdio::dup2_stdout(stdio::stderr()).map_err(failed)?;
         Ok(Self { output })
     }
 

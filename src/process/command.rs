@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
+use std::sync::mpsc::{self, Sender};
 use std::thread;
 
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
@@ -151,12 +152,14 @@ impl Running {
                 Ok(())
             });
         }
+        // First, since it can fail: a command that runs is not to be told to be none.
+        let receiver = pass_on(signals)?;
         let child = command.spawn()?;
         let process = i32::try_from(child.id())
             .ok()
             .and_then(Pid::from_raw)
             .ok_or_else(|| io::Error::other("a process without a number"))?;
-        pass_on(signals, process)?;
+        let _ = receiver.send(process);
         Ok(Self { process })
     }
 
@@ -187,12 +190,15 @@ fn ending(status: WaitStatus) -> Option<Ending> {
     exited.or_else(|| status.terminating_signal().map(Ending::Killed))
 }
 
-/// Passes on what somebody sends to us. What the terminal sends, it sends to the command as well.
-fn pass_on(signals: Signals, process: Pid) -> io::Result<()> {
+/// Passes on what somebody sends to us, to the process that is told of. What the terminal sends,
+/// it sends to the command as well.
+fn pass_on(signals: Signals) -> io::Result<Sender<Pid>> {
     let mut received = signals.received;
+    let (receiver, told) = mpsc::channel::<Pid>();
     thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || {
+            let Ok(process) = told.recv() else { return };
             for origin in &mut received {
                 let sender = origin.process.map_or(0, |sender| sender.pid);
                 let by_nobody = sender == 0;
@@ -205,5 +211,5 @@ fn pass_on(signals: Signals, process: Pid) -> io::Result<()> {
                 }
             }
         })?;
-    Ok(())
+    Ok(receiver)
 }
