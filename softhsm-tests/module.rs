@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::fixture::keys::Kind;
 use crate::fixture::program::Outcome;
-use crate::fixture::request::certificate_request;
+use crate::fixture::request::{Configuration, certificate_request};
 use crate::fixture::softhsm::{Store, softhsm_library, token_with_pair};
 
 fn ask_with(store: &Store, library: &Path) -> Outcome {
@@ -101,4 +101,77 @@ fn a_library_that_does_not_initialise_is_told_with_its_value() {
         .variable("SOFTHSM2_CONF", "/nowhere/softhsm2.conf")
         .run()
         .fails(4, &["C_Initialize", "CKR_", "SOFTHSM2_CONF"]);
+}
+
+fn certificate_through(store: &Store, configuration: &Configuration, faults: &str) -> Outcome {
+    store
+        .ask(&certificate_request(configuration))
+        .suffering(store, faults)
+        .run()
+}
+
+#[test]
+fn a_library_that_gives_no_function_list_is_told_by_the_call() {
+    let store = token_with_pair(Kind::P256);
+    let library = store.faulty(store.configuration());
+    for (faults, told) in [
+        ("C_GetFunctionList:null", "no function list"),
+        ("C_GetFunctionList:misaligned", "no function list"),
+        ("C_GetFunctionList:return=0x5", "CKR_GENERAL_ERROR"),
+        // The second time it is cryptoki that asks.
+        ("C_GetFunctionList#2:return=0x5", "CKR_GENERAL_ERROR"),
+        // Such a library isn't unloaded either.
+        (
+            "C_GetFunctionList:return=0x5,unload:crash=segv",
+            "CKR_GENERAL_ERROR",
+        ),
+        (
+            "C_GetFunctionList#2:return=0x5,unload:crash=segv",
+            "CKR_GENERAL_ERROR",
+        ),
+    ] {
+        let outcome = certificate_through(&store, &library, faults);
+        outcome.fails(4, &["C_GetFunctionList", told, "libfault_module.so"]);
+    }
+}
+
+#[test]
+fn a_library_with_an_interface_of_pkcs11_3_is_used_through_it() {
+    let store = token_with_pair(Kind::P256);
+    let library = store.faulty_with_interface(store.configuration());
+    certificate_through(&store, &library, "").certificate();
+    assert_eq!(store.calls("C_GetFunctionList"), [] as [&str; 0]);
+    // One that has no such interface has the list of 2.40.
+    for faults in ["C_GetInterface:null", "C_GetInterface:old"] {
+        certificate_through(&store, &library, faults).certificate();
+        assert_ne!(store.calls("C_GetFunctionList"), [] as [&str; 0]);
+    }
+}
+
+#[test]
+fn a_library_whose_interface_leads_nowhere_is_told_by_the_call() {
+    let store = token_with_pair(Kind::P256);
+    let library = store.faulty_with_interface(store.configuration());
+    for (faults, told) in [
+        ("C_GetInterface:null-list", "C_GetInterface: CKR_OK"),
+        ("C_GetInterface:misaligned", "C_GetInterface: CKR_OK"),
+        (
+            "C_GetInterface:return=0x54",
+            "C_GetInterface: CKR_FUNCTION_NOT_SUPPORTED",
+        ),
+        (
+            "C_GetInterface#2:return=0x54",
+            "C_GetInterface: CKR_FUNCTION_NOT_SUPPORTED",
+        ),
+        (
+            "C_GetInterface:null,C_GetFunctionList:null",
+            "C_GetFunctionList: CKR_OK",
+        ),
+        (
+            "C_GetInterface:old,C_GetFunctionList:return=0x5",
+            "C_GetFunctionList: CKR_GENERAL_ERROR",
+        ),
+    ] {
+        certificate_through(&store, &library, faults).fails(4, &[told]);
+    }
 }

@@ -177,12 +177,12 @@ fn an_answered_request_leaves_no_pin_in_memory() {
 /// Also where the PIN was refused, and where the request was.
 #[test]
 fn a_failed_request_leaves_no_pin_in_memory() {
-    let store = token();
     for (faults, code) in [
         ("C_Login:return=0xa0", 7),
         ("C_Sign:return=0x30", 8),
         ("C_OpenSession:return=0x30", 5),
     ] {
+        let store = token();
         let configuration = store.configuration().with("pin", PIN);
         let faults_and_end = format!("{faults},{AT_ITS_END}");
         let mut run = sign(&store, configuration, &faults_and_end).start(None);

@@ -8,12 +8,12 @@ use std::thread;
 use std::time::Duration;
 
 use crate::fixture::cluster::{JANE, cluster};
-use crate::fixture::keys::Kind;
+use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::assert_signed;
 use crate::fixture::program::{Invocation, Running, assert_no_pin};
 use crate::fixture::pty::visible;
 use crate::fixture::request::{Configuration, Hash, Options, sample, sign_request};
-use crate::fixture::softhsm::{PIN, Store, WRONG_PIN, token_with_pair};
+use crate::fixture::softhsm::{Object, PIN, Store, WRONG_PIN, token_with, token_with_pair};
 
 /// A token that reports no wrong PINs, as some modules don't.
 const FORGETFUL: &str = "C_GetTokenInfo:clear=CKF_USER_PIN_COUNT_LOW";
@@ -180,6 +180,25 @@ fn no_kind_of_wrong_pin_is_sent_twice_and_what_cannot_be_one_is_not_sent() {
         assert_eq!(calls.matches("C_Login 0xa0").count(), tries, "{pin:?}");
         assert_eq!(calls.matches("C_Login").count(), tries, "{pin:?}");
     }
+}
+
+/// The module was logged in already, so it didn't look at the PIN. A second line of the input is
+/// the user's, and no PIN.
+#[test]
+fn a_pin_that_was_not_looked_at_is_kept_and_no_other_is_taken() {
+    let [key_object, certificate] = Object::pair(key(Kind::P256), &[1]);
+    let store = token_with([key_object.always_authenticate(), certificate]);
+    let configuration = recorded(&store).with("pinSource", "stdin");
+    let outcome = sign(&store, &configuration, "C_Login#1:then-return=0x100")
+        .piped(format!("{PIN}\n{WRONG_PIN}\n"))
+        .before_another_reader()
+        .run();
+    assert_signed(&outcome);
+    assert_eq!(
+        outcome.remainder.unwrap(),
+        format!("{WRONG_PIN}\n").as_bytes()
+    );
+    assert_eq!(store.calls("C_Login"), ["0x100", "0x0"]);
 }
 
 /// A shell script in which `request N` is the program, its standard error in the file `error.N`.

@@ -27,6 +27,11 @@ pub enum ModuleError {
         path: PathBuf,
         reason: String,
     },
+    /// It doesn't give the list of its functions, without which none can be called.
+    NoFunctions {
+        path: PathBuf,
+        failure: CallFailure,
+    },
     /// No library was named, and none is installed where they usually are.
     NoneFound,
     NotAModule {
@@ -66,6 +71,11 @@ impl fmt::Display for ModuleError {
                 "PKCS#11 library {} does not tell its tokens: {reason}",
                 path.display()
             ),
+            Self::NoFunctions { path, failure } => write!(
+                f,
+                "PKCS#11 library {} does not give its functions: {failure}",
+                path.display()
+            ),
             Self::NoneFound => f.write_str("no PKCS#11 library was found on this machine"),
             Self::NotAModule { path, reason } => {
                 write!(f, "{} is not a PKCS#11 library: {reason}", path.display())
@@ -93,6 +103,10 @@ impl ModuleError {
             Self::NoAnswer { .. } => {
                 "look at it alone with `list -v --module`; restart its service (pcscd, tpm2-abrmd), or \
                  update the library"
+            }
+            Self::NoFunctions { .. } => {
+                "the library is broken, or not made for this machine: update it, or name another \
+                 one for this token (opensc-pkcs11.so for most smart cards)"
             }
             Self::NoneFound => {
                 "install the token's library (ykcs11 or opensc-pkcs11 for a YubiKey or smart card, \

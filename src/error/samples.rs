@@ -130,6 +130,7 @@ fn module() -> Vec<ModuleError> {
         Initialize { path: path(), failure: failure() },
         Load { path: path(), reason: text() },
         NoAnswer { path: path(), reason: text() },
+        NoFunctions { path: path(), failure: failure() },
         NoneFound,
         NotAModule { path: path(), reason: text() },
     )
@@ -207,6 +208,7 @@ fn request() -> Vec<RequestError> {
         NotObject,
         NotUtf8,
         OutputClosed,
+        OutputNotSetAside(ErrorKind::Other.into()),
         OptionsContradictKey { options: text(), key: text() },
         OptionsType(text()),
         Salt(-2),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use cryptoki::context::{CInitializeArgs, CInitializeFlags, Pkcs11};
 use cryptoki::error::{Error as CryptokiError, RvError};
 
-use super::ckr;
+use super::{ckr, raw};
 use crate::config::TrustedLibrary;
 use crate::error::ModuleError;
 use crate::process::{ending, memory, watchdog};
@@ -32,22 +32,12 @@ impl Module {
         // Loading it saves registers in which a piece of the configuration may stand.
         memory::wash();
         let path = library.path().to_owned();
-        let context = Pkcs11::new(&path).map_err(|error| match error {
-            CryptokiError::LibraryLoading(reason) => ModuleError::Load {
-                path: path.clone(),
-                reason: reason.to_string(),
-            },
-            CryptokiError::MissingSymbol(symbol) => ModuleError::NotAModule {
-                path: path.clone(),
-                reason: format!("it has no {symbol}"),
-            },
-            other => ModuleError::Initialize {
-                path: path.clone(),
-                failure: ckr::failure(&other),
-            },
+        raw::inspect(&path)?;
+        // Whatever fails now, the library isn't unloaded.
+        let context = Pkcs11::new(&path).map_err(|error| ModuleError::NoFunctions {
+            path: path.clone(),
+            failure: ckr::failure(&error),
         })?;
-        // A clone that is never dropped keeps the library from being unloaded, come what may.
-        std::mem::forget(context.clone());
         let borrowed = match initialize(&context) {
             Ok(()) => false,
             Err(error) if ckr::code(&error) == Some(RvError::CryptokiAlreadyInitialized) => true,

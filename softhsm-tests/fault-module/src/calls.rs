@@ -12,7 +12,7 @@ use cryptoki_sys::{
     CK_ULONG_PTR, CK_USER_TYPE, CK_UTF8CHAR_PTR, CK_VOID_PTR, CKR_FUNCTION_NOT_SUPPORTED, CKR_OK,
 };
 
-use crate::{faults, log, real, spoil};
+use crate::{faults, lists, log, real, spoil};
 
 macro_rules! calls {
     ($($function:ident($($argument:ident: $kind:ty),*) $(spoilt by $spoil:path)?;)*) => {
@@ -20,8 +20,12 @@ macro_rules! calls {
         pub(crate) fn function_list() -> &'static CK_FUNCTION_LIST {
             static LIST: OnceLock<CK_FUNCTION_LIST> = OnceLock::new();
             LIST.get_or_init(|| CK_FUNCTION_LIST {
-                C_GetFunctionList: Some(crate::C_GetFunctionList),
-                $($function: Some($function),)*
+                C_GetFunctionList: Some(lists::C_GetFunctionList),
+                $($function: if faults::lacks(stringify!($function)) {
+                    None
+                } else {
+                    Some($function)
+                },)*
                 ..*real::functions()
             })
         }
@@ -36,7 +40,8 @@ macro_rules! calls {
                     // SAFETY: the caller's own arguments, for which the caller vouches.
                     succeed(unsafe { real($($argument),*) })
                 };
-                answer!([$($spoil)?] actions, pass_on, $($argument),*)
+                answer!([$($spoil)?] actions, pass_on, $($argument),*)?;
+                faults::after(&actions)
             });
             let returned = outcome.err().unwrap_or(CKR_OK);
             log::record(stringify!($function), returned);
@@ -47,7 +52,6 @@ macro_rules! calls {
 
 macro_rules! answer {
     ([] $actions:ident, $pass_on:ident, $($argument:ident),*) => {{
-        let _ = $actions;
         $pass_on($($argument),*)
     }};
     ([$spoil:path] $actions:ident, $pass_on:ident, $($argument:ident),*) => {
@@ -58,11 +62,19 @@ macro_rules! answer {
 calls! {
     C_Initialize(arguments: CK_VOID_PTR);
     C_Finalize(reserved: CK_VOID_PTR);
-    C_GetInfo(info: CK_INFO_PTR);
-    C_GetSlotList(with_token: CK_BBOOL, slots: CK_SLOT_ID_PTR, count: CK_ULONG_PTR);
+    C_GetInfo(info: CK_INFO_PTR) spoilt by spoil::info;
+    C_GetSlotList(
+        with_token: CK_BBOOL,
+        slots: CK_SLOT_ID_PTR,
+        count: CK_ULONG_PTR
+    ) spoilt by spoil::slots;
     C_GetSlotInfo(slot: CK_SLOT_ID, info: CK_SLOT_INFO_PTR);
     C_GetTokenInfo(slot: CK_SLOT_ID, info: CK_TOKEN_INFO_PTR) spoilt by spoil::token_info;
-    C_GetMechanismList(slot: CK_SLOT_ID, list: CK_MECHANISM_TYPE_PTR, count: CK_ULONG_PTR);
+    C_GetMechanismList(
+        slot: CK_SLOT_ID,
+        list: CK_MECHANISM_TYPE_PTR,
+        count: CK_ULONG_PTR
+    ) spoilt by spoil::mechanisms;
     C_GetMechanismInfo(slot: CK_SLOT_ID, mechanism: CK_MECHANISM_TYPE, info: CK_MECHANISM_INFO_PTR);
     C_OpenSession(
         slot: CK_SLOT_ID,
@@ -87,7 +99,7 @@ calls! {
         objects: CK_OBJECT_HANDLE_PTR,
         most: CK_ULONG,
         count: CK_ULONG_PTR
-    );
+    ) spoilt by spoil::objects;
     C_FindObjectsFinal(session: CK_SESSION_HANDLE);
     C_GetAttributeValue(
         session: CK_SESSION_HANDLE,
@@ -95,7 +107,11 @@ calls! {
         template: CK_ATTRIBUTE_PTR,
         count: CK_ULONG
     ) spoilt by spoil::attributes;
-    C_SignInit(session: CK_SESSION_HANDLE, mechanism: CK_MECHANISM_PTR, key: CK_OBJECT_HANDLE);
+    C_SignInit(
+        session: CK_SESSION_HANDLE,
+        mechanism: CK_MECHANISM_PTR,
+        key: CK_OBJECT_HANDLE
+    ) spoilt by spoil::key;
     C_Sign(
         session: CK_SESSION_HANDLE,
         data: CK_BYTE_PTR,

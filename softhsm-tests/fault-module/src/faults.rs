@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Mutex;
-use std::{process, ptr, thread, time::Duration};
+use std::{env, process, ptr, thread, time::Duration};
 
 use cryptoki_sys::CK_RV;
 
@@ -27,6 +27,21 @@ pub(crate) fn before(function: &'static str) -> Result<Vec<&'static Action>, CK_
     Ok(actions)
 }
 
+/// What the call returns when the real library has done its work.
+pub(crate) fn after(actions: &[&Action]) -> Result<(), CK_RV> {
+    let planned = actions.iter().find_map(|action| match action {
+        Action::ThenReturn(value) => Some(*value),
+        _ => None,
+    });
+    planned.map_or(Ok(()), Err)
+}
+
+/// Whether the function is left out of the list.
+pub(crate) fn lacks(function: &'static str) -> bool {
+    let planned = Plan::of_this_process().at(Place::Call(function), 1);
+    planned.contains(&&Action::Absent)
+}
+
 /// The number of this call among those of its function; 1 is the first.
 fn count(function: &'static str) -> u64 {
     static CALLS: Mutex<Option<HashMap<&'static str, u64>>> = Mutex::new(None);
@@ -45,6 +60,11 @@ fn suffer(action: &Action, place: Place<'_>) -> Result<(), CK_RV> {
         Action::Hang => loop {
             thread::sleep(Duration::from_secs(3600));
         },
+        Action::ChangeDirectory => {
+            let _ = env::set_current_dir("/");
+        }
+        Action::Complain => eprintln!("complaint from the module at {place:?}"),
+        Action::Handlers => handle_signals(),
         // SAFETY: the literal ends in a NUL.
         Action::Leak => drop(unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY) }),
         Action::Print => print(place),
@@ -53,13 +73,51 @@ fn suffer(action: &Action, place: Place<'_>) -> Result<(), CK_RV> {
         Action::SegmentationFault => unsafe {
             ptr::without_provenance_mut::<u8>(8).write_volatile(0);
         },
-        Action::ClearFlags(_)
+        Action::Threads(number) => {
+            for _ in 0..*number {
+                thread::spawn(|| {
+                    loop {
+                        thread::park();
+                    }
+                });
+            }
+        }
+        // They change the answer.
+        Action::Absent
+        | Action::ClearFlags(_)
         | Action::Flip
+        | Action::Garble
+        | Action::Misaligned
+        | Action::Null
+        | Action::NullList
+        | Action::Old
+        | Action::OtherKey
         | Action::PinPad
+        | Action::RefuseQuery
         | Action::SessionObject(_)
-        | Action::SetFlags(_) => {}
+        | Action::SetFlags(_)
+        | Action::Size(_)
+        | Action::ThenReturn(_)
+        | Action::Zero => {}
     }
     Ok(())
+}
+
+/// Takes over signals that are not its own, as language runtimes in libraries do.
+fn handle_signals() {
+    extern "C" fn end(_signal: libc::c_int) {
+        // SAFETY: _exit has no preconditions.
+        unsafe { libc::_exit(98) };
+    }
+    for signal in [libc::SIGSEGV, libc::SIGTERM, libc::SIGALRM] {
+        // SAFETY: the handler makes one system call.
+        unsafe {
+            libc::signal(
+                signal,
+                end as extern "C" fn(libc::c_int) as libc::sighandler_t,
+            )
+        };
+    }
 }
 
 /// Writes to standard output as C libraries do it: past stdio, and through stdio's buffer, which

@@ -14,6 +14,8 @@
 mod calls;
 /// What a fault does to the process.
 mod faults;
+/// The two symbols that a PKCS#11 library exports.
+pub mod lists;
 /// The record of calls.
 mod log;
 /// The faults, as the environment tells them.
@@ -23,23 +25,7 @@ mod real;
 /// What a fault does to an answer.
 mod spoil;
 
-use cryptoki_sys::{CK_FUNCTION_LIST_PTR_PTR, CK_RV, CKR_ARGUMENTS_BAD, CKR_OK};
-
 use plan::Place;
-
-/// The one symbol a PKCS#11 2.40 library must export.
-///
-/// # Safety
-/// `list` must be null or writable, as the standard demands of C_GetFunctionList.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn C_GetFunctionList(list: CK_FUNCTION_LIST_PTR_PTR) -> CK_RV {
-    if list.is_null() {
-        return CKR_ARGUMENTS_BAD;
-    }
-    // SAFETY: not null, and the caller vouches for the rest.
-    unsafe { list.write((&raw const *calls::function_list()).cast_mut()) };
-    CKR_OK
-}
 
 /// Runs when the library is loaded, before dlopen returns.
 #[used]

@@ -2,32 +2,52 @@
 //!
 //! ```text
 //! plan   = fault { "," fault }
-//! fault  = place [ "#" n ] ":" action [ "=" value ]
+//! fault  = place [ "#" n [ "+" ] ] ":" action [ "=" value ]
 //! place  = "load" | "unload" | "exit" | a function such as "C_Sign"
+//! size   = number | "max" | ( "+" | "-" ) number
 //! ```
 //!
-//! `#n` means the n-th call of the function only; without it every call is meant.
+//! `#n` means the n-th call of the function only, `#n+` that one and all behind it; without it every
+//! call is meant. C_GetInterface is there only in the build with the feature `interface`.
 //!
 //! | action | at | what happens |
 //! |---|---|---|
 //! | `print` | anywhere | a line on standard output, once past and once through stdio's buffer |
+//! | `print=error` | anywhere | a line on standard error |
 //! | `delay=MS` | anywhere | nothing for so many milliseconds |
 //! | `hang` | anywhere | nothing, for ever |
 //! | `leak` | anywhere | a descriptor stays open, also for programs that are started |
 //! | `crash=segv`, `crash=abort` | anywhere | the process dies of it |
+//! | `threads=N` | anywhere | so many threads are started, which never end |
+//! | `handlers` | anywhere | handlers for SIGSEGV, SIGTERM and SIGALRM that end the process with 98 |
+//! | `chdir` | anywhere | the working directory is the root directory |
 //! | `return=NUMBER` | functions | this CKR value, and the real library isn't called |
+//! | `then-return=NUMBER` | functions | this CKR value, after the real library has done its work |
+//! | `absent` | functions but the two that give the list | a null pointer in the list |
+//! | `null` | `C_GetFunctionList`, `C_GetInterface` | CKR_OK, and a null pointer |
+//! | `misaligned` | `C_GetFunctionList`, `C_GetInterface` | a pointer that is off by one |
+//! | `null-list` | `C_GetInterface` | an interface whose function list is null |
+//! | `old` | `C_GetInterface` | an interface of version 2.40 |
 //! | `set=FLAGS`, `clear=FLAGS` | `C_GetTokenInfo` | flags of the token, names joined by `+` |
+//! | `garble` | `C_GetInfo`, `C_GetTokenInfo` | no string ends or is UTF-8 |
+//! | `garble`, `zero` | `C_GetAttributeValue` | values are 0xff or 0 all over |
+//! | `count=SIZE` | `C_GetSlotList`, `C_GetMechanismList`, `C_FindObjects` | the number that is told |
+//! | `length=SIZE` | `C_GetAttributeValue`, `C_Sign` | the length that is told |
+//! | `refuse-query` | the functions of `count`, `length` | CKR_ARGUMENTS_BAD where the buffer is null |
+//! | `other-key` | `C_SignInit` | another private key of the token signs |
 //! | `flip` | `C_Sign` | one bit of the signature is wrong |
 //! | `pin-pad` | `C_Login` | a login without PIN uses `FAULT_MODULE_PIN` |
 //! | `session-object=PREFIX` | `C_GetAttributeValue` | CKA_TOKEN is false where CKA_LABEL starts so |
 
+use std::ops::RangeInclusive;
 use std::sync::OnceLock;
 use std::time::Duration;
 use std::{env, process};
 
 use cryptoki_sys::{
-    CK_FLAGS, CK_RV, CKF_LOGIN_REQUIRED, CKF_PROTECTED_AUTHENTICATION_PATH, CKF_USER_PIN_COUNT_LOW,
-    CKF_USER_PIN_FINAL_TRY, CKF_USER_PIN_LOCKED, CKF_USER_PIN_TO_BE_CHANGED,
+    CK_FLAGS, CK_RV, CK_ULONG, CKF_CLOCK_ON_TOKEN, CKF_LOGIN_REQUIRED,
+    CKF_PROTECTED_AUTHENTICATION_PATH, CKF_USER_PIN_COUNT_LOW, CKF_USER_PIN_FINAL_TRY,
+    CKF_USER_PIN_LOCKED, CKF_USER_PIN_TO_BE_CHANGED,
 };
 
 /// Everything that is to go wrong in this process.
@@ -49,24 +69,56 @@ pub(crate) enum Place<'a> {
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) enum Action {
     Abort,
+    Absent,
+    ChangeDirectory,
     ClearFlags(CK_FLAGS),
+    Complain,
     Delay(Duration),
     Flip,
+    Garble,
+    Handlers,
     Hang,
     Leak,
+    Misaligned,
+    Null,
+    NullList,
+    Old,
+    OtherKey,
     PinPad,
     Print,
+    RefuseQuery,
     Return(CK_RV),
     SegmentationFault,
     SessionObject(String),
     SetFlags(CK_FLAGS),
+    Size(Size),
+    ThenReturn(CK_RV),
+    Threads(u32),
+    Zero,
+}
+
+/// What is told in place of a count or a length.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Size {
+    Exactly(CK_ULONG),
+    Less(CK_ULONG),
+    More(CK_ULONG),
+}
+
+impl Size {
+    pub(crate) fn instead_of(self, true_one: CK_ULONG) -> CK_ULONG {
+        match self {
+            Self::Exactly(size) => size,
+            Self::Less(size) => true_one.wrapping_sub(size),
+            Self::More(size) => true_one.wrapping_add(size),
+        }
+    }
 }
 
 #[derive(Debug)]
 struct Fault {
     place: String,
-    /// 1 is the first call.
-    nth: Option<u64>,
+    visits: RangeInclusive<u64>,
     action: Action,
 }
 
@@ -87,7 +139,7 @@ impl Plan {
     pub(crate) fn at(&self, place: Place<'_>, visit: u64) -> Vec<&Action> {
         self.faults
             .iter()
-            .filter(|fault| fault.place == place.name() && fault.nth.is_none_or(|nth| nth == visit))
+            .filter(|fault| fault.place == place.name() && fault.visits.contains(&visit))
             .map(|fault| &fault.action)
             .collect()
     }
@@ -118,9 +170,9 @@ impl Place<'_> {
 impl Fault {
     fn parse(text: &str) -> Option<Self> {
         let (place, action) = text.split_once(':')?;
-        let (place, nth) = match place.split_once('#') {
-            Some((place, nth)) => (place, Some(nth.parse().ok()?)),
-            None => (place, None),
+        let (place, visits) = match place.split_once('#') {
+            Some((place, visits)) => (place, parse_visits(visits)?),
+            None => (place, 1..=u64::MAX),
         };
         let is_call = place.starts_with("C_");
         if !is_call && !matches!(place, "exit" | "load" | "unload") {
@@ -129,7 +181,7 @@ impl Fault {
         let action = Action::parse(action)?;
         action.fits(place).then(|| Self {
             place: place.to_owned(),
-            nth,
+            visits,
             action,
         })
     }
@@ -139,39 +191,86 @@ impl Action {
     fn parse(text: &str) -> Option<Self> {
         let (name, value) = text.split_once('=').unwrap_or((text, ""));
         Some(match (name, value) {
+            ("absent", "") => Self::Absent,
+            ("chdir", "") => Self::ChangeDirectory,
             ("clear", flags) => Self::ClearFlags(parse_flags(flags)?),
+            ("count" | "length", size) => Self::Size(parse_size(size)?),
             ("crash", "abort") => Self::Abort,
             ("crash", "segv") => Self::SegmentationFault,
             ("delay", milliseconds) => {
                 Self::Delay(Duration::from_millis(milliseconds.parse().ok()?))
             }
             ("flip", "") => Self::Flip,
+            ("garble", "") => Self::Garble,
+            ("handlers", "") => Self::Handlers,
             ("hang", "") => Self::Hang,
             ("leak", "") => Self::Leak,
+            ("misaligned", "") => Self::Misaligned,
+            ("null", "") => Self::Null,
+            ("null-list", "") => Self::NullList,
+            ("old", "") => Self::Old,
+            ("other-key", "") => Self::OtherKey,
             ("pin-pad", "") => Self::PinPad,
             ("print", "") => Self::Print,
+            ("print", "error") => Self::Complain,
+            ("refuse-query", "") => Self::RefuseQuery,
             ("return", value) => Self::Return(parse_number(value)?),
             ("session-object", prefix) => Self::SessionObject(prefix.to_owned()),
             ("set", flags) => Self::SetFlags(parse_flags(flags)?),
+            ("then-return", value) => Self::ThenReturn(parse_number(value)?),
+            ("threads", number) => Self::Threads(number.parse().ok()?),
+            ("zero", "") => Self::Zero,
             _ => return None,
         })
     }
 
     fn fits(&self, place: &str) -> bool {
+        let is_counted = ["C_FindObjects", "C_GetMechanismList", "C_GetSlotList"].contains(&place);
+        let is_measured = ["C_GetAttributeValue", "C_Sign"].contains(&place);
+        let gives_list = ["C_GetFunctionList", "C_GetInterface"].contains(&place);
         match self {
+            Self::Absent => place.starts_with("C_") && !gives_list,
             Self::ClearFlags(_) | Self::SetFlags(_) => place == "C_GetTokenInfo",
             Self::Flip => place == "C_Sign",
+            Self::Garble => ["C_GetAttributeValue", "C_GetInfo", "C_GetTokenInfo"].contains(&place),
+            Self::Misaligned | Self::Null => gives_list,
+            Self::NullList | Self::Old => place == "C_GetInterface",
+            Self::OtherKey => place == "C_SignInit",
             Self::PinPad => place == "C_Login",
-            Self::Return(_) => place.starts_with("C_"),
-            Self::SessionObject(_) => place == "C_GetAttributeValue",
+            Self::RefuseQuery | Self::Size(_) => is_counted || is_measured,
+            Self::Return(_) | Self::ThenReturn(_) => place.starts_with("C_"),
+            Self::SessionObject(_) | Self::Zero => place == "C_GetAttributeValue",
             Self::Abort
+            | Self::ChangeDirectory
+            | Self::Complain
             | Self::Delay(_)
+            | Self::Handlers
             | Self::Hang
             | Self::Leak
             | Self::Print
-            | Self::SegmentationFault => true,
+            | Self::SegmentationFault
+            | Self::Threads(_) => true,
         }
     }
+}
+
+fn parse_visits(text: &str) -> Option<RangeInclusive<u64>> {
+    Some(match text.strip_suffix('+') {
+        Some(first) => first.parse().ok()?..=u64::MAX,
+        None => {
+            let only = text.parse().ok()?;
+            only..=only
+        }
+    })
+}
+
+fn parse_size(text: &str) -> Option<Size> {
+    Some(match text.split_at_checked(1)? {
+        ("+", more) => Size::More(parse_number(more)?),
+        ("-", less) => Size::Less(parse_number(less)?),
+        _ if text == "max" => Size::Exactly(CK_ULONG::MAX),
+        _ => Size::Exactly(parse_number(text)?),
+    })
 }
 
 fn parse_number(text: &str) -> Option<CK_RV> {
@@ -186,6 +285,7 @@ fn parse_flags(text: &str) -> Option<CK_FLAGS> {
         Some(
             flags
                 | match name {
+                    "CKF_CLOCK_ON_TOKEN" => CKF_CLOCK_ON_TOKEN,
                     "CKF_LOGIN_REQUIRED" => CKF_LOGIN_REQUIRED,
                     "CKF_PROTECTED_AUTHENTICATION_PATH" => CKF_PROTECTED_AUTHENTICATION_PATH,
                     "CKF_USER_PIN_COUNT_LOW" => CKF_USER_PIN_COUNT_LOW,
@@ -213,6 +313,10 @@ mod tests {
             plan.at(Place::Call("C_Sign"), 2),
             [&Action::Return(0x30), &delay]
         );
+        let plan = Plan::parse("C_Sign#2+:length=+0x10").unwrap();
+        let longer = Action::Size(Size::More(16));
+        assert_eq!(plan.at(Place::Call("C_Sign"), 1), [] as [&Action; 0]);
+        assert_eq!(plan.at(Place::Call("C_Sign"), 3), [&longer]);
     }
 
     #[test]
@@ -236,6 +340,9 @@ mod tests {
             "load:return=1",
             "C_GetTokenInfo:set=CKF_NOTHING",
             "nowhere:print",
+            "C_Sign:length=",
+            "C_Login:count=1",
+            "C_GetFunctionList:absent",
         ] {
             assert_eq!(Plan::parse(text).unwrap_err(), text);
         }

@@ -4,9 +4,12 @@
 use std::{env, ptr, slice};
 
 use cryptoki_sys::{
-    CK_ATTRIBUTE, CK_ATTRIBUTE_PTR, CK_BYTE_PTR, CK_OBJECT_HANDLE, CK_RV, CK_SESSION_HANDLE,
-    CK_SLOT_ID, CK_TOKEN_INFO_PTR, CK_ULONG, CK_ULONG_PTR, CK_USER_TYPE, CK_UTF8CHAR_PTR,
-    CKA_LABEL, CKA_TOKEN, CKR_OK, CKR_PIN_INCORRECT,
+    CK_ATTRIBUTE, CK_ATTRIBUTE_PTR, CK_BBOOL, CK_BYTE_PTR, CK_INFO_PTR, CK_MECHANISM_PTR,
+    CK_MECHANISM_TYPE_PTR, CK_OBJECT_CLASS, CK_OBJECT_HANDLE, CK_OBJECT_HANDLE_PTR, CK_RV,
+    CK_SESSION_HANDLE, CK_SLOT_ID, CK_SLOT_ID_PTR, CK_TOKEN_INFO_PTR, CK_ULONG, CK_ULONG_PTR,
+    CK_USER_TYPE, CK_UTF8CHAR_PTR, CKA_CLASS, CKA_LABEL, CKA_TOKEN, CKO_PRIVATE_KEY,
+    CKR_ARGUMENTS_BAD, CKR_FUNCTION_NOT_SUPPORTED, CKR_KEY_HANDLE_INVALID, CKR_OK,
+    CKR_PIN_INCORRECT,
 };
 
 use crate::plan::Action;
@@ -14,7 +17,85 @@ use crate::real;
 
 type Outcome = Result<(), CK_RV>;
 
-/// `set` and `clear`: flags of the token.
+/// Bytes that are no UTF-8 and no padding.
+const GARBAGE: u8 = 0xff;
+
+/// `garble`: the library's strings.
+pub(crate) fn info(
+    actions: &[&Action],
+    pass_on: impl Fn(CK_INFO_PTR) -> Outcome,
+    info: CK_INFO_PTR,
+) -> Outcome {
+    pass_on(info)?;
+    if actions.contains(&&Action::Garble) {
+        // SAFETY: the real library has just filled it in.
+        let info = unsafe { &mut *info };
+        info.manufacturerID.fill(GARBAGE);
+        info.libraryDescription.fill(GARBAGE);
+    }
+    Ok(())
+}
+
+/// `count` and `refuse-query`.
+pub(crate) fn slots(
+    actions: &[&Action],
+    pass_on: impl Fn(CK_BBOOL, CK_SLOT_ID_PTR, CK_ULONG_PTR) -> Outcome,
+    with_token: CK_BBOOL,
+    slots: CK_SLOT_ID_PTR,
+    count: CK_ULONG_PTR,
+) -> Outcome {
+    refuse_query(actions, slots.is_null())?;
+    pass_on(with_token, slots, count)?;
+    resize(actions, count);
+    Ok(())
+}
+
+/// `count` and `refuse-query`.
+pub(crate) fn mechanisms(
+    actions: &[&Action],
+    pass_on: impl Fn(CK_SLOT_ID, CK_MECHANISM_TYPE_PTR, CK_ULONG_PTR) -> Outcome,
+    slot: CK_SLOT_ID,
+    list: CK_MECHANISM_TYPE_PTR,
+    count: CK_ULONG_PTR,
+) -> Outcome {
+    refuse_query(actions, list.is_null())?;
+    pass_on(slot, list, count)?;
+    resize(actions, count);
+    Ok(())
+}
+
+/// `count`.
+pub(crate) fn objects(
+    actions: &[&Action],
+    pass_on: impl Fn(CK_SESSION_HANDLE, CK_OBJECT_HANDLE_PTR, CK_ULONG, CK_ULONG_PTR) -> Outcome,
+    session: CK_SESSION_HANDLE,
+    objects: CK_OBJECT_HANDLE_PTR,
+    most: CK_ULONG,
+    count: CK_ULONG_PTR,
+) -> Outcome {
+    refuse_query(actions, objects.is_null())?;
+    pass_on(session, objects, most, count)?;
+    resize(actions, count);
+    Ok(())
+}
+
+/// `other-key`: the first private key of the token that isn't the one asked for.
+pub(crate) fn key(
+    actions: &[&Action],
+    pass_on: impl Fn(CK_SESSION_HANDLE, CK_MECHANISM_PTR, CK_OBJECT_HANDLE) -> Outcome,
+    session: CK_SESSION_HANDLE,
+    mechanism: CK_MECHANISM_PTR,
+    key: CK_OBJECT_HANDLE,
+) -> Outcome {
+    if !actions.contains(&&Action::OtherKey) {
+        return pass_on(session, mechanism, key);
+    }
+    let keys = private_keys(session)?;
+    let other = keys.into_iter().find(|other| *other != key);
+    pass_on(session, mechanism, other.ok_or(CKR_KEY_HANDLE_INVALID)?)
+}
+
+/// `set` and `clear`: flags of the token. `garble`: its strings.
 pub(crate) fn token_info(
     actions: &[&Action],
     pass_on: impl Fn(CK_SLOT_ID, CK_TOKEN_INFO_PTR) -> Outcome,
@@ -27,6 +108,13 @@ pub(crate) fn token_info(
     for action in actions {
         match action {
             Action::ClearFlags(flags) => info.flags &= !flags,
+            Action::Garble => {
+                info.label.fill(GARBAGE);
+                info.manufacturerID.fill(GARBAGE);
+                info.model.fill(GARBAGE);
+                info.serialNumber.fill(GARBAGE);
+                info.utcTime.fill(GARBAGE);
+            }
             Action::SetFlags(flags) => info.flags |= flags,
             _ => {}
         }
@@ -61,7 +149,7 @@ pub(crate) fn login(
     )
 }
 
-/// `flip`: the last bit of a signature.
+/// `flip`: the last bit of a signature. `length` and `refuse-query`.
 pub(crate) fn signature(
     actions: &[&Action],
     pass_on: impl Fn(CK_SESSION_HANDLE, CK_BYTE_PTR, CK_ULONG, CK_BYTE_PTR, CK_ULONG_PTR) -> Outcome,
@@ -71,6 +159,7 @@ pub(crate) fn signature(
     signature: CK_BYTE_PTR,
     length: CK_ULONG_PTR,
 ) -> Outcome {
+    refuse_query(actions, signature.is_null())?;
     pass_on(session, data, data_length, signature, length)?;
     if actions.contains(&&Action::Flip) && !signature.is_null() {
         // SAFETY: the real library has just written the length.
@@ -81,10 +170,12 @@ pub(crate) fn signature(
             *last ^= 1;
         }
     }
+    resize(actions, length);
     Ok(())
 }
 
-/// `session-object`: objects whose label starts so say that they are not on the token.
+/// `session-object`: objects whose label starts so say that they are not on the token. `garble` and
+/// `zero`: values. `length` and `refuse-query`.
 pub(crate) fn attributes(
     actions: &[&Action],
     pass_on: impl Fn(CK_SESSION_HANDLE, CK_OBJECT_HANDLE, CK_ATTRIBUTE_PTR, CK_ULONG) -> Outcome,
@@ -93,7 +184,20 @@ pub(crate) fn attributes(
     template: CK_ATTRIBUTE_PTR,
     count: CK_ULONG,
 ) -> Outcome {
+    // SAFETY: the caller's template has so many attributes.
+    let asked = unsafe { slice::from_raw_parts_mut(template, count as usize) };
+    refuse_query(actions, asked.iter().any(|asked| asked.pValue.is_null()))?;
     pass_on(session, object, template, count)?;
+    for attribute in asked {
+        for action in actions {
+            match action {
+                Action::Garble => overwrite(attribute, GARBAGE),
+                Action::Zero => overwrite(attribute, 0),
+                _ => {}
+            }
+        }
+        resize(actions, &raw mut attribute.ulValueLen);
+    }
     let prefixes = actions.iter().filter_map(|action| match action {
         Action::SessionObject(prefix) => Some(prefix.as_bytes()),
         _ => None,
@@ -112,6 +216,62 @@ pub(crate) fn attributes(
         }
     }
     Ok(())
+}
+
+/// Puts this byte in place of each byte of a value, where there is one.
+fn overwrite(attribute: &CK_ATTRIBUTE, byte: u8) {
+    if !attribute.pValue.is_null() && attribute.ulValueLen != CK_ULONG::MAX {
+        let length = attribute.ulValueLen as usize;
+        // SAFETY: the real library has just written that many bytes.
+        unsafe { attribute.pValue.cast::<u8>().write_bytes(byte, length) };
+    }
+}
+
+fn refuse_query(actions: &[&Action], is_query: bool) -> Outcome {
+    if is_query && actions.contains(&&Action::RefuseQuery) {
+        return Err(CKR_ARGUMENTS_BAD);
+    }
+    Ok(())
+}
+
+/// Tells another count or length than the true one.
+fn resize(actions: &[&Action], size: CK_ULONG_PTR) {
+    for action in actions {
+        if let Action::Size(told) = action {
+            // SAFETY: the real library has just written it.
+            let size = unsafe { &mut *size };
+            *size = told.instead_of(*size);
+        }
+    }
+}
+
+fn private_keys(session: CK_SESSION_HANDLE) -> Result<Vec<CK_OBJECT_HANDLE>, CK_RV> {
+    let mut class: CK_OBJECT_CLASS = CKO_PRIVATE_KEY;
+    let mut wanted = CK_ATTRIBUTE {
+        type_: CKA_CLASS,
+        pValue: (&raw mut class).cast(),
+        ulValueLen: size_of::<CK_OBJECT_CLASS>() as CK_ULONG,
+    };
+    let mut keys = vec![0; 16];
+    let mut count = 0;
+    let (Some(begin), Some(find), Some(end)) = (
+        real::functions().C_FindObjectsInit,
+        real::functions().C_FindObjects,
+        real::functions().C_FindObjectsFinal,
+    ) else {
+        return Err(CKR_FUNCTION_NOT_SUPPORTED);
+    };
+    // SAFETY: a template of one attribute.
+    let begun = unsafe { begin(session, &raw mut wanted, 1) };
+    // SAFETY: room for as many handles as are asked for.
+    let found = unsafe { find(session, keys.as_mut_ptr(), 16, &raw mut count) };
+    // SAFETY: a session is a number.
+    unsafe { end(session) };
+    keys.truncate(count as usize);
+    match (begun, found) {
+        (CKR_OK, CKR_OK) => Ok(keys),
+        (CKR_OK, failed) | (failed, _) => Err(failed),
+    }
 }
 
 fn label(session: CK_SESSION_HANDLE, object: CK_OBJECT_HANDLE) -> Vec<u8> {
