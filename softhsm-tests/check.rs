@@ -270,7 +270,7 @@ fn what_is_wrong_with_the_pin_is_told_and_costs_no_more_than_one_try() {
     fails(
         &check_faulty(&store, low, &[PIN_SOURCE]).run(),
         7,
-        "has refused a PIN; the PIN from the environment variable TOKEN_PIN was not sent",
+        "seems to have refused a PIN; the PIN from the environment variable TOKEN_PIN was not sent",
         "check --despite-refusal sends the stored PIN once",
     );
     assert_eq!(store.calls("C_Login"), [""; 0]);

@@ -348,3 +348,15 @@ fn a_library_that_hangs_is_named_with_what_it_was_doing() {
         );
     }
 }
+
+/// Takes a minute, because that is what a library is given.
+#[test]
+fn a_process_that_was_stopped_has_not_hung() {
+    let store = token_with_pair(Kind::P256);
+    let run = sign(&store, "C_Login:delay=4000").start(None);
+    thread::sleep(Duration::from_secs(2));
+    kill_process(run.pid(), Signal::STOP).unwrap();
+    thread::sleep(Duration::from_secs(62));
+    kill_process(run.pid(), Signal::CONT).unwrap();
+    assert_signed(&run.finish());
+}

@@ -374,7 +374,7 @@ fn a_typed_pin_that_was_right_is_sent_as_the_final_try_only_after_a_word() {
     let [key_object, certificate] = Object::pair(key(Kind::P256), &[1]);
     let store = token_with([key_object.always_authenticate(), certificate]);
     let configuration = store.faulty(store.configuration());
-    let plan = "C_GetTokenInfo#3:set=CKF_USER_PIN_FINAL_TRY";
+    let plan = "C_GetTokenInfo#4:set=CKF_USER_PIN_FINAL_TRY";
     let begin = || {
         let mut terminal = sign_with(&store, &configuration)
             .suffering(&store, plan)

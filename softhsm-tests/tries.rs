@@ -7,6 +7,8 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::{Signal, kill_process};
+
 use crate::fixture::cluster::{JANE, cluster};
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::assert_signed;
@@ -47,13 +49,16 @@ fn a_stored_pin_that_was_refused_is_sent_by_no_other_process() {
             .collect();
         let count = |text: &str| texts.iter().filter(|it| it.contains(text)).count();
         assert_eq!(count("CKR_PIN_INCORRECT"), 1, "{texts:#?}");
-        assert_eq!(count("has refused a PIN"), 7, "{texts:#?}");
+        assert_eq!(count("seems to have refused a PIN"), 7, "{texts:#?}");
         assert_eq!(store.calls("C_Login"), ["0xa0"]);
 
         // Later ones don't either, wherever they have it from.
         sign(&store, &wrong, faults).run().fails(
             7,
-            &["has refused a PIN", "pin in the configuration was not"],
+            &[
+                "seems to have refused a PIN",
+                "pin in the configuration was not",
+            ],
         );
         let from_variable = recorded(&store).with("pinSource", "env:TOKEN_PIN");
         sign(&store, &from_variable, faults)
@@ -95,6 +100,87 @@ fn a_pin_file_that_was_corrected_is_another_pin() {
     }
 }
 
+/// Some services write their secrets anew at each start.
+#[test]
+fn a_pin_file_that_is_made_anew_each_time_is_another_pin_only_once() {
+    let store = token_with_pair(Kind::P256);
+    let path = store.directory.path().join("pin");
+    let source = format!("file:{}", path.display());
+    let configuration = recorded(&store).with("pinSource", &source);
+    for _ in 0..4 {
+        fs::write(&path, WRONG_PIN).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        thread::sleep(Duration::from_millis(20));
+        sign(&store, &configuration, FORGETFUL)
+            .run()
+            .fails(7, &["refused"]);
+    }
+    assert_eq!(store.calls("C_Login"), ["0xa0", "0xa0"]);
+}
+
+#[test]
+fn logins_that_end_in_doubt_are_few() {
+    // CKR_FUNCTION_FAILED, which may mean anything.
+    let store = token_with_pair(Kind::P256);
+    let stored = recorded(&store).with("pinSource", "env:TOKEN_PIN");
+    for told in ["CKR_FUNCTION_FAILED", "CKR_FUNCTION_FAILED", "was not sent"] {
+        sign(&store, &stored, "C_Login:return=0x6")
+            .run()
+            .fails(7, &[told]);
+    }
+    assert_eq!(store.calls("C_Login"), ["0x6", "0x6"]);
+
+    // A client that loses its patience.
+    let store = token_with_pair(Kind::P256);
+    let stored = recorded(&store).with("pinSource", "env:TOKEN_PIN");
+    for _ in 0..2 {
+        let run = sign(&store, &stored, "C_Login:delay=9000").start(None);
+        thread::sleep(Duration::from_secs(4));
+        kill_process(run.pid(), Signal::KILL).unwrap();
+        run.finish();
+    }
+    sign(&store, &stored, "").run().fails(7, &["was not sent"]);
+    let mut terminal = sign(&store, &recorded(&store), "").at_terminal();
+    terminal.expect_prompt().type_line(PIN);
+    assert_signed(&terminal.finish().0);
+    assert_signed(&sign(&store, &stored, "").run());
+}
+
+#[test]
+fn a_token_that_always_counts_is_believed_until_it_has_accepted_a_pin() {
+    let store = cluster().token(Kind::P256, JANE);
+    let low = "C_GetTokenInfo:set=CKF_USER_PIN_COUNT_LOW";
+    let stored = recorded(&store).with("pin", PIN);
+    sign(&store, &stored, low).run().fails(7, &["was not sent"]);
+    let check = cluster().command(&store, &stored, "check");
+    let outcome = check
+        .arguments(&["--despite-refusal"])
+        .suffering(&store, low)
+        .run();
+    assert!(outcome.status.success(), "{outcome:?}");
+    assert_signed(&sign(&store, &stored, low).run());
+
+    // A PIN that is refused is remembered all the same.
+    let wrong = recorded(&store).with("pin", WRONG_PIN);
+    sign(&store, &wrong, low)
+        .run()
+        .fails(7, &["CKR_PIN_INCORRECT"]);
+    sign(&store, &wrong, low).run().fails(7, &["was not sent"]);
+}
+
+#[test]
+fn others_may_use_up_the_tries_while_somebody_types() {
+    let store = token_with_pair(Kind::P256);
+    let faults = "C_GetTokenInfo#3:set=CKF_USER_PIN_FINAL_TRY,\
+                  C_GetTokenInfo#4:set=CKF_USER_PIN_FINAL_TRY";
+    let mut terminal = sign(&store, &recorded(&store), faults).at_terminal();
+    terminal.expect_prompt().type_line(WRONG_PIN);
+    terminal.expect("last try").expect("yes").type_line("yes");
+    terminal.expect_prompt().type_line(PIN);
+    assert_signed(&terminal.finish().0);
+    assert_eq!(store.calls("C_Login"), ["0x0"]);
+}
+
 #[test]
 fn what_is_remembered_names_the_token_and_nothing_of_the_pin() {
     let store = token_with_pair(Kind::P256);
@@ -115,7 +201,8 @@ fn what_is_remembered_names_the_token_and_nothing_of_the_pin() {
     assert_eq!(mode & 0o777, 0o600);
     let text = fs::read_to_string(&path).unwrap();
     assert_no_pin("the marker", &text);
-    let (token, seconds) = text.trim_end().split_once(" refused a PIN at ").unwrap();
+    let line = text.strip_prefix("PIN refused by token ").unwrap();
+    let (token, seconds) = line.trim_end().split_once(" at ").unwrap();
     assert!(token.contains("test token") && token.contains(&store.tokens[0].serial));
     seconds.parse::<u64>().unwrap();
 
@@ -133,7 +220,7 @@ fn a_run_and_a_check_keep_to_what_another_process_was_refused() {
     let run = cluster().run(&store, &wrong, &["true"]);
     run.suffering(&store, FORGETFUL)
         .run()
-        .fails(7, &["has refused a PIN"]);
+        .fails(7, &["seems to have refused a PIN"]);
     let check = cluster().command(&store, &wrong, "check");
     let outcome = check.suffering(&store, FORGETFUL).run();
     let told = String::from_utf8(outcome.stdout).unwrap();
@@ -262,6 +349,22 @@ fn a_prompt_that_was_left_brakes_those_behind_it_and_the_next_ones() {
     assert_eq!(braked, 4);
     assert_eq!(error(&store, 6), "");
     assert_eq!(store.calls("C_Login"), ["0x0"]);
+}
+
+#[test]
+fn a_no_to_the_final_try_is_said_for_those_behind_it_too() {
+    let store = token_with_pair(Kind::P256);
+    let script = "for i in 1 2 3; do request $i & done; wait";
+    let mut terminal = in_one_session(&store, &recorded(&store), script)
+        .variable("FAULT_MODULE", "C_GetTokenInfo:set=CKF_USER_PIN_FINAL_TRY")
+        .at_terminal();
+    terminal.expect("last try").expect("yes").type_line("no");
+    let (_, screen) = terminal.finish();
+    assert_eq!(screen.matches("last try").count(), 1, "{screen:?}");
+    let braked = (1..=3)
+        .filter(|number| error(&store, *number).contains("was left a moment ago"))
+        .count();
+    assert_eq!(braked, 2);
 }
 
 #[test]

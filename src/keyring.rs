@@ -10,16 +10,16 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use crate::certificate::now;
 use crate::config::{Config, ObjectSelector, TokenSelector, TrustedLibrary};
 use crate::error::{Error, RunError, SigningError, TokenError};
-use crate::pin::{PinVariables, Sources};
+use crate::pin::{Shared, Sources};
 use crate::process::lock::{Lock, LockError};
 use crate::scheme::Scheme;
 use crate::signer::Identity;
@@ -60,7 +60,13 @@ pub struct Keyring {
 struct Room {
     library: PathBuf,
     orders: Sender<Order>,
+    turn: Turn,
 }
+
+/// The lock on a library, while a token is opened in it; shared with whoever waits for that, and
+/// gives it back when the library hangs.
+#[derive(Clone, Default)]
+struct Turn(Arc<Mutex<Option<Lock>>>);
 
 enum Order {
     Open {
@@ -100,7 +106,7 @@ impl Keyring {
         accepted: Vec<AcceptedPin>,
     ) -> Result<(Self, Vec<KeyNumber>), Error> {
         let unattended = Arc::new(AtomicBool::new(false));
-        let mut variables = PinVariables::default();
+        let mut shared = Shared::default();
         let mut libraries: Vec<(TrustedLibrary, Vec<Key>)> = Vec::new();
         let mut numbers = Vec::with_capacity(configs.len());
         for config in configs {
@@ -108,7 +114,7 @@ impl Keyring {
                 token: config.token,
                 object: config.object,
                 certificate_file: config.certificate_file,
-                pins: Sources::for_run(config.pin, &mut variables, Arc::clone(&unattended)),
+                pins: Sources::for_run(config.pin, &mut shared, Arc::clone(&unattended)),
             };
             let known = libraries
                 .iter()
@@ -202,11 +208,14 @@ impl Keyring {
         match answer.recv_timeout(limit) {
             Ok(outcome) => outcome,
             Err(RecvTimeoutError::Disconnected) => Err(gone()),
-            Err(RecvTimeoutError::Timeout) => Err(SigningError::NoReply {
-                library: room.library.clone(),
-                seconds: limit.as_secs(),
+            Err(RecvTimeoutError::Timeout) => {
+                room.turn.give_back();
+                Err(SigningError::NoReply {
+                    library: room.library.clone(),
+                    seconds: limit.as_secs(),
+                }
+                .into())
             }
-            .into()),
         }
     }
 }
@@ -219,15 +228,18 @@ impl Room {
     ) -> Result<Self, Error> {
         let path = library.path().to_owned();
         let (orders, received) = mpsc::channel();
+        let turn = Turn::default();
+        let own_turn = turn.clone();
         thread::Builder::new()
             .name("token".to_owned())
-            .spawn(move || serve(&library, keys, accepted, &received))
+            .spawn(move || serve(&library, keys, accepted, &received, &own_turn))
             .map_err(|error| RunError::Preparation {
                 reason: format!("no thread for a token: {error}"),
             })?;
         Ok(Self {
             library: path,
             orders,
+            turn,
         })
     }
 }
@@ -239,6 +251,7 @@ fn serve(
     mut keys: Vec<Key>,
     mut accepted: Vec<AcceptedPin>,
     orders: &Receiver<Order>,
+    turn: &Turn,
 ) {
     let mut unserved = None;
     while let Some(order) = unserved.take().or_else(|| orders.recv().ok()) {
@@ -246,10 +259,11 @@ fn serve(
             let _ = reply.send(());
             return;
         }
-        let opened = turn(library).and_then(|turn| Ok((Module::open(library)?, turn)));
-        let (module, turn) = match opened {
+        let opened = turn.take(library).and_then(|()| Ok(Module::open(library)?));
+        let module = match opened {
             Ok(opened) => opened,
             Err(error) => {
+                turn.give_back();
                 order.refuse(error);
                 continue;
             }
@@ -257,10 +271,11 @@ fn serve(
         let mut open = OpenLibrary {
             module: &module,
             library,
+            turn,
             tokens: Vec::new(),
             keys: HashMap::new(),
         };
-        let end = open.serve(&mut keys, &mut accepted, order, turn, orders);
+        let end = open.serve(&mut keys, &mut accepted, order, orders);
         accepted.extend(open.tokens.into_iter().filter_map(Token::into_accepted_pin));
         match end {
             End::Reopen(order) => {
@@ -283,6 +298,7 @@ fn serve(
 struct OpenLibrary<'m> {
     module: &'m Module,
     library: &'m TrustedLibrary,
+    turn: &'m Turn,
     tokens: Vec<Token<'m>>,
     keys: HashMap<usize, KeyInUse>,
 }
@@ -309,7 +325,6 @@ impl<'m> OpenLibrary<'m> {
         keys: &mut [Key],
         accepted: &mut Vec<AcceptedPin>,
         first: Order,
-        mut turn: Option<Lock>,
         orders: &Receiver<Order>,
     ) -> End {
         let mut order = first;
@@ -318,7 +333,7 @@ impl<'m> OpenLibrary<'m> {
                 Order::Finish { code, reply } => return End::Finish(code, reply),
                 Order::Open { key, reply } => {
                     let outcome = self
-                        .key(key, keys, accepted, &mut turn)
+                        .key(key, keys, accepted)
                         .map(|key| Arc::clone(&key.shown));
                     let _ = reply.send(outcome);
                 }
@@ -329,7 +344,7 @@ impl<'m> OpenLibrary<'m> {
                     reply,
                 } => {
                     let was_open = self.keys.contains_key(&key);
-                    match self.sign(key, scheme, &digest, keys, accepted, &mut turn) {
+                    match self.sign(key, scheme, &digest, keys, accepted) {
                         Err(error) if was_open && may_be_lost(&error) => {
                             return End::Reopen(Order::Sign {
                                 key,
@@ -342,7 +357,7 @@ impl<'m> OpenLibrary<'m> {
                     }
                 }
             }
-            turn = None;
+            self.turn.give_back();
             order = match orders.recv() {
                 Ok(order) => order,
                 Err(_) => return End::Abandoned,
@@ -357,9 +372,8 @@ impl<'m> OpenLibrary<'m> {
         digest: &[u8],
         keys: &mut [Key],
         accepted: &mut Vec<AcceptedPin>,
-        turn: &mut Option<Lock>,
     ) -> Result<Vec<u8>, Error> {
-        self.key(number, keys, accepted, turn)?;
+        self.key(number, keys, accepted)?;
         let (Some(key), Some(configured)) = (self.keys.get(&number), keys.get_mut(number)) else {
             return Err(unknown());
         };
@@ -380,12 +394,9 @@ impl<'m> OpenLibrary<'m> {
         number: usize,
         keys: &mut [Key],
         accepted: &mut Vec<AcceptedPin>,
-        turn_held: &mut Option<Lock>,
     ) -> Result<&KeyInUse, Error> {
         if !self.keys.contains_key(&number) {
-            if turn_held.is_none() {
-                *turn_held = turn(self.library)?;
-            }
+            self.turn.take(self.library)?;
             let configured = keys.get_mut(number).ok_or_else(unknown)?;
             let opened = self.open(configured, accepted)?;
             self.keys.insert(number, opened);
@@ -424,6 +435,37 @@ impl<'m> OpenLibrary<'m> {
     }
 }
 
+impl Turn {
+    /// Keeps other processes off the library meanwhile. Without a place for the lock it goes on.
+    fn take(&self, library: &TrustedLibrary) -> Result<(), Error> {
+        if self.held().is_some() {
+            return Ok(());
+        }
+        let name = library.path().to_string_lossy();
+        let lock = match Lock::acquire(&name, LOCK_LIMIT, &mut |_| {}) {
+            Ok(lock) => Some(lock),
+            Err(LockError::Unavailable(_)) => None,
+            Err(LockError::Busy { holder }) => {
+                return Err(TokenError::Busy {
+                    waited: LOCK_LIMIT,
+                    holder,
+                }
+                .into());
+            }
+        };
+        *self.held() = lock;
+        Ok(())
+    }
+
+    fn give_back(&self) {
+        *self.held() = None;
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<Lock>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Order {
     fn refuse(self, error: Error) {
         match self {
@@ -431,20 +473,6 @@ impl Order {
             Self::Sign { reply, .. } => drop(reply.send(Err(error))),
             Self::Finish { reply, .. } => drop(reply.send(())),
         }
-    }
-}
-
-/// Keeps other processes off the library meanwhile. Without a place for the lock it goes on.
-fn turn(library: &TrustedLibrary) -> Result<Option<Lock>, Error> {
-    let name = library.path().to_string_lossy();
-    match Lock::acquire(&name, LOCK_LIMIT, &mut |_| {}) {
-        Ok(lock) => Ok(Some(lock)),
-        Err(LockError::Unavailable(_)) => Ok(None),
-        Err(LockError::Busy { holder }) => Err(TokenError::Busy {
-            waited: LOCK_LIMIT,
-            holder,
-        }
-        .into()),
     }
 }
 

@@ -11,9 +11,11 @@ use std::io::{self, Write as _};
 use std::sync::OnceLock;
 
 use log::{LevelFilter, Log, Metadata, Record};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::error::Error;
 use crate::printable::printable;
+use crate::process::watchdog;
 
 /// The program's name, which begins every message.
 pub const PROGRAM: &str = "pkcs11-external-signer";
@@ -35,6 +37,20 @@ pub fn spoken(remedy: &str) -> String {
 /// The error in one line, what to do in the next, and the candidates that speaks of, one a line.
 pub fn error(error: &Error) {
     to_standard_error(&error_message(error));
+}
+
+/// The same of a process that has to end now: not at all, if standard error takes nothing for a
+/// second.
+pub fn last_error(error: &Error) {
+    let stderr = io::stderr();
+    let mut ready = [PollFd::new(&stderr, PollFlags::OUT)];
+    let limit = Timespec {
+        tv_sec: 1,
+        tv_nsec: 0,
+    };
+    if poll(&mut ready, Some(&limit)).is_ok_and(|ready| ready > 0) {
+        to_standard_error(&error_message(error));
+    }
 }
 
 /// Something that works, but should not stay as it is.
@@ -82,6 +98,8 @@ impl Log for Steps {
 
     fn log(&self, record: &Record<'_>) {
         if self.enabled(record.metadata()) {
+            // A reader that is slow is no library that hangs.
+            let _pause = watchdog::pause();
             note(&record.args().to_string());
         }
     }

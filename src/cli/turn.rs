@@ -53,7 +53,7 @@ pub(super) fn bound(library: &Path) {
             doing,
             seconds: watchdog::LIMIT.as_secs(),
         });
-        report::error(&error);
+        report::last_error(&error);
         leave(error.exit_code())
     });
 }

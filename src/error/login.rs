@@ -93,6 +93,12 @@ pub enum LoginError {
     },
     /// No program was found that asks for a PIN.
     NoAskpass,
+    /// A stored PIN, where a refusal couldn't be remembered.
+    NoMemory {
+        token: String,
+        origin: PinOrigin,
+        reason: String,
+    },
     /// No source has a PIN.
     NoPin {
         token: String,
@@ -144,7 +150,15 @@ impl fmt::Display for LoginError {
             Self::NoAskpass => f.write_str("pinSource askpass: no program to ask for the PIN"),
             Self::RefusedBefore { token, origin } => write!(
                 f,
-                "token {token} has refused a PIN; the PIN {origin} was not sent to it"
+                "token {token} seems to have refused a PIN; the PIN {origin} was not sent to it"
+            ),
+            Self::NoMemory {
+                token,
+                origin,
+                reason,
+            } => write!(
+                f,
+                "a PIN that token {token} refuses could not be remembered ({reason}), so the PIN {origin} was not sent to it"
             ),
             Self::Repeated { token, origin } => write!(
                 f,
@@ -287,6 +301,10 @@ impl LoginError {
             Self::Locked { .. } => {
                 "unblock it with the PUK or the SO PIN: ykman piv access unblock-pin (YubiKey), \
                  pkcs15-tool --unblock-pin (OpenSC), or the token's own tool"
+            }
+            Self::NoMemory { .. } => {
+                "set XDG_RUNTIME_DIR to a directory of your own with mode 0700, the same for all \
+                 requests, or type the PIN: set pinSource to prompt"
             }
             Self::NoPin { .. } => {
                 "run the command from a terminal, or set pinSource to askpass, stdin, file:/path or \

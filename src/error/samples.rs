@@ -111,6 +111,7 @@ fn login() -> Vec<LoginError> {
         Length { token: text(), origin: PinOrigin::StandardInput, shortest: 6, longest: 8 },
         Locked { token: text() },
         NoAskpass,
+        NoMemory { token: text(), origin: PinOrigin::Person, reason: text() },
         NoPin { token: text() },
         NotSet { token: text(), failure: failure() },
         ReaderCancelled { token: text(), failure: failure() },

@@ -168,14 +168,14 @@ fn is_executable(path: &Path) -> bool {
         .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
-/// The outcome of a talk with the child; `None` where it took too long. The child is gone then.
+/// The outcome of a talk with the child; `None` where it took too long. The child is killed then.
 fn within<T: Send + 'static>(
     mut child: Child,
     talk: impl FnOnce(&mut Child) -> io::Result<T> + Send + 'static,
 ) -> Option<io::Result<T>> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let (sender, receiver) = mpsc::channel();
-    let talking = thread::spawn(move || {
+    thread::spawn(move || {
         let outcome = talk(&mut child);
         // Whatever it does now, its part is over.
         let _ = child.kill();
@@ -186,9 +186,9 @@ fn within<T: Send + 'static>(
     if outcome.is_none()
         && let Some(pid) = pid
     {
+        // Somebody else may still hold its end of the pipe: who reads that is not waited for.
         let _ = kill_process(pid, Signal::KILL);
     }
-    let _ = talking.join();
     outcome
 }
 

@@ -16,7 +16,7 @@ mod sources;
 mod standard_input;
 
 pub use notice::Notice;
-pub use sources::{PinVariables, Sources};
+pub use sources::{Shared, Sources};
 
 use std::time::Duration;
 
@@ -68,6 +68,9 @@ pub trait PinProvider {
 
     /// The PIN, of a length that the token can have.
     fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, LoginError>;
+
+    /// The token has accepted the last one.
+    fn accepted(&mut self);
 
     /// A line on the terminal that comes after `delay` and goes when the guard is dropped.
     fn notice(&self, delay: Duration, text: &str) -> Notice;

@@ -100,6 +100,7 @@ impl Terminal {
         if answer.as_slice() == b"yes" {
             return Ok(());
         }
+        turn.brake();
         Err(LoginError::FinalTry {
             token: request.token.to_owned(),
             origin: PinOrigin::Person,
@@ -107,7 +108,7 @@ impl Terminal {
     }
 
     /// An answer that is no secret; `None` where none was given in time.
-    pub(super) fn ask_openly(&self, question: &str) -> io::Result<Option<String>> {
+    pub(super) fn ask_openly(&self, question: &str) -> Result<Option<String>, LoginError> {
         Ok(match self.enter_again(question, true, None)? {
             Entry::Line(line) => Some(String::from_utf8_lossy(&line).into_owned()),
             Entry::Nothing | Entry::Signal(_) | Entry::TimedOut => None,
@@ -123,26 +124,35 @@ impl Terminal {
         turn: &Turn,
     ) -> Result<Zeroizing<Vec<u8>>, LoginError> {
         let token = request.token.to_owned();
-        match self.enter_again(text, echo, Some(turn)) {
-            Ok(Entry::Line(line)) => Ok(line),
-            Ok(Entry::Nothing | Entry::Signal(_)) => Err(LoginError::Cancelled { token }),
-            Ok(Entry::TimedOut) => Err(LoginError::TimedOut {
+        match self.enter_again(text, echo, Some(turn))? {
+            Entry::Line(line) => Ok(line),
+            Entry::Nothing | Entry::Signal(_) => Err(LoginError::Cancelled { token }),
+            Entry::TimedOut => Err(LoginError::TimedOut {
                 token,
                 seconds: LIMIT.as_secs(),
-            }),
-            Err(error) => Err(LoginError::Terminal {
-                reason: error.to_string(),
             }),
         }
     }
 
     /// Asks, and once more after each stop.
-    fn enter_again(&self, text: &str, echo: bool, turn: Option<&Turn>) -> io::Result<Entry> {
+    fn enter_again(
+        &self,
+        text: &str,
+        echo: bool,
+        turn: Option<&Turn>,
+    ) -> Result<Entry, LoginError> {
         loop {
-            let entry = self.enter_once(text, echo)?;
+            let entry = self
+                .enter_once(text, echo)
+                .map_err(|error| LoginError::Terminal {
+                    reason: error.to_string(),
+                })?;
             match (&entry, turn) {
+                (Entry::Signal(signal), Some(turn)) if signal.is_stop() => {
+                    turn.yield_while(|| signals::raise(*signal))?;
+                    continue;
+                }
                 (Entry::Line(_), _) | (_, None) => {}
-                (Entry::Signal(signal), _) if signal.is_stop() => {}
                 (_, Some(turn)) => turn.brake(),
             }
             let Entry::Signal(signal) = entry else {
@@ -151,7 +161,7 @@ impl Terminal {
             signals::raise(signal);
             if !signal.is_stop() {
                 // Its handler is the process's own; one that comes back ends the prompt.
-                return Ok(Entry::Signal(signal));
+                return Ok(entry);
             }
         }
     }

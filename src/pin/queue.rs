@@ -3,11 +3,12 @@
 //! A client that opens ten connections starts ten processes, and k9s starts the next when one has
 //! failed. A person who has said no to the first prompt has said it to those behind it, too.
 
+use std::cell::RefCell;
 use std::time::{Duration, SystemTime};
 
-use rustix::process::getsid;
-
 use crate::error::LoginError;
+use crate::printable::printable;
+use crate::process;
 use crate::process::lock::{Lock, LockError};
 use crate::process::marker::Marker;
 
@@ -28,7 +29,8 @@ pub(super) enum Place {
 
 /// This process's turn to ask.
 pub(super) struct Turn {
-    _lock: Option<Lock>,
+    lock: RefCell<Option<Lock>>,
+    place: String,
     marker: Option<Marker>,
     token: String,
 }
@@ -38,21 +40,12 @@ impl Turn {
     /// them was left since then, this one was behind it.
     pub(super) fn take(place: Place, token: &str, since: SystemTime) -> Result<Self, LoginError> {
         // Its number stands for the terminal, which processes see under different names.
-        let session = getsid(None).map_or(0, |session| session.as_raw_nonzero().get());
         let place = match place {
-            Place::Terminal => format!("terminal of session {session}"),
+            Place::Terminal => format!("terminal of session {}", process::session()),
             Place::Window => "window".to_owned(),
         };
-        let lock = match Lock::acquire(&place, LIMIT, &mut |_| {}) {
-            Ok(lock) => Some(lock),
-            Err(LockError::Unavailable(_)) => None,
-            Err(LockError::Busy { .. }) => {
-                return Err(LoginError::Terminal {
-                    reason: format!("another prompt has had it for {} s", LIMIT.as_secs()),
-                });
-            }
-        };
-        let marker = Marker::of("left", &format!("{place}\0{token}"));
+        let lock = acquire(&place)?;
+        let marker = Marker::of("left", &format!("{place}\0{token}")).ok();
         let left = marker.as_ref().and_then(Marker::time);
         if left.is_some_and(|left| is_braked(left, since, SystemTime::now())) {
             return Err(LoginError::CancelledBefore {
@@ -60,7 +53,8 @@ impl Turn {
             });
         }
         Ok(Self {
-            _lock: lock,
+            lock: RefCell::new(lock),
+            place,
             marker,
             token: token.to_owned(),
         })
@@ -69,7 +63,35 @@ impl Turn {
     /// The prompt was left. To be called before a signal that came meanwhile ends the process.
     pub(super) fn brake(&self) {
         if let Some(marker) = &self.marker {
-            marker.leave(&format!("the prompt for token {} was left", self.token));
+            marker.remove();
+            marker.add(&format!(
+                "the prompt for token {} was left",
+                printable(&self.token)
+            ));
+        }
+    }
+
+    /// Lets others ask while this process is stopped, and waits for its turn again.
+    pub(super) fn yield_while(&self, stopped: impl FnOnce()) -> Result<(), LoginError> {
+        self.lock.replace(None);
+        stopped();
+        self.lock.replace(acquire(&self.place)?);
+        Ok(())
+    }
+}
+
+fn acquire(place: &str) -> Result<Option<Lock>, LoginError> {
+    match Lock::acquire(place, LIMIT, &mut |_| {}) {
+        Ok(lock) => Ok(Some(lock)),
+        Err(LockError::Unavailable(_)) => Ok(None),
+        Err(LockError::Busy { holder }) => {
+            let holder = holder.map_or_else(String::new, |holder| format!(" (process {holder})"));
+            Err(LoginError::Terminal {
+                reason: format!(
+                    "another prompt{holder} has had it for {} s",
+                    LIMIT.as_secs()
+                ),
+            })
         }
     }
 }

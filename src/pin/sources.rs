@@ -1,8 +1,8 @@
 //! The sources of a configuration, in their order.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use zeroize::Zeroizing;
@@ -24,21 +24,27 @@ pub struct Sources {
     variable: Taken,
     /// The terminal has been left to somebody else.
     unattended: Arc<AtomicBool>,
-    /// What a program has answered before, and for which token.
-    answered: Option<(String, Pin)>,
-    /// Since when a PIN is wanted that a person has not been asked for yet.
-    since: SystemTime,
+    /// What a program has answered before, and for which token; that of all sources of a run.
+    answered: Answered,
+    /// Since when a PIN is wanted, where that is longer than it is asked for.
+    since: Option<SystemTime>,
 }
+
+type Answered = Arc<Mutex<Option<(String, Pin)>>>;
 
 type Taken = Option<Result<Zeroizing<String>, NotUtf8>>;
 
-/// What was taken out of the environment, for several sources that name the same variable.
+/// What several sources have in common: what was taken out of the environment, and what a program
+/// has answered.
 #[derive(Default)]
-pub struct PinVariables(BTreeMap<String, Taken>);
+pub struct Shared {
+    variables: BTreeMap<String, Taken>,
+    answered: Answered,
+}
 
-impl PinVariables {
+impl Shared {
     fn take(&mut self, name: &str) -> Taken {
-        self.0
+        self.variables
             .entry(name.to_owned())
             .or_insert_with(|| environment::take(name))
             .clone()
@@ -49,35 +55,38 @@ impl Sources {
     /// A PIN in the environment is taken out of it here: no library is loaded yet, and there is
     /// one thread.
     pub fn new(source: PinSource) -> Self {
-        Self::for_run(source, &mut PinVariables::default(), Arc::default())
+        Self {
+            since: Some(SystemTime::now()),
+            ..Self::for_run(source, &mut Shared::default(), Arc::default())
+        }
     }
 
     /// One of several in the same process; nobody is asked at the terminal once `unattended` is
     /// set.
-    pub fn for_run(
-        source: PinSource,
-        variables: &mut PinVariables,
-        unattended: Arc<AtomicBool>,
-    ) -> Self {
+    pub fn for_run(source: PinSource, shared: &mut Shared, unattended: Arc<AtomicBool>) -> Self {
         let variable = match &source {
-            PinSource::Environment(name) => variables.take(name),
+            PinSource::Environment(name) => shared.take(name),
             _ => None,
         };
         Self {
             source,
             variable,
             unattended,
-            answered: None,
-            since: SystemTime::now(),
+            answered: Arc::clone(&shared.answered),
+            since: None,
         }
     }
 
     /// From a program. One that repeats itself is no person, and a PIN that was refused stays
     /// refused.
-    fn asked_of_program(&mut self, request: &PinRequest<'_>) -> Result<Pin, LoginError> {
+    fn asked_of_program(
+        &self,
+        request: &PinRequest<'_>,
+        since: SystemTime,
+    ) -> Result<Pin, LoginError> {
         let program = askpass::Program::find()?;
         let has_terminal = !self.unattended.load(Ordering::Relaxed);
-        let turn = Turn::take(Place::Window, request.token, self.since)?;
+        let turn = Turn::take(Place::Window, request.token, since)?;
         let pin = program.ask(request, has_terminal).inspect_err(|error| {
             if matches!(
                 error,
@@ -87,7 +96,9 @@ impl Sources {
             }
         })?;
         let token = request.token.to_owned();
-        let before = self.answered.replace((token, pin.duplicate()));
+        let answered = self.answered.lock();
+        let mut answered = answered.unwrap_or_else(PoisonError::into_inner);
+        let before = answered.replace((token, pin.duplicate()));
         if before.is_some_and(|(token, before)| {
             token == request.token && before.expose() == pin.expose()
         }) {
@@ -138,10 +149,13 @@ impl PinProvider for Sources {
 
     fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, LoginError> {
         let _pause = watchdog::pause();
-        let pin = self.next(request);
-        // What is wanted from now on is wanted anew.
-        self.since = SystemTime::now();
-        pin
+        let since = self.since.take().unwrap_or_else(SystemTime::now);
+        self.next(request, since)
+    }
+
+    fn accepted(&mut self) {
+        let answered = self.answered.lock();
+        *answered.unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     fn notice(&self, delay: Duration, text: &str) -> Notice {
@@ -150,7 +164,7 @@ impl PinProvider for Sources {
 }
 
 impl Sources {
-    fn next(&mut self, request: &PinRequest<'_>) -> Result<Pin, LoginError> {
+    fn next(&mut self, request: &PinRequest<'_>, since: SystemTime) -> Result<Pin, LoginError> {
         // What is on standard input by then is the command's, too.
         let is_left = self.unattended.load(Ordering::Relaxed);
         let pin = match &self.source {
@@ -159,7 +173,7 @@ impl Sources {
                     token: request.token.to_owned(),
                 });
             }
-            PinSource::Askpass => return self.asked_of_program(request),
+            PinSource::Askpass => return self.asked_of_program(request, since),
             PinSource::Configuration(pin) => pin.duplicate(),
             PinSource::Environment(name) => self.taken(name)?,
             PinSource::File(path) => file::read(path)?,
@@ -169,7 +183,7 @@ impl Sources {
             PinSource::Prompt | PinSource::StandardInput => {
                 return match Terminal::open() {
                     Some(terminal) => {
-                        let turn = Turn::take(Place::Terminal, request.token, self.since)?;
+                        let turn = Turn::take(Place::Terminal, request.token, since)?;
                         terminal.ask(request, &turn)
                     }
                     None => standard_input::whole_line(request.shortest, request.longest)

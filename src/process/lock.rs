@@ -46,7 +46,7 @@ impl Lock {
         limit: Duration,
         on_wait: &mut dyn FnMut(Option<u32>),
     ) -> Result<Self, LockError> {
-        Self::acquire_in(&runtime::directory(), name, limit, on_wait)
+        Self::acquire_in(runtime::directory(), name, limit, on_wait)
     }
 
     fn acquire_in(

@@ -1,51 +1,70 @@
 //! What a process leaves for later ones of the same user: that something happened, to what, and
-//! when. Files of a line each in the runtime directory, which ends with the user's session.
-//!
-//! Without a safe place there are no markers: nothing is remembered, and nothing fails.
+//! when. Files in the runtime directory, a line for each time, which end with the user's session.
 
 #![forbid(unsafe_code)]
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{AtFlags, Mode, OFlags, openat, statat, unlinkat};
-use rustix::io::write;
+use rustix::io::{read, write};
 
 use super::runtime;
 
 /// The place of a marker, whether it is there or not.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Marker {
-    directory: OwnedFd,
+    directory: Arc<OwnedFd>,
     name: String,
 }
 
+/// More is never looked at.
+const LONGEST: usize = 4096;
+
 impl Marker {
     /// `kind` is what happened, a word fit for a file's name; `subject` any text that tells to what.
-    pub fn of(kind: &str, subject: &str) -> Option<Self> {
-        Self::in_directory(&runtime::directory(), kind, subject)
+    /// Where there is no safe place for it, a text says why.
+    pub fn of(kind: &str, subject: &str) -> Result<Self, String> {
+        Self::in_directory(runtime::directory(), kind, subject)
     }
 
-    fn in_directory(path: &Path, kind: &str, subject: &str) -> Option<Self> {
-        Some(Self {
-            directory: runtime::open_directory(path).ok()?,
+    fn in_directory(path: &Path, kind: &str, subject: &str) -> Result<Self, String> {
+        Ok(Self {
+            directory: Arc::new(runtime::open_directory(path)?),
             name: runtime::file_name(subject, kind),
         })
     }
 
-    /// Leaves it, with the present time; `line` is for people who find it.
-    pub fn leave(&self, line: &str) {
+    /// Adds a line, without its ending. It is for people, too, who find the file.
+    pub fn add(&self, line: &str) {
         let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
-        // An empty one, left on a full disk, says as much.
         if let Ok(file) = openat(&self.directory, &self.name, flags, mode) {
             let _ = write(file, format!("{line}\n").as_bytes());
         }
     }
 
-    /// When it was left; `None` where there is none.
+    /// The lines. One that is there but empty, left on a full disk, has one that says nothing;
+    /// `None` where there is none.
+    pub fn lines(&self) -> Option<Vec<String>> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = openat(&self.directory, &self.name, flags, Mode::empty()).ok()?;
+        let mut bytes = vec![0; LONGEST];
+        let length = read(file, bytes.as_mut_slice()).unwrap_or(0);
+        bytes.truncate(length);
+        let text = String::from_utf8_lossy(&bytes);
+        let lines: Vec<_> = text.lines().map(str::to_owned).collect();
+        Some(if lines.is_empty() {
+            vec![String::new()]
+        } else {
+            lines
+        })
+    }
+
+    /// When the last line was added; `None` where there is none.
     pub fn time(&self) -> Option<SystemTime> {
         let found = statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
         let seconds = u64::try_from(found.st_mtime).ok()?;
@@ -70,18 +89,20 @@ mod tests {
         let refused = marker("refused", "token a");
         assert_eq!(refused.time(), None);
         let before = SystemTime::now() - Duration::from_secs(1);
-        refused.leave("token a: refused");
+        refused.add("token a: refused");
+        refused.add("once more");
+        assert_eq!(refused.lines().unwrap(), ["token a: refused", "once more"]);
         assert!(marker("refused", "token a").time().unwrap() > before);
         assert_eq!(marker("refused", "token b").time(), None);
         assert_eq!(marker("cancelled", "token a").time(), None);
         marker("refused", "token a").remove();
-        assert_eq!(refused.time(), None);
+        assert_eq!((refused.time(), refused.lines()), (None, None));
         refused.remove();
     }
 
     #[test]
     fn no_marker_is_left_where_others_could_have_prepared_the_place() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        assert!(Marker::in_directory(file.path(), "refused", "a").is_none());
+        assert!(Marker::in_directory(file.path(), "refused", "a").is_err());
     }
 }

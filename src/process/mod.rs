@@ -26,6 +26,13 @@ mod runtime;
 pub mod signals;
 pub mod watchdog;
 
+/// The number of this process's session, which has one terminal at most; 0 where its leader can't
+/// be seen from here.
+pub fn session() -> i32 {
+    // SAFETY: getsid has no preconditions.
+    unsafe { libc::getsid(0) }
+}
+
 /// Ends the process at once: no destructor of a library runs, and nothing it left in its buffers
 /// is written.
 pub fn leave(code: u8) -> ! {

@@ -6,14 +6,31 @@
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
-use rustix::fs::{Mode, OFlags, fstat, mkdir, open, stat};
+use rustix::fs::{Access, Mode, OFlags, access, fstat, mkdir, open, stat};
 use rustix::io::Errno;
 use rustix::process::{Uid, geteuid};
 
-/// Where it is for this process.
-pub(super) fn directory() -> PathBuf {
-    place(std::env::var_os("XDG_RUNTIME_DIR"), geteuid())
+/// Where it is for this process: the first place that can be used, and the first one of all where
+/// there is none.
+pub(super) fn directory() -> &'static Path {
+    static PLACE: OnceLock<PathBuf> = OnceLock::new();
+    PLACE.get_or_init(|| {
+        let user = geteuid();
+        let first = place(std::env::var_os("XDG_RUNTIME_DIR"), user);
+        // Others for a file system that is full or read-only, or a place that somebody prepared.
+        let others = ["/tmp", "/dev/shm"].map(|place| fallback(place, user));
+        std::iter::once(first.clone())
+            .chain(others)
+            .find(|place| open_directory(place).is_ok())
+            .unwrap_or(first)
+    })
+}
+
+/// Fixed, and not TMPDIR: it must be the same for every process of this user.
+fn fallback(place: &str, user: Uid) -> PathBuf {
+    PathBuf::from(format!("{place}/pkcs11-external-signer-{}", user.as_raw()))
 }
 
 fn place(runtime: Option<OsString>, user: Uid) -> PathBuf {
@@ -24,8 +41,7 @@ fn place(runtime: Option<OsString>, user: Uid) -> PathBuf {
     };
     match runtime.map(PathBuf::from).filter(is_users_own) {
         Some(runtime) => runtime.join("pkcs11-external-signer"),
-        // Fixed, and not TMPDIR: it must be the same for every process of this user.
-        None => PathBuf::from(format!("/tmp/pkcs11-external-signer-{}", user.as_raw())),
+        None => fallback("/tmp", user),
     }
 }
 
@@ -51,6 +67,8 @@ pub(super) fn open_directory(path: &Path) -> Result<OwnedFd, String> {
             found.st_uid
         ));
     }
+    // On a read-only file system one from before is there, but takes nothing.
+    access(path, Access::WRITE_OK).map_err(failed)?;
     let mode = Mode::from_raw_mode(found.st_mode);
     if mode.intersects(Mode::RWXG | Mode::RWXO) {
         return Err(format!(

@@ -1,33 +1,39 @@
 //! A bound on how long a library may take: one that hangs (a reader that was pulled, a service that
 //! is down) would hold up the client, and with the lock every later request.
 //!
-//! Off until a door starts it, and off again where others keep the time. A thread and not an alarm, because a library can block a signal or
-//! take it over. What a person takes to enter a PIN doesn't count.
+//! Off until a door starts it, and off again where others keep the time. A thread and not an alarm,
+//! because a library can block a signal or take it over. What a person takes to enter a PIN doesn't
+//! count, nor the time in which the process is stopped.
 
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long one step may take. A key that waits to be touched gives up long before.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
+/// Time is counted in these: a stop of the whole process is one of them, however long.
+const TICK: Duration = Duration::from_secs(1);
+
 /// Rust's own needs, and a library's thread-local storage.
 const STACK: usize = 256 * 1024;
 
-/// The step that is watched, and until when.
 static WATCHED: Mutex<Option<Step>> = Mutex::new(None);
-static CHANGED: Condvar = Condvar::new();
 static IS_ON: AtomicBool = AtomicBool::new(false);
 /// The thread is there.
 static IS_WATCHING: AtomicBool = AtomicBool::new(false);
+static STARTED: Condvar = Condvar::new();
 
-#[derive(Clone, Copy)]
+/// The step that is watched.
 struct Step {
     doing: &'static str,
-    end: Instant,
+    /// What it has taken.
+    ticks: u32,
+    /// To be called after the second tick, so after a second at least.
+    slow: Option<Box<dyn FnOnce() + Send>>,
 }
 
 /// From now on `expired` is called, in a thread of its own, when a step takes longer than
@@ -35,21 +41,8 @@ struct Step {
 /// bound.
 pub fn start(expired: impl FnOnce(&'static str) + Send + 'static) {
     let watch = move || {
-        let mut watched = lock();
-        IS_WATCHING.store(true, Ordering::Relaxed);
-        CHANGED.notify_one();
-        loop {
-            let now = Instant::now();
-            watched = match *watched {
-                None => CHANGED
-                    .wait(watched)
-                    .unwrap_or_else(PoisonError::into_inner),
-                Some(step) if step.end <= now => break expired(step.doing),
-                Some(step) => {
-                    let waited = CHANGED.wait_timeout(watched, step.end - now);
-                    waited.unwrap_or_else(PoisonError::into_inner).0
-                }
-            };
+        if let Some(doing) = watch() {
+            expired(doing);
         }
     };
     if !IS_ON.swap(true, Ordering::Relaxed) {
@@ -57,11 +50,37 @@ pub fn start(expired: impl FnOnce(&'static str) + Send + 'static) {
         // A thread can't begin while a library's constructor hangs, which holds the loader's lock.
         let mut watched = lock();
         while thread.is_ok() && !IS_WATCHING.load(Ordering::Relaxed) {
-            watched = CHANGED
+            watched = STARTED
                 .wait(watched)
                 .unwrap_or_else(PoisonError::into_inner);
         }
     }
+}
+
+/// Waits for a step to take too long; what it does. `None` once nothing is watched any more.
+fn watch() -> Option<&'static str> {
+    {
+        let _watched = lock();
+        IS_WATCHING.store(true, Ordering::Relaxed);
+        STARTED.notify_one();
+    }
+    while IS_ON.load(Ordering::Relaxed) {
+        thread::sleep(TICK);
+        let mut watched = lock();
+        let Some(step) = watched.as_mut() else {
+            continue;
+        };
+        step.ticks += 1;
+        if step.ticks > 1
+            && let Some(slow) = step.slow.take()
+        {
+            slow();
+        }
+        if TICK * step.ticks > LIMIT {
+            return Some(step.doing);
+        }
+    }
+    None
 }
 
 /// From now on no step is watched.
@@ -70,17 +89,32 @@ pub fn stop() {
     let _ = replace(None);
 }
 
-/// Watches this step until the guard is dropped.
+/// Watches this step until the guard is dropped. One within another has a time of its own, and so
+/// has the outer one after it.
 pub fn step(doing: &'static str) -> Guard {
-    set(Some(doing))
+    watch_over(doing, None)
+}
+
+/// [`step`], with what has to happen if it takes longer than a second.
+pub fn slow_step(doing: &'static str, slow: impl FnOnce() + Send + 'static) -> Guard {
+    watch_over(doing, Some(Box::new(slow)))
+}
+
+/// The step goes on, and has all its time again: a loop of many calls is no call that hangs.
+pub fn renew() {
+    if let Some(step) = lock().as_mut() {
+        step.ticks = 0;
+    }
 }
 
 /// Nothing is watched until the guard is dropped: a person is asked for something.
 pub fn pause() -> Guard {
-    set(None)
+    Guard {
+        before: replace(None),
+    }
 }
 
-/// When it is dropped, what was watched before is watched again, with a time of its own.
+/// When it is dropped, what was watched before is watched again.
 #[must_use]
 pub struct Guard {
     before: Option<&'static str>,
@@ -88,26 +122,31 @@ pub struct Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let _ = replace(self.before);
+        let _ = replace(self.before.map(|doing| Step::new(doing, None)));
     }
 }
 
-fn set(doing: Option<&'static str>) -> Guard {
+impl Step {
+    fn new(doing: &'static str, slow: Option<Box<dyn FnOnce() + Send>>) -> Self {
+        Self {
+            doing,
+            ticks: 0,
+            slow,
+        }
+    }
+}
+
+fn watch_over(doing: &'static str, slow: Option<Box<dyn FnOnce() + Send>>) -> Guard {
+    let step = IS_ON
+        .load(Ordering::Relaxed)
+        .then(|| Step::new(doing, slow));
     Guard {
-        before: replace(doing),
+        before: replace(step),
     }
 }
 
-fn replace(doing: Option<&'static str>) -> Option<&'static str> {
-    if !IS_ON.load(Ordering::Relaxed) && doing.is_some() {
-        return None;
-    }
-    let step = doing.map(|doing| Step {
-        doing,
-        end: Instant::now() + LIMIT,
-    });
+fn replace(step: Option<Step>) -> Option<&'static str> {
     let before = std::mem::replace(&mut *lock(), step);
-    CHANGED.notify_one();
     before.map(|step| step.doing)
 }
 

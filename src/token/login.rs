@@ -4,21 +4,25 @@
 //! in one place: the token's state is read before every try; a locked PIN or one that must be
 //! changed is never tried; a PIN that nobody typed is sent once, never as the final try, and not
 //! after a refusal, be it another process's; a person has three tries, and the final one only
-//! after an explicit word.
+//! after an explicit word. From that look at the token until its answer nobody else of this user
+//! sends it a PIN.
 
 #![forbid(unsafe_code)]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::session::UserType;
 use cryptoki::types::AuthPin;
 
-use super::refusals::Refusals;
+use super::refusals::{Refusals, alone_with};
 use super::slot::{self, PinState, TokenState};
 use super::{Token, ckr};
 use crate::error::{Error, LoginError, PinOrigin};
 use crate::pin::{PinProvider, PinRequest};
+use crate::process::lock::Lock;
 use crate::process::watchdog;
 use crate::secret::{MAX_PIN_LENGTH, Pin};
 
@@ -31,6 +35,23 @@ pub(super) struct Kept {
     origin: PinOrigin,
     /// The token has accepted it. Where somebody else was logged in, it has not looked at it.
     pub(super) is_accepted: bool,
+}
+
+/// What to do next for a login.
+enum Entry {
+    Keypad(TokenState),
+    Pin(Box<PinEntry>),
+    /// The token isn't any more what a person was told of it.
+    Stale,
+}
+
+/// A PIN to be sent.
+struct PinEntry {
+    kept: Kept,
+    state: TokenState,
+    /// `None` where there is no place for a memory.
+    refusals: Option<Refusals>,
+    _alone: Option<Lock>,
 }
 
 impl Token<'_> {
@@ -52,46 +73,38 @@ impl Token<'_> {
     ) -> Result<(), Error> {
         let _step = watchdog::step("the login (C_Login)");
         let mut refused: Option<PinState> = None;
-        for attempt in 1..=ATTENDED_TRIES {
-            let state = self.live_state()?;
-            let token = state.name.to_string();
-            refuse_hopeless(&state, &token)?;
-            let refusals = Refusals::of(&state);
-            if state.own_keypad {
-                self.authenticate_at_reader(user, &token, pins)?;
-                refusals.forget();
-                return Ok(());
-            }
-            // Before the final try, somebody has to say a word, whatever was right before.
-            let kept = self.kept.take();
-            let kept = kept.filter(|_| state.pin != PinState::FinalTry);
-            let is_accepted = kept.as_ref().is_some_and(|kept| kept.is_accepted);
-            let origin = match &kept {
-                Some(kept) => kept.origin.clone(),
-                None => pins.origin(),
-            };
-            if !origin.is_attended() && !is_accepted {
-                refuse_final(&state, &token, &origin)?;
-                if !self.disregards_refusals && refusals.may_include(&state, &origin) {
-                    return Err(LoginError::RefusedBefore { token, origin }.into());
+        let mut tries = 0;
+        loop {
+            let entry = match self.entry(key, refused, pins)? {
+                Entry::Pin(entry) => entry,
+                Entry::Stale => continue,
+                Entry::Keypad(state) => {
+                    self.authenticate_at_reader(user, &state.name.to_string(), pins)?;
+                    if let Ok(refusals) = Refusals::of(&state) {
+                        refusals.forget(None);
+                    }
+                    return Ok(());
                 }
-            }
-            let pin = match kept {
-                Some(kept) => kept.pin,
-                None => ask(&state, &token, key, refused, pins)?,
             };
-            let auth_pin = AuthPin::new(pin.expose().into());
-            let outcome = self.session.login(user, Some(&auth_pin));
-            drop(auth_pin);
-            log::debug!("login: C_Login as {user:?}, attempt {attempt}");
+            tries += 1;
+            let outcome = self.send(user, &entry);
+            log::debug!("login: C_Login as {user:?}, try {tries}");
+            let token = entry.state.name.to_string();
             let Err(error) = outcome else {
-                log::info!("login: token {token} accepted the PIN {origin}");
-                refusals.forget();
+                log::info!(
+                    "login: token {token} accepted the PIN {}",
+                    entry.kept.origin
+                );
+                if let Some(refusals) = &entry.refusals {
+                    let was_low = entry.state.pin == PinState::CountLow;
+                    let after = was_low.then(|| self.live_state().ok()).flatten();
+                    refusals.forget(after.map(|state| state.pin));
+                }
+                pins.accepted();
                 self.logged_in = true;
                 self.kept = Some(Kept {
-                    pin,
-                    origin,
                     is_accepted: true,
+                    ..entry.kept
                 });
                 return Ok(());
             };
@@ -99,16 +112,18 @@ impl Token<'_> {
                 Some(RvError::UserAlreadyLoggedIn) => {
                     self.logged_in = true;
                     self.kept = Some(Kept {
-                        pin,
-                        origin,
                         is_accepted: false,
+                        ..entry.kept
                     });
                     return Ok(());
                 }
                 Some(RvError::PinIncorrect | RvError::PinInvalid | RvError::PinLenRange) => {
-                    refusals.remember(&token);
+                    if let Some(refusals) = &entry.refusals {
+                        refusals.remember();
+                    }
                     let left = self.live_state()?.pin;
-                    if !origin.is_attended() || attempt == ATTENDED_TRIES {
+                    let origin = entry.kept.origin;
+                    if !origin.is_attended() || tries == ATTENDED_TRIES {
                         return Err(LoginError::Incorrect {
                             token,
                             origin,
@@ -122,9 +137,111 @@ impl Token<'_> {
                 _ => return Err(self.login_failure(&error, token)),
             }
         }
-        Err(Error::Internal(
-            "the loop over PIN tries ran out".to_owned(),
-        ))
+    }
+
+    /// The next PIN to try, and the token alone for it.
+    fn entry(
+        &mut self,
+        key: &str,
+        refused: Option<PinState>,
+        pins: &mut dyn PinProvider,
+    ) -> Result<Entry, Error> {
+        let kept = self.kept.as_ref().map(|kept| kept.origin.clone());
+        let origin = kept.unwrap_or_else(|| pins.origin());
+        // What nobody types is at hand at once, so that one look at the token is enough.
+        let mut alone = (!origin.is_attended()).then(|| alone_with(&self.state));
+        let state = self.live_state()?;
+        let token = state.name.to_string();
+        refuse_hopeless(&state, &token)?;
+        if state.own_keypad {
+            return Ok(Entry::Keypad(state));
+        }
+        // Before the final try, somebody has to say a word, whatever was right before.
+        let kept = self.kept.take();
+        let kept = kept.filter(|_| state.pin != PinState::FinalTry);
+        let origin = if kept.is_some() {
+            origin
+        } else {
+            pins.origin()
+        };
+        let is_accepted = kept.as_ref().is_some_and(|kept| kept.is_accepted);
+        let refusals = Refusals::of(&state);
+        if !origin.is_attended() && !is_accepted {
+            self.refuse_stored(&state, &refusals, &origin)?;
+        }
+        let kept = match kept {
+            Some(kept) => kept,
+            None => Kept {
+                pin: ask(&state, &token, key, refused, pins)?,
+                origin,
+                is_accepted: false,
+            },
+        };
+        if alone.is_none() {
+            alone = Some(alone_with(&state));
+            let now = self.live_state()?;
+            refuse_hopeless(&now, &token)?;
+            // While somebody typed, others have used up all tries but one.
+            if now.pin == PinState::FinalTry && state.pin != PinState::FinalTry {
+                return Ok(Entry::Stale);
+            }
+        }
+        Ok(Entry::Pin(Box::new(PinEntry {
+            kept,
+            state,
+            refusals: refusals.ok(),
+            _alone: alone.flatten(),
+        })))
+    }
+
+    /// What a PIN that nobody types is not sent for.
+    fn refuse_stored(
+        &self,
+        state: &TokenState,
+        refusals: &Result<Refusals, String>,
+        origin: &PinOrigin,
+    ) -> Result<(), LoginError> {
+        let (token, origin) = (state.name.to_string(), origin.clone());
+        if state.pin == PinState::FinalTry {
+            return Err(LoginError::FinalTry { token, origin });
+        }
+        match refusals {
+            _ if self.disregards_refusals => Ok(()),
+            Ok(refusals) if refusals.may_include(state, &origin) => {
+                Err(LoginError::RefusedBefore { token, origin })
+            }
+            Ok(_) => Ok(()),
+            Err(reason) => Err(LoginError::NoMemory {
+                token,
+                origin,
+                reason: reason.clone(),
+            }),
+        }
+    }
+
+    /// C_Login with the PIN.
+    fn send(&self, user: UserType, entry: &PinEntry) -> Result<(), CryptokiError> {
+        let doubted = Arc::new(AtomicBool::new(false));
+        let doubt = {
+            let (refusals, doubted) = (entry.refusals.clone(), Arc::clone(&doubted));
+            let counts = !entry.kept.origin.is_attended() && !entry.kept.is_accepted;
+            move || {
+                if let Some(refusals) = refusals.filter(|_| counts)
+                    && !doubted.swap(true, Ordering::Relaxed)
+                {
+                    refusals.doubt();
+                }
+            }
+        };
+        // A client that loses its patience ends this process, and the token may have counted.
+        let _step = watchdog::slow_step("the login (C_Login)", doubt.clone());
+        let auth_pin = AuthPin::new(entry.kept.pin.expose().into());
+        let outcome = self.session.login(user, Some(&auth_pin));
+        drop(auth_pin);
+        if outcome.as_ref().is_err_and(may_have_counted) {
+            doubt();
+        }
+        outcome
     }
 
     /// C_Login without a PIN: the reader has a keypad of its own.
@@ -205,18 +322,30 @@ fn refuse_hopeless(state: &TokenState, token: &str) -> Result<(), LoginError> {
     }
 }
 
-/// What no PIN that nobody types is sent for.
-fn refuse_final(state: &TokenState, token: &str, origin: &PinOrigin) -> Result<(), LoginError> {
-    if state.pin == PinState::FinalTry {
-        return Err(LoginError::FinalTry {
-            token: token.to_owned(),
-            origin: origin.clone(),
-        });
-    }
-    Ok(())
+/// Whether the token may have looked at the PIN and not liked it, beside those codes that say so.
+fn may_have_counted(error: &CryptokiError) -> bool {
+    !ckr::is_removed(error)
+        && !matches!(
+            ckr::code(error),
+            Some(
+                RvError::CryptokiNotInitialized
+                    | RvError::FunctionNotSupported
+                    | RvError::PinExpired
+                    | RvError::PinIncorrect
+                    | RvError::PinInvalid
+                    | RvError::PinLenRange
+                    | RvError::PinLocked
+                    | RvError::SessionClosed
+                    | RvError::SessionHandleInvalid
+                    | RvError::UserAlreadyLoggedIn
+                    | RvError::UserAnotherAlreadyLoggedIn
+                    | RvError::UserPinNotInitialized
+                    | RvError::UserTooManyTypes
+            )
+        )
 }
 
-/// The next PIN to try.
+/// A PIN from where they come from.
 fn ask(
     state: &TokenState,
     token: &str,

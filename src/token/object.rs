@@ -13,6 +13,7 @@ use cryptoki::session::Session;
 use crate::certificate::{Certificate, PublicKey};
 use crate::config::{ObjectId, ObjectSelector};
 use crate::error::ObjectSummary;
+use crate::process::watchdog;
 
 /// An attribute longer than this is no certificate and no key of any size we sign with.
 const LONGEST_ATTRIBUTE: usize = 64 * 1024;
@@ -63,6 +64,7 @@ pub(super) fn attribute(
     object: ObjectHandle,
     kind: AttributeType,
 ) -> Result<Option<Attribute>> {
+    watchdog::renew();
     match session.get_attribute_info(object, &[kind])?.as_slice() {
         [AttributeInfo::Available(length)] if (1..=LONGEST_ATTRIBUTE).contains(length) => {}
         _ => return Ok(None),

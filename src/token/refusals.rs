@@ -2,7 +2,7 @@
 //! be sent again by the next request, nor by those that run beside this one.
 //!
 //! The token's own memory is CKF_USER_PIN_COUNT_LOW (PKCS#11, section 3.2). Not all modules report
-//! it, so a marker stands beside it, with the token's name and the time. It says nothing of the
+//! it, so a marker stands beside it, with the token's name and the times. It says nothing of the
 //! PIN: whatever could recognise the refused one again, a thief could try PINs against. So only a
 //! PIN file that was changed since is known to be another PIN; otherwise a person has to log in.
 
@@ -15,60 +15,109 @@ use std::time::{Duration, SystemTime};
 
 use super::slot::{PinState, TokenState};
 use crate::error::PinOrigin;
+use crate::printable::printable;
+use crate::process::lock::Lock;
 use crate::process::marker::Marker;
 
+/// How long another process may keep the token while it sends a PIN.
+const LIMIT: Duration = Duration::from_secs(90);
+
+/// Logins that came to no end, or to one that says nothing, before they count as a refusal.
+const DOUBTS: usize = 2;
+
+/// How the lines of a marker begin.
+const REFUSED: &str = "PIN refused";
+const UNANSWERED: &str = "PIN not answered";
+
 /// The memory of one token.
+#[derive(Clone)]
 pub(super) struct Refusals {
-    marker: Option<Marker>,
+    token: String,
+    marker: Marker,
+    /// Left where COUNT_LOW is set after a login, so that it says nothing.
+    always_low: Marker,
 }
 
 impl Refusals {
-    pub(super) fn of(token: &TokenState) -> Self {
-        // Without the slot, which moves.
-        let subject = [
-            token.manufacturer.as_str(),
-            &token.model,
-            &token.name.serial,
-            &token.name.label,
-        ]
-        .join("\0");
-        Self {
-            marker: Marker::of("refused", &subject),
-        }
+    /// Where there is no safe place to remember anything, a text says why.
+    pub(super) fn of(token: &TokenState) -> Result<Self, String> {
+        let subject = subject(token);
+        Ok(Self {
+            token: printable(&token.name.to_string()).into_owned(),
+            marker: Marker::of("refused", &subject)?,
+            always_low: Marker::of("low", &subject)?,
+        })
     }
 
     /// Whether a stored PIN may be the one that was refused.
     pub(super) fn may_include(&self, state: &TokenState, origin: &PinOrigin) -> bool {
-        match (self.marker.as_ref().and_then(Marker::time), origin) {
-            (Some(refused), PinOrigin::File(path)) => {
-                changed(path).is_none_or(|changed| changed <= refused)
+        let Some(lines) = self.marker.lines() else {
+            return state.pin == PinState::CountLow && self.always_low.time().is_none();
+        };
+        let is_doubt = |line: &&String| line.starts_with(UNANSWERED);
+        let doubts = lines.iter().filter(is_doubt).count();
+        let refused = lines.len() - doubts;
+        match origin {
+            // Once: a file that is made anew each time would be sent each time.
+            PinOrigin::File(path) if refused == 1 => {
+                !self.marker.time().is_some_and(|time| is_newer(path, time))
             }
-            (Some(_), _) => true,
-            (None, _) => state.pin == PinState::CountLow,
+            _ => refused > 0 || doubts >= DOUBTS || state.pin == PinState::CountLow,
         }
     }
 
     /// To be called for each refused PIN, whoever gave it.
-    pub(super) fn remember(&self, token: &str) {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let seconds = now.map_or(0, |now| now.as_secs());
-        if let Some(marker) = &self.marker {
-            marker.leave(&format!("token {token} refused a PIN at {seconds}"));
-        }
+    pub(super) fn remember(&self) {
+        self.note(REFUSED);
     }
 
-    /// To be called for each login.
-    pub(super) fn forget(&self) {
-        if let Some(marker) = &self.marker {
-            marker.remove();
+    /// To be called where a login may have been refused: the library didn't answer, or with what
+    /// may mean anything.
+    pub(super) fn doubt(&self) {
+        self.note(UNANSWERED);
+    }
+
+    fn note(&self, what: &str) {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let seconds = now.map_or(0, |now| now.as_secs());
+        self.marker
+            .add(&format!("{what} by token {} at {seconds}", self.token));
+    }
+
+    /// To be called for each login, with the token's state after it where that was low before.
+    pub(super) fn forget(&self, after: Option<PinState>) {
+        self.marker.remove();
+        if after == Some(PinState::CountLow) && self.always_low.time().is_none() {
+            self.always_low
+                .add(&format!("token {} says COUNT_LOW always", self.token));
         }
     }
 }
 
-/// When the file got its content or its name (st_ctime, which nobody can set back).
-fn changed(path: &Path) -> Option<SystemTime> {
-    let found = fs::metadata(path).ok()?;
-    let seconds = u64::try_from(found.ctime()).ok()?;
-    let nanoseconds = u32::try_from(found.ctime_nsec()).ok()?;
-    SystemTime::UNIX_EPOCH.checked_add(Duration::new(seconds, nanoseconds))
+/// Keeps other processes, whichever library they use, from sending this token a PIN meanwhile.
+pub(super) fn alone_with(token: &TokenState) -> Option<Lock> {
+    // Whoever has it longer than that isn't sending a PIN.
+    Lock::acquire(&format!("token {}", subject(token)), LIMIT, &mut |_| {}).ok()
+}
+
+/// The token without its slot, which moves.
+fn subject(token: &TokenState) -> String {
+    [
+        token.manufacturer.as_str(),
+        &token.model,
+        &token.name.serial,
+        &token.name.label,
+    ]
+    .join("\0")
+}
+
+/// Whether the file got its content or its name after that (st_ctime, which nobody can set back).
+fn is_newer(path: &Path, time: SystemTime) -> bool {
+    let changed = fs::metadata(path).ok().and_then(|found| {
+        let seconds = u64::try_from(found.ctime()).ok()?;
+        let nanoseconds = u32::try_from(found.ctime_nsec()).ok()?;
+        SystemTime::UNIX_EPOCH.checked_add(Duration::new(seconds, nanoseconds))
+    });
+    // One from the future would be newer for ever.
+    changed.is_some_and(|changed| changed > time && changed <= SystemTime::now())
 }

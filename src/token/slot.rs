@@ -8,6 +8,7 @@ use super::ckr;
 use super::module::Module;
 use crate::config::TokenSelector;
 use crate::error::{TokenError, TokenName};
+use crate::process::watchdog;
 
 /// What a token says of itself, read at one moment.
 pub struct TokenState {
@@ -64,6 +65,7 @@ impl PinState {
 
 /// Reads the token's state afresh (C_GetTokenInfo).
 pub(super) fn state(module: &Module, slot: Slot) -> Result<TokenState, cryptoki::error::Error> {
+    watchdog::renew();
     let info = module.context().get_token_info(slot)?;
     Ok(TokenState {
         name: TokenName {
