@@ -1,11 +1,34 @@
-//! Many requests at once on one token, as a client with many connections makes them.
+//! Many requests at once on one token, as a client with many connections makes them, and requests
+//! that are killed at any moment.
+//!
+//! SoftHSM is the judge, since nothing is as sensitive: it keeps a token in files and rewrites one of
+//! them at each login, by emptying it first. Without turns, fewer than half of fifty processes get
+//! through.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, kill_process};
 
 use crate::fixture::keys::{Kind, key};
-use crate::fixture::openssl::assert_verifies;
-use crate::fixture::request::{Hash, Options, Scheme, sample};
-use crate::fixture::softhsm::token_with_pair;
+use crate::fixture::openssl::{assert_signed, assert_verifies};
+use crate::fixture::program::{Invocation, Outcome, PROGRAM};
+use crate::fixture::request::{Hash, Options, Scheme, sample, sign_request};
+use crate::fixture::softhsm::{Store, token_with_pair};
 
-/// SoftHSM itself lets fewer than half of them through.
+/// A user who can be kept from writing to a file.
+const NOBODY: u32 = 65534;
+/// A request that has nobody to wait for.
+const AT_ONCE: Duration = Duration::from_secs(5);
+
+fn sign(store: &Store) -> Invocation {
+    store.sign(&Options::hash(Hash::Sha256), &sample(32))
+}
+
 #[test]
 fn fifty_processes_sign_at_once_and_all_answer() {
     let store = token_with_pair(Kind::Rsa(2048));
@@ -21,5 +44,185 @@ fn fifty_processes_sign_at_once_and_all_answer() {
             &digest,
             &signature,
         );
+    }
+}
+
+#[test]
+fn two_hundred_processes_sign_at_once_and_all_answer() {
+    let store = token_with_pair(Kind::P256);
+    let running: Vec<_> = (0..200).map(|_| sign(&store).start(None)).collect();
+    for run in running {
+        assert_signed(&run.finish());
+    }
+}
+
+/// Moments that differ from one to the next and from run to run, spread evenly below the limit.
+struct Moments(u64);
+
+impl Moments {
+    fn new() -> Self {
+        let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+        Self(now.as_nanos() as u64 | 1)
+    }
+
+    fn below(&mut self, limit: Duration) -> Duration {
+        // xorshift64, which needs no quality here.
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        limit.mul_f64((self.0 >> 11) as f64 / (1_u64 << 53) as f64)
+    }
+}
+
+/// The files of the store, with what stands in them; but for the number by which SoftHSM sees that
+/// something has changed, and what it locks.
+fn files(store: &Store) -> Vec<(PathBuf, Vec<u8>)> {
+    fn look(path: &Path, found: &mut Vec<(PathBuf, Vec<u8>)>) {
+        for entry in fs::read_dir(path).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                look(&path, found);
+            } else if path.extension().is_some_and(|it| it == "object") {
+                found.push((path.clone(), fs::read(path).unwrap()));
+            }
+        }
+    }
+    let mut found = Vec::new();
+    look(&store.directory.path().join("tokens"), &mut found);
+    found.sort();
+    assert_eq!(found.len(), 3, "a token, a key and a certificate");
+    found
+}
+
+/// Demands an answer without a wait for anybody.
+#[track_caller]
+fn assert_answers_at_once(outcome: &Outcome) {
+    assert_signed(outcome.silently());
+    assert!(outcome.took < AT_ONCE, "it took {:?}", outcome.took);
+}
+
+/// With the file that SoftHSM rewrites out of its reach, since nobody who is killed can help it:
+/// logins work without. Half of them are killed alone, half in a crowd.
+#[test]
+fn a_thousand_kills_damage_nothing_and_keep_nobody_waiting() {
+    let store = token_with_pair(Kind::P256);
+    let copy = store.directory.path().join("program");
+    fs::copy(PROGRAM, &copy).unwrap();
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+    let sign = || {
+        sign(&store).program(Path::new("setpriv")).arguments(&[
+            &format!("--reuid={NOBODY}"),
+            &format!("--regid={NOBODY}"),
+            "--clear-groups",
+            copy.to_str().unwrap(),
+        ])
+    };
+    drop(sign());
+    hand_over(store.directory.path());
+    let before = files(&store);
+    let (token, _) = before
+        .iter()
+        .find(|(path, _)| path.ends_with("token.object"))
+        .unwrap();
+    fs::set_permissions(token, fs::Permissions::from_mode(0o400)).unwrap();
+
+    let mut moments = Moments::new();
+    let alone = sign().run().took;
+    let mut killed = |count: u32, span: Duration| {
+        let started = Instant::now();
+        let mut running: Vec<_> = (0..count)
+            .map(|_| (moments.below(span), sign().start(None)))
+            .collect();
+        running.sort_by_key(|(moment, _)| *moment);
+        for (moment, run) in &running {
+            thread::sleep(moment.saturating_sub(started.elapsed()));
+            kill_process(run.pid(), Signal::KILL).unwrap();
+        }
+        let outcomes = running.into_iter().map(|(_, run)| run.finish());
+        let (answered, killed): (Vec<_>, Vec<_>) =
+            outcomes.partition(|outcome| outcome.status.success());
+        // Who was quicker has a signature to show.
+        answered.iter().for_each(|outcome| assert_signed(outcome));
+        for outcome in &killed {
+            assert_eq!(outcome.status.signal(), Some(9), "{outcome:?}");
+        }
+        killed.len()
+    };
+    let mut kills = 0;
+    while kills < 500 {
+        kills += killed(1, alone);
+    }
+    while kills < 1000 {
+        kills += killed(50, alone * 12);
+        assert_answers_at_once(&sign().run());
+    }
+    assert_answers_at_once(&sign().run());
+    assert_eq!(files(&store), before);
+}
+
+fn hand_over(path: &Path) {
+    chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    if path.is_dir() {
+        for entry in fs::read_dir(path).unwrap() {
+            hand_over(&entry.unwrap().path());
+        }
+    }
+}
+
+/// Ctrl-C goes to kubectl and to us; a token that it destroys one time in twenty is no token.
+#[test]
+fn interruptions_at_any_moment_leave_the_token_whole() {
+    let store = token_with_pair(Kind::P256);
+    let alone = sign(&store).run().took;
+    let mut moments = Moments::new();
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        for _ in 0..70 {
+            let run = sign(&store).start(None);
+            thread::sleep(moments.below(alone));
+            let _ = kill_process(run.pid(), signal);
+            run.finish();
+            assert!(files(&store).iter().all(|(_, content)| !content.is_empty()));
+        }
+    }
+    assert_answers_at_once(&sign(&store).run());
+}
+
+/// Asks for a signature and interrupts the login, so many times; how long it lived after that.
+fn interrupted(faults: &str, signals: &[Signal]) -> (Store, Outcome, Duration) {
+    let store = token_with_pair(Kind::P256);
+    let configuration = store.faulty(store.configuration_with_pin_source());
+    let request = sign_request(&configuration, &Options::hash(Hash::Sha256), &sample(32));
+    let mut run = store
+        .ask(&request)
+        .suffering(&store, &format!("C_Login:print,{faults}"))
+        .start(None);
+    run.wait_for_error("C_Login");
+    let started = Instant::now();
+    for signal in signals {
+        kill_process(run.pid(), *signal).unwrap();
+        thread::sleep(Duration::from_millis(100));
+    }
+    let outcome = run.finish();
+    (store, outcome, started.elapsed())
+}
+
+#[test]
+fn an_interruption_waits_for_the_login_and_not_for_ever() {
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let (store, outcome, _) = interrupted("C_Login:delay=700", &[signal]);
+        outcome.dies_of(signal);
+        assert_eq!(outcome.stderr.matches("interrupted by").count(), 1);
+        assert_eq!(store.calls("C_Login"), ["0x0"]);
+        // Nothing is done after it.
+        assert_eq!(store.calls("C_SignInit"), [""; 0]);
+    }
+    let (_, outcome, lived) = interrupted("C_Login:hang", &[Signal::INT]);
+    outcome.dies_of(Signal::INT);
+    assert!(lived < Duration::from_secs(10), "{lived:?}");
+    // Who insists is not kept.
+    for second in [Signal::INT, Signal::TERM] {
+        let (_, outcome, lived) = interrupted("C_Login:hang", &[Signal::INT, second]);
+        outcome.dies_of(second);
+        assert!(lived < Duration::from_millis(1900), "{lived:?}");
     }
 }

@@ -182,6 +182,7 @@ fn a_failed_request_leaves_no_pin_in_memory() {
         ("C_Sign:return=0x30", 8),
         ("C_OpenSession:return=0x30", 5),
     ] {
+        // A PIN that was refused isn't sent again.
         let store = token();
         let configuration = store.configuration().with("pin", PIN);
         let faults_and_end = format!("{faults},{AT_ITS_END}");

@@ -4,7 +4,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 /// A signal that ends or stops the process.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -23,7 +23,12 @@ pub fn announce() {
     for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM] {
         if !is_ignored(signal) {
             // SA_RESETHAND: raised again in the handler, it does what it does to any process.
-            handle(signal, announce_and_die, libc::SA_RESETHAND);
+            // SA_RESTART: a library whose call may end first is not to see it fail.
+            handle(
+                signal,
+                announce_and_die,
+                libc::SA_RESETHAND | libc::SA_RESTART,
+            );
         }
     }
 }
@@ -46,7 +51,47 @@ extern "C" fn announce_and_die(signal: libc::c_int) {
     };
     // SAFETY: write is async-signal-safe and the text is valid for its length.
     let _ = unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
+    let is_first = || DEFERRED.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst);
+    if IN_GRACE.load(Ordering::SeqCst) && is_first().is_ok() {
+        handle(libc::SIGALRM, end_of_grace, 0);
+        // SAFETY: alarm is async-signal-safe and has no preconditions.
+        unsafe { libc::alarm(GRACE_SECONDS) };
+        return;
+    }
     raise(Signal(signal));
+}
+
+/// Longer than any login takes that nobody has to do something for.
+const GRACE_SECONDS: libc::c_uint = 2;
+
+/// Whether a call is to end first, and the signal that waits for it, 0 for none.
+static IN_GRACE: AtomicBool = AtomicBool::new(false);
+static DEFERRED: AtomicI32 = AtomicI32::new(0);
+
+/// While it lives, a signal of [`announce`] is told at once and ends the process when it is dropped:
+/// a second one, or [`GRACE_SECONDS`], end it all the same.
+#[must_use]
+pub struct Grace(());
+
+impl Grace {
+    pub fn begin() -> Self {
+        IN_GRACE.store(true, Ordering::SeqCst);
+        Self(())
+    }
+}
+
+impl Drop for Grace {
+    fn drop(&mut self) {
+        IN_GRACE.store(false, Ordering::SeqCst);
+        let signal = DEFERRED.load(Ordering::SeqCst);
+        if signal != 0 {
+            raise(Signal(signal));
+        }
+    }
+}
+
+extern "C" fn end_of_grace(_alarm: libc::c_int) {
+    raise(Signal(DEFERRED.load(Ordering::SeqCst)));
 }
 
 /// What the terminal's keys send. Somebody who presses them at a prompt means the prompt, also
