@@ -23,6 +23,7 @@ use super::{Token, ckr};
 use crate::error::{Error, LoginError, PinOrigin};
 use crate::pin::{PinProvider, PinRequest};
 use crate::process::lock::Lock;
+use crate::process::signals::Grace;
 use crate::process::watchdog;
 use crate::secret::{MAX_PIN_LENGTH, Pin};
 
@@ -87,7 +88,7 @@ impl Token<'_> {
                 }
             };
             tries += 1;
-            let outcome = self.send(user, &entry);
+            let (outcome, grace) = self.send(user, &entry);
             log::debug!("login: C_Login as {user:?}, try {tries}");
             let token = entry.state.name.to_string();
             let Err(error) = outcome else {
@@ -100,6 +101,7 @@ impl Token<'_> {
                     let after = was_low.then(|| self.live_state().ok()).flatten();
                     refusals.forget(after.map(|state| state.pin));
                 }
+                drop(grace);
                 pins.accepted();
                 self.logged_in = true;
                 self.kept = Some(Kept {
@@ -121,6 +123,7 @@ impl Token<'_> {
                     if let Some(refusals) = &entry.refusals {
                         refusals.remember();
                     }
+                    drop(grace);
                     let left = self.live_state()?.pin;
                     let origin = entry.kept.origin;
                     if !origin.is_attended() || tries == ATTENDED_TRIES {
@@ -219,8 +222,10 @@ impl Token<'_> {
         }
     }
 
-    /// C_Login with the PIN.
-    fn send(&self, user: UserType, entry: &PinEntry) -> Result<(), CryptokiError> {
+    /// C_Login with the PIN. While the grace lives, Ctrl-C and its like wait: SoftHSM empties the
+    /// token's file at each login and then writes it anew, and who is killed in between has lost the
+    /// token; and what was refused must be remembered.
+    fn send(&self, user: UserType, entry: &PinEntry) -> (Result<(), CryptokiError>, Grace) {
         let doubted = Arc::new(AtomicBool::new(false));
         let doubt = {
             let (refusals, doubted) = (entry.refusals.clone(), Arc::clone(&doubted));
@@ -235,13 +240,14 @@ impl Token<'_> {
         };
         // A client that loses its patience ends this process, and the token may have counted.
         let _step = watchdog::slow_step("the login (C_Login)", doubt.clone());
+        let grace = Grace::begin();
         let auth_pin = AuthPin::new(entry.kept.pin.expose().into());
         let outcome = self.session.login(user, Some(&auth_pin));
         drop(auth_pin);
         if outcome.as_ref().is_err_and(may_have_counted) {
             doubt();
         }
-        outcome
+        (outcome, grace)
     }
 
     /// C_Login without a PIN: the reader has a keypad of its own.

@@ -13,7 +13,6 @@ mod module;
 mod object;
 mod raw;
 mod refusals;
-mod session;
 mod slot;
 
 pub use inventory::{Candidate, OccupiedSlot, VisibleKey};
@@ -24,13 +23,12 @@ use std::time::Duration;
 
 use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::object::{AttributeType, ObjectClass, ObjectHandle};
-use cryptoki::session::UserType;
+use cryptoki::session::{Session, UserType};
 use cryptoki::slot::Slot;
 
 use self::mechanism::{Operation, Padding};
 use self::object::Query;
 use self::raw::DirectSign;
-use self::session::Session;
 use crate::certificate::{Certificate, PublicKey, issuer_of};
 use crate::config::{ObjectSelector, TokenSelector};
 use crate::error::{CallFailure, Error, LoginError, ObjectError, SigningError, TokenError};
@@ -104,8 +102,7 @@ impl<'m> Token<'m> {
             .map_err(|error| TokenError::Call {
                 doing: "opening a session",
                 failure: ckr::failure(&error),
-            })?
-            .into();
+            })?;
         Ok(Self {
             module,
             slot,
