@@ -59,5 +59,8 @@ mod signing;
 mod terminal;
 /// PIN tries over many processes, and prompts one at a time.
 mod tries;
+/// Tokens other than SoftHSM's.
+#[cfg(target_os = "linux")]
+mod tokens;
 /// Keys named by a URI.
 mod uri;
