@@ -57,6 +57,11 @@ impl Module {
             })
             .collect())
     }
+
+    /// What the slots without a token say of themselves: readers, for the most part.
+    pub fn vacant_slots(&self) -> Vec<String> {
+        slot::vacant(self)
+    }
 }
 
 impl Token<'_> {

@@ -102,10 +102,7 @@ pub(super) fn occupied(module: &Module) -> Result<Vec<Slot>, TokenError> {
     module
         .context()
         .get_slots_with_token()
-        .map_err(|error| TokenError::Call {
-            doing: "listing the slots",
-            failure: ckr::failure(&error),
-        })
+        .map_err(|error| TokenError::Slots(ckr::failure(&error)))
 }
 
 /// The slot and token that fit everything the selector gives.
@@ -134,7 +131,12 @@ fn named(
         return Err(if every.iter().any(|slot| slot.id() == id) {
             TokenError::EmptySlot { slot: id, present }
         } else {
-            TokenError::NoSlot { slot: id, present }
+            let vacant = vacant(module);
+            TokenError::NoSlot {
+                slot: id,
+                present,
+                vacant,
+            }
         });
     };
     let state = state(module, slot).map_err(|error| TokenError::Call {
@@ -178,10 +180,32 @@ fn matching(
         }
         (None, _) => Err(TokenError::NoToken {
             selector: selector.to_string(),
-            module: module.path().to_owned(),
+            library: library(module, occupied),
             present: present(module, occupied),
+            vacant: vacant(module),
         }),
     }
+}
+
+/// The library, for a message. One whose tokens are elsewhere may say that it can't reach them.
+fn library(module: &Module, occupied: &[Slot]) -> String {
+    let path = module.path().display();
+    match module.description() {
+        Some(description) if occupied.is_empty() => format!("{path} ({description})"),
+        _ => path.to_string(),
+    }
+}
+
+/// What the slots without a token say of themselves, which is the reader's name (C_GetSlotInfo);
+/// one that can't be asked is left out.
+pub(super) fn vacant(module: &Module) -> Vec<String> {
+    let slots = module.context().get_all_slots().unwrap_or_default();
+    slots
+        .into_iter()
+        .filter_map(|slot| module.context().get_slot_info(slot).ok())
+        .filter(|info| !info.token_present())
+        .map(|info| unpadded(info.slot_description()))
+        .collect()
 }
 
 /// The initialised tokens, for a message.

@@ -66,6 +66,7 @@ pub(super) fn look(
     Ok(Library {
         path_lib: path.to_owned(),
         error: None,
+        empty_slots: slots.is_empty().then(|| module.vacant_slots()),
         tokens,
     })
 }

@@ -119,6 +119,9 @@ pub(super) struct Library {
     pub(super) path_lib: String,
     /// Why nothing is known of its tokens.
     pub(super) error: Option<Fault>,
+    /// Where it shows no token at all: what its slots call themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) empty_slots: Option<Vec<String>>,
     pub(super) tokens: Vec<Token>,
 }
 
