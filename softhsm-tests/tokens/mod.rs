@@ -2,3 +2,10 @@
 //! set up by the script of its name in `scripts/tokens`; what was seen stands in `docs/tokens.md`.
 //!
 //! What takes long to set up is ignored here, and `scripts/test --all-tokens` runs it.
+
+/// What a script sets up, for as long as a test needs it.
+mod environment;
+/// OpenSC without a card.
+mod opensc;
+/// p11-kit's proxy, a token of another host, and certificates that want no login.
+mod p11_kit;
