@@ -2,6 +2,7 @@
 //! variables and in its namespaces, from a directory like every other test's.
 
 use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -9,7 +10,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::fixture::cluster::cluster;
+use crate::fixture::cluster::{ADMINISTRATOR, cluster};
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::assert_verifies;
 use crate::fixture::program::{Invocation, Outcome};
@@ -21,6 +22,61 @@ use crate::fixture::softhsm::{PIN, Store};
 /// Printed when everything is set up: the holder's process number and its environment. The holder
 /// stays until its standard input ends.
 const HOLD: &str = "echo $$; env -0; printf '\\0'; exec cat >/dev/null";
+
+/// A key and its certificate, for a script to put on the token that it makes.
+#[derive(Clone)]
+pub(crate) struct Pair {
+    /// CKA_ID in hex, as the tools take it.
+    id: &'static str,
+    kind: Kind,
+    certificate: Vec<u8>,
+    always_authenticate: bool,
+}
+
+impl Pair {
+    pub(crate) fn new(id: &'static str, kind: Kind) -> Self {
+        Self {
+            id,
+            kind,
+            certificate: key(kind).certificate.clone(),
+            always_authenticate: false,
+        }
+    }
+
+    /// With every right in the tests' cluster.
+    pub(crate) fn administrator(id: &'static str, kind: Kind) -> Self {
+        Self {
+            certificate: cluster().issue(kind, ADMINISTRATOR),
+            ..Self::new(id, kind)
+        }
+    }
+
+    pub(crate) fn always_authenticate(self) -> Self {
+        Self {
+            always_authenticate: true,
+            ..self
+        }
+    }
+}
+
+/// A directory for a script that makes its token of what stands in `objects`.
+pub(crate) fn directory_with(pairs: impl IntoIterator<Item = Pair>) -> Store {
+    let directory = tempfile::tempdir().unwrap();
+    let objects = directory.path().join("objects");
+    fs::create_dir(&objects).unwrap();
+    for pair in pairs {
+        let at = |ending| objects.join(format!("{}.{ending}", pair.id));
+        fs::copy(key(pair.kind).private_pem(), at("key")).unwrap();
+        fs::write(at("crt"), &pair.certificate).unwrap();
+        if pair.always_authenticate {
+            fs::write(at("always"), "").unwrap();
+        }
+    }
+    Store {
+        directory,
+        tokens: Vec::new(),
+    }
+}
 
 /// A running script; what it started ends with the value.
 pub(crate) struct Environment {
@@ -37,6 +93,17 @@ impl Environment {
     /// Runs `scripts/tokens/NAME ARGUMENTS…` around a holder. `namespaces` are nsenter's options
     /// for what the script makes as root.
     pub(crate) fn new(script: &str, arguments: &[&str], namespaces: &[&str], store: Store) -> Self {
+        Self::with(&[], script, arguments, namespaces, store)
+    }
+
+    /// The same with variables for the script.
+    pub(crate) fn with(
+        variables: &[(&str, &str)],
+        script: &str,
+        arguments: &[&str],
+        namespaces: &[&str],
+        store: Store,
+    ) -> Self {
         let script = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("scripts/tokens")
             .join(script);
@@ -44,6 +111,7 @@ impl Environment {
             .args(arguments)
             .args(["sh", "-c", HOLD])
             .env("TOKEN_PIN", PIN)
+            .envs(variables.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

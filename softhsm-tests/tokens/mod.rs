@@ -5,6 +5,8 @@
 
 /// What a script sets up, for as long as a test needs it.
 mod environment;
+/// kryoptic: PIN flags, the lock, and what the program pads by itself.
+mod kryoptic;
 /// OpenSC without a card.
 mod opensc;
 /// p11-kit's proxy, a token of another host, and certificates that want no login.
