@@ -11,3 +11,5 @@ mod kryoptic;
 mod opensc;
 /// p11-kit's proxy, a token of another host, and certificates that want no login.
 mod p11_kit;
+/// A TPM.
+mod tpm2;

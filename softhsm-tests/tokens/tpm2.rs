@@ -1,0 +1,149 @@
+//! tpm2-pkcs11 on a TPM in software: its own CKA_IDs, a lock that comes without a warning, and many
+//! clients of one TPM.
+
+use std::path::Path;
+
+use super::environment::{Environment, Offer, Pair, Token, directory_with, told};
+use crate::fixture::keys::{Kind, key};
+use crate::fixture::openssl::assert_signed;
+use crate::fixture::program::Invocation;
+use crate::fixture::request::{Configuration, Hash, Options, sample, sign_request};
+use crate::fixture::softhsm::{PIN, WRONG_PIN};
+
+const LIBRARY: &str = "TPM2_MODULE";
+
+fn environment(pairs: impl IntoIterator<Item = Pair>) -> Environment {
+    let store = directory_with(pairs);
+    let directory = store.directory.path().to_str().unwrap().to_owned();
+    Environment::new("tpm2", &[&directory], &[], store)
+}
+
+fn token(environment: &Environment) -> Token<'_> {
+    Token {
+        environment,
+        variables: &[
+            "DBUS_SESSION_BUS_ADDRESS",
+            "TPM2_PKCS11_STORE",
+            "TPM2_PKCS11_TCTI",
+        ],
+        configuration: Configuration::default()
+            .with("pathLib", environment.variable(LIBRARY))
+            .with("tokenLabel", "tpm2"),
+    }
+}
+
+fn ecdsa() -> Options {
+    Options::hash(Hash::Sha256)
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn every_scheme_is_signed() {
+    // The tool takes a CKA_ID for text.
+    let kinds = [
+        ("01", "0x3031", Kind::Rsa(2048)),
+        ("02", "0x3032", Kind::P256),
+        ("03", "0x3033", Kind::P384),
+    ];
+    let environment = environment(kinds.map(|(id, _, kind)| Pair::new(id, kind)));
+    let token = token(&environment);
+    for (_, id, kind) in kinds {
+        let certificate = token.certificate(id).run().silently().certificate();
+        assert_eq!(certificate, key(kind).certificate);
+        token.assert_signs(id, kind, |_| Offer::Made);
+    }
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn wrong_pins_lock_the_tpm_without_a_warning_and_are_told() {
+    let environment = environment([Pair::new("01", Kind::P256)]);
+    let token = token(&environment);
+    let asking = token.configuration("0x3031").without("pinSource");
+    let request = sign_request(&asking, &ecdsa(), &sample(32));
+    let mut terminal = token.ask(&request).at_terminal();
+    terminal.expect_prompt().type_line(WRONG_PIN);
+    terminal.expect("the token refused the PIN").expect_prompt();
+    terminal.type_line(PIN);
+    assert_signed(&terminal.finish().0);
+
+    let sign = || token.sign("0x3031", &ecdsa(), &sample(32));
+    let refused = (1..=8).find_map(|attempt| {
+        let outcome = sign().variable("TOKEN_PIN", WRONG_PIN).run();
+        let is_locked = outcome.stderr.contains("CKR_PIN_LOCKED");
+        outcome.fails(
+            7,
+            if is_locked {
+                &["is locked"]
+            } else {
+                &["CKR_PIN_INCORRECT"]
+            },
+        );
+        is_locked.then_some(attempt)
+    });
+    // Three by swtpm's own default; the right PIN doesn't reset the count.
+    assert!(matches!(refused, Some(2..=4)), "{refused:?}");
+    let locked = sign().run();
+    locked.fails(
+        7,
+        &[
+            "is locked (CKR_PIN_LOCKED)",
+            "tpm2_dictionarylockout --clear-lockout",
+        ],
+    );
+    let clear = Invocation::new(environment.store.directory.path())
+        .program(Path::new("tpm2_dictionarylockout"))
+        .argument("--clear-lockout");
+    let variables = ["DBUS_SESSION_BUS_ADDRESS", "TPM2TOOLS_TCTI"];
+    environment.enter(clear, &variables).run().printed();
+    assert_signed(&sign().run());
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn twenty_requests_at_once_are_all_answered() {
+    let environment = environment([Pair::new("01", Kind::Rsa(2048))]);
+    token(&environment).assert_all_answer("0x3031", Kind::Rsa(2048), 20);
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn it_is_listed_and_checked() {
+    let environment = environment([Pair::new("01", Kind::P256)]);
+    let token = token(&environment);
+    let module = format!("--module={}", environment.variable(LIBRARY));
+    let listed = token.command(&["list", &module]).run().printed();
+    for shown in ["tokenLabel \"tpm2\"", "0x3031", "ECDSA P-256"] {
+        assert!(listed.contains(shown), "no {shown} in\n{listed}");
+    }
+    let check = ["check", &module, "--token-label=tpm2", "--object-id=0x3031"];
+    let check = token.command(&check).argument("--pin-source=env:TOKEN_PIN");
+    let checked = told(&check.run(), 0);
+    let signed = "✔ signature      ECDSA P-256: signed and verified\n";
+    assert!(checked.contains(signed), "{checked}");
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn kubectl_reaches_the_cluster() {
+    let pairs = [("01", Kind::Rsa(2048)), ("02", Kind::P256)];
+    let environment = environment(pairs.map(|(id, kind)| Pair::administrator(id, kind)));
+    for id in ["0x3031", "0x3032"] {
+        token(&environment).assert_kubectl_gets(id);
+    }
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn a_tpm_that_cannot_be_reached_is_told() {
+    let environment = environment([Pair::new("01", Kind::P256)]);
+    let token = token(&environment);
+    for (name, value) in [
+        ("DBUS_SESSION_BUS_ADDRESS", "unix:path=/nowhere"),
+        ("TPM2_PKCS11_TCTI", "device:/nowhere"),
+        ("TPM2_PKCS11_STORE", "/nowhere"),
+    ] {
+        let outcome = token.certificate("0x3031").variable(name, value).run();
+        outcome.fails(4, &["C_Initialize: CKR_GENERAL_ERROR", "tpm2-abrmd"]);
+    }
+}
