@@ -57,10 +57,10 @@ mod shortage;
 mod signing;
 /// Somebody at a terminal.
 mod terminal;
-/// PIN tries over many processes, and prompts one at a time.
-mod tries;
 /// Tokens other than SoftHSM's.
 #[cfg(target_os = "linux")]
 mod tokens;
+/// PIN tries over many processes, and prompts one at a time.
+mod tries;
 /// Keys named by a URI.
 mod uri;
