@@ -7,7 +7,7 @@ use crate::fixture::softhsm::token_with_pair;
 
 fn environment(surrounding: &str) -> Environment {
     let store = token_with_pair(Kind::P256);
-    Environment::new("opensc", &[surrounding], &["--mount", "--net"], store)
+    Environment::new("opensc", &[surrounding], &[], store)
 }
 
 /// Demands these fragments of every way to look for the token.
@@ -16,7 +16,7 @@ fn assert_explained(environment: &Environment, listed: &str, remedies: &[&str]) 
     let library = environment.variable("OPENSC_MODULE");
     let named = |name: &str, value: &str| Token {
         environment,
-        variables: &[],
+        variables: &["PCSCLITE_CSOCK_NAME"],
         configuration: Configuration::default()
             .with("pathLib", library)
             .with(name, value),
