@@ -117,6 +117,42 @@ fn it_is_listed_and_checked() {
     assert!(checked.contains(signed), "{checked}");
 }
 
+/// Every token of a TPM has the serial number 0000000000000000.
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn a_kubeconfig_names_the_token_by_its_label_where_the_serial_is_shared() {
+    let environment = environment([Pair::new("01", Kind::P256)]);
+    let token = token(&environment);
+    let module = format!("--module={}", environment.variable(LIBRARY));
+    let kubeconfig = || {
+        let arguments = ["kubeconfig", &module, "--token-label=tpm2"];
+        token.command(&arguments).run().printed()
+    };
+    let alone = kubeconfig();
+    assert!(
+        alone.contains("tokenSerial: \"0000000000000000\""),
+        "{alone}"
+    );
+    assert!(!alone.contains("tokenLabel"), "{alone}");
+    let add = Invocation::new(environment.store.directory.path())
+        .program(Path::new("tpm2_ptool"))
+        .arguments(&[
+            "addtoken",
+            "--pid=1",
+            "--label=second",
+            "--sopin=so",
+            "--userpin=user",
+        ])
+        .arguments(&["--path", environment.variable("TPM2_PKCS11_STORE")]);
+    let variables = ["DBUS_SESSION_BUS_ADDRESS", "TPM2TOOLS_TCTI"];
+    environment.enter(add, &variables).run().printed();
+    let beside_another = kubeconfig();
+    assert!(
+        beside_another.contains("tokenLabel: \"tpm2\""),
+        "{beside_another}"
+    );
+}
+
 #[test]
 #[ignore = "scripts/test --all-tokens"]
 fn kubectl_reaches_the_cluster() {

@@ -132,6 +132,8 @@ pub(super) struct Token {
     pub(super) token_label: String,
     pub(super) token_serial: String,
     pub(super) login_required: bool,
+    /// Another token of the library has the same serial number, so the label is needed too.
+    pub(super) needs_label: bool,
     pub(super) pin: PinState,
     /// Why not all of its objects are listed.
     pub(super) error: Option<Fault>,
