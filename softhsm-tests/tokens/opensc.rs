@@ -46,9 +46,6 @@ fn without_the_readers_service_it_says_so() {
 fn an_empty_reader_is_named() {
     let environment = environment("empty-reader");
     let listed = "  no token in Empty reader 00 00";
-    let remedies = [
-        "insert the token; these readers are empty",
-        "Empty reader 00 00",
-    ];
+    let remedies = ["insert the token", "Empty reader 00 00: empty"];
     assert_explained(&environment, listed, &remedies);
 }

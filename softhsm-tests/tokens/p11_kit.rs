@@ -15,12 +15,19 @@ use crate::fixture::softhsm::{Object, PIN, WRONG_PIN, token_with};
 /// p11-kit knows a token with these objects, and serves it. Among its anchors is the certificate of
 /// the P-256 key.
 fn environment(objects: impl IntoIterator<Item = Object>) -> Environment {
+    registered(&[], objects)
+}
+
+fn registered(
+    variables: &[(&str, &str)],
+    objects: impl IntoIterator<Item = Object>,
+) -> Environment {
     let store = token_with(objects);
     let anchors = store.directory.path().join("anchors");
     fs::create_dir(&anchors).unwrap();
     fs::copy(key(Kind::P256).certificate_der(), anchors.join("p256.der")).unwrap();
     let directory = store.directory.path().to_str().unwrap().to_owned();
-    Environment::new("p11-kit", &[&directory], &["--mount"], store)
+    Environment::with(variables, "p11-kit", &[&directory], &["--mount"], store)
 }
 
 fn with_pair(kind: Kind) -> Environment {
@@ -138,6 +145,21 @@ fn kubectl_reaches_the_cluster_through_both() {
     for module in [PROXY, CLIENT] {
         through(module, &environment).assert_kubectl_gets("1");
     }
+}
+
+#[test]
+fn a_token_that_a_command_leads_to_is_reached_through_the_proxy() {
+    let kind = Kind::P256;
+    let issued = cluster().issue(kind, ADMINISTRATOR);
+    let objects = [Object::key(key(kind), &[1]), Object::issued(issued, &[1])];
+    let environment = registered(&[("REMOTE", "yes")], objects);
+    let token = through(PROXY, &environment);
+    assert_signed(
+        &token
+            .sign("1", &Options::hash(Hash::Sha256), &sample(32))
+            .run(),
+    );
+    token.assert_kubectl_gets("1");
 }
 
 /// Each caller of the proxy gets an instance of its own, and the login would be another's.

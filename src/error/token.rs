@@ -52,8 +52,8 @@ pub enum TokenError {
     NoSlot {
         slot: u64,
         present: Vec<TokenName>,
-        /// What the slots without a token say of themselves.
-        vacant: Vec<String>,
+        /// Slots without an initialised token, with the reason.
+        unusable: Vec<String>,
     },
     NotInitialized {
         slot: u64,
@@ -77,7 +77,7 @@ pub enum TokenError {
         /// Its path and, where it shows no token at all, what it says of itself.
         library: String,
         present: Vec<TokenName>,
-        vacant: Vec<String>,
+        unusable: Vec<String>,
     },
     /// The library can't say which slots there are.
     Slots(CallFailure),
@@ -156,30 +156,33 @@ impl TokenError {
                 where_to_look(present, &[])
             }
             Self::NoSlot {
-                present, vacant, ..
+                present, unusable, ..
             }
             | Self::NoToken {
-                present, vacant, ..
-            } => where_to_look(present, vacant),
+                present, unusable, ..
+            } => where_to_look(present, unusable),
         }
     }
 }
 
 /// The remedy where the token isn't: by what is in its place.
-fn where_to_look(present: &[TokenName], vacant: &[String]) -> Help {
+fn where_to_look(present: &[TokenName], unusable: &[String]) -> Help {
     if !present.is_empty() {
         Help::with_candidates(
             "insert the token, or name one that is there (tokenSerial stays the same when slot \
              numbers move):",
             present,
         )
-    } else if vacant.is_empty() {
+    } else if unusable.is_empty() {
         Help::new(
             "the library sees no token at all, and no reader: plug it in, check the reader's service \
              (pcscd), a remote token's server (for p11-kit-client.so: P11_KIT_SERVER_ADDRESS), and \
              the library's configuration",
         )
     } else {
-        Help::with_candidates("insert the token; these readers are empty:", vacant)
+        Help::with_candidates(
+            "insert the token, initialise it, or correct the library's configuration; its slots are:",
+            unusable,
+        )
     }
 }

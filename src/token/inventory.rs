@@ -58,9 +58,9 @@ impl Module {
             .collect())
     }
 
-    /// What the slots without a token say of themselves: readers, for the most part.
-    pub fn vacant_slots(&self) -> Vec<String> {
-        slot::vacant(self)
+    /// What the slots without a token call themselves: readers, for the most part.
+    pub fn empty_slots(&self) -> Vec<String> {
+        slot::empty(self)
     }
 }
 

@@ -131,11 +131,10 @@ fn named(
         return Err(if every.iter().any(|slot| slot.id() == id) {
             TokenError::EmptySlot { slot: id, present }
         } else {
-            let vacant = vacant(module);
             TokenError::NoSlot {
                 slot: id,
                 present,
-                vacant,
+                unusable: unusable(module),
             }
         });
     };
@@ -182,7 +181,7 @@ fn matching(
             selector: selector.to_string(),
             library: library(module, occupied),
             present: present(module, occupied),
-            vacant: vacant(module),
+            unusable: unusable(module),
         }),
     }
 }
@@ -196,16 +195,38 @@ fn library(module: &Module, occupied: &[Slot]) -> String {
     }
 }
 
-/// What the slots without a token say of themselves, which is the reader's name (C_GetSlotInfo);
-/// one that can't be asked is left out.
-pub(super) fn vacant(module: &Module) -> Vec<String> {
-    let slots = module.context().get_all_slots().unwrap_or_default();
-    slots
-        .into_iter()
-        .filter_map(|slot| module.context().get_slot_info(slot).ok())
-        .filter(|info| !info.token_present())
-        .map(|info| unpadded(info.slot_description()))
+/// What the slots without a token call themselves: readers, for the most part (C_GetSlotInfo). One
+/// that can't be asked is left out.
+pub(super) fn empty(module: &Module) -> Vec<String> {
+    let described = described(module);
+    let empty = described.filter(|(_, _, is_occupied)| !is_occupied);
+    empty.map(|(_, name, _)| name).collect()
+}
+
+/// The slots without an initialised token, and why they are, for a message.
+fn unusable(module: &Module) -> Vec<String> {
+    described(module)
+        .filter_map(|(slot, name, is_occupied)| {
+            if !is_occupied {
+                return Some(format!("{name}: empty"));
+            }
+            let state = state(module, slot).ok()?;
+            (!state.initialized).then(|| format!("{name}: a token that is not initialised"))
+        })
         .collect()
+}
+
+/// Each slot, its name, and whether a token is in it.
+fn described(module: &Module) -> impl Iterator<Item = (Slot, String, bool)> {
+    let slots = module.context().get_all_slots().unwrap_or_default();
+    slots.into_iter().filter_map(|slot| {
+        let info = module.context().get_slot_info(slot).ok()?;
+        Some((
+            slot,
+            unpadded(info.slot_description()),
+            info.token_present(),
+        ))
+    })
 }
 
 /// The initialised tokens, for a message.

@@ -77,7 +77,7 @@ pub(super) fn look(
     Ok(Library {
         path_lib: path.to_owned(),
         error: None,
-        empty_slots: slots.is_empty().then(|| module.vacant_slots()),
+        empty_slots: slots.is_empty().then(|| module.empty_slots()),
         tokens,
     })
 }
