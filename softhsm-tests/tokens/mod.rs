@@ -5,6 +5,8 @@
 
 /// What a script sets up, for as long as a test needs it.
 mod environment;
+/// The commands of docs/tokens.md.
+mod guide;
 /// kryoptic: PIN flags, the lock, and what the program pads by itself.
 mod kryoptic;
 /// OpenSC without a card.

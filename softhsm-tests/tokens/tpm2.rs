@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use super::environment::{Environment, Offer, Pair, Token, directory_with, told};
+use super::guide::{self, assert_names};
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::assert_signed;
 use crate::fixture::program::Invocation;
@@ -11,6 +12,11 @@ use crate::fixture::request::{Configuration, Hash, Options, sample, sign_request
 use crate::fixture::softhsm::{PIN, WRONG_PIN};
 
 const LIBRARY: &str = "TPM2_MODULE";
+const VARIABLES: &[&str] = &[
+    "DBUS_SESSION_BUS_ADDRESS",
+    "TPM2_PKCS11_STORE",
+    "TPM2_PKCS11_TCTI",
+];
 
 fn environment(pairs: impl IntoIterator<Item = Pair>) -> Environment {
     let store = directory_with(pairs);
@@ -21,11 +27,7 @@ fn environment(pairs: impl IntoIterator<Item = Pair>) -> Environment {
 fn token(environment: &Environment) -> Token<'_> {
     Token {
         environment,
-        variables: &[
-            "DBUS_SESSION_BUS_ADDRESS",
-            "TPM2_PKCS11_STORE",
-            "TPM2_PKCS11_TCTI",
-        ],
+        variables: VARIABLES,
         configuration: Configuration::default()
             .with("pathLib", environment.variable(LIBRARY))
             .with("tokenLabel", "tpm2"),
@@ -115,6 +117,36 @@ fn it_is_listed_and_checked() {
     let checked = told(&check.run(), 0);
     let signed = "✔ signature      ECDSA P-256: signed and verified\n";
     assert!(checked.contains(signed), "{checked}");
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn a_key_is_made_and_certified_as_the_guide_says() {
+    let environment = environment([Pair::new("02", Kind::P256)]);
+    let [make, certify] = &guide::blocks("A TPM")[..] else {
+        panic!("another number of blocks")
+    };
+    let store = &environment.store;
+    let run = |block: &str| {
+        let block = format!("module={}\n{block}", environment.variable(LIBRARY));
+        let invocation = guide::follow(store, &block)
+            .variable("PIN", PIN)
+            .variable("SO_PIN", "security-officer")
+            .variable("PYTHONWARNINGS", "ignore");
+        environment
+            .enter(invocation, &[VARIABLES, &["TPM2TOOLS_TCTI"]].concat())
+            .run()
+    };
+    run(make).printed();
+    guide::issue(store);
+    assert_names(&run(certify), "0x3031");
+    let token = Token {
+        configuration: token(&environment)
+            .configuration
+            .with("tokenLabel", "kubernetes"),
+        ..token(&environment)
+    };
+    token.assert_kubectl_gets("0x3031");
 }
 
 /// Every token of a TPM has the serial number 0000000000000000.
