@@ -96,7 +96,7 @@ fn the_whole_way_is_told_step_by_step() {
             "✔ configuration  from the options\n\
              ✔ library        {} is trusted and loaded: SoftHSM, Implementation of PKCS11 {version}\n\
              ✔ token          \"test token\" (serial {}, slotId {})\n\
-             ✔ PIN tries      no wrong PIN has been counted\n\
+             ✔ PIN tries      the token reports no wrong PIN\n\
              ✔ certificate    user \"jane\", groups \"dev\", \"ops\"; RSA-2048, issued by CN=test authority\n\
              ✔ validity       valid for TLS clients; it expires in 3 months\n\
              ✔ public key     nothing on the token contradicts the certificate\n\

@@ -148,7 +148,7 @@ fn the_document_is_what_is_documented() {
         tokens[0],
         json!({
             "slotId": 2, "tokenLabel": "empty", "tokenSerial": "EMPTY-SERIAL",
-            "loginRequired": true, "pin": "good", "error": null, "keys": [],
+            "loginRequired": true, "needsLabel": false, "pin": "good", "error": null, "keys": [],
         })
     );
     assert_eq!(

@@ -57,6 +57,9 @@ mod shortage;
 mod signing;
 /// Somebody at a terminal.
 mod terminal;
+/// Tokens other than SoftHSM's.
+#[cfg(target_os = "linux")]
+mod tokens;
 /// PIN tries over many processes, and prompts one at a time.
 mod tries;
 /// Keys named by a URI.

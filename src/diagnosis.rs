@@ -217,7 +217,7 @@ impl Walk<'_, '_> {
                 return true;
             }
             PinState::Good if state.login_required => {
-                self.good(Step::PinTries, "no wrong PIN has been counted");
+                self.good(Step::PinTries, "the token reports no wrong PIN");
                 return true;
             }
             PinState::Good => {

@@ -200,16 +200,11 @@ fn stanza(arguments: &Arguments, (library, token, key): Place<'_>) -> Stanza {
         stanza.set("pathExec", program, None);
     }
     stanza.set("pathLib", &*library.path_lib, None);
-    let twins = library
-        .tokens
-        .iter()
-        .filter(|other| other.token_serial == token.token_serial)
-        .count();
     if !token.token_serial.is_empty() {
         let label = format!("token \"{}\"", token.token_label);
         stanza.set("tokenSerial", &*token.token_serial, Some(label));
     }
-    if (token.token_serial.is_empty() || twins > 1) && !token.token_label.is_empty() {
+    if (token.token_serial.is_empty() || token.needs_label) && !token.token_label.is_empty() {
         stanza.set("tokenLabel", &*token.token_label, None);
     }
     if token.token_serial.is_empty() && token.token_label.is_empty() {

@@ -70,7 +70,7 @@ fn list(arguments: &Arguments, is_verbose: bool, opened: &mut Opened) -> Result<
         Some(path) if arguments.json => Ok(Survey::new(vec![Library {
             path_lib: path,
             error: Some(Fault::from(&error)),
-            tokens: Vec::new(),
+            ..Library::default()
         }])),
         _ => Err(error),
     })?;
@@ -126,14 +126,24 @@ fn text(survey: &Survey, is_filtered: bool, palette: Palette) -> String {
         if let Some(fault) = &library.error {
             fault_lines(fault, &mut lines);
         } else if library.tokens.is_empty() {
-            let such = if is_filtered { "such " } else { "" };
-            lines.push(across(format!("  no {such}token"), None));
+            let absence = absence(library.empty_slots.as_deref(), is_filtered);
+            lines.push(across(format!("  {absence}"), None));
         }
         for token in &library.tokens {
             token_lines(token, &mut lines);
         }
     }
     table(&HEADINGS, &lines, palette)
+}
+
+/// Why no token of a library is listed.
+fn absence(empty_slots: Option<&[String]>, is_filtered: bool) -> String {
+    match empty_slots {
+        Some([]) => "no token, and no reader for one".to_owned(),
+        Some(names) => format!("no token in {}", names.join(", ")),
+        None if is_filtered => "no such token".to_owned(),
+        None => "no token".to_owned(),
+    }
 }
 
 fn token_lines(token: &Token, lines: &mut Vec<Line>) {

@@ -300,7 +300,8 @@ impl LoginError {
             }
             Self::Locked { .. } => {
                 "unblock it with the PUK or the SO PIN: ykman piv access unblock-pin (YubiKey), \
-                 pkcs15-tool --unblock-pin (OpenSC), or the token's own tool"
+                 pkcs15-tool --unblock-pin (OpenSC), tpm2_dictionarylockout --clear-lockout (TPM), \
+                 or the token's own tool"
             }
             Self::NoMemory { .. } => {
                 "set XDG_RUNTIME_DIR to a directory of your own with mode 0700, the same for all \

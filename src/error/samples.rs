@@ -248,18 +248,19 @@ fn token() -> Vec<TokenError> {
         Ambiguous { selector: text(), found: vec![token_name(), token_name()] },
         Busy { waited: Duration::from_secs(90), holder: None },
         Busy { waited: Duration::from_secs(90), holder: Some(4711) },
-        Call { doing: "listing the slots", failure: failure() },
         Call { doing: "opening a session", failure: failure() },
         Call { doing: "reading the token's description", failure: failure() },
         Contradiction { selector: text(), found: token_name() },
         EmptySlot { slot: 7, present: Vec::new() },
         EmptySlot { slot: 7, present: vec![token_name()] },
-        NoSlot { slot: 7, present: vec![token_name()] },
+        NoSlot { slot: 7, present: vec![token_name()], unusable: Vec::new() },
         NoneFits { selector: text() },
         NotInitialized { slot: 7, present: Vec::new() },
-        NoToken { selector: text(), module: path(), present: Vec::new() },
+        NoToken { selector: text(), library: text(), present: Vec::new(), unusable: Vec::new() },
+        NoToken { selector: text(), library: text(), present: Vec::new(), unusable: vec![text()] },
         Removed { token: text(), failure: failure() },
         SeveralForPin { found: vec![token_name(), token_name()] },
+        Slots(failure()),
     )
 }
 

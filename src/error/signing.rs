@@ -97,6 +97,12 @@ impl SigningError {
                 "touch the token if it blinks; if it stays silent, end the run, take the token out \
                  and put it back, and start again"
             }
+            Self::NoMechanism { scheme, .. } | Self::Refused { scheme, .. }
+                if !scheme.starts_with("RSA") =>
+            {
+                "use a token, a library or a path to the token that can sign with such a key, or a \
+                 key of another kind"
+            }
             Self::NoMechanism { .. } | Self::Refused { .. } => {
                 "TLS 1.3 needs RSA-PSS of an RSA key: use an ECDSA key, a newer token or library, \
                  or hold the client to TLS 1.2"

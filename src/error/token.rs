@@ -1,7 +1,6 @@
 //! Exit code 5: the slot and the token in it.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{CallFailure, Help};
@@ -53,6 +52,8 @@ pub enum TokenError {
     NoSlot {
         slot: u64,
         present: Vec<TokenName>,
+        /// Slots without an initialised token, with the reason.
+        unusable: Vec<String>,
     },
     NotInitialized {
         slot: u64,
@@ -73,9 +74,13 @@ pub enum TokenError {
     },
     NoToken {
         selector: String,
-        module: PathBuf,
+        /// Its path and, where it shows no token at all, what it says of itself.
+        library: String,
         present: Vec<TokenName>,
+        unusable: Vec<String>,
     },
+    /// The library can't say which slots there are.
+    Slots(CallFailure),
 }
 
 impl fmt::Display for TokenError {
@@ -108,10 +113,9 @@ impl fmt::Display for TokenError {
             ),
             Self::Removed { token, failure } => write!(f, "token {token} is gone: {failure}"),
             Self::NoToken {
-                selector, module, ..
-            } => {
-                write!(f, "no token with {selector} in {}", module.display())
-            }
+                selector, library, ..
+            } => write!(f, "no token with {selector} in {library}"),
+            Self::Slots(failure) => write!(f, "listing the slots failed: {failure}"),
         }
     }
 }
@@ -144,23 +148,41 @@ impl TokenError {
             Self::EmptySlot { present, .. } if present.is_empty() => {
                 Help::new("insert the token and try again")
             }
-            Self::EmptySlot { present, .. }
-            | Self::NoSlot { present, .. }
-            | Self::NotInitialized { present, .. }
-            | Self::NoToken { present, .. } => {
-                if present.is_empty() {
-                    Help::new(
-                        "the library sees no token at all: insert it, check the reader and its \
-                         service (pcscd), and the library's configuration",
-                    )
-                } else {
-                    Help::with_candidates(
-                        "insert the token, or name one that is there (tokenSerial stays the same \
-                         when slot numbers move):",
-                        present,
-                    )
-                }
+            Self::Slots(_) => Help::new(
+                "check that the reader is plugged in, that its service (pcscd) runs and serves you, \
+                 and the library's configuration",
+            ),
+            Self::EmptySlot { present, .. } | Self::NotInitialized { present, .. } => {
+                where_to_look(present, &[])
             }
+            Self::NoSlot {
+                present, unusable, ..
+            }
+            | Self::NoToken {
+                present, unusable, ..
+            } => where_to_look(present, unusable),
         }
+    }
+}
+
+/// The remedy where the token isn't: by what is in its place.
+fn where_to_look(present: &[TokenName], unusable: &[String]) -> Help {
+    if !present.is_empty() {
+        Help::with_candidates(
+            "insert the token, or name one that is there (tokenSerial stays the same when slot \
+             numbers move):",
+            present,
+        )
+    } else if unusable.is_empty() {
+        Help::new(
+            "the library sees no token at all, and no reader: plug it in, check the reader's service \
+             (pcscd), a remote token's server (for p11-kit-client.so: P11_KIT_SERVER_ADDRESS), and \
+             the library's configuration",
+        )
+    } else {
+        Help::with_candidates(
+            "insert the token, initialise it, or correct the library's configuration; its slots are:",
+            unusable,
+        )
     }
 }

@@ -57,6 +57,11 @@ impl Module {
             })
             .collect())
     }
+
+    /// What the slots without a token call themselves: readers, for the most part.
+    pub fn empty_slots(&self) -> Vec<String> {
+        slot::empty(self)
+    }
 }
 
 impl Token<'_> {

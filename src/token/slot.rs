@@ -102,10 +102,7 @@ pub(super) fn occupied(module: &Module) -> Result<Vec<Slot>, TokenError> {
     module
         .context()
         .get_slots_with_token()
-        .map_err(|error| TokenError::Call {
-            doing: "listing the slots",
-            failure: ckr::failure(&error),
-        })
+        .map_err(|error| TokenError::Slots(ckr::failure(&error)))
 }
 
 /// The slot and token that fit everything the selector gives.
@@ -134,7 +131,11 @@ fn named(
         return Err(if every.iter().any(|slot| slot.id() == id) {
             TokenError::EmptySlot { slot: id, present }
         } else {
-            TokenError::NoSlot { slot: id, present }
+            TokenError::NoSlot {
+                slot: id,
+                present,
+                unusable: unusable(module),
+            }
         });
     };
     let state = state(module, slot).map_err(|error| TokenError::Call {
@@ -178,10 +179,54 @@ fn matching(
         }
         (None, _) => Err(TokenError::NoToken {
             selector: selector.to_string(),
-            module: module.path().to_owned(),
+            library: library(module, occupied),
             present: present(module, occupied),
+            unusable: unusable(module),
         }),
     }
+}
+
+/// The library, for a message. One whose tokens are elsewhere may say that it can't reach them.
+fn library(module: &Module, occupied: &[Slot]) -> String {
+    let path = module.path().display();
+    match module.description() {
+        Some(description) if occupied.is_empty() => format!("{path} ({description})"),
+        _ => path.to_string(),
+    }
+}
+
+/// What the slots without a token call themselves: readers, for the most part (C_GetSlotInfo). One
+/// that can't be asked is left out.
+pub(super) fn empty(module: &Module) -> Vec<String> {
+    let described = described(module);
+    let empty = described.filter(|(_, _, is_occupied)| !is_occupied);
+    empty.map(|(_, name, _)| name).collect()
+}
+
+/// The slots without an initialised token, and why they are, for a message.
+fn unusable(module: &Module) -> Vec<String> {
+    described(module)
+        .filter_map(|(slot, name, is_occupied)| {
+            if !is_occupied {
+                return Some(format!("{name}: empty"));
+            }
+            let state = state(module, slot).ok()?;
+            (!state.initialized).then(|| format!("{name}: a token that is not initialised"))
+        })
+        .collect()
+}
+
+/// Each slot, its name, and whether a token is in it.
+fn described(module: &Module) -> impl Iterator<Item = (Slot, String, bool)> {
+    let slots = module.context().get_all_slots().unwrap_or_default();
+    slots.into_iter().filter_map(|slot| {
+        let info = module.context().get_slot_info(slot).ok()?;
+        Some((
+            slot,
+            unpadded(info.slot_description()),
+            info.token_present(),
+        ))
+    })
 }
 
 /// The initialised tokens, for a message.

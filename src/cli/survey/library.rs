@@ -45,10 +45,20 @@ pub(super) fn look(
         Access::Public => None,
         Access::Login(source) => Some(login(source, &chosen)?),
     };
+    // Among all tokens, also those that aren't looked at: TPMs have the same serial for each.
+    let shares_serial = |state: &TokenState| {
+        let tokens = slots.iter().filter_map(|slot| slot.token.as_ref().ok());
+        let initialized = tokens.filter(|token| token.initialized);
+        let same = initialized.filter(|token| token.name.serial == state.name.serial);
+        same.count() > 1
+    };
     let tokens = chosen
         .into_iter()
         .map(|slot| match &slot.token {
-            Ok(state) => describe(path, module, state, &filter.object, pins.as_mut()),
+            Ok(state) => Token {
+                needs_label: shares_serial(state),
+                ..describe(path, module, state, &filter.object, pins.as_mut())
+            },
             Err(failure) => Token {
                 error: Some(Fault::from(&Error::from(TokenError::Call {
                     doing: "reading the token's description",
@@ -58,6 +68,7 @@ pub(super) fn look(
                 token_label: String::new(),
                 token_serial: String::new(),
                 login_required: false,
+                needs_label: false,
                 pin: PinState::Unknown,
                 keys: Vec::new(),
             },
@@ -66,6 +77,7 @@ pub(super) fn look(
     Ok(Library {
         path_lib: path.to_owned(),
         error: None,
+        empty_slots: slots.is_empty().then(|| module.empty_slots()),
         tokens,
     })
 }
@@ -129,6 +141,7 @@ fn describe(
         token_label: state.name.label.clone(),
         token_serial: state.name.serial.clone(),
         login_required: state.login_required,
+        needs_label: false,
         pin,
         error: error.as_ref().map(Fault::from),
         keys: keys

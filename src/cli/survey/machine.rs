@@ -130,6 +130,6 @@ fn failed(library: &Path, reason: String) -> Library {
     Library {
         path_lib: library.to_string_lossy().into_owned(),
         error: Some(Fault::from(&error)),
-        tokens: Vec::new(),
+        ..Library::default()
     }
 }

@@ -119,6 +119,9 @@ pub(super) struct Library {
     pub(super) path_lib: String,
     /// Why nothing is known of its tokens.
     pub(super) error: Option<Fault>,
+    /// Where it shows no token at all: what its slots call themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) empty_slots: Option<Vec<String>>,
     pub(super) tokens: Vec<Token>,
 }
 
@@ -129,6 +132,8 @@ pub(super) struct Token {
     pub(super) token_label: String,
     pub(super) token_serial: String,
     pub(super) login_required: bool,
+    /// Another token of the library has the same serial number, so the label is needed too.
+    pub(super) needs_label: bool,
     pub(super) pin: PinState,
     /// Why not all of its objects are listed.
     pub(super) error: Option<Fault>,

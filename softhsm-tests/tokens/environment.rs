@@ -1,0 +1,324 @@
+//! What a script of `scripts/tokens` sets up, held open for a test: the program runs with its
+//! variables and in its namespaces, from a directory like every other test's.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+use serde_json::Value;
+
+use crate::fixture::cluster::{ADMINISTRATOR, cluster};
+use crate::fixture::keys::{Kind, key};
+use crate::fixture::openssl::assert_verifies;
+use crate::fixture::program::{Invocation, Outcome};
+use crate::fixture::request::{
+    Configuration, Hash, Options, Scheme, certificate_request, sample, sign_request,
+};
+use crate::fixture::softhsm::{PIN, Store};
+
+/// Printed when everything is set up: the holder's process number and its environment. The holder
+/// stays until its standard input ends.
+const HOLD: &str = "echo $$; env -0; printf '\\0'; exec cat >/dev/null";
+
+/// A key and its certificate, for a script to put on the token that it makes.
+#[derive(Clone)]
+pub(crate) struct Pair {
+    /// CKA_ID in hex, as the tools take it.
+    id: &'static str,
+    kind: Kind,
+    certificate: Vec<u8>,
+    always_authenticate: bool,
+}
+
+impl Pair {
+    pub(crate) fn new(id: &'static str, kind: Kind) -> Self {
+        Self {
+            id,
+            kind,
+            certificate: key(kind).certificate.clone(),
+            always_authenticate: false,
+        }
+    }
+
+    /// With every right in the tests' cluster.
+    pub(crate) fn administrator(id: &'static str, kind: Kind) -> Self {
+        Self {
+            certificate: cluster().issue(kind, ADMINISTRATOR),
+            ..Self::new(id, kind)
+        }
+    }
+
+    pub(crate) fn always_authenticate(self) -> Self {
+        Self {
+            always_authenticate: true,
+            ..self
+        }
+    }
+}
+
+/// A directory for a script that makes its token of what stands in `objects`.
+pub(crate) fn directory_with(pairs: impl IntoIterator<Item = Pair>) -> Store {
+    let directory = tempfile::tempdir().unwrap();
+    let objects = directory.path().join("objects");
+    fs::create_dir(&objects).unwrap();
+    for pair in pairs {
+        let at = |ending| objects.join(format!("{}.{ending}", pair.id));
+        fs::copy(key(pair.kind).private_pem(), at("key")).unwrap();
+        fs::write(at("crt"), &pair.certificate).unwrap();
+        if pair.always_authenticate {
+            fs::write(at("always"), "").unwrap();
+        }
+    }
+    Store {
+        directory,
+        tokens: Vec::new(),
+    }
+}
+
+/// A running script; what it started ends with the value.
+pub(crate) struct Environment {
+    /// The directory that the script was given; it holds SoftHSM's tokens if it holds any.
+    pub(crate) store: Store,
+    holder: Child,
+    /// Taken to let the holder go.
+    held: Option<ChildStdin>,
+    entered: Vec<String>,
+    variables: Vec<(OsString, OsString)>,
+}
+
+impl Environment {
+    /// Runs `scripts/tokens/NAME ARGUMENTS…` around a holder. `namespaces` are nsenter's options
+    /// for what the script makes as root.
+    pub(crate) fn new(script: &str, arguments: &[&str], namespaces: &[&str], store: Store) -> Self {
+        Self::with(&[], script, arguments, namespaces, store)
+    }
+
+    /// The same with variables for the script.
+    pub(crate) fn with(
+        variables: &[(&str, &str)],
+        script: &str,
+        arguments: &[&str],
+        namespaces: &[&str],
+        store: Store,
+    ) -> Self {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("scripts/tokens")
+            .join(script);
+        let mut holder = Command::new(&script)
+            .args(arguments)
+            .args(["sh", "-c", HOLD])
+            .env("TOKEN_PIN", PIN)
+            .envs(variables.iter().copied())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let held = holder.stdin.take();
+        let output = holder.stdout.as_mut().unwrap();
+        let (mut told, mut some) = (Vec::new(), [0; 4096]);
+        while !told.ends_with(b"\0\0") {
+            let length = output.read(&mut some).unwrap();
+            assert!(length > 0, "{} did not get as far", script.display());
+            told.extend(&some[..length]);
+        }
+        let end = told.iter().position(|byte| *byte == b'\n').unwrap();
+        let pid = std::str::from_utf8(&told[..end]).unwrap();
+        let mut entered = Vec::new();
+        if rustix::process::geteuid().is_root() && !namespaces.is_empty() {
+            entered.extend(["--target", pid].map(str::to_owned));
+            entered.extend(namespaces.iter().map(|option| (*option).to_owned()));
+        }
+        let variables = told[end + 1..]
+            .split(|byte| *byte == 0)
+            .filter_map(|line| {
+                let equals = line.iter().position(|byte| *byte == b'=')?;
+                let [name, value] = [&line[..equals], &line[equals + 1..]];
+                Some((
+                    OsStr::from_bytes(name).into(),
+                    OsStr::from_bytes(value).into(),
+                ))
+            })
+            .collect();
+        Self {
+            store,
+            holder,
+            held,
+            entered,
+            variables,
+        }
+    }
+
+    /// A variable that the script sets.
+    pub(crate) fn variable(&self, name: &str) -> &str {
+        let variable = self.variables.iter().find(|(known, _)| known == name);
+        let (_, value) = variable.unwrap_or_else(|| panic!("the script sets no {name}"));
+        value.to_str().unwrap()
+    }
+
+    /// The same program with these variables of the script's and in its namespaces.
+    pub(crate) fn enter(&self, invocation: Invocation, variables: &[&str]) -> Invocation {
+        let invocation = variables.iter().fold(invocation, |invocation, name| {
+            invocation.variable(name, self.variable(name))
+        });
+        if self.entered.is_empty() {
+            invocation
+        } else {
+            invocation.through("nsenter", &self.entered)
+        }
+    }
+}
+
+impl Drop for Environment {
+    fn drop(&mut self) {
+        drop(self.held.take());
+        let _ = self.holder.wait();
+    }
+}
+
+/// A token in an environment, as a kubeconfig names it.
+pub(crate) struct Token<'e> {
+    pub(crate) environment: &'e Environment,
+    /// Those of the script's that the module needs.
+    pub(crate) variables: &'static [&'static str],
+    /// Without objectId and PIN.
+    pub(crate) configuration: Configuration,
+}
+
+impl Token<'_> {
+    /// With an objectId, and with `pinSource` naming a variable that holds the PIN.
+    pub(crate) fn configuration(&self, id: &str) -> Configuration {
+        self.configuration
+            .clone()
+            .with("objectId", id)
+            .with("pinSource", "env:TOKEN_PIN")
+    }
+
+    pub(crate) fn ask(&self, request: &Value) -> Invocation {
+        let invocation = self.environment.store.ask(request);
+        self.environment.enter(invocation, self.variables)
+    }
+
+    pub(crate) fn certificate(&self, id: &str) -> Invocation {
+        self.ask(&certificate_request(&self.configuration(id)))
+    }
+
+    pub(crate) fn sign(&self, id: &str, options: &Options, digest: &[u8]) -> Invocation {
+        self.ask(&sign_request(&self.configuration(id), options, digest))
+    }
+
+    /// `list` or `check` with these options; they find the library and the token by themselves.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Invocation {
+        let invocation = Invocation::new(self.environment.store.directory.path())
+            .arguments(arguments)
+            .variable("TOKEN_PIN", PIN);
+        self.environment.enter(invocation, self.variables)
+    }
+
+    /// `run -- kubectl get`, which must get what it asks for with the key under this objectId.
+    #[track_caller]
+    pub(crate) fn assert_kubectl_gets(&self, id: &str) {
+        let command = ["--", "kubectl", "get", "namespace", "default", "-o", "name"];
+        let store = &self.environment.store;
+        let invocation = cluster().run(store, &self.configuration(id), &command);
+        let outcome = self.environment.enter(invocation, self.variables).run();
+        assert_eq!(outcome.printed(), "namespace/default\n");
+    }
+
+    /// Demands that so many requests that are made at once are all answered.
+    #[track_caller]
+    pub(crate) fn assert_all_answer(&self, id: &str, kind: Kind, count: usize) {
+        let (options, scheme) = one_scheme(kind);
+        let running: Vec<_> = (0..count)
+            .map(|_| self.sign(id, &options, &sample(32)).start(None))
+            .collect();
+        for run in running {
+            let signature = run.finish().signature();
+            assert_verifies(key(kind), scheme, &sample(32), &signature);
+        }
+    }
+
+    /// Demands what `signs` says of every scheme that TLS has for a key of this kind: a signature
+    /// that openssl accepts, or the refusal.
+    #[track_caller]
+    pub(crate) fn assert_signs(&self, id: &str, kind: Kind, offers: impl Fn(Scheme) -> Offer) {
+        for (options, scheme, length) in schemes(kind) {
+            let outcome = self.sign(id, &options, &sample(length)).run();
+            match offers(scheme) {
+                Offer::Made => {
+                    assert_verifies(key(kind), scheme, &sample(length), &outcome.signature());
+                }
+                Offer::Refused(fragments) => {
+                    outcome.fails(8, fragments);
+                }
+            }
+        }
+    }
+}
+
+/// What a token does when it is asked for a signature under a scheme.
+pub(crate) enum Offer {
+    Made,
+    /// Exit code 8, with these fragments.
+    Refused(&'static [&'static str]),
+}
+
+/// A scheme of TLS 1.3 for such a key, on a digest of 32 bytes.
+pub(crate) fn one_scheme(kind: Kind) -> (Options, Scheme) {
+    let hash = Hash::Sha256;
+    match kind {
+        Kind::Rsa(_) => (Options::pss(hash, -1), Scheme::Pss { hash, salt: 32 }),
+        _ => (Options::hash(hash), Scheme::Ecdsa),
+    }
+}
+
+/// Every scheme that a client can ask for with such a key, and the length of what is signed.
+fn schemes(kind: Kind) -> Vec<(Options, Scheme, usize)> {
+    let hashes = [Hash::Sha256, Hash::Sha384, Hash::Sha512];
+    match kind {
+        Kind::Ed25519 => vec![(Options::not_hashed(), Scheme::Ed25519, 130)],
+        Kind::Rsa(_) | Kind::OtherRsa => {
+            let pss = Hash::OF_PSS.map(|hash| {
+                let scheme = Scheme::Pss {
+                    hash,
+                    salt: hash.length(),
+                };
+                (Options::pss(hash, -1), scheme, hash.length())
+            });
+            let other_salt = Scheme::Pss {
+                hash: Hash::Sha256,
+                salt: 20,
+            };
+            let pkcs1 = [
+                Hash::Md5Sha1,
+                Hash::Sha1,
+                Hash::Sha256,
+                Hash::Sha384,
+                Hash::Sha512,
+            ]
+            .map(|hash| (Options::hash(hash), Scheme::Pkcs1(hash), hash.length()));
+            let mut schemes = Vec::from(pss);
+            schemes.push((Options::pss(Hash::Sha256, 20), other_salt, 32));
+            schemes.extend(pkcs1);
+            schemes
+        }
+        _ => hashes
+            .map(|hash| (Options::hash(hash), Scheme::Ecdsa, hash.length()))
+            .into(),
+    }
+}
+
+/// What a command printed that ends with this code.
+#[track_caller]
+pub(crate) fn told(outcome: &Outcome, code: i32) -> String {
+    let text = String::from_utf8(outcome.stdout.clone()).unwrap();
+    assert_eq!(
+        outcome.status.code(),
+        Some(code),
+        "{text}\n{}",
+        outcome.stderr
+    );
+    text
+}

@@ -1,0 +1,220 @@
+//! kryoptic: a token that counts wrong PINs up to the lock, has keys that want their PIN each time,
+//! and, with some of its mechanisms hidden, is the token that our own padding is for.
+
+use super::environment::{Environment, Offer, Pair, Token, directory_with, told};
+use crate::fixture::keys::{Kind, key};
+use crate::fixture::openssl::assert_signed;
+use crate::fixture::pty::Terminal;
+use crate::fixture::request::{Configuration, Hash, Options, Scheme, sample, sign_request};
+use crate::fixture::softhsm::{PIN, WRONG_PIN};
+
+const LIBRARY: &str = "KRYOPTIC_MODULE";
+
+fn environment(pairs: impl IntoIterator<Item = Pair>, withheld: &str) -> Environment {
+    let store = directory_with(pairs);
+    let directory = store.directory.path().to_str().unwrap().to_owned();
+    let variables = [("WITHHELD", withheld)];
+    Environment::with(&variables, "kryoptic", &[&directory], &[], store)
+}
+
+fn token(environment: &Environment) -> Token<'_> {
+    Token {
+        environment,
+        variables: &["KRYOPTIC_CONF"],
+        configuration: Configuration::default()
+            .with("pathLib", environment.variable(LIBRARY))
+            .with("tokenLabel", "kryoptic"),
+    }
+}
+
+fn ecdsa() -> Options {
+    Options::hash(Hash::Sha256)
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn every_scheme_is_signed() {
+    let kinds = [
+        ("01", Kind::Rsa(2048)),
+        ("02", Kind::Rsa(3072)),
+        ("03", Kind::P256),
+        ("04", Kind::P384),
+        ("05", Kind::P521),
+    ];
+    let environment = environment(kinds.map(|(id, kind)| Pair::new(id, kind)), "");
+    let token = token(&environment);
+    for (id, kind) in kinds {
+        let certificate = token.certificate(id).run().silently().certificate();
+        assert_eq!(certificate, key(kind).certificate);
+        token.assert_signs(id, kind, |_| Offer::Made);
+    }
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn what_the_token_does_not_pad_is_padded_here() {
+    let kind = Kind::Rsa(2048);
+    let pair = || [Pair::new("01", kind)];
+    let unpadded = environment(pair(), "CKM_RSA_PKCS_PSS CKM_RSA_PKCS");
+    token(&unpadded).assert_signs("01", kind, |_| Offer::Made);
+    let without_pss = environment(pair(), "CKM_RSA_PKCS_PSS CKM_RSA_X_509");
+    token(&without_pss).assert_signs("01", kind, |scheme| match scheme {
+        Scheme::Pss { .. } => Offer::Refused(&[
+            "offers no CKM_RSA_PKCS_PSS or CKM_RSA_X_509",
+            "hold the client to TLS 1.2",
+        ]),
+        _ => Offer::Made,
+    });
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn a_curve_that_the_token_does_not_sign_on_is_told() {
+    let environment = environment([Pair::new("01", Kind::P256)], "CKM_ECDSA");
+    // Before a PIN is sent.
+    token(&environment)
+        .sign("01", &ecdsa(), &sample(32))
+        .variable("TOKEN_PIN", WRONG_PIN)
+        .run()
+        .fails(8, &["offers no CKM_ECDSA", "a key of another kind"]);
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn the_way_to_the_lock_is_told_and_its_last_step_is_a_persons() {
+    let environment = environment([Pair::new("01", Kind::P256)], "");
+    let token = token(&environment);
+    let sign = || token.sign("01", &ecdsa(), &sample(32));
+    let module = format!("--module={}", environment.variable(LIBRARY));
+    let listed = |words: &str| {
+        let listed = token.command(&["list", &module]).run().printed();
+        assert!(listed.contains(words), "no {words:?} in\n{listed}");
+    };
+    let asking = token.configuration("01").without("pinSource");
+    let request = sign_request(&asking, &ecdsa(), &sample(32));
+    let terminal = || token.ask(&request).at_terminal();
+    let three_wrong = || {
+        let mut terminal = terminal();
+        for _ in 0..3 {
+            terminal.expect_prompt().type_line(WRONG_PIN);
+        }
+        terminal.finish()
+    };
+    let last_try = |terminal: &mut Terminal, pin: &str| {
+        terminal.expect("last try").expect("yes").type_line("yes");
+        terminal.expect_prompt().type_line(pin);
+    };
+    let counted = "the token has counted a wrong PIN since the last right one";
+
+    // kryoptic raises no flag for the first ones, and still no other process sends a stored one.
+    let stored = sign().variable("TOKEN_PIN", WRONG_PIN).run();
+    stored.fails(7, &["refused the PIN from", "CKR_PIN_INCORRECT"]);
+    assert!(!stored.stderr.contains(counted), "{stored:?}");
+    sign()
+        .run()
+        .fails(7, &["has refused a PIN", "was not sent"]);
+    let (fourth, screen) = three_wrong();
+    assert!(!(fourth.stderr + &screen).contains(counted), "{screen}");
+    let (seventh, _) = three_wrong();
+    seventh.fails(7, &[counted]);
+    let mut last = terminal();
+    last.expect_prompt().type_line(WRONG_PIN).expect_prompt();
+    last.type_line(WRONG_PIN).expect("one try is left");
+    last_try(&mut last, PIN);
+    assert_signed(&last.finish().0);
+
+    // The right one has given the token its tries back.
+    listed("slotId 1, tokenLabel \"kryoptic\"");
+    assert_signed(&sign().run());
+    for _ in 0..2 {
+        three_wrong().0.fails(7, &["CKR_PIN_INCORRECT"]);
+    }
+    three_wrong()
+        .0
+        .fails(7, &["one try is left before it locks"]);
+    listed("one PIN try left");
+    // Not even the right one is sent by itself.
+    sign().run().fails(7, &["was not sent"]);
+    let mut last = terminal();
+    last_try(&mut last, WRONG_PIN);
+    last.finish().0.fails(7, &["is locked (CKR_PIN_LOCKED)"]);
+    listed("locked");
+    sign()
+        .run()
+        .fails(7, &["is locked (CKR_PIN_LOCKED)", "unblock it"]);
+    let check = ["check", &module, "--token-label=kryoptic", "--object-id=01"];
+    let checked = token.command(&check).argument("--no-login").run();
+    let checked = String::from_utf8(checked.stdout).unwrap();
+    assert!(checked.contains("is locked"), "{checked}");
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn a_key_that_wants_its_pin_each_time_gets_it_from_one_entry() {
+    let pair = Pair::administrator("01", Kind::P256).always_authenticate();
+    let environment = environment([pair], "");
+    let token = token(&environment);
+    assert_signed(token.sign("01", &ecdsa(), &sample(32)).run().silently());
+    let asking = token.configuration("01").without("pinSource");
+    let request = sign_request(&asking, &ecdsa(), &sample(32));
+    let mut terminal = token.ask(&request).at_terminal();
+    terminal.expect_prompt().type_line(PIN);
+    let (outcome, screen) = terminal.finish();
+    assert_signed(&outcome);
+    assert_eq!(screen.matches("PIN").count(), 1, "{screen}");
+    token.assert_kubectl_gets("01");
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn twenty_requests_at_once_are_all_answered() {
+    let environment = environment([Pair::new("01", Kind::Rsa(2048))], "");
+    token(&environment).assert_all_answer("01", Kind::Rsa(2048), 20);
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn it_is_listed_and_checked() {
+    let environment = environment([Pair::new("01", Kind::P256)], "");
+    let token = token(&environment);
+    let module = format!("--module={}", environment.variable(LIBRARY));
+    let listed = token.command(&["list", &module]).run().printed();
+    for shown in ["tokenLabel \"kryoptic\"", "ECDSA P-256"] {
+        assert!(listed.contains(shown), "no {shown} in\n{listed}");
+    }
+    let check = ["check", &module, "--token-label=kryoptic", "--object-id=01"];
+    let check = token.command(&check).argument("--pin-source=env:TOKEN_PIN");
+    let checked = told(&check.run(), 0);
+    let signed = "✔ signature      ECDSA P-256: signed and verified\n";
+    assert!(checked.contains(signed), "{checked}");
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn kubectl_reaches_the_cluster() {
+    let pair = Pair::administrator("01", Kind::Rsa(2048));
+    // With the program's own padding, too.
+    for withheld in ["", "CKM_RSA_PKCS_PSS"] {
+        let environment = environment([pair.clone()], withheld);
+        token(&environment).assert_kubectl_gets("01");
+    }
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn a_token_file_that_is_not_there_is_told() {
+    let environment = environment([Pair::new("01", Kind::P256)], "");
+    let token = token(&environment);
+    let nowhere = environment.store.directory.path().join("nowhere.conf");
+    std::fs::write(
+        &nowhere,
+        "[[slots]]\nslot = 1\ndbtype = \"sqlite\"\ndbargs = \"/nowhere/token.sql\"\n",
+    )
+    .unwrap();
+    let with = |configuration: &str| {
+        let invocation = token.certificate("01");
+        invocation.variable("KRYOPTIC_CONF", configuration).run()
+    };
+    with(nowhere.to_str().unwrap()).fails(4, &["CKR_TOKEN_NOT_PRESENT", "configuration file"]);
+    with("/nowhere").fails(5, &["Kryoptic", "the library's configuration"]);
+}

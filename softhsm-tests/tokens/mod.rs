@@ -1,0 +1,17 @@
+//! Tokens other than SoftHSM's: the same requests, through the modules that operators have. Each is
+//! set up by the script of its name in `scripts/tokens`; what was seen stands in `docs/tokens.md`.
+//!
+//! What takes long to set up is ignored here, and `scripts/test --all-tokens` runs it.
+
+/// What a script sets up, for as long as a test needs it.
+mod environment;
+/// The commands of docs/tokens.md.
+mod guide;
+/// kryoptic: PIN flags, the lock, and what the program pads by itself.
+mod kryoptic;
+/// OpenSC without a card.
+mod opensc;
+/// p11-kit's proxy, a token of another host, and certificates that want no login.
+mod p11_kit;
+/// A TPM.
+mod tpm2;

@@ -1,0 +1,220 @@
+//! p11-kit: its proxy in the place of a token's own library, a token of another host behind
+//! `p11-kit server`, and its trust module, whose token wants no login.
+
+use std::fs;
+
+use super::environment::{Environment, Offer, Token, told};
+use crate::fixture::cluster::{ADMINISTRATOR, cluster};
+use crate::fixture::keys::{Kind, key};
+use crate::fixture::openssl::assert_signed;
+use crate::fixture::request::{
+    Configuration, Hash, Options, certificate_request, sample, sign_request,
+};
+use crate::fixture::softhsm::{Object, PIN, WRONG_PIN, token_with};
+
+/// p11-kit knows a token with these objects, and serves it. Among its anchors is the certificate of
+/// the P-256 key.
+fn environment(objects: impl IntoIterator<Item = Object>) -> Environment {
+    registered(&[], objects)
+}
+
+fn registered(
+    variables: &[(&str, &str)],
+    objects: impl IntoIterator<Item = Object>,
+) -> Environment {
+    let store = token_with(objects);
+    let anchors = store.directory.path().join("anchors");
+    fs::create_dir(&anchors).unwrap();
+    fs::copy(key(Kind::P256).certificate_der(), anchors.join("p256.der")).unwrap();
+    let directory = store.directory.path().to_str().unwrap().to_owned();
+    Environment::with(variables, "p11-kit", &[&directory], &["--mount"], store)
+}
+
+fn with_pair(kind: Kind) -> Environment {
+    environment(Object::pair(key(kind), &[1]))
+}
+
+const PROXY: &str = "P11_KIT_PROXY";
+const CLIENT: &str = "P11_KIT_CLIENT";
+
+/// The token through this module.
+fn through<'e>(module: &str, environment: &'e Environment) -> Token<'e> {
+    Token {
+        environment,
+        variables: &["P11_KIT_SERVER_ADDRESS"],
+        configuration: Configuration::default()
+            .with("pathLib", environment.variable(module))
+            .with("tokenLabel", "test token"),
+    }
+}
+
+#[test]
+fn every_scheme_is_signed_but_ed25519_of_another_host() {
+    let kinds = [
+        ("1", Kind::Rsa(2048)),
+        ("2", Kind::P256),
+        ("3", Kind::P384),
+        ("4", Kind::P521),
+        ("5", Kind::Ed25519),
+    ];
+    let pairs = kinds.map(|(id, kind)| Object::pair(key(kind), &[id.parse().unwrap()]));
+    let environment = environment(pairs.into_iter().flatten());
+    for module in [PROXY, CLIENT] {
+        let token = through(module, &environment);
+        for (id, kind) in kinds {
+            let certificate = token.certificate(id).run().silently().certificate();
+            assert_eq!(certificate, key(kind).certificate);
+            token.assert_signs(id, kind, |_| match (kind, module) {
+                (Kind::Ed25519, CLIENT) => Offer::Refused(&["Ed25519", "CKM_EDDSA"]),
+                _ => Offer::Made,
+            });
+        }
+    }
+}
+
+#[test]
+fn a_wrong_pin_is_told_and_counted_as_the_token_does() {
+    let environment = with_pair(Kind::P256);
+    for module in [PROXY, CLIENT] {
+        let token = through(module, &environment);
+        let sign = || token.sign("1", &Options::hash(Hash::Sha256), &sample(32));
+        let wrong = sign().variable("TOKEN_PIN", WRONG_PIN).run();
+        wrong.fails(
+            7,
+            &[
+                "refused the PIN",
+                "TOKEN_PIN",
+                "CKR_PIN_INCORRECT",
+                "counted a wrong PIN",
+            ],
+        );
+        // Not once more by those that come after it.
+        sign()
+            .run()
+            .fails(7, &["has refused a PIN", "was not sent"]);
+        let asking = token.configuration("1").without("pinSource");
+        let request = sign_request(&asking, &Options::hash(Hash::Sha256), &sample(32));
+        let mut terminal = token.ask(&request).at_terminal();
+        terminal.expect("counted a wrong PIN").expect_prompt();
+        terminal.type_line(WRONG_PIN).expect_prompt().type_line(PIN);
+        assert_signed(&terminal.finish().0);
+        assert_signed(sign().run().silently());
+    }
+}
+
+#[test]
+fn twenty_requests_at_once_are_all_answered() {
+    for module in [PROXY, CLIENT] {
+        let environment = with_pair(Kind::Rsa(2048));
+        through(module, &environment).assert_all_answer("1", Kind::Rsa(2048), 20);
+    }
+}
+
+#[test]
+fn both_are_listed_and_checked() {
+    let environment = with_pair(Kind::P256);
+    for module in [PROXY, CLIENT] {
+        let token = through(module, &environment);
+        let library = format!("--module={}", environment.variable(module));
+        let listed = token.command(&["list", &library]).run().printed();
+        for shown in ["tokenLabel \"test token\"", "ECDSA P-256"] {
+            assert!(listed.contains(shown), "no {shown} in\n{listed}");
+        }
+        let options = [
+            "--token-label=test token",
+            "--object-id=1",
+            "--pin-source=env:TOKEN_PIN",
+        ];
+        let checked = token
+            .command(&["check", &library])
+            .arguments(&options)
+            .run();
+        let checked = told(&checked, 0);
+        assert!(
+            checked.ends_with("✔ TLS            this key can serve TLS 1.3 and TLS 1.2\n"),
+            "{checked}"
+        );
+    }
+}
+
+#[test]
+fn kubectl_reaches_the_cluster_through_both() {
+    let kind = Kind::Rsa(2048);
+    let issued = cluster().issue(kind, ADMINISTRATOR);
+    let environment = environment([Object::key(key(kind), &[1]), Object::issued(issued, &[1])]);
+    for module in [PROXY, CLIENT] {
+        through(module, &environment).assert_kubectl_gets("1");
+    }
+}
+
+#[test]
+fn a_token_that_a_command_leads_to_is_reached_through_the_proxy() {
+    let kind = Kind::P256;
+    let issued = cluster().issue(kind, ADMINISTRATOR);
+    let objects = [Object::key(key(kind), &[1]), Object::issued(issued, &[1])];
+    let environment = registered(&[("REMOTE", "yes")], objects);
+    let token = through(PROXY, &environment);
+    assert_signed(
+        &token
+            .sign("1", &Options::hash(Hash::Sha256), &sample(32))
+            .run(),
+    );
+    token.assert_kubectl_gets("1");
+}
+
+/// Each caller of the proxy gets an instance of its own, and the login would be another's.
+#[test]
+fn a_key_that_wants_its_pin_each_time_needs_its_own_library() {
+    let [always, certificate] = Object::pair(key(Kind::P256), &[1]);
+    let environment = environment([always.always_authenticate(), certificate]);
+    for module in [PROXY, CLIENT] {
+        through(module, &environment)
+            .sign("1", &Options::hash(Hash::Sha256), &sample(32))
+            .run()
+            .fails(
+                7,
+                &[
+                    "PIN for every signature",
+                    "name the token's own library in pathLib",
+                ],
+            );
+    }
+}
+
+#[test]
+fn a_certificate_of_the_trust_module_wants_no_pin_and_has_no_key() {
+    let environment = with_pair(Kind::P256);
+    let token = through(PROXY, &environment);
+    let configuration = Configuration::default()
+        .with("pathLib", environment.variable(PROXY))
+        .with("tokenLabel", "anchors")
+        .with("objectLabel", "test p256");
+    let certificate = token.ask(&certificate_request(&configuration)).run();
+    assert_eq!(
+        certificate.silently().certificate(),
+        key(Kind::P256).certificate
+    );
+    let request = sign_request(&configuration, &Options::hash(Hash::Sha256), &sample(32));
+    token
+        .ask(&request)
+        .run()
+        .fails(8, &["offers no CKM_ECDSA", "use a token"]);
+}
+
+#[test]
+fn a_server_that_is_not_there_is_told() {
+    let environment = with_pair(Kind::P256);
+    let token = through(CLIENT, &environment);
+    for invocation in [
+        token
+            .certificate("1")
+            .variable("P11_KIT_SERVER_ADDRESS", "unix:path=/nowhere"),
+        token
+            .certificate("1")
+            .without_variable("P11_KIT_SERVER_ADDRESS"),
+    ] {
+        invocation
+            .run()
+            .fails(5, &["no connection", "P11_KIT_SERVER_ADDRESS"]);
+    }
+}

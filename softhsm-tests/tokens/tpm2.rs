@@ -1,0 +1,211 @@
+//! tpm2-pkcs11 on a TPM in software: its own CKA_IDs, a lock that comes without a warning, and many
+//! clients of one TPM.
+
+use std::path::Path;
+
+use super::environment::{Environment, Offer, Pair, Token, directory_with, told};
+use super::guide::{self, assert_names};
+use crate::fixture::keys::{Kind, key};
+use crate::fixture::openssl::assert_signed;
+use crate::fixture::program::Invocation;
+use crate::fixture::request::{Configuration, Hash, Options, sample, sign_request};
+use crate::fixture::softhsm::{PIN, WRONG_PIN};
+
+const LIBRARY: &str = "TPM2_MODULE";
+const VARIABLES: &[&str] = &[
+    "DBUS_SESSION_BUS_ADDRESS",
+    "TPM2_PKCS11_STORE",
+    "TPM2_PKCS11_TCTI",
+];
+
+fn environment(pairs: impl IntoIterator<Item = Pair>) -> Environment {
+    let store = directory_with(pairs);
+    let directory = store.directory.path().to_str().unwrap().to_owned();
+    Environment::new("tpm2", &[&directory], &[], store)
+}
+
+fn token(environment: &Environment) -> Token<'_> {
+    Token {
+        environment,
+        variables: VARIABLES,
+        configuration: Configuration::default()
+            .with("pathLib", environment.variable(LIBRARY))
+            .with("tokenLabel", "tpm2"),
+    }
+}
+
+fn ecdsa() -> Options {
+    Options::hash(Hash::Sha256)
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn every_scheme_is_signed() {
+    // The tool takes a CKA_ID for text.
+    let kinds = [
+        ("01", "0x3031", Kind::Rsa(2048)),
+        ("02", "0x3032", Kind::P256),
+        ("03", "0x3033", Kind::P384),
+    ];
+    let environment = environment(kinds.map(|(id, _, kind)| Pair::new(id, kind)));
+    let token = token(&environment);
+    for (_, id, kind) in kinds {
+        let certificate = token.certificate(id).run().silently().certificate();
+        assert_eq!(certificate, key(kind).certificate);
+        token.assert_signs(id, kind, |_| Offer::Made);
+    }
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn wrong_pins_lock_the_tpm_without_a_warning_and_are_told() {
+    let environment = environment([Pair::new("01", Kind::P256)]);
+    let token = token(&environment);
+    let asking = token.configuration("0x3031").without("pinSource");
+    let request = sign_request(&asking, &ecdsa(), &sample(32));
+    let mut terminal = token.ask(&request).at_terminal();
+    terminal.expect_prompt().type_line(WRONG_PIN);
+    terminal.expect("the token refused the PIN").expect_prompt();
+    terminal.type_line(PIN);
+    assert_signed(&terminal.finish().0);
+
+    let sign = || token.sign("0x3031", &ecdsa(), &sample(32));
+    let stored = sign().variable("TOKEN_PIN", WRONG_PIN).run();
+    stored.fails(7, &["CKR_PIN_INCORRECT"]);
+    // The TPM raises no flag, and still no other process sends a stored one.
+    sign()
+        .run()
+        .fails(7, &["has refused a PIN", "was not sent"]);
+
+    // swtpm has three tries, and a right PIN doesn't give them back.
+    let mut terminal = token.ask(&request).at_terminal();
+    terminal.expect_prompt().type_line(WRONG_PIN);
+    terminal.expect_prompt().type_line(WRONG_PIN);
+    let remedy = "tpm2_dictionarylockout --clear-lockout";
+    let (locked, _) = terminal.finish();
+    locked.fails(7, &["is locked (CKR_PIN_LOCKED)", remedy]);
+    let clear = Invocation::new(environment.store.directory.path())
+        .program(Path::new("tpm2_dictionarylockout"))
+        .argument("--clear-lockout");
+    let variables = ["DBUS_SESSION_BUS_ADDRESS", "TPM2TOOLS_TCTI"];
+    environment.enter(clear, &variables).run().printed();
+    let mut terminal = token.ask(&request).at_terminal();
+    terminal.expect_prompt().type_line(PIN);
+    assert_signed(&terminal.finish().0);
+    assert_signed(&sign().run());
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn twenty_requests_at_once_are_all_answered() {
+    let environment = environment([Pair::new("01", Kind::Rsa(2048))]);
+    token(&environment).assert_all_answer("0x3031", Kind::Rsa(2048), 20);
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn it_is_listed_and_checked() {
+    let environment = environment([Pair::new("01", Kind::P256)]);
+    let token = token(&environment);
+    let module = format!("--module={}", environment.variable(LIBRARY));
+    let listed = token.command(&["list", &module]).run().printed();
+    for shown in ["tokenLabel \"tpm2\"", "0x3031", "ECDSA P-256"] {
+        assert!(listed.contains(shown), "no {shown} in\n{listed}");
+    }
+    let check = ["check", &module, "--token-label=tpm2", "--object-id=0x3031"];
+    let check = token.command(&check).argument("--pin-source=env:TOKEN_PIN");
+    let checked = told(&check.run(), 0);
+    let signed = "✔ signature      ECDSA P-256: signed and verified\n";
+    assert!(checked.contains(signed), "{checked}");
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn a_key_is_made_and_certified_as_the_guide_says() {
+    let environment = environment([Pair::new("02", Kind::P256)]);
+    let [make, certify] = &guide::blocks("A TPM")[..] else {
+        panic!("another number of blocks")
+    };
+    let store = &environment.store;
+    let run = |block: &str| {
+        let block = format!("module={}\n{block}", environment.variable(LIBRARY));
+        let invocation = guide::follow(store, &block)
+            .variable("PIN", PIN)
+            .variable("SO_PIN", "security-officer")
+            .variable("PYTHONWARNINGS", "ignore");
+        environment
+            .enter(invocation, &[VARIABLES, &["TPM2TOOLS_TCTI"]].concat())
+            .run()
+    };
+    run(make).printed();
+    guide::issue(store);
+    assert_names(&run(certify), "0x3031");
+    let token = Token {
+        configuration: token(&environment)
+            .configuration
+            .with("tokenLabel", "kubernetes"),
+        ..token(&environment)
+    };
+    token.assert_kubectl_gets("0x3031");
+}
+
+/// Every token of a TPM has the serial number 0000000000000000.
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn a_kubeconfig_names_the_token_by_its_label_where_the_serial_is_shared() {
+    let environment = environment([Pair::new("01", Kind::P256)]);
+    let token = token(&environment);
+    let module = format!("--module={}", environment.variable(LIBRARY));
+    let kubeconfig = || {
+        let arguments = ["kubeconfig", &module, "--token-label=tpm2"];
+        token.command(&arguments).run().printed()
+    };
+    let alone = kubeconfig();
+    assert!(
+        alone.contains("tokenSerial: \"0000000000000000\""),
+        "{alone}"
+    );
+    assert!(!alone.contains("tokenLabel"), "{alone}");
+    let add = Invocation::new(environment.store.directory.path())
+        .program(Path::new("tpm2_ptool"))
+        .arguments(&[
+            "addtoken",
+            "--pid=1",
+            "--label=second",
+            "--sopin=so",
+            "--userpin=user",
+        ])
+        .arguments(&["--path", environment.variable("TPM2_PKCS11_STORE")]);
+    let variables = ["DBUS_SESSION_BUS_ADDRESS", "TPM2TOOLS_TCTI"];
+    environment.enter(add, &variables).run().printed();
+    let beside_another = kubeconfig();
+    assert!(
+        beside_another.contains("tokenLabel: \"tpm2\""),
+        "{beside_another}"
+    );
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn kubectl_reaches_the_cluster() {
+    let pairs = [("01", Kind::Rsa(2048)), ("02", Kind::P256)];
+    let environment = environment(pairs.map(|(id, kind)| Pair::administrator(id, kind)));
+    for id in ["0x3031", "0x3032"] {
+        token(&environment).assert_kubectl_gets(id);
+    }
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn a_tpm_that_cannot_be_reached_is_told() {
+    let environment = environment([Pair::new("01", Kind::P256)]);
+    let token = token(&environment);
+    for (name, value) in [
+        ("DBUS_SESSION_BUS_ADDRESS", "unix:path=/nowhere"),
+        ("TPM2_PKCS11_TCTI", "device:/nowhere"),
+        ("TPM2_PKCS11_STORE", "/nowhere"),
+    ] {
+        let outcome = token.certificate("0x3031").variable(name, value).run();
+        outcome.fails(4, &["C_Initialize: CKR_GENERAL_ERROR", "tpm2-abrmd"]);
+    }
+}
