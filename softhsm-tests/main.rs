@@ -58,6 +58,8 @@ mod selection;
 mod shortage;
 /// Signatures, judged by openssl.
 mod signing;
+/// Kubeconfigs, requests and tokens from strangers.
+mod stranger;
 /// Somebody at a terminal.
 mod terminal;
 /// PIN tries over many processes, and prompts one at a time.
