@@ -223,7 +223,7 @@ fn what_is_wrong_with_the_library_or_the_token_is_told() {
     fails(
         &foreign,
         4,
-        "/etc/passwd does not load",
+        "/etc/passwd is not a PKCS#11 library",
         "built for this machine",
     );
     let untrusted = store.directory.path().join("open.so");

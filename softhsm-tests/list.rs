@@ -283,7 +283,7 @@ fn libraries_are_found_and_one_that_fails_is_a_line() {
     for expected in [
         "crashes the process that loads it (signal 11)",
         "PKCS#11 library /nowhere/missing.so does not load",
-        "PKCS#11 library /etc/passwd does not load",
+        "/etc/passwd is not a PKCS#11 library: it is no ELF file",
         // SoftHSM itself, which p11-kit has registered or which stands in its usual place.
         "softhsm/libsofthsm2.so\n",
         "tokenLabel \"prod\"",

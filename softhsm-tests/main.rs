@@ -9,6 +9,9 @@
     reason = "a test fails by panicking"
 )]
 
+/// Libraries that an administrator allows.
+#[cfg(target_os = "linux")]
+mod allowed;
 /// PINs that come from another program.
 mod askpass;
 /// `check`: what works, what doesn't, and what to do.
@@ -55,6 +58,8 @@ mod selection;
 mod shortage;
 /// Signatures, judged by openssl.
 mod signing;
+/// Kubeconfigs, requests and tokens from strangers.
+mod stranger;
 /// Somebody at a terminal.
 mod terminal;
 /// Tokens other than SoftHSM's.

@@ -69,15 +69,30 @@ fn a_path_that_is_no_path_to_a_file_is_refused() {
 }
 
 #[test]
-fn what_does_not_load_is_told_in_the_loaders_words() {
+fn what_does_not_load_is_told_with_the_reason() {
     let store = token_with_pair(Kind::P256);
     let missing = Path::new("/usr/lib/no-such-library.so");
     ask_with(&store, missing).fails(4, &[missing.to_str().unwrap(), "No such file"]);
 
-    let text = store.directory.path().join("text.so");
+    let text = copied(&store, 0o755, 0o644);
     fs::write(&text, "not a library\n".repeat(100)).unwrap();
-    fs::set_permissions(&text, fs::Permissions::from_mode(0o644)).unwrap();
-    ask_with(&store, &text).fails(4, &[text.to_str().unwrap(), "invalid ELF header"]);
+    let path = text.to_str().unwrap();
+    ask_with(&store, &text).fails(4, &[path, "not a PKCS#11 library", "no ELF file"]);
+}
+
+#[test]
+fn a_library_without_the_libraries_it_needs_is_told_in_the_loaders_words() {
+    let store = token_with_pair(Kind::P256);
+    let library = copied(&store, 0o755, 0o644);
+    let mut bytes = fs::read(&library).unwrap();
+    let (needed, nowhere) = (b"libcrypto.so", b"libnowhere.s");
+    let place = bytes
+        .windows(needed.len())
+        .position(|window| window == needed)
+        .expect("SoftHSM needs libcrypto");
+    bytes[place..place + needed.len()].copy_from_slice(nowhere);
+    fs::write(&library, bytes).unwrap();
+    ask_with(&store, &library).fails(4, &["does not load", "libnowhere.s", "cannot open"]);
 }
 
 #[test]

@@ -292,11 +292,17 @@ fn write(arguments: &Arguments, name: &str, stanza: &Stanza) -> Result<(), Error
     match &arguments.context {
         Some(context) => report::note(&format!("context \"{context}\" uses user \"{name}\"")),
         None => report::note(&format!(
-            "no context was changed; kubectl config set-context --current --user='{name}' \
-             points the current one at it"
+            "no context was changed; kubectl config set-context --current --user={} \
+             points the current one at it",
+            shell_word(name)
         )),
     }
     Ok(())
+}
+
+/// One word of a shell's, whatever a certificate has put into it.
+fn shell_word(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 fn save(document: Document, what: &str) -> Result<(), Error> {

@@ -1,5 +1,6 @@
 //! A part of a configuration, to choose by: any of its selectors, or none.
 
+use super::allowed::Allowed;
 use super::{ObjectSelector, Reader, TokenSelector, TrustedLibrary};
 use crate::error::ConfigError;
 use crate::protocol::Configuration;
@@ -16,7 +17,14 @@ impl Filter {
     pub fn from_map(map: &mut Configuration) -> Result<Self, ConfigError> {
         let mut reader = Reader::new(map);
         let path = |value: &str| TrustedLibrary::check(value);
-        let library = reader.read("pathLib", path).value();
+        let library = reader.read("pathLib", path);
+        if library.is_absent()
+            && let Err(problem) = Allowed::read()
+        {
+            // Told once, and not of each library that is found.
+            reader.problems.push(problem);
+        }
+        let library = library.value();
         let token = TokenSelector::read_any(&mut reader).0;
         let object = ObjectSelector::read_any(&mut reader).0;
         if reader.problems.is_empty() {

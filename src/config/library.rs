@@ -2,14 +2,16 @@
 //!
 //! Loading a library runs it, with the PIN in the same process. So the file and each directory
 //! above it, with symbolic links resolved, must be in the hands of root or the user. What is
-//! checked is the path that is loaded. Access control lists are not looked at.
+//! checked is the path that is loaded. Access control lists are not looked at. Where the machine's
+//! administrator has said which libraries may be loaded, it must be one of those as well.
 
 use std::fmt;
 use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
+use super::allowed::{Allowed, PLACE};
 use super::quoted;
 use crate::error::Problem;
 use crate::printable::printable;
@@ -29,6 +31,7 @@ impl TrustedLibrary {
                  /usr/lib/x86_64-linux-gnu/opensc-pkcs11.so",
             ));
         }
+        let allowed = Allowed::read()?;
         let unreadable = |error: io::Error| {
             Problem::new(
                 format!("pathLib {} can't be checked: {error}", quoted(value)),
@@ -36,6 +39,24 @@ impl TrustedLibrary {
             )
         };
         let resolved = resolve(path).map_err(unreadable)?;
+        if let Some(allowed) = allowed
+            && !resolved.end().is_some_and(|end| allowed.allows(&end))
+        {
+            let leads = match &resolved {
+                Resolved::Library(end) if end != path => {
+                    format!(", which is {},", printable(&end.to_string_lossy()))
+                }
+                _ => String::new(),
+            };
+            return Err(Problem::new(
+                format!("pathLib {}{leads} is not allowed by {PLACE}", quoted(value)),
+                format!(
+                    "set pathLib to a library that this file lists ({}), or have the machine's \
+                     administrator add this one",
+                    allowed.words()
+                ),
+            ));
+        }
         match weakness(&resolved).map_err(unreadable)? {
             None => Ok(Self(match resolved {
                 Resolved::Library(canonical) => canonical,
@@ -73,10 +94,24 @@ pub(super) fn missing(what: &str) -> Problem {
 /// Where a path leads; both are canonical.
 enum Resolved {
     Library(PathBuf),
-    /// Nothing is there; this is the last directory on the way.
+    /// Nothing is there; this is the last directory on the way, and what it lacks.
     Missing {
         directory: PathBuf,
+        rest: PathBuf,
     },
+}
+
+impl Resolved {
+    /// Where the library is, or would be; `None` if that can't be said.
+    fn end(&self) -> Option<PathBuf> {
+        match self {
+            Self::Library(canonical) => Some(canonical.clone()),
+            Self::Missing { directory, rest } => rest
+                .components()
+                .all(|component| matches!(component, Component::Normal(_)))
+                .then(|| directory.join(rest)),
+        }
+    }
 }
 
 fn resolve(path: &Path) -> io::Result<Resolved> {
@@ -88,6 +123,7 @@ fn resolve(path: &Path) -> io::Result<Resolved> {
                     None => Ok(Resolved::Library(canonical)),
                     Some(below) => refuse_dangling(below).map(|()| Resolved::Missing {
                         directory: canonical,
+                        rest: path.strip_prefix(ancestor).unwrap_or(path).to_owned(),
                     }),
                 };
             }
@@ -109,7 +145,7 @@ fn refuse_dangling(missing: &Path) -> io::Result<()> {
 
 /// Why a component can't be trusted.
 #[derive(Debug, Eq, PartialEq)]
-enum Weakness {
+pub(super) enum Weakness {
     /// Not a regular file.
     NoFile,
     Owner(u32),
@@ -120,7 +156,7 @@ enum Weakness {
 fn weakness(resolved: &Resolved) -> io::Result<Option<(PathBuf, Weakness)>> {
     let (last, library) = match resolved {
         Resolved::Library(path) => (path, true),
-        Resolved::Missing { directory } => (directory, false),
+        Resolved::Missing { directory, .. } => (directory, false),
     };
     let user = rustix::process::geteuid().as_raw();
     let mut components: Vec<&Path> = last.ancestors().collect();
@@ -149,14 +185,14 @@ const GROUP_WRITE: u32 = 0o020;
 const OTHERS_WRITE: u32 = 0o002;
 
 /// Who owns a component, and who may write to it.
-struct Access {
+pub(super) struct Access {
     owner: u32,
     group: u32,
     mode: u32,
 }
 
 impl Access {
-    fn of(metadata: &Metadata) -> Self {
+    pub(super) fn of(metadata: &Metadata) -> Self {
         Self {
             owner: metadata.uid(),
             group: metadata.gid(),
@@ -164,7 +200,8 @@ impl Access {
         }
     }
 
-    fn weakness(&self, user: u32, sticky: bool) -> Option<Weakness> {
+    /// For someone who trusts root and this user.
+    pub(super) fn weakness(&self, user: u32, sticky: bool) -> Option<Weakness> {
         if self.owner != 0 && self.owner != user {
             return Some(Weakness::Owner(self.owner));
         }

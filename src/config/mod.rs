@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod allowed;
 mod filter;
 mod library;
 mod object_id;

@@ -113,7 +113,7 @@ impl ModuleError {
                  libtpm2-pkcs11-1 for a TPM, softhsm2 for trying out), or name it with --module"
             }
             Self::NotAModule { .. } => {
-                "pathLib must name a PKCS#11 library, such as \
+                "pathLib must name a PKCS#11 library built for this machine, such as \
                  /usr/lib/softhsm/libsofthsm2.so, opensc-pkcs11.so or libykcs11.so"
             }
         })

@@ -6,6 +6,7 @@
 //! in), [`Token::sign`].
 
 mod ckr;
+mod exports;
 mod inventory;
 mod login;
 mod mechanism;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use cryptoki::context::{CInitializeArgs, CInitializeFlags, Pkcs11};
 use cryptoki::error::{Error as CryptokiError, RvError};
 
-use super::{ckr, raw};
+use super::{ckr, exports, raw};
 use crate::config::TrustedLibrary;
 use crate::error::ModuleError;
 use crate::process::{ending, memory, watchdog};
@@ -26,12 +26,14 @@ pub struct Module {
 }
 
 impl Module {
-    /// Loads and initialises the library (C_GetFunctionList or C_GetInterface, C_Initialize).
+    /// Loads and initialises the library (C_GetFunctionList or C_GetInterface, C_Initialize). What
+    /// has neither is not loaded, so that nothing of it runs.
     pub fn open(library: &TrustedLibrary) -> Result<Self, ModuleError> {
         let _step = watchdog::step("loading and initialising it (C_Initialize)");
         // Loading it saves registers in which a piece of the configuration may stand.
         memory::wash();
         let path = library.path().to_owned();
+        exports::check(&path)?;
         raw::inspect(&path)?;
         // Whatever fails now, the library isn't unloaded.
         let context = Pkcs11::new(&path).map_err(|error| ModuleError::NoFunctions {

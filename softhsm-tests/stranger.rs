@@ -1,0 +1,605 @@
+//! What comes from strangers: a kubeconfig, a request or a token whose author means no good. Each
+//! ends in the promised error, soon, or changes nothing.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+use serde_json::{Value, json};
+
+use crate::fixture::keys::{Kind, key};
+use crate::fixture::program::{Invocation, Outcome, REQUEST};
+use crate::fixture::request::{API_VERSION, Configuration, certificate_request};
+use crate::fixture::softhsm::{Object, Store, blueprint, softhsm_library, token_with_pair};
+
+/// Longer than any of this may take on a busy machine; reading a terabyte takes longer still.
+const SOON: Duration = Duration::from_secs(20);
+
+fn ask_with(store: &Store, library: &Path) -> Outcome {
+    let configuration = store
+        .configuration()
+        .with("pathLib", library.to_str().unwrap());
+    store.ask(&certificate_request(&configuration)).run()
+}
+
+/// Demands this failure, soon.
+#[track_caller]
+fn refused(outcome: &Outcome, code: i32, fragments: &[&str]) {
+    outcome.fails(code, fragments);
+    assert!(outcome.took < SOON, "took {:?}", outcome.took);
+}
+
+fn at(store: &Store, name: &str) -> PathBuf {
+    store.directory.path().join(name)
+}
+
+/// A copy of SoftHSM's library that is trusted.
+fn copied(store: &Store, name: &str) -> PathBuf {
+    let library = at(store, name);
+    fs::copy(softhsm_library(), &library).unwrap();
+    set_mode(&library, 0o755);
+    library
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// A library of this C source, which writes `MARKER` when it is loaded.
+fn built(store: &Store, name: &str, source: &str) -> PathBuf {
+    let (code, library) = (
+        at(store, &format!("{name}.c")),
+        at(store, &format!("{name}.so")),
+    );
+    let marking = r#"
+        #include <fcntl.h>
+        #include <stdlib.h>
+        __attribute__((constructor)) static void mark(void) {
+            const char *path = getenv("MARKER");
+            if (path) open(path, O_CREAT | O_WRONLY, 0600);
+        }
+    "#;
+    fs::write(&code, format!("{marking}{source}")).unwrap();
+    let status = Command::new("cc")
+        .args(["-shared", "-fPIC", "-o"])
+        .args([&library, &code])
+        .status()
+        .expect("a C compiler: install gcc");
+    assert!(status.success(), "{source}");
+    set_mode(&library, 0o755);
+    library
+}
+
+#[test]
+fn a_library_that_is_none_of_pkcs11_does_not_run() {
+    let store = token_with_pair(Kind::P256);
+    let marker = at(&store, "marker");
+    let doors = |library: &Path| {
+        let path = library.to_str().unwrap();
+        let configuration = store.configuration().with("pathLib", path);
+        let command = |arguments: &[&str]| {
+            Invocation::new(store.directory.path())
+                .arguments(arguments)
+                .arguments(&["--module", path])
+        };
+        [
+            store.ask(&certificate_request(&configuration)),
+            command(&["list"]),
+            command(&["kubeconfig"]),
+            command(&["check", "--slot-id=0", "--object-id=1"]),
+        ]
+        .map(|invocation| {
+            let outcome = invocation.variable("MARKER", &marker).run();
+            // Whether it ran.
+            (outcome, fs::remove_file(&marker).is_ok())
+        })
+    };
+    for (name, source) in [
+        ("bare", ""),
+        ("text", "const char *name = \"C_GetFunctionList\";"),
+        (
+            "hidden",
+            "__attribute__((visibility(\"hidden\"))) int C_GetFunctionList(void) { return 0; }",
+        ),
+        (
+            "static",
+            "__attribute__((used)) static int C_GetFunctionList(void) { return 0; }",
+        ),
+        (
+            "user",
+            "int C_GetFunctionList(void); int user(void) { return C_GetFunctionList(); }",
+        ),
+        ("longer", "int C_GetFunctionListing(void) { return 0; }"),
+    ] {
+        let library = built(&store, name, source);
+        for (outcome, ran) in doors(&library) {
+            assert!(!ran, "{name}: {outcome:?}");
+            assert_eq!(outcome.status.code(), Some(4), "{name}: {outcome:?}");
+            let stdout = String::from_utf8_lossy(&outcome.stdout);
+            let told = format!("{stdout}{}", outcome.stderr);
+            assert!(told.contains("not a PKCS#11 library"), "{name}: {told}");
+        }
+    }
+    // A library that would be loaded does write it.
+    let module = "unsigned long C_GetFunctionList(void **list) { return 5; }";
+    for (outcome, ran) in doors(&built(&store, "module", module)) {
+        assert!(ran, "{outcome:?}");
+        assert_eq!(outcome.status.code(), Some(4), "{outcome:?}");
+    }
+}
+
+#[test]
+fn what_is_no_file_is_not_opened() {
+    let store = token_with_pair(Kind::P256);
+    let fifo = at(&store, "fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, 0o600.into()).unwrap();
+    let socket = at(&store, "socket");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    for path in [
+        fifo.as_path(),
+        &socket,
+        store.directory.path(),
+        Path::new("/dev/zero"),
+        Path::new("/dev/tty"),
+    ] {
+        let outcome = ask_with(&store, path);
+        refused(&outcome, 3, &["pathLib", path.to_str().unwrap()]);
+        let list = ["list", "--module", path.to_str().unwrap()];
+        let outcome = Invocation::new(store.directory.path())
+            .arguments(&list)
+            .run();
+        refused(&outcome, 3, &["pathLib", path.to_str().unwrap()]);
+    }
+}
+
+#[test]
+fn a_library_below_a_directory_that_others_can_change_is_not_loaded() {
+    let store = token_with_pair(Kind::P256);
+    fs::create_dir_all(at(&store, "open/safe/lib")).unwrap();
+    let library = copied(&store, "open/safe/lib/library.so");
+    ask_with(&store, &library).certificate();
+    set_mode(&at(&store, "open"), 0o777);
+    let open = at(&store, "open");
+    let reason = format!("{} can be changed by every user", open.display());
+    refused(&ask_with(&store, &library), 3, &[&reason, "chmod go-w"]);
+    // Through a link in a safe place to a directory on the way.
+    let link = at(&store, "link");
+    std::os::unix::fs::symlink(at(&store, "open/safe"), &link).unwrap();
+    refused(
+        &ask_with(&store, &link.join("lib/library.so")),
+        3,
+        &[&reason],
+    );
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_library_of_somebody_elses_is_not_loaded() {
+    let store = token_with_pair(Kind::P256);
+    let library = copied(&store, "theirs.so");
+    let path = library.to_str().unwrap();
+    let configuration = store.configuration().with("pathLib", path);
+    // In a user namespace there is nobody else; a file of the machine's own root is a stranger's.
+    let script = format!(
+        "chown 4711 {path} 2>/dev/null || mount --bind {} $machine{path}",
+        softhsm_library().display()
+    );
+    let ask = store.ask(&certificate_request(&configuration));
+    refused(&ask.with_etc(&script).run(), 3, &[path, "belongs to uid "]);
+}
+
+const TERABYTE: u64 = 1 << 40;
+
+#[test]
+fn a_file_of_any_size_is_not_read_as_a_whole() {
+    let store = token_with_pair(Kind::P256);
+    let sparse = at(&store, "sparse.so");
+    File::create(&sparse).unwrap().set_len(TERABYTE).unwrap();
+    set_mode(&sparse, 0o644);
+    refused(&ask_with(&store, &sparse), 4, &["not a PKCS#11 library"]);
+
+    // A library that is there all the same.
+    let long = copied(&store, "long.so");
+    File::options()
+        .write(true)
+        .open(&long)
+        .unwrap()
+        .set_len(TERABYTE)
+        .unwrap();
+    let outcome = ask_with(&store, &long);
+    outcome.certificate();
+    assert!(outcome.took < SOON, "took {:?}", outcome.took);
+}
+
+/// ELF's, of 64 bits.
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+#[test]
+fn what_a_file_claims_of_itself_is_not_believed() {
+    let store = token_with_pair(Kind::P256);
+    let original = &*fs::read(softhsm_library()).unwrap();
+    let number = |place: usize| {
+        usize::try_from(u64::from_le_bytes(
+            original[place..place + 8].try_into().unwrap(),
+        ))
+        .unwrap()
+    };
+    // The program headers of this type.
+    let number = &number;
+    let segments = |kind: u8| {
+        let count = usize::from(original[0x38]);
+        let headers = (0..count).map(move |index| number(0x20) + index * 56);
+        headers.filter(move |header| original[*header..*header + 4] == [kind, 0, 0, 0])
+    };
+    let dynamic = segments(2).next().unwrap();
+    let huge = (TERABYTE - 8).to_le_bytes();
+    let most = [0xff; 8];
+    for (what, place, bytes) in [
+        ("where the segments are", 0x20, &most[..]),
+        ("how long the dynamic segment is", dynamic + 32, &huge),
+        ("where the dynamic segment is", dynamic + 16, &most),
+    ] {
+        let library = copied(&store, "claims.so");
+        let file = File::options().write(true).open(&library).unwrap();
+        file.write_all_at(bytes, u64::try_from(place).unwrap())
+            .unwrap();
+        file.set_len(2 * TERABYTE).unwrap();
+        let outcome = ask_with(&store, &library);
+        refused(&outcome, 4, &["not a PKCS#11 library", "damaged"]);
+        assert!(
+            !outcome.stderr.contains("memory"),
+            "{what}: {}",
+            outcome.stderr
+        );
+    }
+    // Cut off, wherever that is. Behind what is loaded there are only tables that nobody needs.
+    let loaded = segments(1)
+        .map(|header| number(header + 8) + number(header + 32))
+        .max()
+        .unwrap();
+    for length in (0..loaded).step_by(loaded / 50).chain([loaded - 1]) {
+        let library = at(&store, "cut.so");
+        fs::write(&library, &original[..length]).unwrap();
+        set_mode(&library, 0o755);
+        refused(&ask_with(&store, &library), 4, &["not a PKCS#11 library"]);
+    }
+}
+
+/// Clears the screen, names the window, starts a line of its own, hides and reorders.
+const HOSTILE: &str = "\x1b[2J\x1b]0;owned\x07\r\n- evil: 1\n\u{202e}\u{2028}\u{9b}31m\u{200b}";
+/// As much of it as fits the 32 bytes of a token's label.
+const HOSTILE_LABEL: &str = "\x1b[2J\x07\r\n- evil: 1\n\u{202e}\u{9b}m";
+
+/// A key and a certificate that names a hostile user of hostile groups.
+fn hostile_store() -> Store {
+    let key = key(Kind::P256);
+    let mut params = CertificateParams::default();
+    let mut subject = DistinguishedName::new();
+    subject.push(DnType::OrganizationName, format!("group{HOSTILE}"));
+    subject.push(DnType::CommonName, format!("user{HOSTILE}"));
+    params.distinguished_name = subject;
+    let pair = KeyPair::try_from(key.pkcs8.as_slice()).unwrap();
+    let certificate = params.self_signed(&pair).unwrap().der().to_vec();
+    let label = format!("object{HOSTILE}");
+    Store::new([blueprint(
+        HOSTILE_LABEL,
+        [
+            Object::key(key, &[1]).labelled(&label),
+            Object::issued(certificate, &[1]).labelled(&label),
+        ],
+    )])
+}
+
+/// Demands that a text moves no cursor, hides nothing, and has only lines of its own.
+#[track_caller]
+fn assert_tame(text: &str) {
+    let is_harmful = |character: char| {
+        character.is_control() && character != '\n'
+            || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    assert!(!text.contains(is_harmful), "{text:?}");
+    let own = text.lines().all(|line| !line.starts_with("- evil"));
+    assert!(own, "{text}");
+}
+
+#[test]
+fn names_on_a_token_stay_text() {
+    let store = hostile_store();
+    let module = softhsm_library().to_str().unwrap();
+    let slot = store.tokens[0].slot.to_string();
+    let run = |arguments: &[&str]| {
+        let outcome = Invocation::new(store.directory.path())
+            .arguments(arguments)
+            .run();
+        let stdout = String::from_utf8(outcome.stdout.clone()).unwrap();
+        assert_tame(&stdout);
+        assert_tame(&outcome.stderr);
+        (outcome, stdout)
+    };
+    let object = ["--module", module, "--slot-id", &slot, "--object-id", "1"];
+    let check = |more: &[&str]| run(&[&["check", "--no-login"], &object[..], more].concat()).1;
+
+    let (_, list) = run(&["list", "--module", module]);
+    assert!(list.contains("user\\u{1b}[2J"), "{list}");
+    let (_, list) = run(&["list", "--module", module, "--json"]);
+    let document: Value = serde_json::from_str(&list).unwrap();
+    let listed = &document["libraries"][0]["tokens"][0]["keys"][0];
+    assert_eq!(listed["certificate"]["user"], format!("user{HOSTILE}"));
+    assert_eq!(listed["objectLabel"], format!("object{HOSTILE}"));
+    run(&["list", "--module", module, "--uri"]);
+
+    assert!(check(&[]).contains("user\\u{1b}[2J"));
+    let document: Value = serde_json::from_str(&check(&["--json"])).unwrap();
+    let told = document["steps"].to_string();
+    assert!(told.contains("- evil: 1"), "{told}");
+
+    // What isn't there: the message lists what is.
+    for wrong in [["--object-id", "7"], ["--token-label", "other"]] {
+        run(&[&["check", "--module", module, "--object-id=1"], &wrong[..]].concat());
+    }
+    let wrong = store.configuration().with("objectId", "7");
+    let outcome = store.ask(&certificate_request(&wrong)).run();
+    assert_tame(&outcome.fails(6, &["object\\u{1b}[2J"]).stderr);
+    let wrong = store
+        .configuration()
+        .without("slotId")
+        .with("tokenLabel", HOSTILE);
+    let outcome = store.ask(&certificate_request(&wrong)).run();
+    assert_tame(&outcome.fails(5, &["\\u{1b}[2J"]).stderr);
+}
+
+#[test]
+fn names_on_a_token_write_no_kubeconfig() {
+    let store = hostile_store();
+    let module = softhsm_library().to_str().unwrap();
+    let path = at(&store, "kubeconfig");
+    let file = format!("--kubeconfig={}", path.display());
+    let run = |arguments: &[&str]| {
+        Invocation::new(store.directory.path())
+            .arguments(arguments)
+            .run()
+    };
+    let printed = run(&["kubeconfig", "--module", module]).printed();
+    assert_tame(&printed);
+    let text = "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
+                clusters:\n- name: c\n  cluster:\n    server: https://127.0.0.1:1\n\
+                contexts:\n- name: c\n  context:\n    cluster: c\n";
+    fs::write(&path, text).unwrap();
+    let written = run(&[
+        "kubeconfig",
+        "--module",
+        module,
+        "--write",
+        "--context=c",
+        &file,
+    ]);
+    assert_tame(&written.stderr);
+    assert_eq!(written.printed(), "");
+    assert_tame(&fs::read_to_string(&path).unwrap());
+    // The context has the user of this very name, and the key is found through it.
+    let checked = run(&["check", "--no-login", &file]).printed();
+    assert_tame(&checked);
+    assert!(checked.contains("✔ certificate"), "{checked}");
+}
+
+#[test]
+fn a_command_that_is_told_is_fit_to_be_pasted() {
+    let store = token_with_pair(Kind::P256);
+    let path = at(&store, "kubeconfig");
+    let owned = at(&store, "owned");
+    let name = format!("it's; touch {0} $(touch {0}) 'x", owned.display());
+    let told = Invocation::new(store.directory.path())
+        .arguments(&[
+            "kubeconfig",
+            "--module",
+            softhsm_library().to_str().unwrap(),
+        ])
+        .arguments(&["--write", "--user", &name])
+        .argument(&format!("--kubeconfig={}", path.display()))
+        .run()
+        .stderr;
+    let (_, command) = told.split_once("kubectl config ").expect("a command");
+    let (command, _) = command.split_once(" points the current one").unwrap();
+    let output = Command::new("sh")
+        .args(["-c", &format!("printf '%s\\n' {command}")])
+        .output()
+        .unwrap();
+    let words = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(words, format!("set-context\n--current\n--user={name}\n"));
+    assert!(!owned.exists());
+}
+
+#[test]
+fn values_of_a_configuration_stay_text() {
+    let store = token_with_pair(Kind::P256);
+    for name in [
+        "pathLib",
+        "slotId",
+        "objectId",
+        "certificateFile",
+        "pinSource",
+        "uri",
+    ] {
+        for value in [
+            HOSTILE.to_owned(),
+            format!("/{HOSTILE}"),
+            format!("pkcs11:{HOSTILE}"),
+        ] {
+            let configuration = store.configuration().with(name, &value);
+            let outcome = store.ask(&certificate_request(&configuration)).run();
+            assert!(
+                matches!(outcome.status.code(), Some(3..=6)),
+                "{name}: {outcome:?}"
+            );
+            outcome.fails(outcome.status.code().unwrap(), &[]);
+            assert_tame(&outcome.stderr);
+        }
+    }
+    let hostile: Configuration = store.configuration().with(HOSTILE, HOSTILE);
+    store
+        .ask(&certificate_request(&hostile))
+        .run()
+        .certificate();
+}
+
+/// A kubeconfig whose user has this text as its configuration, in JSON.
+fn kubeconfig(store: &Store, configuration: &str) -> String {
+    let path = at(store, "kubeconfig");
+    let text = format!(
+        "{{\"apiVersion\": \"v1\", \"kind\": \"Config\", \"current-context\": \"c\",\n\
+         \"clusters\": [{{\"name\": \"c\", \"cluster\": {{\"server\": \"https://127.0.0.1:1\"}}}}],\n\
+         \"contexts\": [{{\"name\": \"c\", \"context\": {{\"cluster\": \"c\", \"user\": \"u\"}}}}],\n\
+         \"users\": [{{\"name\": \"u\", \"user\": {{\"auth-provider\": {{\"name\": \"externalSigner\",\n\
+         \"config\": {configuration}}}}}}}]}}\n"
+    );
+    fs::write(&path, text).unwrap();
+    format!("--kubeconfig={}", path.display())
+}
+
+/// The commands that read a kubeconfig's configuration, neither of which gets past it.
+fn read_by_commands(store: &Store, configuration: &str) -> [Outcome; 2] {
+    let file = kubeconfig(store, configuration);
+    let run = |arguments: &[&str]| {
+        Invocation::new(store.directory.path())
+            .arguments(arguments)
+            .run()
+    };
+    [
+        run(&["run", &file, "--", "echo", "no"]),
+        run(&["check", "--no-login", &file]),
+    ]
+}
+
+fn configuration_of(store: &Store, more: &[(&str, &str)]) -> String {
+    let mut map = json!({
+        "pathLib": softhsm_library(),
+        "slotId": store.tokens[0].slot.to_string(),
+        "objectId": "1",
+    });
+    for (name, value) in more {
+        map[*name] = (*value).into();
+    }
+    map.to_string()
+}
+
+#[test]
+fn a_megabyte_of_configuration_is_no_matter() {
+    let store = token_with_pair(Kind::P256);
+    let megabyte = "x".repeat(1 << 20);
+    let [_, check] = read_by_commands(&store, &configuration_of(&store, &[("note", &megabyte)]));
+    check.printed();
+    assert!(check.took < SOON, "took {:?}", check.took);
+    let path = format!("/{megabyte}");
+    for (name, value) in [
+        ("pathLib", &path),
+        ("slotId", &megabyte),
+        ("uri", &megabyte),
+    ] {
+        let [run, check] = read_by_commands(&store, &configuration_of(&store, &[(name, value)]));
+        refused(&run, 3, &[name]);
+        assert!(run.stderr.len() < 2000, "{} bytes", run.stderr.len());
+        assert_eq!(check.status.code(), Some(3));
+        assert!(check.stdout.len() < 2000, "{} bytes", check.stdout.len());
+    }
+    // A variable can't hold much more.
+    let most = "x".repeat(120_000);
+    let configuration = store.configuration().with("note", &most);
+    store
+        .ask(&certificate_request(&configuration))
+        .run()
+        .certificate();
+    let configuration = store.configuration().with("pathLib", &format!("/{most}"));
+    let outcome = store.ask(&certificate_request(&configuration)).run();
+    refused(&outcome, 3, &["pathLib"]);
+    assert!(
+        outcome.stderr.len() < 2000,
+        "{} bytes",
+        outcome.stderr.len()
+    );
+}
+
+/// A request with this text as its configuration.
+fn raw_request(configuration: &str) -> String {
+    format!(
+        "{{\"apiVersion\": \"{API_VERSION}\", \"kind\": \"CertificateRequest\", \
+         \"configuration\": {configuration}}}"
+    )
+}
+
+#[test]
+fn nesting_and_repeated_keys_are_refused() {
+    let store = token_with_pair(Kind::P256);
+    let deep = |open: &str, close: &str| open.repeat(20_000) + &close.repeat(20_000);
+    let good = configuration_of(&store, &[]);
+    let good = good.strip_suffix('}').unwrap();
+    let arrays = format!("{good}, \"note\": {}}}", deep("[", "]"));
+    let objects = format!(
+        "{good}, \"note\": {}}}",
+        deep("{\"a\":", "}").replace(":}", ":1}")
+    );
+    let repeated = format!("{good}, \"pathLib\": \"/nowhere.so\"}}");
+    for (configuration, fragment) in [
+        (&arrays, "configuration"),
+        (&objects, "configuration"),
+        (&deep("[", "]"), "configuration"),
+        (&deep("[", ""), "JSON"),
+        (&repeated, "each key once"),
+    ] {
+        let request = raw_request(configuration);
+        let outcome = Invocation::new(store.directory.path())
+            .request(&request)
+            .run();
+        refused(&outcome, 2, &[fragment]);
+        assert!(
+            outcome.stderr.len() < 2000,
+            "{} bytes",
+            outcome.stderr.len()
+        );
+    }
+    for (configuration, fragment) in [(&arrays, "100 levels"), (&objects, "100 levels")] {
+        let [run, check] = read_by_commands(&store, configuration);
+        refused(&run, 3, &[fragment]);
+        assert!(run.stderr.len() < 2000, "{} bytes", run.stderr.len());
+        assert_eq!(check.status.code(), Some(3), "{check:?}");
+    }
+    // In a kubeconfig the last one counts, as for kubectl, in all that is done with it.
+    for outcome in read_by_commands(&store, &repeated) {
+        assert_eq!(outcome.status.code(), Some(4), "{outcome:?}");
+        let stdout = String::from_utf8_lossy(&outcome.stdout);
+        let told = format!("{stdout}{}", outcome.stderr);
+        assert!(told.contains("/nowhere.so does not load"), "{told}");
+    }
+}
+
+#[test]
+fn what_is_not_text_is_refused() {
+    let store = token_with_pair(Kind::P256);
+    let mut request = raw_request(&configuration_of(&store, &[("note", "NOTE")])).into_bytes();
+    let place = request
+        .windows(4)
+        .position(|window| window == b"NOTE")
+        .unwrap();
+    request[place] = 0xff;
+    let outcome = Invocation::new(store.directory.path())
+        .variable(REQUEST, OsStr::from_bytes(&request))
+        .run();
+    refused(&outcome, 2, &["UTF-8"]);
+
+    let file = kubeconfig(&store, &configuration_of(&store, &[("note", "NOTE")]));
+    let path = at(&store, "kubeconfig");
+    let mut bytes = fs::read(&path).unwrap();
+    let place = bytes
+        .windows(4)
+        .position(|window| window == b"NOTE")
+        .unwrap();
+    bytes[place] = 0xff;
+    fs::write(&path, bytes).unwrap();
+    let outcome = Invocation::new(store.directory.path())
+        .arguments(&["run", &file, "--", "echo", "no"])
+        .run();
+    refused(&outcome, 3, &["line 5", "UTF-8"]);
+}
