@@ -33,6 +33,8 @@ mod fixture;
 mod kubeconfig;
 /// `kubeconfig`: from a key to a kubeconfig that works.
 mod kubeconfig_command;
+/// Answers that make no sense.
+mod lies;
 /// `list`: what there is to authenticate with.
 mod list;
 /// Libraries that load and libraries that don't.
