@@ -37,6 +37,8 @@ mod kubeconfig_command;
 mod lies;
 /// `list`: what there is to authenticate with.
 mod list;
+/// Every call, failing in every way.
+mod matrix;
 /// Libraries that load and libraries that don't.
 mod module;
 /// PINs that nobody types.
