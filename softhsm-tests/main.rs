@@ -36,8 +36,12 @@ mod fixture;
 mod kubeconfig;
 /// `kubeconfig`: from a key to a kubeconfig that works.
 mod kubeconfig_command;
+/// Answers that make no sense.
+mod lies;
 /// `list`: what there is to authenticate with.
 mod list;
+/// Every call, failing in every way.
+mod matrix;
 /// Libraries that load and libraries that don't.
 mod module;
 /// PINs that nobody types.

@@ -6,7 +6,7 @@ use crate::fixture::cluster::{ADMINISTRATOR, JANE, cluster};
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::softhsm::{Object, PIN, Store, token_with};
 
-/// Signatures, as the library saw them: a key that doesn't say how long they are is asked twice.
+/// Signatures, as the library saw them.
 fn signatures(store: &Store) -> usize {
     store.calls("C_SignInit").len()
 }

@@ -62,6 +62,7 @@ pub enum LoginError {
     ContextUnreachable {
         key: String,
         module: PathBuf,
+        failure: CallFailure,
     },
     Environment {
         name: String,
@@ -170,9 +171,13 @@ impl fmt::Display for LoginError {
                 f,
                 "the prompt for the PIN of token {token} was left a moment ago, so it is not asked for"
             ),
-            Self::ContextUnreachable { key, module } => write!(
+            Self::ContextUnreachable {
+                key,
+                module,
+                failure,
+            } => write!(
                 f,
-                "{key} wants the PIN for every signature, which can't be given through {}",
+                "{key} wants the PIN for every signature, which can't be given through {}: {failure}",
                 module.display()
             ),
             Self::Environment { name, reason } => {

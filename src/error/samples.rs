@@ -92,7 +92,7 @@ fn login() -> Vec<LoginError> {
         Call { token: text(), failure: failure() },
         Cancelled { token: text() },
         CancelledBefore { token: text() },
-        ContextUnreachable { key: text(), module: path() },
+        ContextUnreachable { key: text(), module: path(), failure: failure() },
         Environment { name: text(), reason: "is not set" },
         File { path: path(), reason: text() },
         FinalTry { token: text(), origin: PinOrigin::Person },

@@ -3,8 +3,13 @@
 #![forbid(unsafe_code)]
 
 use cryptoki::error::{Error, RvError};
+use cryptoki_sys::CK_RV;
 
 use crate::error::CallFailure;
+
+/// No return value: the library says that it has succeeded, with a count or a length that can't be.
+/// (What libraries return is never an unknown code of this size: such are the vendors'.)
+pub(super) const BEYOND_THE_BUFFER: RvError = RvError::UnknownErrorCode(CK_RV::MAX);
 
 /// The failed call and its `CKR_…` name; where it was no call that failed, what was wrong.
 pub(super) fn failure(error: &Error) -> CallFailure {
@@ -14,6 +19,11 @@ pub(super) fn failure(error: &Error) -> CallFailure {
             reason: name(*code),
         },
         Error::NullFunctionPointer => answer("the library lacks a function it must have"),
+        // What the library calls the time on the token's clock.
+        Error::ParseInt(_) | Error::Utf8(_) => CallFailure {
+            function: "C_GetTokenInfo".to_owned(),
+            reason: format!("the library's answer can't be read ({error})"),
+        },
         Error::InvalidValue | Error::NotSupported => answer("the library's answer makes no sense"),
         other => answer(&format!("the library's answer can't be read ({other})")),
     }
@@ -48,11 +58,35 @@ pub(super) fn is_removed(error: &Error) -> bool {
     )
 }
 
+macro_rules! named {
+    ($($name:ident),* $(,)?) => {
+        &[$((cryptoki_sys::$name, stringify!($name))),*]
+    };
+}
+
+/// Those of PKCS#11 3 that cryptoki has no names for.
+const NEWER: &[(CK_RV, &str)] = named![
+    CKR_AEAD_DECRYPT_FAILED,
+    CKR_KEY_EXHAUSTED,
+    CKR_OPERATION_CANCEL_FAILED,
+    CKR_OPERATION_NOT_VALIDATED,
+    CKR_PARAMETER_SET_NOT_SUPPORTED,
+    CKR_PENDING,
+    CKR_SEED_RANDOM_REQUIRED,
+    CKR_SESSION_ASYNC_NOT_SUPPORTED,
+    CKR_TOKEN_NOT_INITIALIZED,
+    CKR_TOKEN_RESOURCE_EXCEEDED,
+];
+
 /// The constant's name in the standard (PKCS#11, section 5.1), from the crate's name for it.
 pub(super) fn name(code: RvError) -> String {
     match code {
         RvError::VendorDefined(code) => format!("CKR_VENDOR_DEFINED (0x{code:08x})"),
-        RvError::UnknownErrorCode(code) => format!("unknown return value 0x{code:08x}"),
+        BEYOND_THE_BUFFER => "CKR_OK, but more than there is room for".to_owned(),
+        RvError::UnknownErrorCode(code) => match NEWER.iter().find(|(newer, _)| *newer == code) {
+            Some((_, name)) => (*name).to_owned(),
+            None => format!("unknown return value 0x{code:08x}"),
+        },
         known => {
             let mut name = String::from("CKR");
             for character in format!("{known:?}").chars() {
@@ -87,6 +121,7 @@ mod tests {
                 RvError::VendorDefined(0x8000_0001),
                 "CKR_VENDOR_DEFINED (0x80000001)",
             ),
+            (RvError::UnknownErrorCode(0x203), "CKR_KEY_EXHAUSTED"),
             (
                 RvError::UnknownErrorCode(0x77),
                 "unknown return value 0x00000077",

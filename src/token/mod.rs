@@ -24,12 +24,12 @@ use std::time::Duration;
 
 use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::object::{AttributeType, ObjectClass, ObjectHandle};
-use cryptoki::session::{Session, UserType};
+use cryptoki::session::UserType;
 use cryptoki::slot::Slot;
 
 use self::mechanism::{Operation, Padding};
 use self::object::Query;
-use self::raw::DirectSign;
+use self::raw::Session;
 use crate::certificate::{Certificate, PublicKey, issuer_of};
 use crate::config::{ObjectSelector, TokenSelector};
 use crate::error::{CallFailure, Error, LoginError, ObjectError, SigningError, TokenError};
@@ -107,7 +107,7 @@ impl<'m> Token<'m> {
         Ok(Self {
             module,
             slot,
-            session,
+            session: Session::new(module, session),
             state,
             logged_in: false,
             kept: None,
@@ -305,7 +305,7 @@ impl<'m> Token<'m> {
 
     fn paddings(&self, scheme: &Scheme) -> Result<Vec<Padding>, Error> {
         // Asked about one mechanism, SoftHSM also says yes to those it was told to withhold.
-        let offered = self.module.context().get_mechanism_list(self.slot);
+        let offered = self.session.mechanisms(self.module, self.slot);
         Ok(mechanism::paddings(
             scheme,
             &self.name(),
@@ -347,7 +347,7 @@ impl<'m> Token<'m> {
     ) -> Result<Vec<u8>, CryptokiError> {
         let _notice = pins.notice(TOUCH_NOTICE_DELAY, &self.touch_text());
         self.session
-            .sign(&operation.mechanism, key.object, &operation.input)
+            .sign_at_once(&operation.mechanism, key.object, &operation.input)
     }
 
     /// C_SignInit, C_Login(CKU_CONTEXT_SPECIFIC), C_Sign (PKCS#11, section 5.13.1). Nothing may
@@ -358,10 +358,11 @@ impl<'m> Token<'m> {
         operation: &Operation,
         pins: &mut dyn PinProvider,
     ) -> Result<Vec<u8>, Refusal> {
-        let direct = DirectSign::open(self.module, &self.session).ok_or_else(|| {
+        let direct = self.session.direct().map_err(|failure| {
             Error::from(LoginError::ContextUnreachable {
                 key: key.words.clone(),
                 module: self.module.path().to_owned(),
+                failure: failure.clone(),
             })
         })?;
         self.session.sign_init(&operation.mechanism, key.object)?;

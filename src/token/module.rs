@@ -8,7 +8,8 @@ use std::time::Duration;
 use cryptoki::context::{CInitializeArgs, CInitializeFlags, Pkcs11};
 use cryptoki::error::{Error as CryptokiError, RvError};
 
-use super::{ckr, exports, raw};
+use super::raw::{self, Functions};
+use super::{ckr, exports};
 use crate::config::TrustedLibrary;
 use crate::error::ModuleError;
 use crate::process::{ending, memory, watchdog};
@@ -20,6 +21,7 @@ const FINALIZE_LIMIT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct Module {
     context: Pkcs11,
+    functions: Functions,
     path: PathBuf,
     /// Somebody else in this process initialised the library, who will also finalise it.
     borrowed: bool,
@@ -34,7 +36,7 @@ impl Module {
         memory::wash();
         let path = library.path().to_owned();
         exports::check(&path)?;
-        raw::inspect(&path)?;
+        let functions = raw::inspect(&path)?;
         // Whatever fails now, the library isn't unloaded.
         let context = Pkcs11::new(&path).map_err(|error| ModuleError::NoFunctions {
             path: path.clone(),
@@ -52,6 +54,7 @@ impl Module {
         };
         let module = Self {
             context,
+            functions,
             path,
             borrowed,
         };
@@ -84,6 +87,10 @@ impl Module {
 
     pub(super) fn context(&self) -> &Pkcs11 {
         &self.context
+    }
+
+    pub(super) fn functions(&self) -> &Functions {
+        &self.functions
     }
 
     /// Finalises the library (C_Finalize) so that it can be opened anew, which is what makes some

@@ -7,16 +7,13 @@
 #![forbid(unsafe_code)]
 
 use cryptoki::error::Error as CryptokiError;
-use cryptoki::object::{Attribute, AttributeInfo, AttributeType, ObjectClass, ObjectHandle};
-use cryptoki::session::Session;
+use cryptoki::object::{Attribute, AttributeType, ObjectClass, ObjectHandle};
 
+use super::raw::Session;
 use crate::certificate::{Certificate, PublicKey};
 use crate::config::{ObjectId, ObjectSelector};
 use crate::error::ObjectSummary;
 use crate::process::watchdog;
-
-/// An attribute longer than this is no certificate and no key of any size we sign with.
-const LONGEST_ATTRIBUTE: usize = 64 * 1024;
 
 type Result<T> = std::result::Result<T, CryptokiError>;
 
@@ -47,12 +44,12 @@ pub(super) fn find(session: &Session, query: Query<'_>) -> Result<Vec<ObjectHand
     if let Some(label) = query.label {
         template.push(Attribute::Label(label.as_bytes().to_owned()));
     }
-    session.find_objects(&template)
+    session.find(&template)
 }
 
 /// The certificates of this subject (DER of the Name).
 pub(super) fn find_certificate_of(session: &Session, subject: &[u8]) -> Result<Vec<ObjectHandle>> {
-    session.find_objects(&[
+    session.find(&[
         Attribute::Class(ObjectClass::CERTIFICATE),
         Attribute::Subject(subject.to_owned()),
     ])
@@ -65,16 +62,7 @@ pub(super) fn attribute(
     kind: AttributeType,
 ) -> Result<Option<Attribute>> {
     watchdog::renew();
-    match session.get_attribute_info(object, &[kind])?.as_slice() {
-        [AttributeInfo::Available(length)] if (1..=LONGEST_ATTRIBUTE).contains(length) => {}
-        _ => return Ok(None),
-    }
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the module has just said that it has it"
-    )]
-    let values = session.get_attributes(object, &[kind])?;
-    Ok(values.into_iter().next())
+    session.attribute(object, kind)
 }
 
 /// A boolean attribute; `None` where the module doesn't say, or says it in other than one byte.

@@ -1,23 +1,28 @@
-//! What cryptoki 0.12 can't do: look before it leaps into a library's function list, and C_Sign
-//! on its own, after C_SignInit and a context-specific login, into a buffer that is there at once.
+//! What cryptoki 0.12 can't do: call a library without believing its counts, lengths and pointers,
+//! and C_Sign on its own, after C_SignInit and a context-specific login, into a buffer that is
+//! there at once.
 //!
-//! Made to be deleted when a cryptoki release has both. The library is opened a second time for
-//! its function list; where that list leads to another instance (p11-kit's proxy makes one for
-//! every caller) the session is unknown there, and [`DirectSign::open`] finds it out before
-//! anything was sent to the token.
+//! Made to be deleted when a cryptoki release has it. The library is opened a second time for its
+//! function list; where that list leads to another instance (p11-kit's proxy makes one for every
+//! caller) the session is unknown there, [`Session::new`] finds it out, and the calls are cryptoki's.
 
 #![allow(unsafe_code, reason = "calls through PKCS#11's C function list")]
 
 use std::mem;
+use std::ops::Deref;
 use std::path::Path;
 use std::ptr;
 
 use cryptoki::context::Function;
 use cryptoki::error::{Error, Rv};
-use cryptoki::session::Session;
+use cryptoki::mechanism::{Mechanism, MechanismType};
+use cryptoki::object::{Attribute, AttributeInfo, AttributeType, ObjectHandle};
+use cryptoki::slot::Slot;
 use cryptoki_sys::{
-    CK_C_GetFunctionList, CK_C_GetInterface, CK_FUNCTION_LIST, CK_INTERFACE, CK_RV,
-    CK_SESSION_INFO, CK_ULONG, CK_VERSION, CKR_BUFFER_TOO_SMALL, CKR_OK,
+    CK_ATTRIBUTE, CK_BBOOL, CK_C_GetFunctionList, CK_C_GetInterface, CK_FUNCTION_LIST,
+    CK_INTERFACE, CK_OBJECT_HANDLE, CK_RV, CK_SESSION_HANDLE, CK_SESSION_INFO, CK_ULONG,
+    CK_UNAVAILABLE_INFORMATION, CK_VERSION, CKR_ARGUMENTS_BAD, CKR_ATTRIBUTE_SENSITIVE,
+    CKR_ATTRIBUTE_TYPE_INVALID, CKR_BUFFER_TOO_SMALL, CKR_OK,
 };
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 
@@ -25,21 +30,35 @@ use super::ckr;
 use super::module::Module;
 use crate::error::{CallFailure, ModuleError};
 
+/// Longer than any signature: RSA-8192 makes 1024 bytes.
+const LONGEST_SIGNATURE: usize = 4096;
+/// An attribute longer than this is no certificate and no key of any size we sign with.
+const LONGEST_ATTRIBUTE: usize = 64 * 1024;
+/// More slots, or more mechanisms, no library has.
+const LONGEST_LIST: usize = 4096;
+/// More objects no search of ours finds on a token.
+const MOST_OBJECTS: usize = 4096;
+/// Objects that are asked for at once.
+const BATCH: usize = 16;
+
+type Result<T> = std::result::Result<T, Error>;
+
 /// Loads the library, for good, and makes the calls that `Pkcs11::new` is about to make: cryptoki
 /// follows the pointers in their answers unseen, and unloads a library that fails one of them,
 /// which some don't survive.
-pub(super) fn inspect(path: &Path) -> Result<(), ModuleError> {
+pub(super) fn inspect(path: &Path) -> std::result::Result<Functions, ModuleError> {
     let library = open(path).map_err(|error| ModuleError::Load {
         path: path.to_owned(),
         reason: error.to_string(),
     })?;
-    let outcome = has_interface(&library).and_then(|has| match has {
-        true => Ok(()),
-        false => function_list(&library).map(drop),
-    });
+    let list = match interface(&library) {
+        Ok(None) => function_list(&library),
+        Ok(Some(list)) => Ok(list),
+        Err(flaw) => Err(flaw),
+    };
     // One reference more than are ever given back.
     mem::forget(library);
-    outcome.map_err(|flaw| match flaw {
+    list.map(Functions).map_err(|flaw| match flaw {
         Flaw::Missing(symbol) => ModuleError::NotAModule {
             path: path.to_owned(),
             reason: format!("it has no {symbol}"),
@@ -66,30 +85,27 @@ impl Flaw {
     }
 }
 
-/// Longer than any signature: RSA-8192 makes 1024 bytes.
-const LONGEST_SIGNATURE: usize = 4096;
-
-fn open(path: &Path) -> Result<Library, libloading::Error> {
+fn open(path: &Path) -> std::result::Result<Library, libloading::Error> {
     // SAFETY: constructors run, in a library that the user has chosen and nobody else can change.
     unsafe { Library::open(Some(path), RTLD_LAZY | RTLD_LOCAL) }
 }
 
-/// Whether C_GetInterface gives the functions of PKCS#11 3, which cryptoki takes then. A library
-/// without it is asked for C_GetFunctionList, and so is one that has no such interface; cryptoki
-/// gives up one that fails the call.
-fn has_interface(library: &Library) -> Result<bool, Flaw> {
+/// What C_GetInterface gives, if it is of PKCS#11 3, which cryptoki takes then. A library without
+/// it is asked for C_GetFunctionList, and so is one that has no such interface; cryptoki gives up
+/// one that fails the call.
+fn interface(library: &Library) -> std::result::Result<Option<CK_FUNCTION_LIST>, Flaw> {
     let function = Function::GetInterface;
     // SAFETY: the symbol has this type in every PKCS#11 library (version 3.0, section 5.4).
     let entry = unsafe { library.get::<CK_C_GetInterface>(b"C_GetInterface\0") };
     let Some(entry) = entry.ok().and_then(|entry| *entry) else {
-        return Ok(false);
+        return Ok(None);
     };
     let mut interface: *mut CK_INTERFACE = ptr::null_mut();
     // SAFETY: without name and version it gives the default one, to a place for one pointer.
     let code = unsafe { entry(ptr::null_mut(), ptr::null_mut(), &raw mut interface, 0) };
     succeeded(code, function)?;
     if interface.is_null() {
-        return Ok(false);
+        return Ok(None);
     }
     if !interface.is_aligned() {
         return Err(Flaw::of(function, "CKR_OK, but a broken interface"));
@@ -102,11 +118,15 @@ fn has_interface(library: &Library) -> Result<bool, Flaw> {
     }
     // SAFETY: every version's list begins with its version.
     let version = unsafe { list.cast::<CK_VERSION>().read() };
-    Ok(version.major >= 3)
+    if version.major < 3 {
+        return Ok(None);
+    }
+    // SAFETY: a later version's list begins as that of 2.40, and lives as long as the library.
+    Ok(Some(unsafe { list.read() }))
 }
 
 /// What C_GetFunctionList gives.
-fn function_list(library: &Library) -> Result<CK_FUNCTION_LIST, Flaw> {
+fn function_list(library: &Library) -> std::result::Result<CK_FUNCTION_LIST, Flaw> {
     let (function, symbol) = (Function::GetFunctionList, "C_GetFunctionList");
     // SAFETY: the symbol has this type in every PKCS#11 library (section 5.4).
     let entry = unsafe { library.get::<CK_C_GetFunctionList>(symbol.as_bytes()) };
@@ -124,59 +144,313 @@ fn function_list(library: &Library) -> Result<CK_FUNCTION_LIST, Flaw> {
     Ok(unsafe { list.read() })
 }
 
-fn succeeded(code: CK_RV, function: Function) -> Result<(), Flaw> {
+fn succeeded(code: CK_RV, function: Function) -> std::result::Result<(), Flaw> {
     match Rv::from(code) {
         Rv::Ok => Ok(()),
         Rv::Error(error) => Err(Flaw::of(function, ckr::name(error))),
     }
 }
 
-/// The functions of the same library instance that the session lives in.
-pub(super) struct DirectSign {
-    functions: CK_FUNCTION_LIST,
-}
+/// A library's functions, in an instance that may not be the one that cryptoki has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Functions(CK_FUNCTION_LIST);
 
-impl DirectSign {
-    /// `None` where the instance that holds the session can't be reached.
-    pub(super) fn open(module: &Module, session: &Session) -> Option<Self> {
-        let library = open(module.path()).ok()?;
-        let functions = function_list(&library).ok()?;
-        // The module is never unloaded, so its functions must not be either.
-        mem::forget(library);
+impl Functions {
+    /// C_GetSlotList.
+    pub(super) fn slots(&self, with_token: bool) -> Result<Vec<Slot>> {
+        let call = self.0.C_GetSlotList.ok_or(Error::NullFunctionPointer)?;
+        let slots = list(Function::GetSlotList, |slots, count| {
+            // SAFETY: `slots` is null or has room for `count`.
+            unsafe { call(CK_BBOOL::from(with_token), slots, count) }
+        })?;
+        slots.into_iter().map(Slot::try_from).collect()
+    }
 
-        let mut info = CK_SESSION_INFO::default();
-        let inspect = functions.C_GetSessionInfo?;
-        // SAFETY: a session handle is a number, `info` is valid to be written.
-        let code = unsafe { inspect(session.handle(), &raw mut info) };
-        (code == CKR_OK).then_some(Self { functions })
+    /// C_GetMechanismList, without the mechanisms that cryptoki doesn't know.
+    fn mechanisms(&self, slot: Slot) -> Result<Vec<MechanismType>> {
+        let call = self
+            .0
+            .C_GetMechanismList
+            .ok_or(Error::NullFunctionPointer)?;
+        let mechanisms = list(Function::GetMechanismList, |mechanisms, count| {
+            // SAFETY: `mechanisms` is null or has room for `count`.
+            unsafe { call(slot.into(), mechanisms, count) }
+        })?;
+        let known = |kind: CK_ULONG| MechanismType::try_from(kind).ok();
+        Ok(mechanisms.into_iter().filter_map(known).collect())
+    }
+
+    /// C_FindObjectsInit, C_FindObjects, C_FindObjectsFinal.
+    fn find(
+        &self,
+        session: CK_SESSION_HANDLE,
+        template: &[Attribute],
+    ) -> Result<Vec<ObjectHandle>> {
+        let begin = self.0.C_FindObjectsInit.ok_or(Error::NullFunctionPointer)?;
+        let end = self
+            .0
+            .C_FindObjectsFinal
+            .ok_or(Error::NullFunctionPointer)?;
+        let mut wanted: Vec<CK_ATTRIBUTE> = template.iter().map(CK_ATTRIBUTE::from).collect();
+        // SAFETY: the attributes point into `template`, and are as many as is said.
+        let code = unsafe { begin(session, wanted.as_mut_ptr(), wanted.len() as CK_ULONG) };
+        checked(code, Function::FindObjectsInit)?;
+        let found = self.found(session);
+        // SAFETY: a session handle is a number.
+        let code = unsafe { end(session) };
+        // What was found is found. If the search is still on, the next call will say so.
+        if let Err(error) = checked(code, Function::FindObjectsFinal) {
+            log::info!("{}", ckr::failure(&error));
+        }
+        found
+    }
+
+    fn found(&self, session: CK_SESSION_HANDLE) -> Result<Vec<ObjectHandle>> {
+        let call = self.0.C_FindObjects.ok_or(Error::NullFunctionPointer)?;
+        let function = Function::FindObjects;
+        let mut found = Vec::new();
+        loop {
+            let mut handles: [CK_OBJECT_HANDLE; BATCH] = [0; BATCH];
+            let mut count = 0;
+            // SAFETY: there is room for as many handles as are asked for.
+            let code = unsafe {
+                call(
+                    session,
+                    handles.as_mut_ptr(),
+                    BATCH as CK_ULONG,
+                    &raw mut count,
+                )
+            };
+            checked(code, function)?;
+            let count = at_most(BATCH, count, function)?;
+            found.extend(handles.iter().take(count).map(|handle| {
+                // SAFETY: one that the library has just given.
+                unsafe { ObjectHandle::new_from_raw(*handle) }
+            }));
+            if count < BATCH {
+                return Ok(found);
+            }
+            at_most(MOST_OBJECTS, found.len() as CK_ULONG, function)?;
+        }
+    }
+
+    /// C_GetAttributeValue for the length, and again for the value; `None` where the object
+    /// doesn't have the attribute or doesn't show it.
+    fn attribute(
+        &self,
+        session: CK_SESSION_HANDLE,
+        object: ObjectHandle,
+        kind: AttributeType,
+    ) -> Result<Option<Attribute>> {
+        let call = self
+            .0
+            .C_GetAttributeValue
+            .ok_or(Error::NullFunctionPointer)?;
+        let function = Function::GetAttributeValue;
+        let read = |value: *mut u8, length: CK_ULONG| {
+            let mut attribute = CK_ATTRIBUTE {
+                type_: kind.into(),
+                pValue: value.cast(),
+                ulValueLen: length,
+            };
+            // SAFETY: one attribute, whose value is null or has room for its length.
+            let code = unsafe { call(session, object.handle(), &raw mut attribute, 1) };
+            (code, attribute.ulValueLen)
+        };
+        let length = match read(ptr::null_mut(), 0) {
+            // It wants a buffer.
+            (CKR_ARGUMENTS_BAD, _) => LONGEST_ATTRIBUTE,
+            (code, length) => {
+                let shown = shown(code, length)?.and_then(|length| usize::try_from(length).ok());
+                match shown {
+                    Some(length) if (1..=LONGEST_ATTRIBUTE).contains(&length) => length,
+                    _ => return Ok(None),
+                }
+            }
+        };
+        let mut value = vec![0_u8; length];
+        let (code, told) = read(value.as_mut_ptr(), length as CK_ULONG);
+        let Some(told) = shown(code, told)? else {
+            return Ok(None);
+        };
+        let told = at_most(length, told, function)?;
+        if told == 0 {
+            return Ok(None);
+        }
+        Attribute::try_from(CK_ATTRIBUTE {
+            type_: kind.into(),
+            pValue: value.as_mut_ptr().cast(),
+            ulValueLen: told as CK_ULONG,
+        })
+        .map(Some)
     }
 
     /// C_Sign of the operation that is active in the session, with no length query before it.
-    pub(super) fn sign(&self, session: &Session, input: &[u8]) -> Result<Vec<u8>, Error> {
-        let sign = self.functions.C_Sign.ok_or(Error::NullFunctionPointer)?;
+    fn sign(&self, session: CK_SESSION_HANDLE, input: &[u8]) -> Result<Vec<u8>> {
+        let sign = self.0.C_Sign.ok_or(Error::NullFunctionPointer)?;
         let mut signature = vec![0; LONGEST_SIGNATURE];
         let mut length = signature.len() as CK_ULONG;
         // SAFETY: both buffers are valid for the lengths given, and the standard's prototype is
         // not const-correct: the input is only read.
         let code = unsafe {
             sign(
-                session.handle(),
+                session,
                 input.as_ptr().cast_mut(),
                 input.len() as CK_ULONG,
                 signature.as_mut_ptr(),
                 &raw mut length,
             )
         };
-        checked(code)?;
-        let length = usize::try_from(length).map_err(Error::TryFromInt)?;
-        if length > signature.len() {
-            return checked(CKR_BUFFER_TOO_SMALL).map(|()| Vec::new());
-        }
-        signature.truncate(length);
+        checked(code, Function::Sign)?;
+        signature.truncate(at_most(signature.len(), length, Function::Sign)?);
         Ok(signature)
+    }
+
+    /// Whether the session is this instance's (C_GetSessionInfo).
+    fn check(&self, session: CK_SESSION_HANDLE) -> Result<()> {
+        let inspect = self.0.C_GetSessionInfo.ok_or(Error::NullFunctionPointer)?;
+        let mut info = CK_SESSION_INFO::default();
+        // SAFETY: a session handle is a number, `info` is valid to be written.
+        let code = unsafe { inspect(session, &raw mut info) };
+        checked(code, Function::GetSessionInfo)
     }
 }
 
-fn checked(code: CK_RV) -> Result<(), Error> {
-    Rv::from(code).into_result(Function::Sign)
+/// A session of cryptoki's, and a way past cryptoki to it.
+pub(super) struct Session {
+    session: cryptoki::session::Session,
+    /// Not there where the instance that holds the session can't be reached.
+    direct: std::result::Result<Functions, CallFailure>,
+}
+
+impl Session {
+    pub(super) fn new(module: &Module, session: cryptoki::session::Session) -> Self {
+        let functions = module.functions();
+        let direct = match functions.check(session.handle()) {
+            Ok(()) => Ok(*functions),
+            Err(error) => Err(ckr::failure(&error)),
+        };
+        Self { session, direct }
+    }
+
+    /// All objects that fit (C_FindObjects).
+    pub(super) fn find(&self, template: &[Attribute]) -> Result<Vec<ObjectHandle>> {
+        match &self.direct {
+            Ok(direct) => direct.find(self.handle(), template),
+            Err(_) => self.find_objects(template),
+        }
+    }
+
+    /// One attribute; `None` where the object doesn't have it or doesn't show it.
+    pub(super) fn attribute(
+        &self,
+        object: ObjectHandle,
+        kind: AttributeType,
+    ) -> Result<Option<Attribute>> {
+        if let Ok(direct) = &self.direct {
+            return direct.attribute(self.handle(), object, kind);
+        }
+        match self.get_attribute_info(object, &[kind])?.as_slice() {
+            [AttributeInfo::Available(length)] if (1..=LONGEST_ATTRIBUTE).contains(length) => {}
+            _ => return Ok(None),
+        }
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the module has just said that it has it"
+        )]
+        let values = self.get_attributes(object, &[kind])?;
+        Ok(values.into_iter().next())
+    }
+
+    /// What the token in this session's slot offers (C_GetMechanismList).
+    pub(super) fn mechanisms(&self, module: &Module, slot: Slot) -> Result<Vec<MechanismType>> {
+        match &self.direct {
+            Ok(direct) => direct.mechanisms(slot),
+            Err(_) => module.context().get_mechanism_list(slot),
+        }
+    }
+
+    /// C_SignInit, C_Sign.
+    pub(super) fn sign_at_once(
+        &self,
+        mechanism: &Mechanism<'_>,
+        key: ObjectHandle,
+        input: &[u8],
+    ) -> Result<Vec<u8>> {
+        let Ok(direct) = &self.direct else {
+            return self.sign(mechanism, key, input);
+        };
+        self.sign_init(mechanism, key)?;
+        direct.sign(self.handle(), input)
+    }
+
+    /// What C_Sign alone can be called with, or why it can't be called alone.
+    pub(super) fn direct(&self) -> std::result::Result<DirectSign, &CallFailure> {
+        self.direct.as_ref().map(|functions| DirectSign(*functions))
+    }
+}
+
+impl Deref for Session {
+    type Target = cryptoki::session::Session;
+
+    fn deref(&self) -> &Self::Target {
+        &self.session
+    }
+}
+
+/// The way to C_Sign on its own.
+pub(super) struct DirectSign(Functions);
+
+impl DirectSign {
+    /// C_Sign of the operation that is active in the session.
+    pub(super) fn sign(&self, session: &Session, input: &[u8]) -> Result<Vec<u8>> {
+        self.0.sign(session.handle(), input)
+    }
+}
+
+/// A list that is asked for its length first, and may have grown until it is asked for itself.
+fn list(
+    function: Function,
+    mut call: impl FnMut(*mut CK_ULONG, *mut CK_ULONG) -> CK_RV,
+) -> Result<Vec<CK_ULONG>> {
+    let mut count = 0;
+    match call(ptr::null_mut(), &raw mut count) {
+        // It wants a buffer.
+        CKR_ARGUMENTS_BAD => count = LONGEST_LIST as CK_ULONG,
+        code => checked(code, function)?,
+    }
+    let mut code = CKR_BUFFER_TOO_SMALL;
+    for _ in 0..3 {
+        let mut items = vec![0; at_most(LONGEST_LIST, count, function)?];
+        code = call(items.as_mut_ptr(), &raw mut count);
+        if code == CKR_OK {
+            items.truncate(at_most(items.len(), count, function)?);
+            return Ok(items);
+        }
+        if code != CKR_BUFFER_TOO_SMALL {
+            break;
+        }
+    }
+    checked(code, function).map(|()| Vec::new())
+}
+
+/// The length of an attribute that the library shows.
+fn shown(code: CK_RV, length: CK_ULONG) -> Result<Option<CK_ULONG>> {
+    match code {
+        CKR_ATTRIBUTE_SENSITIVE | CKR_ATTRIBUTE_TYPE_INVALID => Ok(None),
+        CKR_OK if length == CK_UNAVAILABLE_INFORMATION => Ok(None),
+        code => checked(code, Function::GetAttributeValue).map(|()| Some(length)),
+    }
+}
+
+/// A count or length that the library tells, unless it is more than there is room for.
+fn at_most(room: usize, told: CK_ULONG, function: Function) -> Result<usize> {
+    match usize::try_from(told) {
+        Ok(told) if told <= room => Ok(told),
+        _ => Err(Error::Pkcs11(ckr::BEYOND_THE_BUFFER, function)),
+    }
+}
+
+fn checked(code: CK_RV, function: Function) -> Result<()> {
+    Rv::from(code).into_result(function)
 }

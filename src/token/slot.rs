@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::slot::{Slot, TokenInfo};
 
 use super::ckr;
@@ -64,7 +65,7 @@ impl PinState {
 }
 
 /// Reads the token's state afresh (C_GetTokenInfo).
-pub(super) fn state(module: &Module, slot: Slot) -> Result<TokenState, cryptoki::error::Error> {
+pub(super) fn state(module: &Module, slot: Slot) -> Result<TokenState, CryptokiError> {
     watchdog::renew();
     let info = module.context().get_token_info(slot)?;
     Ok(TokenState {
@@ -99,10 +100,21 @@ fn pin_state(info: &TokenInfo) -> PinState {
 
 /// The slots that hold a token (C_GetSlotList).
 pub(super) fn occupied(module: &Module) -> Result<Vec<Slot>, TokenError> {
-    module
-        .context()
-        .get_slots_with_token()
-        .map_err(|error| TokenError::Slots(ckr::failure(&error)))
+    slots(module, true).map_err(|error| TokenError::Slots(ckr::failure(&error)))
+}
+
+fn slots(module: &Module, with_token: bool) -> Result<Vec<Slot>, CryptokiError> {
+    match module.functions().slots(with_token) {
+        // Another instance than the one that was initialised: see `raw`.
+        Err(error) if ckr::code(&error) == Some(RvError::CryptokiNotInitialized) => {
+            if with_token {
+                module.context().get_slots_with_token()
+            } else {
+                module.context().get_all_slots()
+            }
+        }
+        outcome => outcome,
+    }
 }
 
 /// The slot and token that fit everything the selector gives.
@@ -127,7 +139,7 @@ fn named(
 ) -> Result<(Slot, TokenState), TokenError> {
     let Some(slot) = occupied.iter().copied().find(|slot| slot.id() == id) else {
         let present = present(module, occupied);
-        let every = module.context().get_all_slots().unwrap_or_default();
+        let every = slots(module, false).unwrap_or_default();
         return Err(if every.iter().any(|slot| slot.id() == id) {
             TokenError::EmptySlot { slot: id, present }
         } else {

@@ -1,0 +1,439 @@
+//! Every call that the program makes, failing with every return value of the standard, at its
+//! first, second and last time: thousands of processes, none of which may crash, hang, say
+//! less than which call failed and how, or send a PIN twice.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt as _;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use p256::ecdsa::signature::hazmat::PrehashVerifier as _;
+use p256::ecdsa::{Signature, VerifyingKey};
+use serde_json::json;
+
+use self::codes::Code;
+use self::connection::Server;
+use crate::fixture::keys::{Kind, key};
+use crate::fixture::program::{Invocation, Outcome};
+use crate::fixture::request::{
+    Configuration, Hash, Options, certificate_request, sample, sign_request,
+};
+use crate::fixture::softhsm::{Object, PIN, Store, token_with};
+
+/// The return values.
+mod codes;
+/// What a run's command does, and whom it reaches.
+mod connection;
+
+/// No return value makes the program wait. On a busy machine a process may take its time.
+const BOUND: Duration = Duration::from_secs(15);
+
+/// Of the codes that a run doesn't tell apart, one in so many is tried with each call, another one
+/// with the next call. A run is too dear for all.
+const ROTATION: usize = 4;
+
+/// Where not the failed call is told, but what comes of it: the call, what it returned, and what is
+/// told instead.
+const CONSEQUENCES: &[(&str, &str, &str)] = &[
+    // Objects without an attribute are all of them ordinary; a certificate without a value isn't.
+    (
+        "C_GetAttributeValue",
+        "CKR_ATTRIBUTE_SENSITIVE",
+        "it is empty",
+    ),
+    (
+        "C_GetAttributeValue",
+        "CKR_ATTRIBUTE_TYPE_INVALID",
+        "it is empty",
+    ),
+    // Nobody had initialised it, and nobody was logged in: the library has lied.
+    (
+        "C_Initialize",
+        "CKR_CRYPTOKI_ALREADY_INITIALIZED",
+        "CKR_CRYPTOKI_NOT_INITIALIZED",
+    ),
+    ("C_Login", "CKR_USER_ALREADY_LOGGED_IN", "no private key"),
+    (
+        "C_Login",
+        "CKR_USER_ALREADY_LOGGED_IN",
+        "C_Sign: CKR_USER_NOT_LOGGED_IN",
+    ),
+    // In words.
+    ("C_Login", "CKR_PIN_EXPIRED", "must be changed"),
+    ("C_Login", "CKR_PIN_LOCKED", "is locked"),
+    // The PIN is given for the signature then, which SoftHSM doesn't expect of this key.
+    (
+        "C_SignInit",
+        "CKR_USER_NOT_LOGGED_IN",
+        "C_Login: CKR_OPERATION_NOT_INITIALIZED",
+    ),
+    (
+        "C_Sign",
+        "CKR_USER_NOT_LOGGED_IN",
+        "C_SignInit: CKR_OPERATION_ACTIVE",
+    ),
+];
+
+/// What the program is asked for.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Task {
+    Certificate,
+    /// Through a library that has C_GetInterface.
+    CertificateThroughInterface,
+    /// With a command that makes one connection.
+    Run,
+    Signature,
+    /// With a key that wants its PIN for every signature.
+    SignatureWithPin,
+}
+
+const TASKS: [Task; 5] = [
+    Task::Certificate,
+    Task::CertificateThroughInterface,
+    Task::Run,
+    Task::Signature,
+    Task::SignatureWithPin,
+];
+
+/// One call that fails.
+struct Case {
+    task: Task,
+    function: String,
+    visit: usize,
+    code: Code,
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            task,
+            function,
+            visit,
+            code,
+        } = self;
+        write!(f, "{task:?}, {function}#{visit}: {}", code.name)
+    }
+}
+
+/// The tokens of one thread.
+struct Bench {
+    plain: Store,
+    /// Its key wants its PIN for every signature.
+    strict: Store,
+}
+
+impl Bench {
+    fn new(server: &Server) -> Self {
+        let [private, certificate] = Object::pair(key(Kind::P256), &[1]);
+        let strict = [private.clone().always_authenticate(), certificate.clone()];
+        let bench = Self {
+            plain: token_with([private, certificate]),
+            strict: token_with(strict),
+        };
+        bench.write_kubeconfig(server);
+        bench
+    }
+
+    fn store(&self, task: Task) -> &Store {
+        match task {
+            Task::SignatureWithPin => &self.strict,
+            _ => &self.plain,
+        }
+    }
+
+    fn configuration(&self, task: Task) -> Configuration {
+        let store = self.store(task);
+        let configuration = store.configuration_with_pin_source();
+        match task {
+            Task::CertificateThroughInterface => store.faulty_with_interface(configuration),
+            _ => store.faulty(configuration),
+        }
+    }
+
+    fn write_kubeconfig(&self, server: &Server) {
+        let user = json!({"name": "externalSigner", "config": self.configuration(Task::Run)});
+        let config = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "test", "cluster": {
+                "server": format!("https://{}", server.address),
+                "certificate-authority-data": server.authority,
+            }}],
+            "users": [{"name": "jane", "user": {"auth-provider": user}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "jane"}}],
+            "current-context": "test",
+        });
+        let path = self.plain.directory.path().join("kubeconfig");
+        fs::write(path, config.to_string()).unwrap();
+    }
+
+    /// Does the task while this goes wrong.
+    fn perform(&self, task: Task, faults: &str) -> Performance {
+        let store = self.store(task);
+        let directory = store.directory.path();
+        // Neither calls nor refusals of another case count.
+        for left in ["calls", "runtime"].map(|name| directory.join(name)) {
+            let _ = fs::remove_file(&left);
+            let _ = fs::remove_dir_all(&left);
+        }
+        let configuration = self.configuration(task);
+        let (outcome, is_connected) = match task {
+            Task::Certificate | Task::CertificateThroughInterface => {
+                let request = certificate_request(&configuration);
+                (store.ask(&request).suffering(store, faults).run(), None)
+            }
+            Task::Signature | Task::SignatureWithPin => {
+                let options = Options::hash(Hash::Sha256);
+                let request = sign_request(&configuration, &options, &sample(32));
+                (store.ask(&request).suffering(store, faults).run(), None)
+            }
+            Task::Run => self.run(faults),
+        };
+        Performance {
+            outcome,
+            is_connected,
+            calls: fs::read_to_string(directory.join("calls")).unwrap_or_default(),
+        }
+    }
+
+    /// The command shows its kubeconfig and waits for its input's end; the connection is made here.
+    fn run(&self, faults: &str) -> (Outcome, Option<bool>) {
+        let (input, end) = io::pipe().unwrap();
+        let mut running = Invocation::new(self.plain.directory.path())
+            .variable("KUBECONFIG", self.plain.directory.path().join("kubeconfig"))
+            .variable("TOKEN_PIN", PIN)
+            .arguments(&["run", "--", "sh", "-c"])
+            .argument("cat \"$KUBECONFIG\"; echo; read -r end || :")
+            .input_file(File::from(OwnedFd::from(input)))
+            .suffering(&self.plain, faults)
+            .start(None);
+        let kubeconfig = running.line();
+        let is_connected = (!kubeconfig.is_empty()).then(|| connection::connect(&kubeconfig));
+        drop(end);
+        (running.finish(), is_connected)
+    }
+}
+
+/// What came of a task.
+struct Performance {
+    outcome: Outcome,
+    /// Whether the command of a run reached its server; `None` where none was started.
+    is_connected: Option<bool>,
+    /// Every call: `C_Sign 0x0`.
+    calls: String,
+}
+
+impl Performance {
+    /// What is wrong with it.
+    fn judge(&self, case: &Case) -> Result<(), String> {
+        let outcome = &self.outcome;
+        let told = &outcome.stderr;
+        let ensure = |holds: bool, what: &str| if holds { Ok(()) } else { Err(what.to_owned()) };
+        ensure(outcome.status.signal().is_none(), "a signal")?;
+        let is_bug = ["panic", "internal error"]
+            .iter()
+            .any(|it| told.contains(it));
+        ensure(!is_bug, "a bug")?;
+        ensure(outcome.took < BOUND, "too slow")?;
+        self.judge_logins(case)?;
+        let code = outcome.status.code().unwrap_or_default();
+        let is_started = self.is_connected.is_some();
+        if code == 0 {
+            return match (case.task, self.is_connected) {
+                (Task::Run, Some(true)) => ensure(!told.contains("error:"), "an idle error"),
+                (Task::Run, _) => self.judge_message(case),
+                _ => self.judge_answer(case.task),
+            };
+        }
+        ensure(!is_started, "a run that lost its command's exit code")?;
+        ensure((2..=9).contains(&code), "an undocumented exit code")?;
+        ensure(outcome.stdout.is_empty(), "something on standard output")?;
+        self.judge_message(case)
+    }
+
+    /// One document, with what was asked for.
+    fn judge_answer(&self, task: Task) -> Result<(), String> {
+        let text = String::from_utf8_lossy(&self.outcome.stdout);
+        let document = text.strip_suffix('\n').filter(|it| !it.contains('\n'));
+        let Some(Ok(answer)) = document.map(serde_json::from_str::<serde_json::Value>) else {
+            return Err(format!("no document: {text}"));
+        };
+        let certificate = &key(Kind::P256).certificate;
+        let is_right = match (task, answer["kind"].as_str()) {
+            (
+                Task::Certificate | Task::CertificateThroughInterface,
+                Some("CertificateResponse"),
+            ) => self.outcome.certificate() == *certificate,
+            (Task::Signature | Task::SignatureWithPin, Some("SignResponse")) => {
+                let (_, parsed) = x509_parser::parse_x509_certificate(certificate).unwrap();
+                let point = &parsed.public_key().subject_public_key.data;
+                let signature = Signature::from_der(&self.outcome.signature());
+                VerifyingKey::from_sec1_bytes(point)
+                    .unwrap()
+                    .verify_prehash(&sample(32), &signature.map_err(|error| error.to_string())?)
+                    .is_ok()
+            }
+            _ => false,
+        };
+        if is_right {
+            Ok(())
+        } else {
+            Err(format!("a wrong answer: {text}"))
+        }
+    }
+
+    /// One error, with its help, that names the call and what it returned.
+    fn judge_message(&self, case: &Case) -> Result<(), String> {
+        let told = &self.outcome.stderr;
+        if told.matches("error: ").count() != 1 || told.matches("help: ").count() != 1 {
+            return Err("not one error with one help".to_owned());
+        }
+        let is_consequence = CONSEQUENCES.iter().any(|(function, code, text)| {
+            *function == case.function && *code == case.code.name && told.contains(text)
+        });
+        // The search that was to be ended is on, and the next call says so.
+        let is_search =
+            case.function == "C_FindObjectsFinal" && told.contains("CKR_OPERATION_ACTIVE");
+        let call = format!("{}: {}", case.function, case.code.name);
+        if is_consequence || is_search || told.contains(&call) {
+            Ok(())
+        } else {
+            Err("another call, or none".to_owned())
+        }
+    }
+
+    /// One C_Login, and none after a refusal. The PIN that the token has accepted may be sent again:
+    /// for a key that wants it each time, and after a reopening.
+    fn judge_logins(&self, case: &Case) -> Result<(), String> {
+        let logins: Vec<&str> = self
+            .calls
+            .lines()
+            .filter_map(|call| call.strip_prefix("C_Login "))
+            .collect();
+        let mut most = 1;
+        most += usize::from(matches!(case.task, Task::Run));
+        most += usize::from(
+            case.task == Task::SignatureWithPin || case.code.name == "CKR_USER_NOT_LOGGED_IN",
+        );
+        if logins.len() > most {
+            return Err(format!("{} logins", logins.len()));
+        }
+        // CKR_PIN_INCORRECT to CKR_PIN_LOCKED.
+        let refusals = ["0xa0", "0xa1", "0xa2", "0xa3", "0xa4"];
+        let mut followed = logins.iter().rev().skip(1);
+        match followed.find(|login| refusals.contains(login)) {
+            None => Ok(()),
+            Some(refused) => Err(format!("a login after {refused}")),
+        }
+    }
+}
+
+/// Which calls the task makes when nothing goes wrong, and how often each.
+fn calls(bench: &Bench, task: Task) -> BTreeMap<String, usize> {
+    let performance = bench.perform(task, "");
+    let outcome = &performance.outcome;
+    assert!(outcome.status.success(), "{task:?}: {outcome:?}");
+    assert_ne!(performance.is_connected, Some(false), "{outcome:?}");
+    let mut calls = BTreeMap::new();
+    for call in performance.calls.lines() {
+        let (function, _) = call.split_once(' ').unwrap();
+        *calls.entry(function.to_owned()).or_default() += 1;
+    }
+    calls
+}
+
+/// The codes that a call is tried with: those that make a difference each time, all others the
+/// first, the second and the last time.
+fn codes_of(task: Task, function: &str, visit: usize, count: usize, turn: usize) -> Vec<Code> {
+    let is_dear = matches!(task, Task::Run | Task::SignatureWithPin);
+    let is_its_turn = |place| !is_dear || place % ROTATION == turn % ROTATION;
+    let is_edge = visit <= 2 || visit == count;
+    let tried = |(place, code): &(usize, Code)| {
+        codes::TOLD_APART.contains(code) || (is_edge && is_its_turn(*place))
+    };
+    let all = codes::ALL.iter().copied().enumerate();
+    // The rest of it is Task::Certificate's.
+    if task == Task::CertificateThroughInterface && function != "C_GetInterface" {
+        return Vec::new();
+    }
+    all.filter(tried).map(|(_, code)| code).collect()
+}
+
+fn cases(bench: &Bench) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let mut turn = 0;
+    for task in TASKS {
+        for (function, count) in calls(bench, task) {
+            for visit in 1..=count {
+                turn += 1;
+                for code in codes_of(task, &function, visit, count, turn) {
+                    cases.push(Case {
+                        task,
+                        function: function.clone(),
+                        visit,
+                        code,
+                    });
+                }
+            }
+        }
+    }
+    cases
+}
+
+#[test]
+fn whatever_a_call_returns_the_answer_is_right_or_the_call_is_named() {
+    let began = Instant::now();
+    let server = Server::start(&key(Kind::P256).certificate);
+    let cases = cases(&Bench::new(&server));
+    let next = AtomicUsize::new(0);
+    let failed = Mutex::new(Vec::new());
+    let workers = thread::available_parallelism().map_or(2, |count| count.get() + 1);
+    thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                let bench = Bench::new(&server);
+                while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let fault = format!(
+                        "{}#{}:return={}",
+                        case.function, case.visit, case.code.value
+                    );
+                    let performance = bench.perform(case.task, &fault);
+                    if let Err(what) = performance.judge(case) {
+                        let outcome = performance.outcome;
+                        let text = format!(
+                            "{case}: {what}: {}, {}",
+                            outcome.status,
+                            outcome.stderr.trim_end()
+                        );
+                        failed.lock().unwrap().push(text);
+                    }
+                }
+            });
+        }
+    });
+    let mut count = BTreeMap::<Task, usize>::new();
+    for case in &cases {
+        *count.entry(case.task).or_default() += 1;
+    }
+    // Past the test runner, which keeps a passing test's words to itself.
+    let summary = format!(
+        "matrix: {} failing calls in {} s: {count:?}\n",
+        cases.len(),
+        began.elapsed().as_secs()
+    );
+    io::stderr().write_all(summary.as_bytes()).unwrap();
+    let failed = failed.into_inner().unwrap();
+    assert!(
+        failed.is_empty(),
+        "{} of {}:\n{}",
+        failed.len(),
+        cases.len(),
+        failed.join("\n")
+    );
+}
