@@ -71,6 +71,7 @@ pub(crate) fn is_harmful(character: char) -> bool {
             | '\u{fe00}'..='\u{fe0f}'       // variation selectors
             | '\u{feff}'                    // byte order mark
             | '\u{fff9}'..='\u{fffb}'       // interlinear annotation
+            | '\u{fffe}' | '\u{ffff}'       // no characters, and refused in a kubeconfig
             | '\u{e0000}'..='\u{e0fff}') // tags, further variation selectors
 }
 
@@ -95,6 +96,7 @@ mod tests {
             ("\u{202e}nip ruoy", "\\u{202e}nip ruoy"),
             ("zero\u{200b}width", "zero\\u{200b}width"),
             ("nul\0", "nul\\u{0}"),
+            ("none\u{fffe}\u{ffff}", "none\\u{fffe}\\u{ffff}"),
         ] {
             assert_eq!(printable(attack), shown);
         }

@@ -323,7 +323,10 @@ fn pin_source(value: &str) -> Result<String, Problem> {
     };
     match path {
         None => Ok(value.to_owned()),
-        Some(path) if path.starts_with('/') => Ok(format!("file:{path}")),
+        // Two slashes would be read as the beginning of a machine's name.
+        Some(path) if path.starts_with('/') => {
+            Ok(format!("file:/{}", path.trim_start_matches('/')))
+        }
         Some(_) => Err(problem(
             "pin-source",
             "is a file on another machine",
@@ -390,6 +393,8 @@ mod tests {
             ("/a/b", "file:/a/b"),
             ("file:/a", "file:/a"),
             ("file://localhost/a", "file:/a"),
+            ("file:////a", "file:/a"),
+            ("//a", "file:/a"),
             ("prompt", "prompt"),
             ("env:PIN", "env:PIN"),
             ("|command", "|command"),

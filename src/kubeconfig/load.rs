@@ -33,7 +33,7 @@ impl Kubeconfig {
     }
 
     /// One file's content.
-    pub(super) fn parse(content: &[u8], path: &Path) -> Result<Self, KubeconfigError> {
+    pub fn parse(content: &[u8], path: &Path) -> Result<Self, KubeconfigError> {
         let malformed = |line, reason: &str| KubeconfigError::Malformed {
             path: path.to_owned(),
             line,

@@ -149,4 +149,22 @@ mod tests {
         let json: serde_json::Value = serde_json::from_str(&config.to_json()).unwrap();
         assert_eq!(json["current-context"], "a\"\n\u{1b}");
     }
+
+    #[test]
+    fn json_holds_nothing_that_yaml_reads_otherwise() {
+        for (text, written) in [
+            ("\u{7f}~\u{80}", r"\u007f~\u0080"),
+            ("a\u{85}\u{9f}\u{a0}", "a\\u0085\\u009f\u{a0}"),
+            ("\u{2028}x\u{2029}", r"\u2028x\u2029"),
+            ("\u{fffd}\u{fffe}\u{ffff}😀", "\u{fffd}\\ufffe\\uffff😀"),
+        ] {
+            let before = Kubeconfig {
+                current_context: text.to_owned(),
+                ..Kubeconfig::default()
+            };
+            let json = before.to_json();
+            assert!(json.contains(&format!("\"{written}\"")), "{}", *json);
+            assert_eq!(config(&json).current_context(), Some(text));
+        }
+    }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use serde::ser::{Serialize, Serializer};
+use serde_json::ser::Formatter;
 use zeroize::Zeroizing;
 
 use super::scalar;
@@ -126,11 +127,45 @@ pub(super) fn json(value: &impl Serialize) -> Zeroizing<String> {
     let mut length = Length(0);
     let mut bytes = Vec::new();
     // Neither writer fails, and every key is a text.
-    if serde_json::to_writer(&mut length, value).is_ok() {
+    if write(&mut length, value).is_ok() {
         bytes.reserve_exact(length.0);
-        let _ = serde_json::to_writer(&mut bytes, value);
+        let _ = write(&mut bytes, value);
     }
     Zeroizing::new(String::from_utf8(bytes).unwrap_or_default())
+}
+
+fn write(writer: impl io::Write, value: &impl Serialize) -> serde_json::Result<()> {
+    let mut serializer = serde_json::Serializer::with_formatter(writer, ForYaml);
+    value.serialize(&mut serializer)
+}
+
+/// JSON that says the same to kubectl, which reads it as YAML 1.1.
+struct ForYaml;
+
+impl Formatter for ForYaml {
+    fn write_string_fragment<W: ?Sized + io::Write>(
+        &mut self,
+        writer: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
+        let mut rest = fragment;
+        while let Some(place) = rest.find(is_unfit_for_yaml) {
+            let (before, from_there) = rest.split_at(place);
+            let mut characters = from_there.chars();
+            let unfit = characters.next().map_or(0, u32::from);
+            write!(writer, "{before}\\u{unfit:04x}")?;
+            rest = characters.as_str();
+        }
+        writer.write_all(rest.as_bytes())
+    }
+}
+
+/// What JSON takes as it is, and go.yaml.in/yaml/v2 refuses (readerc.go) or takes for a line break.
+fn is_unfit_for_yaml(character: char) -> bool {
+    matches!(
+        character,
+        '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{fffe}' | '\u{ffff}'
+    )
 }
 
 impl Serialize for Value {

@@ -18,6 +18,10 @@ const MAX_NODES: usize = 1_000_000;
 /// Bytes of texts, copies included.
 const MAX_BYTES: usize = 64 << 20;
 
+/// Characters of a key in JSON, quotes included: what is written from here is JSON, and YAML reads
+/// no longer key of it (YAML 1.2, section 7.4.2).
+const MAX_KEY: usize = 1024;
+
 const TOO_DEEP: &str = "more than 100 levels inside each other";
 const TOO_MUCH: &str = "more than a kubeconfig can hold, anchors and aliases written out";
 
@@ -230,13 +234,18 @@ fn full(tag: &Tag) -> String {
 
 /// A key as JSON has it.
 fn name(key: &Value) -> Result<String, &'static str> {
-    match key {
-        Value::Text(text) => Ok(text.to_string()),
-        Value::Number(text) => Ok(super::scalar::number(text)
-            .map_or_else(|| text.to_string(), |number| number.to_string())),
-        Value::Flag(flag) => Ok(flag.to_string()),
-        Value::Null | Value::List(_) | Value::Object(_) => Err("a key is not a text"),
+    let name = match key {
+        Value::Text(text) => text.to_string(),
+        Value::Number(text) => super::scalar::number(text)
+            .map_or_else(|| text.to_string(), |number| number.to_string()),
+        Value::Flag(flag) => flag.to_string(),
+        Value::Null | Value::List(_) | Value::Object(_) => return Err("a key is not a text"),
+    };
+    // No character takes more than six.
+    if name.len() > MAX_KEY / 8 && super::value::json(&name).chars().count() > MAX_KEY {
+        return Err("a key is longer than 1024 characters");
     }
+    Ok(name)
 }
 
 /// Members that come by `<<` replace those before it and give way to those after it; of several
@@ -297,6 +306,16 @@ mod tests {
             ("a: |\n  b\n# c", r#"{"a":"b\n"}"#),
         ] {
             assert_eq!(json(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_key_can_be_written_as_it_was_read() {
+        for (key, longest) in [("é", 1022), ("\\t", 511), ("\\u007f", 170)] {
+            let read = |length| json(&format!("? \"{}\"\n", key.repeat(length)));
+            let written = read(longest);
+            assert_eq!(json(&written), written);
+            assert!(read(longest + 1).ends_with("longer than 1024 characters"));
         }
     }
 

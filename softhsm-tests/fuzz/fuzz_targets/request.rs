@@ -1,17 +1,53 @@
-//! The request decoder and the configuration behind it, on any text: nothing may panic.
+//! The request decoder and the configuration behind it, on any text: what is decoded is what the
+//! JSON says, and what is refused is refused in one readable line.
 //!
-//! `cargo +nightly fuzz run --fuzz-dir softhsm-tests/fuzz request corpus softhsm-tests/requests`
-//! keeps what it finds in `corpus` and starts from the requests the unit tests know. It looks at
-//! files by the paths it makes up, but opens none.
+//! `scripts/fuzz SECONDS request` starts from the requests the unit tests know. It looks at files
+//! by the paths it makes up, but opens none.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use pkcs11_external_signer::config::Config;
-use pkcs11_external_signer::protocol::Request;
+use pkcs11_external_signer::printable::printable;
+use pkcs11_external_signer::protocol::{Operation, Request, Response, Spelling};
+use serde_json::Value;
 
-fuzz_target!(|text: &str| {
-    if let Ok(mut request) = Request::decode(text) {
+fuzz_target!(|text: &str| match Request::decode(text) {
+    Ok(mut request) => {
+        compare(text, &request);
         let _ = Config::from_map(&mut request.configuration);
     }
+    Err(error) => {
+        let error = error.to_string();
+        assert_eq!(printable(&error), error);
+        assert!(error.len() < 1000, "{error}");
+    }
 });
+
+/// With another decoder's view of the same text.
+fn compare(text: &str, request: &Request) {
+    // It refuses what is deep or a number beyond all bounds, which fields unknown here may be.
+    let Ok(document) = serde_json::from_str::<Value>(text) else {
+        return;
+    };
+    let configuration = document["configuration"].as_object();
+    for (key, value) in configuration.expect("an object") {
+        assert_eq!(request.configuration.value(key), value.as_str());
+    }
+    let kind = document["kind"].as_str().expect("a text");
+    let is_proposals = kind.ends_with("Request");
+    assert_eq!(request.spelling == Spelling::Proposal, is_proposals);
+    let Operation::Sign(sign) = &request.operation else {
+        assert!(kind.starts_with("Certificate"), "{kind}");
+        return;
+    };
+    assert!(kind.starts_with("Sign"), "{kind}");
+    assert!(!sign.digest.is_empty());
+    if let Some(hash) = sign.options.hash() {
+        assert_eq!(sign.digest.len(), hash.length());
+    }
+    // The answer is encoded as the request's digest is.
+    let answer = Response::Signature(&sign.digest).encode(request.spelling);
+    let answer: Value = serde_json::from_str(&answer).expect("JSON");
+    assert_eq!(answer["signature"], document["digest"]);
+}

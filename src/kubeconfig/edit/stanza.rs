@@ -139,7 +139,7 @@ mod tests {
             "tab\tnul\0bell\x07",
             "\u{202e}\u{e0001}",
             "\u{85}\u{2028}\u{feff}\u{1f600}",
-            "\u{202e}\u{e0001}",
+            "\u{7f}\u{fffd}\u{fffe}\u{ffff}",
             " a ",
             "/usr/lib/x.so",
             "a\nb",

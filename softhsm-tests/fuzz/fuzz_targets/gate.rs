@@ -1,0 +1,118 @@
+//! The tunnel's port, on any first bytes: a stranger is refused in one readable line, gets nothing
+//! but TLS that doesn't show the name that opens the gate, and makes us neither dial nor open a key.
+
+#![no_main]
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
+
+use libfuzzer_sys::fuzz_target;
+use pkcs11_external_signer::config::Config;
+use pkcs11_external_signer::error::Error;
+use pkcs11_external_signer::keyring::Keyring;
+use pkcs11_external_signer::kubeconfig::Cluster;
+use pkcs11_external_signer::printable::printable;
+use pkcs11_external_signer::tunnel::{Destination, Observer, Tunnels};
+use socket2::SockRef;
+
+/// Longer than the gate waits for who is silent.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fuzz_target!(|bytes: &[u8]| {
+    let gate = &*GATE;
+    // libFuzzer sees what is compared, and so learns what no stranger knows.
+    if gate
+        .name
+        .as_bytes()
+        .windows(8)
+        .any(|piece| holds(bytes, piece))
+    {
+        return;
+    }
+    let mut stranger = TcpStream::connect(gate.address).expect("a port that listens");
+    // Else the port of each connection would be taken for a minute.
+    let _ = SockRef::from(&stranger).set_linger(Some(Duration::ZERO));
+    // It may be gone before it has heard all.
+    let _ = stranger.write_all(bytes);
+    let _ = stranger.shutdown(Shutdown::Write);
+    let mut answer = Vec::new();
+    let _ = stranger.read_to_end(&mut answer);
+    let told = gate.told.lock().expect("one thread");
+    let line = told
+        .recv_timeout(PATIENCE)
+        .expect("a word on the connection");
+    assert!(
+        line.starts_with("cluster \"c\": refused a connection: "),
+        "{line}"
+    );
+    assert_eq!(printable(&line), line);
+    assert!(told.try_recv().is_err());
+    // An alert, or a handshake.
+    assert!(matches!(answer.first(), None | Some(21 | 22)), "{answer:?}");
+    assert!(!holds(&answer, gate.name.as_bytes()), "{answer:?}");
+});
+
+fn holds(bytes: &[u8], piece: &[u8]) -> bool {
+    bytes.windows(piece.len()).any(|window| window == piece)
+}
+
+struct Gate {
+    address: SocketAddr,
+    name: String,
+    told: Mutex<Receiver<String>>,
+    _tunnels: Tunnels,
+}
+
+static GATE: LazyLock<Gate> = LazyLock::new(|| {
+    // Nothing is loaded before a key is opened, and nothing is here to be loaded.
+    let mut configuration = [
+        ("pathLib", "/no/such.so"),
+        ("slotId", "0"),
+        ("objectId", "1"),
+    ]
+    .into_iter()
+    .collect();
+    let config = Config::from_map(&mut configuration).expect("a configuration");
+    let (keyring, keys) = Keyring::new(vec![config]).expect("a keyring");
+    let destination = Destination {
+        name: "c".to_owned(),
+        cluster: Cluster {
+            server: "https://server.invalid".to_owned(),
+            authority: None,
+            tls_server_name: None,
+            insecure: true,
+            proxy_url: None,
+        },
+        key: keys[0],
+    };
+    let (tell, told) = channel();
+    let observer: Arc<dyn Observer> = Arc::new(Teller(tell));
+    let tunnels = Tunnels::open(vec![destination], &Arc::new(keyring), &observer);
+    let tunnels = tunnels.unwrap_or_else(|error| panic!("{error}"));
+    let detour = tunnels.detours().next().expect("a detour");
+    Gate {
+        address: detour.address.parse().expect("an address"),
+        name: detour.server_name.to_owned(),
+        told: Mutex::new(told),
+        _tunnels: tunnels,
+    }
+});
+
+struct Teller(Sender<String>);
+
+impl Observer for Teller {
+    fn connection(&self, line: &str) {
+        let _ = self.0.send(line.to_owned());
+    }
+
+    fn trouble(&self, error: &Error) {
+        let _ = self.0.send(format!("trouble: {error}"));
+    }
+
+    fn concern(&self, text: &str) {
+        let _ = self.0.send(format!("concern: {text}"));
+    }
+}

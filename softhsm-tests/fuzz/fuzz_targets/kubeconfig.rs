@@ -1,0 +1,143 @@
+//! The kubeconfig reader, on any bytes: what is read is written as JSON that says the same to
+//! itself, to a JSON parser and to kubectl, before and after a context is led elsewhere.
+//!
+//! It opens no file: clusters whose authority is in one are passed over.
+
+#![no_main]
+
+use std::path::Path;
+
+use libfuzzer_sys::fuzz_target;
+use pkcs11_external_signer::kubeconfig::{Context, Detour, Kubeconfig, Provider, Stanza};
+use pkcs11_external_signer::printable::printable;
+use serde_json::Value;
+
+const ADDRESS: &str = "127.0.0.1:21234";
+
+fuzz_target!(|content: &[u8]| {
+    assert_pasted_as_set(content);
+    let mut config = match parse(content) {
+        Ok(config) => config,
+        Err(error) => {
+            assert_eq!(printable(&error), error);
+            assert!(error.len() < 2000, "{error}");
+            return;
+        }
+    };
+    let before = document(&config);
+    let contexts = config.contexts();
+    for context in &contexts {
+        assert_eq!(config.context(&context.name).ok().as_ref(), Some(context));
+        look_at(&config, &before, context);
+    }
+    let Some(led) = contexts.first() else { return };
+    config.redirect(&led.cluster, &led.user, &detour());
+    let after = document(&config);
+    for (old, new) in contexts.iter().zip(config.contexts()) {
+        let (was, is) = (
+            cluster(&before, &old.cluster),
+            cluster(&after, &new.cluster),
+        );
+        assert_eq!((&old.name, &old.user), (&new.name, &new.user));
+        if (&old.cluster, &old.user) == (&led.cluster, &led.user) && was.is_some() {
+            let server = is.and_then(|cluster| cluster["server"].as_str());
+            let place = server.and_then(|server| server.strip_prefix("https://"));
+            let path = place.and_then(|place| place.strip_prefix(ADDRESS));
+            assert!(path.is_some_and(|path| path.is_empty() || path.starts_with('/')));
+        } else {
+            assert_eq!(was, is);
+        }
+    }
+});
+
+fn parse(content: &[u8]) -> Result<Kubeconfig, String> {
+    let path = Path::new("/home/jane/.kube/config");
+    Kubeconfig::parse(content, path).map_err(|error| error.to_string())
+}
+
+/// The kubeconfig as it is written, read by another parser.
+fn document(config: &Kubeconfig) -> Value {
+    let written = config.to_json();
+    assert!(written.chars().all(is_of_yaml), "{:?}", *written);
+    let again = parse(written.as_bytes()).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(*again.to_json(), *written);
+    let document: Value = serde_json::from_str(&written).expect("JSON");
+    assert_eq!(
+        document["contexts"].as_array().map(Vec::len),
+        Some(config.contexts().len())
+    );
+    document
+}
+
+/// What YAML 1.1 takes as it is; what it takes for a line break has no place in JSON.
+fn is_of_yaml(character: char) -> bool {
+    matches!(character, ' '..='~' | '\u{a0}'..='\u{fffd}' | '\u{10000}'..)
+        && !matches!(character, '\u{2028}' | '\u{2029}')
+}
+
+/// What a cluster's entry holds, by another parser's view.
+fn cluster<'a>(document: &'a Value, name: &str) -> Option<&'a Value> {
+    let clusters = document["clusters"].as_array()?;
+    let mut found = clusters
+        .iter()
+        .filter(|entry| entry["name"].as_str().unwrap_or_default() == name);
+    let entry = found.next()?;
+    assert!(found.next().is_none(), "{name} is there twice");
+    Some(&entry["cluster"])
+}
+
+fn look_at(config: &Kubeconfig, document: &Value, context: &Context) {
+    if let Provider::ExternalSigner(configuration) = config.provider(&context.user) {
+        let mut users = document["users"].as_array().into_iter().flatten();
+        let user = users.find(|entry| entry["name"].as_str().unwrap_or_default() == context.user);
+        let settings = user.map(|entry| &entry["user"]["auth-provider"]["config"]);
+        for (key, value) in settings.and_then(Value::as_object).into_iter().flatten() {
+            assert_eq!(configuration.value(key), value.as_str());
+        }
+    }
+    let named = cluster(document, &context.cluster);
+    let text = |key: &str| named.and_then(|it| it[key].as_str()).unwrap_or_default();
+    if text("certificate-authority").is_empty() {
+        match config.cluster(&context.cluster) {
+            Ok(cluster) => {
+                assert_eq!(cluster.server, text("server"));
+                assert!(!cluster.server.is_empty());
+                assert!(!(cluster.insecure && cluster.authority.is_some()));
+            }
+            Err(error) => {
+                let error = error.to_string();
+                assert_eq!(printable(&error), error);
+            }
+        }
+    }
+}
+
+/// A user made of the lines of any text is read as what it was made of.
+fn assert_pasted_as_set(content: &[u8]) {
+    let text = String::from_utf8_lossy(content);
+    let mut lines = text.split('\n');
+    let (name, label, comment) = (lines.next(), lines.next(), lines.next());
+    let (name, label) = (name.unwrap_or_default(), label.unwrap_or_default());
+    let mut stanza = Stanza::default();
+    stanza.set("pathLib", format!("/{name}"), comment.map(str::to_owned));
+    stanza.set("objectLabel", label, comment.map(str::to_owned));
+    let excerpt = stanza.as_excerpt(name);
+    let is_fit = |character| character == '\n' || is_of_yaml(character);
+    assert!(excerpt.chars().all(is_fit), "{excerpt:?}");
+    let config = parse(excerpt.as_bytes()).unwrap_or_else(|error| panic!("{excerpt}: {error}"));
+    let Provider::ExternalSigner(configuration) = config.provider(name) else {
+        panic!("{excerpt}");
+    };
+    assert_eq!(configuration.value("pathLib"), Some(&*format!("/{name}")));
+    assert_eq!(configuration.value("objectLabel"), Some(label));
+}
+
+fn detour() -> Detour<'static> {
+    Detour {
+        address: ADDRESS,
+        server_name: "detour.invalid",
+        authority_pem: "authority",
+        certificate_pem: "certificate",
+        key_pem: "key",
+    }
+}
