@@ -89,9 +89,7 @@ fn a_wrong_pin_is_told_and_counted_as_the_token_does() {
             ],
         );
         // Not once more by those that come after it.
-        sign()
-            .run()
-            .fails(7, &["has refused a PIN", "was not sent"]);
+        sign().run().fails(7, &["refused a PIN", "was not sent"]);
         let asking = token.configuration("1").without("pinSource");
         let request = sign_request(&asking, &Options::hash(Hash::Sha256), &sample(32));
         let mut terminal = token.ask(&request).at_terminal();

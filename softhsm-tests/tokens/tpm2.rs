@@ -73,9 +73,7 @@ fn wrong_pins_lock_the_tpm_without_a_warning_and_are_told() {
     let stored = sign().variable("TOKEN_PIN", WRONG_PIN).run();
     stored.fails(7, &["CKR_PIN_INCORRECT"]);
     // The TPM raises no flag, and still no other process sends a stored one.
-    sign()
-        .run()
-        .fails(7, &["has refused a PIN", "was not sent"]);
+    sign().run().fails(7, &["refused a PIN", "was not sent"]);
 
     // swtpm has three tries, and a right PIN doesn't give them back.
     let mut terminal = token.ask(&request).at_terminal();
