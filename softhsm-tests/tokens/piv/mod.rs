@@ -176,21 +176,24 @@ fn twenty_requests_at_once_are_all_answered() {
     }
 }
 
+/// One library at a time: OpenSC can hang where another library uses the same card.
 #[test]
 #[ignore = "scripts/test --all-tokens"]
-fn both_libraries_and_two_cards_sign_at_once() {
+fn two_cards_sign_at_once() {
     let cards = Cards::inserted(2);
-    let running: Vec<_> = (0..20)
-        .map(|index| {
-            let (library, card) = (LIBRARIES[index % 2], 1 + index / 2 % 2);
-            let key = cards.key(card, "9a");
-            let (options, _) = one_scheme(key.kind);
-            let token = cards.token(library, card);
-            (token.sign("1", &options, &sample(32)).start(None), key)
-        })
-        .collect();
-    for (run, key) in running {
-        assert_signed(&run.finish(), &key);
+    for library in LIBRARIES {
+        let running: Vec<_> = (0..20)
+            .map(|index| {
+                let card = 1 + index % 2;
+                let key = cards.key(card, "9a");
+                let (options, _) = one_scheme(key.kind);
+                let token = cards.token(library, card);
+                (token.sign("1", &options, &sample(32)).start(None), key)
+            })
+            .collect();
+        for (run, key) in running {
+            assert_signed(&run.finish(), &key);
+        }
     }
 }
 

@@ -125,7 +125,8 @@ fn a_card_that_is_away_is_asked_for_and_may_come_back() {
     }
 }
 
-/// OpenSC's next C_SignInit would wait for ever.
+/// Whatever the library makes of that (OpenSC: CKR_GENERAL_ERROR or CKR_DEVICE_REMOVED), it is finalised
+/// before it is asked again.
 #[test]
 #[ignore = "scripts/test --all-tokens"]
 fn a_card_that_is_pulled_while_it_signs_may_come_back() {
