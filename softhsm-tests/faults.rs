@@ -241,6 +241,23 @@ fn a_token_that_needs_no_login_gets_none() {
 }
 
 #[test]
+fn a_key_that_is_no_private_object_costs_no_pin() {
+    let [key_object, certificate] = Object::pair(key(Kind::P256), &[1]);
+    let store = token_with([key_object.public(), certificate]);
+    for configuration in [store.configuration(), store.configuration_with_pin_source()] {
+        assert_signed(sign_with(&store, configuration, "").run().silently());
+    }
+    assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
+    // A token that wants one for it all the same gets it.
+    let wanted = "C_SignInit#1:return=0x101";
+    sign_with(&store, store.configuration(), wanted)
+        .run()
+        .fails(7, &["PIN"]);
+    assert_signed(&sign(&store, wanted).run());
+    assert_eq!(store.calls("C_Login"), ["0x0"]);
+}
+
+#[test]
 fn a_locked_pin_or_one_to_be_changed_is_not_tried() {
     let store = token_with_pair(Kind::P256);
     for flag in ["CKF_USER_PIN_LOCKED", "CKF_USER_PIN_TO_BE_CHANGED"] {

@@ -126,7 +126,7 @@ fn ecdsa_accepts(curve: Curve, point: &[u8], digest: &[u8], signature: &[u8]) ->
 fn order_sized(curve: Curve, digest: &[u8]) -> Vec<u8> {
     let digest = ecdsa::digest_for(curve, digest);
     let zeros = ecdsa::field_length(curve).saturating_sub(digest.len());
-    let mut number = [&vec![0; zeros], digest].concat();
+    let mut number = [vec![0; zeros], digest].concat();
     // 66 bytes have 7 bits more than the order.
     if curve == Curve::P521 && zeros == 0 {
         let mut carried = 0;

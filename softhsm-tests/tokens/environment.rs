@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use serde_json::Value;
 
 use crate::fixture::cluster::{ADMINISTRATOR, cluster};
-use crate::fixture::keys::{Kind, key};
+use crate::fixture::keys::{Key, Kind, key};
 use crate::fixture::openssl::assert_verifies;
 use crate::fixture::program::{Invocation, Outcome};
 use crate::fixture::request::{
@@ -230,13 +230,19 @@ impl Token<'_> {
     /// Demands that so many requests that are made at once are all answered.
     #[track_caller]
     pub(crate) fn assert_all_answer(&self, id: &str, kind: Kind, count: usize) {
-        let (options, scheme) = one_scheme(kind);
+        self.assert_all_answer_with(id, key(kind), count);
+    }
+
+    /// The same with a key that was made on the token.
+    #[track_caller]
+    pub(crate) fn assert_all_answer_with(&self, id: &str, key: &Key, count: usize) {
+        let (options, scheme) = one_scheme(key.kind);
         let running: Vec<_> = (0..count)
             .map(|_| self.sign(id, &options, &sample(32)).start(None))
             .collect();
         for run in running {
             let signature = run.finish().signature();
-            assert_verifies(key(kind), scheme, &sample(32), &signature);
+            assert_verifies(key, scheme, &sample(32), &signature);
         }
     }
 
@@ -244,11 +250,17 @@ impl Token<'_> {
     /// that openssl accepts, or the refusal.
     #[track_caller]
     pub(crate) fn assert_signs(&self, id: &str, kind: Kind, offers: impl Fn(Scheme) -> Offer) {
-        for (options, scheme, length) in schemes(kind) {
+        self.assert_signs_with(id, key(kind), offers);
+    }
+
+    /// The same with a key that was made on the token.
+    #[track_caller]
+    pub(crate) fn assert_signs_with(&self, id: &str, key: &Key, offers: impl Fn(Scheme) -> Offer) {
+        for (options, scheme, length) in schemes(key.kind) {
             let outcome = self.sign(id, &options, &sample(length)).run();
             match offers(scheme) {
                 Offer::Made => {
-                    assert_verifies(key(kind), scheme, &sample(length), &outcome.signature());
+                    assert_verifies(key, scheme, &sample(length), &outcome.signature());
                 }
                 Offer::Refused(fragments) => {
                     outcome.fails(8, fragments);

@@ -13,5 +13,7 @@ mod kryoptic;
 mod opensc;
 /// p11-kit's proxy, a token of another host, and certificates that want no login.
 mod p11_kit;
+/// PIV cards, through OpenSC and Yubico's library.
+mod piv;
 /// A TPM.
 mod tpm2;

@@ -14,9 +14,17 @@ pub fn field_length(curve: Curve) -> usize {
 }
 
 /// The part of a digest that ECDSA signs: its leftmost bits, as many as the curve's order has
-/// (FIPS 186-5, section 6.4.1). No TLS digest is longer than P-521's order.
-pub fn digest_for(curve: Curve, digest: &[u8]) -> &[u8] {
-    digest.get(..field_length(curve)).unwrap_or(digest)
+/// (FIPS 186-5, section 6.4.1). A shorter one gets zeros in front, which leave the number that is
+/// signed as it was: PIV cards take nothing but the order's length. P-521's order ends within a byte,
+/// where this would shift the number. No TLS digest is longer than it.
+pub fn digest_for(curve: Curve, digest: &[u8]) -> Vec<u8> {
+    let length = field_length(curve);
+    let digest = digest.get(..length).unwrap_or(digest);
+    let zeros = match curve {
+        Curve::P256 | Curve::P384 => length - digest.len(),
+        Curve::P521 => 0,
+    };
+    [&vec![0; zeros], digest].concat()
 }
 
 /// A token's signature as DER; `None` for what can't be one on this curve. Tokens that answer in
@@ -130,11 +138,14 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_is_cut_to_the_order() {
+    fn a_digest_is_as_long_as_the_order() {
         let digest = [7; 64];
-        assert_eq!(digest_for(Curve::P256, &digest).len(), 32);
-        assert_eq!(digest_for(Curve::P384, &digest).len(), 48);
-        assert_eq!(digest_for(Curve::P521, &digest).len(), 64);
-        assert_eq!(digest_for(Curve::P384, &digest[..20]).len(), 20);
+        assert_eq!(digest_for(Curve::P256, &digest), [7; 32]);
+        assert_eq!(digest_for(Curve::P384, &digest), [7; 48]);
+        assert_eq!(digest_for(Curve::P521, &digest), [7; 64]);
+        for (curve, zeros) in [(Curve::P256, 12), (Curve::P384, 28), (Curve::P521, 0)] {
+            let input = digest_for(curve, &digest[..20]);
+            assert_eq!(input.split_at(zeros), (&[0; 28][..zeros], &[7; 20][..]));
+        }
     }
 }

@@ -95,11 +95,8 @@ pub(super) fn operation(
             let block = pkcs1::pad(&pkcs1::digest_info(*hash, digest), key.modulus_length());
             (Mechanism::RsaX509, block.ok_or_else(malformed)?)
         }
-        // Some tokens refuse a digest that is longer than the curve's order.
-        (Scheme::Ecdsa { curve }, _) => (
-            Mechanism::Ecdsa,
-            ecdsa::digest_for(*curve, digest).to_owned(),
-        ),
+        // Some tokens refuse a digest that is longer or shorter than the curve's order.
+        (Scheme::Ecdsa { curve }, _) => (Mechanism::Ecdsa, ecdsa::digest_for(*curve, digest)),
         // No parameter block: some tokens refuse one.
         (Scheme::Ed25519, _) => (
             Mechanism::Eddsa(EddsaParams::new(EddsaSignatureScheme::Ed25519)),

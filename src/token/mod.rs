@@ -231,9 +231,14 @@ impl<'m> Token<'m> {
         words: String,
         pins: &mut dyn PinProvider,
     ) -> Result<PrivateKey, Error> {
-        self.login(&words, pins)?;
-        let _step = watchdog::step("looking for the key (C_FindObjects)");
-        let object = self.only_key(selector, id)?;
+        let object = match self.key_without_login(selector, id) {
+            Some(object) => object,
+            None => {
+                self.login(&words, pins)?;
+                let _step = watchdog::step("looking for the key (C_FindObjects)");
+                self.only_key(selector, id)?
+            }
+        };
         let always_authenticate =
             object::flag(&self.session, object, AttributeType::AlwaysAuthenticate)
                 .map_err(|error| self.object_failure(&error, "reading the key"))?
@@ -451,12 +456,52 @@ impl<'m> Token<'m> {
         }
     }
 
-    /// The private key under the certificate's CKA_ID; under the label where that is empty.
+    /// The one private key that is there without a login because it wants none (CKA_PRIVATE is
+    /// false), as a PIV card's key for opening doors.
+    fn key_without_login(
+        &self,
+        selector: &ObjectSelector,
+        id: Option<&[u8]>,
+    ) -> Option<ObjectHandle> {
+        if self.logged_in || !self.state.login_required {
+            return None;
+        }
+        let _step = watchdog::step("looking for the key (C_FindObjects)");
+        let [only] = self.keys(selector, id).ok()?[..] else {
+            return None;
+        };
+        let is_private = object::flag(&self.session, only, AttributeType::Private);
+        matches!(is_private, Ok(Some(false))).then_some(only)
+    }
+
     fn only_key(
         &self,
         selector: &ObjectSelector,
         id: Option<&[u8]>,
     ) -> Result<ObjectHandle, Error> {
+        let class = ObjectClass::PRIVATE_KEY;
+        let found = self.keys(selector, id)?;
+        match found.as_slice() {
+            [only] => Ok(*only),
+            [] => Err(ObjectError::NoKey {
+                selector: selector.to_string(),
+                token: self.name(),
+                present: object::summaries(&self.session, class),
+            }
+            .into()),
+            many => {
+                let many: Vec<_> = many.iter().map(|object| (*object, ())).collect();
+                Err(self.several("private keys", selector, &many, class))
+            }
+        }
+    }
+
+    /// The private keys under the certificate's CKA_ID; under the label where that is empty.
+    fn keys(
+        &self,
+        selector: &ObjectSelector,
+        id: Option<&[u8]>,
+    ) -> Result<Vec<ObjectHandle>, Error> {
         let class = ObjectClass::PRIVATE_KEY;
         let label = selector.label.as_deref();
         let query = match id {
@@ -485,19 +530,7 @@ impl<'m> Token<'m> {
                 object::find(&self.session, Query { label, ..query }).map_err(failure)?;
             found.retain(|object| labelled.contains(object));
         }
-        match found.as_slice() {
-            [only] => Ok(*only),
-            [] => Err(ObjectError::NoKey {
-                selector: selector.to_string(),
-                token: self.name(),
-                present: object::summaries(&self.session, class),
-            }
-            .into()),
-            many => {
-                let many: Vec<_> = many.iter().map(|object| (*object, ())).collect();
-                Err(self.several("private keys", selector, &many, class))
-            }
-        }
+        Ok(found)
     }
 
     fn several<T>(

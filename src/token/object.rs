@@ -73,7 +73,10 @@ pub(super) fn flag(
 ) -> Result<Option<bool>> {
     match attribute(session, object, kind) {
         Ok(Some(
-            Attribute::Token(value) | Attribute::Sign(value) | Attribute::AlwaysAuthenticate(value),
+            Attribute::Token(value)
+            | Attribute::Private(value)
+            | Attribute::Sign(value)
+            | Attribute::AlwaysAuthenticate(value),
         )) => Ok(Some(value)),
         Err(error @ CryptokiError::Pkcs11(..)) => Err(error),
         Ok(_) | Err(_) => Ok(None),

@@ -1,0 +1,136 @@
+//! The commands of ISO 7816 that stand between reader and applet: chaining, answers in pieces, reset.
+
+use std::io;
+use std::net::TcpStream;
+
+use heapless::Vec as Buffer;
+use iso7816::Status;
+use iso7816::command::{Command, CommandView};
+use piv_authenticator::{Authenticator, Client};
+use vpicc::{Connection, VSmartCard};
+
+/// Enough for a chained certificate and for the longest answer.
+const LONGEST: usize = 4096;
+/// The class bit of a command that is continued by the next.
+const CONTINUED: u8 = 0x10;
+const GET_RESPONSE: u8 = 0xc0;
+const SELECT: u8 = 0xa4;
+/// Selects the applet by its whole name.
+const SELECT_PIV: [u8; 16] = [
+    0x00, SELECT, 0x04, 0x00, 0x0b, 0xa0, 0x00, 0x00, 0x03, 0x08, 0x00, 0x00, 0x10, 0x00, 0x01,
+    0x00,
+];
+/// Yubico's extension to PIV: the device's serial number.
+const GET_SERIAL: u8 = 0xf8;
+/// VERIFY that forgets the PIN.
+const LOG_OUT: [u8; 4] = [0x00, 0x20, 0xff, 0x80];
+
+pub(crate) struct Card<C> {
+    applet: Authenticator<C>,
+    serial: u32,
+    /// The command so far, while it is being chained.
+    chained: Option<Command<LONGEST>>,
+    /// What is left of an answer.
+    unread: Vec<u8>,
+}
+
+impl<C: Client> Card<C> {
+    pub(crate) fn new(applet: Authenticator<C>, serial: u32) -> Self {
+        Self {
+            applet,
+            serial,
+            chained: None,
+            unread: Vec::new(),
+        }
+    }
+
+    /// Answers until the reader is gone.
+    pub(crate) fn serve(mut self, reader: TcpStream) -> io::Result<()> {
+        reader.set_nodelay(true)?;
+        let mut connection = Connection::from(reader.try_clone()?);
+        loop {
+            // vpcd sends a length and what it counts apart, and waits with the second until the first
+            // has been acknowledged. The kernel forgets this option with each acknowledgement.
+            rustix::net::sockopt::set_tcp_quickack(&reader, true)?;
+            connection.poll(&mut self)?;
+        }
+    }
+
+    fn command(&mut self, apdu: &[u8]) -> Result<Vec<u8>, Status> {
+        let view = CommandView::try_from(apdu).map_err(|_| Status::WrongLength)?;
+        let limit = match view.expected() {
+            0 => 256,
+            expected if view.extended => expected,
+            expected => expected.min(256),
+        };
+        if apdu[1] == GET_RESPONSE {
+            return Ok(self.piece(limit));
+        }
+        self.unread.clear();
+        // A name may be shortened, down to its owner's; the applet wants more of it.
+        let is_short = apdu[1] == SELECT && apdu[2] == 0x04 && view.data().len() >= 5;
+        let apdu = if is_short && SELECT_PIV[5..].starts_with(view.data()) {
+            &SELECT_PIV
+        } else {
+            apdu
+        };
+        let command = Command::try_from(apdu).map_err(|_| Status::WrongLength)?;
+        let command = match self.chained.take() {
+            None => command,
+            Some(mut begun) => {
+                begun
+                    .extend_from_command(&command)
+                    .map_err(|_| Status::NotEnoughMemory)?;
+                begun
+            }
+        };
+        if view.class().into_inner() & CONTINUED != 0 {
+            self.chained = Some(command);
+            return Ok(success(Vec::new()));
+        }
+        let mut answer = Buffer::<u8, LONGEST>::new();
+        self.applet.respond(command.as_view(), &mut answer)?;
+        self.unread = if apdu[1] == GET_SERIAL {
+            self.serial.to_be_bytes().into()
+        } else {
+            answer.to_vec()
+        };
+        Ok(self.piece(limit))
+    }
+
+    /// The next piece of the answer, and whether there is more.
+    fn piece(&mut self, limit: usize) -> Vec<u8> {
+        let rest = self.unread.split_off(limit.min(self.unread.len()));
+        let mut piece = std::mem::replace(&mut self.unread, rest);
+        match u8::try_from(self.unread.len()) {
+            Ok(0) => success(piece),
+            // 0 stands for 256 and more.
+            more => {
+                piece.extend([0x61, more.unwrap_or(0)]);
+                piece
+            }
+        }
+    }
+}
+
+fn success(mut answer: Vec<u8>) -> Vec<u8> {
+    answer.extend([0x90, 0x00]);
+    answer
+}
+
+impl<C: Client> VSmartCard for Card<C> {
+    fn power_off(&mut self) {
+        self.reset();
+    }
+
+    fn reset(&mut self) {
+        self.chained = None;
+        // A card without keys has no PIN to forget.
+        let _ = self.command(&LOG_OUT);
+    }
+
+    fn execute(&mut self, apdu: &[u8]) -> Vec<u8> {
+        self.command(apdu)
+            .unwrap_or_else(|status| <[u8; 2]>::from(status).into())
+    }
+}

@@ -1,0 +1,171 @@
+//! Cards in a reader, as `scripts/tokens/piv` makes them, and what can be done with them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::super::environment::{Environment, Token};
+use crate::fixture::keys::{Key, Kind};
+use crate::fixture::program::Invocation;
+use crate::fixture::request::Configuration;
+use crate::fixture::softhsm::Store;
+
+pub(super) const PIN: &str = "123456";
+pub(super) const WRONG_PIN: &str = "654321";
+
+/// The libraries by the variables that name them.
+pub(super) const OPENSC: &str = "OPENSC_MODULE";
+pub(super) const YKCS11: &str = "YKCS11_MODULE";
+pub(super) const LIBRARIES: [&str; 2] = [OPENSC, YKCS11];
+
+/// The keys of both cards: objectId, the slot's name, and what is in it.
+pub(super) const SLOTS: [(&str, &str, [Kind; 2]); 4] = [
+    ("1", "9a", [Kind::Rsa(2048), Kind::P256]),
+    ("2", "9c", [Kind::P256, Kind::Rsa(2048)]),
+    ("3", "9d", [Kind::P384, Kind::P384]),
+    ("4", "9e", [Kind::Rsa(2048), Kind::P256]),
+];
+
+/// What the program and PC/SC need of the script's environment.
+const VARIABLES: &[&str] = &["PCSCLITE_CSOCK_NAME", "TOKEN_PIN"];
+
+/// A reader with room for two cards.
+pub(super) struct Cards {
+    pub(super) environment: Environment,
+}
+
+impl Cards {
+    /// So many cards in the reader, fresh copies of the same two.
+    pub(super) fn inserted(count: usize) -> Self {
+        let state = tempfile::tempdir().unwrap();
+        let copied = Command::new("cp")
+            .arg("-r")
+            .arg(made().join("."))
+            .arg(state.path())
+            .status();
+        assert!(copied.unwrap().success());
+        Self::of(state, count)
+    }
+
+    /// One card whose certificates are of this authority.
+    pub(super) fn issued_by([certificate, key]: [PathBuf; 2]) -> Self {
+        let state = tempfile::tempdir().unwrap();
+        fs::copy(certificate, state.path().join("ca.pem")).unwrap();
+        fs::copy(key, state.path().join("ca.key")).unwrap();
+        Self::of(state, 1)
+    }
+
+    fn of(directory: tempfile::TempDir, count: usize) -> Self {
+        let state = directory.path().to_str().unwrap().to_owned();
+        let count = count.to_string();
+        let store = Store {
+            directory,
+            tokens: Vec::new(),
+        };
+        let arguments = ["--state", &state, "--cards", &count];
+        let environment = Environment::with(&[("TOKEN_PIN", PIN)], "piv", &arguments, &[], store);
+        Self { environment }
+    }
+
+    /// Card 1 or 2 through this library.
+    pub(super) fn token(&self, library: &str, card: usize) -> Token<'_> {
+        Token {
+            environment: &self.environment,
+            variables: VARIABLES,
+            configuration: Configuration::default()
+                .with("pathLib", self.environment.variable(library))
+                .with("tokenSerial", &serial(library, card)),
+        }
+    }
+
+    /// The key of card 1 or 2 in this slot.
+    pub(super) fn key(&self, card: usize, slot: &str) -> Key {
+        let (_, _, kinds) = SLOTS.iter().find(|(_, name, _)| *name == slot).unwrap();
+        let directory = Path::new(self.environment.variable("PIV_STATE"));
+        Key::on_token(kinds[card - 1], directory.join(format!("{card}/{slot}")))
+    }
+
+    pub(super) fn enter(&self, invocation: Invocation) -> Invocation {
+        self.environment.enter(invocation, VARIABLES)
+    }
+
+    /// Takes card 1 or 2 out of the reader.
+    pub(super) fn pull(&self, card: usize) {
+        self.script("pull", card);
+    }
+
+    /// From now on the card answers nothing.
+    pub(super) fn freeze(&self, card: usize) {
+        let inserted = Path::new(self.environment.variable("PIV_STATE"))
+            .join(card.to_string())
+            .join("inserted");
+        let pid = fs::read_to_string(inserted).unwrap().trim().parse();
+        let pid = Pid::from_raw(pid.unwrap()).unwrap();
+        kill_process(pid, Signal::STOP).unwrap();
+    }
+
+    /// Puts it in.
+    pub(super) fn insert(&self, card: usize) {
+        self.script("insert", card);
+    }
+
+    /// Gives a locked PIN its tries back, by the PUK.
+    pub(super) fn unblock(&self, card: usize) {
+        let reader = format!("Yubico YubiKey (virtual) 00 0{}", card - 1);
+        let output = Command::new("yubico-piv-tool")
+            .args(["--reader", &reader, "--action", "unblock-pin"])
+            .args(["--pin", "12345678", "--new-pin", PIN])
+            .env(
+                "PCSCLITE_CSOCK_NAME",
+                self.environment.variable("PCSCLITE_CSOCK_NAME"),
+            )
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+
+    fn script(&self, action: &str, card: usize) {
+        let mut script = Command::new(script());
+        script.args([action, &card.to_string()]);
+        for name in ["PCSCLITE_CSOCK_NAME", "PIV_STATE"] {
+            script.env(name, self.environment.variable(name));
+        }
+        let output = script.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+}
+
+/// What the library says is the serial number of card 1 or 2.
+pub(super) fn serial(library: &str, card: usize) -> String {
+    match library {
+        OPENSC => format!("6c20636100f235{:02x}", 0xaf + card),
+        _ => (15_873_455 + card).to_string(),
+    }
+}
+
+fn script() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/tokens/piv")
+}
+
+/// Two cards, made once: their keys take seconds.
+fn made() -> &'static Path {
+    static MADE: LazyLock<PathBuf> = LazyLock::new(|| {
+        let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("piv-cards");
+        if !place.exists() {
+            let state = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+            let mut script = Command::new(script());
+            let made = script
+                .arg("--state")
+                .arg(state.path())
+                .args(["--cards", "2", "true"]);
+            assert!(made.status().unwrap().success());
+            // Where another run was faster, its cards are taken and these dropped.
+            let _ = fs::rename(state.path(), &place);
+        }
+        place
+    });
+    &MADE
+}

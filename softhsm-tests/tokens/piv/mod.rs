@@ -1,0 +1,305 @@
+//! PIV cards, through `opensc-pkcs11.so` and `libykcs11.so`: a YubiKey's slots 9a, 9c (the PIN for every
+//! signature), 9d and 9e (no PIN), three tries for the PIN, and cards that are pulled and put back.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+/// Cards without hardware.
+mod cards;
+/// A run, and what happens to its card meanwhile.
+mod run;
+
+use self::cards::{Cards, LIBRARIES, OPENSC, PIN, SLOTS, WRONG_PIN, YKCS11};
+use super::environment::{Offer, Token, one_scheme, told};
+use crate::fixture::keys::Key;
+use crate::fixture::openssl::assert_verifies;
+use crate::fixture::program::Outcome;
+use crate::fixture::pty::Terminal;
+use crate::fixture::request::{sample, sign_request};
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn every_scheme_is_signed_with_every_key() {
+    let cards = Cards::inserted(2);
+    for library in LIBRARIES {
+        for card in [1, 2] {
+            let token = cards.token(library, card);
+            for (id, slot, _) in SLOTS {
+                let key = cards.key(card, slot);
+                let certificate = token.certificate(id).run().silently().certificate();
+                assert_eq!(
+                    certificate, key.certificate,
+                    "{library}, card {card}, {slot}"
+                );
+                token.assert_signs_with(id, &key, |_| Offer::Made);
+            }
+        }
+    }
+}
+
+/// Somebody asked for a signature.
+fn sign_at_terminal(token: &Token<'_>, id: &str, key: &Key) -> Terminal {
+    let asking = token.configuration(id).without("pinSource");
+    let (options, _) = one_scheme(key.kind);
+    token
+        .ask(&sign_request(&asking, &options, &sample(32)))
+        .at_terminal()
+}
+
+/// Demands an answer with this key's signature.
+#[track_caller]
+fn assert_signed(outcome: &Outcome, key: &Key) {
+    let (_, scheme) = one_scheme(key.kind);
+    assert_verifies(key, scheme, &sample(32), &outcome.signature());
+}
+
+/// Demands that no PIN of a card is shown.
+#[track_caller]
+fn assert_no_pin(text: &str) {
+    for pin in [PIN, WRONG_PIN] {
+        assert!(!text.contains(pin), "a PIN in:\n{text}");
+    }
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn three_tries_lead_to_the_lock_and_the_last_wants_a_word() {
+    for library in LIBRARIES {
+        let cards = Cards::inserted(1);
+        let (token, key) = (cards.token(library, 1), cards.key(1, "9a"));
+        let (options, _) = one_scheme(key.kind);
+        let sign = || token.sign("1", &options, &sample(32));
+        let module = format!("--module={}", cards.environment.variable(library));
+        let listed = || token.command(&["list", &module]).run().printed();
+        let wrong = sign().variable("TOKEN_PIN", WRONG_PIN).run();
+        wrong.fails(7, &["refused the PIN", "TOKEN_PIN", "CKR_PIN_INCORRECT"]);
+        assert_no_pin(&wrong.stderr);
+        // OpenSC says nothing of the first wrong PIN.
+        let is_counted = wrong.stderr.contains("counted a wrong PIN");
+        assert_eq!(is_counted, library == YKCS11, "{}", wrong.stderr);
+        sign().run().fails(7, &["was not sent"]);
+        // The second wrong one, and the right one as the last.
+        let mut terminal = sign_at_terminal(&token, "1", &key);
+        terminal.expect_prompt().type_line(WRONG_PIN);
+        terminal.expect("one try is left").expect("last try");
+        terminal.expect("yes").type_line("yes");
+        terminal.expect_prompt().type_line(PIN);
+        let (outcome, screen) = terminal.finish();
+        assert_signed(&outcome, &key);
+        assert_no_pin(&screen);
+        assert_signed(sign().run().silently(), &key);
+        // Three wrong ones.
+        let mut terminal = sign_at_terminal(&token, "1", &key);
+        terminal.expect_prompt().type_line(WRONG_PIN);
+        terminal.expect_prompt().type_line(WRONG_PIN);
+        terminal.expect("last try").expect("yes").type_line("no");
+        terminal
+            .finish()
+            .0
+            .fails(7, &["one PIN try left", "not sent"]);
+        sign().run().fails(7, &["one PIN try left", "was not sent"]);
+        assert!(listed().contains("one PIN try left"), "{}", listed());
+        let mut terminal = sign_at_terminal(&token, "1", &key);
+        terminal.expect("last try").expect("yes").type_line("yes");
+        terminal.expect_prompt().type_line(WRONG_PIN);
+        terminal.finish().0.fails(7, &["locked"]);
+        sign().run().fails(7, &["locked", "unblock"]);
+        assert!(listed().contains("locked"), "{}", listed());
+        // Its owner has a PUK.
+        cards.unblock(1);
+        let mut terminal = sign_at_terminal(&token, "1", &key);
+        terminal.expect_prompt().type_line(PIN);
+        assert_signed(&terminal.finish().0, &key);
+        assert_signed(sign().run().silently(), &key);
+    }
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn a_key_that_wants_its_pin_each_time_gets_it_from_one_entry() {
+    let cards = Cards::inserted(2);
+    for library in LIBRARIES {
+        for card in [1, 2] {
+            let (token, key) = (cards.token(library, card), cards.key(card, "9c"));
+            let (options, _) = one_scheme(key.kind);
+            for _ in 0..2 {
+                let outcome = token.sign("2", &options, &sample(32)).run();
+                assert_signed(outcome.silently(), &key);
+            }
+            let mut terminal = sign_at_terminal(&token, "2", &key);
+            terminal.expect_prompt().type_line(PIN);
+            let (outcome, screen) = terminal.finish();
+            assert_signed(&outcome, &key);
+            assert_eq!(screen.matches("PIN").count(), 1, "{screen}");
+            let wrong = token.sign("2", &options, &sample(32));
+            let wrong = wrong.variable("TOKEN_PIN", WRONG_PIN).run();
+            wrong.fails(7, &["CKR_PIN_INCORRECT"]);
+            let mut terminal = sign_at_terminal(&token, "2", &key);
+            terminal.expect_prompt().type_line(PIN);
+            assert_signed(&terminal.finish().0, &key);
+        }
+    }
+}
+
+/// OpenSC says which key that is; Yubico's library shows no key before a login.
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn a_key_that_wants_no_pin_gets_none() {
+    let cards = Cards::inserted(2);
+    for card in [1, 2] {
+        let key = cards.key(card, "9e");
+        let (options, _) = one_scheme(key.kind);
+        for library in LIBRARIES {
+            let token = cards.token(library, card);
+            let without = token.configuration("4").without("pinSource");
+            let outcome = token
+                .ask(&sign_request(&without, &options, &sample(32)))
+                .run();
+            if library == OPENSC {
+                assert_signed(outcome.silently(), &key);
+            } else {
+                outcome.fails(7, &["PIN"]);
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn twenty_requests_at_once_are_all_answered() {
+    let cards = Cards::inserted(2);
+    for library in LIBRARIES {
+        for (id, slot) in [("1", "9a"), ("2", "9c")] {
+            let token = cards.token(library, 1);
+            token.assert_all_answer_with(id, &cards.key(1, slot), 20);
+        }
+    }
+}
+
+/// One library at a time: OpenSC can hang where another library uses the same card.
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn two_cards_sign_at_once() {
+    let cards = Cards::inserted(2);
+    for library in LIBRARIES {
+        let running: Vec<_> = (0..20)
+            .map(|index| {
+                let card = 1 + index % 2;
+                let key = cards.key(card, "9a");
+                let (options, _) = one_scheme(key.kind);
+                let token = cards.token(library, card);
+                (token.sign("1", &options, &sample(32)).start(None), key)
+            })
+            .collect();
+        for (run, key) in running {
+            assert_signed(&run.finish(), &key);
+        }
+    }
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn both_cards_are_listed_and_every_key_is_checked() {
+    let cards = Cards::inserted(2);
+    for library in LIBRARIES {
+        let path = cards.environment.variable(library);
+        let module = format!("--module={path}");
+        let token = cards.token(library, 1);
+        let listed = token.command(&["list", &module]).run();
+        let listed = listed.silently().printed();
+        for card in [1, 2] {
+            for (_, slot, _) in SLOTS {
+                let user = format!("card {card} {slot}");
+                assert!(listed.contains(&user), "no {user} in\n{listed}");
+            }
+        }
+        for (serial, card) in [
+            (cards::serial(library, 1), 1),
+            (cards::serial(library, 2), 2),
+        ] {
+            assert!(listed.contains(&serial), "no {serial} in\n{listed}");
+            for (id, slot, _) in SLOTS {
+                let checked = token
+                    .command(&["check", &module, "--pin-source=env:TOKEN_PIN"])
+                    .arguments(&["--token-serial", &serial, "--object-id", id])
+                    .run();
+                let checked = told(&checked, 0);
+                let end = "✔ TLS            this key can serve TLS 1.3 and TLS 1.2\n";
+                assert!(checked.ends_with(end), "card {card}, {slot}:\n{checked}");
+                let each_time = checked.contains("wants the PIN for every signature");
+                assert_eq!(each_time, slot == "9c", "{checked}");
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn a_card_is_found_once_it_is_there() {
+    for library in LIBRARIES {
+        let cards = Cards::inserted(0);
+        let (token, key) = (cards.token(library, 1), cards.key(1, "9a"));
+        let outcome = token.certificate("1").run();
+        outcome.fails(5, &["insert the token", "virtual) 00 00"]);
+        cards.insert(1);
+        let certificate = token.certificate("1").run();
+        assert_eq!(certificate.silently().certificate(), key.certificate);
+        // Another card is not taken for it.
+        cards.pull(1);
+        cards.insert(2);
+        let outcome = token.certificate("1").run();
+        let other = cards::serial(library, 2);
+        outcome.fails(5, &["insert the token, or name one that is there", &other]);
+    }
+}
+
+/// What happens to the card while its PIN is typed.
+#[derive(Clone, Copy, Debug)]
+enum Meanwhile {
+    Gone,
+    /// … and put back.
+    Back,
+    /// … while it looks at the PIN.
+    Interrupted,
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn a_card_that_is_pulled_at_the_prompt_ends_the_request_with_a_word() {
+    for library in LIBRARIES {
+        let cards = Cards::inserted(1);
+        let (token, key) = (cards.token(library, 1), cards.key(1, "9a"));
+        for meanwhile in [Meanwhile::Gone, Meanwhile::Back, Meanwhile::Interrupted] {
+            let mut terminal = sign_at_terminal(&token, "1", &key);
+            terminal.expect_prompt();
+            match meanwhile {
+                Meanwhile::Gone => cards.pull(1),
+                Meanwhile::Back => {
+                    cards.pull(1);
+                    cards.insert(1);
+                }
+                Meanwhile::Interrupted => cards.freeze(1),
+            }
+            terminal.type_line(PIN);
+            if matches!(meanwhile, Meanwhile::Interrupted) {
+                // By then the card has been asked.
+                sleep(Duration::from_secs(1));
+                cards.pull(1);
+            }
+            let (outcome, screen) = terminal.finish();
+            let code = outcome.status.code();
+            assert!(
+                matches!(code, Some(5 | 7)),
+                "{library}, {meanwhile:?}: {outcome:?}"
+            );
+            outcome.fails(code.unwrap_or_default(), &["C_", "CKR_", "try again"]);
+            assert_no_pin(&screen);
+            if !matches!(meanwhile, Meanwhile::Back) {
+                cards.insert(1);
+            }
+            let mut terminal = sign_at_terminal(&token, "1", &key);
+            terminal.expect_prompt().type_line(PIN);
+            assert_signed(&terminal.finish().0, &key);
+        }
+    }
+}

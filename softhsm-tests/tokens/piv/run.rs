@@ -1,0 +1,149 @@
+//! A run, and what happens to its card meanwhile.
+
+use std::fs;
+use std::thread::sleep;
+use std::time::Duration;
+
+use super::cards::{Cards, LIBRARIES, PIN};
+use crate::fixture::cluster::cluster;
+use crate::fixture::program::{Outcome, Running};
+
+const KUBECTL: &str = "kubectl get namespace default -o name";
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn kubectl_reaches_the_cluster_with_every_key() {
+    let cards = Cards::issued_by(cluster().authority());
+    for library in LIBRARIES {
+        for id in ["1", "2", "3", "4"] {
+            cards.token(library, 1).assert_kubectl_gets(id);
+        }
+    }
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn the_pin_of_a_key_that_wants_it_each_time_is_typed_once() {
+    let cards = Cards::issued_by(cluster().authority());
+    for library in LIBRARIES {
+        let token = cards.token(library, 1);
+        let configuration = token.configuration("2").without("pinSource");
+        let script = format!("for i in 1 2 3; do {KUBECTL} || exit 1; done");
+        let store = &cards.environment.store;
+        let run = cluster().run(store, &configuration, &["sh", "-c", &script]);
+        let mut terminal = cards.enter(run).at_terminal();
+        terminal.expect_prompt().type_line(PIN);
+        let (outcome, screen) = terminal.finish();
+        assert_eq!(outcome.printed(), "namespace/default\n".repeat(3));
+        assert_eq!(screen.matches("PIN").count(), 1, "{screen}");
+    }
+}
+
+/// A run whose commands each begin when the test says so.
+struct Steps<'c> {
+    cards: &'c Cards,
+    running: Running,
+    begun: usize,
+}
+
+impl<'c> Steps<'c> {
+    fn start(cards: &'c Cards, library: &str, id: &str, count: usize) -> Self {
+        let home = cards.environment.store.directory.path();
+        let mut script = String::new();
+        for step in 0..count {
+            let begin = home.join(format!("step-{step}"));
+            let _ = fs::remove_file(&begin);
+            script += &format!(
+                "echo ready; until [ -e '{}' ]; do sleep 0.05; done; {KUBECTL}\n",
+                begin.display()
+            );
+        }
+        let configuration = cards.token(library, 1).configuration(id);
+        let store = &cards.environment.store;
+        let run = cluster().run(store, &configuration, &["sh", "-c", &script]);
+        let mut running = cards.enter(run).start(None);
+        assert_eq!(running.line(), "ready");
+        Self {
+            cards,
+            running,
+            begun: 0,
+        }
+    }
+
+    /// kubectl begins.
+    fn begin(&mut self) {
+        let home = self.cards.environment.store.directory.path();
+        fs::write(home.join(format!("step-{}", self.begun)), "").unwrap();
+        self.begun += 1;
+    }
+
+    /// kubectl has ended without an answer, and the next one is to come.
+    #[track_caller]
+    fn expect_failure(&mut self) {
+        assert_eq!(self.running.line(), "ready");
+    }
+
+    /// The last kubectl has got what it asked for.
+    #[track_caller]
+    fn expect_success(self) -> Outcome {
+        let outcome = self.running.finish();
+        assert_eq!(outcome.printed(), "namespace/default\n");
+        outcome
+    }
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn a_card_that_was_put_back_signs_on() {
+    let cards = Cards::issued_by(cluster().authority());
+    for library in LIBRARIES {
+        for id in ["1", "2"] {
+            let mut steps = Steps::start(&cards, library, id, 1);
+            cards.pull(1);
+            cards.insert(1);
+            steps.begin();
+            steps.expect_success().silently();
+        }
+    }
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn a_card_that_is_away_is_asked_for_and_may_come_back() {
+    let cards = Cards::issued_by(cluster().authority());
+    for library in LIBRARIES {
+        for id in ["1", "2"] {
+            let mut steps = Steps::start(&cards, library, id, 2);
+            cards.pull(1);
+            steps.begin();
+            steps.expect_failure();
+            cards.insert(1);
+            steps.begin();
+            let told = steps.expect_success().stderr;
+            assert_eq!(told.matches("help: insert the token").count(), 1, "{told}");
+        }
+    }
+}
+
+/// Whatever the library makes of that (OpenSC: CKR_GENERAL_ERROR or CKR_DEVICE_REMOVED), it is finalised
+/// before it is asked again.
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn a_card_that_is_pulled_while_it_signs_may_come_back() {
+    let cards = Cards::issued_by(cluster().authority());
+    for library in LIBRARIES {
+        for id in ["1", "2"] {
+            let mut steps = Steps::start(&cards, library, id, 2);
+            cards.freeze(1);
+            steps.begin();
+            // By then the card has been asked.
+            sleep(Duration::from_secs(1));
+            cards.pull(1);
+            steps.expect_failure();
+            cards.insert(1);
+            steps.begin();
+            let told = steps.expect_success().stderr;
+            assert_eq!(told.matches("help: insert the token").count(), 1, "{told}");
+        }
+    }
+}
