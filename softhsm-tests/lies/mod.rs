@@ -5,7 +5,7 @@
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::assert_signed;
 use crate::fixture::program::{Invocation, Outcome};
-use crate::fixture::request::{Hash, Options, sample, sign_request};
+use crate::fixture::request::{Hash, Options, certificate_request, sample, sign_request};
 use crate::fixture::softhsm::{Object, Store, token_with};
 
 /// The same, with valgrind looking on, which only Linux has.
@@ -172,6 +172,35 @@ fn an_answer_that_makes_no_sense_is_refused_or_does_no_harm() {
     let store = store();
     for (faults, code, told) in LIES {
         assert_is(&sign(&store, faults).run(), faults, *code, told);
+    }
+}
+
+/// What is listed for a message is a library's answer, too.
+#[test]
+fn an_answer_that_makes_no_sense_spoils_no_message() {
+    let store = store();
+    let configuration = store.faulty(store.configuration()).without("slotId");
+    for (label, faults, told) in [
+        (
+            "another",
+            "C_GetSlotList#3+:count=max",
+            "no token with tokenLabel \"another\"",
+        ),
+        (
+            "another",
+            "C_GetSlotList#3+:count=0x10000000000",
+            "no token",
+        ),
+        (
+            "test token",
+            "C_GetTokenInfo:return=0x30",
+            "can't be read: C_GetTokenInfo: CKR_DEVICE_ERROR",
+        ),
+    ] {
+        let configuration = configuration.clone().with("tokenLabel", label);
+        let request = certificate_request(&configuration);
+        let outcome = store.ask(&request).suffering(&store, faults).run();
+        assert_is(&outcome, faults, 5, told);
     }
 }
 

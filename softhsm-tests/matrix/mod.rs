@@ -84,6 +84,8 @@ const CONSEQUENCES: &[(&str, &str, &str)] = &[
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Task {
     Certificate,
+    /// Of a token that is known by its label.
+    CertificateByLabel,
     /// Through a library that has C_GetInterface.
     CertificateThroughInterface,
     /// With a command that makes one connection.
@@ -93,8 +95,9 @@ enum Task {
     SignatureWithPin,
 }
 
-const TASKS: [Task; 5] = [
+const TASKS: [Task; 6] = [
     Task::Certificate,
+    Task::CertificateByLabel,
     Task::CertificateThroughInterface,
     Task::Run,
     Task::Signature,
@@ -151,6 +154,10 @@ impl Bench {
         let store = self.store(task);
         let configuration = store.configuration_with_pin_source();
         match task {
+            Task::CertificateByLabel => store
+                .faulty(configuration)
+                .without("slotId")
+                .with("tokenLabel", &store.tokens[0].label),
             Task::CertificateThroughInterface => store.faulty_with_interface(configuration),
             _ => store.faulty(configuration),
         }
@@ -184,7 +191,7 @@ impl Bench {
         }
         let configuration = self.configuration(task);
         let (outcome, is_connected) = match task {
-            Task::Certificate | Task::CertificateThroughInterface => {
+            Task::Certificate | Task::CertificateByLabel | Task::CertificateThroughInterface => {
                 let request = certificate_request(&configuration);
                 (store.ask(&request).suffering(store, faults).run(), None)
             }
@@ -267,7 +274,7 @@ impl Performance {
         let certificate = &key(Kind::P256).certificate;
         let is_right = match (task, answer["kind"].as_str()) {
             (
-                Task::Certificate | Task::CertificateThroughInterface,
+                Task::Certificate | Task::CertificateByLabel | Task::CertificateThroughInterface,
                 Some("CertificateResponse"),
             ) => self.outcome.certificate() == *certificate,
             (Task::Signature | Task::SignatureWithPin, Some("SignResponse")) => {
@@ -358,8 +365,13 @@ fn codes_of(task: Task, function: &str, visit: usize, count: usize, turn: usize)
         codes::TOLD_APART.contains(code) || (is_edge && is_its_turn(*place))
     };
     let all = codes::ALL.iter().copied().enumerate();
-    // The rest of it is Task::Certificate's.
-    if task == Task::CertificateThroughInterface && function != "C_GetInterface" {
+    // The rest is Task::Certificate's.
+    let is_other_way = match task {
+        Task::CertificateByLabel => function == "C_GetTokenInfo",
+        Task::CertificateThroughInterface => function == "C_GetInterface",
+        _ => true,
+    };
+    if !is_other_way {
         return Vec::new();
     }
     all.filter(tried).map(|(_, code)| code).collect()

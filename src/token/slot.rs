@@ -169,17 +169,24 @@ fn named(
     Ok((slot, state))
 }
 
-/// The only token whose label and serial fit; a slot that can't be read is no candidate.
+/// The only token whose label and serial fit; a slot that can't be read is no candidate, but may
+/// be why there is none.
 fn matching(
     module: &Module,
     selector: &TokenSelector,
     occupied: &[Slot],
 ) -> Result<(Slot, TokenState), TokenError> {
-    let mut found: Vec<(Slot, TokenState)> = occupied
-        .iter()
-        .filter_map(|slot| Some((*slot, state(module, *slot).ok()?)))
-        .filter(|(_, state)| state.initialized && state.fits(selector))
-        .collect();
+    let (mut found, mut unread) = (Vec::new(), Vec::new());
+    for slot in occupied {
+        match state(module, *slot) {
+            Ok(state) if state.initialized && state.fits(selector) => found.push((*slot, state)),
+            Ok(_) => {}
+            Err(error) => unread.push(format!(
+                "; slotId {slot} can't be read: {}",
+                ckr::failure(&error)
+            )),
+        }
+    }
     match (found.pop(), found.is_empty()) {
         (Some(only), true) => Ok(only),
         (Some(last), false) => {
@@ -191,7 +198,7 @@ fn matching(
         }
         (None, _) => Err(TokenError::NoToken {
             selector: selector.to_string(),
-            library: library(module, occupied),
+            library: library(module, occupied) + &unread.concat(),
             present: present(module, occupied),
             unusable: unusable(module),
         }),
@@ -230,7 +237,7 @@ fn unusable(module: &Module) -> Vec<String> {
 
 /// Each slot, its name, and whether a token is in it.
 fn described(module: &Module) -> impl Iterator<Item = (Slot, String, bool)> {
-    let slots = module.context().get_all_slots().unwrap_or_default();
+    let slots = slots(module, false).unwrap_or_default();
     slots.into_iter().filter_map(|slot| {
         let info = module.context().get_slot_info(slot).ok()?;
         Some((
