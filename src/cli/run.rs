@@ -119,7 +119,7 @@ fn serve(
         });
     }
     keyring.leave_terminal();
-    memory::wash();
+    memory::wash::<{ memory::KUBECONFIG }>();
 
     let observer: Arc<dyn Observer> = Arc::new(Reporter::new(is_verbose));
     let tunnels = Tunnels::open(destinations, &keyring, &observer)?;

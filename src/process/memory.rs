@@ -42,8 +42,10 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Wiping<A> {
     }
 }
 
-/// Deeper than anything that handles a PIN.
-const STACK: usize = 64 * 1024;
+/// Deeper than a request goes, which touches 28 KiB of the stack in all.
+pub const REQUEST: usize = 24 * 1024;
+/// Deeper than a kubeconfig goes, however it is nested.
+pub const KUBECONFIG: usize = 256 * 1024;
 /// memcpy has a way of its own, with other registers, for each range of lengths.
 const COPIED: [usize; 10] = [8, 16, 32, 64, 128, 256, 512, 1024, 2048, 8192];
 
@@ -52,10 +54,10 @@ const COPIED: [usize; 10] = [8, 16, 32, 64, 128, 256, 512, 1024, 2048, 8192];
 /// they are saved: by a signal, or by the first call of each function in a library that is bound
 /// lazily, as modules are.
 #[inline(never)]
-pub fn wash() {
-    let mut stack = [0_u8; STACK];
+pub fn wash<const DEPTH: usize>() {
+    let mut stack = [0_u8; DEPTH];
     for length in COPIED {
-        stack.copy_within(..black_box(length), STACK / 2);
+        stack.copy_within(..black_box(length), DEPTH / 2);
         optimization_barrier(&stack);
     }
 }

@@ -33,7 +33,7 @@ impl Module {
     pub fn open(library: &TrustedLibrary) -> Result<Self, ModuleError> {
         let _step = watchdog::step("loading and initialising it (C_Initialize)");
         // Loading it saves registers in which a piece of the configuration may stand.
-        memory::wash();
+        memory::wash::<{ memory::REQUEST }>();
         let path = library.path().to_owned();
         exports::check(&path)?;
         let functions = raw::inspect(&path)?;
@@ -105,7 +105,7 @@ impl Module {
     /// Finalises the library (C_Finalize, which closes its sessions). The process ends with
     /// `code` even if the library hangs or crashes on the way: call this when the answer is out.
     pub fn finalize(self, code: u8) {
-        memory::wash();
+        memory::wash::<{ memory::REQUEST }>();
         ending::bound(FINALIZE_LIMIT, code);
         if self.borrowed {
             return;
