@@ -154,7 +154,7 @@ fn what_a_killed_run_leaves_is_useless_and_goes_with_the_next() {
 }
 
 #[test]
-fn without_a_place_for_its_kubeconfig_nothing_is_started() {
+fn a_place_that_others_can_read_is_not_for_its_kubeconfig() {
     let store = token_with_pair(Kind::P256);
     let runtime = store
         .directory
@@ -162,6 +162,7 @@ fn without_a_place_for_its_kubeconfig_nothing_is_started() {
         .join("runtime/pkcs11-external-signer");
     fs::create_dir_all(&runtime).unwrap();
     fs::set_permissions(&runtime, fs::Permissions::from_mode(0o755)).unwrap();
-    let outcome = run(&store, &["echo", "started"]).run();
-    outcome.fails(9, &["open to other users", "XDG_RUNTIME_DIR"]);
+    let outcome = run(&store, &["sh", "-c", "echo $KUBECONFIG"]).run();
+    let place = outcome.printed();
+    assert!(!place.starts_with(runtime.to_str().unwrap()), "{place}");
 }
