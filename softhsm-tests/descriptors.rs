@@ -9,7 +9,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
-use serde_json::json;
 
 use crate::fixture::keys::Kind;
 use crate::fixture::openssl::assert_signed;
@@ -82,21 +81,10 @@ fn who_asks_for_the_pin_has_its_standard_streams() {
 fn a_runs_command_has_what_was_handed_on_and_who_asks_for_its_pin_has_not() {
     let store = token_with_pair(Kind::P256);
     let configuration = store.faulty(store.configuration().with("pinSource", "askpass"));
-    let user = json!({"name": "externalSigner", "config": configuration});
-    let kubeconfig = json!({
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "test", "cluster": {"server": "https://127.0.0.1:1"}}],
-        "users": [{"name": "jane", "user": {"auth-provider": user}}],
-        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "jane"}}],
-        "current-context": "test",
-    });
-    let path = store.directory.path().join("kubeconfig");
-    fs::write(&path, kubeconfig.to_string()).unwrap();
     let asking = looking(&store, "ask", &format!("echo {PIN}"));
-    let run = Invocation::new(store.directory.path())
+    let run = store
+        .with_kubeconfig(&configuration)
         .suffering(&store, LEAK)
-        .variable("KUBECONFIG", path)
         .variable("PKCS11_EXTERNAL_SIGNER_ASKPASS", asking)
         .variable("LOOK", format!("cat <&5; {LOOK}"));
     let outcome = called_with_more(run, "run -- sh -c \"$LOOK\"").run();

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::json;
 
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::program::{Invocation, PROGRAM, Running};
@@ -195,19 +194,7 @@ fn a_failed_request_leaves_no_pin_in_memory() {
 /// `run` with this configuration.
 fn run(store: &Store, configuration: Configuration, arguments: &[&str]) -> Invocation {
     let configuration = store.faulty(configuration);
-    let user = json!({"name": "externalSigner", "config": configuration});
-    let kubeconfig = json!({
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "test", "cluster": {"server": "https://127.0.0.1:1"}}],
-        "users": [{"name": "jane", "user": {"auth-provider": user}}],
-        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "jane"}}],
-        "current-context": "test",
-    });
-    let kubeconfig = file(store, "kubeconfig", &kubeconfig.to_string(), 0o600);
-    let invocation = Invocation::new(store.directory.path())
-        .variable("KUBECONFIG", kubeconfig)
-        .arguments(arguments);
+    let invocation = store.with_kubeconfig(&configuration).arguments(arguments);
     suffering(invocation, store, AT_ITS_END)
 }
 

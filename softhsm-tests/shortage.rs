@@ -4,8 +4,6 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use serde_json::json;
-
 use crate::fixture::keys::Kind;
 use crate::fixture::openssl::assert_signed;
 use crate::fixture::program::{Invocation, Outcome, PROGRAM};
@@ -22,19 +20,8 @@ fn sign(store: &Store) -> Invocation {
 
 /// `run` of a command that says that it was started.
 fn run(store: &Store) -> Invocation {
-    let user = json!({"name": "externalSigner", "config": store.configuration_with_pin_source()});
-    let kubeconfig = json!({
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "test", "cluster": {"server": "https://127.0.0.1:1"}}],
-        "users": [{"name": "jane", "user": {"auth-provider": user}}],
-        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "jane"}}],
-        "current-context": "test",
-    });
-    let path = store.directory.path().join("kubeconfig");
-    fs::write(&path, kubeconfig.to_string()).unwrap();
-    Invocation::new(store.directory.path())
-        .variable("KUBECONFIG", path)
+    store
+        .with_kubeconfig(&store.configuration_with_pin_source())
         .variable("TOKEN_PIN", PIN)
 }
 
