@@ -18,6 +18,7 @@ use crate::error::PinOrigin;
 use crate::printable::printable;
 use crate::process::lock::Lock;
 use crate::process::marker::Marker;
+use crate::process::watchdog;
 
 /// How long another process may keep the token while it sends a PIN.
 const LIMIT: Duration = Duration::from_secs(90);
@@ -96,6 +97,8 @@ impl Refusals {
 
 /// Keeps other processes, whichever library they use, from sending this token a PIN meanwhile.
 pub(super) fn alone_with(token: &TokenState) -> Option<Lock> {
+    // The library isn't to blame for this wait.
+    let _pause = watchdog::pause();
     // Whoever has it longer than that isn't sending a PIN.
     Lock::acquire(&format!("token {}", subject(token)), LIMIT, &mut |_| {}).ok()
 }
