@@ -69,7 +69,7 @@ static IN_GRACE: AtomicBool = AtomicBool::new(false);
 static DEFERRED: AtomicI32 = AtomicI32::new(0);
 
 /// While it lives, a signal of [`announce`] is told at once and ends the process when it is dropped:
-/// a second one, or [`GRACE_SECONDS`], end it all the same.
+/// a second one, or two seconds, end it all the same.
 #[must_use]
 pub struct Grace(());
 
