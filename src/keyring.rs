@@ -20,13 +20,10 @@ use crate::certificate::now;
 use crate::config::{Config, ObjectSelector, TokenSelector, TrustedLibrary};
 use crate::error::{Error, RunError, SigningError, TokenError};
 use crate::pin::{Shared, Sources};
-use crate::process::lock::{Lock, LockError};
+use crate::process::lock::{self, Lock, LockError};
 use crate::scheme::Scheme;
 use crate::signer::Identity;
 use crate::token::{AcceptedPin, Module, PrivateKey, Token};
-
-/// How long another process may keep the library from us while a token is opened.
-const LOCK_LIMIT: Duration = Duration::from_secs(90);
 
 /// How long a token may take for a reply while a command runs; somebody may have to touch it.
 const REPLY_LIMIT: Duration = Duration::from_secs(60);
@@ -442,12 +439,12 @@ impl Turn {
             return Ok(());
         }
         let name = library.path().to_string_lossy();
-        let lock = match Lock::acquire(&name, LOCK_LIMIT, &mut |_| {}) {
+        let lock = match Lock::acquire(&name, &mut |_| {}) {
             Ok(lock) => Some(lock),
             Err(LockError::Unavailable(_)) => None,
             Err(LockError::Busy { holder }) => {
                 return Err(TokenError::Busy {
-                    waited: LOCK_LIMIT,
+                    waited: lock::LIMIT,
                     holder,
                 }
                 .into());

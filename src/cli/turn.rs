@@ -3,16 +3,12 @@
 #![forbid(unsafe_code)]
 
 use std::path::Path;
-use std::time::Duration;
 
 use crate::config::TrustedLibrary;
 use crate::error::{Error, ModuleError, TokenError};
-use crate::process::lock::{Lock, LockError};
+use crate::process::lock::{self, Lock, LockError};
 use crate::process::{leave, watchdog};
 use crate::report;
-
-/// Longer than a prompt may stay unanswered, so that whoever waits behind one gets its turn.
-const LIMIT: Duration = Duration::from_secs(90);
 
 /// Keeps other processes off the library while this one uses it: SoftHSM's files, for one, don't
 /// stand two logins at once. Without a place for the lock it goes on, with a warning. From then on
@@ -24,11 +20,11 @@ pub(super) fn take(library: &TrustedLibrary) -> Result<Option<Lock>, Error> {
             "waiting for another request{holder} to finish with the token"
         ));
     };
-    let lock = match Lock::acquire(&library.path().to_string_lossy(), LIMIT, &mut tell) {
+    let lock = match Lock::acquire(&library.path().to_string_lossy(), &mut tell) {
         Ok(lock) => Some(lock),
         Err(LockError::Busy { holder }) => {
             return Err(TokenError::Busy {
-                waited: LIMIT,
+                waited: lock::LIMIT,
                 holder,
             }
             .into());

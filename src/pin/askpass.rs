@@ -11,21 +11,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use zeroize::Zeroizing;
 
 use super::file::first_line;
-use super::{PinRequest, pinentry};
+use super::{ANSWER_LIMIT, PinRequest, pinentry};
 use crate::error::{LoginError, PinOrigin};
 use crate::printable::printable;
 use crate::process::descriptors::hand_on_none;
 use crate::secret::{MAX_PIN_LENGTH, Pin};
-
-/// As long as the terminal's prompt waits.
-const LIMIT: Duration = Duration::from_secs(60);
 
 /// What such a program needs to show itself; nothing else of the environment is handed on.
 const KEPT: [&str; 18] = [
@@ -126,7 +122,7 @@ impl Program {
         match answer {
             None => Err(LoginError::TimedOut {
                 token,
-                seconds: LIMIT.as_secs(),
+                seconds: ANSWER_LIMIT.as_secs(),
             }),
             Some(Err(error)) => Err(failed(error.to_string())),
             Some(Ok(None)) => Err(LoginError::Cancelled { token }),
@@ -144,11 +140,7 @@ impl Program {
             let mut text = request
                 .notice
                 .map_or_else(String::new, |notice| format!("{}\n", printable(notice)));
-            text.push_str(&format!(
-                "PIN for token {}, {}: ",
-                printable(request.token),
-                printable(request.key)
-            ));
+            text.push_str(&request.question());
             command.arg(text).stdin(Stdio::null());
         }
         command.stdout(Stdio::piped());
@@ -182,7 +174,7 @@ fn within<T: Send + 'static>(
         let _ = child.wait();
         let _ = sender.send(outcome);
     });
-    let outcome = receiver.recv_timeout(LIMIT).ok();
+    let outcome = receiver.recv_timeout(ANSWER_LIMIT).ok();
     if outcome.is_none()
         && let Some(pid) = pid
     {

@@ -21,6 +21,7 @@ pub use sources::{Shared, Sources};
 use std::time::Duration;
 
 use crate::error::{LoginError, PinOrigin};
+use crate::printable::printable;
 use crate::secret::Pin;
 
 /// What a PIN is asked for. The texts are as they come from the token; whoever shows them makes
@@ -39,7 +40,19 @@ pub struct PinRequest<'a> {
     pub confirm: Option<&'a str>,
 }
 
+/// How long a person may take for an answer.
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+
 impl PinRequest<'_> {
+    /// What a person is asked, in one line that is fit for a terminal.
+    fn question(&self) -> String {
+        format!(
+            "PIN for token {}, {}: ",
+            printable(self.token),
+            printable(self.key)
+        )
+    }
+
     fn allows(&self, pin: &Pin) -> bool {
         (self.shortest..=self.longest).contains(&pin.length())
     }

@@ -21,15 +21,13 @@ use rustix::termios::{
 };
 use zeroize::Zeroizing;
 
-use super::PinRequest;
 use super::queue::Turn;
+use super::{ANSWER_LIMIT, PinRequest};
 use crate::error::{LoginError, PinOrigin};
 use crate::printable::printable;
 use crate::process::signals::{self, Held, Signal};
 use crate::secret::Pin;
 
-/// How long a prompt stays unanswered.
-const LIMIT: Duration = Duration::from_secs(60);
 /// How often a typed PIN may have a length that the token's can't have.
 const ENTRIES: usize = 3;
 /// How often a terminal that can't be polled is looked at.
@@ -71,11 +69,7 @@ impl Terminal {
         }
         for _ in 0..ENTRIES {
             let mut text = notice.map_or_else(String::new, |notice| line(&notice));
-            text.push_str(&format!(
-                "PIN for token {}, {}: ",
-                printable(request.token),
-                printable(request.key)
-            ));
+            text.push_str(&request.question());
             let entry = self.enter(&text, false, request, turn)?;
             match typed_pin(&entry) {
                 Some(pin) if request.allows(&pin) => return Ok(pin),
@@ -129,7 +123,7 @@ impl Terminal {
             Entry::Nothing | Entry::Signal(_) => Err(LoginError::Cancelled { token }),
             Entry::TimedOut => Err(LoginError::TimedOut {
                 token,
-                seconds: LIMIT.as_secs(),
+                seconds: ANSWER_LIMIT.as_secs(),
             }),
         }
     }
@@ -178,7 +172,7 @@ impl Terminal {
 
     fn converse(&self, text: &str, echo: bool, held: &Held) -> io::Result<Entry> {
         let _hidden = Hidden::new(&self.file, echo)?;
-        let deadline = Instant::now() + LIMIT;
+        let deadline = Instant::now() + ANSWER_LIMIT;
         let entry = match self.show(text, held, deadline)? {
             Some(other) => other,
             None => self.read_line(held, deadline)?,

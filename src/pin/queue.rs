@@ -9,11 +9,9 @@ use std::time::{Duration, SystemTime};
 use crate::error::LoginError;
 use crate::printable::printable;
 use crate::process;
-use crate::process::lock::{Lock, LockError};
+use crate::process::lock::{self, Lock, LockError};
 use crate::process::marker::Marker;
 
-/// Longer than a prompt may stay unanswered.
-const LIMIT: Duration = Duration::from_secs(90);
 /// How long no new process asks after a prompt was left. Somebody who wants to go on after all
 /// doesn't wait long.
 const BRAKE: Duration = Duration::from_secs(5);
@@ -81,7 +79,7 @@ impl Turn {
 }
 
 fn acquire(place: &str) -> Result<Option<Lock>, LoginError> {
-    match Lock::acquire(place, LIMIT, &mut |_| {}) {
+    match Lock::acquire(place, &mut |_| {}) {
         Ok(lock) => Ok(Some(lock)),
         Err(LockError::Unavailable(_)) => Ok(None),
         Err(LockError::Busy { holder }) => {
@@ -89,7 +87,7 @@ fn acquire(place: &str) -> Result<Option<Lock>, LoginError> {
             Err(LoginError::Terminal {
                 reason: format!(
                     "another prompt{holder} has had it for {} s",
-                    LIMIT.as_secs()
+                    lock::LIMIT.as_secs()
                 ),
             })
         }
@@ -99,7 +97,7 @@ fn acquire(place: &str) -> Result<Option<Lock>, LoginError> {
 fn is_braked(left: SystemTime, since: SystemTime, now: SystemTime) -> bool {
     // From the future, it tells nothing but that somebody set the clock.
     now.duration_since(left)
-        .is_ok_and(|age| age < BRAKE || left > since && age < LIMIT)
+        .is_ok_and(|age| age < BRAKE || left > since && age < lock::LIMIT)
 }
 
 #[cfg(test)]

@@ -17,6 +17,9 @@ use rustix::io::{Errno, pread, pwrite};
 
 use super::runtime;
 
+/// How long others may keep a lock: longer than a prompt may stay unanswered, so that whoever waits
+/// behind one gets its turn.
+pub const LIMIT: Duration = Duration::from_secs(90);
 /// A longer wait is told: a person begins to wonder.
 const QUIET_WAIT: Duration = Duration::from_secs(1);
 /// The holder of SoftHSM's lock needs about 30 ms.
@@ -39,14 +42,10 @@ pub enum LockError {
 }
 
 impl Lock {
-    /// Takes the lock of this name, which can be any text. Waits for it, `limit` at the longest;
+    /// Takes the lock of this name, which can be any text. Waits for it, [`LIMIT`] at the longest;
     /// `on_wait` is called once, with the holder's process number, if that takes over a second.
-    pub fn acquire(
-        name: &str,
-        limit: Duration,
-        on_wait: &mut dyn FnMut(Option<u32>),
-    ) -> Result<Self, LockError> {
-        Self::acquire_in(runtime::directory(), name, limit, on_wait)
+    pub fn acquire(name: &str, on_wait: &mut dyn FnMut(Option<u32>)) -> Result<Self, LockError> {
+        Self::acquire_in(runtime::directory(), name, LIMIT, on_wait)
     }
 
     fn acquire_in(

@@ -149,8 +149,11 @@ impl Token<'_> {
         refused: Option<PinState>,
         pins: &mut dyn PinProvider,
     ) -> Result<Entry, Error> {
-        let kept = self.kept.as_ref().map(|kept| kept.origin.clone());
-        let origin = kept.unwrap_or_else(|| pins.origin());
+        let was_kept = self.kept.is_some();
+        let origin = match &self.kept {
+            Some(kept) => kept.origin.clone(),
+            None => pins.origin(),
+        };
         // What nobody types is at hand at once, so that one look at the token is enough.
         let mut alone = (!origin.is_attended()).then(|| alone_with(&self.state));
         let state = self.live_state()?;
@@ -162,10 +165,10 @@ impl Token<'_> {
         // Before the final try, somebody has to say a word, whatever was right before.
         let kept = self.kept.take();
         let kept = kept.filter(|_| state.pin != PinState::FinalTry);
-        let origin = if kept.is_some() {
-            origin
-        } else {
+        let origin = if was_kept && kept.is_none() {
             pins.origin()
+        } else {
+            origin
         };
         let is_accepted = kept.as_ref().is_some_and(|kept| kept.is_accepted);
         let refusals = Refusals::of(&state);

@@ -20,9 +20,6 @@ use crate::process::lock::Lock;
 use crate::process::marker::Marker;
 use crate::process::watchdog;
 
-/// How long another process may keep the token while it sends a PIN.
-const LIMIT: Duration = Duration::from_secs(90);
-
 /// Logins that came to no end, or to one that says nothing, before they count as a refusal.
 const DOUBTS: usize = 2;
 
@@ -100,7 +97,7 @@ pub(super) fn alone_with(token: &TokenState) -> Option<Lock> {
     // The library isn't to blame for this wait.
     let _pause = watchdog::pause();
     // Whoever has it longer than that isn't sending a PIN.
-    Lock::acquire(&format!("token {}", subject(token)), LIMIT, &mut |_| {}).ok()
+    Lock::acquire(&format!("token {}", subject(token)), &mut |_| {}).ok()
 }
 
 /// The token without its slot, which moves.
