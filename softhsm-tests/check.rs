@@ -44,13 +44,7 @@ const PIN_SOURCE: &str = "--pin-source=env:TOKEN_PIN";
 /// The lines that begin with a mark, with the help below each; the exit code is the one expected.
 #[track_caller]
 fn told(outcome: &Outcome, code: i32) -> String {
-    let text = String::from_utf8(outcome.stdout.clone()).unwrap();
-    assert_eq!(
-        outcome.status.code(),
-        Some(code),
-        "{text}\n{}",
-        outcome.stderr
-    );
+    let text = outcome.told(code);
     assert_eq!(outcome.stderr, "", "{text}");
     let is_told = |line: &str| {
         ["✔ ", "! ", "✘ ", "  "]

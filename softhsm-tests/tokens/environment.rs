@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::fixture::cluster::{ADMINISTRATOR, cluster};
 use crate::fixture::keys::{Key, Kind, key};
 use crate::fixture::openssl::assert_verifies;
-use crate::fixture::program::{Invocation, Outcome};
+use crate::fixture::program::Invocation;
 use crate::fixture::request::{
     Configuration, Hash, Options, Scheme, certificate_request, sample, sign_request,
 };
@@ -87,6 +87,11 @@ pub(crate) struct Environment {
     held: Option<ChildStdin>,
     entered: Vec<String>,
     variables: Vec<(OsString, OsString)>,
+}
+
+/// What a signature is asked for where any will do.
+pub(crate) fn ecdsa() -> Options {
+    Options::hash(Hash::Sha256)
 }
 
 impl Environment {
@@ -320,17 +325,4 @@ fn schemes(kind: Kind) -> Vec<(Options, Scheme, usize)> {
             .map(|hash| (Options::hash(hash), Scheme::Ecdsa, hash.length()))
             .into(),
     }
-}
-
-/// What a command printed that ends with this code.
-#[track_caller]
-pub(crate) fn told(outcome: &Outcome, code: i32) -> String {
-    let text = String::from_utf8(outcome.stdout.clone()).unwrap();
-    assert_eq!(
-        outcome.status.code(),
-        Some(code),
-        "{text}\n{}",
-        outcome.stderr
-    );
-    text
 }

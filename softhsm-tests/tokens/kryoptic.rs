@@ -1,11 +1,11 @@
 //! kryoptic: a token that counts wrong PINs up to the lock, has keys that want their PIN each time,
 //! and, with some of its mechanisms hidden, is the token that our own padding is for.
 
-use super::environment::{Environment, Offer, Pair, Token, directory_with, told};
+use super::environment::{Environment, Offer, Pair, Token, directory_with, ecdsa};
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::assert_signed;
 use crate::fixture::pty::Terminal;
-use crate::fixture::request::{Configuration, Hash, Options, Scheme, sample, sign_request};
+use crate::fixture::request::{Configuration, Scheme, sample, sign_request};
 use crate::fixture::softhsm::{PIN, WRONG_PIN};
 
 const LIBRARY: &str = "KRYOPTIC_MODULE";
@@ -25,10 +25,6 @@ fn token(environment: &Environment) -> Token<'_> {
             .with("pathLib", environment.variable(LIBRARY))
             .with("tokenLabel", "kryoptic"),
     }
-}
-
-fn ecdsa() -> Options {
-    Options::hash(Hash::Sha256)
 }
 
 #[test]
@@ -182,7 +178,7 @@ fn it_is_listed_and_checked() {
     }
     let check = ["check", &module, "--token-label=kryoptic", "--object-id=01"];
     let check = token.command(&check).argument("--pin-source=env:TOKEN_PIN");
-    let checked = told(&check.run(), 0);
+    let checked = check.run().told(0);
     let signed = "✔ signature      ECDSA P-256: signed and verified\n";
     assert!(checked.contains(signed), "{checked}");
 }

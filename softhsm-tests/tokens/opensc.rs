@@ -1,6 +1,6 @@
 //! OpenSC's module where there is no card: what is missing is said, and where to look for it.
 
-use super::environment::{Environment, Token, told};
+use super::environment::{Environment, Token};
 use crate::fixture::keys::Kind;
 use crate::fixture::request::Configuration;
 use crate::fixture::softhsm::token_with_pair;
@@ -27,7 +27,7 @@ fn assert_explained(environment: &Environment, listed: &str, remedies: &[&str]) 
     request.fails(5, remedies);
     let module = format!("--module={library}");
     let check = ["check", &module, "--token-label=jane", "--object-id=1"];
-    let checked = told(&token.command(&check).run(), 5);
+    let checked = token.command(&check).run().told(5);
     for remedy in remedies {
         assert!(checked.contains(remedy), "no {remedy:?} in\n{checked}");
     }

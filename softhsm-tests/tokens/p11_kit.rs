@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use super::environment::{Environment, Offer, Token, told};
+use super::environment::{Environment, Offer, Token};
 use crate::fixture::cluster::{ADMINISTRATOR, cluster};
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::assert_signed;
@@ -127,7 +127,7 @@ fn both_are_listed_and_checked() {
             .command(&["check", &library])
             .arguments(&options)
             .run();
-        let checked = told(&checked, 0);
+        let checked = checked.told(0);
         assert!(
             checked.ends_with("✔ TLS            this key can serve TLS 1.3 and TLS 1.2\n"),
             "{checked}"

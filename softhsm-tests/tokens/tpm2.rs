@@ -3,12 +3,12 @@
 
 use std::path::Path;
 
-use super::environment::{Environment, Offer, Pair, Token, directory_with, told};
+use super::environment::{Environment, Offer, Pair, Token, directory_with, ecdsa};
 use super::guide::{self, assert_names};
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::assert_signed;
 use crate::fixture::program::Invocation;
-use crate::fixture::request::{Configuration, Hash, Options, sample, sign_request};
+use crate::fixture::request::{Configuration, sample, sign_request};
 use crate::fixture::softhsm::{PIN, WRONG_PIN};
 
 const LIBRARY: &str = "TPM2_MODULE";
@@ -32,10 +32,6 @@ fn token(environment: &Environment) -> Token<'_> {
             .with("pathLib", environment.variable(LIBRARY))
             .with("tokenLabel", "tpm2"),
     }
-}
-
-fn ecdsa() -> Options {
-    Options::hash(Hash::Sha256)
 }
 
 #[test]
@@ -112,7 +108,7 @@ fn it_is_listed_and_checked() {
     }
     let check = ["check", &module, "--token-label=tpm2", "--object-id=0x3031"];
     let check = token.command(&check).argument("--pin-source=env:TOKEN_PIN");
-    let checked = told(&check.run(), 0);
+    let checked = check.run().told(0);
     let signed = "✔ signature      ECDSA P-256: signed and verified\n";
     assert!(checked.contains(signed), "{checked}");
 }

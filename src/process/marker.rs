@@ -37,6 +37,15 @@ impl Marker {
         })
     }
 
+    /// The place of another kind of marker of the same subject.
+    pub fn beside(&self, kind: &str) -> Self {
+        let subject = self.name.split('.').next().unwrap_or_default();
+        Self {
+            directory: Arc::clone(&self.directory),
+            name: format!("{subject}.{kind}"),
+        }
+    }
+
     /// Adds a line, without its ending. It is for people, too, who find the file.
     pub fn add(&self, line: &str) {
         let flags =
@@ -67,14 +76,18 @@ impl Marker {
     /// When the last line was added; `None` where there is none.
     pub fn time(&self) -> Option<SystemTime> {
         let found = statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-        let seconds = u64::try_from(found.st_mtime).ok()?;
-        let nanoseconds = u32::try_from(found.st_mtime_nsec).ok()?;
-        SystemTime::UNIX_EPOCH.checked_add(Duration::new(seconds, nanoseconds))
+        moment(found.st_mtime, found.st_mtime_nsec)
     }
 
     pub fn remove(&self) {
         let _ = unlinkat(&self.directory, &self.name, AtFlags::empty());
     }
+}
+
+/// A file's time, as the system tells it; `None` for one before 1970.
+pub fn moment(seconds: impl TryInto<u64>, nanoseconds: impl TryInto<u32>) -> Option<SystemTime> {
+    let (seconds, nanoseconds) = (seconds.try_into().ok()?, nanoseconds.try_into().ok()?);
+    SystemTime::UNIX_EPOCH.checked_add(Duration::new(seconds, nanoseconds))
 }
 
 #[cfg(test)]
@@ -95,6 +108,10 @@ mod tests {
         assert!(marker("refused", "token a").time().unwrap() > before);
         assert_eq!(marker("refused", "token b").time(), None);
         assert_eq!(marker("cancelled", "token a").time(), None);
+        marker("cancelled", "token a")
+            .beside("refused")
+            .time()
+            .unwrap();
         marker("refused", "token a").remove();
         assert_eq!((refused.time(), refused.lines()), (None, None));
         refused.remove();

@@ -11,13 +11,13 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use super::slot::{PinState, TokenState};
 use crate::error::PinOrigin;
 use crate::printable::printable;
 use crate::process::lock::Lock;
-use crate::process::marker::Marker;
+use crate::process::marker::{Marker, moment};
 use crate::process::watchdog;
 
 /// Logins that came to no end, or to one that says nothing, before they count as a refusal.
@@ -39,11 +39,11 @@ pub(super) struct Refusals {
 impl Refusals {
     /// Where there is no safe place to remember anything, a text says why.
     pub(super) fn of(token: &TokenState) -> Result<Self, String> {
-        let subject = subject(token);
+        let marker = Marker::of("refused", &subject(token))?;
         Ok(Self {
             token: printable(&token.name.to_string()).into_owned(),
-            marker: Marker::of("refused", &subject)?,
-            always_low: Marker::of("low", &subject)?,
+            always_low: marker.beside("low"),
+            marker,
         })
     }
 
@@ -113,11 +113,9 @@ fn subject(token: &TokenState) -> String {
 
 /// Whether the file got its content or its name after that (st_ctime, which nobody can set back).
 fn is_newer(path: &Path, time: SystemTime) -> bool {
-    let changed = fs::metadata(path).ok().and_then(|found| {
-        let seconds = u64::try_from(found.ctime()).ok()?;
-        let nanoseconds = u32::try_from(found.ctime_nsec()).ok()?;
-        SystemTime::UNIX_EPOCH.checked_add(Duration::new(seconds, nanoseconds))
-    });
+    let changed = fs::metadata(path)
+        .ok()
+        .and_then(|found| moment(found.ctime(), found.ctime_nsec()));
     // One from the future would be newer for ever.
     changed.is_some_and(|changed| changed > time && changed <= SystemTime::now())
 }

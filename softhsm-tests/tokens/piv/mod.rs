@@ -10,7 +10,7 @@ mod cards;
 mod run;
 
 use self::cards::{Cards, LIBRARIES, OPENSC, PIN, SLOTS, WRONG_PIN, YKCS11};
-use super::environment::{Offer, Token, one_scheme, told};
+use super::environment::{Offer, Token, one_scheme};
 use crate::fixture::keys::Key;
 use crate::fixture::openssl::assert_verifies;
 use crate::fixture::program::Outcome;
@@ -223,7 +223,7 @@ fn both_cards_are_listed_and_every_key_is_checked() {
                     .command(&["check", &module, "--pin-source=env:TOKEN_PIN"])
                     .arguments(&["--token-serial", &serial, "--object-id", id])
                     .run();
-                let checked = told(&checked, 0);
+                let checked = checked.told(0);
                 let end = "✔ TLS            this key can serve TLS 1.3 and TLS 1.2\n";
                 assert!(checked.ends_with(end), "card {card}, {slot}:\n{checked}");
                 let each_time = checked.contains("wants the PIN for every signature");
