@@ -217,16 +217,20 @@ fn without_a_terminal_input_in_pieces_is_seen_as_a_whole() {
 #[test]
 fn without_a_terminal_input_that_is_too_long_for_a_pin_is_not_waited_for() {
     let store = token_with_pair(Kind::P256);
-    let (input, mut open) = std::io::pipe().unwrap();
-    open.write_all(MANIFEST.repeat(10).as_bytes()).unwrap();
-    let outcome = sign_with(&store, &store.configuration())
-        .input_file(std::os::fd::OwnedFd::from(input).into())
-        .run();
-    outcome.fails(7, &["pinSource"]);
-    assert!(
-        outcome.took < Duration::from_millis(800),
-        "it took {:?}",
+    let took = || {
+        let (input, mut open) = std::io::pipe().unwrap();
+        open.write_all(MANIFEST.repeat(10).as_bytes()).unwrap();
+        let outcome = sign_with(&store, &store.configuration())
+            .input_file(std::os::fd::OwnedFd::from(input).into())
+            .run();
+        outcome.fails(7, &["pinSource"]);
         outcome.took
+    };
+    // A wait is a second each time; a machine that is busy isn't each time.
+    let took: Vec<_> = (0..5).map(|_| took()).collect();
+    assert!(
+        took.iter().any(|took| *took < Duration::from_millis(800)),
+        "{took:?}"
     );
 }
 

@@ -319,10 +319,6 @@ fn a_prompt_that_nobody_answers_ends_after_a_minute() {
     terminal.expect_prompt().type_text("half a P");
     let (outcome, _) = terminal.finish();
     outcome.fails(7, &["60 s", "test token"]);
-    assert!(
-        (55..70).contains(&outcome.took.as_secs()),
-        "it took {:?}",
-        outcome.took
-    );
+    assert!(outcome.took.as_secs() >= 55, "it took {:?}", outcome.took);
     assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
 }
