@@ -311,6 +311,62 @@ fn the_next_request_waits_for_the_prompt_of_this_one() {
     );
 }
 
+/// The library's slots are empty at first, and then they aren't.
+fn sign_before_insertion(store: &Store, configuration: &Configuration) -> Invocation {
+    sign_with(store, &store.faulty(configuration.clone()))
+        .suffering(store, "C_GetSlotList#1:return=0,C_GetSlotList#2:return=0")
+}
+
+#[test]
+fn a_token_that_is_missing_is_waited_for() {
+    let store = token_with_pair(Kind::P256);
+    let mut terminal = sign_before_insertion(&store, &store.configuration()).at_terminal();
+    terminal.expect("insert the token").expect("holds no token");
+    terminal.expect_prompt().type_line(PIN);
+    assert_signed(terminal.finish().0.silently());
+}
+
+#[test]
+fn a_token_is_waited_for_only_where_somebody_could_insert_it() {
+    let store = token_with_pair(Kind::P256);
+    let asked = store.configuration();
+    sign_before_insertion(&store, &asked)
+        .run()
+        .fails(5, &["insert the token"]);
+    let stored = store.configuration_with_pin_source();
+    let (outcome, screen) = sign_before_insertion(&store, &stored)
+        .at_terminal()
+        .finish();
+    outcome.fails(5, &["insert the token"]);
+    assert_eq!(screen, "");
+    // Another token is there: it may be the configuration that is wrong.
+    let other = asked.without("slotId").with("tokenLabel", "other");
+    let (outcome, screen) = sign_with(&store, &other).at_terminal().finish();
+    outcome.fails(5, &["other", "name one that is there"]);
+    assert_eq!(screen, "");
+}
+
+#[test]
+fn a_wait_for_a_token_ends_with_ctrl_c_or_after_half_a_minute() {
+    let store = token_with_pair(Kind::P256);
+    let start = || {
+        sign_with(&store, &store.faulty(store.configuration()))
+            .suffering(&store, "C_GetSlotList:count=0")
+            .at_terminal()
+    };
+    let mut terminal = start();
+    terminal.expect("insert the token").press_ctrl('c');
+    terminal.finish().0.dies_of(Signal::INT);
+
+    let (outcome, screen) = start().finish();
+    outcome.fails(
+        5,
+        &["there is no slotId", "the library sees no token at all"],
+    );
+    assert_eq!(screen.matches("insert the token").count(), 1, "{screen}");
+    assert!(outcome.took.as_secs() >= 29, "it took {:?}", outcome.took);
+}
+
 /// Takes a minute, because the prompt does.
 #[test]
 fn a_prompt_that_nobody_answers_ends_after_a_minute() {

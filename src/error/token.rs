@@ -24,6 +24,25 @@ impl fmt::Display for TokenName {
     }
 }
 
+/// A slot without an initialised token.
+#[derive(Debug)]
+pub struct UnusableSlot {
+    /// What it calls itself; a reader's name, for the most part.
+    pub name: String,
+    pub is_empty: bool,
+}
+
+impl fmt::Display for UnusableSlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reason = if self.is_empty {
+            "empty"
+        } else {
+            "a token that is not initialised"
+        };
+        write!(f, "{}: {reason}", self.name)
+    }
+}
+
 #[derive(Debug)]
 pub enum TokenError {
     /// Several tokens fit.
@@ -52,8 +71,7 @@ pub enum TokenError {
     NoSlot {
         slot: u64,
         present: Vec<TokenName>,
-        /// Slots without an initialised token, with the reason.
-        unusable: Vec<String>,
+        unusable: Vec<UnusableSlot>,
     },
     NotInitialized {
         slot: u64,
@@ -77,7 +95,7 @@ pub enum TokenError {
         /// Its path and, where it shows no token at all, what it says of itself.
         library: String,
         present: Vec<TokenName>,
-        unusable: Vec<String>,
+        unusable: Vec<UnusableSlot>,
     },
     /// The library can't say which slots there are.
     Slots(CallFailure),
@@ -121,6 +139,24 @@ impl fmt::Display for TokenError {
 }
 
 impl TokenError {
+    /// Whether a token that is inserted now could be the one that is missing: its slot is empty, or
+    /// none is there at all.
+    pub fn is_want_of_a_token(&self) -> bool {
+        match self {
+            Self::EmptySlot { .. } => true,
+            Self::NoSlot {
+                present, unusable, ..
+            }
+            | Self::NoToken {
+                present, unusable, ..
+            } => {
+                let has_room = unusable.is_empty() || unusable.iter().any(|slot| slot.is_empty);
+                present.is_empty() && has_room
+            }
+            _ => false,
+        }
+    }
+
     pub(super) fn help(&self) -> Help {
         match self {
             Self::Ambiguous { found, .. } => {
@@ -166,7 +202,7 @@ impl TokenError {
 }
 
 /// The remedy where the token isn't: by what is in its place.
-fn where_to_look(present: &[TokenName], unusable: &[String]) -> Help {
+fn where_to_look(present: &[TokenName], unusable: &[UnusableSlot]) -> Help {
     if !present.is_empty() {
         Help::with_candidates(
             "insert the token, or name one that is there (tokenSerial stays the same when slot \

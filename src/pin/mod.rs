@@ -85,6 +85,9 @@ pub trait PinProvider {
     /// The token has accepted the last one.
     fn accepted(&mut self);
 
+    /// Whether somebody at the terminal sees what [`PinProvider::notice`] says, and can be waited for.
+    fn is_attended(&self) -> bool;
+
     /// A line on the terminal that comes after `delay` and goes when the guard is dropped.
     fn notice(&self, delay: Duration, text: &str) -> Notice;
 }

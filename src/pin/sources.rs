@@ -158,6 +158,15 @@ impl PinProvider for Sources {
         *answered.unwrap_or_else(PoisonError::into_inner) = None;
     }
 
+    fn is_attended(&self) -> bool {
+        let asks = match &self.source {
+            PinSource::Prompt => true,
+            PinSource::StandardInput => standard_input::is_terminal(),
+            _ => false,
+        };
+        asks && !self.unattended.load(Ordering::Relaxed) && Notice::can_be_shown()
+    }
+
     fn notice(&self, delay: Duration, text: &str) -> Notice {
         Notice::after(delay, text)
     }

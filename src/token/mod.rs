@@ -20,7 +20,8 @@ pub use inventory::{Candidate, OccupiedSlot, VisibleKey};
 pub use module::Module;
 pub use slot::{PinState, TokenState};
 
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::object::{AttributeType, ObjectClass, ObjectHandle};
@@ -39,6 +40,10 @@ use crate::scheme::Scheme;
 
 /// A token that takes longer than this to sign is probably waiting to be touched.
 const TOUCH_NOTICE_DELAY: Duration = Duration::from_millis(300);
+
+/// How long a person has to insert a token that is missing, and how often it is looked for.
+const INSERTION_LIMIT: Duration = Duration::from_secs(30);
+const INSERTION_GLANCE: Duration = Duration::from_millis(500);
 
 /// Certificates above the first one.
 const LONGEST_CHAIN: usize = 8;
@@ -113,6 +118,32 @@ impl<'m> Token<'m> {
             kept: None,
             disregards_refusals: false,
         })
+    }
+
+    /// [`Token::open`], with a wait for somebody at the terminal to insert the token that is missing.
+    pub fn open_once_inserted(
+        module: &'m Module,
+        selector: &TokenSelector,
+        pins: &dyn PinProvider,
+    ) -> Result<Self, Error> {
+        let mut outcome = Self::open(module, selector);
+        let missing = match &outcome {
+            Err(Error::Token(error)) if error.is_want_of_a_token() && pins.is_attended() => error,
+            _ => return outcome,
+        };
+        let seconds = INSERTION_LIMIT.as_secs();
+        let text = format!("insert the token (waiting {seconds} s): {missing}");
+        let _notice = pins.notice(Duration::ZERO, &text);
+        let begin = Instant::now();
+        // A token that was inserted this moment may fail a call or two before it is ready.
+        while begin.elapsed() < INSERTION_LIMIT
+            && let Err(Error::Token(error)) = &outcome
+            && (error.is_want_of_a_token() || matches!(error, TokenError::Call { .. }))
+        {
+            thread::sleep(INSERTION_GLANCE);
+            outcome = Self::open(module, selector);
+        }
+        outcome
     }
 
     /// Label, serial and slot, for messages.

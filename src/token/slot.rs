@@ -8,7 +8,7 @@ use cryptoki::slot::{Slot, TokenInfo};
 use super::ckr;
 use super::module::Module;
 use crate::config::TokenSelector;
-use crate::error::{TokenError, TokenName};
+use crate::error::{TokenError, TokenName, UnusableSlot};
 use crate::process::watchdog;
 
 /// What a token says of itself, read at one moment.
@@ -222,15 +222,15 @@ pub(super) fn empty(module: &Module) -> Vec<String> {
     empty.map(|(_, name, _)| name).collect()
 }
 
-/// The slots without an initialised token, and why they are, for a message.
-fn unusable(module: &Module) -> Vec<String> {
+/// The slots without an initialised token.
+fn unusable(module: &Module) -> Vec<UnusableSlot> {
     described(module)
-        .filter_map(|(slot, name, is_occupied)| {
-            if !is_occupied {
-                return Some(format!("{name}: empty"));
-            }
-            let state = state(module, slot).ok()?;
-            (!state.initialized).then(|| format!("{name}: a token that is not initialised"))
+        .filter(|(slot, _, is_occupied)| {
+            !is_occupied || state(module, *slot).is_ok_and(|state| !state.initialized)
+        })
+        .map(|(_, name, is_occupied)| UnusableSlot {
+            name,
+            is_empty: !is_occupied,
         })
         .collect()
 }
