@@ -77,7 +77,7 @@ fn an_answer_survives_the_end_of_a_library() {
         let outcome = sign(&store, faults).run();
         assert_signed(&outcome);
         assert!(
-            outcome.took < Duration::from_secs(6),
+            outcome.took < Duration::from_secs(20),
             "{faults}: it took {:?}",
             outcome.took
         );
