@@ -312,59 +312,72 @@ fn the_next_request_waits_for_the_prompt_of_this_one() {
 }
 
 /// The library's slots are empty at first, and then they aren't.
-fn sign_before_insertion(store: &Store, configuration: &Configuration) -> Invocation {
-    sign_with(store, &store.faulty(configuration.clone()))
+fn sign_before_insertion(store: &Store, configuration: Configuration) -> Invocation {
+    sign_with(store, &store.faulty(configuration))
         .suffering(store, "C_GetSlotList#1:return=0,C_GetSlotList#2:return=0")
 }
 
+fn sign_without_slots(store: &Store) -> Invocation {
+    sign_with(store, &store.faulty(store.configuration())).suffering(store, "C_GetSlotList:count=0")
+}
+
 #[test]
-fn a_token_that_is_missing_is_waited_for() {
+fn a_token_that_is_missing_is_asked_for() {
     let store = token_with_pair(Kind::P256);
-    let mut terminal = sign_before_insertion(&store, &store.configuration()).at_terminal();
-    terminal.expect("insert the token").expect("holds no token");
-    terminal.expect_prompt().type_line(PIN);
+    let mut terminal = sign_before_insertion(&store, store.configuration()).at_terminal();
+    terminal.expect("holds no token").expect("press Enter: ");
+    terminal.type_line("").expect_prompt().type_line(PIN);
     assert_signed(terminal.finish().0.silently());
 }
 
 #[test]
-fn a_token_is_waited_for_only_where_somebody_could_insert_it() {
+fn a_token_is_asked_for_only_where_somebody_could_insert_it() {
     let store = token_with_pair(Kind::P256);
-    let asked = store.configuration();
-    sign_before_insertion(&store, &asked)
+    sign_before_insertion(&store, store.configuration())
         .run()
         .fails(5, &["insert the token"]);
+    let not_asked = |invocation: Invocation, texts: &[&str]| {
+        let (outcome, screen) = invocation.at_terminal().finish();
+        outcome.fails(5, texts);
+        assert_eq!(screen, "");
+    };
+    // A script's.
     let stored = store.configuration_with_pin_source();
-    let (outcome, screen) = sign_before_insertion(&store, &stored)
-        .at_terminal()
-        .finish();
-    outcome.fails(5, &["insert the token"]);
-    assert_eq!(screen, "");
+    not_asked(sign_before_insertion(&store, stored), &["insert the token"]);
     // Another token is there: it may be the configuration that is wrong.
-    let other = asked.without("slotId").with("tokenLabel", "other");
-    let (outcome, screen) = sign_with(&store, &other).at_terminal().finish();
-    outcome.fails(5, &["other", "name one that is there"]);
-    assert_eq!(screen, "");
+    let labelled = |label| {
+        store
+            .configuration()
+            .without("slotId")
+            .with("tokenLabel", label)
+    };
+    let other = sign_with(&store, &labelled("other"));
+    not_asked(other, &["other", "name one that is there"]);
+    // It is inserted.
+    let unreadable = sign_with(&store, &store.faulty(labelled("test token")))
+        .suffering(&store, "C_GetTokenInfo:return=0x30");
+    let remedy = "no other program holds the token";
+    not_asked(unreadable, &["CKR_DEVICE_ERROR", remedy]);
 }
 
 #[test]
-fn a_wait_for_a_token_ends_with_ctrl_c_or_after_half_a_minute() {
+fn a_token_that_stays_missing_or_is_not_wanted_any_more_is_not_asked_for_again() {
     let store = token_with_pair(Kind::P256);
-    let start = || {
-        sign_with(&store, &store.faulty(store.configuration()))
-            .suffering(&store, "C_GetSlotList:count=0")
-            .at_terminal()
-    };
-    let mut terminal = start();
-    terminal.expect("insert the token").press_ctrl('c');
-    terminal.finish().0.dies_of(Signal::INT);
+    let remedy = "the library sees no token at all";
+    let mut terminal = sign_without_slots(&store).at_terminal();
+    terminal.expect("press Enter: ").type_line("");
+    let (outcome, screen) = terminal.finish();
+    outcome.fails(5, &["there is no slotId", remedy]);
+    assert_eq!(screen.matches("press Enter").count(), 1, "{screen}");
 
-    let (outcome, screen) = start().finish();
-    outcome.fails(
-        5,
-        &["there is no slotId", "the library sees no token at all"],
-    );
-    assert_eq!(screen.matches("insert the token").count(), 1, "{screen}");
-    assert!(outcome.took.as_secs() >= 29, "it took {:?}", outcome.took);
+    let script = "trap : INT; \"$SIGNER\" 2>/dev/null; exec \"$SIGNER\"";
+    let mut terminal = sign_without_slots(&store)
+        .within("sh", script)
+        .at_terminal();
+    terminal.expect("press Enter: ").press_ctrl('c');
+    let (outcome, screen) = terminal.finish();
+    outcome.fails(5, &["there is no slotId", remedy]);
+    assert_eq!(screen.matches("press Enter").count(), 1, "{screen}");
 }
 
 /// Takes a minute, because the prompt does.

@@ -402,7 +402,7 @@ impl<'m> OpenLibrary<'m> {
     }
 
     fn open(&mut self, key: &mut Key, accepted: &mut Vec<AcceptedPin>) -> Result<KeyInUse, Error> {
-        let mut opened = Token::open_once_inserted(self.module, &key.token, &key.pins)?;
+        let mut opened = Token::open_or_ask(self.module, &key.token, &mut key.pins)?;
         let name = opened.name();
         // One token, one session and one login, however many keys are on it.
         let known = self.tokens.iter().position(|token| token.name() == name);

@@ -56,12 +56,7 @@ fn answer(
         );
     }
     let (module, _) = opened.insert((Module::open(&config.library)?, lock));
-    // Who queued behind a request that waited for the token doesn't wait once more.
-    let mut token = if first {
-        Token::open_once_inserted(module, &config.token, &pins)?
-    } else {
-        Token::open(module, &config.token)?
-    };
+    let mut token = Token::open_or_ask(module, &config.token, &mut pins)?;
     let file = config.certificate_file.as_deref();
     let identity = Identity::find(&mut token, config.object, file, Some(&mut pins))?;
     match &request.operation {

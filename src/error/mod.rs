@@ -30,7 +30,7 @@ pub use object::{ObjectError, ObjectSummary};
 pub use request::RequestError;
 pub use run::RunError;
 pub use signing::SigningError;
-pub use token::{TokenError, TokenName, UnusableSlot};
+pub use token::{TokenError, TokenName, UnusableSlot, WhyUnusable};
 pub use upstream::{UpstreamError, UpstreamFailure};
 
 use std::fmt;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::{
     CallFailure, ConfigError, Error, KubeconfigError, LoginError, ModuleError, ObjectError,
     ObjectSummary, PinOrigin, Problem, RequestError, RunError, SigningError, TokenError, TokenName,
-    UnusableSlot, UpstreamError, UpstreamFailure,
+    UnusableSlot, UpstreamError, UpstreamFailure, WhyUnusable,
 };
 use crate::hash::Hash;
 
@@ -257,7 +257,7 @@ fn token() -> Vec<TokenError> {
         NoneFits { selector: text() },
         NotInitialized { slot: 7, present: Vec::new() },
         NoToken { selector: text(), library: text(), present: Vec::new(), unusable: Vec::new() },
-        NoToken { selector: text(), library: text(), present: Vec::new(), unusable: vec![UnusableSlot { name: text(), is_empty: true }] },
+        NoToken { selector: text(), library: text(), present: Vec::new(), unusable: vec![UnusableSlot { name: text(), why: WhyUnusable::Empty }] },
         Removed { token: text(), failure: failure() },
         SeveralForPin { found: vec![token_name(), token_name()] },
         Slots(failure()),

@@ -29,17 +29,31 @@ impl fmt::Display for TokenName {
 pub struct UnusableSlot {
     /// What it calls itself; a reader's name, for the most part.
     pub name: String,
-    pub is_empty: bool,
+    pub why: WhyUnusable,
+}
+
+#[derive(Debug)]
+pub enum WhyUnusable {
+    Empty,
+    NotInitialized,
+    /// Its token is there, but doesn't say what it is.
+    Unreadable(CallFailure),
+}
+
+impl UnusableSlot {
+    fn is_unreadable(&self) -> bool {
+        matches!(self.why, WhyUnusable::Unreadable(_))
+    }
 }
 
 impl fmt::Display for UnusableSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let reason = if self.is_empty {
-            "empty"
-        } else {
-            "a token that is not initialised"
-        };
-        write!(f, "{}: {reason}", self.name)
+        write!(f, "{}: ", self.name)?;
+        match &self.why {
+            WhyUnusable::Empty => f.write_str("empty"),
+            WhyUnusable::NotInitialized => f.write_str("a token that is not initialised"),
+            WhyUnusable::Unreadable(failure) => write!(f, "can't be read: {failure}"),
+        }
     }
 }
 
@@ -139,19 +153,20 @@ impl fmt::Display for TokenError {
 }
 
 impl TokenError {
-    /// Whether a token that is inserted now could be the one that is missing: its slot is empty, or
-    /// none is there at all.
+    /// Whether the token that is missing is probably not inserted: there is no other, and room for it.
     pub fn is_want_of_a_token(&self) -> bool {
         match self {
-            Self::EmptySlot { .. } => true,
+            Self::EmptySlot { present, .. } => present.is_empty(),
             Self::NoSlot {
                 present, unusable, ..
             }
             | Self::NoToken {
                 present, unusable, ..
             } => {
-                let has_room = unusable.is_empty() || unusable.iter().any(|slot| slot.is_empty);
-                present.is_empty() && has_room
+                let is_empty = |slot: &UnusableSlot| matches!(slot.why, WhyUnusable::Empty);
+                present.is_empty()
+                    && (unusable.is_empty() || unusable.iter().any(is_empty))
+                    && !unusable.iter().any(UnusableSlot::is_unreadable)
             }
             _ => false,
         }
@@ -215,10 +230,54 @@ fn where_to_look(present: &[TokenName], unusable: &[UnusableSlot]) -> Help {
              (pcscd), a remote token's server (for p11-kit-client.so: P11_KIT_SERVER_ADDRESS), and \
              the library's configuration",
         )
+    } else if unusable.iter().any(UnusableSlot::is_unreadable) {
+        Help::with_candidates(
+            "check that no other program holds the token, take it out and put it back, then try \
+             again; the slots are:",
+            unusable,
+        )
     } else {
         Help::with_candidates(
             "insert the token, initialise it, or correct the library's configuration; its slots are:",
             unusable,
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_wanted_where_there_is_room_for_it_and_no_other() {
+        let missing = |present: usize, slots: Vec<WhyUnusable>| {
+            let token = TokenName {
+                slot: 0,
+                label: String::new(),
+                serial: String::new(),
+            };
+            let unusable = slots.into_iter().map(|why| UnusableSlot {
+                name: String::new(),
+                why,
+            });
+            TokenError::NoSlot {
+                slot: 7,
+                present: vec![token; present],
+                unusable: unusable.collect(),
+            }
+            .is_want_of_a_token()
+        };
+        let unreadable = || {
+            WhyUnusable::Unreadable(CallFailure {
+                function: String::new(),
+                reason: String::new(),
+            })
+        };
+        use WhyUnusable::{Empty, NotInitialized};
+        assert!(missing(0, vec![]));
+        assert!(missing(0, vec![NotInitialized, Empty]));
+        assert!(!missing(0, vec![NotInitialized]));
+        assert!(!missing(0, vec![Empty, unreadable()]));
+        assert!(!missing(1, vec![Empty]));
     }
 }

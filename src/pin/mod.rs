@@ -85,8 +85,9 @@ pub trait PinProvider {
     /// The token has accepted the last one.
     fn accepted(&mut self);
 
-    /// Whether somebody at the terminal sees what [`PinProvider::notice`] says, and can be waited for.
-    fn is_attended(&self) -> bool;
+    /// Asks a person to insert the token that is missing; whether they say that they have. Nobody
+    /// is asked who wouldn't be asked for the PIN at a terminal.
+    fn insert(&mut self, missing: &str) -> bool;
 
     /// A line on the terminal that comes after `delay` and goes when the guard is dropped.
     fn notice(&self, delay: Duration, text: &str) -> Notice;

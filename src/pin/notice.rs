@@ -45,11 +45,6 @@ impl Notice {
         }
     }
 
-    /// Whether there is a terminal that lines can be shown on.
-    pub fn can_be_shown() -> bool {
-        terminal().is_some()
-    }
-
     /// Shows nothing.
     pub fn none() -> Self {
         Self { running: None }

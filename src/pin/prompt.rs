@@ -43,6 +43,8 @@ pub(super) struct Terminal {
 }
 
 enum Entry {
+    /// Enter, and nothing before it.
+    Empty,
     Line(Zeroizing<Vec<u8>>),
     Nothing,
     Signal(Signal),
@@ -105,8 +107,15 @@ impl Terminal {
     pub(super) fn ask_openly(&self, question: &str) -> Result<Option<String>, LoginError> {
         Ok(match self.enter_again(question, true, None)? {
             Entry::Line(line) => Some(String::from_utf8_lossy(&line).into_owned()),
-            Entry::Nothing | Entry::Signal(_) | Entry::TimedOut => None,
+            Entry::Empty | Entry::Nothing | Entry::Signal(_) | Entry::TimedOut => None,
         })
+    }
+
+    /// Asks for the token that is missing; whether it is said to be there.
+    pub(super) fn insert(&self, missing: &str, turn: &Turn) -> bool {
+        let question = line(missing) + "Insert it and press Enter: ";
+        let entry = self.enter_again(&question, true, Some(turn));
+        matches!(entry, Ok(Entry::Empty | Entry::Line(_)))
     }
 
     /// One line, without its ending and never empty.
@@ -120,6 +129,10 @@ impl Terminal {
         let token = request.token.to_owned();
         match self.enter_again(text, echo, Some(turn))? {
             Entry::Line(line) => Ok(line),
+            Entry::Empty => {
+                turn.brake();
+                Err(LoginError::Cancelled { token })
+            }
             Entry::Nothing | Entry::Signal(_) => Err(LoginError::Cancelled { token }),
             Entry::TimedOut => Err(LoginError::TimedOut {
                 token,
@@ -146,7 +159,7 @@ impl Terminal {
                     turn.yield_while(|| signals::raise(*signal))?;
                     continue;
                 }
-                (Entry::Line(_), _) | (_, None) => {}
+                (Entry::Empty | Entry::Line(_), _) | (_, None) => {}
                 (_, Some(turn)) => turn.brake(),
             }
             let Entry::Signal(signal) = entry else {
@@ -178,7 +191,7 @@ impl Terminal {
             None => self.read_line(held, deadline)?,
         };
         // What Enter would have shown.
-        if !echo || !matches!(entry, Entry::Line(_)) {
+        if !echo || !matches!(entry, Entry::Empty | Entry::Line(_)) {
             let _ = write(&self.file, b"\n");
         }
         Ok(entry)
@@ -213,10 +226,10 @@ impl Terminal {
                     line.truncate(length);
                     // Half a PIN would cost a try: only Enter ends one. Ctrl-D hands over the
                     // beginning of a line, and so would somebody else's change of the settings.
-                    return Ok(if line.pop() == Some(b'\n') && !line.is_empty() {
-                        Entry::Line(line)
-                    } else {
-                        Entry::Nothing
+                    return Ok(match line.pop() {
+                        Some(b'\n') if line.is_empty() => Entry::Empty,
+                        Some(b'\n') => Entry::Line(line),
+                        _ => Entry::Nothing,
                     });
                 }
                 Err(Errno::AGAIN | Errno::INTR) => {}

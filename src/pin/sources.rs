@@ -158,13 +158,21 @@ impl PinProvider for Sources {
         *answered.unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    fn is_attended(&self) -> bool {
+    fn insert(&mut self, missing: &str) -> bool {
         let asks = match &self.source {
             PinSource::Prompt => true,
             PinSource::StandardInput => standard_input::is_terminal(),
             _ => false,
         };
-        asks && !self.unattended.load(Ordering::Relaxed) && Notice::can_be_shown()
+        if !asks || self.unattended.load(Ordering::Relaxed) {
+            return false;
+        }
+        let _pause = watchdog::pause();
+        let since = self.since.unwrap_or_else(SystemTime::now);
+        Terminal::open().is_some_and(|terminal| {
+            Turn::take(Place::Terminal, missing, since)
+                .is_ok_and(|turn| terminal.insert(missing, &turn))
+        })
     }
 
     fn notice(&self, delay: Duration, text: &str) -> Notice {

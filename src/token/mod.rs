@@ -41,9 +41,10 @@ use crate::scheme::Scheme;
 /// A token that takes longer than this to sign is probably waiting to be touched.
 const TOUCH_NOTICE_DELAY: Duration = Duration::from_millis(300);
 
-/// How long a person has to insert a token that is missing, and how often it is looked for.
-const INSERTION_LIMIT: Duration = Duration::from_secs(30);
-const INSERTION_GLANCE: Duration = Duration::from_millis(500);
+/// How long a card that was inserted this moment may take until it is ready, and how often it is
+/// looked for.
+const READY_LIMIT: Duration = Duration::from_secs(3);
+const READY_GLANCE: Duration = Duration::from_millis(200);
 
 /// Certificates above the first one.
 const LONGEST_CHAIN: usize = 8;
@@ -120,30 +121,28 @@ impl<'m> Token<'m> {
         })
     }
 
-    /// [`Token::open`], with a wait for somebody at the terminal to insert the token that is missing.
-    pub fn open_once_inserted(
+    /// [`Token::open`], after somebody was asked to insert the token if that is what is missing.
+    pub fn open_or_ask(
         module: &'m Module,
         selector: &TokenSelector,
-        pins: &dyn PinProvider,
+        pins: &mut dyn PinProvider,
     ) -> Result<Self, Error> {
-        let mut outcome = Self::open(module, selector);
-        let missing = match &outcome {
-            Err(Error::Token(error)) if error.is_want_of_a_token() && pins.is_attended() => error,
-            _ => return outcome,
+        let missing = match Self::open(module, selector) {
+            Err(Error::Token(error)) if error.is_want_of_a_token() => error,
+            outcome => return outcome,
         };
-        let seconds = INSERTION_LIMIT.as_secs();
-        let text = format!("insert the token (waiting {seconds} s): {missing}");
-        let _notice = pins.notice(Duration::ZERO, &text);
-        let begin = Instant::now();
-        // A token that was inserted this moment may fail a call or two before it is ready.
-        while begin.elapsed() < INSERTION_LIMIT
-            && let Err(Error::Token(error)) = &outcome
-            && (error.is_want_of_a_token() || matches!(error, TokenError::Call { .. }))
-        {
-            thread::sleep(INSERTION_GLANCE);
-            outcome = Self::open(module, selector);
+        if !pins.insert(&missing.to_string()) {
+            return Err(missing.into());
         }
-        outcome
+        let inserted = Instant::now();
+        loop {
+            match Self::open(module, selector) {
+                Err(Error::Token(_)) if inserted.elapsed() < READY_LIMIT => {
+                    thread::sleep(READY_GLANCE);
+                }
+                outcome => return outcome,
+            }
+        }
     }
 
     /// Label, serial and slot, for messages.

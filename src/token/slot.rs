@@ -8,7 +8,7 @@ use cryptoki::slot::{Slot, TokenInfo};
 use super::ckr;
 use super::module::Module;
 use crate::config::TokenSelector;
-use crate::error::{TokenError, TokenName, UnusableSlot};
+use crate::error::{TokenError, TokenName, UnusableSlot, WhyUnusable};
 use crate::process::watchdog;
 
 /// What a token says of itself, read at one moment.
@@ -222,15 +222,20 @@ pub(super) fn empty(module: &Module) -> Vec<String> {
     empty.map(|(_, name, _)| name).collect()
 }
 
-/// The slots without an initialised token.
+/// The slots without an initialised token, as far as is known.
 fn unusable(module: &Module) -> Vec<UnusableSlot> {
     described(module)
-        .filter(|(slot, _, is_occupied)| {
-            !is_occupied || state(module, *slot).is_ok_and(|state| !state.initialized)
-        })
-        .map(|(_, name, is_occupied)| UnusableSlot {
-            name,
-            is_empty: !is_occupied,
+        .filter_map(|(slot, name, is_occupied)| {
+            let why = if is_occupied {
+                match state(module, slot) {
+                    Ok(state) if state.initialized => return None,
+                    Ok(_) => WhyUnusable::NotInitialized,
+                    Err(error) => WhyUnusable::Unreadable(ckr::failure(&error)),
+                }
+            } else {
+                WhyUnusable::Empty
+            };
+            Some(UnusableSlot { name, why })
         })
         .collect()
 }

@@ -260,9 +260,9 @@ fn a_card_may_be_inserted_when_it_is_asked_for() {
         let cards = Cards::inserted(0);
         let (token, key) = (cards.token(library, 1), cards.key(1, "9a"));
         let mut terminal = sign_at_terminal(&token, "1", &key);
-        terminal.expect("insert the token");
+        terminal.expect("press Enter: ");
         cards.insert(1);
-        terminal.expect_prompt().type_line(PIN);
+        terminal.type_line("").expect_prompt().type_line(PIN);
         assert_signed(&terminal.finish().0, &key);
     }
 }

@@ -50,9 +50,9 @@ fn a_card_may_be_inserted_before_the_command_starts() {
         let store = &cards.environment.store;
         let run = cluster().run(store, &configuration, &["sh", "-c", KUBECTL]);
         let mut terminal = cards.enter(run).at_terminal();
-        terminal.expect("insert the token");
+        terminal.expect("press Enter: ");
         cards.insert(1);
-        terminal.expect_prompt().type_line(PIN);
+        terminal.type_line("").expect_prompt().type_line(PIN);
         assert_eq!(terminal.finish().0.printed(), "namespace/default\n");
     }
 }
