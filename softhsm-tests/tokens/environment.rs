@@ -114,7 +114,7 @@ impl Environment {
             .join(script);
         let mut holder = Command::new(&script)
             .args(arguments)
-            .args(["sh", "-c", HOLD])
+            .args(["--", "sh", "-c", HOLD])
             .env("TOKEN_PIN", PIN)
             .envs(variables.iter().copied())
             .stdin(Stdio::piped())
