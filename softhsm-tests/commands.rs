@@ -1,6 +1,6 @@
 //! The program's names, its help, and what shells complete.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -122,6 +122,14 @@ fn shells_load_the_completions_and_complete() {
         let shown = String::from_utf8(output.stdout).unwrap();
         assert!(shown.contains("run"), "{shell}: {shown}");
     }
+}
+
+#[test]
+fn a_script_that_could_not_be_written_is_no_success() {
+    let directory = tempfile::tempdir().unwrap();
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let outcome = program(directory.path(), &["completions", "bash"]);
+    outcome.output(full).run().fails(2, &["No space left"]);
 }
 
 #[test]

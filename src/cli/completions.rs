@@ -4,6 +4,8 @@
 
 use clap_complete::{Shell, generate};
 
+use crate::error::Error;
+use crate::process::answer::AnswerChannel;
 use crate::report;
 
 /// Print the completions of a shell
@@ -29,6 +31,13 @@ pub(super) fn run(arguments: &Arguments) -> u8 {
         "pkcs11-external-signer",
         &mut script,
     );
-    report::answer_text(&String::from_utf8_lossy(&script));
-    0
+    let sent = AnswerChannel::open()
+        .and_then(|channel| channel.send(String::from_utf8_lossy(&script).trim_end()));
+    match sent.map_err(Error::from) {
+        Ok(()) => 0,
+        Err(error) => {
+            report::error(&error);
+            error.exit_code()
+        }
+    }
 }
