@@ -263,6 +263,130 @@ fn a_user_of_the_same_name_is_not_replaced_unasked() {
     );
 }
 
+/// A kubeconfig whose user jane has this configuration, each line at the margin.
+fn with_config(store: &Store, config: &str) -> PathBuf {
+    let lines: String = config
+        .lines()
+        .map(|line| format!("        {line}\n"))
+        .collect();
+    with_file(
+        store,
+        &format!(
+            "users:\n- name: jane\n  user:\n    auth-provider:\n      \
+             name: externalSigner\n      config:\n{lines}"
+        ),
+    )
+}
+
+/// What is no selector of the key: an own program, where the PIN comes from, a certificate file
+/// and what only its owner knows.
+const KEPT: &str = "pathExec: /bin/sh # our own\npinSource: file:/run/secrets/pin\n\
+                    certificateFile: /etc/k8s/jane.pem\nx-note: mine # truly\n";
+
+#[test]
+fn an_entry_of_the_same_key_keeps_what_else_it_says() {
+    let store = token_of("/CN=jane");
+    let library = softhsm_library().display();
+    let token = &store.tokens[0];
+    let serial = &token.serial;
+    let path = with_config(
+        &store,
+        &format!("{KEPT}pathLib: {library}\ntokenSerial: \"{serial}\"\nobjectId: 0x02\n"),
+    );
+    let before = fs::read_to_string(&path).unwrap().replace("0x02", "\"2\"");
+    fs::write(&path, &before).unwrap();
+    let outcome = write(&store, &path, &[]);
+    assert!(
+        outcome.stderr.contains("is there already"),
+        "{}",
+        outcome.stderr
+    );
+    assert_eq!(fs::read_to_string(&path).unwrap(), before);
+    for selectors in [
+        format!(
+            "slotId: {}\npathLib: {library}\nobjectId: \"0x02\"",
+            token.slot
+        ),
+        "tokenLabel: test token\nobjectLabel: issued certificate".to_owned(),
+        format!("uri: 'pkcs11:serial={serial};id=%02'"),
+    ] {
+        let path = with_config(&store, &format!("{selectors}\n{KEPT}"));
+        let outcome = write(&store, &path, &[]);
+        assert!(outcome.status.success(), "{}", outcome.stderr);
+        let lost = if selectors.starts_with("uri") {
+            "user \"jane\" had uri, which"
+        } else {
+            "user \"jane\" written"
+        };
+        assert!(outcome.stderr.contains(lost), "{}", outcome.stderr);
+        let after = fs::read_to_string(&path).unwrap();
+        let selected = format!("        tokenSerial: \"{serial}\"   # token \"test token\"\n");
+        assert!(after.contains(&selected), "{after}");
+        for line in [
+            "        pathExec: \"/bin/sh\"\n",
+            "        pinSource: \"file:/run/secrets/pin\"\n",
+            "        certificateFile: \"/etc/k8s/jane.pem\"\n",
+            "        x-note: \"mine\"\n",
+        ] {
+            assert!(after.contains(line), "no {line} in {after}");
+        }
+        for replaced in ["slotId", "tokenLabel", "objectLabel", "uri"] {
+            assert!(!after.contains(replaced), "{after}");
+        }
+    }
+}
+
+#[test]
+fn the_options_go_before_what_an_entry_says_of_the_pin() {
+    let store = token_of("/CN=jane");
+    let selectors = "tokenLabel: test token\nobjectId: \"2\"\n";
+    let path = with_config(&store, &format!("{selectors}pin: {PIN}\n"));
+    // What is there is nothing that this program has written.
+    write(&store, &path, &[]);
+    let after = fs::read_to_string(&path).unwrap();
+    assert!(
+        after.contains(&format!("        pin: \"{PIN}\"\n")),
+        "{after}"
+    );
+    let outcome = write(&store, &path, &["--pin-source=askpass"]);
+    assert!(
+        outcome.stderr.contains("user \"jane\" had pin, which"),
+        "{}",
+        outcome.stderr
+    );
+    let after = fs::read_to_string(&path).unwrap();
+    assert!(after.contains("pinSource: \"askpass\"\n"), "{after}");
+    assert!(!after.contains(PIN), "{after}");
+    let uri = "uri: 'pkcs11:token=test%20token;id=%02?pin-source=/run/pin'";
+    let path = with_config(&store, uri);
+    write(&store, &path, &[]);
+    let after = fs::read_to_string(&path).unwrap();
+    assert!(after.contains("pinSource: \"file:/run/pin\"\n"), "{after}");
+}
+
+#[test]
+fn what_belongs_to_another_key_goes_with_it_and_is_named() {
+    let store = two_keys();
+    let path = with_config(
+        &store,
+        &format!("{KEPT}tokenLabel: two\nobjectId: \"2\"\npathLib: /gone.so\n"),
+    );
+    let before = fs::read_to_string(&path).unwrap();
+    write(&store, &path, &["--object-id=1"]).fails(3, &["with other credentials"]);
+    assert_eq!(fs::read_to_string(&path).unwrap(), before);
+    let outcome = write(&store, &path, &["--object-id=1", "--user=jane"]);
+    let told = "user \"jane\" had certificateFile, pinSource, which the copy still has";
+    assert!(outcome.stderr.contains(told), "{}", outcome.stderr);
+    let after = fs::read_to_string(&path).unwrap();
+    assert!(
+        after.contains("x-note") && after.contains("/bin/sh"),
+        "{after}"
+    );
+    for gone in ["pinSource", "certificateFile", "tokenLabel", "/gone.so"] {
+        assert!(!after.contains(gone), "{after}");
+    }
+}
+
 #[test]
 fn each_entry_is_written_into_the_file_it_stands_in() {
     let store = token_of("/CN=jane");
@@ -290,7 +414,12 @@ fn each_entry_is_written_into_the_file_it_stands_in() {
         outcome.stderr
     );
     let fresh = directory.join("fresh/config");
-    write(&store, &fresh, &[]);
+    let outcome = write(&store, &fresh, &[]);
+    let told = format!("{}: user \"jane\" written, in a new file", fresh.display());
+    assert!(outcome.stderr.contains(&told), "{}", outcome.stderr);
+    // No context is current there, so kubectl has none to change.
+    let next = "kubectl config set-context NAME --cluster=CLUSTER --user='jane'";
+    assert!(outcome.stderr.contains(next), "{}", outcome.stderr);
     assert!(text(&fresh).starts_with("apiVersion: v1\nkind: Config\nusers:\n- name: jane\n"));
 }
 

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 
 use super::selection::{HEADING, Selection};
 use super::survey::{Key, Library, Note, Opened, Query, Survey, Token};
-use crate::config::{PinSource, Uri};
+use crate::config::{Filter, ObjectSelector, PinSource, Uri};
 use crate::error::{ConfigError, Error, KubeconfigError, ObjectError};
-use crate::kubeconfig::{Document, Kubeconfig, Provider, Stanza, file_for};
+use crate::kubeconfig::{Document, Kubeconfig, Provider, Saved, Stanza, file_for};
 use crate::pin;
 use crate::printable::printable;
 use crate::process::answer::AnswerChannel;
+use crate::protocol::Configuration;
 use crate::report;
 
 /// How often somebody may mistype a choice.
@@ -56,6 +57,16 @@ pub(super) struct Arguments {
     kubeconfig: Option<PathBuf>,
 }
 
+/// What the stanza says anew, in whatever keys it was said before.
+const SELECTORS: [&str; 6] = [
+    "pathLib",
+    "slotId",
+    "tokenLabel",
+    "tokenSerial",
+    "objectId",
+    "objectLabel",
+];
+
 /// Prints or writes; the exit code.
 #[cold]
 pub(super) fn run(arguments: &Arguments, is_verbose: bool) -> u8 {
@@ -92,14 +103,15 @@ fn produce(arguments: &Arguments, is_verbose: bool, opened: &mut Opened) -> Resu
         return Err(error);
     }
     let chosen = choose(arguments, &survey)?;
-    let stanza = stanza(arguments, chosen);
+    let pin_source = arguments.pin_source.as_deref();
     let name = arguments
         .user
         .as_deref()
         .unwrap_or_else(|| user_name(chosen));
     if arguments.write {
-        write(arguments, name, &stanza)
+        write(arguments, name, chosen, pin_source)
     } else {
+        let stanza = stanza(arguments, chosen, pin_source);
         Ok(channel.send(stanza.as_excerpt(name).trim_end())?)
     }
 }
@@ -133,6 +145,13 @@ fn names_an_object(arguments: &Arguments) -> bool {
     arguments.selection.object_id.is_some()
         || arguments.selection.object_label.is_some()
         || matches!(of_uri, Some(Ok(uri)) if uri.id.is_some() || uri.object.is_some())
+}
+
+fn fits(selector: &ObjectSelector, key: &Key) -> bool {
+    let id = selector.id.as_ref().map(ToString::to_string);
+    let label = selector.label.as_deref();
+    id.is_none_or(|id| key.object_id.as_ref() == Some(&id))
+        && label.is_none_or(|label| label == key.object_label)
 }
 
 /// Asks at the terminal.
@@ -194,7 +213,11 @@ fn user_name(place: Place<'_>) -> &str {
 }
 
 /// By what stays: the serial number, since slot numbers move.
-fn stanza(arguments: &Arguments, (library, token, key): Place<'_>) -> Stanza {
+fn stanza(
+    arguments: &Arguments,
+    (library, token, key): Place<'_>,
+    pin_source: Option<&str>,
+) -> Stanza {
     let mut stanza = Stanza::default();
     if let Some(program) = program() {
         stanza.set("pathExec", program, None);
@@ -227,11 +250,11 @@ fn stanza(arguments: &Arguments, (library, token, key): Place<'_>) -> Stanza {
         stanza.set("objectLabel", &*key.object_label, what.take());
     }
     for (name, value) in [
-        ("certificateFile", &arguments.certificate_file),
-        ("pinSource", &arguments.pin_source),
+        ("certificateFile", arguments.certificate_file.as_deref()),
+        ("pinSource", pin_source),
     ] {
         if let Some(value) = value {
-            stanza.set(name, &**value, None);
+            stanza.set(name, value, None);
         }
     }
     stanza
@@ -249,7 +272,12 @@ fn program() -> Option<String> {
     found.unwrap_or(own).into_os_string().into_string().ok()
 }
 
-fn write(arguments: &Arguments, name: &str, stanza: &Stanza) -> Result<(), Error> {
+fn write(
+    arguments: &Arguments,
+    name: &str,
+    place: Place<'_>,
+    pin_source: Option<&str>,
+) -> Result<(), Error> {
     let locations = super::locations(arguments.kubeconfig.as_deref());
     let nowhere = || KubeconfigError::Unwritable {
         path: PathBuf::from("~/.kube/config"),
@@ -266,9 +294,32 @@ fn write(arguments: &Arguments, name: &str, stanza: &Stanza) -> Result<(), Error
         None => None,
     };
     let mut document = Document::open(&user_file)?;
-    refuse_another_user(arguments, name, stanza, &user_file)?;
-    let lost = document.replaced_credentials(name)?;
-    document.set_user(name, stanza)?;
+    let kubeconfig = Kubeconfig::load(&locations.optional())?;
+    let mut old = match kubeconfig.provider(name) {
+        Provider::ExternalSigner(map) => map,
+        Provider::None | Provider::Other(_) => Configuration::default(),
+    };
+    let is_same = names(&mut old, place);
+    // A user that happens to have the certificate's name can be another cluster's.
+    if !is_same && arguments.user.is_none() && kubeconfig.has_credentials(name) {
+        return Err(KubeconfigError::UserExists {
+            path: user_file,
+            name: name.to_owned(),
+        }
+        .into());
+    }
+    // From a URI, it stays as a key of its own.
+    let old_source = old.value("pinSource").filter(|_| is_same);
+    let stanza = stanza(arguments, place, pin_source.or(old_source));
+    let mut lost = document.set_user(name, &stanza, |key, value| match key {
+        "pathExec" => Path::new(value).is_file(),
+        "uri" => false,
+        "certificateFile" => is_same && arguments.certificate_file.is_none(),
+        // Another token's would cost this one a try.
+        "pin" | "pinSource" => is_same && pin_source.is_none(),
+        _ => !SELECTORS.contains(&key),
+    })?;
+    lost.retain(|key| !SELECTORS.contains(&key.as_str()));
     let mut second = None;
     match (&arguments.context, context_file) {
         (Some(context), Some(file)) if file == user_file => document.set_context(context, name)?,
@@ -279,7 +330,7 @@ fn write(arguments: &Arguments, name: &str, stanza: &Stanza) -> Result<(), Error
         }
         _ => {}
     }
-    if lost.iter().any(|key| *key != "auth-provider") {
+    if !lost.is_empty() {
         report::warning(&format!(
             "user \"{name}\" had {}, which the copy still has",
             lost.join(", ")
@@ -291,6 +342,11 @@ fn write(arguments: &Arguments, name: &str, stanza: &Stanza) -> Result<(), Error
     }
     match &arguments.context {
         Some(context) => report::note(&format!("context \"{context}\" uses user \"{name}\"")),
+        None if kubeconfig.selected_context().is_err() => report::note(&format!(
+            "no context is the current one; kubectl config set-context NAME --cluster=CLUSTER \
+             --user={} makes one that uses it",
+            shell_word(name)
+        )),
         None => report::note(&format!(
             "no context was changed; kubectl config set-context --current --user={} \
              points the current one at it",
@@ -307,44 +363,37 @@ fn shell_word(text: &str) -> String {
 
 fn save(document: Document, what: &str) -> Result<(), Error> {
     let path = document.path().display().to_string();
-    match document.save()? {
-        Some(backup) => report::note(&format!(
+    report::note(&match document.save()? {
+        Saved::New => format!("{path}: {what} written, in a new file"),
+        Saved::Replaced(backup) => format!(
             "{path}: {what} written; what was there is in {}",
             backup.display()
-        )),
-        None => report::note(&format!("{path}: {what} is there")),
-    }
+        ),
+        Saved::Unchanged => format!("{path}: {what} is there already"),
+    });
     Ok(())
 }
 
-/// A user that happens to have the certificate's name can be another cluster's.
-fn refuse_another_user(
-    arguments: &Arguments,
-    name: &str,
-    stanza: &Stanza,
-    path: &Path,
-) -> Result<(), Error> {
-    if arguments.user.is_some() {
-        return Ok(());
-    }
-    let locations = super::locations(arguments.kubeconfig.as_deref()).optional();
-    let kubeconfig = Kubeconfig::load(&locations)?;
-    if !kubeconfig.has_credentials(name) {
-        return Ok(());
-    }
-    let is_same = match kubeconfig.provider(name) {
-        Provider::ExternalSigner(map) => stanza
-            .pairs()
-            .filter(|(key, _)| key.starts_with("token") || key.starts_with("object"))
-            .all(|(key, value)| map.value(key) == Some(value)),
-        Provider::None | Provider::Other(_) => false,
+/// Whether a configuration names this key, by whatever selectors. Its URI, if it has one, is then
+/// unfolded.
+fn names(configuration: &mut Configuration, (library, token, key): Place<'_>) -> bool {
+    let path = configuration.take("pathLib");
+    let Ok(filter) = Filter::from_map(configuration) else {
+        return false;
     };
-    if is_same {
-        return Ok(());
-    }
-    Err(KubeconfigError::UserExists {
-        path: path.to_owned(),
-        name: name.to_owned(),
-    }
-    .into())
+    let same = |wanted: &Option<String>, actual: &str| {
+        let wanted = wanted.as_deref();
+        wanted.is_none_or(|wanted| wanted.trim_end_matches(' ') == actual)
+    };
+    let (has_label, has_serial) = (filter.token.label.is_some(), filter.token.serial.is_some());
+    // Another library numbers its slots otherwise.
+    let has_slot = filter.token.slot.is_some() && path.is_some_and(|it| *it == library.path_lib);
+    let names_token = has_label || has_slot || has_serial && !token.needs_label;
+    let names_key = filter.object.label.is_some() || filter.object.id.is_some() && !key.needs_label;
+    names_token
+        && names_key
+        && filter.token.slot.is_none_or(|slot| slot == token.slot_id)
+        && same(&filter.token.label, &token.token_label)
+        && same(&filter.token.serial, &token.token_serial)
+        && fits(&filter.object, key)
 }

@@ -8,7 +8,7 @@ use crate::error::KubeconfigError;
 use crate::protocol::Configuration;
 
 /// The provider whose users are ours.
-const EXTERNAL_SIGNER: &str = "externalSigner";
+pub(super) const EXTERNAL_SIGNER: &str = "externalSigner";
 
 /// Which user goes to which cluster; either name can be one that isn't there.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -18,7 +18,7 @@ mod schema;
 mod value;
 mod yaml;
 
-pub use edit::{Document, Stanza, file_for};
+pub use edit::{Document, Saved, Stanza, file_for};
 pub use entries::{Cluster, Context, Provider};
 pub use locations::Locations;
 pub use redirect::Detour;

@@ -16,8 +16,8 @@ use self::outline::{Content, Node, outline};
 pub use self::stanza::Stanza;
 use super::file::{self, Failure};
 use super::replace::LockedFile;
-use super::value::{Object, Value, json, object_at};
-use super::{Kubeconfig, Locations};
+use super::value::{Value, json, object_at};
+use super::{Kubeconfig, Locations, Provider};
 use crate::error::KubeconfigError;
 
 /// What a user can be known by otherwise; client-go would take some of it before the provider.
@@ -40,6 +40,15 @@ pub struct Document {
     file: LockedFile,
     text: Zeroizing<String>,
     is_changed: bool,
+}
+
+/// What became of the file.
+#[derive(Debug, Eq, PartialEq)]
+pub enum Saved {
+    New,
+    /// The path of a copy of what was there before.
+    Replaced(PathBuf),
+    Unchanged,
 }
 
 /// In which file an entry stands or belongs (client-go, tools/clientcmd, config.go): where there is
@@ -70,7 +79,7 @@ impl Kubeconfig {
         self.users.contains_key(name)
     }
 
-    /// Whether the user of this name has anything that [`Document::set_user`] would take away.
+    /// Whether the user of this name has anything that [`Document::set_user`] would replace.
     pub fn has_credentials(&self, name: &str) -> bool {
         !self.credentials(name).is_empty()
     }
@@ -122,30 +131,40 @@ impl Document {
         &self.path
     }
 
-    /// The names of the members that the user of this name has and would lose.
-    pub fn replaced_credentials(&self, name: &str) -> Result<Vec<&'static str>, KubeconfigError> {
-        Ok(self.model()?.credentials(name))
-    }
-
-    /// Makes or changes the user of this name; `as`, extensions and what isn't known here stay.
-    pub fn set_user(&mut self, name: &str, stanza: &Stanza) -> Result<(), KubeconfigError> {
+    /// Makes or changes the user of this name; `as`, extensions and what isn't known here stay. So
+    /// does what `stays` in the provider's configuration, by its key and value, whatever the stanza
+    /// says in its place. The names of what the user had and has no more.
+    pub fn set_user(
+        &mut self,
+        name: &str,
+        stanza: &Stanza,
+        stays: impl Fn(&str, &str) -> bool,
+    ) -> Result<Vec<String>, KubeconfigError> {
+        let before = self.model()?;
+        let mut lost = before.credentials(name);
+        if matches!(before.provider(name), Provider::ExternalSigner(_)) {
+            lost.retain(|key| *key != "auth-provider");
+        }
+        let mut lost: Vec<_> = lost.into_iter().map(str::to_owned).collect();
         let mut expected = self.model()?;
         let entry = expected.users.entry(name.to_owned()).or_default();
         entry.insert("name".to_owned(), Value::text(name));
         let Some(user) = object_at(entry, "user") else {
             return Err(self.not_editable());
         };
-        user.retain(|key, _| !OTHER_CREDENTIALS.contains(&key.as_str()));
-        let mut others = Zeroizing::new(String::new());
-        for (key, value) in &*user {
-            // JSON is YAML; as an entry of its own line.
-            others.push_str(&format!("{}: {}\n", stanza::scalar(key), *json(value)));
-        }
-        user.insert("auth-provider".to_owned(), provider(stanza));
+        user.retain(|key, _| key == "auth-provider" || !OTHER_CREDENTIALS.contains(&key.as_str()));
+        lost.extend(stanza.apply(user, stays));
         let flow = json(entry);
-        let block = |indent| Zeroizing::new(stanza.as_entry(name, &others, indent));
+        let user = entry.get("user").and_then(Value::as_object);
+        let block = |indent| match user {
+            Some(user) => stanza.as_entry(name, user, indent),
+            None => Zeroizing::default(),
+        };
         let text = self.with_entry("users", name, &block, &flow);
-        self.accept(text, &expected)
+        if *before.to_json() != *expected.to_json() {
+            self.accept(text, &expected)?;
+        }
+        Ok(lost)
     }
 
     /// Points the context of this name at the user.
@@ -168,18 +187,19 @@ impl Document {
         self.accept(text, &expected)
     }
 
-    /// Writes what has changed, if anything has: the path of the copy that was made of what was
-    /// there before.
-    pub fn save(self) -> Result<Option<PathBuf>, KubeconfigError> {
+    /// Writes what has changed, if anything has.
+    pub fn save(self) -> Result<Saved, KubeconfigError> {
         if !self.is_changed {
-            return Ok(None);
+            return Ok(Saved::Unchanged);
         }
-        self.file
-            .replace(self.text.as_bytes())
-            .map_err(|reason| KubeconfigError::Unwritable {
+        match self.file.replace(self.text.as_bytes()) {
+            Ok(Some(backup)) => Ok(Saved::Replaced(backup)),
+            Ok(None) => Ok(Saved::New),
+            Err(reason) => Err(KubeconfigError::Unwritable {
                 path: self.path,
                 reason,
-            })
+            }),
+        }
     }
 
     fn model(&self) -> Result<Kubeconfig, KubeconfigError> {
@@ -355,17 +375,6 @@ impl Document {
         let line = before.rsplit('\n').next().unwrap_or_default();
         line.trim_start_matches('\u{feff}').chars().count()
     }
-}
-
-fn provider(stanza: &Stanza) -> Value {
-    let config: Object = stanza
-        .pairs()
-        .map(|(key, value)| (key.to_owned(), Value::text(value)))
-        .collect();
-    Value::Object(Object::from([
-        ("name".to_owned(), Value::text("externalSigner")),
-        ("config".to_owned(), Value::Object(config)),
-    ]))
 }
 
 #[cfg(test)]

@@ -3,6 +3,10 @@
 
 use std::fmt::Write as _;
 
+use zeroize::Zeroizing;
+
+use super::super::entries::EXTERNAL_SIGNER;
+use super::super::value::{Object, Value, json, text_at};
 use crate::printable::is_harmful;
 
 /// The `config` of a user's `auth-provider`.
@@ -33,47 +37,115 @@ impl Stanza {
             .map(|setting| (setting.key, setting.value.as_str()))
     }
 
-    /// As the list `users` of a kubeconfig.
-    pub fn as_excerpt(&self, name: &str) -> String {
-        format!("users:\n- {}", self.as_entry(name, "", 2))
+    fn has(&self, key: &str) -> bool {
+        self.settings.iter().any(|setting| setting.key == key)
     }
 
-    /// The entry of this name as it follows a `- `, its further lines indented so far. `others` are
-    /// members of the user that stay, each on a line of its own.
-    pub(super) fn as_entry(&self, name: &str, others: &str, indent: usize) -> String {
-        let mut lines = format!("name: {}\nuser:\n", scalar(name));
-        for line in others.lines() {
-            let _ = writeln!(lines, "  {line}");
-        }
-        lines.push_str("  auth-provider:\n    name: externalSigner\n    config:\n");
-        for Setting {
-            key,
-            value,
-            comment,
-        } in &self.settings
-        {
-            // A serial number that begins with a letter stands in quotes like any other.
-            let value = if value.starts_with('/') {
-                scalar(value)
-            } else {
-                quoted(value)
-            };
-            let _ = write!(lines, "      {key}: {value}");
-            if let Some(comment) = comment {
-                let _ = write!(lines, "   # {}", comment_text(comment));
+    /// As the list `users` of a kubeconfig.
+    pub fn as_excerpt(&self, name: &str) -> String {
+        let mut user = Object::new();
+        self.apply(&mut user, |_, _| false);
+        format!("users:\n- {}", *self.as_entry(name, &user, 2))
+    }
+
+    /// Gives a user this configuration. What it has of one already, and `stays` by its key and
+    /// value, goes before the stanza; the other keys that the stanza doesn't set are returned.
+    pub(super) fn apply(
+        &self,
+        user: &mut Object,
+        stays: impl Fn(&str, &str) -> bool,
+    ) -> Vec<String> {
+        let mut provider = match user.remove("auth-provider") {
+            Some(Value::Object(own)) if text_at(&own, "name") == EXTERNAL_SIGNER => own,
+            _ => Object::from([("name".to_owned(), Value::text(EXTERNAL_SIGNER))]),
+        };
+        let mut config = match provider.remove("config") {
+            Some(Value::Object(config)) => config,
+            _ => Object::new(),
+        };
+        let mut lost = Vec::new();
+        config.retain(|key, value| {
+            let is_kept = stays(key, value.as_text().unwrap_or_default());
+            if !is_kept && !self.has(key) {
+                lost.push(key.clone());
             }
-            lines.push('\n');
+            is_kept
+        });
+        for setting in &self.settings {
+            config
+                .entry(setting.key.to_owned())
+                .or_insert_with(|| Value::text(&*setting.value));
         }
-        let margin = " ".repeat(indent);
-        let mut entry = String::new();
-        for (place, line) in lines.lines().enumerate() {
+        provider.insert("config".to_owned(), Value::Object(config));
+        user.insert("auth-provider".to_owned(), Value::Object(provider));
+        lost
+    }
+
+    /// The entry of this name as it follows a `- `, its further lines indented so far, of a user
+    /// to whom the stanza was applied.
+    pub(super) fn as_entry(&self, name: &str, user: &Object, indent: usize) -> Zeroizing<String> {
+        let none = Object::new();
+        let provider = user.get("auth-provider").and_then(Value::as_object);
+        let provider = provider.unwrap_or(&none);
+        let config = provider.get("config").and_then(Value::as_object);
+        let config = config.unwrap_or(&none);
+        let mut lines = Vec::new();
+        let mut line = |depth: usize, text: &str| {
+            lines.push(Zeroizing::new(format!("{:depth$}{text}", "")));
+        };
+        // JSON is YAML; as an entry of its own line.
+        let member =
+            |key: &str, value: &Value| Zeroizing::new(format!("{}: {}", scalar(key), *json(value)));
+        line(0, &format!("name: {}", scalar(name)));
+        line(0, "user:");
+        for (key, value) in user.iter().filter(|(key, _)| *key != "auth-provider") {
+            line(2, &member(key, value));
+        }
+        line(2, "auth-provider:");
+        line(4, &format!("name: {EXTERNAL_SIGNER}"));
+        for (key, value) in provider {
+            if key != "name" && key != "config" {
+                line(4, &member(key, value));
+            }
+        }
+        line(4, "config:");
+        for setting in &self.settings {
+            match config.get(setting.key) {
+                Some(kept) if kept.as_text() != Some(&setting.value) => {
+                    line(6, &member(setting.key, kept));
+                }
+                _ => line(6, &setting.line()),
+            }
+        }
+        for (key, value) in config.iter().filter(|(key, _)| !self.has(key)) {
+            line(6, &member(key, value));
+        }
+        // At its full length, since what is kept can be a PIN.
+        let length = lines.iter().map(|line| indent + line.len() + 1).sum();
+        let mut entry = Zeroizing::new(String::with_capacity(length));
+        for (place, line) in lines.iter().enumerate() {
             if place > 0 {
-                entry.push_str(&margin);
+                entry.push_str(&" ".repeat(indent));
             }
             entry.push_str(line);
             entry.push('\n');
         }
         entry
+    }
+}
+
+impl Setting {
+    fn line(&self) -> String {
+        // A serial number that begins with a letter stands in quotes like any other.
+        let value = if self.value.starts_with('/') {
+            scalar(&self.value)
+        } else {
+            quoted(&self.value)
+        };
+        match &self.comment {
+            Some(comment) => format!("{}: {value}   # {}", self.key, comment_text(comment)),
+            None => format!("{}: {value}", self.key),
+        }
     }
 }
 

@@ -31,7 +31,14 @@ fn edited(text: &str, edit: impl Fn(&mut Document) -> Result<(), KubeconfigError
 }
 
 fn with_user(text: &str) -> String {
-    edited(text, |document| document.set_user("jane", &stanza()))
+    with_user_keeping(text, &[])
+}
+
+fn with_user_keeping(text: &str, stays: &[&str]) -> String {
+    edited(text, |document| {
+        let stays = |key: &str, _: &str| stays.contains(&key);
+        document.set_user("jane", &stanza(), stays).map(drop)
+    })
 }
 
 fn with_context(text: &str) -> String {
@@ -156,6 +163,65 @@ fn a_user_that_is_there_keeps_what_is_no_credential() {
 }
 
 #[test]
+fn a_configuration_that_is_there_loses_only_what_does_not_stay() {
+    let before = "users:\n- name: jane\n  user:\n    auth-provider:\n      config:\n        \
+                  uri: 'pkcs11:'\n        x: \"a # b\"\n        pathExec: /own # mine\n      \
+                  name: externalSigner\n      version: 1\n";
+    let after = with_user_keeping(before, &["x", "pathExec"]);
+    assert_eq!(
+        after,
+        "users:\n- name: jane\n  user:\n    auth-provider:\n      name: externalSigner\n      \
+         version: 1\n      config:\n        slotId: \"0\"\n        pathExec: \"/own\"\n        \
+         x: \"a # b\"\n"
+    );
+    // What says the same already isn't touched, its comments included.
+    for text in [
+        &after,
+        "users:\n- user: {auth-provider: {name: externalSigner, config: {slotId: 0}}} # mine\n  \
+         name: jane\n",
+    ] {
+        assert_eq!(with_user_keeping(text, &["x", "pathExec"]), *text);
+    }
+    // Another provider's is no configuration of ours.
+    assert_eq!(
+        with_user_keeping(
+            "users:\n- name: jane\n  user: {auth-provider: {name: oidc, config: {x: old}}}\n",
+            &["x"],
+        ),
+        format!("users:\n{}", entry("  "))
+    );
+}
+
+#[test]
+fn what_a_user_loses_is_told() {
+    let lost = |text: &str| {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config");
+        fs::write(&path, format!("users: [{{name: jane, user: {text}}}]")).unwrap();
+        let mut document = Document::open(&path).ok().unwrap();
+        let stays = |key: &str, value: &str| key == "x" && value == "kept";
+        document.set_user("jane", &stanza(), stays).ok().unwrap()
+    };
+    for (user, names) in [
+        ("{as: root}", &[][..]),
+        (
+            "{token: t, auth-provider: {name: oidc}}",
+            &["auth-provider", "token"],
+        ),
+        (
+            "{auth-provider: {name: externalSigner, config: {x: kept, slotId: 1}}}",
+            &[],
+        ),
+        (
+            "{password: p, auth-provider: {name: externalSigner, config: {x: lost, uri: z}}}",
+            &["password", "uri", "x"],
+        ),
+    ] {
+        assert_eq!(lost(user), names, "{user}");
+    }
+}
+
+#[test]
 fn a_context_is_pointed_at_the_user() {
     for (before, after) in [
         (
@@ -206,6 +272,6 @@ fn nothing_is_written_where_nothing_changes() {
     fs::write(&path, "contexts: [{name: c, context: {user: \"jane\"}}]\n").unwrap();
     let mut document = Document::open(&path).ok().unwrap();
     document.set_context("c", "jane").ok().unwrap();
-    assert_eq!(document.save().ok().unwrap(), None);
+    assert_eq!(document.save().ok().unwrap(), Saved::Unchanged);
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
 }
