@@ -211,6 +211,38 @@ fn a_key_that_can_not_be_used_is_not_chosen_but_can_be_named() {
 }
 
 #[test]
+fn a_key_that_is_not_there_is_told_with_those_that_are() {
+    let store = two_keys();
+    for (arguments, selector) in [
+        (&["--object-id=99"][..], "objectId \"99\""),
+        (&["--uri=pkcs11:object=none"], "objectLabel \"none\""),
+        (
+            &["--object-id=1", "--object-label=none"],
+            "objectId \"1\" and objectLabel \"none\"",
+        ),
+    ] {
+        kubeconfig(&store, arguments).run().fails(
+            6,
+            &[
+                &format!("no key or certificate with {selector}\n"),
+                "name one of those that are there",
+                "CN=jane, ECDSA P-256",
+                "object 2 on token \"two\"",
+            ],
+        );
+    }
+    kubeconfig(&token_with([]), &["--object-id=99"])
+        .run()
+        .fails(
+            6,
+            &[
+                "no key or certificate with objectId \"99\"",
+                "insert the token",
+            ],
+        );
+}
+
+#[test]
 fn everything_else_in_the_file_stays_as_it_is() {
     let store = token_of("/CN=jane");
     let before = "# mine\napiVersion: v1\nkind: Config\nx-unknown: [1, 'two']\nusers:\n\
@@ -489,6 +521,18 @@ fn a_pin_is_never_written() {
     let uri = format!("--uri=pkcs11:token=test%20token?pin-value={PIN}");
     let text = kubeconfig(&store, &[&uri]).run().printed();
     assert!(!text.contains("pin"), "{text}");
+    let uri = "--uri=pkcs11:token=test%20token;id=%02?pin-source=/run/pin";
+    let text = kubeconfig(&store, &[uri]).run().printed();
+    assert!(
+        text.ends_with("        pinSource: \"file:/run/pin\"\n"),
+        "{text}"
+    );
+    kubeconfig(&store, &[uri, "--pin-source=prompt"])
+        .run()
+        .fails(3, &["uri has another pin-source than pinSource"]);
+    kubeconfig(&store, &["--uri=pkcs11:?pin-source=4711"])
+        .run()
+        .fails(3, &["pinSource is none of"]);
     kubeconfig(&store, &["--pin-source=4711"])
         .run()
         .fails(3, &["pinSource is none of"]);

@@ -4,9 +4,11 @@
 
 use std::path::{Path, PathBuf};
 
+use zeroize::Zeroizing;
+
 use super::selection::{HEADING, Selection};
 use super::survey::{Key, Library, Note, Opened, Query, Survey, Token};
-use crate::config::{Filter, ObjectSelector, PinSource, Uri};
+use crate::config::{Filter, ObjectSelector, PinSource};
 use crate::error::{ConfigError, Error, KubeconfigError, ObjectError};
 use crate::kubeconfig::{Document, Kubeconfig, Provider, Saved, Stanza, file_for};
 use crate::pin;
@@ -86,14 +88,28 @@ pub(super) fn run(arguments: &Arguments, is_verbose: bool) -> u8 {
 
 fn produce(arguments: &Arguments, is_verbose: bool, opened: &mut Opened) -> Result<(), Error> {
     let channel = AnswerChannel::open()?;
-    if let Some(source) = &arguments.pin_source {
+    // Read as one, since options and URI have to agree.
+    let mut map = arguments.selection.configuration([
+        ("uri", arguments.uri.as_deref()),
+        ("pinSource", arguments.pin_source.as_deref()),
+    ]);
+    let wanted = Filter::from_map(&mut map)?.object;
+    let pin_source = map.value("pinSource");
+    if let Some(source) = pin_source {
         PinSource::parse(source).map_err(|problem| ConfigError {
             problems: vec![problem],
         })?;
     }
+    // All objects, so that a miss can say which there are.
+    let selection = Selection {
+        object_id: None,
+        object_label: None,
+        ..arguments.selection.clone()
+    };
+    let uri = arguments.uri.as_deref().map(without_object);
     let query = Query {
-        selection: &arguments.selection,
-        uri: arguments.uri.as_deref(),
+        selection: &selection,
+        uri: uri.as_ref().map(|uri| uri.as_str()),
         login: arguments.login,
         pin_source: None,
         is_verbose,
@@ -102,8 +118,7 @@ fn produce(arguments: &Arguments, is_verbose: bool, opened: &mut Opened) -> Resu
     if let Some(error) = query.miss(&survey) {
         return Err(error);
     }
-    let chosen = choose(arguments, &survey)?;
-    let pin_source = arguments.pin_source.as_deref();
+    let chosen = choose(arguments, &wanted, &survey)?;
     let name = arguments
         .user
         .as_deref()
@@ -119,12 +134,31 @@ fn produce(arguments: &Arguments, is_verbose: bool, opened: &mut Opened) -> Resu
 /// A key and where it is.
 type Place<'a> = (&'a Library, &'a Token, &'a Key);
 
+/// The URI as it is written, a PIN in it included, but for what it says of the object.
+fn without_object(uri: &str) -> Zeroizing<String> {
+    let (path, query) = uri.split_at(uri.find('?').unwrap_or(uri.len()));
+    let (scheme, path) = path.split_once(':').unwrap_or((path, ""));
+    let attributes = path
+        .split(';')
+        .filter(|attribute| !attribute.starts_with("id=") && !attribute.starts_with("object="));
+    let path = attributes.collect::<Vec<_>>().join(";");
+    Zeroizing::new(format!("{scheme}:{path}{query}"))
+}
+
 /// The key that is named, the only one that can be used, or the one that somebody picks.
-fn choose<'a>(arguments: &Arguments, survey: &'a Survey) -> Result<Place<'a>, Error> {
-    let is_named = names_an_object(arguments);
+fn choose<'a>(
+    arguments: &Arguments,
+    wanted: &ObjectSelector,
+    survey: &'a Survey,
+) -> Result<Place<'a>, Error> {
+    let selector = wanted.to_string();
     let has_certificate = arguments.certificate_file.is_some();
     let can_be_meant = |key: &Key| {
-        is_named || key.usable || has_certificate && !key.notes.contains(&Note::NoPrivateKey)
+        if selector.is_empty() {
+            key.usable || has_certificate && !key.notes.contains(&Note::NoPrivateKey)
+        } else {
+            fits(wanted, key)
+        }
     };
     let found: Vec<Place<'_>> = survey
         .keys()
@@ -132,19 +166,16 @@ fn choose<'a>(arguments: &Arguments, survey: &'a Survey) -> Result<Place<'a>, Er
         .collect();
     match found.as_slice() {
         [only] => Ok(*only),
-        [] => Err(ObjectError::NoUsable {
-            found: survey.keys().map(described).collect(),
+        [] => {
+            let found = survey.keys().map(described).collect();
+            Err(if selector.is_empty() {
+                ObjectError::NoUsable { found }.into()
+            } else {
+                ObjectError::NoneFits { selector, found }.into()
+            })
         }
-        .into()),
         several => pick(several),
     }
-}
-
-fn names_an_object(arguments: &Arguments) -> bool {
-    let of_uri = arguments.uri.as_deref().map(Uri::parse);
-    arguments.selection.object_id.is_some()
-        || arguments.selection.object_label.is_some()
-        || matches!(of_uri, Some(Ok(uri)) if uri.id.is_some() || uri.object.is_some())
 }
 
 fn fits(selector: &ObjectSelector, key: &Key) -> bool {

@@ -69,6 +69,12 @@ pub enum ObjectError {
         token: String,
         present: Vec<ObjectSummary>,
     },
+    /// The selector names no object of any token that was looked at.
+    NoneFits {
+        selector: String,
+        /// What was found instead, each with where it is.
+        found: Vec<String>,
+    },
     /// No key that a configuration could name was found on any token.
     NoUsable {
         /// What was found, each with its reason.
@@ -101,6 +107,7 @@ impl fmt::Display for ObjectError {
                 write!(f, "the certificate of {subject}: {reason}")
             }
             Self::Choice { found } => write!(f, "{} keys can be meant", found.len()),
+            Self::NoneFits { selector, .. } => write!(f, "no key or certificate with {selector}"),
             Self::NoUsable { .. } => f.write_str("no key that can be used was found"),
             Self::Mismatch { certificate, key } => {
                 write!(f, "{certificate} does not belong to {key}")
@@ -173,6 +180,14 @@ impl ObjectError {
                 "name one, with --uri or --object-id and --token-serial:",
                 found,
             ),
+            Self::NoneFits { found, .. } if !found.is_empty() => Help::with_candidates(
+                "name one of those that are there; --login shows also what a token hides without a \
+                 PIN:",
+                found,
+            ),
+            Self::NoneFits { .. } => {
+                Help::new("insert the token; `list --login` shows also what it hides without a PIN")
+            }
             Self::NoUsable { found } if found.is_empty() => {
                 Help::new("insert the token; `list --login` shows also what it hides without a PIN")
             }

@@ -171,6 +171,8 @@ fn object() -> Vec<ObjectError> {
         },
         NoKey { selector: text(), token: text(), present: Vec::new() },
         NoKey { selector: text(), token: text(), present: vec![summary()] },
+        NoneFits { selector: text(), found: Vec::new() },
+        NoneFits { selector: text(), found: vec![text()] },
         NoUsable { found: Vec::new() },
         NoUsable { found: vec![text()] },
         Several {
