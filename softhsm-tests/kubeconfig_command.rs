@@ -243,6 +243,92 @@ fn a_key_that_is_not_there_is_told_with_those_that_are() {
 }
 
 #[test]
+fn a_certificate_file_is_looked_at_and_names_the_user() {
+    let own = key(Kind::Rsa(2048));
+    let store = token_with([Object::key(own, &[2]), Object::public_key(own, &[2])]);
+    let directory = store.directory.path();
+    let file = |name: &str, der: Vec<u8>| {
+        let path = directory.join(name);
+        fs::write(&path, der).unwrap();
+        format!("--certificate-file={}", path.display())
+    };
+    let valid = file(
+        "valid.der",
+        issued(Kind::Rsa(2048), "/O=dev/CN=jane", 100, "clientAuth"),
+    );
+    // By the library in this process, and by one that each library's own process has looked at.
+    let found = Invocation::new(directory).arguments(&["kubeconfig", "--token-label=test token"]);
+    for invocation in [kubeconfig(&store, &[]), found] {
+        let printed = invocation.argument(&valid).run().silently().printed();
+        assert!(printed.starts_with("users:\n- name: jane\n"), "{printed}");
+        assert!(
+            printed.contains("# RSA-2048, O=dev, CN=jane, until 2"),
+            "{printed}"
+        );
+        let written = valid.split_once('=').unwrap().1;
+        assert!(
+            printed.contains(&format!("certificateFile: {written}\n")),
+            "{printed}"
+        );
+    }
+    let expired = file(
+        "expired.der",
+        issued(Kind::Rsa(2048), "/CN=jane", -1, "clientAuth"),
+    );
+    let outcome = kubeconfig(&store, &[&expired]).run();
+    assert!(
+        outcome
+            .stderr
+            .contains("the certificate of CN=jane: it expired"),
+        "{outcome:?}"
+    );
+    let foreign = file(
+        "foreign.der",
+        issued(Kind::OtherRsa, "/CN=jane", 100, "clientAuth"),
+    );
+    for (option, code, fragment) in [
+        (
+            foreign.as_str(),
+            6,
+            "does not belong to the key with objectId \"2\"",
+        ),
+        (
+            "--certificate-file=/nowhere.pem",
+            6,
+            "certificateFile /nowhere.pem: ",
+        ),
+        (
+            "--certificate-file=relative.pem",
+            3,
+            "is not an absolute path",
+        ),
+    ] {
+        kubeconfig(&store, &[option]).run().fails(code, &[fragment]);
+        let path = directory.join("config");
+        write(&store, &path, &[option]).fails(code, &[fragment]);
+        assert!(!path.exists());
+    }
+}
+
+#[test]
+fn a_user_is_never_without_a_name() {
+    let store = token_of("/CN=jane");
+    for arguments in [&["--user="][..], &["--user=", "--write"]] {
+        let outcome = kubeconfig(&store, arguments).run();
+        outcome.fails(3, &["would have no name", "--user"]);
+    }
+    // Neither the certificate nor the label says one.
+    let nameless = token_with([
+        Object::key(key(Kind::P256), &[2]),
+        Object::issued(issued(Kind::P256, "/O=dev", 100, "clientAuth"), &[2]).labelled(""),
+    ]);
+    let outcome = kubeconfig(&nameless, &["--object-id=2"]).run();
+    outcome.fails(3, &["would have no name", "--user"]);
+    let named = kubeconfig(&nameless, &["--object-id=2", "--user=dev"]).run();
+    assert!(named.printed().contains("- name: dev\n"));
+}
+
+#[test]
 fn everything_else_in_the_file_stays_as_it_is() {
     let store = token_of("/CN=jane");
     let before = "# mine\napiVersion: v1\nkind: Config\nx-unknown: [1, 'two']\nusers:\n\

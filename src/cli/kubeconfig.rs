@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
 use super::selection::{HEADING, Selection};
-use super::survey::{Key, Library, Note, Opened, Query, Survey, Token};
-use crate::config::{Filter, ObjectSelector, PinSource};
+use super::survey::{CertificateEntry, Key, Library, Note, Opened, Query, Survey, Token};
+use super::turn;
+use crate::certificate::now;
+use crate::config::{Config, Filter, ObjectSelector, PinSource};
 use crate::error::{ConfigError, Error, KubeconfigError, ObjectError};
 use crate::kubeconfig::{Document, Kubeconfig, Provider, Saved, Stanza, file_for};
 use crate::pin;
@@ -16,6 +18,8 @@ use crate::printable::printable;
 use crate::process::answer::AnswerChannel;
 use crate::protocol::Configuration;
 use crate::report;
+use crate::signer::Identity;
+use crate::token::{self, Module};
 
 /// How often somebody may mistype a choice.
 const TRIES: usize = 3;
@@ -88,6 +92,9 @@ pub(super) fn run(arguments: &Arguments, is_verbose: bool) -> u8 {
 
 fn produce(arguments: &Arguments, is_verbose: bool, opened: &mut Opened) -> Result<(), Error> {
     let channel = AnswerChannel::open()?;
+    if arguments.user.as_deref() == Some("") {
+        return Err(KubeconfigError::UserUnnamed.into());
+    }
     // Read as one, since options and URI have to agree.
     let mut map = arguments.selection.configuration([
         ("uri", arguments.uri.as_deref()),
@@ -118,11 +125,17 @@ fn produce(arguments: &Arguments, is_verbose: bool, opened: &mut Opened) -> Resu
     if let Some(error) = query.miss(&survey) {
         return Err(error);
     }
-    let chosen = choose(arguments, &wanted, &survey)?;
+    let (library, token, key) = choose(arguments, &wanted, &survey)?;
+    let key = match arguments.certificate_file {
+        Some(_) => &with_certificate_file(arguments, (library, token, key), opened)?,
+        None => key,
+    };
+    let chosen = (library, token, key);
     let name = arguments
         .user
         .as_deref()
-        .unwrap_or_else(|| user_name(chosen));
+        .or_else(|| user_name(key))
+        .ok_or(KubeconfigError::UserUnnamed)?;
     if arguments.write {
         write(arguments, name, chosen, pin_source)
     } else {
@@ -185,6 +198,36 @@ fn fits(selector: &ObjectSelector, key: &Key) -> bool {
         && label.is_none_or(|label| label == key.object_label)
 }
 
+/// The key with the certificate of the file, which is looked at as it will be with each request.
+fn with_certificate_file(
+    arguments: &Arguments,
+    place: Place<'_>,
+    opened: &mut Opened,
+) -> Result<Key, Error> {
+    let stanza = stanza(arguments, place, None);
+    let config = Config::from_map(&mut stanza.pairs().collect())?;
+    if opened.is_none() {
+        let turn = turn::take(&config.library)?;
+        *opened = Some((Module::open(&config.library)?, turn));
+    }
+    let Some((module, _)) = opened else {
+        return Err(Error::Internal("a library that is not open".to_owned()));
+    };
+    let mut token = token::Token::open(module, &config.token)?;
+    let file = config.certificate_file.as_deref();
+    let certificate = Identity::find(&mut token, config.object, file, None)?.certificate;
+    for concern in certificate.concerns(now()) {
+        let subject = certificate.subject();
+        report::warning(&format!("the certificate of {subject}: {concern}"));
+    }
+    let (_, _, key) = place;
+    Ok(Key {
+        kind: certificate.public_key().to_string(),
+        certificate: Some(CertificateEntry::from(&certificate)),
+        ..key.clone()
+    })
+}
+
 /// Asks at the terminal.
 fn pick<'a>(found: &[Place<'a>]) -> Result<Place<'a>, Error> {
     let undecided = || ObjectError::Choice {
@@ -235,12 +278,14 @@ fn described((library, token, key): Place<'_>) -> String {
     )
 }
 
-fn user_name(place: Place<'_>) -> &str {
-    let (_, _, key) = place;
+/// `None` where neither certificate nor label has one.
+fn user_name(key: &Key) -> Option<&str> {
     let certificate = key.certificate.as_ref();
-    certificate
-        .and_then(|certificate| certificate.user.as_deref())
-        .unwrap_or(&key.object_label)
+    let user = certificate.and_then(|certificate| certificate.user.as_deref());
+    [user, Some(key.object_label.as_str())]
+        .into_iter()
+        .flatten()
+        .find(|name| !name.is_empty())
 }
 
 /// By what stays: the serial number, since slot numbers move.

@@ -76,6 +76,8 @@ pub enum KubeconfigError {
         path: PathBuf,
         name: String,
     },
+    /// A user without a name was to be written.
+    UserUnnamed,
 }
 
 impl fmt::Display for KubeconfigError {
@@ -131,6 +133,7 @@ impl fmt::Display for KubeconfigError {
                 shown(path),
                 excerpt(name)
             ),
+            Self::UserUnnamed => f.write_str("the kubeconfig's user would have no name"),
             Self::NotEditable { path } => write!(
                 f,
                 "kubeconfig {} can't be edited without a risk to what else it says",
@@ -177,6 +180,10 @@ impl KubeconfigError {
                 "choose another name with --user, or give --user {} to replace that one",
                 excerpt(name)
             )),
+            Self::UserUnnamed => Help::new(
+                "name it with --user; without that it is called as the certificate's CN, or else \
+                 as the key's label",
+            ),
             Self::NotEditable { .. } => Help::new(
                 "run the command without --write and paste what it prints; the file was not touched",
             ),

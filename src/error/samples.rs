@@ -83,6 +83,7 @@ fn kubeconfig() -> Vec<KubeconfigError> {
         Unreadable { path: path(), reason: text() },
         Unwritable { path: path(), reason: text() },
         UserExists { path: path(), name: text() },
+        UserUnnamed,
     )
 }
 

@@ -197,7 +197,7 @@ fn key(candidate: Candidate, sees_all: bool, is_open: bool) -> Key {
         Some(Ok(certificate)) => {
             kind = certificate.public_key().to_string();
             notes.extend(certificate_notes(&certificate));
-            Some(entry(&certificate))
+            Some(CertificateEntry::from(&certificate))
         }
     };
     if candidate
@@ -239,16 +239,18 @@ fn certificate_notes(certificate: &Certificate) -> impl Iterator<Item = Note> {
     validity.into_iter().chain(usage)
 }
 
-fn entry(certificate: &Certificate) -> CertificateEntry {
-    let validity = certificate.validity();
-    CertificateEntry {
-        subject: certificate.subject().to_owned(),
-        user: certificate.user().map(str::to_owned),
-        groups: certificate.groups().to_vec(),
-        issuer: certificate.issuer_text().to_owned(),
-        not_before: date(validity.not_before),
-        not_after: date(validity.not_after),
-        expires: validity.expiry(now()),
+impl From<&Certificate> for CertificateEntry {
+    fn from(certificate: &Certificate) -> Self {
+        let validity = certificate.validity();
+        Self {
+            subject: certificate.subject().to_owned(),
+            user: certificate.user().map(str::to_owned),
+            groups: certificate.groups().to_vec(),
+            issuer: certificate.issuer_text().to_owned(),
+            not_before: date(validity.not_before),
+            not_after: date(validity.not_after),
+            expires: validity.expiry(now()),
+        }
     }
 }
 
