@@ -329,6 +329,36 @@ fn a_user_is_never_without_a_name() {
 }
 
 #[test]
+fn the_program_is_called_by_the_name_that_path_has_for_it() {
+    let store = token_of("/CN=jane");
+    let directory = store.directory.path();
+    let places = ["store", "krew", "bin"].map(|name| directory.join(name));
+    let [versioned, krew, bin] = &places;
+    for place in &places {
+        fs::create_dir(place).unwrap();
+    }
+    let program = versioned.join("pkcs11-external-signer");
+    fs::copy(PROGRAM, &program).unwrap();
+    let printed = |folders: &[&PathBuf]| {
+        let invocation = kubeconfig(&store, &[]).program(&program);
+        let path = std::env::join_paths(folders).unwrap();
+        invocation.variable("PATH", path).run().printed()
+    };
+    let expects = |printed: &str, path: &Path| {
+        let line = format!("pathExec: {}\n", path.display());
+        assert!(printed.contains(&line), "no {line} in {printed}");
+    };
+    // As kubectl's plugin manager installs it: the store's folder has the version in its name.
+    let link = krew.join("kubectl-pkcs11");
+    symlink(&program, &link).unwrap();
+    expects(&printed(&[krew]), &link);
+    let own = bin.join("pkcs11-external-signer");
+    symlink(&program, &own).unwrap();
+    expects(&printed(&[krew, bin]), &own);
+    expects(&printed(&[]), &program);
+}
+
+#[test]
 fn everything_else_in_the_file_stays_as_it_is() {
     let store = token_of("/CN=jane");
     let before = "# mine\napiVersion: v1\nkind: Config\nx-unknown: [1, 'two']\nusers:\n\

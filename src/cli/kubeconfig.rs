@@ -341,9 +341,11 @@ fn program() -> Option<String> {
     let own = std::env::current_exe().ok()?;
     let canonical = own.canonicalize().ok()?;
     let folders = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&folders)
-        .filter(|folder| folder.is_absolute())
-        .map(|folder| folder.join("pkcs11-external-signer"))
+    // By the second name alone where kubectl's plugin manager has installed it.
+    let found = [report::PROGRAM, super::PLUGIN]
+        .into_iter()
+        .flat_map(|name| std::env::split_paths(&folders).map(move |folder| folder.join(name)))
+        .filter(|path| path.is_absolute())
         .find(|path| path.canonicalize().is_ok_and(|it| it == canonical));
     found.unwrap_or(own).into_os_string().into_string().ok()
 }
