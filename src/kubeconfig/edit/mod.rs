@@ -156,8 +156,14 @@ impl Document {
         lost.extend(stanza.apply(user, stays));
         let flow = json(entry);
         let user = entry.get("user").and_then(Value::as_object);
+        let root = outline(&self.text);
+        let old = root.as_ref().and_then(|root| {
+            let (_, users) = root.member("users")?;
+            Some(&users.named(name)?.member("user")?.1)
+        });
+        let written = |path: &[&str], value: &Value| old?.line(path, value, &self.text);
         let block = |indent| match user {
-            Some(user) => stanza.as_entry(name, user, indent),
+            Some(user) => stanza.as_entry(name, user, written, indent),
             None => Zeroizing::default(),
         };
         let text = self.with_entry("users", name, &block, &flow);

@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use granit_parser::{Event, Parser, StructureStyle};
 
+use super::super::value::Value;
+
 /// A value of the first document.
 pub(super) struct Node {
     /// From its first byte to behind its last. A block's ends with its last scalar.
@@ -42,6 +44,21 @@ impl Node {
             item.member("name")
                 .is_some_and(|(_, value)| value.text() == Some(name))
         })
+    }
+
+    /// The line of the member at this path, its comment included, if it has one of its own and says
+    /// this there. `text` is what the node is the outline of.
+    pub(super) fn line<'a>(&self, path: &[&str], value: &Value, text: &'a str) -> Option<&'a str> {
+        let (name, parents) = path.split_last()?;
+        let mut parent = self;
+        for name in parents {
+            parent = &parent.member(name)?.1;
+        }
+        let (key, written) = parent.member(name)?;
+        let line = text.get(key.range.start..)?.lines().next()?;
+        let is_whole = written.range.end <= key.range.start + line.len();
+        let is_same = written.text().is_some() && written.text() == value.as_text();
+        (is_whole && is_same && !parent.is_flow).then_some(line)
     }
 
     fn text(&self) -> Option<&str> {

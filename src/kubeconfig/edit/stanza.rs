@@ -45,7 +45,7 @@ impl Stanza {
     pub fn as_excerpt(&self, name: &str) -> String {
         let mut user = Object::new();
         self.apply(&mut user, |_, _| false);
-        format!("users:\n- {}", *self.as_entry(name, &user, 2))
+        format!("users:\n- {}", *self.as_entry(name, &user, |_, _| None, 2))
     }
 
     /// Gives a user this configuration. What it has of one already, and `stays` by its key and
@@ -82,8 +82,15 @@ impl Stanza {
     }
 
     /// The entry of this name as it follows a `- `, its further lines indented so far, of a user
-    /// to whom the stanza was applied.
-    pub(super) fn as_entry(&self, name: &str, user: &Object, indent: usize) -> Zeroizing<String> {
+    /// to whom the stanza was applied. `written` is the line of the user's member at this path, if
+    /// it has one that says this already.
+    pub(super) fn as_entry<'a>(
+        &self,
+        name: &str,
+        user: &Object,
+        written: impl Fn(&[&str], &Value) -> Option<&'a str>,
+        indent: usize,
+    ) -> Zeroizing<String> {
         let none = Object::new();
         let provider = user.get("auth-provider").and_then(Value::as_object);
         let provider = provider.unwrap_or(&none);
@@ -93,32 +100,44 @@ impl Stanza {
         let mut line = |depth: usize, text: &str| {
             lines.push(Zeroizing::new(format!("{:depth$}{text}", "")));
         };
-        // JSON is YAML; as an entry of its own line.
-        let member =
-            |key: &str, value: &Value| Zeroizing::new(format!("{}: {}", scalar(key), *json(value)));
+        let member = |path: &[&str], value: &Value| {
+            let key = path.last().copied().unwrap_or_default();
+            Zeroizing::new(match written(path, value) {
+                Some(line) => line.to_owned(),
+                // JSON is YAML; as an entry of its own line.
+                None => format!("{}: {}", scalar(key), *json(value)),
+            })
+        };
         line(0, &format!("name: {}", scalar(name)));
         line(0, "user:");
         for (key, value) in user.iter().filter(|(key, _)| *key != "auth-provider") {
-            line(2, &member(key, value));
+            line(2, &member(&[key], value));
         }
         line(2, "auth-provider:");
         line(4, &format!("name: {EXTERNAL_SIGNER}"));
         for (key, value) in provider {
             if key != "name" && key != "config" {
-                line(4, &member(key, value));
+                line(4, &member(&["auth-provider", key], value));
             }
         }
         line(4, "config:");
+        let of_config = |key| ["auth-provider", "config", key];
         for setting in &self.settings {
+            let path = of_config(setting.key);
+            // A comment that is there can be about another key; one of the stanza is about this.
+            let stays = |value: &Value| match &setting.comment {
+                Some(_) => false,
+                None => written(&path, value).is_some(),
+            };
             match config.get(setting.key) {
-                Some(kept) if kept.as_text() != Some(&setting.value) => {
-                    line(6, &member(setting.key, kept));
+                Some(value) if value.as_text() != Some(&setting.value) || stays(value) => {
+                    line(6, &member(&path, value));
                 }
                 _ => line(6, &setting.line()),
             }
         }
         for (key, value) in config.iter().filter(|(key, _)| !self.has(key)) {
-            line(6, &member(key, value));
+            line(6, &member(&of_config(key), value));
         }
         // At its full length, since what is kept can be a PIN.
         let length = lines.iter().map(|line| indent + line.len() + 1).sum();

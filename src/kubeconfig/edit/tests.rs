@@ -144,7 +144,7 @@ fn a_user_that_is_there_keeps_what_is_no_credential() {
                   token: secret\n    foo: [1, {b: 2}]\n    client-key: k\n- name: z # last\n";
     assert_eq!(
         with_user(before),
-        "users:\n# first\n- name: a\n- name: jane\n  user:\n    as: \"root\"\n    \
+        "users:\n# first\n- name: a\n- name: jane\n  user:\n    as: root\n    \
          foo: [1,{\"b\":2}]\n    auth-provider:\n      name: externalSigner\n      config:\n        \
          slotId: \"0\"\n- name: z # last\n"
     );
@@ -171,8 +171,18 @@ fn a_configuration_that_is_there_loses_only_what_does_not_stay() {
     assert_eq!(
         after,
         "users:\n- name: jane\n  user:\n    auth-provider:\n      name: externalSigner\n      \
-         version: 1\n      config:\n        slotId: \"0\"\n        pathExec: \"/own\"\n        \
+         version: 1\n      config:\n        slotId: \"0\"\n        pathExec: /own # mine\n        \
          x: \"a # b\"\n"
+    );
+    // A line that is not the value's alone isn't taken for it.
+    let block = "users:\n- name: jane\n  user:\n    auth-provider:\n      name: externalSigner\n      \
+                 config:\n        x: |\n          a\n        pathExec: >-\n          /own\n";
+    assert_eq!(
+        with_user_keeping(block, &["x", "pathExec"]),
+        after
+            .replace("a # b", "a\\n")
+            .replace("/own # mine", "\"/own\"")
+            .replace("      version: 1\n", "")
     );
     // What says the same already isn't touched, its comments included.
     for text in [
