@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 
 use crate::fixture::keys::{Kind, issued, key};
 use crate::fixture::program::Invocation;
-use crate::fixture::softhsm::{Object, PIN, Store, WRONG_PIN, blueprint, softhsm_library};
+use crate::fixture::softhsm::{
+    Object, PIN, Store, WRONG_PIN, blueprint, softhsm_library, token_with_pair,
+};
 
 /// Two tokens, with something of everything.
 fn store() -> Store {
@@ -217,6 +219,39 @@ fn no_pin_is_asked_and_no_login_made_without_login() {
     );
     assert!(shown.contains("jane"), "{shown}");
     assert_eq!(store.calls("C_Login"), ["0xa0"]);
+}
+
+#[test]
+fn a_library_that_waits_for_somebodys_pin_is_busy() {
+    let store = token_with_pair(Kind::P256);
+    let mut other = Invocation::new(store.directory.path())
+        .arguments(&[
+            "check",
+            &module(),
+            "--token-label=test token",
+            "--object-id=1",
+        ])
+        .at_terminal();
+    other.expect_prompt();
+    let number = other.program().pid().as_raw_nonzero();
+    let document = list(&store, &["--json"]).run();
+    let document: Value = serde_json::from_slice(&document.stdout).unwrap();
+    let libraries = document["libraries"].as_array().unwrap();
+    let is_softhsm = |path: &Value| path.as_str().unwrap().ends_with("/libsofthsm2.so");
+    let busy = libraries.iter().find(|it| is_softhsm(&it["pathLib"]));
+    let error = &busy.unwrap()["error"];
+    let message = error["message"].as_str().unwrap();
+    let expected = format!("in use by another request (process {number})");
+    assert!(message.contains(&expected), "{message}");
+    assert!(
+        error["help"]
+            .as_str()
+            .unwrap()
+            .contains("waiting for a PIN")
+    );
+    assert_eq!(error["exitCode"], 5);
+    other.type_line("");
+    other.finish().0.told(7);
 }
 
 #[test]

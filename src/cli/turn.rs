@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::path::Path;
+use std::time::Duration;
 
 use crate::config::TrustedLibrary;
 use crate::error::{Error, ModuleError, TokenError};
@@ -14,17 +15,26 @@ use crate::report;
 /// stand two logins at once. Without a place for the lock it goes on, with a warning. From then on
 /// the library has to answer in time.
 pub(super) fn take(library: &TrustedLibrary) -> Result<Option<Lock>, Error> {
+    take_within(lock::LIMIT, library)
+}
+
+/// The same for who has less patience with those other processes.
+pub(super) fn take_within(
+    limit: Duration,
+    library: &TrustedLibrary,
+) -> Result<Option<Lock>, Error> {
     let mut tell = |holder: Option<u32>| {
         let holder = holder.map_or_else(String::new, |holder| format!(" (process {holder})"));
         report::note(&format!(
             "waiting for another request{holder} to finish with the token"
         ));
     };
-    let lock = match Lock::acquire(&library.path().to_string_lossy(), &mut tell) {
+    let name = library.path().to_string_lossy();
+    let lock = match Lock::acquire_within(limit, &name, &mut tell) {
         Ok(lock) => Some(lock),
         Err(LockError::Busy { holder }) => {
             return Err(TokenError::Busy {
-                waited: lock::LIMIT,
+                waited: limit,
                 holder,
             }
             .into());

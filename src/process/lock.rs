@@ -45,7 +45,16 @@ impl Lock {
     /// Takes the lock of this name, which can be any text. Waits for it, [`LIMIT`] at the longest;
     /// `on_wait` is called once, with the holder's process number, if that takes over a second.
     pub fn acquire(name: &str, on_wait: &mut dyn FnMut(Option<u32>)) -> Result<Self, LockError> {
-        Self::acquire_in(runtime::directory(), name, LIMIT, on_wait)
+        Self::acquire_within(LIMIT, name, on_wait)
+    }
+
+    /// The same with less patience, or more.
+    pub fn acquire_within(
+        limit: Duration,
+        name: &str,
+        on_wait: &mut dyn FnMut(Option<u32>),
+    ) -> Result<Self, LockError> {
+        Self::acquire_in(runtime::directory(), name, limit, on_wait)
     }
 
     fn acquire_in(

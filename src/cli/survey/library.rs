@@ -1,5 +1,7 @@
 //! One library, looked at in this process.
 
+use std::time::Duration;
+
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -12,6 +14,10 @@ use crate::config::{
 use crate::error::{Error, LoginError, TokenError};
 use crate::pin::{PinProvider as _, Sources};
 use crate::token::{self, Candidate, Module, OccupiedSlot, TokenState};
+
+/// How long another process may keep the library: shorter than the look at it may take, so that
+/// who waits for a PIN is named, and not taken for a library that hangs.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How private objects are to be seen.
 pub(super) enum Access {
@@ -31,7 +37,7 @@ pub(super) fn look(
     access: Access,
     opened: &mut Opened,
 ) -> Result<Library, Error> {
-    let turn = turn::take(library)?;
+    let turn = turn::take_within(PATIENCE, library)?;
     let (module, _) = opened.insert((Module::open(library)?, turn));
     let slots = module.occupied_slots()?;
     let chosen: Vec<_> = slots
