@@ -221,6 +221,30 @@ fn no_pin_is_asked_and_no_login_made_without_login() {
     assert_eq!(store.calls("C_Login"), ["0xa0"]);
 }
 
+/// Without a terminal, nobody's PIN is at hand: what is there to be seen is listed all the same.
+#[test]
+fn where_nobody_can_be_asked_each_token_says_so() {
+    let store = store();
+    store.faulty(store.configuration());
+    let library = store.directory.path().join("libfault_module.so");
+    let module = format!("--module={}", library.display());
+    for input in ["", PIN] {
+        let outcome = list(&store, &[&module, "--login"])
+            .suffering(&store, "")
+            .piped(input)
+            .run();
+        let shown = outcome.silently().printed();
+        assert!(shown.contains("jane"), "{shown}");
+        for token in ["prod", "empty"] {
+            let wants = format!("token \"{token}\" (serial ");
+            assert!(shown.contains(&wants), "no {wants} in\n{shown}");
+        }
+        let reasons = shown.matches("there is no terminal to ask for it").count();
+        assert_eq!(reasons, 2, "{shown}");
+    }
+    assert_eq!(store.calls("C_Login"), [""; 0]);
+}
+
 #[test]
 fn a_library_that_waits_for_somebodys_pin_is_busy() {
     let store = token_with_pair(Kind::P256);

@@ -26,6 +26,8 @@ pub struct Sources {
     unattended: Arc<AtomicBool>,
     /// What a program has answered before, and for which token; that of all sources of a run.
     answered: Answered,
+    /// Without a terminal, a prompt doesn't look for its PIN on standard input.
+    leaves_input: bool,
     /// Since when a PIN is wanted, where that is longer than it is asked for.
     since: Option<SystemTime>,
 }
@@ -73,8 +75,14 @@ impl Sources {
             variable,
             unattended,
             answered: Arc::clone(&shared.answered),
+            leaves_input: false,
             since: None,
         }
+    }
+
+    /// From now on, what is on standard input is a PIN only where that was announced.
+    pub fn leave_input(&mut self) {
+        self.leaves_input = true;
     }
 
     /// From a program. One that repeats itself is no person, and a PIN that was refused stays
@@ -138,7 +146,8 @@ impl PinProvider for Sources {
             PinSource::File(path) => PinOrigin::File(path.clone()),
             PinSource::StandardInput if !standard_input::is_terminal() => PinOrigin::StandardInput,
             PinSource::Prompt | PinSource::StandardInput => {
-                if Terminal::open().is_some() {
+                // Asked, they will say that there is no terminal.
+                if self.leaves_input || Terminal::open().is_some() {
                     PinOrigin::Person
                 } else {
                     PinOrigin::StandardInput
@@ -203,10 +212,16 @@ impl Sources {
                         let turn = Turn::take(Place::Terminal, request.token, since)?;
                         terminal.ask(request, &turn)
                     }
-                    None => standard_input::whole_line(request.shortest, request.longest)
-                        .ok_or_else(|| LoginError::NoPin {
+                    None => {
+                        let line = if self.leaves_input {
+                            None
+                        } else {
+                            standard_input::whole_line(request.shortest, request.longest)
+                        };
+                        line.ok_or_else(|| LoginError::NoPin {
                             token: request.token.to_owned(),
-                        }),
+                        })
+                    }
                 };
             }
         };

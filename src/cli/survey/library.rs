@@ -89,6 +89,7 @@ pub(super) fn look(
 }
 
 /// A stored PIN belongs to one token: sent to several, it would cost each of the others a try.
+/// Where nobody can be asked and none is stored, each token says so, beside what it shows anyway.
 fn login(source: Option<PinSource>, chosen: &[&OccupiedSlot]) -> Result<Sources, Error> {
     let mut sources = Sources::new(source.unwrap_or(PinSource::Prompt));
     let found: Vec<_> = chosen
@@ -97,8 +98,11 @@ fn login(source: Option<PinSource>, chosen: &[&OccupiedSlot]) -> Result<Sources,
         .filter(|state| state.login_required)
         .map(|state| state.name.clone())
         .collect();
-    if found.len() > 1 && !sources.origin().is_attended() {
-        return Err(TokenError::SeveralForPin { found }.into());
+    if found.len() > 1 {
+        sources.leave_input();
+        if !sources.origin().is_attended() {
+            return Err(TokenError::SeveralForPin { found }.into());
+        }
     }
     Ok(sources)
 }
