@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::fixture::keys::{Kind, issued, key};
 use crate::fixture::program::Invocation;
 use crate::fixture::softhsm::{
-    Object, PIN, Store, WRONG_PIN, blueprint, softhsm_library, token_with_pair,
+    Object, PIN, Store, WRONG_PIN, blueprint, softhsm_library, token_with, token_with_pair,
 };
 
 /// Two tokens, with something of everything.
@@ -243,6 +243,24 @@ fn where_nobody_can_be_asked_each_token_says_so() {
         assert_eq!(reasons, 2, "{shown}");
     }
     assert_eq!(store.calls("C_Login"), [""; 0]);
+}
+
+/// Kubernetes takes the user's name from the CN.
+#[test]
+fn a_certificate_that_names_no_user_is_not_usable() {
+    let store = token_with([
+        Object::key(key(Kind::P256), &[1]),
+        Object::issued(issued(Kind::P256, "/O=dev", 100, "clientAuth"), &[1]),
+    ]);
+    let shown = list(&store, &[&module()]).run().printed();
+    assert!(shown.trim_end().ends_with("no user (CN)"), "{shown}");
+    let document = list(&store, &[&module(), "--json"]).run().printed();
+    let document: Value = serde_json::from_str(&document).unwrap();
+    let key = &tokens_of(&document)[0]["keys"][0];
+    assert_eq!(
+        (&key["notes"], &key["usable"]),
+        (&json!(["no-user"]), &json!(false))
+    );
 }
 
 #[test]

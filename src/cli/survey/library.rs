@@ -246,7 +246,8 @@ fn certificate_notes(certificate: &Certificate) -> impl Iterator<Item = Note> {
         Moment::After => Some(Note::Expired),
     };
     let usage = (!certificate.is_for_clients()).then_some(Note::NotForClients);
-    validity.into_iter().chain(usage)
+    let user = certificate.user().is_none().then_some(Note::NoUser);
+    validity.into_iter().chain(usage).chain(user)
 }
 
 impl From<&Certificate> for CertificateEntry {

@@ -200,6 +200,8 @@ pub(super) enum Note {
     ExpiresSoon,
     NotYetValid,
     NotForClients,
+    /// The certificate has no CN.
+    NoUser,
     /// Seen after a login: there is none.
     NoPrivateKey,
 }
@@ -221,6 +223,7 @@ impl fmt::Display for Note {
             Self::ExpiresSoon => "expires soon",
             Self::NotYetValid => "not valid yet",
             Self::NotForClients => "not for TLS clients",
+            Self::NoUser => "no user (CN)",
             Self::NoPrivateKey => "no private key",
         })
     }
