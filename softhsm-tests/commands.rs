@@ -13,7 +13,7 @@ use crate::fixture::keys::Kind;
 use crate::fixture::openssl::assert_signed;
 use crate::fixture::program::{Invocation, PROGRAM};
 use crate::fixture::request::{Hash, Options, sample, sign_request};
-use crate::fixture::softhsm::{PIN, token_with_pair};
+use crate::fixture::softhsm::{PIN, softhsm_library, token_with_pair};
 
 fn program(directory: &Path, arguments: &[&str]) -> Invocation {
     Invocation::new(directory).arguments(arguments)
@@ -171,4 +171,36 @@ fn the_steps_are_told_without_pin_and_digest() {
         unknown.contains("PKCS11_EXTERNAL_SIGNER_LOG is none of"),
         "{unknown}"
     );
+}
+
+#[test]
+fn details_are_told_where_they_are_asked_for() {
+    let store = token_with_pair(Kind::P256);
+    let module = format!("--module={}", softhsm_library().display());
+    let key = [&*module, "--token-label=test token", "--object-id=1"];
+    for command in [
+        &["list"][..],
+        &["list", &module],
+        &["kubeconfig", "--token-label=test token"],
+        &["kubeconfig", &module],
+        &["check", "--no-login", key[0], key[1], key[2]],
+    ] {
+        let told = |option: &str| {
+            let run = program(store.directory.path(), command).argument(option);
+            run.run().stderr
+        };
+        for (option, step, detail) in [("-v", true, false), ("-vv", true, true)] {
+            let told = told(option);
+            assert_eq!(
+                told.contains("library "),
+                step,
+                "{command:?} {option}:\n{told}"
+            );
+            assert_eq!(
+                told.contains("token: login required"),
+                detail,
+                "{command:?} {option}:\n{told}"
+            );
+        }
+    }
 }

@@ -75,9 +75,9 @@ const SELECTORS: [&str; 6] = [
 
 /// Prints or writes; the exit code.
 #[cold]
-pub(super) fn run(arguments: &Arguments, is_verbose: bool) -> u8 {
+pub(super) fn run(arguments: &Arguments, verbosity: u8) -> u8 {
     let mut opened = None;
-    let code = match produce(arguments, is_verbose, &mut opened) {
+    let code = match produce(arguments, verbosity, &mut opened) {
         Ok(()) => 0,
         Err(error) => {
             report::error(&error);
@@ -90,7 +90,7 @@ pub(super) fn run(arguments: &Arguments, is_verbose: bool) -> u8 {
     code
 }
 
-fn produce(arguments: &Arguments, is_verbose: bool, opened: &mut Opened) -> Result<(), Error> {
+fn produce(arguments: &Arguments, verbosity: u8, opened: &mut Opened) -> Result<(), Error> {
     let channel = AnswerChannel::open()?;
     if arguments.user.as_deref() == Some("") {
         return Err(KubeconfigError::UserUnnamed.into());
@@ -119,7 +119,7 @@ fn produce(arguments: &Arguments, is_verbose: bool, opened: &mut Opened) -> Resu
         uri: uri.as_ref().map(|uri| uri.as_str()),
         login: arguments.login,
         pin_source: None,
-        is_verbose,
+        verbosity,
     };
     let survey = query.look(opened)?;
     if let Some(error) = query.miss(&survey) {

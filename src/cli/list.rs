@@ -44,9 +44,9 @@ pub(super) struct Arguments {
 
 /// Prints the list; the exit code.
 #[cold]
-pub(super) fn run(arguments: &Arguments, is_verbose: bool) -> u8 {
+pub(super) fn run(arguments: &Arguments, verbosity: u8) -> u8 {
     let mut opened = None;
-    let code = list(arguments, is_verbose, &mut opened).unwrap_or_else(|error| {
+    let code = list(arguments, verbosity, &mut opened).unwrap_or_else(|error| {
         report::error(&error);
         error.exit_code()
     });
@@ -56,7 +56,7 @@ pub(super) fn run(arguments: &Arguments, is_verbose: bool) -> u8 {
     code
 }
 
-fn list(arguments: &Arguments, is_verbose: bool, opened: &mut Opened) -> Result<u8, Error> {
+fn list(arguments: &Arguments, verbosity: u8, opened: &mut Opened) -> Result<u8, Error> {
     let palette = Palette::for_standard_output();
     let channel = AnswerChannel::open()?;
     let query = Query {
@@ -64,7 +64,7 @@ fn list(arguments: &Arguments, is_verbose: bool, opened: &mut Opened) -> Result<
         uri: arguments.uri.as_ref().and_then(Option::as_deref),
         login: arguments.login,
         pin_source: arguments.pin_source.as_deref(),
-        is_verbose,
+        verbosity,
     };
     let survey = query.look(opened).or_else(|error| match query.library() {
         Some(path) if arguments.json => Ok(Survey::new(vec![Library {

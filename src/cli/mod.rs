@@ -136,8 +136,8 @@ fn command_line(logged: u8, core: Rlimit) -> u8 {
     match command {
         Command::Check(arguments) => check::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments),
-        Command::Kubeconfig(arguments) => kubeconfig::run(&arguments, verbosity > 0),
-        Command::List(arguments) => list::run(&arguments, verbosity > 0),
+        Command::Kubeconfig(arguments) => kubeconfig::run(&arguments, verbosity),
+        Command::List(arguments) => list::run(&arguments, verbosity),
         Command::Run(arguments) => run::run(&arguments, verbosity > 0, core),
     }
 }

@@ -6,7 +6,7 @@
 mod library;
 mod machine;
 
-use std::fmt;
+use std::{fmt, iter};
 
 use serde::{Deserialize, Serialize};
 
@@ -28,8 +28,8 @@ pub(super) struct Query<'a> {
     pub(super) login: bool,
     /// Of the login; without it a person is asked.
     pub(super) pin_source: Option<&'a str>,
-    /// Show what the libraries write to standard error.
-    pub(super) is_verbose: bool,
+    /// How much to tell, as a number of `-v`; with any, what the libraries write to standard error.
+    pub(super) verbosity: u8,
 }
 
 /// The library that was opened in this process, to be finalised when the answer is out.
@@ -73,10 +73,11 @@ impl Query<'_> {
             // Printed anew: without a PIN that stands in it.
             arguments.push(format!("--uri={uri}").into());
         }
-        let flags = [(self.login, "--login"), (self.is_verbose, "--verbose")];
-        let flags = flags.into_iter().filter(|(is_set, _)| *is_set);
-        arguments.extend(flags.map(|(_, flag)| flag.into()));
-        look_everywhere(&arguments, self.login, self.is_verbose)
+        if self.login {
+            arguments.push("--login".into());
+        }
+        arguments.extend(iter::repeat_n("--verbose".into(), self.verbosity.into()));
+        look_everywhere(&arguments, self.login, self.verbosity > 0)
     }
 
     fn look_at(&self, path: &str, opened: &mut Opened) -> Result<Library, Error> {
