@@ -2,11 +2,12 @@
 //! is told of libraries and tokens that don't answer.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::{Value, json};
 
 use crate::fixture::keys::{Kind, issued, key};
-use crate::fixture::program::Invocation;
+use crate::fixture::program::{Invocation, Outcome};
 use crate::fixture::softhsm::{
     Object, PIN, Store, WRONG_PIN, blueprint, softhsm_library, token_with, token_with_pair,
 };
@@ -243,6 +244,44 @@ fn where_nobody_can_be_asked_each_token_says_so() {
         assert_eq!(reasons, 2, "{shown}");
     }
     assert_eq!(store.calls("C_Login"), [""; 0]);
+}
+
+#[test]
+fn a_uri_says_where_the_pin_comes_from_and_which_library_is_meant() {
+    let store = store();
+    let file = store.directory.path().join("pin");
+    fs::write(&file, PIN).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    let named = format!(
+        "pkcs11:token=prod?module-path={}",
+        softhsm_library().display()
+    );
+    let login = |arguments: &[&str]| list(&store, &["--login"]).arguments(arguments).run();
+    let sees_all = |outcome: Outcome| {
+        let shown = outcome.printed();
+        assert!(shown.contains("no private key"), "{shown}");
+        outcome.stderr
+    };
+    let of_uri = format!("--uri={named}&pin-source={}", file.display());
+    assert_eq!(sees_all(login(&[&of_uri])), "");
+    let source = "--pin-source=env:TOKEN_PIN";
+    let uri = format!("--uri={named}");
+    assert_eq!(sees_all(login(&[&uri, source])), "");
+    let pin = format!("--uri={named}&pin-value={PIN}");
+    let told = sees_all(login(&[&pin]));
+    assert!(
+        told.contains("warning: the PIN stands on the command line"),
+        "{told}"
+    );
+    login(&[&of_uri, source]).fails(3, &["uri has another pin-source than pinSource"]);
+    // It isn't sent to whatever libraries are found, some of which show the same token.
+    for query in [
+        format!("pin-source={}", file.display()),
+        format!("pin-value={PIN}"),
+    ] {
+        let outcome = login(&[&format!("--uri=pkcs11:token=prod?{query}")]);
+        outcome.fails(2, &["missing argument: --module"]);
+    }
 }
 
 /// Kubernetes takes the user's name from the CN.

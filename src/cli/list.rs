@@ -32,7 +32,7 @@ pub(super) struct Arguments {
     #[arg(long)]
     login: bool,
     /// Where the PIN comes from: prompt, askpass, stdin, file:/path or env:NAME
-    #[arg(long, value_name = "SOURCE", requires_all = ["login", "module"])]
+    #[arg(long, value_name = "SOURCE", requires = "login")]
     pin_source: Option<String>,
     /// Only what this URI names; without a value, print a URI for each key instead of the table
     #[arg(long, value_name = "URI", num_args = 0..=1)]

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use zeroize::Zeroizing;
 
 use super::{Reader, absolute_path, quoted};
-use crate::error::Problem;
+use crate::error::{ConfigError, Problem};
+use crate::protocol::Configuration;
 use crate::secret::{MAX_PIN_LENGTH, Pin};
 
 /// `pin` goes before `pinSource`, and without both the PIN is asked for.
@@ -25,11 +26,26 @@ pub enum PinSource {
 
 impl PinSource {
     pub(super) fn read(reader: &mut Reader<'_>) -> Self {
+        Self::read_any(reader).unwrap_or(Self::Prompt)
+    }
+
+    /// That of a map in which it may be left open, be it `uri` that says it.
+    pub fn from_map(map: &mut Configuration) -> Result<Option<Self>, ConfigError> {
+        let mut reader = Reader::new(map);
+        let source = Self::read_any(&mut reader);
+        if reader.problems.is_empty() {
+            Ok(source)
+        } else {
+            Err(ConfigError {
+                problems: reader.problems,
+            })
+        }
+    }
+
+    fn read_any(reader: &mut Reader<'_>) -> Option<Self> {
         let pin = reader.read_owned("pin", pin).value();
         let source = reader.read("pinSource", Self::parse).value();
-        pin.map(Self::Configuration)
-            .or(source)
-            .unwrap_or(Self::Prompt)
+        pin.map(Self::Configuration).or(source)
     }
 
     /// The value of `pinSource`.

@@ -14,8 +14,10 @@ use self::library::{Access, look};
 use self::machine::look_everywhere;
 use super::selection::Selection;
 use crate::config::{Filter, PinSource, Uri};
-use crate::error::{ConfigError, Error, TokenError};
+use crate::error::{ConfigError, Error, RequestError, TokenError};
 use crate::process::lock::Lock;
+use crate::protocol::Configuration;
+use crate::report;
 use crate::token::Module;
 
 /// The document's version; fields may be added to it, none is taken away or changes its meaning.
@@ -26,7 +28,7 @@ pub(super) struct Query<'a> {
     pub(super) selection: &'a Selection,
     pub(super) uri: Option<&'a str>,
     pub(super) login: bool,
-    /// Of the login; without it a person is asked.
+    /// Of the login; without it, and without one in the URI, a person is asked.
     pub(super) pin_source: Option<&'a str>,
     /// How much to tell, as a number of `-v`; with any, what the libraries write to standard error.
     pub(super) verbosity: u8,
@@ -38,9 +40,30 @@ pub(super) type Opened = Option<(Module, Option<Lock>)>;
 impl Query<'_> {
     /// Looks at the library that is named, in this process, or else at every one that is found.
     pub(super) fn look(&self, opened: &mut Opened) -> Result<Survey, Error> {
-        match self.library() {
-            Some(path) => Ok(Survey::new(vec![self.look_at(&path, opened)?])),
-            None => self.look_everywhere(),
+        // What is wrong with the options is told once, and not by every process.
+        let filter = self.filter()?;
+        let pin = PinSource::from_map(&mut self.configuration())?;
+        if matches!(pin, Some(PinSource::Configuration(_))) {
+            report::warning(
+                "the PIN stands on the command line, where every user of the machine can read it; \
+                 leave pin-value out to be asked, or give pin-source",
+            );
+        }
+        let access = if self.login {
+            Access::Login(pin)
+        } else {
+            Access::Public
+        };
+        match (self.library(), &filter.library) {
+            (Some(path), Some(library)) => {
+                let found = look(&path, library, &filter, access, opened)?;
+                Ok(Survey::new(vec![found]))
+            }
+            // Several libraries may show the same token, and each would send it the PIN.
+            _ if matches!(access, Access::Login(Some(_))) => {
+                Err(RequestError::ArgumentMissing("--module <FILE>".to_owned()).into())
+            }
+            _ => self.look_everywhere(),
         }
     }
 
@@ -66,8 +89,6 @@ impl Query<'_> {
     }
 
     fn look_everywhere(&self) -> Result<Survey, Error> {
-        // What is wrong with the options is told once, and not by every process.
-        self.filter()?;
         let mut arguments: Vec<_> = self.selection.arguments().collect();
         if let Some(Ok(uri)) = self.uri.map(Uri::parse) {
             // Printed anew: without a PIN that stands in it.
@@ -80,30 +101,13 @@ impl Query<'_> {
         look_everywhere(&arguments, self.login, self.verbosity > 0)
     }
 
-    fn look_at(&self, path: &str, opened: &mut Opened) -> Result<Library, Error> {
-        let filter = self.filter()?;
-        let Some(library) = &filter.library else {
-            return Err(Error::Internal("a library without a path".to_owned()));
-        };
-        let access = if self.login {
-            Access::Login(self.pin_source()?)
-        } else {
-            Access::Public
-        };
-        look(path, library, &filter, access, opened)
-    }
-
     fn filter(&self) -> Result<Filter, ConfigError> {
-        Filter::from_map(&mut self.selection.configuration([("uri", self.uri)]))
+        Filter::from_map(&mut self.configuration())
     }
 
-    fn pin_source(&self) -> Result<Option<PinSource>, ConfigError> {
-        let parse = |source| {
-            PinSource::parse(source).map_err(|problem| ConfigError {
-                problems: vec![problem],
-            })
-        };
-        self.pin_source.map(parse).transpose()
+    fn configuration(&self) -> Configuration {
+        let more = [("uri", self.uri), ("pinSource", self.pin_source)];
+        self.selection.configuration(more)
     }
 }
 
