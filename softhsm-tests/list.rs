@@ -284,6 +284,39 @@ fn a_uri_says_where_the_pin_comes_from_and_which_library_is_meant() {
     }
 }
 
+#[test]
+fn a_key_that_is_not_there_is_an_error() {
+    let store = store();
+    let module = module();
+    let missing = |arguments: &[&str], words: &str| {
+        let outcome = list(&store, arguments).run();
+        assert_eq!(outcome.status.code(), Some(6), "{outcome:?}");
+        let error = "error: no key or certificate with objectId \"99\"\nhelp: ";
+        assert!(outcome.stderr.contains(error), "{outcome:?}");
+        let shown = String::from_utf8(outcome.stdout).unwrap();
+        assert!(!shown.contains("no key and no"), "{shown}");
+        let lines = shown.lines().filter(|line| line.trim_start() == words);
+        assert_eq!(lines.count(), 2, "{shown}");
+    };
+    let hidden = "no such key, as far as it shows without --login";
+    missing(&["--object-id=99"], hidden);
+    missing(&[&module, "--object-id=99"], hidden);
+    missing(&["--uri=pkcs11:id=%63"], hidden);
+    // One that is on a token is no error of the others.
+    let shown = list(&store, &[&module, "--object-id=2"]).run();
+    let shown = shown.silently().printed();
+    assert!(shown.contains("jane") && shown.contains(hidden), "{shown}");
+}
+
+#[test]
+fn what_an_empty_token_shows_after_a_login_is_all() {
+    let store = token_with([]);
+    let login = ["--login", "--pin-source=env:TOKEN_PIN"];
+    let outcome = list(&store, &[&module()]).arguments(&login).run();
+    let shown = outcome.silently().printed();
+    assert!(shown.ends_with("  no key and no certificate\n"), "{shown}");
+}
+
 /// Kubernetes takes the user's name from the CN.
 #[test]
 fn a_certificate_that_names_no_user_is_not_usable() {

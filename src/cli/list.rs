@@ -82,7 +82,13 @@ fn list(arguments: &Arguments, verbosity: u8, opened: &mut Opened) -> Result<u8,
     } else if let Some(None) = arguments.uri {
         uris(&survey)
     } else {
-        text(&survey, !arguments.selection.is_empty(), palette)
+        let filter = query.filter()?;
+        let asked = Asked {
+            token: filter.token.is_given(),
+            object: filter.object.is_given(),
+            login: arguments.login,
+        };
+        text(&survey, asked, palette)
     };
     channel.send(document.trim_end())?;
     match missed {
@@ -93,12 +99,12 @@ fn list(arguments: &Arguments, verbosity: u8, opened: &mut Opened) -> Result<u8,
 
 /// Something was listed, or there was nothing to list; else why not.
 fn exit_code(survey: &Survey) -> u8 {
-    let tokens = || survey.libraries.iter().flat_map(|library| &library.tokens);
-    if tokens().any(|token| !token.keys.is_empty()) {
+    if survey.tokens().any(|token| !token.keys.is_empty()) {
         return 0;
     }
     let of_libraries = survey.libraries.iter().map(|library| &library.error);
-    let mut faults = tokens().map(|token| &token.error).chain(of_libraries);
+    let tokens = survey.tokens();
+    let mut faults = tokens.map(|token| &token.error).chain(of_libraries);
     match faults.find_map(Option::as_ref) {
         Some(fault) => fault.exit_code,
         None => 0,
@@ -111,12 +117,21 @@ const HEADINGS: [&str; 8] = [
 
 /// One a line, of all keys that a URI can name.
 fn uris(survey: &Survey) -> String {
-    let tokens = survey.libraries.iter().flat_map(|library| &library.tokens);
-    let keys = tokens.flat_map(|token| &token.keys);
+    let keys = survey.tokens().flat_map(|token| &token.keys);
     keys.map(|key| format!("{}\n", key.uri)).collect()
 }
 
-fn text(survey: &Survey, is_filtered: bool, palette: Palette) -> String {
+/// What was asked for, as far as it matters where nothing is listed.
+#[derive(Clone, Copy)]
+struct Asked {
+    /// A certain one.
+    token: bool,
+    /// Likewise.
+    object: bool,
+    login: bool,
+}
+
+fn text(survey: &Survey, asked: Asked, palette: Palette) -> String {
     let mut lines = Vec::new();
     for library in &survey.libraries {
         lines.push(Line::Across {
@@ -126,27 +141,27 @@ fn text(survey: &Survey, is_filtered: bool, palette: Palette) -> String {
         if let Some(fault) = &library.error {
             fault_lines(fault, &mut lines);
         } else if library.tokens.is_empty() {
-            let absence = absence(library.empty_slots.as_deref(), is_filtered);
+            let absence = absence(library.empty_slots.as_deref(), asked);
             lines.push(across(format!("  {absence}"), None));
         }
         for token in &library.tokens {
-            token_lines(token, &mut lines);
+            token_lines(token, asked, &mut lines);
         }
     }
     table(&HEADINGS, &lines, palette)
 }
 
 /// Why no token of a library is listed.
-fn absence(empty_slots: Option<&[String]>, is_filtered: bool) -> String {
+fn absence(empty_slots: Option<&[String]>, asked: Asked) -> String {
     match empty_slots {
         Some([]) => "no token, and no reader for one".to_owned(),
         Some(names) => format!("no token in {}", names.join(", ")),
-        None if is_filtered => "no such token".to_owned(),
+        None if asked.token => "no such token".to_owned(),
         None => "no token".to_owned(),
     }
 }
 
-fn token_lines(token: &Token, lines: &mut Vec<Line>) {
+fn token_lines(token: &Token, asked: Asked, lines: &mut Vec<Line>) {
     let mut name = format!(
         "  slotId {}, tokenLabel \"{}\", tokenSerial \"{}\"",
         token.slot_id, token.token_label, token.token_serial
@@ -165,12 +180,17 @@ fn token_lines(token: &Token, lines: &mut Vec<Line>) {
     if let Some(fault) = &token.error {
         fault_lines(fault, lines);
     } else if token.keys.is_empty() {
-        let more = if token.login_required {
+        let more = if token.login_required && !asked.login {
             ", as far as it shows without --login"
         } else {
             ""
         };
-        lines.push(across(format!("  no key and no certificate{more}"), None));
+        let missing = if asked.object {
+            "no such key"
+        } else {
+            "no key and no certificate"
+        };
+        lines.push(across(format!("  {missing}{more}"), None));
     }
 }
 

@@ -43,6 +43,19 @@ impl TokenSelector {
         selector
     }
 
+    /// Whether it names anything.
+    pub fn is_given(&self) -> bool {
+        let Self {
+            slot,
+            label,
+            serial,
+            manufacturer,
+            model,
+        } = self;
+        let texts = [label, serial, manufacturer, model];
+        slot.is_some() || texts.into_iter().any(Option::is_some)
+    }
+
     /// And whether any of it was given, be it with a problem.
     pub(super) fn read_any(reader: &mut Reader<'_>) -> (Self, bool) {
         let slot = reader.read("slotId", slot);
@@ -74,6 +87,11 @@ impl ObjectSelector {
             ));
         }
         selector
+    }
+
+    /// Whether it names anything.
+    pub fn is_given(&self) -> bool {
+        self.id.is_some() || self.label.is_some()
     }
 
     /// And whether any of it was given, be it with a problem.

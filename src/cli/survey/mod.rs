@@ -14,7 +14,7 @@ use self::library::{Access, look};
 use self::machine::look_everywhere;
 use super::selection::Selection;
 use crate::config::{Filter, PinSource, Uri};
-use crate::error::{ConfigError, Error, RequestError, TokenError};
+use crate::error::{ConfigError, Error, ObjectError, RequestError, TokenError};
 use crate::process::lock::Lock;
 use crate::protocol::Configuration;
 use crate::report;
@@ -73,19 +73,23 @@ impl Query<'_> {
         self.selection.module.clone().or_else(of_uri)
     }
 
-    /// The error of a query for a token that nobody has.
+    /// The error of a query for a token that nobody has, or an object that no token has.
     pub(super) fn miss(&self, survey: &Survey) -> Option<Error> {
-        let selector = self.filter().ok()?.token.to_string();
-        let is_missed = !selector.is_empty()
-            && survey
-                .libraries
-                .iter()
-                .all(|library| library.tokens.is_empty())
-            && survey
-                .libraries
-                .iter()
-                .any(|library| library.error.is_none());
-        is_missed.then(|| TokenError::NoneFits { selector }.into())
+        let Filter { token, object, .. } = self.filter().ok()?;
+        let mut libraries = survey.libraries.iter();
+        if libraries.all(|library| library.error.is_some()) {
+            None
+        } else if token.is_given() && survey.tokens().next().is_none() {
+            let selector = token.to_string();
+            Some(TokenError::NoneFits { selector }.into())
+        // A token that couldn't be seen whole may have it.
+        } else if object.is_given() && survey.tokens().all(Token::is_bare) {
+            let selector = object.to_string();
+            let found = Vec::new();
+            Some(ObjectError::NoneFits { selector, found }.into())
+        } else {
+            None
+        }
     }
 
     fn look_everywhere(&self) -> Result<Survey, Error> {
@@ -101,7 +105,7 @@ impl Query<'_> {
         look_everywhere(&arguments, self.login, self.verbosity > 0)
     }
 
-    fn filter(&self) -> Result<Filter, ConfigError> {
+    pub(super) fn filter(&self) -> Result<Filter, ConfigError> {
         Filter::from_map(&mut self.configuration())
     }
 
@@ -266,12 +270,23 @@ impl From<&Error> for Fault {
     }
 }
 
+impl Token {
+    /// All that it has is listed, and that is nothing.
+    fn is_bare(&self) -> bool {
+        self.keys.is_empty() && self.error.is_none()
+    }
+}
+
 impl Survey {
     pub(super) fn new(libraries: Vec<Library>) -> Self {
         Self {
             api_version: API_VERSION.to_owned(),
             libraries,
         }
+    }
+
+    pub(super) fn tokens(&self) -> impl Iterator<Item = &Token> {
+        self.libraries.iter().flat_map(|library| &library.tokens)
     }
 
     /// The keys, each with where it is.
