@@ -13,7 +13,7 @@ use crate::fixture::keys::Kind;
 use crate::fixture::openssl::assert_signed;
 use crate::fixture::program::{Invocation, PROGRAM};
 use crate::fixture::request::{Hash, Options, sample, sign_request};
-use crate::fixture::softhsm::{PIN, softhsm_library, token_with_pair};
+use crate::fixture::softhsm::{PIN, WRONG_PIN, softhsm_library, token_with_pair};
 
 fn program(directory: &Path, arguments: &[&str]) -> Invocation {
     Invocation::new(directory).arguments(arguments)
@@ -171,6 +171,33 @@ fn the_steps_are_told_without_pin_and_digest() {
         unknown.contains("PKCS11_EXTERNAL_SIGNER_LOG is none of"),
         "{unknown}"
     );
+}
+
+/// A remedy is to be typed as it stands, also where it is a line of a list or of JSON.
+#[test]
+fn remedies_speak_the_name_it_was_called_by() {
+    let store = token_with_pair(Kind::P256);
+    let directory = store.directory.path();
+    let link = plugin(directory);
+    let told = |arguments: &[&str]| {
+        let outcome = program(directory, arguments)
+            .argument(&format!("--module={}", softhsm_library().display()))
+            .arguments(&["--token-label=test token", "--pin-source=env:NO_PIN"])
+            .variable("NO_PIN", WRONG_PIN)
+            .program(&link)
+            .run();
+        String::from_utf8(outcome.stdout).unwrap()
+    };
+    let remedy = "log in yourself: kubectl pkcs11 ";
+    for arguments in [
+        &["list", "--login"][..],
+        &["list", "--login", "--json"],
+        &["check", "--object-id=1"],
+        &["check", "--object-id=1", "--json"],
+    ] {
+        let told = told(arguments);
+        assert!(told.contains(remedy), "{arguments:?}:\n{told}");
+    }
 }
 
 #[test]

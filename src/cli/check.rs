@@ -394,7 +394,7 @@ impl Observer for Teller {
             step: step.name(),
             status,
             text,
-            help: help.map(|help| help.to_string()),
+            help: help.map(|help| report::spoken(&help.to_string())),
             exit_code,
         });
     }
