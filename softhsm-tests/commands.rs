@@ -15,6 +15,8 @@ use crate::fixture::program::{Invocation, PROGRAM};
 use crate::fixture::request::{Hash, Options, sample, sign_request};
 use crate::fixture::softhsm::{PIN, WRONG_PIN, softhsm_library, token_with_pair};
 
+const COMMANDS: [&str; 5] = ["check", "completions", "kubeconfig", "list", "run"];
+
 fn program(directory: &Path, arguments: &[&str]) -> Invocation {
     Invocation::new(directory).arguments(arguments)
 }
@@ -30,7 +32,7 @@ fn plugin(directory: &Path) -> PathBuf {
 fn help_speaks_the_name_it_was_called_by() {
     let directory = tempfile::tempdir().unwrap();
     let link = plugin(directory.path());
-    for command in ["check", "completions", "kubeconfig", "list", "run"] {
+    for command in COMMANDS {
         let own = program(directory.path(), &[command, "--help"])
             .run()
             .printed();
@@ -59,6 +61,54 @@ fn help_speaks_the_name_it_was_called_by() {
         2,
         &["unknown argument: lits", "help: kubectl pkcs11 --help"],
     );
+}
+
+/// The commands that a help shows, as they stand there.
+fn examples(help: &str) -> &str {
+    let (_, rest) = help.split_once("\nExamples:\n").unwrap();
+    rest.split("\n\n").next().unwrap()
+}
+
+#[test]
+fn examples_can_be_copied_as_they_are_printed() {
+    let directory = tempfile::tempdir().unwrap();
+    let link = plugin(directory.path());
+    let pages = directory.path().join("man");
+    let made = Command::new(env!("CARGO"))
+        .args(["run", "--quiet", "--example", "man-pages"])
+        .arg(&pages)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status()
+        .unwrap();
+    assert!(made.success());
+    for command in COMMANDS {
+        let printed = |name: &Path| {
+            program(directory.path(), &[command, "--help"])
+                .variable("COLUMNS", "80")
+                .program(name)
+                .run()
+                .printed()
+        };
+        let own = printed(Path::new(PROGRAM));
+        for help in [&own, &printed(&link)] {
+            let examples = examples(help);
+            for line in examples.lines() {
+                assert!(line.len() <= 78, "{line}");
+            }
+            let outcome = Command::new("bash").args(["-n", "-c", examples]).output();
+            let complaint = String::from_utf8(outcome.unwrap().stderr).unwrap();
+            assert_eq!(complaint, "", "{examples}");
+        }
+        // What roff would fill, break and hyphenate otherwise.
+        let written = examples(&own)
+            .replace('\\', r"\\")
+            .replace('-', r"\-")
+            .replace('\'', r"\*(Aq")
+            .replace('~', r"\(ti");
+        let page = pages.join(format!("pkcs11-external-signer-{command}.1"));
+        let page = fs::read_to_string(page).unwrap();
+        assert!(page.contains(&format!(".nf\n{written}\n.fi\n")), "{page}");
+    }
 }
 
 #[test]

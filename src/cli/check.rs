@@ -35,11 +35,11 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  pkcs11-external-signer check                     the current context's key
+  pkcs11-external-signer check                # of the current context
   pkcs11-external-signer check --context prod --server
-  pkcs11-external-signer check --no-login          without a PIN
-  pkcs11-external-signer check --module /usr/lib/x86_64-linux-gnu/libykcs11.so \\
-      --token-serial 15873456 --object-id 2
+  pkcs11-external-signer check --no-login     # without a PIN
+  pkcs11-external-signer check --token-serial 15873456 --object-id 2 \\
+      --module /usr/lib/x86_64-linux-gnu/libykcs11.so
 
 The exit code is the one a signature would have ended with: that of the first step that failed.")]
 pub(super) struct Arguments {

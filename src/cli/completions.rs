@@ -12,9 +12,12 @@ use crate::report;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  pkcs11-external-signer completions bash > ~/.local/share/bash-completion/completions/pkcs11-external-signer
-  pkcs11-external-signer completions zsh > \"${fpath[1]}/_pkcs11-external-signer\"
-  pkcs11-external-signer completions fish > ~/.config/fish/completions/pkcs11-external-signer.fish
+  pkcs11-external-signer completions bash \\
+      > ~/.local/share/bash-completion/completions/pkcs11-external-signer
+  pkcs11-external-signer completions zsh \\
+      > \"${fpath[1]}/_pkcs11-external-signer\"
+  pkcs11-external-signer completions fish \\
+      > ~/.config/fish/completions/pkcs11-external-signer.fish
 
 The packages install those of bash, zsh and fish.")]
 pub(super) struct Arguments {

@@ -28,8 +28,8 @@ const TRIES: usize = 3;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  pkcs11-external-signer kubeconfig                          for the only usable key
-  pkcs11-external-signer kubeconfig --write --context prod   and have the context use it
+  pkcs11-external-signer kubeconfig              # for the only usable key
+  pkcs11-external-signer kubeconfig --write --context prod
   pkcs11-external-signer kubeconfig --uri 'pkcs11:serial=15873456;id=%02'
 
 With several keys, the terminal asks which one. The file keeps everything else as it is, and a copy

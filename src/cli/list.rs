@@ -17,10 +17,11 @@ use crate::report;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  pkcs11-external-signer list                          every library that is found
-  pkcs11-external-signer list --login                  private objects too, after the PIN
-  pkcs11-external-signer list --module /usr/lib/x86_64-linux-gnu/opensc-pkcs11.so
-  pkcs11-external-signer list --uri                    a pkcs11: URI for each key
+  pkcs11-external-signer list                  # every library that is found
+  pkcs11-external-signer list --login          # private objects too
+  pkcs11-external-signer list --uri            # a pkcs11: URI for each key
+  pkcs11-external-signer list \\
+      --module /usr/lib/x86_64-linux-gnu/opensc-pkcs11.so
   pkcs11-external-signer list --json
 
 No PIN is asked without --login. Without --module the libraries are found: those registered with

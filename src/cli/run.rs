@@ -40,7 +40,7 @@ const CONTEXT_OPTIONS: [&str; 2] = ["--context", "--kube-context"];
 Examples:
   pkcs11-external-signer run -- kubectl get pods
   pkcs11-external-signer run --context prod -- k9s
-  pkcs11-external-signer run -- bash        a shell in which every kubectl works
+  pkcs11-external-signer run -- bash   # every kubectl in it works
 
 Every context whose user has `auth-provider: {name: externalSigner, …}` is led through a tunnel
 that only this command can use and that ends with it. The exit code is the command's.")]
