@@ -186,7 +186,7 @@ fn what_is_wrong_with_the_configuration_is_told() {
         &kubeconfig(contexts, &[]),
         3,
         "the kubeconfig has no current-context",
-        "name a context",
+        "name a context that is there:",
     );
     fails(
         &kubeconfig(contexts, &["--context=c"]),
@@ -198,9 +198,63 @@ fn what_is_wrong_with_the_configuration_is_told() {
         &kubeconfig(contexts, &["--context=a"]),
         3,
         "user \"j\" of context \"a\" has no auth-provider externalSigner",
-        "--context",
+        "kubeconfig --write --context 'a'",
     );
     fails(&kubeconfig("users: [", &[]), 3, "line 1", "mend the file");
+    let home = store.directory.path();
+    let nothing = Invocation::new(home).argument("check").run();
+    fails(
+        &nothing,
+        3,
+        &format!("there is no kubeconfig {}/.kube/config", home.display()),
+        "--kubeconfig or KUBECONFIG",
+    );
+}
+
+#[test]
+fn what_options_name_is_mended_with_options() {
+    let store = token_with_pair(Kind::P256);
+    let module = format!("--module={}", softhsm_library().display());
+    let options = |arguments: &[&str]| {
+        Invocation::new(store.directory.path())
+            .argument("check")
+            .arguments(arguments)
+            .run()
+    };
+    let outcome = options(&[&module]);
+    fails(&outcome, 3, "2 problems", "on the command line:");
+    let text = told(&outcome, 3);
+    assert!(
+        text.ends_with(
+            "    set --token-label, --token-serial or --slot-id; pkcs11-external-signer list shows them\n    \
+             set --object-id or --object-label; pkcs11-external-signer list shows them\n"
+        ),
+        "{text}"
+    );
+    let outcome = options(&["--uri=pkcs11:token=a;id=%02"]);
+    fails(&outcome, 3, "pathLib is missing", "set --module to");
+    let outcome = check(&store, &[]).run();
+    fails(&outcome, 7, "wants a PIN", "set --pin-source to askpass");
+    let document: Value = serde_json::from_slice(&check(&store, &["--json"]).run().stdout).unwrap();
+    let login = document["steps"].as_array().unwrap().last().unwrap();
+    assert!(login["help"].as_str().unwrap().contains("set --pin-source"));
+    for unused in ["--context=a", "--kubeconfig=/nowhere"] {
+        let outcome = check(&store, &[unused]).run();
+        fails(&outcome, 2, "missing argument: --server", "--help");
+    }
+    let outcome = check(&store, &["--server", "--kubeconfig=/nowhere"]).run();
+    fails(&outcome, 3, "there is no kubeconfig /nowhere", "");
+    // After a wrong PIN, the remedy as it is told.
+    for source in ["NO_PIN", "TOKEN_PIN"] {
+        let outcome = check(&store, &[&format!("--pin-source=env:{source}")]).run();
+        let login =
+            "log in yourself: pkcs11-external-signer check again, with --pin-source prompt;";
+        fails(&outcome, 7, "refused", login);
+    }
+    let mut terminal = check(&store, &["--pin-source=prompt"]).at_terminal();
+    terminal.expect_prompt().type_line(PIN);
+    told(&terminal.finish().0, 0);
+    told(&check(&store, &[PIN_SOURCE]).run(), 0);
 }
 
 #[test]
@@ -233,6 +287,35 @@ fn what_is_wrong_with_the_library_or_the_token_is_told() {
         "no token with tokenLabel \"test token\" and tokenSerial \"0000\"",
         "insert the token",
     );
+}
+
+#[test]
+fn a_token_that_stays_in_use_is_told() {
+    let store = token_with_pair(Kind::P256);
+    told(&check(&store, &["--no-login"]).run(), 0);
+    // Another request has its turn at the library, and keeps it.
+    let place = store
+        .directory
+        .path()
+        .join("runtime/pkcs11-external-signer");
+    let locks = fs::read_dir(place).unwrap().map(|lock| {
+        let lock = fs::File::open(lock.unwrap().path()).unwrap();
+        lock.lock().unwrap();
+        lock
+    });
+    let held: Vec<_> = locks.collect();
+    assert!(!held.is_empty());
+    let outcome = check(&store, &["--json"]).run();
+    let document: Value = serde_json::from_slice(&outcome.stdout).unwrap();
+    let busy = &document["steps"][1];
+    assert_eq!(
+        (&busy["step"], &busy["exitCode"]),
+        (&"token".into(), &5.into())
+    );
+    let text = busy["text"].as_str().unwrap();
+    assert!(text.contains("did not become free within 90 s"), "{text}");
+    let help = busy["help"].as_str().unwrap();
+    assert!(help.contains("end the other request"), "{help}");
 }
 
 #[test]
@@ -279,7 +362,7 @@ fn what_is_wrong_with_the_pin_is_told_and_costs_no_more_than_one_try() {
         &none,
         7,
         "wants a PIN, and there is no terminal",
-        "pinSource",
+        "--pin-source",
     );
     let wrong = check_faulty(&store, "", &["--pin-source=env:NO_PIN"]).run();
     fails(
@@ -291,9 +374,24 @@ fn what_is_wrong_with_the_pin_is_told_and_costs_no_more_than_one_try() {
     assert_eq!(store.calls("C_Login"), ["0x0", "0xa0"]);
 }
 
+/// What the openssl command can't issue: a certificate for the P-256 key that isn't valid yet.
+fn not_valid_yet() -> Vec<u8> {
+    let pem = fs::read_to_string(key(Kind::P256).private_pem()).unwrap();
+    let mut parameters = rcgen::CertificateParams::default();
+    parameters.distinguished_name = rcgen::DistinguishedName::new();
+    parameters
+        .distinguished_name
+        .push(rcgen::DnType::CommonName, "jane");
+    parameters.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+    parameters.not_before = rcgen::date_time_ymd(2100, 1, 1);
+    parameters.not_after = rcgen::date_time_ymd(2101, 1, 1);
+    let key = rcgen::KeyPair::from_pem(&pem).unwrap();
+    parameters.self_signed(&key).unwrap().der().to_vec()
+}
+
 #[test]
 fn what_is_wrong_with_the_certificate_is_told_and_its_key_is_tried_all_the_same() {
-    for (subject, days, usage, what) in [
+    for (certificate, what) in [
         (
             "/O=dev/CN=jane",
             -1,
@@ -307,10 +405,14 @@ fn what_is_wrong_with_the_certificate_is_told_and_its_key_is_tried_all_the_same(
             "extended key usage does not allow TLS clients",
         ),
         ("/O=dev", 9, "clientAuth", "O=dev: it names no user (CN)"),
-    ] {
+    ]
+    .map(|(subject, days, usage, what)| (issued(Kind::P256, subject, days, usage), what))
+    .into_iter()
+    .chain([(not_valid_yet(), "CN=jane: it is not valid yet, but in")])
+    {
         let store = token_with([
             Object::key(key(Kind::P256), &[1]),
-            Object::issued(issued(Kind::P256, subject, days, usage), &[1]),
+            Object::issued(certificate, &[1]),
         ]);
         let outcome = check(&store, &[PIN_SOURCE]).run();
         fails(&outcome, 6, what, "have the cluster's CA issue one");
@@ -467,6 +569,12 @@ fn what_is_wrong_with_the_cluster_is_told() {
         "client CA file of this API server",
     );
     let store = cluster().token(Kind::P256, JANE);
+    // Nobody is asked for a PIN in vain.
+    let absent = |text: &str| text.replace("\"cluster\":\"test\"", "\"cluster\":\"gone\"");
+    let outcome = server(&store, &absent);
+    let what = "cluster        the kubeconfig has no cluster \"gone\"";
+    fails(&outcome, 3, what, "name a cluster that is there:");
+    assert!(!told(&outcome, 3).contains("PIN"), "{outcome:?}");
     let nobody = |text: &str| {
         let (before, rest) = text.split_once("https://").unwrap();
         let (_, after) = rest.split_once('"').unwrap();

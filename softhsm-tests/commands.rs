@@ -111,6 +111,33 @@ fn examples_can_be_copied_as_they_are_printed() {
     }
 }
 
+/// `check` would want the whole key.
+#[test]
+fn what_list_says_to_do_can_be_done_with_its_options() {
+    let store = token_with_pair(Kind::P256);
+    let module = format!("--module={}", softhsm_library().display());
+    let list = |arguments: &[&str]| {
+        program(store.directory.path(), &["list", "--login", &module])
+            .arguments(arguments)
+            .variable("TOKEN_PIN", PIN)
+            .variable("NO_PIN", WRONG_PIN)
+    };
+    let label = "--token-label=test token";
+    let nobody = list(&[label]).run();
+    let nobody = String::from_utf8(nobody.stdout).unwrap();
+    assert!(nobody.contains("set --pin-source to askpass"), "{nobody}");
+    list(&[label, "--pin-source=env:NO_PIN"]).run();
+    let refused = list(&[label, "--pin-source=env:TOKEN_PIN"]).run();
+    let refused = String::from_utf8(refused.stdout).unwrap();
+    let login = "log in yourself: pkcs11-external-signer list --login;";
+    assert!(refused.contains(login), "{refused}");
+    let mut terminal = list(&[]).at_terminal();
+    terminal.expect_prompt().type_line(PIN);
+    assert!(terminal.finish().0.status.success());
+    let listed = list(&[label, "--pin-source=env:TOKEN_PIN"]).run().printed();
+    assert!(listed.contains("test p256"), "{listed}");
+}
+
 #[test]
 fn kubectl_finds_it_as_its_plugin() {
     let store = token_with_pair(Kind::P256);

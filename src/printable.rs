@@ -34,6 +34,11 @@ pub fn excerpt(text: &str) -> String {
     }
 }
 
+/// The text as one word of a shell's, whatever is in it.
+pub fn shell_word(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
 /// In characters.
 const EXCERPT_LENGTH: usize = 60;
 

@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use log::{LevelFilter, Log, Metadata, Record};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::error::Error;
+use crate::error::{Error, Help};
 use crate::printable::printable;
 use crate::process::watchdog;
 
@@ -23,15 +23,57 @@ pub const PROGRAM: &str = "pkcs11-external-signer";
 /// What to type to run the program again, where that isn't its name.
 static CALLED: OnceLock<&str> = OnceLock::new();
 
+/// How a remedy says where to type a PIN. It is the key of the current context that this asks for.
+pub const LOGIN: &str = "pkcs11-external-signer check --pin-source prompt";
+
+/// Words of a remedy, and those to say in their place.
+static WORDS: OnceLock<Vec<(&str, &str)>> = OnceLock::new();
+
 /// From now on a remedy speaks of the program by this name.
 pub fn speak_as(name: &'static str) {
     let _ = CALLED.set(name);
 }
 
-/// A remedy that speaks of the program by the name it was called by.
+/// From now on a remedy says the second of two in place of the first.
+pub fn speak_with(words: impl IntoIterator<Item = (&'static str, &'static str)>) {
+    let _ = WORDS.set(words.into_iter().collect());
+}
+
+/// A remedy that speaks of the program by the name it was called by, and of what it takes by the
+/// words that were used.
 pub fn spoken(remedy: &str) -> String {
     let called = CALLED.get().copied().unwrap_or(PROGRAM);
-    remedy.replace(&format!("{PROGRAM} "), &format!("{called} "))
+    let words = WORDS.get().map_or(&[][..], Vec::as_slice);
+    reworded(remedy, words).replace(&format!("{PROGRAM} "), &format!("{called} "))
+}
+
+/// What to do about an error, spoken; what it lists are candidates that keep their names, but for
+/// the remedies of a configuration.
+pub fn help(error: &Error) -> Help {
+    let mut help = error.help();
+    help.text = spoken(&help.text);
+    if let Error::Config(_) = error {
+        for remedy in &mut help.candidates {
+            *remedy = spoken(remedy);
+        }
+    }
+    help
+}
+
+/// With each whole occurrence replaced: a path may contain one.
+fn reworded(text: &str, words: &[(&str, &str)]) -> String {
+    let continues = |it: char| it.is_alphanumeric() || "-_/.".contains(it);
+    words.iter().fold(text.to_owned(), |text, (from, to)| {
+        let mut said = String::new();
+        let mut rest = text.as_str();
+        while let Some((before, after)) = rest.split_once(from) {
+            said.push_str(before);
+            let is_part = said.ends_with(continues) || after.starts_with(continues);
+            said.push_str(if is_part { from } else { to });
+            rest = after;
+        }
+        said + rest
+    })
 }
 
 /// The error in one line, what to do in the next, and the candidates that speaks of, one a line.
@@ -108,10 +150,10 @@ impl Log for Steps {
 }
 
 fn error_message(error: &Error) -> String {
-    let help = error.help();
+    let help = help(error);
     let mut text = message("error: ", &error.to_string());
     text.push_str("help: ");
-    text.push_str(&printable(&spoken(&help.text)));
+    text.push_str(&printable(&help.text));
     text.push('\n');
     for candidate in &help.candidates {
         text.push_str("  ");
@@ -158,6 +200,18 @@ mod tests {
              help: add tokenSerial or slotId to choose one:\n  \
                \"one\" (serial 123, slotId 7)\n  \
                \"\\u{1b}[2Jtwo\" (serial 123, slotId 7)\n"
+        );
+    }
+
+    #[test]
+    fn whole_words_are_replaced() {
+        let words = &[("uri", "--uri"), ("set it", "give it")];
+        assert_eq!(
+            reworded(
+                "uri, in uri: /srv/uri/a.uri; list --uri, uriuri; set it, reset it",
+                words
+            ),
+            "--uri, in --uri: /srv/uri/a.uri; list --uri, uriuri; give it, reset it"
         );
     }
 

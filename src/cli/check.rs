@@ -2,21 +2,21 @@
 
 #![forbid(unsafe_code)]
 
-use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
+use std::{iter, mem};
 
 use serde::Serialize;
 
-use super::selection::{HEADING, Selection};
+use super::selection::{HEADING, Selection, WORDS};
 use super::style::{Palette, Style};
 use super::turn;
 use crate::config::{Config, PinSource};
 use crate::diagnosis::{self, Finding, Observer, Opened, Step, Way};
-use crate::error::{Error, Help, KubeconfigError};
+use crate::error::{Error, Help, KubeconfigError, RequestError};
 use crate::keyring::Keyring;
 use crate::kubeconfig::{Cluster, Context, Kubeconfig, Provider};
 use crate::pin::{PinProvider, Sources};
@@ -74,6 +74,13 @@ pub(super) struct Arguments {
     json: bool,
 }
 
+impl Arguments {
+    /// Rather than have the kubeconfig name it.
+    fn names_a_key(&self) -> bool {
+        !self.selection.is_empty() || self.uri.is_some()
+    }
+}
+
 /// Tells of each step; the exit code.
 #[cold]
 pub(super) fn run(arguments: &Arguments) -> u8 {
@@ -94,18 +101,20 @@ pub(super) fn run(arguments: &Arguments) -> u8 {
         steps: Vec::new(),
     };
     let mut open = Open::default();
-    if let Err(error) = check(arguments, &mut open, &mut teller) {
-        teller.found(Step::Configuration, Finding::Bad(error));
-    }
+    check(arguments, &mut open, &mut teller);
     let code = teller.finish();
     open.finish(code);
     code
 }
 
-fn check(arguments: &Arguments, open: &mut Open, teller: &mut Teller) -> Result<(), Error> {
-    let source = Source::of(arguments)?;
+/// `None` where it ended before the way to the token began.
+fn check(arguments: &Arguments, open: &mut Open, teller: &mut Teller) -> Option<()> {
+    let login = "pkcs11-external-signer check again, with --pin-source prompt";
+    let words = arguments.names_a_key().then_some(WORDS);
+    report::speak_with(iter::once((report::LOGIN, login)).chain(words.into_iter().flatten()));
+    let source = teller.keep(Step::Configuration, Source::of(arguments))?;
     let mut map = source.configuration(arguments);
-    let mut config = Config::from_map(&mut map)?;
+    let mut config = teller.keep(Step::Configuration, Config::from_map(&mut map))?;
     let text = match &source.context {
         Some(context) if source.is_kubeconfigs => format!(
             "context \"{}\", cluster \"{}\", user \"{}\"",
@@ -137,7 +146,12 @@ fn check(arguments: &Arguments, open: &mut Open, teller: &mut Teller) -> Result<
             ),
         );
     }
-    let turn = turn::take(&config.library)?;
+    // Before anybody is asked for a PIN.
+    let cluster = match arguments.server {
+        true => Some(teller.keep(Step::Server, source.cluster())?),
+        false => None,
+    };
+    let turn = teller.keep(Step::Token, turn::take(&config.library))?;
     // Of this process's two ways to the token, the second gets the PIN that the first one used.
     let mut pins = Sources::new(mem::replace(&mut config.pin, PinSource::Prompt));
     let asked: Option<&mut dyn PinProvider> = if arguments.no_login {
@@ -150,13 +164,14 @@ fn check(arguments: &Arguments, open: &mut Open, teller: &mut Teller) -> Result<
         disregards_refusals: arguments.despite_refusal,
     };
     let accepted = diagnosis::examine(&way, turn, asked, &mut open.library, teller);
-    if arguments.server && teller.exit_code() == 0 {
-        let cluster = source.cluster()?;
+    if let Some(cluster) = cluster
+        && teller.exit_code() == 0
+    {
         // The keyring keeps the time from here.
         watchdog::stop();
         server(config, accepted, cluster, open, teller);
     }
-    Ok(())
+    Some(())
 }
 
 /// What is open when the check has been told.
@@ -188,15 +203,19 @@ struct Source {
 
 impl Source {
     fn of(arguments: &Arguments) -> Result<Self, Error> {
-        let is_kubeconfigs = arguments.selection.is_empty() && arguments.uri.is_none();
+        let is_kubeconfigs = !arguments.names_a_key();
         if !is_kubeconfigs && !arguments.server {
+            if arguments.kubeconfig.is_some() || arguments.context.is_some() {
+                return Err(RequestError::ArgumentMissing("--server".to_owned()).into());
+            }
             return Ok(Self {
                 kubeconfig: Kubeconfig::default(),
                 context: None,
                 is_kubeconfigs,
             });
         }
-        let mut kubeconfig = super::load_kubeconfig(arguments.kubeconfig.as_deref())?;
+        let locations = super::locations(arguments.kubeconfig.as_deref());
+        let mut kubeconfig = Kubeconfig::load(&locations.required())?;
         if let Some(name) = &arguments.context {
             kubeconfig.set_current_context(name)?;
         }
@@ -376,13 +395,16 @@ impl Observer for Teller {
     fn found(&mut self, step: Step, finding: Finding) {
         let (status, text, help, exit_code) = match finding {
             Finding::Good(text) => (Status::Good, text, None, None),
-            Finding::Concern(text, remedy) => {
-                (Status::Concern, text, Some(Help::from(remedy)), None)
-            }
+            Finding::Concern(text, remedy) => (
+                Status::Concern,
+                text,
+                Some(Help::from(report::spoken(&remedy))),
+                None,
+            ),
             Finding::Bad(error) => (
                 Status::Bad,
                 error.to_string(),
-                Some(error.help()),
+                Some(report::help(&error)),
                 Some(error.exit_code()),
             ),
         };
@@ -394,13 +416,19 @@ impl Observer for Teller {
             step: step.name(),
             status,
             text,
-            help: help.map(|help| report::spoken(&help.to_string())),
+            help: help.map(|help| help.to_string()),
             exit_code,
         });
     }
 }
 
 impl Teller {
+    fn keep<T, E: Into<Error>>(&mut self, step: Step, outcome: Result<T, E>) -> Option<T> {
+        outcome
+            .map_err(|error| self.found(step, Finding::Bad(error.into())))
+            .ok()
+    }
+
     fn shown(&self, step: Step, status: Status, text: &str, help: Option<&Help>) -> String {
         let (mark, style) = match status {
             Status::Good => ("✔", Style::Good),
@@ -410,10 +438,7 @@ impl Teller {
         let mark = self.palette.paint(style, mark);
         let mut shown = format!("{mark} {:14} {}\n", step.title(), printable(text));
         if let Some(help) = help {
-            shown.push_str(&format!(
-                "  help: {}\n",
-                printable(&report::spoken(&help.text))
-            ));
+            shown.push_str(&format!("  help: {}\n", printable(&help.text)));
             for candidate in &help.candidates {
                 shown.push_str(&format!("    {}\n", printable(candidate)));
             }

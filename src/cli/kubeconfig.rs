@@ -14,7 +14,7 @@ use crate::config::{Config, Filter, ObjectSelector, PinSource};
 use crate::error::{ConfigError, Error, KubeconfigError, ObjectError};
 use crate::kubeconfig::{Document, Kubeconfig, Provider, Saved, Stanza, file_for};
 use crate::pin;
-use crate::printable::printable;
+use crate::printable::{printable, shell_word};
 use crate::process::answer::AnswerChannel;
 use crate::protocol::Configuration;
 use crate::report;
@@ -432,11 +432,6 @@ fn write(
         )),
     }
     Ok(())
-}
-
-/// One word of a shell's, whatever a certificate has put into it.
-fn shell_word(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 fn save(document: Document, what: &str) -> Result<(), Error> {

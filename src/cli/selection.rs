@@ -9,6 +9,23 @@ use crate::protocol::Configuration;
 /// Under which `--help` has these options, and others that say which key is meant.
 pub(super) const HEADING: &str = "Which key";
 
+/// How a command that takes options calls what remedies call by the keys of a configuration.
+pub(super) const WORDS: [(&str, &str); 10] = [
+    (
+        "in the kubeconfig, under auth-provider.config",
+        "on the command line",
+    ),
+    ("pathLib", "--module"),
+    ("slotId", "--slot-id"),
+    ("tokenLabel", "--token-label"),
+    ("tokenSerial", "--token-serial"),
+    ("objectId", "--object-id"),
+    ("objectLabel", "--object-label"),
+    ("certificateFile", "--certificate-file"),
+    ("pinSource", "--pin-source"),
+    ("uri", "--uri"),
+];
+
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct Selection {
     /// The token's PKCS#11 library (pathLib)

@@ -6,8 +6,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::Help;
-use crate::printable::{excerpt, printable};
+use super::{Help, one_of};
+use crate::printable::{excerpt, printable, shell_word};
 
 #[derive(Debug)]
 pub enum KubeconfigError {
@@ -35,9 +35,9 @@ pub enum KubeconfigError {
         line: Option<usize>,
         reason: String,
     },
-    /// The file that was asked for by name.
+    /// None of the files that were looked for.
     Missing {
-        path: PathBuf,
+        paths: Vec<PathBuf>,
     },
     NoCluster {
         name: String,
@@ -110,7 +110,14 @@ impl fmt::Display for KubeconfigError {
                 }
                 write!(f, ": {reason}")
             }
-            Self::Missing { path } => write!(f, "there is no kubeconfig {}", shown(path)),
+            Self::Missing { paths } if paths.is_empty() => {
+                f.write_str("there is no kubeconfig to look for: HOME is not set")
+            }
+            Self::Missing { paths } => {
+                let paths: Vec<_> = paths.iter().map(|path| shown(path)).collect();
+                let paths: Vec<_> = paths.iter().map(String::as_str).collect();
+                write!(f, "there is no kubeconfig {}", one_of(&paths))
+            }
             Self::NoCluster { name, .. } => {
                 write!(f, "the kubeconfig has no cluster \"{}\"", excerpt(name))
             }
@@ -166,15 +173,19 @@ impl KubeconfigError {
             Self::Malformed { .. } => {
                 Help::new("mend the file; kubectl config view --kubeconfig FILE reads it likewise")
             }
-            Self::Missing { .. } => Help::new("correct the path, or leave --kubeconfig out"),
+            Self::Missing { .. } => Help::new(
+                "correct --kubeconfig or KUBECONFIG, or make the file with \
+                 `pkcs11-external-signer kubeconfig --write`",
+            ),
             Self::NoCluster { candidates, .. } => choice("cluster", candidates),
             Self::NoContext { candidates, .. } | Self::NoCurrentContext { candidates } => {
                 choice("context", candidates)
             }
-            Self::NotExternalSigner { .. } => Help::new(
+            Self::NotExternalSigner { context, .. } => Help::new(format!(
                 "name a context with --context, or write the user with \
-                 `pkcs11-external-signer kubeconfig --write --context`",
-            ),
+                 `pkcs11-external-signer kubeconfig --write --context {}`",
+                shell_word(context)
+            )),
             Self::NoServer { .. } => Help::new("set server of that cluster, as https://HOST:PORT"),
             Self::UserExists { name, .. } => Help::new(format!(
                 "choose another name with --user, or give --user {} to replace that one",

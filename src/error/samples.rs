@@ -33,7 +33,7 @@ pub(super) fn all() -> Vec<Error> {
     every!(Error:
         Config(ConfigError { problems: vec![problem(), problem()] }),
         Internal(text()),
-        Kubeconfig(KubeconfigError::Missing { path: path() }),
+        Kubeconfig(KubeconfigError::Missing { paths: vec![path()] }),
         Login(LoginError::NoAskpass),
         Module(ModuleError::NoneFound),
         Object(ObjectError::Choice { found: vec![text(), text()] }),
@@ -73,7 +73,8 @@ fn kubeconfig() -> Vec<KubeconfigError> {
         InsecureAuthority { cluster: text() },
         Malformed { path: path(), line: Some(3), reason: text() },
         Malformed { path: path(), line: None, reason: text() },
-        Missing { path: path() },
+        Missing { paths: vec![path(), path()] },
+        Missing { paths: Vec::new() },
         NoCluster { name: text(), candidates: vec![text()] },
         NoContext { name: text(), candidates: Vec::new() },
         NoCurrentContext { candidates: Vec::new() },

@@ -12,22 +12,25 @@ use crate::error::KubeconfigError;
 impl Kubeconfig {
     /// All files that are there, the first before the later: of entries with the same name the
     /// first counts, whole; of current contexts the first that is set. No file at all makes an
-    /// empty kubeconfig, as it does for kubectl.
+    /// empty kubeconfig, as it does for kubectl, unless one has to be there.
     ///
-    /// Errors: a file that can't be read, isn't YAML or has a field of a wrong type; a file named
-    /// on the command line that isn't there.
+    /// Errors: a file that can't be read, isn't YAML or has a field of a wrong type; no file where
+    /// one has to be there.
     pub fn load(locations: &Locations) -> Result<Self, KubeconfigError> {
         let mut merged = Self::default();
+        let mut is_there = false;
         for path in &locations.files {
             let content = match file::read(path) {
                 Ok(content) => content,
-                Err(Failure::Missing) if locations.required => {
-                    return Err(KubeconfigError::Missing { path: path.clone() });
-                }
                 Err(Failure::Missing) => continue,
                 Err(Failure::Other(reason)) => return Err(unreadable(path, reason)),
             };
             merged.absorb(Self::parse(&content, path)?);
+            is_there = true;
+        }
+        if locations.required && !is_there {
+            let paths = locations.files.clone();
+            return Err(KubeconfigError::Missing { paths });
         }
         Ok(merged)
     }
@@ -223,7 +226,23 @@ mod tests {
             let config = load(&locations).ok().unwrap();
             assert_eq!(config.current_context(), None);
             assert_eq!(config.contexts(), []);
+            assert!(load(&locations.required()).is_err());
         }
+        // Of several files, any will do.
+        let second = directory.path().join("second");
+        let list = std::env::join_paths([&path, &second]).unwrap();
+        let either = Locations::new(None, Some(&list), None).required();
+        let error = load(&either).err().unwrap();
+        assert_eq!(
+            error,
+            format!(
+                "there is no kubeconfig {} or {}",
+                path.display(),
+                second.display()
+            )
+        );
+        fs::write(&second, "").unwrap();
+        assert!(load(&either).is_ok());
     }
 
     #[test]

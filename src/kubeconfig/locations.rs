@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// Which files, in kubectl's order.
 pub struct Locations {
     pub(super) files: Vec<PathBuf>,
-    /// Named on the command line, so it has to be there; other files may be missing.
+    /// One of them has to be there: the one that the command line names, or any.
     pub(super) required: bool,
 }
 
@@ -47,6 +47,14 @@ impl Locations {
         Self {
             files: self.files.clone(),
             required: false,
+        }
+    }
+
+    /// The same files, of which one has to be there.
+    pub fn required(&self) -> Self {
+        Self {
+            files: self.files.clone(),
+            required: true,
         }
     }
 

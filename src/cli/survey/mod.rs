@@ -264,7 +264,7 @@ impl From<&Error> for Fault {
     fn from(error: &Error) -> Self {
         Self {
             message: error.to_string(),
-            help: report::spoken(&error.help().to_string()),
+            help: report::help(error).to_string(),
             exit_code: error.exit_code(),
         }
     }
