@@ -3,6 +3,7 @@
 use std::fs;
 
 use cryptoki::mechanism::MechanismType;
+use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
 
 use crate::fixture::cluster::{ADMINISTRATOR, Claims, JANE, cluster};
@@ -300,7 +301,7 @@ fn a_token_that_stays_in_use_is_told() {
         .join("runtime/pkcs11-external-signer");
     let locks = fs::read_dir(place).unwrap().map(|lock| {
         let lock = fs::File::open(lock.unwrap().path()).unwrap();
-        lock.lock().unwrap();
+        flock(&lock, FlockOperation::LockExclusive).unwrap();
         lock
     });
     let held: Vec<_> = locks.collect();

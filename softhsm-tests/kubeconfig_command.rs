@@ -1,7 +1,7 @@
 //! `kubeconfig`: from a key on a token to a kubeconfig that works, with nothing else in it changed.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{chown, symlink};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -604,6 +604,39 @@ fn a_file_that_can_not_be_written_is_left_alone() {
     fs::write(&path, "users: [").unwrap();
     refused(&path, &[], &["line 1"]);
     assert_eq!(others(store.directory.path(), &["config"]), [""; 0]);
+}
+
+#[test]
+fn what_can_not_be_replaced_as_it_was_is_left_alone() {
+    let store = token_of("/CN=jane");
+    let place = store.directory.path().join("place");
+    fs::create_dir(&place).unwrap();
+    let file = place.join("config");
+    fs::write(&file, "users: []\n").unwrap();
+    let refused = |invocation: Invocation, fragments: &[&str]| {
+        let outcome = invocation.variable("KUBECONFIG", &file).run();
+        outcome
+            .fails(3, &["paste what it prints"])
+            .fails(3, fragments);
+        assert_eq!(fs::read_to_string(&file).unwrap(), "users: []\n");
+        assert_eq!(fs::read_dir(&place).unwrap().count(), 1);
+    };
+    let write = || kubeconfig(&store, &["--write"]);
+    let read_only = format!(
+        "mount --bind {0} $machine{0} && mount -o remount,bind,ro $machine{0}",
+        place.display()
+    );
+    refused(
+        write().with_etc(&read_only),
+        &["config can't be written", "Read-only file system"],
+    );
+    // Of a group that its owner isn't in.
+    chown(&file, None, Some(12345)).unwrap();
+    let mortal = ["--bounding-set=-chown".to_owned()];
+    refused(
+        write().through("setpriv", &mortal),
+        &["the group of the file can't be kept"],
+    );
 }
 
 #[test]

@@ -199,8 +199,8 @@ impl KubeconfigError {
                 "run the command without --write and paste what it prints; the file was not touched",
             ),
             Self::Unwritable { .. } => Help::new(
-                "check the directory's permissions and the disk, or run the command without --write \
-                 and paste what it prints; the file was not touched",
+                "mend that, or run the command without --write and paste what it prints; the file \
+                 was not touched",
             ),
             Self::Unreadable { .. } => {
                 Help::new("make it a regular file that you can read, or take it out of KUBECONFIG")

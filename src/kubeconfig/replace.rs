@@ -137,7 +137,14 @@ fn write_new(path: &Path, content: &[u8], like: Option<&fs::Metadata>) -> io::Re
             let own = file.metadata()?;
             if (own.uid(), own.gid()) != (like.uid(), like.gid()) {
                 // A group that isn't ours can't be given; the mode would then open it to another.
-                chown(path, Some(like.uid()), Some(like.gid()))?;
+                chown(path, Some(like.uid()), Some(like.gid())).map_err(|error| {
+                    let what = match own.uid() == like.uid() {
+                        true => "group",
+                        false => "owner",
+                    };
+                    let text = format!("the {what} of the file can't be kept: {error}");
+                    io::Error::new(error.kind(), text)
+                })?;
             }
             file.set_permissions(Permissions::from_mode(like.mode() & 0o7777))?;
         }
