@@ -164,6 +164,17 @@ fn a_key_that_wants_its_pin_each_time_is_said_to() {
 }
 
 #[test]
+fn a_key_that_wants_no_login_gets_none() {
+    let [key_object, certificate] = Object::pair(key(Kind::P256), &[1]);
+    let store = token_with([key_object.public(), certificate]);
+    for arguments in [&[][..], &[PIN_SOURCE]] {
+        let text = told(&check_faulty(&store, "", arguments).run(), 0);
+        assert!(text.contains("not needed for this key"), "{text}");
+    }
+    assert_eq!(store.calls("C_Login"), [""; 0]);
+}
+
+#[test]
 fn what_is_wrong_with_the_configuration_is_told() {
     let store = token_with_pair(Kind::P256);
     let missing = check_through(&store, "--module=relative.so", &["--slot-id=x"]).run();

@@ -151,7 +151,8 @@ fn the_document_is_what_is_documented() {
         tokens[0],
         json!({
             "slotId": 2, "tokenLabel": "empty", "tokenSerial": "EMPTY-SERIAL",
-            "loginRequired": true, "needsLabel": false, "pin": "good", "error": null, "keys": [],
+            "loginRequired": true, "needsLabel": false, "pin": "good", "error": null,
+            "caCertificates": 0, "keys": [],
         })
     );
     assert_eq!(
@@ -315,6 +316,20 @@ fn what_an_empty_token_shows_after_a_login_is_all() {
     let outcome = list(&store, &[&module()]).arguments(&login).run();
     let shown = outcome.silently().printed();
     assert!(shown.ends_with("  no key and no certificate\n"), "{shown}");
+}
+
+/// As on a token that holds the cluster's CA and nothing else.
+#[test]
+fn certificates_of_cas_are_no_keys_and_are_counted() {
+    let mut parameters = rcgen::CertificateParams::default();
+    parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let pem = fs::read_to_string(key(Kind::P256).private_pem()).unwrap();
+    let authority = rcgen::KeyPair::from_pem(&pem).unwrap();
+    let der = parameters.self_signed(&authority).unwrap().der().to_vec();
+    let store = token_with([Object::issued(der.clone(), &[1]), Object::issued(der, &[2])]);
+    let shown = list(&store, &[&module()]).run().printed();
+    let line = "  no key, and no certificates but those of 2 CAs";
+    assert!(shown.contains(line), "{shown}");
 }
 
 /// Kubernetes takes the user's name from the CN.

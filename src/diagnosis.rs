@@ -184,7 +184,9 @@ impl Walk<'_, '_> {
             self.tls_versions(&schemes, "the token offers what is needed for");
             return None;
         };
-        if !is_logged_in {
+        if identity.wants_no_login(self.token) {
+            self.good(Step::Login, "not needed for this key");
+        } else if !is_logged_in {
             self.login(&identity.words(), pins)?;
         }
         let schemes = self.signatures(&identity, schemes, pins)?;

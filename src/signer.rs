@@ -130,6 +130,11 @@ impl Identity {
         token.private_key(&self.selector, self.id.as_deref(), self.words(), pins)
     }
 
+    /// Whether the key is there without a login on a token that requires one for others.
+    pub fn wants_no_login(&self, token: &Token<'_>) -> bool {
+        token.wants_no_login(&self.selector, self.id.as_deref())
+    }
+
     /// [`Identity::sign`] with a key that was looked up before. For Ed25519 the digest is the
     /// whole message.
     pub fn sign_with(

@@ -140,8 +140,17 @@ fn check(arguments: &Arguments, open: &mut Open, teller: &mut Teller) -> Option<
         teller.found(
             Step::Configuration,
             Finding::Concern(
-                "the PIN stands in the configuration, where every program of yours can read it"
-                    .to_owned(),
+                match source.is_kubeconfigs {
+                    true => {
+                        "the PIN stands in the configuration, where every program of yours can \
+                         read it"
+                    }
+                    false => {
+                        "the PIN stands on the command line, where every user of the machine can \
+                         read it"
+                    }
+                }
+                .to_owned(),
                 "leave pin out to be asked, or set pinSource".to_owned(),
             ),
         );

@@ -186,10 +186,11 @@ fn token_lines(token: &Token, asked: Asked, lines: &mut Vec<Line>) {
         } else {
             ""
         };
-        let missing = if asked.object {
-            "no such key"
-        } else {
-            "no key and no certificate"
+        let missing = match token.ca_certificates {
+            _ if asked.object => "no such key".to_owned(),
+            0 => "no key and no certificate".to_owned(),
+            1 => "no key, and no certificate but that of a CA".to_owned(),
+            several => format!("no key, and no certificates but those of {several} CAs"),
         };
         lines.push(across(format!("  {missing}{more}"), None));
     }

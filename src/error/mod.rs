@@ -109,6 +109,9 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// More of them are no help any more: a trust module's token holds hundreds of certificates.
+const MOST_CANDIDATES: usize = 20;
+
 /// A remedy: a sentence, and the candidates it speaks of, one a line.
 #[derive(Debug)]
 pub struct Help {
@@ -128,9 +131,14 @@ impl Help {
         text: impl Into<String>,
         candidates: &[T],
     ) -> Self {
+        let mut lines: Vec<_> = candidates.iter().map(T::to_string).collect();
+        if lines.len() > MOST_CANDIDATES {
+            let more = lines.split_off(MOST_CANDIDATES).len();
+            lines.push(format!("and {more} more"));
+        }
         Self {
             text: text.into(),
-            candidates: candidates.iter().map(T::to_string).collect(),
+            candidates: lines,
         }
     }
 }

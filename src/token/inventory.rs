@@ -23,6 +23,15 @@ pub struct OccupiedSlot {
     pub token: Result<TokenState, CallFailure>,
 }
 
+/// What a token shows that could authenticate.
+#[derive(Default)]
+pub struct Candidates {
+    /// In the order of CKA_ID.
+    pub found: Vec<Candidate>,
+    /// CA certificates without a key, which are left out.
+    pub authorities: usize,
+}
+
 /// A certificate and its key, or one of the two.
 pub struct Candidate {
     /// CKA_ID; empty where there is none.
@@ -71,12 +80,12 @@ impl Token<'_> {
         self.login(what, pins)
     }
 
-    /// What could authenticate, in the order of CKA_ID. CA certificates without a key are left
-    /// out, and so is what lives in the session alone.
-    pub fn candidates(&self) -> Result<Vec<Candidate>, Error> {
+    /// What could authenticate, but for what lives in the session alone.
+    pub fn candidates(&self) -> Result<Candidates, Error> {
         let _step = watchdog::step("listing the objects (C_FindObjects)");
         let mut keys = self.visible_keys()?;
         let mut candidates = Vec::new();
+        let mut authorities = 0;
         for object in self.every(ObjectClass::CERTIFICATE)? {
             let (id, label) = self.names(object)?;
             let key = keys
@@ -89,14 +98,16 @@ impl Token<'_> {
             let der = object::bytes(&self.session, object, AttributeType::Value)
                 .map_err(|error| self.object_failure(&error, "reading a certificate"))?;
             let certificate = Certificate::from_der(der, "it");
-            if key.is_some() || !certificate.as_ref().is_ok_and(Certificate::is_ca) {
-                candidates.push(Candidate {
-                    id,
-                    label,
-                    certificate: Some(certificate),
-                    key,
-                });
+            if key.is_none() && certificate.as_ref().is_ok_and(Certificate::is_ca) {
+                authorities += 1;
+                continue;
             }
+            candidates.push(Candidate {
+                id,
+                label,
+                certificate: Some(certificate),
+                key,
+            });
         }
         let alone = keys.into_iter().filter(|key| !key.has_certificate);
         candidates.extend(alone.map(|key| Candidate {
@@ -110,7 +121,10 @@ impl Token<'_> {
             let order = |it: &Candidate| (it.id.len(), it.id.clone(), it.label.clone());
             order(one).cmp(&order(other))
         });
-        Ok(candidates)
+        Ok(Candidates {
+            found: candidates,
+            authorities,
+        })
     }
 
     /// Private keys that don't say that they can't sign, and public keys of which the private one

@@ -16,7 +16,7 @@ mod raw;
 mod refusals;
 mod slot;
 
-pub use inventory::{Candidate, OccupiedSlot, VisibleKey};
+pub use inventory::{Candidate, Candidates, OccupiedSlot, VisibleKey};
 pub use module::Module;
 pub use slot::{PinState, TokenState};
 
@@ -280,6 +280,11 @@ impl<'m> Token<'m> {
             always_authenticate,
             words,
         })
+    }
+
+    /// Whether [`Token::private_key`] finds the key without a login.
+    pub fn wants_no_login(&self, selector: &ObjectSelector, id: Option<&[u8]>) -> bool {
+        self.key_without_login(selector, id).is_some()
     }
 
     /// The token's signature (C_SignInit, C_Sign): ECDSA as PKCS#11's raw `r ‖ s`. Nothing is

@@ -157,6 +157,13 @@ fn a_key_that_wants_no_pin_gets_none() {
                 .run();
             if library == OPENSC {
                 assert_signed(outcome.silently(), &key);
+                let path = cards.environment.variable(library);
+                let serial = cards::serial(library, card);
+                let checked = token
+                    .command(&["check", &format!("--module={path}"), "--object-id=4"])
+                    .arguments(&["--token-serial", &serial])
+                    .run();
+                assert!(checked.told(0).contains("not needed for this key"));
             } else {
                 outcome.fails(7, &["PIN"]);
             }

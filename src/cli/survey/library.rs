@@ -13,7 +13,7 @@ use crate::config::{
 };
 use crate::error::{Error, LoginError, TokenError};
 use crate::pin::{PinProvider as _, Sources};
-use crate::token::{self, Candidate, Module, OccupiedSlot, TokenState};
+use crate::token::{self, Candidate, Candidates, Module, OccupiedSlot, TokenState};
 
 /// How long another process may keep the library: shorter than the look at it may take, so that
 /// who waits for a PIN is named, and not taken for a library that hangs.
@@ -74,6 +74,7 @@ pub(super) fn look(
                 token_label: String::new(),
                 token_serial: String::new(),
                 login_required: false,
+                ca_certificates: 0,
                 needs_label: false,
                 pin: PinState::Unknown,
                 keys: Vec::new(),
@@ -115,10 +116,11 @@ fn describe(
     pins: Option<&mut Sources>,
 ) -> Token {
     let is_revealed = pins.is_some();
-    let (keys, error) = match open(module, state, pins) {
+    let (candidates, error) = match open(module, state, pins) {
         Ok((candidates, refused)) => (candidates, refused),
-        Err(error) => (Vec::new(), Some(error)),
+        Err(error) => (Candidates::default(), Some(error)),
     };
+    let keys = candidates.found;
     let pin = match state.pin {
         token::PinState::Good => PinState::Good,
         token::PinState::CountLow => PinState::CountLow,
@@ -154,6 +156,7 @@ fn describe(
         needs_label: false,
         pin,
         error: error.as_ref().map(Fault::from),
+        ca_certificates: candidates.authorities,
         keys: keys
             .into_iter()
             .filter(|candidate| is_wanted(candidate, wanted))
@@ -167,7 +170,7 @@ fn open(
     module: &Module,
     state: &TokenState,
     pins: Option<&mut Sources>,
-) -> Result<(Vec<Candidate>, Option<Error>), Error> {
+) -> Result<(Candidates, Option<Error>), Error> {
     let selector = TokenSelector {
         slot: Some(state.name.slot),
         ..TokenSelector::default()

@@ -146,6 +146,8 @@ pub(super) struct Token {
     pub(super) pin: PinState,
     /// Why not all of its objects are listed.
     pub(super) error: Option<Fault>,
+    /// Those without a key, which are not listed.
+    pub(super) ca_certificates: usize,
     pub(super) keys: Vec<Key>,
 }
 
