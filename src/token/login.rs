@@ -351,24 +351,22 @@ fn is_refusal(error: &CryptokiError) -> bool {
     )
 }
 
-/// Whether it may have done so where the library doesn't say.
+/// Whether it may have done so where the library doesn't say: a token that is gone or whose session
+/// has ended may have counted before, and some libraries say that of each failure.
 fn may_have_counted(error: &CryptokiError) -> bool {
-    !ckr::is_removed(error)
-        && !matches!(
-            ckr::code(error),
-            Some(
-                RvError::CryptokiNotInitialized
-                    | RvError::FunctionNotSupported
-                    | RvError::PinExpired
-                    | RvError::PinLocked
-                    | RvError::SessionClosed
-                    | RvError::SessionHandleInvalid
-                    | RvError::UserAlreadyLoggedIn
-                    | RvError::UserAnotherAlreadyLoggedIn
-                    | RvError::UserPinNotInitialized
-                    | RvError::UserTooManyTypes
-            )
+    !matches!(
+        ckr::code(error),
+        Some(
+            RvError::CryptokiNotInitialized
+                | RvError::FunctionNotSupported
+                | RvError::PinExpired
+                | RvError::PinLocked
+                | RvError::UserAlreadyLoggedIn
+                | RvError::UserAnotherAlreadyLoggedIn
+                | RvError::UserPinNotInitialized
+                | RvError::UserTooManyTypes
         )
+    )
 }
 
 /// A PIN from where they come from.
