@@ -8,7 +8,7 @@ use crate::fixture::keys::Kind;
 use crate::fixture::openssl::assert_signed;
 use crate::fixture::program::{Invocation, Outcome, PROGRAM};
 use crate::fixture::request::{Hash, Options, certificate_request, sample, sign_request};
-use crate::fixture::softhsm::{PIN, Store, token_with_pair};
+use crate::fixture::softhsm::{PIN, Store, WRONG_PIN, token_with_pair};
 
 fn certificate(store: &Store) -> Invocation {
     store.ask(&certificate_request(&store.configuration()))
@@ -153,6 +153,40 @@ fn without_a_directory_to_write_to_there_is_a_warning_and_no_stored_pin_is_sent(
         ],
     );
     run_after(&read_only, &store).fails(7, &["could not be remembered"]);
+}
+
+/// What remembers a refusal is there before the PIN is sent, so it is sent once or not at all,
+/// whatever the file system runs out of: files for the locks, for the memory, or room in it.
+#[test]
+fn a_stored_pin_is_sent_once_or_never_where_there_is_no_room_to_remember_it() {
+    // A directory for the library's lock, the token's lock and the memory, and how often it is sent.
+    let shortages = [
+        ("nr_inodes=3", 0),
+        ("nr_inodes=4", 0),
+        ("nr_inodes=5", 1),
+        ("nr_inodes=6", 1),
+        ("size=4k", 1),
+    ];
+    for (room, sent) in shortages {
+        let store = token_with_pair(Kind::P256);
+        let wrong = store.faulty(store.configuration()).with("pin", WRONG_PIN);
+        let request = sign_request(&wrong, &Options::hash(Hash::Sha256), &sample(32));
+        let little = mounted(&format!(
+            "mount -t tmpfs -o {room},mode=700 none \"$XDG_RUNTIME_DIR\"; \
+             for _ in 1 2 3; do \"$SIGNER\" && exit 99; done"
+        ));
+        let invocation = store
+            .ask(&request)
+            .suffering(&store, "C_GetTokenInfo:clear=CKF_USER_PIN_COUNT_LOW");
+        let outcome = after(&little, invocation);
+        let told = |text| outcome.stderr.matches(text).count();
+        assert_eq!(outcome.status.code(), Some(7), "{room}: {outcome:?}");
+        assert_eq!(told("CKR_PIN_INCORRECT"), sent, "{room}: {outcome:?}");
+        let why = ["could not be remembered", "seems to have refused a PIN"];
+        assert_eq!(told(why[sent]), 4 - sent, "{room}: {outcome:?}");
+        let calls = fs::read_to_string(store.directory.path().join("calls")).unwrap();
+        assert_eq!(calls.matches("C_Login").count(), sent, "{room}: {calls}");
+    }
 }
 
 #[test]

@@ -62,7 +62,8 @@ impl Turn {
     pub(super) fn brake(&self) {
         if let Some(marker) = &self.marker {
             marker.remove();
-            marker.add(&format!(
+            // Somebody is asked once more without it.
+            let _ = marker.add(&format!(
                 "the prompt for token {} was left",
                 printable(&self.token)
             ));

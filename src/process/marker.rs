@@ -4,12 +4,12 @@
 #![forbid(unsafe_code)]
 
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{AtFlags, Mode, OFlags, openat, statat, unlinkat};
-use rustix::io::{read, write};
+use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, statat, unlinkat};
+use rustix::io::{Errno, read, write};
 
 use super::runtime;
 
@@ -17,6 +17,8 @@ use super::runtime;
 #[derive(Clone, Debug)]
 pub struct Marker {
     directory: Arc<OwnedFd>,
+    /// The directory's, for people.
+    path: PathBuf,
     name: String,
 }
 
@@ -33,6 +35,7 @@ impl Marker {
     fn in_directory(path: &Path, kind: &str, subject: &str) -> Result<Self, String> {
         Ok(Self {
             directory: Arc::new(runtime::open_directory(path)?),
+            path: path.to_owned(),
             name: runtime::file_name(subject, kind),
         })
     }
@@ -42,18 +45,43 @@ impl Marker {
         let subject = self.name.split('.').next().unwrap_or_default();
         Self {
             directory: Arc::clone(&self.directory),
+            path: self.path.clone(),
             name: format!("{subject}.{kind}"),
         }
     }
 
-    /// Adds a line, without its ending. It is for people, too, who find the file.
-    pub fn add(&self, line: &str) {
-        let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    /// Adds a line, without its ending. It is for people, too, who find the file. The error is a
+    /// text for people; the marker may be there all the same.
+    pub fn add(&self, line: &str) -> Result<(), String> {
+        self.put(OFlags::APPEND, &[line.to_owned()])
+    }
+
+    /// Makes these its only lines. If that fails, what was there is lost, and the marker may be
+    /// there without all of them.
+    pub fn write(&self, lines: &[String]) -> Result<(), String> {
+        self.put(OFlags::TRUNC, lines)
+    }
+
+    fn put(&self, how: OFlags, lines: &[String]) -> Result<(), String> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | how;
         let mode = Mode::RUSR | Mode::WUSR;
-        if let Ok(file) = openat(&self.directory, &self.name, flags, mode) {
-            let _ = write(file, format!("{line}\n").as_bytes());
-        }
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        openat(&self.directory, &self.name, flags, mode)
+            .and_then(|file| write(file, text.as_bytes()))
+            .and_then(|written| {
+                if written == text.len() {
+                    Ok(())
+                } else {
+                    Err(Errno::NOSPC)
+                }
+            })
+            .map_err(|error| runtime::failure(&self.path, error))
+    }
+
+    /// Puts this one, which is there, in the other's place, in one step that needs no room. Whether
+    /// it did.
+    pub fn replace(&self, other: &Self) -> bool {
+        renameat(&self.directory, &self.name, &other.directory, &other.name).is_ok()
     }
 
     /// The lines. One that is there but empty, left on a full disk, has one that says nothing;
@@ -102,8 +130,8 @@ mod tests {
         let refused = marker("refused", "token a");
         assert_eq!(refused.time(), None);
         let before = SystemTime::now() - Duration::from_secs(1);
-        refused.add("token a: refused");
-        refused.add("once more");
+        refused.add("token a: refused").unwrap();
+        refused.add("once more").unwrap();
         assert_eq!(refused.lines().unwrap(), ["token a: refused", "once more"]);
         assert!(marker("refused", "token a").time().unwrap() > before);
         assert_eq!(marker("refused", "token b").time(), None);
@@ -115,6 +143,26 @@ mod tests {
         marker("refused", "token a").remove();
         assert_eq!((refused.time(), refused.lines()), (None, None));
         refused.remove();
+    }
+
+    #[test]
+    fn a_marker_that_was_prepared_takes_another_ones_place() {
+        let parent = tempfile::tempdir().unwrap();
+        let place = parent.path().join("runtime");
+        let marker = |kind| Marker::in_directory(&place, kind, "token a").unwrap();
+        let (refused, prepared) = (marker("refused"), marker("prepared"));
+        assert!(!prepared.replace(&refused));
+        prepared
+            .write(&["left by a killed process".to_owned()])
+            .unwrap();
+        refused.add("once").unwrap();
+        prepared
+            .write(&["once".to_owned(), "again".to_owned()])
+            .unwrap();
+        assert_eq!(refused.lines().unwrap(), ["once"]);
+        assert!(prepared.replace(&refused));
+        assert_eq!(refused.lines().unwrap(), ["once", "again"]);
+        assert_eq!(prepared.lines(), None);
     }
 
     #[test]

@@ -49,6 +49,8 @@ enum Entry {
 /// A PIN to be sent.
 struct PinEntry {
     kept: Kept,
+    /// Nobody types it, and the token hasn't accepted it yet.
+    is_stored: bool,
     state: TokenState,
     /// `None` where there is no place for a memory.
     refusals: Option<Refusals>,
@@ -88,7 +90,7 @@ impl Token<'_> {
                 }
             };
             tries += 1;
-            let (outcome, grace) = self.send(user, &entry);
+            let outcome = self.send(user, &entry);
             log::debug!("login: C_Login as {user:?}, try {tries}");
             let token = entry.state.name.to_string();
             let Err(error) = outcome else {
@@ -96,12 +98,6 @@ impl Token<'_> {
                     "login: token {token} accepted the PIN {}",
                     entry.kept.origin
                 );
-                if let Some(refusals) = &entry.refusals {
-                    let was_low = entry.state.pin == PinState::CountLow;
-                    let after = was_low.then(|| self.live_state().ok()).flatten();
-                    refusals.forget(after.map(|state| state.pin));
-                }
-                drop(grace);
                 pins.accepted();
                 self.logged_in = true;
                 self.kept = Some(Kept {
@@ -119,11 +115,7 @@ impl Token<'_> {
                     });
                     return Ok(());
                 }
-                Some(RvError::PinIncorrect | RvError::PinInvalid | RvError::PinLenRange) => {
-                    if let Some(refusals) = &entry.refusals {
-                        refusals.remember();
-                    }
-                    drop(grace);
+                _ if is_refusal(&error) => {
                     let left = self.live_state()?.pin;
                     let origin = entry.kept.origin;
                     if !origin.is_attended() || tries == ATTENDED_TRIES {
@@ -172,8 +164,9 @@ impl Token<'_> {
         };
         let is_accepted = kept.as_ref().is_some_and(|kept| kept.is_accepted);
         let refusals = Refusals::of(&state);
-        if !origin.is_attended() && !is_accepted {
-            self.refuse_stored(&state, &refusals, &origin)?;
+        let is_stored = !origin.is_attended() && !is_accepted;
+        if is_stored {
+            self.refuse_stored(&state, refusals.as_ref().ok(), &origin)?;
         }
         let kept = match kept {
             Some(kept) => kept,
@@ -192,8 +185,21 @@ impl Token<'_> {
                 return Ok(Entry::Stale);
             }
         }
+        let memory = refusals.as_ref().map_err(String::clone);
+        if let Err(reason) = memory.and_then(Refusals::prepare)
+            && is_stored
+            && !self.disregards_refusals
+        {
+            return Err(LoginError::NoMemory {
+                token,
+                origin: kept.origin,
+                reason,
+            }
+            .into());
+        }
         Ok(Entry::Pin(Box::new(PinEntry {
             kept,
+            is_stored,
             state,
             refusals: refusals.ok(),
             _alone: alone.flatten(),
@@ -204,37 +210,30 @@ impl Token<'_> {
     fn refuse_stored(
         &self,
         state: &TokenState,
-        refusals: &Result<Refusals, String>,
+        refusals: Option<&Refusals>,
         origin: &PinOrigin,
     ) -> Result<(), LoginError> {
         let (token, origin) = (state.name.to_string(), origin.clone());
         if state.pin == PinState::FinalTry {
             return Err(LoginError::FinalTry { token, origin });
         }
-        match refusals {
-            _ if self.disregards_refusals => Ok(()),
-            Ok(refusals) if refusals.may_include(state, &origin) => {
-                Err(LoginError::RefusedBefore { token, origin })
-            }
-            Ok(_) => Ok(()),
-            Err(reason) => Err(LoginError::NoMemory {
-                token,
-                origin,
-                reason: reason.clone(),
-            }),
+        let was_refused = refusals.is_some_and(|refusals| refusals.may_include(state, &origin));
+        if was_refused && !self.disregards_refusals {
+            return Err(LoginError::RefusedBefore { token, origin });
         }
+        Ok(())
     }
 
-    /// C_Login with the PIN. While the grace lives, Ctrl-C and its like wait: SoftHSM empties the
-    /// token's file at each login and then writes it anew, and who is killed in between has lost the
-    /// token; and what was refused must be remembered.
-    fn send(&self, user: UserType, entry: &PinEntry) -> (Result<(), CryptokiError>, Grace) {
+    /// C_Login with the PIN, and what came of it remembered. While the grace lives, Ctrl-C and its
+    /// like wait: SoftHSM empties the token's file at each login and then writes it anew, and who is
+    /// killed in between has lost the token; and what was refused must be remembered.
+    fn send(&self, user: UserType, entry: &PinEntry) -> Result<(), CryptokiError> {
         let doubted = Arc::new(AtomicBool::new(false));
         let doubt = {
             let (refusals, doubted) = (entry.refusals.clone(), Arc::clone(&doubted));
-            let counts = !entry.kept.origin.is_attended() && !entry.kept.is_accepted;
+            let is_stored = entry.is_stored;
             move || {
-                if let Some(refusals) = refusals.filter(|_| counts)
+                if let Some(refusals) = refusals.filter(|_| is_stored)
                     && !doubted.swap(true, Ordering::Relaxed)
                 {
                     refusals.doubt();
@@ -242,15 +241,28 @@ impl Token<'_> {
             }
         };
         // A client that loses its patience ends this process, and the token may have counted.
-        let _step = watchdog::slow_step("the login (C_Login)", doubt.clone());
-        let grace = Grace::begin();
+        let step = watchdog::slow_step("the login (C_Login)", doubt.clone());
+        let _grace = Grace::begin();
         let auth_pin = AuthPin::new(entry.kept.pin.expose().into());
         let outcome = self.session.login(user, Some(&auth_pin));
         drop(auth_pin);
-        if outcome.as_ref().is_err_and(may_have_counted) {
-            doubt();
+        // Nothing is doubted any more that is remembered.
+        drop(step);
+        let Some(refusals) = &entry.refusals else {
+            return outcome;
+        };
+        match &outcome {
+            Ok(()) => {
+                let was_low = entry.state.pin == PinState::CountLow;
+                let after = was_low.then(|| self.live_state().ok()).flatten();
+                refusals.forget(after.map(|state| state.pin));
+            }
+            Err(error) if is_refusal(error) => refusals.remember(),
+            Err(error) if may_have_counted(error) => doubt(),
+            Err(_) => {}
         }
-        (outcome, grace)
+        refusals.end();
+        outcome
     }
 
     /// C_Login without a PIN: the reader has a keypad of its own.
@@ -276,7 +288,7 @@ impl Token<'_> {
                     }
                     .into());
                 }
-                Some(RvError::PinIncorrect | RvError::PinInvalid | RvError::PinLenRange) => {
+                _ if is_refusal(&error) => {
                     return Err(LoginError::Incorrect {
                         token: token.to_owned(),
                         origin: PinOrigin::Person,
@@ -331,27 +343,30 @@ fn refuse_hopeless(state: &TokenState, token: &str) -> Result<(), LoginError> {
     }
 }
 
-/// Whether the token may have looked at the PIN and not liked it, beside those codes that say so.
+/// The token has looked at the PIN and not liked it.
+fn is_refusal(error: &CryptokiError) -> bool {
+    matches!(
+        ckr::code(error),
+        Some(RvError::PinIncorrect | RvError::PinInvalid | RvError::PinLenRange)
+    )
+}
+
+/// Whether it may have done so where the library doesn't say: a token that is gone or whose session
+/// has ended may have counted before, and some libraries say that of each failure.
 fn may_have_counted(error: &CryptokiError) -> bool {
-    !ckr::is_removed(error)
-        && !matches!(
-            ckr::code(error),
-            Some(
-                RvError::CryptokiNotInitialized
-                    | RvError::FunctionNotSupported
-                    | RvError::PinExpired
-                    | RvError::PinIncorrect
-                    | RvError::PinInvalid
-                    | RvError::PinLenRange
-                    | RvError::PinLocked
-                    | RvError::SessionClosed
-                    | RvError::SessionHandleInvalid
-                    | RvError::UserAlreadyLoggedIn
-                    | RvError::UserAnotherAlreadyLoggedIn
-                    | RvError::UserPinNotInitialized
-                    | RvError::UserTooManyTypes
-            )
+    !matches!(
+        ckr::code(error),
+        Some(
+            RvError::CryptokiNotInitialized
+                | RvError::FunctionNotSupported
+                | RvError::PinExpired
+                | RvError::PinLocked
+                | RvError::UserAlreadyLoggedIn
+                | RvError::UserAnotherAlreadyLoggedIn
+                | RvError::UserPinNotInitialized
+                | RvError::UserTooManyTypes
         )
+    )
 }
 
 /// A PIN from where they come from.

@@ -32,6 +32,10 @@ const UNANSWERED: &str = "PIN not answered";
 pub(super) struct Refusals {
     token: String,
     marker: Marker,
+    /// The marker as it will be if the PIN that is being sent is refused. On its own, left by a
+    /// process that was killed meanwhile, it counts for nothing: clients kill often, and a right PIN
+    /// must not be held back for it.
+    prepared: Marker,
     /// Left where COUNT_LOW is set after a login, so that it says nothing.
     always_low: Marker,
 }
@@ -42,6 +46,7 @@ impl Refusals {
         let marker = Marker::of("refused", &subject(token))?;
         Ok(Self {
             token: printable(&token.name.to_string()).into_owned(),
+            prepared: marker.beside("prepared"),
             always_low: marker.beside("low"),
             marker,
         })
@@ -64,29 +69,55 @@ impl Refusals {
         }
     }
 
+    /// To be called before a PIN is sent: takes the room that a refusal needs to be remembered.
+    /// Where there is none, a text says why.
+    pub(super) fn prepare(&self) -> Result<(), String> {
+        let before = self.marker.lines();
+        let is_first = before.is_none();
+        let mut lines = before.unwrap_or_default();
+        lines.push(self.line(REFUSED));
+        let written = self.prepared.write(&lines);
+        // On a full disk there may still be room for a file: being there is enough of a first one.
+        if written.is_err() && is_first && self.prepared.time().is_some() {
+            return Ok(());
+        }
+        written.inspect_err(|_| self.prepared.remove())
+    }
+
+    /// To be called when nothing more comes of what was sent.
+    pub(super) fn end(&self) {
+        self.prepared.remove();
+    }
+
     /// To be called for each refused PIN, whoever gave it.
     pub(super) fn remember(&self) {
-        self.note(REFUSED);
+        if !self.prepared.replace(&self.marker) {
+            // Nobody relies on it: see `prepare`.
+            let _ = self.marker.add(&self.line(REFUSED));
+        }
     }
 
     /// To be called where a login may have been refused: the library didn't answer, or with what
-    /// may mean anything.
+    /// may mean anything. Without room for a doubt it is a refusal.
     pub(super) fn doubt(&self) {
-        self.note(UNANSWERED);
+        if self.marker.add(&self.line(UNANSWERED)).is_err() {
+            self.remember();
+        }
     }
 
-    fn note(&self, what: &str) {
+    fn line(&self, what: &str) -> String {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let seconds = now.map_or(0, |now| now.as_secs());
-        self.marker
-            .add(&format!("{what} by token {} at {seconds}", self.token));
+        format!("{what} by token {} at {seconds}", self.token)
     }
 
     /// To be called for each login, with the token's state after it where that was low before.
     pub(super) fn forget(&self, after: Option<PinState>) {
         self.marker.remove();
         if after == Some(PinState::CountLow) && self.always_low.time().is_none() {
-            self.always_low
+            // Stored PINs aren't sent without it.
+            let _ = self
+                .always_low
                 .add(&format!("token {} says COUNT_LOW always", self.token));
         }
     }
