@@ -79,15 +79,20 @@ pub(super) fn whoami_within(
         .run()
 }
 
+/// Demands one such error, or as many as fit at two seconds each on a machine that is busy, and not
+/// one for each of kubectl's attempts.
+#[track_caller]
+pub(super) fn assert_told_seldom(outcome: &Outcome, error: &str) {
+    let times = outcome.stderr.matches(error).count();
+    let most = 1 + outcome.took.as_secs() / 2;
+    assert!((1..=most).contains(&(times as u64)), "{outcome:?}");
+}
+
 /// Demands an explanation, and that the command had a quick end.
 #[track_caller]
 pub(super) fn assert_told(outcome: &Outcome, fragments: &[&str]) {
     assert_eq!(outcome.status.code(), Some(1), "{outcome:?}");
-    assert_eq!(
-        outcome.stderr.matches("error: cluster").count(),
-        1,
-        "{outcome:?}"
-    );
+    assert_told_seldom(outcome, "error: cluster");
     for fragment in fragments {
         assert!(outcome.stderr.contains(fragment), "{fragment}: {outcome:?}");
     }

@@ -28,7 +28,8 @@ use crate::tunnel::{Destination, Observer, Tunnels};
 /// Set for the command, so that a run inside a run can be told from a kubeconfig without keys.
 const MARK: &str = "PKCS11_EXTERNAL_SIGNER_RUN";
 
-/// The same trouble is told once in this time: kubectl asks five times before it gives up.
+/// The same trouble is told once in this time, since kubectl asks five times before it gives up. It
+/// counts from what was told, so that trouble that goes on is told to the next command, too.
 const SAME_TROUBLE: Duration = Duration::from_secs(2);
 
 /// How kubectl and helm are told to use another context.
@@ -362,16 +363,28 @@ fn no_key() -> Error {
 /// Tells what happens in the tunnels.
 struct Reporter {
     is_verbose: bool,
-    /// What was told last, and when it last came up.
-    last: Mutex<Option<(String, Instant)>>,
+    /// What was told last, and when.
+    told: Mutex<Option<(String, Instant)>>,
 }
 
 impl Reporter {
     fn new(is_verbose: bool) -> Self {
         Self {
             is_verbose,
-            last: Mutex::default(),
+            told: Mutex::default(),
         }
+    }
+
+    /// Whether this is to be told now.
+    fn is_news(&self, text: String, now: Instant) -> bool {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_told = told
+            .as_ref()
+            .is_some_and(|(known, at)| *known == text && now - *at < SAME_TROUBLE);
+        if !is_told {
+            *told = Some((text, now));
+        }
+        !is_told
     }
 }
 
@@ -383,20 +396,33 @@ impl Observer for Reporter {
     }
 
     fn trouble(&self, error: &Error) {
-        let text = error.to_string();
-        let now = Instant::now();
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_told = last
-            .as_ref()
-            .is_some_and(|(told, at)| *told == text && now - *at < SAME_TROUBLE);
-        *last = Some((text, now));
-        drop(last);
-        if !is_told {
+        if self.is_news(error.to_string(), Instant::now()) {
             report::error(error);
         }
     }
 
     fn concern(&self, text: &str) {
         report::warning(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trouble_that_goes_on_is_told_again_after_its_time() {
+        let reporter = Reporter::new(false);
+        let start = Instant::now();
+        let is_told = |text: &str, milliseconds| {
+            reporter.is_news(text.to_owned(), start + Duration::from_millis(milliseconds))
+        };
+        // The attempts of one command, those of the next one, and those of a third.
+        assert!(is_told("gone", 0));
+        assert!(!is_told("gone", 100));
+        assert!(!is_told("gone", 1500));
+        assert!(is_told("gone", 2900));
+        assert!(is_told("locked", 3000));
+        assert!(is_told("gone", 3100));
     }
 }
