@@ -251,8 +251,8 @@ impl Token<'_> {
         }
     }
 
-    /// Demands what `signs` says of every scheme that TLS has for a key of this kind: a signature
-    /// that openssl accepts, or the refusal.
+    /// Demands what `offers` says of every scheme that TLS has for a key of this kind: a signature
+    /// that openssl accepts, and who padded it, or the refusal.
     #[track_caller]
     pub(crate) fn assert_signs(&self, id: &str, kind: Kind, offers: impl Fn(Scheme) -> Offer) {
         self.assert_signs_with(id, key(kind), offers);
@@ -262,22 +262,51 @@ impl Token<'_> {
     #[track_caller]
     pub(crate) fn assert_signs_with(&self, id: &str, key: &Key, offers: impl Fn(Scheme) -> Offer) {
         for (options, scheme, length) in schemes(key.kind) {
-            let outcome = self.sign(id, &options, &sample(length)).run();
-            match offers(scheme) {
-                Offer::Made => {
-                    assert_verifies(key, scheme, &sample(length), &outcome.signature());
-                }
+            let outcome = self
+                .sign(id, &options, &sample(length))
+                .variable("PKCS11_EXTERNAL_SIGNER_LOG", "debug")
+                .run();
+            let padding = match offers(scheme) {
+                Offer::Made => "Tokens",
+                Offer::PaddedHere => "Ours",
                 Offer::Refused(fragments) => {
                     outcome.fails(8, fragments);
+                    continue;
                 }
-            }
+            };
+            assert_verifies(key, scheme, &sample(length), &outcome.signature());
+            // The last way that was tried.
+            let (_, tried) = outcome.stderr.rsplit_once("padding: ").unwrap();
+            let told = &outcome.stderr;
+            assert!(
+                tried.starts_with(padding),
+                "{scheme:?}, not {padding}:\n{told}"
+            );
         }
+    }
+
+    /// Demands that a certificate for an Ed25519 key, which this token can't hold, is refused a
+    /// signature for want of the mechanism.
+    #[track_caller]
+    pub(crate) fn assert_offers_no_ed25519(&self) {
+        let certificate = key(Kind::Ed25519).certificate_pem();
+        let configuration = self
+            .configuration("0x77")
+            // Nor is anybody asked for a PIN.
+            .without("pinSource")
+            .with("certificateFile", certificate.to_str().unwrap());
+        let request = sign_request(&configuration, &Options::not_hashed(), &sample(130));
+        let outcome = self.ask(&request).run();
+        outcome.fails(8, &["offers no CKM_EDDSA"]);
     }
 }
 
 /// What a token does when it is asked for a signature under a scheme.
 pub(crate) enum Offer {
+    /// By the token's own mechanism for it.
     Made,
+    /// By the token's bare RSA, around a block that was padded here.
+    PaddedHere,
     /// Exit code 8, with these fragments.
     Refused(&'static [&'static str]),
 }

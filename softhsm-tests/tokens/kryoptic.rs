@@ -44,6 +44,7 @@ fn every_scheme_is_signed() {
         assert_eq!(certificate, key(kind).certificate);
         token.assert_signs(id, kind, |_| Offer::Made);
     }
+    token.assert_offers_no_ed25519();
 }
 
 #[test]
@@ -52,7 +53,7 @@ fn what_the_token_does_not_pad_is_padded_here() {
     let kind = Kind::Rsa(2048);
     let pair = || [Pair::new("01", kind)];
     let unpadded = environment(pair(), "CKM_RSA_PKCS_PSS CKM_RSA_PKCS");
-    token(&unpadded).assert_signs("01", kind, |_| Offer::Made);
+    token(&unpadded).assert_signs("01", kind, |_| Offer::PaddedHere);
     let without_pss = environment(pair(), "CKM_RSA_PKCS_PSS CKM_RSA_X_509");
     token(&without_pss).assert_signs("01", kind, |scheme| match scheme {
         Scheme::Pss { .. } => Offer::Refused(&[

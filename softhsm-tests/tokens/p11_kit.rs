@@ -6,7 +6,7 @@ use std::fs;
 use super::environment::{Environment, Offer, Token};
 use crate::fixture::cluster::{ADMINISTRATOR, cluster};
 use crate::fixture::keys::{Kind, key};
-use crate::fixture::openssl::assert_signed;
+use crate::fixture::openssl::{assert_signed, openssl};
 use crate::fixture::request::{
     Configuration, Hash, Options, certificate_request, sample, sign_request,
 };
@@ -197,6 +197,59 @@ fn a_certificate_of_the_trust_module_wants_no_pin_and_has_no_key() {
         .ask(&request)
         .run()
         .fails(8, &["offers no CKM_ECDSA", "use a token"]);
+    let module = format!("--module={}", environment.variable(PROXY));
+    let listed = token.command(&["list", &module, "--token-label=anchors"]);
+    let listed = listed.run().silently().printed();
+    for shown in ["test p256", "ECDSA P-256", "no private key"] {
+        assert!(listed.contains(shown), "no {shown} in\n{listed}");
+    }
+    let options = ["--token-label=anchors", "--object-label=test p256"];
+    let checked = token.command(&["check", &module]).arguments(&options);
+    let checked = checked.run().told(8);
+    for told in ["the token wants no login", "offers no CKM_ECDSA"] {
+        assert!(checked.contains(told), "no {told} in\n{checked}");
+    }
+}
+
+/// In Debian's package ca-certificates, from which the trust module by itself has its anchors.
+#[cfg(target_os = "linux")]
+const ANCHOR: [&str; 2] = ["ISRG Root X1", "/etc/ssl/certs/ISRG_Root_X1.pem"];
+
+#[test]
+#[cfg(target_os = "linux")]
+fn an_anchor_of_the_machine_is_reached_through_the_trust_module_itself() {
+    let environment = with_pair(Kind::P256);
+    let [label, pem] = ANCHOR;
+    let module = environment.variable(CLIENT).replace("client", "trust");
+    let token = Token {
+        configuration: Configuration::default()
+            .with("pathLib", &module)
+            .with("tokenLabel", "System Trust")
+            .with("objectLabel", label),
+        ..through(CLIENT, &environment)
+    };
+    let certificate = token.ask(&certificate_request(&token.configuration)).run();
+    let der = environment.store.directory.path().join("anchor.der");
+    let der_name = der.to_str().unwrap();
+    openssl(["x509", "-in", pem, "-outform", "der", "-out", der_name]);
+    assert_eq!(certificate.silently().certificate(), fs::read(der).unwrap());
+    let options = Options::pss(Hash::Sha256, -1);
+    let request = sign_request(&token.configuration, &options, &sample(32));
+    let refused = token.ask(&request).run();
+    refused.fails(8, &["offers no CKM_RSA_PKCS_PSS", "use an ECDSA key"]);
+    let module = format!("--module={module}");
+    // None of them could authenticate.
+    let listed = token.command(&["list", &module]).run();
+    let listed = listed.silently().printed();
+    for shown in ["System Trust", "no key, and no certificates but those of "] {
+        assert!(listed.contains(shown), "no {shown} in\n{listed}");
+    }
+    let options = ["--token-label=System Trust", "--object-label", label];
+    let checked = token.command(&["check", &module]).arguments(&options);
+    let checked = checked.run().told(8);
+    for told in ["the token wants no login", "offers no CKM_RSA_PKCS_PSS"] {
+        assert!(checked.contains(told), "no {told} in\n{checked}");
+    }
 }
 
 #[test]

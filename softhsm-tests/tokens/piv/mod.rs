@@ -11,11 +11,12 @@ mod run;
 
 use self::cards::{Cards, LIBRARIES, OPENSC, PIN, SLOTS, WRONG_PIN, YKCS11};
 use super::environment::{Offer, Token, one_scheme};
+use super::guide::{self, assert_names};
 use crate::fixture::keys::Key;
 use crate::fixture::openssl::assert_verifies;
-use crate::fixture::program::Outcome;
+use crate::fixture::program::{Invocation, Outcome};
 use crate::fixture::pty::Terminal;
-use crate::fixture::request::{sample, sign_request};
+use crate::fixture::request::{Hash, Scheme, sample, sign_request};
 
 #[test]
 #[ignore = "scripts/test --all-tokens"]
@@ -31,8 +32,14 @@ fn every_scheme_is_signed_with_every_key() {
                     certificate, key.certificate,
                     "{library}, card {card}, {slot}"
                 );
-                token.assert_signs_with(id, &key, |_| Offer::Made);
+                token.assert_signs_with(id, &key, |scheme| match scheme {
+                    Scheme::Pss { hash, .. } if hash == Hash::Sha224 && library == YKCS11 => {
+                        Offer::PaddedHere
+                    }
+                    _ => Offer::Made,
+                });
             }
+            token.assert_offers_no_ed25519();
         }
     }
 }
@@ -240,6 +247,28 @@ fn both_cards_are_listed_and_every_key_is_checked() {
     }
 }
 
+/// Without the reader's service, it lists no slots.
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn yubicos_library_says_that_there_is_no_card() {
+    let cards = Cards::inserted(0);
+    let module = format!("--module={}", cards.environment.variable(YKCS11));
+    let token = cards.token(YKCS11, 1);
+    let list = || token.command(&["list", &module]);
+    let empty = list().run();
+    let reader = "  no token in Yubico YubiKey (virtual) 00 00";
+    assert!(empty.silently().printed().contains(reader), "{empty:?}");
+    let unserved = |invocation: Invocation| {
+        let outcome = invocation.variable("PCSCLITE_CSOCK_NAME", "/nowhere").run();
+        outcome.fails(5, &["C_GetSlotList: CKR_DEVICE_ERROR", "pcscd"]);
+    };
+    unserved(list());
+    unserved(token.certificate("1"));
+    let check = token.command(&["check", &module, "--token-serial=1", "--object-id=1"]);
+    let checked = check.variable("PCSCLITE_CSOCK_NAME", "/nowhere").run();
+    assert!(checked.told(5).contains("C_GetSlotList: CKR_DEVICE_ERROR"));
+}
+
 #[test]
 #[ignore = "scripts/test --all-tokens"]
 fn a_card_is_found_once_it_is_there() {
@@ -322,5 +351,39 @@ fn a_card_that_is_pulled_at_the_prompt_ends_the_request_with_a_word() {
             terminal.expect_prompt().type_line(PIN);
             assert_signed(&terminal.finish().0, &key);
         }
+    }
+}
+
+/// OpenSC's serial number of a card is that of its CHUID, which the guide sets anew.
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn a_key_is_made_and_certified_as_the_guide_says() {
+    let [make, certify] = &guide::blocks("A YubiKey, or another PIV card")[..] else {
+        panic!("another number of blocks")
+    };
+    for library in LIBRARIES {
+        let cards = Cards::inserted(1);
+        let token = cards.token(library, 1);
+        let store = &cards.environment.store;
+        let run = |block: &str| {
+            let block = format!("module={}\n{block}", cards.environment.variable(library));
+            let follow = guide::follow(store, &block);
+            cards.enter(follow.variable("GNUTLS_PIN", PIN)).run()
+        };
+        run(make).printed();
+        guide::issue(store);
+        let certified = run(certify);
+        assert_names(&certified, "1");
+        let printed = certified.printed();
+        let (_, serial) = printed.split_once("tokenSerial: \"").unwrap();
+        let (serial, _) = serial.split_once('"').unwrap();
+        let is_as_before = serial == cards::serial(library, 1);
+        assert_eq!(is_as_before, library == YKCS11, "{printed}");
+        let configuration = token.configuration.clone().with("tokenSerial", serial);
+        let token = Token {
+            configuration,
+            ..token
+        };
+        token.assert_kubectl_gets("1");
     }
 }
