@@ -1,12 +1,15 @@
 //! The commands of ISO 7816 that stand between reader and applet: chaining, answers in pieces, reset.
 
+use std::fs;
 use std::io;
 use std::net::TcpStream;
+use std::path::PathBuf;
 
 use heapless::Vec as Buffer;
 use iso7816::Status;
 use iso7816::command::{Command, CommandView};
 use piv_authenticator::{Authenticator, Client};
+use rustix::process::{Signal, getpid, kill_process};
 use vpicc::{Connection, VSmartCard};
 
 /// Enough for a chained certificate and for the longest answer.
@@ -28,6 +31,8 @@ const LOG_OUT: [u8; 4] = [0x00, 0x20, 0xff, 0x80];
 pub(crate) struct Card<C> {
     applet: Authenticator<C>,
     serial: u32,
+    /// The instruction in this file, where there is one, is not answered.
+    stop_at: Option<PathBuf>,
     /// The command so far, while it is being chained.
     chained: Option<Command<LONGEST>>,
     /// What is left of an answer.
@@ -35,10 +40,11 @@ pub(crate) struct Card<C> {
 }
 
 impl<C: Client> Card<C> {
-    pub(crate) fn new(applet: Authenticator<C>, serial: u32) -> Self {
+    pub(crate) fn new(applet: Authenticator<C>, serial: u32, stop_at: Option<PathBuf>) -> Self {
         Self {
             applet,
             serial,
+            stop_at,
             chained: None,
             unread: Vec::new(),
         }
@@ -67,6 +73,10 @@ impl<C: Client> Card<C> {
             return Ok(self.piece(limit));
         }
         self.unread.clear();
+        // VERIFY without a PIN asks for the tries that are left.
+        if !view.data().is_empty() {
+            self.stop_before(apdu[1]);
+        }
         // A name may be shortened, down to its owner's; the applet wants more of it.
         let is_short = apdu[1] == SELECT && apdu[2] == 0x04 && view.data().len() >= 5;
         let apdu = if is_short && SELECT_PIV[5..].starts_with(view.data()) {
@@ -96,6 +106,15 @@ impl<C: Client> Card<C> {
             answer.to_vec()
         };
         Ok(self.piece(limit))
+    }
+
+    fn stop_before(&self, instruction: u8) {
+        let Some(file) = &self.stop_at else { return };
+        let wanted = fs::read_to_string(file).unwrap_or_default();
+        if wanted.trim() == format!("{instruction:02x}") {
+            let _ = fs::remove_file(file);
+            let _ = kill_process(getpid(), Signal::STOP);
+        }
     }
 
     /// The next piece of the answer, and whether there is more.

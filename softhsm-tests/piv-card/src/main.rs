@@ -3,7 +3,9 @@
 //!
 //!     piv-card [--state DIRECTORY] [--port PORT] [--serial NUMBER]
 //!
-//! Without `--state` the card forgets everything at its end. vpcd's reader has a port for each of its
+//! Without `--state` the card forgets everything at its end. When it is asked for the instruction (two
+//! hexadecimal digits) in DIRECTORY/stop-at, it stops (SIGSTOP) before it answers, and removes the file.
+//! vpcd's reader has a port for each of its
 //! two slots: 35963, the default, and the next one. Killing this program pulls the card.
 
 /// The commands of ISO 7816 that stand between reader and applet.
@@ -52,6 +54,7 @@ impl Arguments {
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments = Arguments::parse(std::env::args().skip(1))?;
     let mut store = StoreConfig::ram();
+    let stop_at = arguments.state.as_ref().map(|state| state.join("stop-at"));
     if let Some(directory) = arguments.state {
         std::fs::create_dir_all(&directory)?;
         store.internal = StorageConfig::filesystem(directory.join("internal"));
@@ -62,7 +65,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let reader = connect(arguments.port)?;
     system::run(store, |client| {
         let applet = Authenticator::new(client, Options::new().uuid(Some(uuid)));
-        card::Card::new(applet, arguments.serial).serve(reader)
+        card::Card::new(applet, arguments.serial, stop_at).serve(reader)
     })?;
     Ok(())
 }

@@ -4,6 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -28,6 +30,18 @@ pub(super) const SLOTS: [(&str, &str, [Kind; 2]); 4] = [
     ("3", "9d", [Kind::P384, Kind::P384]),
     ("4", "9e", [Kind::Rsa(2048), Kind::P256]),
 ];
+
+/// How long a card may take to be asked.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a card can be asked for (SP 800-73-4, part 2).
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Instruction {
+    /// With a PIN.
+    Verify = 0x20,
+    /// A signature.
+    GeneralAuthenticate = 0x87,
+}
 
 /// What the program and PC/SC need of the script's environment.
 const VARIABLES: &[&str] = &["PCSCLITE_CSOCK_NAME", "TOKEN_PIN"];
@@ -84,8 +98,7 @@ impl Cards {
     /// The key of card 1 or 2 in this slot.
     pub(super) fn key(&self, card: usize, slot: &str) -> Key {
         let (_, _, kinds) = SLOTS.iter().find(|(_, name, _)| *name == slot).unwrap();
-        let directory = Path::new(self.environment.variable("PIV_STATE"));
-        Key::on_token(kinds[card - 1], directory.join(format!("{card}/{slot}")))
+        Key::on_token(kinds[card - 1], self.directory(card).join(slot))
     }
 
     pub(super) fn enter(&self, invocation: Invocation) -> Invocation {
@@ -97,14 +110,32 @@ impl Cards {
         self.script("pull", card);
     }
 
-    /// From now on the card answers nothing.
-    pub(super) fn freeze(&self, card: usize) {
-        let inserted = Path::new(self.environment.variable("PIV_STATE"))
-            .join(card.to_string())
-            .join("inserted");
-        let pid = fs::read_to_string(inserted).unwrap().trim().parse();
-        let pid = Pid::from_raw(pid.unwrap()).unwrap();
-        kill_process(pid, Signal::STOP).unwrap();
+    /// The card stops before it answers this instruction, and from then on answers nothing.
+    pub(super) fn stop_at(&self, card: usize, instruction: Instruction) {
+        let file = self.directory(card).join("card/stop-at");
+        fs::write(file, format!("{:02x}", instruction as u8)).unwrap();
+    }
+
+    /// Takes it out of the reader when it has stopped.
+    #[track_caller]
+    pub(super) fn pull_stopped(&self, card: usize) {
+        let inserted = self.directory(card).join("inserted");
+        let pid = fs::read_to_string(&inserted).unwrap();
+        let process = format!("/proc/{}/stat", pid.trim());
+        let deadline = Instant::now() + PATIENCE;
+        while !fs::read_to_string(&process).unwrap().contains(") T ") {
+            assert!(Instant::now() < deadline, "the card was not asked");
+            sleep(Duration::from_millis(10));
+        }
+        let pid = Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
+        kill_process(pid, Signal::KILL).unwrap();
+        fs::remove_file(inserted).unwrap();
+        // pcscd takes a card for absent that is back, or asked for, before it has looked again.
+        sleep(Duration::from_secs(2));
+    }
+
+    fn directory(&self, card: usize) -> PathBuf {
+        Path::new(self.environment.variable("PIV_STATE")).join(card.to_string())
     }
 
     /// Puts it in.

@@ -1,15 +1,12 @@
 //! PIV cards, through `opensc-pkcs11.so` and `libykcs11.so`: a YubiKey's slots 9a, 9c (the PIN for every
 //! signature), 9d and 9e (no PIN), three tries for the PIN, and cards that are pulled and put back.
 
-use std::thread::sleep;
-use std::time::Duration;
-
 /// Cards without hardware.
 mod cards;
 /// A run, and what happens to its card meanwhile.
 mod run;
 
-use self::cards::{Cards, LIBRARIES, OPENSC, PIN, SLOTS, WRONG_PIN, YKCS11};
+use self::cards::{Cards, Instruction, LIBRARIES, OPENSC, PIN, SLOTS, WRONG_PIN, YKCS11};
 use super::environment::{Offer, Token, one_scheme};
 use super::guide::{self, assert_names};
 use crate::fixture::keys::Key;
@@ -328,13 +325,11 @@ fn a_card_that_is_pulled_at_the_prompt_ends_the_request_with_a_word() {
                     cards.pull(1);
                     cards.insert(1);
                 }
-                Meanwhile::Interrupted => cards.freeze(1),
+                Meanwhile::Interrupted => cards.stop_at(1, Instruction::Verify),
             }
             terminal.type_line(PIN);
             if matches!(meanwhile, Meanwhile::Interrupted) {
-                // By then the card has been asked.
-                sleep(Duration::from_secs(1));
-                cards.pull(1);
+                cards.pull_stopped(1);
             }
             let (outcome, screen) = terminal.finish();
             let code = outcome.status.code();

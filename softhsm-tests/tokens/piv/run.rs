@@ -1,10 +1,8 @@
 //! A run, and what happens to its card meanwhile.
 
 use std::fs;
-use std::thread::sleep;
-use std::time::Duration;
 
-use super::cards::{Cards, LIBRARIES, PIN};
+use super::cards::{Cards, Instruction, LIBRARIES, PIN};
 use crate::fixture::cluster::cluster;
 use crate::fixture::program::{Outcome, Running};
 
@@ -152,11 +150,9 @@ fn a_card_that_is_pulled_while_it_signs_may_come_back() {
     for library in LIBRARIES {
         for id in ["1", "2"] {
             let mut steps = Steps::start(&cards, library, id, 2);
-            cards.freeze(1);
+            cards.stop_at(1, Instruction::GeneralAuthenticate);
             steps.begin();
-            // By then the card has been asked.
-            sleep(Duration::from_secs(1));
-            cards.pull(1);
+            cards.pull_stopped(1);
             steps.expect_failure();
             cards.insert(1);
             steps.begin();
