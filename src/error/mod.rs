@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod config;
+mod interruption;
 mod kubeconfig;
 mod login;
 mod module;
@@ -23,6 +24,7 @@ mod samples;
 mod troubleshooting;
 
 pub use config::{ConfigError, Problem};
+pub use interruption::INTERRUPTIONS;
 pub use kubeconfig::KubeconfigError;
 pub use login::{LoginError, PinOrigin};
 pub use module::ModuleError;

@@ -1,19 +1,23 @@
 //! docs/troubleshooting.md against what the program can say: nothing is missing from it, nothing
 //! in it is stale, and each error stands under its own exit code.
 //!
-//! Errors are values, and `samples` has one of each. Problems of a configuration, warnings and the
-//! remarks of `check` are texts where they are made; they are read from the sources.
+//! Errors are values, and `samples` has one of each. Problems of a configuration, warnings, notes and
+//! the remarks of `check` are texts where they are made; they are read from the sources. What prompts
+//! say isn't held.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::samples;
+use super::{INTERRUPTIONS, samples};
 
 const DOCUMENT: &str = "docs/troubleshooting.md";
 /// Sections without an exit code.
 const WARNINGS: &str = "Warnings";
 const REMARKS: &str = "What `check` remarks";
+const NOTES: &str = "Notes";
+/// Where a process belongs that died of a signal: a shell sees 128 and its number.
+const INTERRUPTED: &str = "130";
 
 /// Something that the program can say, and the section of the document that it belongs to.
 struct Statement {
@@ -75,7 +79,7 @@ impl Entry {
 }
 
 /// The sections by their exit codes (or titles), and their entries: each code span of a heading of
-/// the third level is one.
+/// the third level is one, and what a line of the notes' list begins with.
 fn entries() -> Vec<Entry> {
     let text = fs::read_to_string(root().join(DOCUMENT)).unwrap();
     let mut section = String::new();
@@ -94,6 +98,10 @@ fn entries() -> Vec<Entry> {
             let spans: Vec<_> = heading.split('`').skip(1).step_by(2).collect();
             assert!(!spans.is_empty(), "a heading without a message: {heading}");
             entries.extend(spans.iter().map(|span| Entry::new(&section, span)));
+        } else if let Some(note) = line.strip_prefix("- `")
+            && section == NOTES
+        {
+            entries.extend(note.split('`').next().map(|it| Entry::new(NOTES, it)));
         }
     }
     entries
@@ -105,7 +113,15 @@ fn statements() -> Vec<Statement> {
         text: error.to_string(),
         from: format!("{error:?}"),
     });
-    let mut statements: Vec<_> = errors.collect();
+    let interruptions = INTERRUPTIONS.map(|told| {
+        let (_, error) = told.lines().next().unwrap().split_once("error: ").unwrap();
+        Statement {
+            section: INTERRUPTED.to_owned(),
+            text: error.to_owned(),
+            from: "a signal".to_owned(),
+        }
+    });
+    let mut statements: Vec<_> = errors.chain(interruptions).collect();
     for (place, call, argument, section, before) in [
         ("config", "Problem::new", 0, "3", ""),
         ("config/mod.rs", "missing", 0, "3", ""),
@@ -117,6 +133,9 @@ fn statements() -> Vec<Statement> {
         ("token", "object_failure", 1, "6", ""),
         ("cli", "report::warning", 0, WARNINGS, ""),
         ("cli/run.rs", "left", 0, WARNINGS, LEFT),
+        ("cli", "report::note", 0, NOTES, ""),
+        ("tunnel", "observer.connection", 0, NOTES, ""),
+        ("token", "pins.notice", 1, NOTES, ""),
         ("cli", "Finding::Concern", 0, REMARKS, ""),
         ("diagnosis.rs", "concern", 1, REMARKS, ""),
     ] {
@@ -179,6 +198,7 @@ const PASSED_ON: &[&str] = &[
     "&error",
     "concerns.join()",
     "error.to_string()",
+    "line",
     "reason",
     "reason.to_owned()",
     "text",
@@ -262,7 +282,7 @@ fn root() -> PathBuf {
 }
 
 #[test]
-fn every_error_problem_and_warning_is_explained_under_its_exit_code_and_nothing_else_is() {
+fn every_error_problem_warning_and_note_is_explained_in_its_place_and_nothing_else_is() {
     let entries = entries();
     let mut used = BTreeSet::new();
     let mut missing = BTreeMap::new();

@@ -6,6 +6,8 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
+use crate::error::INTERRUPTIONS;
+
 /// A signal that ends or stops the process.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Signal(libc::c_int);
@@ -44,10 +46,11 @@ pub(super) fn unannounce() {
 }
 
 extern "C" fn announce_and_die(signal: libc::c_int) {
-    let text: &[u8] = match signal {
-        libc::SIGHUP => b"pkcs11-external-signer: error: interrupted by SIGHUP\nhelp: nothing was answered; run the command again\n",
-        libc::SIGINT => b"pkcs11-external-signer: error: interrupted by SIGINT\nhelp: nothing was answered; run the command again\n",
-        _ => b"pkcs11-external-signer: error: interrupted by SIGTERM\nhelp: nothing was answered; run the command again\n",
+    let [hangup, interrupt, termination] = INTERRUPTIONS;
+    let text = match signal {
+        libc::SIGHUP => hangup,
+        libc::SIGINT => interrupt,
+        _ => termination,
     };
     // SAFETY: write is async-signal-safe and the text is valid for its length.
     let _ = unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };

@@ -34,7 +34,7 @@ use self::raw::Session;
 use crate::certificate::{Certificate, PublicKey, issuer_of};
 use crate::config::{ObjectSelector, TokenSelector};
 use crate::error::{CallFailure, Error, LoginError, ObjectError, SigningError, TokenError};
-use crate::pin::PinProvider;
+use crate::pin::{Notice, PinProvider};
 use crate::process::watchdog;
 use crate::scheme::Scheme;
 
@@ -385,7 +385,7 @@ impl<'m> Token<'m> {
         operation: &Operation,
         pins: &dyn PinProvider,
     ) -> Result<Vec<u8>, CryptokiError> {
-        let _notice = pins.notice(TOUCH_NOTICE_DELAY, &self.touch_text());
+        let _notice = self.touch_notice(pins);
         self.session
             .sign_at_once(&operation.mechanism, key.object, &operation.input)
     }
@@ -407,12 +407,15 @@ impl<'m> Token<'m> {
         })?;
         self.session.sign_init(&operation.mechanism, key.object)?;
         self.authenticate(UserType::ContextSpecific, &key.words, pins)?;
-        let _notice = pins.notice(TOUCH_NOTICE_DELAY, &self.touch_text());
+        let _notice = self.touch_notice(pins);
         Ok(direct.sign(&self.session, &operation.input)?)
     }
 
-    fn touch_text(&self) -> String {
-        format!("touch the token if it blinks: {}", self.name())
+    fn touch_notice(&self, pins: &dyn PinProvider) -> Notice {
+        pins.notice(
+            TOUCH_NOTICE_DELAY,
+            &format!("touch the token if it blinks: {}", self.name()),
+        )
     }
 
     /// The certificate that can be seen as things are; `None` where there is none.
