@@ -1,13 +1,12 @@
 //! A machine that lacks something: what can be answered is answered, and what can't is told.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
 
 use crate::fixture::keys::Kind;
 use crate::fixture::openssl::assert_signed;
-use crate::fixture::program::{Invocation, Outcome, PROGRAM};
+use crate::fixture::program::{Invocation, Outcome};
 use crate::fixture::request::{Hash, Options, certificate_request, sample, sign_request};
+use crate::fixture::root::{copy_of_program, hand_over, need_root};
 use crate::fixture::softhsm::{PIN, Store, WRONG_PIN, token_with_pair};
 
 fn certificate(store: &Store) -> Invocation {
@@ -37,8 +36,11 @@ fn run_after(preparation: &str, store: &Store) -> Outcome {
     run(store).within("bash", &script).run()
 }
 
-/// The same in a mount namespace of its own.
+/// The same in a mount namespace of its own. In a user namespace, which needs no root, what root has
+/// installed is a stranger's, and no library would be loaded.
+#[track_caller]
 fn mounted(preparation: &str) -> String {
+    need_root();
     let again = "export PRIVATE=1; exec unshare --mount bash -c \"$BASH_EXECUTION_STRING\"";
     format!("[ \"$PRIVATE\" ] || {{ {again}; }}; set -e; {preparation}; set +e")
 }
@@ -72,9 +74,7 @@ fn a_run_without_processes_to_spare_starts_its_command_or_not() {
     // A user whose processes nobody else counts. Root has no limit.
     let user = 61_183;
     let directory = store.directory.path();
-    let copy = directory.join("program");
-    fs::copy(PROGRAM, &copy).unwrap();
-    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+    let copy = copy_of_program(directory);
     drop(run(&store));
     hand_over(directory, user);
     let (mut started, mut refused) = (0, 0);
@@ -97,15 +97,6 @@ fn a_run_without_processes_to_spare_starts_its_command_or_not() {
         }
     }
     assert!(started > 0 && refused > 0, "{started} and {refused}");
-}
-
-fn hand_over(path: &Path, user: u32) {
-    std::os::unix::fs::chown(path, Some(user), Some(user)).unwrap();
-    if path.is_dir() {
-        for entry in fs::read_dir(path).unwrap() {
-            hand_over(&entry.unwrap().path(), user);
-        }
-    }
 }
 
 /// Locks are what is written there for a request.
