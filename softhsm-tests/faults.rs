@@ -94,11 +94,11 @@ fn an_answer_survives_the_end_of_a_library() {
 fn an_answer_survives_an_interruption_that_comes_too_late() {
     let store = token_with_pair(Kind::P256);
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
-        let mut running = sign(&store, "C_Finalize:hang").start(None);
+        let mut running = sign(&store, "C_Finalize:stop,C_Finalize:hang").start(None);
         assert!(running.line().contains("SignResponse"));
-        // C_Finalize is next.
-        thread::sleep(Duration::from_millis(200));
+        running.wait_until_stopped();
         kill_process(running.pid(), signal).unwrap();
+        kill_process(running.pid(), Signal::CONT).unwrap();
         let outcome = running.finish();
         assert!(outcome.status.success(), "{outcome:?}");
         assert_eq!(

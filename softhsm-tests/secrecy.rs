@@ -2,7 +2,7 @@
 //! not even root finds it when it is no longer needed.
 
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt as _, PermissionsExt as _, chown};
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -13,8 +13,9 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::fixture::keys::{Kind, key};
-use crate::fixture::program::{Invocation, PROGRAM, Running};
+use crate::fixture::program::{Invocation, Running};
 use crate::fixture::request::{Configuration, Hash, Options, sample, sign_request};
+use crate::fixture::root::{copy_of_program, hand_over, need_root};
 use crate::fixture::softhsm::{Object, Store, blueprint};
 
 /// So long that no heap's bookkeeping covers all of a copy that was freed, and of characters that
@@ -22,9 +23,8 @@ use crate::fixture::softhsm::{Object, Store, blueprint};
 const PIN: &str = "Quartz~Vole_8261^Jinx%Plum=5039@Wyrm!Tofu";
 /// So much of it is a trace.
 const TRACE: usize = 8;
-/// The library says that it is asked to end, and then does not: two seconds to look around.
-const AT_ITS_END: &str = "C_Finalize:print,C_Finalize:hang";
-const NOISE_OF_THE_END: &str = "C_Finalize";
+/// The library stops the process when it is asked to end: as long as it takes to look around.
+const AT_ITS_END: &str = "C_Finalize:stop";
 /// The user who looks on, and whose program it is.
 const NOBODY: u32 = 65534;
 /// A variable that holds the PIN.
@@ -69,12 +69,14 @@ fn stored(store: &Store) -> [(&'static str, Configuration); 3] {
 }
 
 /// Where in the process's memory there is a piece of the PIN: its first characters, and what
-/// surrounds them. Only root can look. The process stands still meanwhile.
-fn traces(process: Pid) -> Vec<String> {
+/// surrounds them. The process stands still meanwhile.
+fn traces(run: &Running) -> Vec<String> {
+    need_root();
+    let process = run.pid();
     kill_process(process, Signal::STOP).unwrap();
+    run.wait_until_stopped();
     let place = PathBuf::from(format!("/proc/{}", process.as_raw_nonzero()));
-    let memory =
-        File::open(place.join("mem")).expect("only root can look into it: run the tests as root");
+    let memory = File::open(place.join("mem")).unwrap();
     let pieces: Vec<_> = PIN.as_bytes().windows(TRACE).collect();
     let is_trace = |bytes: &[u8]| pieces.iter().any(|piece| bytes.starts_with(piece));
     let (mut found, mut is_read) = (Vec::new(), false);
@@ -109,9 +111,9 @@ fn traces(process: Pid) -> Vec<String> {
 
 /// Demands that the program has no piece of the PIN left when it has answered.
 #[track_caller]
-fn assert_wiped(source: &str, run: &mut Running) {
-    run.wait_for_error(NOISE_OF_THE_END);
-    let found = traces(run.pid());
+fn assert_wiped(source: &str, run: &Running) {
+    run.wait_until_stopped();
+    let found = traces(run);
     assert!(found.is_empty(), "{source}: {found:#?}");
 }
 
@@ -154,8 +156,8 @@ fn an_answered_request_leaves_no_pin_in_memory() {
         ("unannounced stdin", piped(store.configuration())),
     ];
     for (source, invocation) in stored.into_iter().chain(others) {
-        let mut run = invocation.start(None);
-        assert_wiped(source, &mut run);
+        let run = invocation.start(None);
+        assert_wiped(source, &run);
         run.finish().signature();
     }
 
@@ -185,17 +187,19 @@ fn a_failed_request_leaves_no_pin_in_memory() {
         let store = token();
         let configuration = store.configuration().with("pin", PIN);
         let faults_and_end = format!("{faults},{AT_ITS_END}");
-        let mut run = sign(&store, configuration, &faults_and_end).start(None);
-        assert_wiped(faults, &mut run);
+        let run = sign(&store, configuration, &faults_and_end).start(None);
+        assert_wiped(faults, &run);
         assert_eq!(run.finish().status.code(), Some(code), "{faults}");
     }
 }
 
-/// `run` with this configuration.
-fn run(store: &Store, configuration: Configuration, arguments: &[&str]) -> Invocation {
+/// `run` of this shell script with this configuration.
+fn run(store: &Store, configuration: Configuration, script: &str, faults: &str) -> Invocation {
     let configuration = store.faulty(configuration);
-    let invocation = store.with_kubeconfig(&configuration).arguments(arguments);
-    suffering(invocation, store, AT_ITS_END)
+    let invocation = store
+        .with_kubeconfig(&configuration)
+        .arguments(&["run", "sh", "-c", script]);
+    suffering(invocation, store, faults)
 }
 
 /// It is kept once, for a token that is put back and for keys that want it again, beside what the
@@ -207,7 +211,7 @@ fn a_run_keeps_the_pin_once_and_its_command_has_none() {
     for (source, configuration) in stored(&store) {
         let (input, keyboard) = std::io::pipe().unwrap();
         let input = File::from(std::os::fd::OwnedFd::from(input));
-        let mut run = run(&store, configuration, &["run", "sh", "-c", script])
+        let mut run = run(&store, configuration, script, AT_ITS_END)
             .variable(VARIABLE, if source == "env" { PIN } else { "" })
             .input_file(input)
             .start(None);
@@ -218,11 +222,11 @@ fn a_run_keeps_the_pin_once_and_its_command_has_none() {
                 break;
             }
         }
-        let kept = traces(run.pid());
+        let kept = traces(&run);
         let most = if source == "file" { 1 } else { 2 };
         assert!((1..=most).contains(&kept.len()), "{source}: {kept:#?}");
         drop(keyboard);
-        assert_wiped(source, &mut run);
+        assert_wiped(source, &run);
         run.finish().printed();
     }
 }
@@ -231,25 +235,14 @@ fn a_run_keeps_the_pin_once_and_its_command_has_none() {
 /// can't be read can't be dumped either, whatever the program does. To be called last.
 fn by_nobody(store: &Store, invocation: Invocation) -> Invocation {
     let directory = store.directory.path();
-    let copy = directory.join("program");
-    fs::copy(PROGRAM, &copy).unwrap();
-    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
-    hand_over(directory);
+    let copy = copy_of_program(directory);
+    hand_over(directory, NOBODY);
     invocation.program(Path::new("setpriv")).before(&[
         &format!("--reuid={NOBODY}"),
         &format!("--regid={NOBODY}"),
         "--clear-groups",
         copy.to_str().unwrap(),
     ])
-}
-
-fn hand_over(path: &Path) {
-    chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
-    if path.is_dir() {
-        for entry in fs::read_dir(path).unwrap() {
-            hand_over(&entry.unwrap().path());
-        }
-    }
 }
 
 /// A process of the same user.
@@ -348,22 +341,22 @@ fn others_of_the_same_user_see_nothing_of_it() {
 
     // While the library signs, the PIN is there.
     for (source, configuration) in stored(&store) {
-        let invocation = sign(&store, configuration, "C_Sign:delay=3000");
+        let invocation = sign(&store, configuration, "C_Sign:stop");
         let variable = if source == "env" { PIN } else { "" };
         let invocation = by_nobody(&store, invocation).variable(VARIABLE, variable);
         let running = invocation.start(None);
-        wait_for_call(&store, "C_SignInit");
+        running.wait_until_stopped();
         assert_hidden(running.pid());
+        kill_process(running.pid(), Signal::CONT).unwrap();
         running.finish().signature();
-        fs::remove_file(store.directory.path().join("calls")).unwrap();
     }
 
     // And while a command runs.
     let configuration = store.configuration().with("pin", PIN);
     let (input, keyboard) = std::io::pipe().unwrap();
     let input = File::from(std::os::fd::OwnedFd::from(input));
-    let command = ["run", "sh", "-c", "echo ready; read _; exit 0"];
-    let invocation = run(&store, configuration, &command).input_file(input);
+    let script = "echo ready; read _; exit 0";
+    let invocation = run(&store, configuration, script, "").input_file(input);
     let mut running = by_nobody(&store, invocation).start(None);
     assert_eq!(running.line(), "ready");
     assert_hidden(running.pid());

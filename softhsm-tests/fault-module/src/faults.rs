@@ -73,6 +73,8 @@ fn suffer(action: &Action, place: Place<'_>) -> Result<(), CK_RV> {
         Action::SegmentationFault => unsafe {
             ptr::without_provenance_mut::<u8>(8).write_volatile(0);
         },
+        // SAFETY: raise has no preconditions.
+        Action::Stop => drop(unsafe { libc::raise(libc::SIGSTOP) }),
         Action::Threads(number) => {
             for _ in 0..*number {
                 thread::spawn(|| {

@@ -16,6 +16,7 @@
 //! | `print=error` | anywhere | a line on standard error |
 //! | `delay=MS` | anywhere | nothing for so many milliseconds |
 //! | `hang` | anywhere | nothing, for ever |
+//! | `stop` | anywhere | the whole process stops, until SIGCONT |
 //! | `leak` | anywhere | a descriptor stays open, also for programs that are started |
 //! | `crash=segv`, `crash=abort` | anywhere | the process dies of it |
 //! | `threads=N` | anywhere | so many threads are started, which never end |
@@ -92,6 +93,7 @@ pub(crate) enum Action {
     SessionObject(String),
     SetFlags(CK_FLAGS),
     Size(Size),
+    Stop,
     ThenReturn(CK_RV),
     Threads(u32),
     Zero,
@@ -217,6 +219,7 @@ impl Action {
             ("return", value) => Self::Return(parse_number(value)?),
             ("session-object", prefix) => Self::SessionObject(prefix.to_owned()),
             ("set", flags) => Self::SetFlags(parse_flags(flags)?),
+            ("stop", "") => Self::Stop,
             ("then-return", value) => Self::ThenReturn(parse_number(value)?),
             ("threads", number) => Self::Threads(number.parse().ok()?),
             ("zero", "") => Self::Zero,
@@ -249,6 +252,7 @@ impl Action {
             | Self::Leak
             | Self::Print
             | Self::SegmentationFault
+            | Self::Stop
             | Self::Threads(_) => true,
         }
     }
