@@ -19,6 +19,8 @@ pub struct Marker {
     directory: Arc<OwnedFd>,
     /// The directory's, for people.
     path: PathBuf,
+    /// The file's name as far as the subject makes it.
+    stem: String,
     name: String,
 }
 
@@ -33,39 +35,39 @@ impl Marker {
     }
 
     fn in_directory(path: &Path, kind: &str, subject: &str) -> Result<Self, String> {
+        let name = runtime::file_name(subject, kind);
         Ok(Self {
             directory: Arc::new(runtime::open_directory(path)?),
             path: path.to_owned(),
-            name: runtime::file_name(subject, kind),
+            stem: name.strip_suffix(kind).unwrap_or_default().to_owned(),
+            name,
         })
     }
 
     /// The place of another kind of marker of the same subject.
     pub fn beside(&self, kind: &str) -> Self {
-        let subject = self.name.split('.').next().unwrap_or_default();
         Self {
-            directory: Arc::clone(&self.directory),
-            path: self.path.clone(),
-            name: format!("{subject}.{kind}"),
+            name: self.stem.clone() + kind,
+            ..self.clone()
         }
     }
 
     /// Adds a line, without its ending. It is for people, too, who find the file. The error is a
     /// text for people; the marker may be there all the same.
     pub fn add(&self, line: &str) -> Result<(), String> {
-        self.put(OFlags::APPEND, &[line.to_owned()])
+        self.put(OFlags::APPEND, line)
     }
 
-    /// Makes these its only lines. If that fails, what was there is lost, and the marker may be
-    /// there without all of them.
-    pub fn write(&self, lines: &[String]) -> Result<(), String> {
+    /// Makes these lines its only ones, the last without its ending. If that fails, what was there
+    /// is lost, and the marker may be there without all of them.
+    pub fn write(&self, lines: &str) -> Result<(), String> {
         self.put(OFlags::TRUNC, lines)
     }
 
-    fn put(&self, how: OFlags, lines: &[String]) -> Result<(), String> {
+    fn put(&self, how: OFlags, lines: &str) -> Result<(), String> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | how;
         let mode = Mode::RUSR | Mode::WUSR;
-        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        let text = lines.to_owned() + "\n";
         openat(&self.directory, &self.name, flags, mode)
             .and_then(|file| write(file, text.as_bytes()))
             .and_then(|written| {
@@ -84,21 +86,19 @@ impl Marker {
         renameat(&self.directory, &self.name, &other.directory, &other.name).is_ok()
     }
 
-    /// The lines. One that is there but empty, left on a full disk, has one that says nothing;
-    /// `None` where there is none.
-    pub fn lines(&self) -> Option<Vec<String>> {
+    /// The lines, each with its ending. One that is there but empty, left on a full disk, has one
+    /// that says nothing; `None` where there is none.
+    pub fn text(&self) -> Option<String> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(&self.directory, &self.name, flags, Mode::empty()).ok()?;
         let mut bytes = vec![0; LONGEST];
         let length = read(file, bytes.as_mut_slice()).unwrap_or(0);
         bytes.truncate(length);
-        let text = String::from_utf8_lossy(&bytes);
-        let lines: Vec<_> = text.lines().map(str::to_owned).collect();
-        Some(if lines.is_empty() {
-            vec![String::new()]
-        } else {
-            lines
-        })
+        let mut text = String::from_utf8_lossy(&bytes).into_owned();
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+        Some(text)
     }
 
     /// When the last line was added; `None` where there is none.
@@ -132,7 +132,7 @@ mod tests {
         let before = SystemTime::now() - Duration::from_secs(1);
         refused.add("token a: refused").unwrap();
         refused.add("once more").unwrap();
-        assert_eq!(refused.lines().unwrap(), ["token a: refused", "once more"]);
+        assert_eq!(refused.text().unwrap(), "token a: refused\nonce more\n");
         assert!(marker("refused", "token a").time().unwrap() > before);
         assert_eq!(marker("refused", "token b").time(), None);
         assert_eq!(marker("cancelled", "token a").time(), None);
@@ -141,7 +141,7 @@ mod tests {
             .time()
             .unwrap();
         marker("refused", "token a").remove();
-        assert_eq!((refused.time(), refused.lines()), (None, None));
+        assert_eq!((refused.time(), refused.text()), (None, None));
         refused.remove();
     }
 
@@ -152,17 +152,13 @@ mod tests {
         let marker = |kind| Marker::in_directory(&place, kind, "token a").unwrap();
         let (refused, prepared) = (marker("refused"), marker("prepared"));
         assert!(!prepared.replace(&refused));
-        prepared
-            .write(&["left by a killed process".to_owned()])
-            .unwrap();
+        prepared.write("left by a killed process").unwrap();
         refused.add("once").unwrap();
-        prepared
-            .write(&["once".to_owned(), "again".to_owned()])
-            .unwrap();
-        assert_eq!(refused.lines().unwrap(), ["once"]);
+        prepared.write("once\nagain").unwrap();
+        assert_eq!(refused.text().unwrap(), "once\n");
         assert!(prepared.replace(&refused));
-        assert_eq!(refused.lines().unwrap(), ["once", "again"]);
-        assert_eq!(prepared.lines(), None);
+        assert_eq!(refused.text().unwrap(), "once\nagain\n");
+        assert_eq!(prepared.text(), None);
     }
 
     #[test]

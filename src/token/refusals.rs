@@ -54,12 +54,12 @@ impl Refusals {
 
     /// Whether a stored PIN may be the one that was refused.
     pub(super) fn may_include(&self, state: &TokenState, origin: &PinOrigin) -> bool {
-        let Some(lines) = self.marker.lines() else {
+        let Some(lines) = self.marker.text() else {
             return state.pin == PinState::CountLow && self.always_low.time().is_none();
         };
-        let is_doubt = |line: &&String| line.starts_with(UNANSWERED);
-        let doubts = lines.iter().filter(is_doubt).count();
-        let refused = lines.len() - doubts;
+        let is_doubt = |line: &&str| line.starts_with(UNANSWERED);
+        let doubts = lines.lines().filter(is_doubt).count();
+        let refused = lines.lines().count() - doubts;
         match origin {
             // Once: a file that is made anew each time would be sent each time.
             PinOrigin::File(path) if refused == 1 => {
@@ -72,10 +72,9 @@ impl Refusals {
     /// To be called before a PIN is sent: takes the room that a refusal needs to be remembered.
     /// Where there is none, a text says why.
     pub(super) fn prepare(&self) -> Result<(), String> {
-        let before = self.marker.lines();
+        let before = self.marker.text();
         let is_first = before.is_none();
-        let mut lines = before.unwrap_or_default();
-        lines.push(self.line(REFUSED));
+        let lines = before.unwrap_or_default() + &self.line(REFUSED);
         let written = self.prepared.write(&lines);
         // On a full disk there may still be room for a file: being there is enough of a first one.
         if written.is_err() && is_first && self.prepared.time().is_some() {
