@@ -2,8 +2,7 @@
 //! first, second and last time: thousands of processes, none of which may crash, hang, say
 //! less than which call failed and how, or send a PIN twice.
 //!
-//! Not all of it: calls that two tasks make alike fail in one of them, and two tasks are too dear for
-//! every code at every call, where the codes take turns: see [`ROTATION`].
+//! Calls that two tasks make alike fail in one of them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -36,13 +35,6 @@ mod connection;
 
 /// No return value makes the program wait. On a busy machine a process may take its time.
 const BOUND: Duration = Duration::from_secs(15);
-
-/// Of the codes that the program doesn't tell apart, a dear task tries one in so many with each call
-/// that fails, and another one with the next; with 1 here, all of them. What such a code leads to is
-/// the same for each, Task::Certificate and Task::Signature try them all at the calls that they
-/// share, and all would be 3,300 of the dearest processes more, beside 8,400: a run has a tunnel and
-/// a command. CI has an hour for everything.
-const ROTATION: usize = 4;
 
 /// Where not the failed call is told, but what comes of it: the call, what it returned, and what is
 /// told instead.
@@ -117,11 +109,6 @@ const TASKS: [Task; 7] = [
 const MISSING: (&str, &str) = ("missing", "no token with tokenLabel \"missing\"");
 
 impl Task {
-    /// So dear that only some codes are tried at each call.
-    fn is_dear(self) -> bool {
-        matches!(self, Self::Run | Self::SignatureWithPin)
-    }
-
     /// The exit code, when nothing goes wrong.
     fn exit_code(self) -> i32 {
         match self {
@@ -406,13 +393,10 @@ fn calls(bench: &Bench, task: Task) -> BTreeMap<String, usize> {
 
 /// The codes that a call is tried with: those that make a difference each time, all others the
 /// first, the second and the last time.
-fn codes_of(task: Task, function: &str, visit: usize, count: usize, turn: usize) -> Vec<Code> {
-    let is_its_turn = |place| !task.is_dear() || place % ROTATION == turn % ROTATION;
+fn codes_of(task: Task, function: &str, visit: usize, count: usize) -> Vec<Code> {
     let is_edge = visit <= 2 || visit == count;
-    let tried = |(place, code): &(usize, Code)| {
-        codes::TOLD_APART.contains(code) || (is_edge && is_its_turn(*place))
-    };
-    let all = codes::ALL.iter().copied().enumerate();
+    let tried = |code: &Code| is_edge || codes::TOLD_APART.contains(code);
+    let all = codes::ALL.iter().copied();
     // The rest is Task::Certificate's, or that of Task::CertificateByLabel.
     let is_other_way = match task {
         Task::CertificateByLabel => function == "C_GetTokenInfo",
@@ -423,17 +407,15 @@ fn codes_of(task: Task, function: &str, visit: usize, count: usize, turn: usize)
     if !is_other_way {
         return Vec::new();
     }
-    all.filter(tried).map(|(_, code)| code).collect()
+    all.filter(tried).collect()
 }
 
 fn cases(bench: &Bench) -> Vec<Case> {
     let mut cases = Vec::new();
-    let mut turn = 0;
     for task in TASKS {
         for (function, count) in calls(bench, task) {
             for visit in 1..=count {
-                turn += 1;
-                for code in codes_of(task, &function, visit, count, turn) {
+                for code in codes_of(task, &function, visit, count) {
                     cases.push(Case {
                         task,
                         function: function.clone(),
@@ -482,16 +464,11 @@ fn whatever_a_call_returns_the_answer_is_right_or_the_call_is_named() {
     for case in &cases {
         *count.entry(case.task).or_default() += 1;
     }
-    let dear = TASKS.map(|task| task.is_dear().then_some(task));
     // Past the test runner, which keeps a passing test's words to itself.
     let summary = format!(
-        "matrix: {} failing calls in {} s: {count:?}\n\
-         matrix: of the {} codes that aren't told apart, {:?} took one in {ROTATION} at each call, in turns; \
-         the others took all\n",
+        "matrix: {} failing calls in {} s: {count:?}\n",
         cases.len(),
         began.elapsed().as_secs(),
-        codes::ALL.len() - codes::TOLD_APART.len(),
-        dear.iter().flatten().collect::<Vec<_>>(),
     );
     io::stderr().write_all(summary.as_bytes()).unwrap();
     let failed = failed.into_inner().unwrap();
