@@ -62,8 +62,16 @@ struct Room {
 
 /// The lock on a library, while a token is opened in it; shared with whoever waits for that, and
 /// gives it back when the library hangs.
-#[derive(Clone, Default)]
-struct Turn(Arc<Mutex<Option<Lock>>>);
+#[derive(Clone)]
+struct Turn {
+    lock: Arc<Mutex<Option<Lock>>>,
+    teller: Teller,
+    unattended: Arc<AtomicBool>,
+}
+
+/// What is called when another process, of this number, has had a library for a while, unless the
+/// terminal is a command's.
+pub type Teller = fn(Option<u32>);
 
 enum Order {
     Open {
@@ -93,14 +101,15 @@ struct Key {
 impl Keyring {
     /// The keys in the order of their configurations. No library is loaded before a key is opened;
     /// PINs in the environment are taken out of it now, while the process has one thread.
-    pub fn new(configs: Vec<Config>) -> Result<(Self, Vec<KeyNumber>), Error> {
-        Self::with_pins(configs, Vec::new())
+    pub fn new(configs: Vec<Config>, teller: Teller) -> Result<(Self, Vec<KeyNumber>), Error> {
+        Self::with_pins(configs, Vec::new(), teller)
     }
 
     /// [`Keyring::new`] with PINs that tokens have accepted in this process before.
     pub fn with_pins(
         configs: Vec<Config>,
         accepted: Vec<AcceptedPin>,
+        teller: Teller,
     ) -> Result<(Self, Vec<KeyNumber>), Error> {
         let unattended = Arc::new(AtomicBool::new(false));
         let mut shared = Shared::default();
@@ -132,7 +141,14 @@ impl Keyring {
         let mut accepted = Some(accepted);
         let rooms = libraries
             .into_iter()
-            .map(|(library, keys)| Room::start(library, keys, accepted.take().unwrap_or_default()))
+            .map(|(library, keys)| {
+                let turn = Turn {
+                    lock: Arc::default(),
+                    teller,
+                    unattended: Arc::clone(&unattended),
+                };
+                Room::start(library, keys, accepted.take().unwrap_or_default(), turn)
+            })
             .collect::<Result<_, _>>()?;
         Ok((Self { rooms, unattended }, numbers))
     }
@@ -222,10 +238,10 @@ impl Room {
         library: TrustedLibrary,
         keys: Vec<Key>,
         accepted: Vec<AcceptedPin>,
+        turn: Turn,
     ) -> Result<Self, Error> {
         let path = library.path().to_owned();
         let (orders, received) = mpsc::channel();
-        let turn = Turn::default();
         let own_turn = turn.clone();
         thread::Builder::new()
             .name("token".to_owned())
@@ -439,7 +455,12 @@ impl Turn {
             return Ok(());
         }
         let name = library.path().to_string_lossy();
-        let lock = match Lock::acquire(&name, &mut |_| {}) {
+        let mut tell = |holder| {
+            if !self.unattended.load(Ordering::Relaxed) {
+                (self.teller)(holder);
+            }
+        };
+        let lock = match Lock::acquire(&name, &mut tell) {
             Ok(lock) => Some(lock),
             Err(LockError::Unavailable(_)) => None,
             Err(LockError::Busy { holder }) => {
@@ -459,7 +480,7 @@ impl Turn {
     }
 
     fn held(&self) -> MutexGuard<'_, Option<Lock>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

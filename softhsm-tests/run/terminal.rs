@@ -6,6 +6,7 @@ use super::left_behind;
 use crate::fixture::cluster::{ADMINISTRATOR, JANE, cluster};
 use crate::fixture::keys::Kind;
 use crate::fixture::program::Invocation;
+use crate::fixture::request::{Hash, Options, sample, sign_request};
 use crate::fixture::softhsm::{PIN, Store, WRONG_PIN};
 
 fn run(store: &Store, arguments: &[&str]) -> Invocation {
@@ -29,6 +30,24 @@ fn a_shell_with_ten_commands_asks_for_one_pin() {
     assert_eq!(outcome.printed(), "namespace/default\n".repeat(10));
     assert_eq!(screen.matches("PIN").count(), 1, "{screen}");
     assert_eq!(store.calls("C_Login"), ["0x0"]);
+}
+
+#[test]
+fn a_wait_for_another_request_is_told() {
+    let store = cluster().token(Kind::P256, JANE);
+    let asking = sign_request(
+        &store.configuration(),
+        &Options::hash(Hash::Sha256),
+        &sample(32),
+    );
+    let mut prompt = store.ask(&asking).at_terminal();
+    prompt.expect_prompt();
+    let stored = store.configuration_with_pin_source();
+    let mut run = cluster().run(&store, &stored, &["true"]).start(None);
+    run.wait_for_error("waiting for another request (process ");
+    prompt.type_line(PIN);
+    assert!(prompt.finish().0.status.success());
+    run.finish().printed();
 }
 
 #[test]

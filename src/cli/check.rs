@@ -309,8 +309,8 @@ fn server(
     }
     let notes = Arc::new(Notes::default());
     let observer: Arc<dyn tunnel::Observer> = Arc::clone(&notes) as _;
-    let asked = Keyring::with_pins(vec![config], accepted.into_iter().collect()).and_then(
-        |(keyring, keys)| {
+    let asked = Keyring::with_pins(vec![config], accepted.into_iter().collect(), turn::tell)
+        .and_then(|(keyring, keys)| {
             let keyring = Arc::clone(open.keyring.insert(Arc::new(keyring)));
             let key = keys
                 .first()
@@ -320,8 +320,7 @@ fn server(
             let destination = Destination { name, cluster, key };
             let recognition = tunnel::whoami(destination, &keyring, &observer)?;
             Ok((server, recognition))
-        },
-    );
+        });
     for line in notes.take() {
         teller.found(Step::Server, Finding::Good(line));
     }

@@ -96,7 +96,7 @@ fn serve(
     if pairs.is_empty() {
         return Err(nothing_to_serve(arguments));
     }
-    let (keyring, numbers) = Keyring::new(configs)?;
+    let (keyring, numbers) = Keyring::new(configs, turn::tell)?;
     let keyring = Arc::clone(opened.insert(Arc::new(keyring)));
     let mut destinations = Vec::with_capacity(pairs.len());
     for (pair, cluster) in pairs.iter().zip(clusters) {

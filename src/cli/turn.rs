@@ -23,12 +23,6 @@ pub(super) fn take_within(
     limit: Duration,
     library: &TrustedLibrary,
 ) -> Result<Option<Lock>, Error> {
-    let mut tell = |holder: Option<u32>| {
-        let holder = holder.map_or_else(String::new, |holder| format!(" (process {holder})"));
-        report::note(&format!(
-            "waiting for another request{holder} to finish with the token"
-        ));
-    };
     let name = library.path().to_string_lossy();
     let lock = match Lock::acquire_within(limit, &name, &mut tell) {
         Ok(lock) => Some(lock),
@@ -48,6 +42,14 @@ pub(super) fn take_within(
     };
     bound(library.path());
     Ok(lock)
+}
+
+/// Says who has the library.
+pub(super) fn tell(holder: Option<u32>) {
+    let holder = holder.map_or_else(String::new, |holder| format!(" (process {holder})"));
+    report::note(&format!(
+        "waiting for another request{holder} to finish with the token"
+    ));
 }
 
 /// Ends the process, with an error, once the library hangs.
