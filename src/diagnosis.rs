@@ -213,8 +213,8 @@ impl Walk<'_, '_> {
                 self.concern(
                     Step::PinTries,
                     "the token has counted a wrong PIN since the last right one".to_owned(),
-                    "the right PIN clears it; if nobody mistyped, look for a wrong pin or \
-                     pinSource in a kubeconfig",
+                    "the right PIN clears it; if nobody mistyped, look for a kubeconfig with a \
+                     wrong one",
                 );
                 return true;
             }
