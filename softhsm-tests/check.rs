@@ -163,6 +163,29 @@ fn a_key_that_wants_its_pin_each_time_is_said_to() {
     );
 }
 
+/// As its own remedy says, whatever the configuration does.
+#[test]
+fn a_person_is_asked_where_that_is_wanted() {
+    let store = token_with_pair(Kind::P256);
+    for said in [
+        format!("pin-value={WRONG_PIN}"),
+        "pin-source=/none".to_owned(),
+    ] {
+        let uri = format!("--uri=pkcs11:token=test%20token;id=%01?{said}");
+        let mut terminal = Invocation::new(store.directory.path())
+            .arguments(&["check", &uri, "--pin-source=prompt"])
+            .argument(&format!("--module={}", softhsm_library().display()))
+            .at_terminal();
+        terminal.expect_prompt().type_line(PIN);
+        let (outcome, _) = terminal.finish();
+        assert!(
+            outcome
+                .told(0)
+                .contains("typed at the terminal was accepted")
+        );
+    }
+}
+
 #[test]
 fn a_key_that_wants_no_login_gets_none() {
     let [key_object, certificate] = Object::pair(key(Kind::P256), &[1]);

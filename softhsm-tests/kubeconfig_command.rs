@@ -482,6 +482,26 @@ fn an_entry_of_the_same_key_keeps_what_else_it_says() {
     }
 }
 
+/// Another library's token can have the same label.
+#[test]
+fn a_pin_source_of_another_librarys_token_is_not_kept() {
+    let store = token_of("/O=dev/CN=jane");
+    let other =
+        "pathLib: /usr/lib/other.so\ntokenLabel: test token\nobjectId: \"2\"\npinSource: prompt";
+    let path = with_config(&store, other);
+    let outcome = write(&store, &path, &[]);
+    outcome.fails(3, &["has a user \"jane\"", "--user 'jane'"]);
+}
+
+#[test]
+fn a_token_that_was_not_seen_whole_is_named_where_no_key_is_found() {
+    let store = token_with([]);
+    let outcome = kubeconfig(&store, &["--login"]).run();
+    assert_eq!(outcome.status.code(), Some(6), "{outcome:?}");
+    let told = "warning: not everything was seen: token \"test token\"";
+    assert!(outcome.stderr.contains(told), "{outcome:?}");
+}
+
 #[test]
 fn the_options_go_before_what_an_entry_says_of_the_pin() {
     let store = token_of("/CN=jane");

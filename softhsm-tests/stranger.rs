@@ -403,13 +403,17 @@ fn a_command_that_is_told_is_fit_to_be_pasted() {
         .run()
         .stderr;
     let (_, command) = told.split_once("kubectl config ").expect("a command");
-    let (command, _) = command.split_once(" points the current one").unwrap();
+    let (command, _) = command.split_once(" makes one that uses it").unwrap();
     let output = Command::new("sh")
         .args(["-c", &format!("printf '%s\\n' {command}")])
         .output()
         .unwrap();
     let words = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(words, format!("set-context\n--current\n--user={name}\n"));
+    let file = path.display();
+    assert_eq!(
+        words,
+        format!("set-context\nNAME\n--cluster=CLUSTER\n--user={name}\n--kubeconfig={file}\n")
+    );
     assert!(!owned.exists());
 }
 

@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::selection::{HEADING, Selection, WORDS};
 use super::style::{Palette, Style};
 use super::turn;
-use crate::config::{Config, PinSource};
+use crate::config::{Config, PinSource, without_pin};
 use crate::diagnosis::{self, Finding, Observer, Opened, Step, Way};
 use crate::error::{Error, Help, KubeconfigError, RequestError};
 use crate::keyring::Keyring;
@@ -249,8 +249,14 @@ impl Source {
     }
 
     fn configuration(&self, arguments: &Arguments) -> Configuration {
+        let uri = arguments.uri.as_deref();
+        let bare = uri.map(without_pin);
+        let uri = match &arguments.pin_source {
+            Some(_) => bare.as_ref().map(|uri| uri.as_str()),
+            None => uri,
+        };
         let more = [
-            ("uri", arguments.uri.as_deref()),
+            ("uri", uri),
             ("certificateFile", arguments.certificate_file.as_deref()),
             ("pinSource", arguments.pin_source.as_deref()),
         ];
@@ -259,6 +265,9 @@ impl Source {
                 Provider::ExternalSigner(mut map) => {
                     if arguments.pin_source.is_some() {
                         drop(map.take("pin"));
+                        if let Some(uri) = map.take("uri") {
+                            map.set("uri", &without_pin(&uri));
+                        }
                     }
                     for (key, value) in more {
                         if let Some(value) = value {

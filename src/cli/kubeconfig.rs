@@ -2,15 +2,13 @@
 
 #![forbid(unsafe_code)]
 
-use std::path::{Path, PathBuf};
-
-use zeroize::Zeroizing;
+use std::path::PathBuf;
 
 use super::selection::{HEADING, Selection};
 use super::survey::{CertificateEntry, Key, Library, Note, Opened, Query, Survey, Token};
 use super::turn;
 use crate::certificate::now;
-use crate::config::{Config, Filter, ObjectSelector, PinSource};
+use crate::config::{Config, Filter, ObjectSelector, PinSource, without_object};
 use crate::error::{ConfigError, Error, KubeconfigError, ObjectError};
 use crate::kubeconfig::{Document, Kubeconfig, Provider, Saved, Stanza, file_for};
 use crate::pin;
@@ -122,6 +120,10 @@ fn produce(arguments: &Arguments, verbosity: u8, opened: &mut Opened) -> Result<
         verbosity,
     };
     let survey = query.look(opened)?;
+    // What wasn't seen can be why nothing is found.
+    for fault in survey.faults_of_tokens() {
+        report::warning(&format!("not everything was seen: {}", fault.message));
+    }
     if let Some(error) = query.miss(&survey) {
         return Err(error);
     }
@@ -146,17 +148,6 @@ fn produce(arguments: &Arguments, verbosity: u8, opened: &mut Opened) -> Result<
 
 /// A key and where it is.
 type Place<'a> = (&'a Library, &'a Token, &'a Key);
-
-/// The URI as it is written, a PIN in it included, but for what it says of the object.
-fn without_object(uri: &str) -> Zeroizing<String> {
-    let (path, query) = uri.split_at(uri.find('?').unwrap_or(uri.len()));
-    let (scheme, path) = path.split_once(':').unwrap_or((path, ""));
-    let attributes = path
-        .split(';')
-        .filter(|attribute| !attribute.starts_with("id=") && !attribute.starts_with("object="));
-    let path = attributes.collect::<Vec<_>>().join(";");
-    Zeroizing::new(format!("{scheme}:{path}{query}"))
-}
 
 /// The key that is named, the only one that can be used, or the one that somebody picks.
 fn choose<'a>(
@@ -390,7 +381,8 @@ fn write(
     let old_source = old.value("pinSource").filter(|_| is_same);
     let stanza = stanza(arguments, place, pin_source.or(old_source));
     let mut lost = document.set_user(name, &stanza, |key, value| match key {
-        "pathExec" => Path::new(value).is_file(),
+        // Relative to the file.
+        "pathExec" => user_file.with_file_name(value).is_file(),
         "uri" => false,
         "certificateFile" => is_same && arguments.certificate_file.is_none(),
         // Another token's would cost this one a try.
@@ -418,15 +410,21 @@ fn write(
     if let Some(second) = second {
         save(second, "the context")?;
     }
+    let file = arguments
+        .kubeconfig
+        .as_ref()
+        .map_or_else(String::new, |file| {
+            format!(" --kubeconfig={}", shell_word(&file.to_string_lossy()))
+        });
     match &arguments.context {
         Some(context) => report::note(&format!("context \"{context}\" uses user \"{name}\"")),
         None if kubeconfig.selected_context().is_err() => report::note(&format!(
             "no context is the current one; kubectl config set-context NAME --cluster=CLUSTER \
-             --user={} makes one that uses it",
+             --user={}{file} makes one that uses it",
             shell_word(name)
         )),
         None => report::note(&format!(
-            "no context was changed; kubectl config set-context --current --user={} \
+            "no context was changed; kubectl config set-context --current --user={}{file} \
              points the current one at it",
             shell_word(name)
         )),
@@ -459,9 +457,10 @@ fn names(configuration: &mut Configuration, (library, token, key): Place<'_>) ->
         wanted.is_none_or(|wanted| wanted.trim_end_matches(' ') == actual)
     };
     let (has_label, has_serial) = (filter.token.label.is_some(), filter.token.serial.is_some());
-    // Another library numbers its slots otherwise.
-    let has_slot = filter.token.slot.is_some() && path.is_some_and(|it| *it == library.path_lib);
-    let names_token = has_label || has_slot || has_serial && !token.needs_label;
+    // Another library numbers its slots otherwise, and can have a token of the same label.
+    let is_same_library = path.is_none_or(|it| *it == library.path_lib);
+    let names_token = (has_label || filter.token.slot.is_some()) && is_same_library
+        || has_serial && (has_label || !token.needs_label);
     let names_key = filter.object.label.is_some() || filter.object.id.is_some() && !key.needs_label;
     names_token
         && names_key

@@ -25,7 +25,7 @@ pub use library::TrustedLibrary;
 pub use object_id::ObjectId;
 pub use pin_source::PinSource;
 pub use selector::{ObjectSelector, TokenSelector};
-pub use uri::Uri;
+pub use uri::{Uri, without_object, without_pin};
 
 use crate::error::{ConfigError, Problem};
 use crate::printable::excerpt;

@@ -31,6 +31,40 @@ pub struct Uri {
     pub pin_value: Option<Zeroizing<String>>,
 }
 
+/// What a URI can say of the PIN.
+const OF_PIN: [&str; 2] = ["pin-source", "pin-value"];
+/// What it can say of the object.
+const OF_OBJECT: [&str; 2] = ["id", "object"];
+
+/// The URI as it is written, but for what it says of the PIN.
+pub fn without_pin(uri: &str) -> Zeroizing<String> {
+    without(uri, OF_PIN)
+}
+
+/// The URI as it is written, a PIN in it included, but for what it says of the object.
+pub fn without_object(uri: &str) -> Zeroizing<String> {
+    without(uri, OF_OBJECT)
+}
+
+fn without(uri: &str, names: [&str; 2]) -> Zeroizing<String> {
+    let (scheme, rest) = uri.split_once(':').unwrap_or((uri, ""));
+    let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+    // At its full length, since what is kept can be a PIN.
+    let mut kept = Zeroizing::new(String::with_capacity(uri.len() + 2));
+    kept.push_str(scheme);
+    for (component, before, between) in [(path, ':', ';'), (query, '?', '&')] {
+        kept.push(before);
+        let stays = |it: &&str| !names.contains(&it.split('=').next().unwrap_or_default());
+        for (place, attribute) in component.split(between).filter(stays).enumerate() {
+            if place > 0 {
+                kept.push(between);
+            }
+            kept.push_str(attribute);
+        }
+    }
+    kept
+}
+
 impl Uri {
     /// Errors name the attribute at fault.
     pub fn parse(text: &str) -> Result<Self, Problem> {

@@ -189,7 +189,7 @@ impl KubeconfigError {
             Self::NoServer { .. } => Help::new("set server of that cluster, as https://HOST:PORT"),
             Self::UserExists { name, .. } => Help::new(format!(
                 "choose another name with --user, or give --user {} to replace that one",
-                excerpt(name)
+                shell_word(name)
             )),
             Self::UserUnnamed => Help::new(
                 "name it with --user; without that it is called as the certificate's CN, or else \

@@ -76,7 +76,7 @@ static GATE: LazyLock<Gate> = LazyLock::new(|| {
     .into_iter()
     .collect();
     let config = Config::from_map(&mut configuration).expect("a configuration");
-    let (keyring, keys) = Keyring::new(vec![config]).expect("a keyring");
+    let (keyring, keys) = Keyring::new(vec![config], |_| {}).expect("a keyring");
     let destination = Destination {
         name: "c".to_owned(),
         cluster: Cluster {

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use self::library::{Access, look};
 use self::machine::look_everywhere;
 use super::selection::Selection;
-use crate::config::{Filter, PinSource, Uri};
+use crate::config::{Filter, PinSource, Uri, without_pin};
 use crate::error::{ConfigError, Error, ObjectError, RequestError, TokenError};
 use crate::process::lock::Lock;
 use crate::protocol::Configuration;
@@ -77,7 +77,9 @@ impl Query<'_> {
     pub(super) fn miss(&self, survey: &Survey) -> Option<Error> {
         let Filter { token, object, .. } = self.filter().ok()?;
         let mut libraries = survey.libraries.iter();
-        if libraries.all(|library| library.error.is_some()) {
+        // One that is busy may have it, too.
+        let is_hidden = |library: &Library| library.error.as_ref().is_some_and(|it| it.is_busy);
+        if libraries.clone().all(|library| library.error.is_some()) || libraries.any(is_hidden) {
             None
         } else if token.is_given() && survey.tokens().next().is_none() {
             let selector = token.to_string();
@@ -110,7 +112,12 @@ impl Query<'_> {
     }
 
     fn configuration(&self) -> Configuration {
-        let more = [("uri", self.uri), ("pinSource", self.pin_source)];
+        let bare = self.uri.map(without_pin);
+        let uri = match self.pin_source {
+            Some(_) => bare.as_ref().map(|uri| uri.as_str()),
+            None => self.uri,
+        };
+        let more = [("uri", uri), ("pinSource", self.pin_source)];
         self.selection.configuration(more)
     }
 }
@@ -260,6 +267,9 @@ pub(super) struct Fault {
     pub(super) message: String,
     pub(super) help: String,
     pub(super) exit_code: u8,
+    /// Another request has the token.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_busy: bool,
 }
 
 impl From<&Error> for Fault {
@@ -268,6 +278,7 @@ impl From<&Error> for Fault {
             message: error.to_string(),
             help: report::help(error).to_string(),
             exit_code: error.exit_code(),
+            is_busy: matches!(error, Error::Token(TokenError::Busy { .. })),
         }
     }
 }
@@ -280,6 +291,13 @@ impl Token {
 }
 
 impl Survey {
+    /// Why there may be more than was seen.
+    pub(super) fn faults_of_tokens(&self) -> impl Iterator<Item = &Fault> {
+        let of_libraries = self.libraries.iter().filter_map(|it| it.error.as_ref());
+        let of_tokens = self.tokens().filter_map(|token| token.error.as_ref());
+        of_libraries.filter(|fault| fault.is_busy).chain(of_tokens)
+    }
+
     pub(super) fn new(libraries: Vec<Library>) -> Self {
         Self {
             api_version: API_VERSION.to_owned(),
