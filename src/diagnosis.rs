@@ -169,7 +169,7 @@ impl Walk<'_, '_> {
             is_logged_in = true;
             identity = Identity::find(self.token, config.object.clone(), file, Some(pins));
         }
-        let identity = self.keep(Step::Object, identity)?;
+        let identity = keep(self.observer, Step::Object, identity)?;
         self.object(&identity);
         self.validity(&identity);
         match identity.check_public_key(self.token) {
@@ -330,7 +330,7 @@ impl Walk<'_, '_> {
             (true, false) => format!("the PIN {} was accepted", pins.origin()),
         };
         let outcome = self.token.reveal(what, pins);
-        self.keep(Step::Login, outcome)?;
+        keep(self.observer, Step::Login, outcome)?;
         self.good(Step::Login, text);
         Some(())
     }
@@ -343,7 +343,7 @@ impl Walk<'_, '_> {
         pins: &mut dyn PinProvider,
     ) -> Option<Vec<Scheme>> {
         let key = identity.key(self.token, pins);
-        let key = self.keep(Step::PrivateKey, key)?;
+        let key = keep(self.observer, Step::PrivateKey, key)?;
         let words = identity.words();
         if key.wants_pin_each_time() {
             self.good(
@@ -398,10 +398,17 @@ impl Walk<'_, '_> {
     fn bad(&mut self, step: Step, error: Error) {
         self.observer.found(step, Finding::Bad(error));
     }
+}
 
-    fn keep<T>(&mut self, step: Step, outcome: Result<T, Error>) -> Option<T> {
-        outcome.map_err(|error| self.bad(step, error)).ok()
-    }
+/// What came of a step, if anything good did; else the observer is told of it.
+pub fn keep<T, E: Into<Error>>(
+    observer: &mut dyn Observer,
+    step: Step,
+    outcome: Result<T, E>,
+) -> Option<T> {
+    outcome
+        .map_err(|error| observer.found(step, Finding::Bad(error.into())))
+        .ok()
 }
 
 /// The certificate may be there, behind a login.

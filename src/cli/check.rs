@@ -11,10 +11,10 @@ use std::{iter, mem};
 
 use serde::Serialize;
 
-use super::selection::{HEADING, Selection, WORDS};
+use super::selection::{self, HEADING, Selection};
 use super::style::{Palette, Style};
 use super::turn;
-use crate::config::{Config, PinSource, without_pin};
+use crate::config::{Config, PinSource};
 use crate::diagnosis::{self, Finding, Observer, Opened, Step, Way};
 use crate::error::{Error, Help, KubeconfigError, RequestError};
 use crate::keyring::Keyring;
@@ -110,11 +110,11 @@ pub(super) fn run(arguments: &Arguments) -> u8 {
 /// `None` where it ended before the way to the token began.
 fn check(arguments: &Arguments, open: &mut Open, teller: &mut Teller) -> Option<()> {
     let login = "pkcs11-external-signer check again, with --pin-source prompt";
-    let words = arguments.names_a_key().then_some(WORDS);
+    let words = arguments.names_a_key().then(selection::words);
     report::speak_with(iter::once((report::LOGIN, login)).chain(words.into_iter().flatten()));
-    let source = teller.keep(Step::Configuration, Source::of(arguments))?;
+    let source = diagnosis::keep(teller, Step::Configuration, Source::of(arguments))?;
     let mut map = source.configuration(arguments);
-    let mut config = teller.keep(Step::Configuration, Config::from_map(&mut map))?;
+    let mut config = diagnosis::keep(teller, Step::Configuration, Config::from_map(&mut map))?;
     let text = match &source.context {
         Some(context) if source.is_kubeconfigs => format!(
             "context \"{}\", cluster \"{}\", user \"{}\"",
@@ -157,10 +157,10 @@ fn check(arguments: &Arguments, open: &mut Open, teller: &mut Teller) -> Option<
     }
     // Before anybody is asked for a PIN.
     let cluster = match arguments.server {
-        true => Some(teller.keep(Step::Server, source.cluster())?),
+        true => Some(diagnosis::keep(teller, Step::Server, source.cluster())?),
         false => None,
     };
-    let turn = teller.keep(Step::Token, turn::take(&config.library))?;
+    let turn = diagnosis::keep(teller, Step::Token, turn::take(&config.library))?;
     // Of this process's two ways to the token, the second gets the PIN that the first one used.
     let mut pins = Sources::new(mem::replace(&mut config.pin, PinSource::Prompt));
     let asked: Option<&mut dyn PinProvider> = if arguments.no_login {
@@ -249,37 +249,22 @@ impl Source {
     }
 
     fn configuration(&self, arguments: &Arguments) -> Configuration {
-        let uri = arguments.uri.as_deref();
-        let bare = uri.map(without_pin);
-        let uri = match &arguments.pin_source {
-            Some(_) => bare.as_ref().map(|uri| uri.as_str()),
-            None => uri,
-        };
-        let more = [
-            ("uri", uri),
-            ("certificateFile", arguments.certificate_file.as_deref()),
-            ("pinSource", arguments.pin_source.as_deref()),
-        ];
-        match &self.context {
+        let mut map = match &self.context {
             Some(context) if self.is_kubeconfigs => match self.kubeconfig.provider(&context.user) {
-                Provider::ExternalSigner(mut map) => {
-                    if arguments.pin_source.is_some() {
-                        drop(map.take("pin"));
-                        if let Some(uri) = map.take("uri") {
-                            map.set("uri", &without_pin(&uri));
-                        }
-                    }
-                    for (key, value) in more {
-                        if let Some(value) = value {
-                            map.set(key, value);
-                        }
-                    }
-                    map
-                }
+                Provider::ExternalSigner(map) => map,
                 Provider::None | Provider::Other(_) => Configuration::default(),
             },
-            _ => arguments.selection.configuration(more),
+            _ => arguments
+                .selection
+                .configuration([("uri", arguments.uri.as_deref())]),
+        };
+        if let Some(path) = &arguments.certificate_file {
+            map.set("certificateFile", path);
         }
+        if let Some(source) = &arguments.pin_source {
+            PinSource::override_in(&mut map, source);
+        }
+        map
     }
 
     fn cluster(&self) -> Result<(String, Cluster), KubeconfigError> {
@@ -440,12 +425,6 @@ impl Observer for Teller {
 }
 
 impl Teller {
-    fn keep<T, E: Into<Error>>(&mut self, step: Step, outcome: Result<T, E>) -> Option<T> {
-        outcome
-            .map_err(|error| self.found(step, Finding::Bad(error.into())))
-            .ok()
-    }
-
     fn shown(&self, step: Step, status: Status, text: &str, help: Option<&Help>) -> String {
         let (mark, style) = match status {
             Status::Good => ("✔", Style::Good),

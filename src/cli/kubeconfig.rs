@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use super::selection::{HEADING, Selection};
+use super::selection::{HEADING, Selection, is_selector};
 use super::survey::{CertificateEntry, Key, Library, Note, Opened, Query, Survey, Token};
 use super::turn;
 use crate::certificate::now;
@@ -60,16 +60,6 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "FILE", requires = "write")]
     kubeconfig: Option<PathBuf>,
 }
-
-/// What the stanza says anew, in whatever keys it was said before.
-const SELECTORS: [&str; 6] = [
-    "pathLib",
-    "slotId",
-    "tokenLabel",
-    "tokenSerial",
-    "objectId",
-    "objectLabel",
-];
 
 /// Prints or writes; the exit code.
 #[cold]
@@ -161,7 +151,7 @@ fn choose<'a>(
         if selector.is_empty() {
             key.usable || has_certificate && !key.notes.contains(&Note::NoPrivateKey)
         } else {
-            fits(wanted, key)
+            key.fits(wanted)
         }
     };
     let found: Vec<Place<'_>> = survey
@@ -180,13 +170,6 @@ fn choose<'a>(
         }
         several => pick(several),
     }
-}
-
-fn fits(selector: &ObjectSelector, key: &Key) -> bool {
-    let id = selector.id.as_ref().map(ToString::to_string);
-    let label = selector.label.as_deref();
-    id.is_none_or(|id| key.object_id.as_ref() == Some(&id))
-        && label.is_none_or(|label| label == key.object_label)
 }
 
 /// The key with the certificate of the file, which is looked at as it will be with each request.
@@ -387,9 +370,10 @@ fn write(
         "certificateFile" => is_same && arguments.certificate_file.is_none(),
         // Another token's would cost this one a try.
         "pin" | "pinSource" => is_same && pin_source.is_none(),
-        _ => !SELECTORS.contains(&key),
+        // The stanza says them anew, in whatever keys they were said before.
+        _ => !is_selector(key),
     })?;
-    lost.retain(|key| !SELECTORS.contains(&key.as_str()));
+    lost.retain(|key| !is_selector(key));
     let mut second = None;
     match (&arguments.context, context_file) {
         (Some(context), Some(file)) if file == user_file => document.set_context(context, name)?,
@@ -467,5 +451,5 @@ fn names(configuration: &mut Configuration, (library, token, key): Place<'_>) ->
         && filter.token.slot.is_none_or(|slot| slot == token.slot_id)
         && same(&filter.token.label, &token.token_label)
         && same(&filter.token.serial, &token.token_serial)
-        && fits(&filter.object, key)
+        && key.fits(&filter.object)
 }

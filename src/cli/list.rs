@@ -2,7 +2,9 @@
 
 #![forbid(unsafe_code)]
 
-use super::selection::Selection;
+use std::iter;
+
+use super::selection::{self, Selection};
 use super::style::{Palette, Style};
 use super::survey::{
     CertificateEntry, Fault, Key, Library, Note, Opened, PinState, Query, Survey, Token,
@@ -46,6 +48,8 @@ pub(super) struct Arguments {
 /// Prints the list; the exit code.
 #[cold]
 pub(super) fn run(arguments: &Arguments, verbosity: u8) -> u8 {
+    let login = (report::LOGIN, "pkcs11-external-signer list --login");
+    report::speak_with(iter::once(login).chain(selection::words()));
     let mut opened = None;
     let code = list(arguments, verbosity, &mut opened).unwrap_or_else(|error| {
         report::error(&error);

@@ -14,8 +14,8 @@ mod survey;
 mod table;
 mod turn;
 
+use std::panic;
 use std::path::{Path, PathBuf};
-use std::{iter, panic};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, FromArgMatches as _};
@@ -137,11 +137,7 @@ fn command_line(logged: u8, core: Rlimit) -> u8 {
         Command::Check(arguments) => check::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Kubeconfig(arguments) => kubeconfig::run(&arguments, verbosity),
-        Command::List(arguments) => {
-            let login = (report::LOGIN, "pkcs11-external-signer list --login");
-            report::speak_with(iter::once(login).chain(selection::WORDS));
-            list::run(&arguments, verbosity)
-        }
+        Command::List(arguments) => list::run(&arguments, verbosity),
         Command::Run(arguments) => run::run(&arguments, verbosity > 0, core),
     }
 }

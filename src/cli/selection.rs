@@ -9,22 +9,34 @@ use crate::protocol::Configuration;
 /// Under which `--help` has these options, and others that say which key is meant.
 pub(super) const HEADING: &str = "Which key";
 
-/// How a command that takes options calls what remedies call by the keys of a configuration.
-pub(super) const WORDS: [(&str, &str); 10] = [
-    (
-        "in the kubeconfig, under auth-provider.config",
-        "on the command line",
-    ),
+/// The keys of a configuration that select, and their options.
+const SELECTORS: [(&str, &str); 6] = [
     ("pathLib", "--module"),
     ("slotId", "--slot-id"),
     ("tokenLabel", "--token-label"),
     ("tokenSerial", "--token-serial"),
     ("objectId", "--object-id"),
     ("objectLabel", "--object-label"),
-    ("certificateFile", "--certificate-file"),
-    ("pinSource", "--pin-source"),
-    ("uri", "--uri"),
 ];
+
+/// Whether this key of a configuration selects a library, a token or an object.
+pub(super) fn is_selector(key: &str) -> bool {
+    SELECTORS.iter().any(|(selector, _)| *selector == key)
+}
+
+/// How a command that takes options calls what remedies call by the keys of a configuration.
+pub(super) fn words() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let others = [
+        (
+            "in the kubeconfig, under auth-provider.config",
+            "on the command line",
+        ),
+        ("certificateFile", "--certificate-file"),
+        ("pinSource", "--pin-source"),
+        ("uri", "--uri"),
+    ];
+    SELECTORS.into_iter().chain(others)
+}
 
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct Selection {
@@ -51,16 +63,18 @@ pub(super) struct Selection {
 impl Selection {
     /// By the keys of the configuration.
     fn pairs(&self) -> impl Iterator<Item = (&'static str, &'static str, &str)> {
-        [
-            ("--module", "pathLib", &self.module),
-            ("--slot-id", "slotId", &self.slot_id),
-            ("--token-label", "tokenLabel", &self.token_label),
-            ("--token-serial", "tokenSerial", &self.token_serial),
-            ("--object-id", "objectId", &self.object_id),
-            ("--object-label", "objectLabel", &self.object_label),
-        ]
-        .into_iter()
-        .filter_map(|(option, key, value)| Some((option, key, value.as_deref()?)))
+        let values = [
+            &self.module,
+            &self.slot_id,
+            &self.token_label,
+            &self.token_serial,
+            &self.object_id,
+            &self.object_label,
+        ];
+        SELECTORS
+            .into_iter()
+            .zip(values)
+            .filter_map(|((key, option), value)| Some((option, key, value.as_deref()?)))
     }
 
     pub(super) fn is_empty(&self) -> bool {

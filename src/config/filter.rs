@@ -27,16 +27,10 @@ impl Filter {
         let library = library.value();
         let token = TokenSelector::read_any(&mut reader).0;
         let object = ObjectSelector::read_any(&mut reader).0;
-        if reader.problems.is_empty() {
-            Ok(Self {
-                library,
-                token,
-                object,
-            })
-        } else {
-            Err(ConfigError {
-                problems: reader.problems,
-            })
-        }
+        reader.finish(Self {
+            library,
+            token,
+            object,
+        })
     }
 }

@@ -25,7 +25,7 @@ pub use library::TrustedLibrary;
 pub use object_id::ObjectId;
 pub use pin_source::PinSource;
 pub use selector::{ObjectSelector, TokenSelector};
-pub use uri::{Uri, without_object, without_pin};
+pub use uri::{Uri, without_object};
 
 use crate::error::{ConfigError, Problem};
 use crate::printable::excerpt;
@@ -103,6 +103,14 @@ impl<'a> Reader<'a> {
         };
         reader.unfold_uri();
         reader
+    }
+
+    /// What was read, unless there were problems.
+    fn finish<T>(self, read: T) -> Result<T, ConfigError> {
+        match self.problems {
+            problems if problems.is_empty() => Ok(read),
+            problems => Err(ConfigError { problems }),
+        }
     }
 
     /// An optional key. One that is there but empty is a problem and otherwise counts as absent.

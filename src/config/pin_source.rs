@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use zeroize::Zeroizing;
 
+use super::uri::without_pin;
 use super::{Reader, absolute_path, quoted};
 use crate::error::{ConfigError, Problem};
 use crate::protocol::Configuration;
@@ -33,13 +34,16 @@ impl PinSource {
     pub fn from_map(map: &mut Configuration) -> Result<Option<Self>, ConfigError> {
         let mut reader = Reader::new(map);
         let source = Self::read_any(&mut reader);
-        if reader.problems.is_empty() {
-            Ok(source)
-        } else {
-            Err(ConfigError {
-                problems: reader.problems,
-            })
+        reader.finish(source)
+    }
+
+    /// Has the PIN come from this source, whatever the map says of it.
+    pub fn override_in(map: &mut Configuration, source: &str) {
+        drop(map.take("pin"));
+        if let Some(uri) = map.take("uri") {
+            map.set("uri", &without_pin(&uri));
         }
+        map.set("pinSource", source);
     }
 
     fn read_any(reader: &mut Reader<'_>) -> Option<Self> {

@@ -37,7 +37,7 @@ const OF_PIN: [&str; 2] = ["pin-source", "pin-value"];
 const OF_OBJECT: [&str; 2] = ["id", "object"];
 
 /// The URI as it is written, but for what it says of the PIN.
-pub fn without_pin(uri: &str) -> Zeroizing<String> {
+pub(super) fn without_pin(uri: &str) -> Zeroizing<String> {
     without(uri, OF_PIN)
 }
 

@@ -159,8 +159,8 @@ fn describe(
         ca_certificates: candidates.authorities,
         keys: keys
             .into_iter()
-            .filter(|candidate| is_wanted(candidate, wanted))
             .map(named)
+            .filter(|key| key.fits(wanted))
             .collect(),
     }
 }
@@ -183,12 +183,6 @@ fn open(
         Some(Ok(())) | None => None,
     };
     Ok((token.candidates()?, refused))
-}
-
-fn is_wanted(candidate: &Candidate, wanted: &ObjectSelector) -> bool {
-    let id = wanted.id.as_ref().map(ObjectId::as_bytes);
-    let label = wanted.label.as_deref();
-    id.is_none_or(|id| id == candidate.id) && label.is_none_or(|label| label == candidate.label)
 }
 
 /// `sees_all`: a private key that isn't shown isn't there.

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use self::library::{Access, look};
 use self::machine::look_everywhere;
 use super::selection::Selection;
-use crate::config::{Filter, PinSource, Uri, without_pin};
+use crate::config::{Filter, ObjectSelector, PinSource, Uri};
 use crate::error::{ConfigError, Error, ObjectError, RequestError, TokenError};
 use crate::process::lock::Lock;
 use crate::protocol::Configuration;
@@ -112,13 +112,11 @@ impl Query<'_> {
     }
 
     fn configuration(&self) -> Configuration {
-        let bare = self.uri.map(without_pin);
-        let uri = match self.pin_source {
-            Some(_) => bare.as_ref().map(|uri| uri.as_str()),
-            None => self.uri,
-        };
-        let more = [("uri", uri), ("pinSource", self.pin_source)];
-        self.selection.configuration(more)
+        let mut map = self.selection.configuration([("uri", self.uri)]);
+        if let Some(source) = self.pin_source {
+            PinSource::override_in(&mut map, source);
+        }
+        map
     }
 }
 
@@ -287,6 +285,16 @@ impl Token {
     /// All that it has is listed, and that is nothing.
     fn is_bare(&self) -> bool {
         self.keys.is_empty() && self.error.is_none()
+    }
+}
+
+impl Key {
+    /// Whether the selector means it; one that names nothing means all.
+    pub(super) fn fits(&self, selector: &ObjectSelector) -> bool {
+        let id = selector.id.as_ref().map(ToString::to_string);
+        let label = selector.label.as_deref();
+        id.is_none_or(|id| self.object_id.as_ref() == Some(&id))
+            && label.is_none_or(|label| label == self.object_label)
     }
 }
 
