@@ -34,10 +34,7 @@ fn check_through(store: &Store, library: &str, arguments: &[&str]) -> Invocation
 
 /// Through the library that misbehaves and keeps a record.
 fn check_faulty(store: &Store, faults: &str, arguments: &[&str]) -> Invocation {
-    store.faulty(store.configuration());
-    let library = store.directory.path().join("libfault_module.so");
-    check_through(store, &format!("--module={}", library.display()), arguments)
-        .suffering(store, faults)
+    check_through(store, &store.faulty_module(), arguments).suffering(store, faults)
 }
 
 const PIN_SOURCE: &str = "--pin-source=env:TOKEN_PIN";

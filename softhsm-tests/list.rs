@@ -174,10 +174,7 @@ fn the_document_is_what_is_documented() {
 #[test]
 fn no_pin_is_asked_and_no_login_made_without_login() {
     let store = store();
-    let faulty = store.faulty(store.configuration());
-    let library = store.directory.path().join("libfault_module.so");
-    drop(faulty);
-    let module = format!("--module={}", library.display());
+    let module = store.faulty_module();
     let outcome = list(&store, &[&module, "--json"])
         .suffering(&store, "")
         .piped(format!("{PIN}\n"))
@@ -227,9 +224,7 @@ fn no_pin_is_asked_and_no_login_made_without_login() {
 #[test]
 fn where_nobody_can_be_asked_each_token_says_so() {
     let store = store();
-    store.faulty(store.configuration());
-    let library = store.directory.path().join("libfault_module.so");
-    let module = format!("--module={}", library.display());
+    let module = store.faulty_module();
     for input in ["", PIN] {
         let outcome = list(&store, &[&module, "--login"])
             .suffering(&store, "")
@@ -402,9 +397,7 @@ fn a_pin_is_asked_of_a_person_for_each_token() {
 #[test]
 fn the_state_of_a_pin_stands_with_its_token() {
     let store = store();
-    store.faulty(store.configuration());
-    let library = store.directory.path().join("libfault_module.so");
-    let module = format!("--module={}", library.display());
+    let module = store.faulty_module();
     for (flag, words, usable) in [
         ("CKF_USER_PIN_LOCKED", ": PIN locked", false),
         ("CKF_USER_PIN_FINAL_TRY", ": one PIN try left", true),
