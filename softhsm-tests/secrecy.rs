@@ -112,6 +112,8 @@ fn traces(run: &Running) -> Vec<String> {
 /// Demands that the program has no piece of the PIN left when it has answered.
 #[track_caller]
 fn assert_wiped(source: &str, run: &Running) {
+    // It stops by itself once it has answered, and not sooner.
+    run.wait_until_stopped();
     let found = traces(run);
     assert!(found.is_empty(), "{source}: {found:#?}");
 }
