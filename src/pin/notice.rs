@@ -25,6 +25,9 @@ pub struct Notice {
 impl Notice {
     /// Without a terminal, or without a thread to wait in, nothing is shown.
     pub fn after(delay: Duration, text: &str) -> Self {
+        if open().is_none() {
+            return Self::none();
+        }
         let text = printable(text).into_owned();
         let (sender, over) = mpsc::channel::<()>();
         let thread = thread::Builder::new().spawn(move || {
@@ -61,17 +64,19 @@ impl Drop for Notice {
 }
 
 /// None while a program draws on it (`k9s`): a line from elsewhere would be in its way.
-/// O_NONBLOCK: a terminal held with Ctrl-S must not hold back the answer.
 fn terminal() -> Option<File> {
+    open().filter(|terminal| {
+        tcgetattr(terminal).is_ok_and(|settings| settings.local_modes.contains(LocalModes::ICANON))
+    })
+}
+
+/// O_NONBLOCK: a terminal held with Ctrl-S must not hold back the answer.
+fn open() -> Option<File> {
     OpenOptions::new()
         .write(true)
         .custom_flags(OFlags::NONBLOCK.bits() as i32)
         .open("/dev/tty")
         .ok()
-        .filter(|terminal| {
-            tcgetattr(terminal)
-                .is_ok_and(|settings| settings.local_modes.contains(LocalModes::ICANON))
-        })
 }
 
 /// A line that wraps could not be taken away; what is most important comes first in it.
