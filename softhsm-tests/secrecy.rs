@@ -176,6 +176,41 @@ fn an_answered_request_leaves_no_pin_in_memory() {
     terminal.finish().0.signature();
 }
 
+/// Whichever command it is: a library's constructors run with what is left in the environment, and
+/// so does what they start.
+#[test]
+fn a_library_is_loaded_without_the_pin_in_the_environment() {
+    need_root();
+    let store = token();
+    let slot = store.tokens[0].slot;
+    let module = store.faulty_module();
+    let library = module.strip_prefix("--module=").unwrap();
+    let uri =
+        format!("--uri=pkcs11:slot-id={slot}?module-path={library}&pin-source=env:{VARIABLE}");
+    let slot = format!("--slot-id={slot}");
+    let source = format!("--pin-source=env:{VARIABLE}");
+    let commands = [
+        &["list", "--login", &module, &slot, &source][..],
+        &["kubeconfig", "--login", &uri],
+        &["check", "--object-id=1", &module, &slot, &source],
+    ];
+    for command in commands {
+        let invocation = Invocation::new(store.directory.path())
+            .arguments(command)
+            .variable(VARIABLE, PIN);
+        let run = suffering(invocation, &store, "load:stop").start(None);
+        run.wait_until_stopped();
+        let environment = fs::read(format!("/proc/{}/environ", run.pid().as_raw_nonzero()));
+        let environment = environment.unwrap();
+        let text = String::from_utf8_lossy(&environment);
+        assert!(text.contains("FAULT_MODULE=load:stop"), "{text}");
+        assert!(!text.contains(PIN), "{command:?}: {text}");
+        kill_process(run.pid(), Signal::CONT).unwrap();
+        run.finish();
+    }
+    assert_eq!(store.calls("C_Login"), ["0x0"; 3]);
+}
+
 /// Also where the PIN was refused, and where the request was.
 #[test]
 fn a_failed_request_leaves_no_pin_in_memory() {

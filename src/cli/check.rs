@@ -160,9 +160,9 @@ fn check(arguments: &Arguments, open: &mut Open, teller: &mut Teller) -> Option<
         true => Some(diagnosis::keep(teller, Step::Server, source.cluster())?),
         false => None,
     };
-    let turn = diagnosis::keep(teller, Step::Token, turn::take(&config.library))?;
     // Of this process's two ways to the token, the second gets the PIN that the first one used.
     let mut pins = Sources::new(mem::replace(&mut config.pin, PinSource::Prompt));
+    let turn = diagnosis::keep(teller, Step::Token, turn::take(&config.library))?;
     let asked: Option<&mut dyn PinProvider> = if arguments.no_login {
         None
     } else {

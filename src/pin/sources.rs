@@ -54,8 +54,8 @@ impl Shared {
 }
 
 impl Sources {
-    /// A PIN in the environment is taken out of it here: no library is loaded yet, and there is
-    /// one thread.
+    /// To be made before the turn at a library is taken: a PIN in the environment is taken out of
+    /// it here, while nothing of a library runs and there is one thread.
     pub fn new(source: PinSource) -> Self {
         Self {
             since: Some(SystemTime::now()),

@@ -37,6 +37,11 @@ pub(super) fn look(
     access: Access,
     opened: &mut Opened,
 ) -> Result<Library, Error> {
+    // Before anything of the library runs: it takes a PIN out of the environment.
+    let mut pins = match access {
+        Access::Public => None,
+        Access::Login(source) => Some(Sources::new(source.unwrap_or(PinSource::Prompt))),
+    };
     let turn = turn::take_within(PATIENCE, library)?;
     let (module, _) = opened.insert((Module::open(library)?, turn));
     let slots = module.occupied_slots()?;
@@ -47,10 +52,9 @@ pub(super) fn look(
             Err(_) => true,
         })
         .collect();
-    let mut pins = match access {
-        Access::Public => None,
-        Access::Login(source) => Some(login(source, &chosen)?),
-    };
+    if let Some(pins) = &mut pins {
+        keep_for_one(pins, &chosen)?;
+    }
     // Among all tokens, also those that aren't looked at: TPMs have the same serial for each.
     let shares_serial = |state: &TokenState| {
         let tokens = slots.iter().filter_map(|slot| slot.token.as_ref().ok());
@@ -91,8 +95,7 @@ pub(super) fn look(
 
 /// A stored PIN belongs to one token: sent to several, it would cost each of the others a try.
 /// Where nobody can be asked and none is stored, each token says so, beside what it shows anyway.
-fn login(source: Option<PinSource>, chosen: &[&OccupiedSlot]) -> Result<Sources, Error> {
-    let mut sources = Sources::new(source.unwrap_or(PinSource::Prompt));
+fn keep_for_one(pins: &mut Sources, chosen: &[&OccupiedSlot]) -> Result<(), Error> {
     let found: Vec<_> = chosen
         .iter()
         .filter_map(|slot| slot.token.as_ref().ok())
@@ -100,12 +103,12 @@ fn login(source: Option<PinSource>, chosen: &[&OccupiedSlot]) -> Result<Sources,
         .map(|state| state.name.clone())
         .collect();
     if found.len() > 1 {
-        sources.leave_input();
-        if !sources.origin().is_attended() {
+        pins.leave_input();
+        if !pins.origin().is_attended() {
             return Err(TokenError::SeveralForPin { found }.into());
         }
     }
-    Ok(sources)
+    Ok(())
 }
 
 fn describe(
