@@ -148,8 +148,6 @@ fn a_program_that_gives_no_pin_is_named() {
     sign(&store, "")
         .run()
         .fails(7, &["no program to ask for the PIN", "install pinentry"]);
-    program(&store, "pinentry", "echo ERR no");
-    sign(&store, "").run().fails(7, &["pinentry gave no PIN"]);
     // A kubeconfig can't say which.
     let configuration = store.configuration().with("pinSource", "askpass:/bin/true");
     let request = sign_request(&configuration, &Options::hash(Hash::Sha256), &sample(32));
@@ -157,6 +155,37 @@ fn a_program_that_gives_no_pin_is_named() {
         .ask(&request)
         .run()
         .fails(3, &["pinSource is none of"]);
+    assert!(store.calls("C_Login").is_empty());
+}
+
+/// Somebody may have given none, or nobody could be asked.
+#[test]
+fn a_pinentry_that_fails_is_told_from_a_person_who_leaves_it() {
+    let store = token_with_pair(Kind::P256);
+    let pinentry = |answer: &str| {
+        let talk = "echo OK; while read -r line; do echo \"$line\" >> said; case $line in \
+                    GETPIN) echo";
+        let talk = format!("cd \"$HOME\"; {talk} {answer};; *) echo OK;; esac; done");
+        program(&store, "pinentry", &talk);
+    };
+    pinentry("ERR 83918950 Inappropriate ioctl for device");
+    // Nobody has said no, so the next one is asked.
+    for _ in 0..2 {
+        let reason = "pinentry gave no PIN: it answered ERR 83918950 Inappropriate ioctl";
+        sign(&store, "").run().fails(7, &[reason]);
+    }
+    let said = fs::read_to_string(store.directory.path().join("said")).unwrap();
+    assert_eq!(said.matches("GETPIN").count(), 2);
+    assert!(!said.contains("ttyname"), "there is no terminal: {said}");
+    program(&store, "pinentry", "echo ERR no");
+    sign(&store, "").run().fails(7, &["pinentry gave no PIN"]);
+    // A real one that finds no place to ask.
+    let real = || sign(&store, "").variable("PATH", "/usr/bin:/bin");
+    real().run().fails(7, &["pinentry gave no PIN"]);
+
+    pinentry("ERR 83886179 Operation cancelled");
+    sign(&store, "").run().fails(7, &["no PIN was entered"]);
+    real().run().fails(7, &["was left a moment ago"]);
     assert!(store.calls("C_Login").is_empty());
 }
 

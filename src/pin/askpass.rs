@@ -88,7 +88,7 @@ impl Program {
         PinOrigin::Askpass(self.path.clone())
     }
 
-    /// Asks once. `has_terminal`: pinentry may draw on it, since nobody else does.
+    /// Asks once. `has_terminal`: there is one, and pinentry may draw on it, since nobody else does.
     pub(super) fn ask(
         &self,
         request: &PinRequest<'_>,

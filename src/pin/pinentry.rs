@@ -24,9 +24,15 @@ pub(super) struct Dialog {
 /// What an answer ends with.
 enum End {
     Fine,
-    /// The person has cancelled or said no.
-    Refused,
+    /// The person has cancelled, said no, or said nothing.
+    Left,
+    /// It could not be done, for the reason in this line.
+    Failed(String),
 }
+
+/// What people do, as libgpg-error numbers it: GPG_ERR_TIMEOUT, CANCELED, NOT_CONFIRMED and
+/// FULLY_CANCELED.
+const LEFT: [u32; 4] = [62, 99, 114, 198];
 
 impl Dialog {
     pub(super) fn new(request: &PinRequest<'_>, has_terminal: bool) -> Self {
@@ -42,7 +48,7 @@ impl Dialog {
         }
     }
 
-    /// The PIN; `None` where none was given.
+    /// The PIN; `None` where a person has given none.
     pub(super) fn hold(&self, child: &mut Child) -> io::Result<Option<Pin>> {
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(io::ErrorKind::BrokenPipe.into());
@@ -64,7 +70,7 @@ impl Dialog {
         talk.say("SETTITLE", "pkcs11-external-signer")?;
         if let Some(question) = &self.confirm {
             talk.say("SETDESC", &format!("{question}\n\n{}", self.description))?;
-            if let End::Refused = talk.ask("CONFIRM", &mut Zeroizing::default())? {
+            if !talk.ask("CONFIRM", &mut Zeroizing::default())?.is_fine()? {
                 return Ok(None);
             }
         }
@@ -74,10 +80,29 @@ impl Dialog {
             talk.say("SETERROR", error)?;
         }
         let mut data = Zeroizing::new(Vec::with_capacity(LINE));
-        Ok(match talk.ask("GETPIN", &mut data)? {
-            End::Fine => first_line(&data),
-            End::Refused => None,
-        })
+        let is_given = talk.ask("GETPIN", &mut data)?.is_fine()?;
+        Ok(is_given.then(|| first_line(&data)).flatten())
+    }
+}
+
+impl End {
+    /// `ERR`, the number and some words. The number's upper half says who speaks.
+    fn of_error(line: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(line).into_owned();
+        let number = text.split(' ').nth(1).and_then(|it| it.parse::<u32>().ok());
+        match number {
+            Some(number) if LEFT.contains(&(number & 0xffff)) => Self::Left,
+            _ => Self::Failed(text),
+        }
+    }
+
+    /// Whether the person went along.
+    fn is_fine(self) -> io::Result<bool> {
+        match self {
+            Self::Fine => Ok(true),
+            Self::Left => Ok(false),
+            Self::Failed(line) => Err(io::Error::other(format!("it answered {line}"))),
+        }
     }
 }
 
@@ -113,7 +138,7 @@ impl<I: Write, O: Read> Talk<I, O> {
             } else if line.starts_with(b"OK") {
                 return Ok(End::Fine);
             } else if line.starts_with(b"ERR") {
-                return Ok(End::Refused);
+                return Ok(End::of_error(&line));
             }
         }
     }
@@ -219,6 +244,26 @@ mod tests {
         let yes = "OK\nOK\nOK\nOK\nOK\nOK\nD 1234\nOK\n";
         let (pin, _) = talk(&request(None, Some("Last try?")), yes);
         assert_eq!(pin.as_deref(), Some("1234"));
+    }
+
+    #[test]
+    fn only_a_persons_no_is_taken_for_one() {
+        let outcome = |confirm, answers: &str| {
+            let dialog = Dialog::new(&request(None, confirm), false);
+            dialog.hold_with(Vec::new(), answers.as_bytes())
+        };
+        for left in ["83886142", "83886179", "83886194", "83886278", "99"] {
+            let answers = format!("OK\nOK\nOK\nOK\nERR {left} left <Pinentry>\n");
+            assert!(outcome(None, &answers).unwrap().is_none());
+        }
+        for failure in ["83918950 Inappropriate ioctl for device", "cancelled", ""] {
+            let answers = format!("OK\nOK\nOK\nOK\nERR {failure}\n");
+            let error = outcome(None, &answers).unwrap_err().to_string();
+            assert!(error.ends_with(failure), "{error}");
+        }
+        // Nor is one that can't ask the question.
+        let answers = "OK\nOK\nOK\nERR 536871187 Unknown IPC command\n";
+        assert!(outcome(Some("Last try?"), answers).is_err());
     }
 
     #[test]

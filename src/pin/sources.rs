@@ -93,7 +93,8 @@ impl Sources {
         since: SystemTime,
     ) -> Result<Pin, LoginError> {
         let program = askpass::Program::find()?;
-        let has_terminal = !self.unattended.load(Ordering::Relaxed);
+        let is_left = self.unattended.load(Ordering::Relaxed);
+        let has_terminal = !is_left && Terminal::open().is_some();
         let turn = Turn::take(Place::Window, request.token, since)?;
         let pin = program.ask(request, has_terminal).inspect_err(|error| {
             if matches!(
