@@ -295,6 +295,13 @@ impl LoginError {
             } => {
                 "make sure which PIN the token wants (a YubiKey: the PIV PIN) before you try again"
             }
+            Self::Incorrect {
+                origin: PinOrigin::Askpass(_),
+                ..
+            } => {
+                "make sure which PIN the token wants (a YubiKey: the PIV PIN), or correct what that \
+                 program answers by itself, before you try again"
+            }
             Self::Incorrect { .. } => {
                 "correct the PIN at its source, then log in yourself: pkcs11-external-signer check \
                  --pin-source prompt; until then no stored PIN is sent, since every try counts"

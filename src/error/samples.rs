@@ -110,6 +110,12 @@ fn login() -> Vec<LoginError> {
             state: "; the PIN is locked now",
             failure: failure(),
         },
+        Incorrect {
+            token: text(),
+            origin: PinOrigin::Askpass(path()),
+            state: "",
+            failure: failure(),
+        },
         Length { token: text(), origin: PinOrigin::StandardInput, shortest: 6, longest: 8 },
         Locked { token: text() },
         NoAskpass,
