@@ -103,7 +103,7 @@ fn a_program_that_always_says_the_same_costs_one_try() {
         &[
             "refused the PIN from",
             "gave the same one again",
-            "one try was spent",
+            "not sent twice",
         ],
     );
     assert_eq!(store.calls("C_Login"), ["0xa0"]);
@@ -115,6 +115,51 @@ fn a_program_that_always_says_the_same_costs_one_try() {
         .run()
         .fails(7, &["has one PIN try left", "was not sent"]);
     assert_eq!(store.calls("C_Login"), [""; 0]);
+}
+
+/// Who mistypes, types another one and then the first one again has one try left.
+#[test]
+fn a_refused_pin_is_not_sent_again_after_another_one() {
+    let store = token_with_pair(Kind::P256);
+    let script = format!(
+        "cd ~; echo >> asked; mapfile all < asked; case ${{#all[@]}} in 2) echo {WRONG_PIN}-2;; *) echo {WRONG_PIN};; \
+         esac"
+    );
+    let asking = program(&store, "ask", &script);
+    sign(&store, "")
+        .variable(OWN, &asking)
+        .run()
+        .fails(7, &["gave the same one again"]);
+    assert_eq!(store.calls("C_Login"), ["0xa0"; 2]);
+    // One that isn't the same each time is told as a person or a program.
+    let asking = program(&store, "guess", "echo $RANDOM$RANDOM");
+    sign(&store, "").variable(OWN, &asking).run().fails(
+        7,
+        &[
+            "CKR_PIN_INCORRECT",
+            "which PIN the token wants",
+            "correct what that program",
+        ],
+    );
+    assert_eq!(store.calls("C_Login"), ["0xa0"; 5]);
+}
+
+/// The first answer was thrown away unsent, so that a person may say yes and give it again.
+#[test]
+fn a_pin_that_was_not_sent_may_be_given_again() {
+    let store = token_with_pair(Kind::P256);
+    let talk = format!(
+        "cd ~; echo OK; while read -r word _; do echo $word >> said; \
+         [ $word != GETPIN ] || echo D {PIN}; echo OK; done"
+    );
+    program(&store, "pinentry", &talk);
+    let faults = "C_GetTokenInfo#3:set=CKF_USER_PIN_FINAL_TRY,\
+                  C_GetTokenInfo#4:set=CKF_USER_PIN_FINAL_TRY";
+    assert_signed(&sign(&store, faults).run());
+    let said = fs::read_to_string(store.directory.path().join("said")).unwrap();
+    assert_eq!(said.matches("GETPIN").count(), 2, "{said}");
+    assert_eq!(said.matches("CONFIRM").count(), 1, "{said}");
+    assert_eq!(store.calls("C_Login"), ["0x0"]);
 }
 
 #[test]

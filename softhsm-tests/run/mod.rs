@@ -7,6 +7,8 @@ use crate::fixture::cluster::cluster;
 use crate::fixture::program::Invocation;
 use crate::fixture::softhsm::Store;
 
+/// PINs from a program, over several connections.
+mod askpass;
 /// How a run ends, and what it leaves.
 mod endings;
 /// Who is let in.

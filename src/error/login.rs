@@ -118,7 +118,7 @@ pub enum LoginError {
         token: String,
         origin: PinOrigin,
     },
-    /// A program gave the PIN once more that the token had just refused.
+    /// A program gave a PIN once more that the token has refused.
     Repeated {
         token: String,
         origin: PinOrigin,
@@ -138,6 +138,10 @@ pub enum LoginError {
         seconds: u64,
     },
     ToBeChanged {
+        token: String,
+    },
+    /// A person's, which all logins of a process have in common.
+    TriesSpent {
         token: String,
     },
 }
@@ -244,6 +248,10 @@ impl fmt::Display for LoginError {
                 f,
                 "the PIN of token {token} must be changed before it can be used (CKF_USER_PIN_TO_BE_CHANGED)"
             ),
+            Self::TriesSpent { token } => write!(
+                f,
+                "token {token} was sent three PINs and has accepted none, so no other is asked for"
+            ),
         }
     }
 }
@@ -263,12 +271,20 @@ impl LoginError {
                 "set PKCS11_EXTERNAL_SIGNER_ASKPASS to the whole path of a program that asks for \
                  passwords (ksshaskpass, ssh-askpass), install pinentry, or choose another pinSource"
             }
+            Self::RefusedBefore {
+                origin: PinOrigin::Askpass(_),
+                ..
+            } => {
+                "two logins with this PIN came to no clear end: look at the token and at the PIN \
+                 before you try again"
+            }
             Self::RefusedBefore { .. } => {
                 "correct the PIN, then log in yourself: pkcs11-external-signer check --pin-source \
                  prompt; where nobody can type, check --despite-refusal sends the stored PIN once"
             }
             Self::Repeated { .. } => {
-                "correct what that program answers before you try again; one try was spent"
+                "correct what that program answers before you try again; a PIN that was refused is \
+                 not sent twice"
             }
             Self::Cancelled { .. } => "run the command again and type the PIN",
             Self::CancelledBefore { .. } => {
@@ -345,6 +361,10 @@ impl LoginError {
             }
             Self::ToBeChanged { .. } => {
                 "change it: pkcs11-tool --login --change-pin, or the token's own tool"
+            }
+            Self::TriesSpent { .. } => {
+                "make sure which PIN the token wants (check --no-login tells how it counts), then start \
+                 the command again"
             }
         })
     }

@@ -123,6 +123,7 @@ fn login() -> Vec<LoginError> {
         NoPin { token: text() },
         NotSet { token: text(), failure: failure() },
         ReaderCancelled { token: text(), failure: failure() },
+        RefusedBefore { token: text(), origin: PinOrigin::Askpass(path()) },
         RefusedBefore { token: text(), origin: PinOrigin::Configuration },
         Repeated { token: text(), origin: PinOrigin::Askpass(path()) },
         StandardInput { reason: text() },
@@ -130,6 +131,7 @@ fn login() -> Vec<LoginError> {
         TerminalLeft { token: text() },
         TimedOut { token: text(), seconds: 60 },
         ToBeChanged { token: text() },
+        TriesSpent { token: text() },
     )
 }
 

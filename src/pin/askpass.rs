@@ -97,7 +97,7 @@ impl Program {
         if request.confirm.is_some() && !self.is_pinentry {
             // What such a program answers to a question can't be told from a script's habit.
             return Err(LoginError::FinalTry {
-                token: request.token.to_owned(),
+                token: request.token.to_string(),
                 origin: self.origin(),
             });
         }
@@ -118,7 +118,7 @@ impl Program {
                 one_line(child)
             }
         });
-        let token = request.token.to_owned();
+        let token = request.token.to_string();
         match answer {
             None => Err(LoginError::TimedOut {
                 token,

@@ -14,21 +14,21 @@ mod prompt;
 mod queue;
 mod sources;
 mod standard_input;
+mod tried;
 
 pub use notice::Notice;
 pub use sources::{Shared, Sources};
 
 use std::time::Duration;
 
-use crate::error::{LoginError, PinOrigin};
+use crate::error::{LoginError, PinOrigin, TokenName};
 use crate::printable::printable;
 use crate::secret::Pin;
 
 /// What a PIN is asked for. The texts are as they come from the token; whoever shows them makes
 /// them fit for a terminal.
 pub struct PinRequest<'a> {
-    /// Label, serial and slot.
-    pub token: &'a str,
+    pub token: &'a TokenName,
     pub key: &'a str,
     /// In bytes.
     pub shortest: usize,
@@ -48,7 +48,7 @@ impl PinRequest<'_> {
     fn question(&self) -> String {
         format!(
             "PIN for token {}, {}: ",
-            printable(self.token),
+            printable(&self.token.to_string()),
             printable(self.key)
         )
     }
@@ -59,7 +59,7 @@ impl PinRequest<'_> {
 
     fn wrong_length(&self, origin: PinOrigin) -> LoginError {
         LoginError::Length {
-            token: self.token.to_owned(),
+            token: self.token.to_string(),
             origin,
             shortest: self.shortest,
             longest: self.longest,
@@ -82,8 +82,15 @@ pub trait PinProvider {
     /// The PIN, of a length that the token can have.
     fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, LoginError>;
 
-    /// The token has accepted the last one.
-    fn accepted(&mut self);
+    /// The token has accepted one.
+    fn accepted(&mut self, token: &TokenName);
+
+    /// The token was sent one that a person or their program gave, and hasn't accepted it. Unless
+    /// it was refused, that is because the login came to no clear end.
+    fn not_accepted(&mut self, token: &TokenName, pin: &Pin, is_refused: bool);
+
+    /// How many of those the token was sent in this process since it accepted one.
+    fn tries(&self, token: &TokenName) -> usize;
 
     /// Asks a person to insert the token that is missing; whether they say that they have. Nobody
     /// is asked who wouldn't be asked for the PIN at a terminal.

@@ -39,7 +39,7 @@ impl Dialog {
         Self {
             description: format!(
                 "Token {}\n{}",
-                printable(request.token),
+                printable(&request.token.to_string()),
                 printable(request.key)
             ),
             error: request.notice.map(|text| printable(text).into_owned()),
@@ -70,7 +70,10 @@ impl Dialog {
         talk.say("SETTITLE", "pkcs11-external-signer")?;
         if let Some(question) = &self.confirm {
             talk.say("SETDESC", &format!("{question}\n\n{}", self.description))?;
-            if !talk.ask("CONFIRM", &mut Zeroizing::default())?.is_fine()? {
+            if !talk
+                .ask("CONFIRM", &mut Zeroizing::default())?
+                .went_along()?
+            {
                 return Ok(None);
             }
         }
@@ -80,7 +83,7 @@ impl Dialog {
             talk.say("SETERROR", error)?;
         }
         let mut data = Zeroizing::new(Vec::with_capacity(LINE));
-        let is_given = talk.ask("GETPIN", &mut data)?.is_fine()?;
+        let is_given = talk.ask("GETPIN", &mut data)?.went_along()?;
         Ok(is_given.then(|| first_line(&data)).flatten())
     }
 }
@@ -97,7 +100,7 @@ impl End {
     }
 
     /// Whether the person went along.
-    fn is_fine(self) -> io::Result<bool> {
+    fn went_along(self) -> io::Result<bool> {
         match self {
             Self::Fine => Ok(true),
             Self::Left => Ok(false),
@@ -194,11 +197,23 @@ fn decode(piece: &[u8], data: &mut Zeroizing<Vec<u8>>) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use super::*;
+    use crate::error::TokenName;
+
+    fn token() -> &'static TokenName {
+        static TOKEN: LazyLock<TokenName> = LazyLock::new(|| TokenName {
+            slot: 1,
+            label: "100%".to_owned(),
+            serial: "x".to_owned(),
+        });
+        &TOKEN
+    }
 
     fn request<'a>(notice: Option<&'a str>, confirm: Option<&'a str>) -> PinRequest<'a> {
         PinRequest {
-            token: "\"100%\"",
+            token: token(),
             key: "the key\nof jane",
             shortest: 4,
             longest: 8,
@@ -227,7 +242,7 @@ mod tests {
         assert_eq!(
             said,
             "SETTITLE pkcs11-external-signer\n\
-             SETDESC Token \"100%25\"%0Athe key\\u{a}of jane\nSETPROMPT PIN\nGETPIN\n"
+             SETDESC Token \"100%25\" (serial x, slotId 1)%0Athe key\\u{a}of jane\nSETPROMPT PIN\nGETPIN\n"
         );
     }
 

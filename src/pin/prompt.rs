@@ -98,7 +98,7 @@ impl Terminal {
         }
         turn.brake();
         Err(LoginError::FinalTry {
-            token: request.token.to_owned(),
+            token: request.token.to_string(),
             origin: PinOrigin::Person,
         })
     }
@@ -126,7 +126,7 @@ impl Terminal {
         request: &PinRequest<'_>,
         turn: &Turn,
     ) -> Result<Zeroizing<Vec<u8>>, LoginError> {
-        let token = request.token.to_owned();
+        let token = request.token.to_string();
         match self.enter_again(text, echo, Some(turn))? {
             Entry::Line(line) => Ok(line),
             Entry::Empty => {
@@ -350,11 +350,17 @@ fn why_not(line: &[u8], request: &PinRequest<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::TokenName;
 
     #[test]
     fn an_entry_that_is_no_pin_is_explained_without_being_shown() {
+        let token = TokenName {
+            slot: 1,
+            label: "t".to_owned(),
+            serial: "s".to_owned(),
+        };
         let request = PinRequest {
-            token: "t",
+            token: &token,
             key: "k",
             shortest: 6,
             longest: 8,

@@ -1,8 +1,8 @@
 //! The sources of a configuration, in their order.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use zeroize::Zeroizing;
@@ -10,9 +10,10 @@ use zeroize::Zeroizing;
 use super::notice::Notice;
 use super::prompt::Terminal;
 use super::queue::{Place, Turn};
+use super::tried::Tried;
 use super::{PinProvider, PinRequest, askpass, file, standard_input};
 use crate::config::PinSource;
-use crate::error::{LoginError, PinOrigin};
+use crate::error::{LoginError, PinOrigin, TokenName};
 use crate::process::environment::{self, NotUtf8};
 use crate::process::watchdog;
 use crate::secret::Pin;
@@ -24,24 +25,21 @@ pub struct Sources {
     variable: Taken,
     /// The terminal has been left to somebody else.
     unattended: Arc<AtomicBool>,
-    /// What a program has answered before, and for which token; that of all sources of a run.
-    answered: Answered,
+    tried: Tried,
     /// Without a terminal, a prompt doesn't look for its PIN on standard input.
     leaves_input: bool,
     /// Since when a PIN is wanted, where that is longer than it is asked for.
     since: Option<SystemTime>,
 }
 
-type Answered = Arc<Mutex<Option<(String, Pin)>>>;
-
 type Taken = Option<Result<Zeroizing<String>, NotUtf8>>;
 
-/// What several sources have in common: what was taken out of the environment, and what a program
-/// has answered.
+/// What several sources have in common: what was taken out of the environment, and what tokens were
+/// sent.
 #[derive(Default)]
 pub struct Shared {
     variables: BTreeMap<String, Taken>,
-    answered: Answered,
+    tried: Tried,
 }
 
 impl Shared {
@@ -74,7 +72,7 @@ impl Sources {
             source,
             variable,
             unattended,
-            answered: Arc::clone(&shared.answered),
+            tried: shared.tried.clone(),
             leaves_input: false,
             since: None,
         }
@@ -85,8 +83,7 @@ impl Sources {
         self.leaves_input = true;
     }
 
-    /// From a program. One that repeats itself is no person, and a PIN that was refused stays
-    /// refused.
+    /// From a program. One that repeats itself is no person: a PIN that was refused stays refused.
     fn asked_of_program(
         &self,
         request: &PinRequest<'_>,
@@ -95,7 +92,7 @@ impl Sources {
         let program = askpass::Program::find()?;
         let is_left = self.unattended.load(Ordering::Relaxed);
         let has_terminal = !is_left && Terminal::open().is_some();
-        let turn = Turn::take(Place::Window, request.token, since)?;
+        let turn = Turn::take(Place::Window, &request.token.to_string(), since)?;
         let pin = program.ask(request, has_terminal).inspect_err(|error| {
             if matches!(
                 error,
@@ -104,18 +101,7 @@ impl Sources {
                 turn.brake();
             }
         })?;
-        let token = request.token.to_owned();
-        let answered = self.answered.lock();
-        let mut answered = answered.unwrap_or_else(PoisonError::into_inner);
-        let before = answered.replace((token, pin.duplicate()));
-        if before.is_some_and(|(token, before)| {
-            token == request.token && before.expose() == pin.expose()
-        }) {
-            return Err(LoginError::Repeated {
-                token: request.token.to_owned(),
-                origin: program.origin(),
-            });
-        }
+        self.tried.check(request.token, &pin, program.origin())?;
         Ok(pin)
     }
 
@@ -163,9 +149,16 @@ impl PinProvider for Sources {
         self.next(request, since)
     }
 
-    fn accepted(&mut self) {
-        let answered = self.answered.lock();
-        *answered.unwrap_or_else(PoisonError::into_inner) = None;
+    fn accepted(&mut self, token: &TokenName) {
+        self.tried.forget(token);
+    }
+
+    fn not_accepted(&mut self, token: &TokenName, pin: &Pin, is_refused: bool) {
+        self.tried.add(token, pin, is_refused);
+    }
+
+    fn tries(&self, token: &TokenName) -> usize {
+        self.tried.count(token)
     }
 
     fn insert(&mut self, missing: &str) -> bool {
@@ -197,7 +190,7 @@ impl Sources {
         let pin = match &self.source {
             PinSource::Prompt | PinSource::StandardInput if is_left => {
                 return Err(LoginError::TerminalLeft {
-                    token: request.token.to_owned(),
+                    token: request.token.to_string(),
                 });
             }
             PinSource::Askpass => return self.asked_of_program(request, since),
@@ -210,7 +203,8 @@ impl Sources {
             PinSource::Prompt | PinSource::StandardInput => {
                 return match Terminal::open() {
                     Some(terminal) => {
-                        let turn = Turn::take(Place::Terminal, request.token, since)?;
+                        let place = Place::Terminal;
+                        let turn = Turn::take(place, &request.token.to_string(), since)?;
                         terminal.ask(request, &turn)
                     }
                     None => {
@@ -220,7 +214,7 @@ impl Sources {
                             standard_input::whole_line(request.shortest, request.longest)
                         };
                         line.ok_or_else(|| LoginError::NoPin {
-                            token: request.token.to_owned(),
+                            token: request.token.to_string(),
                         })
                     }
                 };

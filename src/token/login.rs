@@ -27,7 +27,7 @@ use crate::process::signals::Grace;
 use crate::process::watchdog;
 use crate::secret::{MAX_PIN_LENGTH, Pin};
 
-/// How often a person is asked in one run.
+/// How often a person may try in one process, until the token accepts a PIN.
 const ATTENDED_TRIES: usize = 3;
 
 /// A PIN that was sent to the token, kept for keys that want it again for each signature.
@@ -98,7 +98,7 @@ impl Token<'_> {
                     "login: token {token} accepted the PIN {}",
                     entry.kept.origin
                 );
-                pins.accepted();
+                pins.accepted(&entry.state.name);
                 self.logged_in = true;
                 self.kept = Some(Kept {
                     is_accepted: true,
@@ -106,6 +106,9 @@ impl Token<'_> {
                 });
                 return Ok(());
             };
+            if entry.kept.origin.is_attended() && may_have_counted(&error) {
+                pins.not_accepted(&entry.state.name, &entry.kept.pin, is_refusal(&error));
+            }
             match ckr::code(&error) {
                 Some(RvError::UserAlreadyLoggedIn) => {
                     self.logged_in = true;
@@ -118,7 +121,7 @@ impl Token<'_> {
                 _ if is_refusal(&error) => {
                     let left = self.live_state()?.pin;
                     let origin = entry.kept.origin;
-                    if !origin.is_attended() || tries == ATTENDED_TRIES {
+                    if !origin.is_attended() || pins.tries(&entry.state.name) >= ATTENDED_TRIES {
                         return Err(LoginError::Incorrect {
                             token,
                             origin,
@@ -170,8 +173,11 @@ impl Token<'_> {
         }
         let kept = match kept {
             Some(kept) => kept,
+            None if origin.is_attended() && pins.tries(&state.name) >= ATTENDED_TRIES => {
+                return Err(LoginError::TriesSpent { token }.into());
+            }
             None => Kept {
-                pin: ask(&state, &token, key, refused, pins)?,
+                pin: ask(&state, key, refused, pins)?,
                 origin,
                 is_accepted: false,
             },
@@ -372,7 +378,6 @@ fn may_have_counted(error: &CryptokiError) -> bool {
 /// A PIN from where they come from.
 fn ask(
     state: &TokenState,
-    token: &str,
     key: &str,
     refused: Option<PinState>,
     pins: &mut dyn PinProvider,
@@ -387,7 +392,7 @@ fn ask(
     };
     let (shortest, longest) = state.pin_lengths;
     pins.pin(&PinRequest {
-        token,
+        token: &state.name,
         key,
         shortest,
         longest: if longest == 0 {

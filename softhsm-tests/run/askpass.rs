@@ -1,0 +1,98 @@
+//! PINs that a program gives while the command runs: what holds over all connections.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use serde_json::{Value, json};
+
+use crate::fixture::cluster::{JANE, cluster};
+use crate::fixture::keys::{Kind, key};
+use crate::fixture::program::Outcome;
+use crate::fixture::softhsm::{Object, PIN, Store, WRONG_PIN, blueprint};
+
+fn two_tokens() -> Store {
+    let certificate = cluster().issue(Kind::P256, JANE);
+    let objects = || {
+        [
+            Object::key(key(Kind::P256), &[1]),
+            Object::issued(certificate.clone(), &[1]),
+        ]
+    };
+    Store::new(["test token", "other token"].map(|label| blueprint(label, objects())))
+}
+
+/// A run of this command, which needs no token by itself but has the context `test` for the one and
+/// `other` for the other. Their PINs come from this script.
+fn run(store: &Store, askpass: &str, faults: &str, command: &str) -> Outcome {
+    let directory = store.directory.path();
+    let program = directory.join("askpass");
+    fs::write(&program, format!("#!/bin/bash\n{askpass}\n")).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let configuration = store.faulty(store.configuration().with("pinSource", "askpass"));
+    let invocation = cluster().run(store, &configuration, &["bash", "-c", command]);
+    let file = directory.join("kubeconfig");
+    let mut config: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let slot = store.tokens[1].slot.to_string();
+    let configuration = configuration.with("slotId", &slot);
+    let provider = json!({"name": "externalSigner", "config": configuration});
+    let user = json!({"name": "other", "user": {"auth-provider": provider}});
+    config["users"].as_array_mut().unwrap().push(user);
+    for (name, user) in [("other", "other"), ("none", "nobody")] {
+        let context = json!({"name": name, "context": {"cluster": "test", "user": user}});
+        config["contexts"].as_array_mut().unwrap().push(context);
+    }
+    config["current-context"] = json!("none");
+    fs::write(&file, config.to_string()).unwrap();
+    invocation
+        .variable("PKCS11_EXTERNAL_SIGNER_ASKPASS", program)
+        .suffering(store, faults)
+        .run()
+}
+
+#[test]
+fn what_one_token_refused_is_not_sent_again_after_another_has_accepted_its_own() {
+    let store = two_tokens();
+    let askpass = format!("case $1 in *'\"test token\"'*) echo {WRONG_PIN};; *) echo {PIN};; esac");
+    let command = "whoami() { kubectl --context $1 auth whoami; }; \
+                   whoami test; whoami other && whoami test; echo went on";
+    let outcome = run(&store, &askpass, "", command);
+    let printed = outcome.printed();
+    assert!(printed.contains("jane") && printed.ends_with("went on\n"));
+    assert!(
+        outcome.stderr.contains("gave the same one again"),
+        "{outcome:?}"
+    );
+    assert_eq!(store.calls("C_Login"), ["0xa0", "0x0"]);
+}
+
+#[test]
+fn a_login_without_a_clear_end_may_be_tried_once_more_and_not_for_ever() {
+    let askpass = format!("echo {PIN}");
+    let command = "for i in 1 2 3; do kubectl --context test auth whoami; done";
+    let store = two_tokens();
+    let outcome = run(&store, &askpass, "C_Login#1:return=0x30", command);
+    assert!(outcome.printed().contains("jane"), "{outcome:?}");
+    assert_eq!(store.calls("C_Login"), ["0x30", "0x0"]);
+
+    let store = two_tokens();
+    let outcome = run(&store, &askpass, "C_Login:return=0x30", command);
+    assert!(!outcome.status.success(), "{outcome:?}");
+    assert!(
+        outcome.stderr.contains("seems to have refused a PIN"),
+        "{outcome:?}"
+    );
+    assert_eq!(store.calls("C_Login"), ["0x30", "0x30"]);
+}
+
+#[test]
+fn a_person_has_three_tries_for_all_connections_together() {
+    let store = two_tokens();
+    let askpass = format!("echo >> ~/asked; echo {WRONG_PIN}-$(wc -l < ~/asked)");
+    let command = "for i in 1 2 3; do kubectl --context test auth whoami; done; echo went on";
+    let outcome = run(&store, &askpass, "", command);
+    assert_eq!(outcome.printed(), "went on\n");
+    assert!(outcome.stderr.contains("has accepted none"), "{outcome:?}");
+    assert_eq!(store.calls("C_Login"), ["0xa0"; 3]);
+    let asked = fs::read_to_string(store.directory.path().join("asked")).unwrap();
+    assert_eq!(asked.lines().count(), 3);
+}

@@ -1,0 +1,133 @@
+//! What people and their programs had sent to a token in this process, until it accepts one.
+//!
+//! In a run each connection that needs the token asks anew. What is counted and not sent again must
+//! hold for all of them, whichever of a token's keys they are for.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::error::{LoginError, PinOrigin, TokenName};
+use crate::secret::Pin;
+
+/// How often a PIN may be sent where its login comes to no clear end.
+const DOUBTS: usize = 2;
+
+/// That of all sources of a process.
+#[derive(Clone, Default)]
+pub(super) struct Tried(Arc<Mutex<Vec<Try>>>);
+
+struct Try {
+    token: TokenName,
+    pin: Pin,
+    /// Otherwise the token may not have looked at it.
+    is_refused: bool,
+}
+
+impl Tried {
+    pub(super) fn add(&self, token: &TokenName, pin: &Pin, is_refused: bool) {
+        self.all().push(Try {
+            token: token.clone(),
+            pin: pin.duplicate(),
+            is_refused,
+        });
+    }
+
+    /// The token has accepted one.
+    pub(super) fn forget(&self, token: &TokenName) {
+        self.all().retain(|tried| !tried.was_sent_to(token));
+    }
+
+    pub(super) fn count(&self, token: &TokenName) -> usize {
+        let all = self.all();
+        all.iter().filter(|tried| tried.was_sent_to(token)).count()
+    }
+
+    /// Whether a program's answer may be sent: one that repeats itself is no person.
+    pub(super) fn check(
+        &self,
+        token: &TokenName,
+        pin: &Pin,
+        origin: PinOrigin,
+    ) -> Result<(), LoginError> {
+        let all = self.all();
+        let same = |tried: &&Try| tried.was_sent_to(token) && tried.pin.expose() == pin.expose();
+        let same: Vec<_> = all.iter().filter(same).collect();
+        let token = token.to_string();
+        if same.iter().any(|tried| tried.is_refused) {
+            Err(LoginError::Repeated { token, origin })
+        } else if same.len() >= DOUBTS {
+            Err(LoginError::RefusedBefore { token, origin })
+        } else {
+            Ok(())
+        }
+    }
+
+    fn all(&self) -> MutexGuard<'_, Vec<Try>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Try {
+    /// In whichever slot the token was.
+    fn was_sent_to(&self, token: &TokenName) -> bool {
+        self.token.label == token.label && self.token.serial == token.serial
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use zeroize::Zeroizing;
+
+    use super::*;
+
+    fn token(serial: &str, slot: u64) -> TokenName {
+        TokenName {
+            slot,
+            label: "token".to_owned(),
+            serial: serial.to_owned(),
+        }
+    }
+
+    fn pin(text: &str) -> Pin {
+        Pin::new(Zeroizing::new(text.to_owned())).unwrap()
+    }
+
+    fn check(tried: &Tried, token: &TokenName, text: &str) -> Result<(), LoginError> {
+        tried.check(token, &pin(text), PinOrigin::Askpass(PathBuf::from("ask")))
+    }
+
+    #[test]
+    fn all_that_a_token_refused_stays_refused_until_that_token_accepts_one() {
+        let tried = Tried::default();
+        let (one, other) = (token("1", 1), token("2", 2));
+        tried.add(&one, &pin("1111"), true);
+        tried.add(&one, &pin("2222"), true);
+        tried.add(&other, &pin("3333"), true);
+        tried.forget(&other);
+        // It was put into another reader.
+        let moved = token("1", 7);
+        for refused in ["1111", "2222"] {
+            let error = check(&tried, &moved, refused).unwrap_err();
+            assert!(matches!(error, LoginError::Repeated { .. }), "{error}");
+            assert!(check(&tried, &other, refused).is_ok());
+        }
+        assert!(check(&tried, &one, "3333").is_ok());
+        assert_eq!([&moved, &other].map(|token| tried.count(token)), [2, 0]);
+        tried.forget(&moved);
+        assert!(check(&tried, &one, "1111").is_ok());
+    }
+
+    #[test]
+    fn one_doubt_is_no_refusal_and_two_are() {
+        let tried = Tried::default();
+        let token = token("1", 1);
+        tried.add(&token, &pin("1111"), false);
+        tried.add(&token, &pin("2222"), false);
+        assert!(check(&tried, &token, "1111").is_ok());
+        tried.add(&token, &pin("1111"), false);
+        let error = check(&tried, &token, "1111").unwrap_err();
+        assert!(matches!(error, LoginError::RefusedBefore { .. }), "{error}");
+        assert_eq!(tried.count(&token), 3);
+    }
+}
