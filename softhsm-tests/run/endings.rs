@@ -10,6 +10,7 @@ use rustix::process::{Signal, kill_process};
 use super::{left_behind, run, run_recorded};
 use crate::fixture::keys::Kind;
 use crate::fixture::program::Invocation;
+use crate::fixture::root::need_root;
 use crate::fixture::softhsm::token_with_pair;
 
 #[test]
@@ -59,6 +60,26 @@ fn signals_are_passed_on() {
         assert_eq!(outcome.stdout, format!("{name}\n").as_bytes());
         assert!(left_behind(&store).is_empty(), "after SIG{name}");
     }
+}
+
+/// As a container's main process gets them, whose sender has no number in its PID namespace.
+#[test]
+fn signals_from_outside_the_namespace_are_passed_on() {
+    need_root();
+    let store = token_with_pair(Kind::P256);
+    let command = "trap 'echo TERM; exit 3' TERM; echo ready; sleep 20 & wait";
+    // The shell itself stays outside: only what it starts is in the new namespace.
+    let script = "trap 'kill -TERM $!' TERM; \"$SIGNER\" run sh -c \"$COMMAND\" & wait; wait $!";
+    let mut running = run(&store, &[])
+        .variable("COMMAND", command)
+        .within("sh", script)
+        .through("unshare", &["--pid".to_owned()])
+        .start(None);
+    assert_eq!(running.line(), "ready");
+    kill_process(running.pid(), Signal::TERM).unwrap();
+    let outcome = running.finish();
+    assert_eq!(outcome.told(3), "TERM\n");
+    assert!(left_behind(&store).is_empty());
 }
 
 #[test]

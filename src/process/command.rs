@@ -200,13 +200,14 @@ fn pass_on(signals: Signals) -> io::Result<Sender<Pid>> {
         .spawn(move || {
             let Ok(process) = told.recv() else { return };
             for origin in &mut received {
-                let sender = origin.process.map_or(0, |sender| sender.pid);
-                let by_nobody = sender == 0;
-                let by_command = sender == process.as_raw_nonzero().get();
-                if by_nobody || by_command {
-                    continue;
-                }
-                if let Some(signal) = Signal::from_named_raw(origin.signal) {
+                // The kernel, for the terminal, is no process. Somebody outside our PID namespace is
+                // one, though its number is 0: what stops a container is.
+                let by_somebody = origin
+                    .process
+                    .is_some_and(|sender| sender.pid != process.as_raw_nonzero().get());
+                if let Some(signal) = Signal::from_named_raw(origin.signal)
+                    && by_somebody
+                {
                     let _ = kill_process(process, signal);
                 }
             }
