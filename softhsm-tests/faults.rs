@@ -144,6 +144,29 @@ fn calls_that_fail_are_told_by_their_names() {
 }
 
 #[test]
+fn tls_1_2_is_a_remedy_for_rsa_pss_alone() {
+    const TLS_1_2: &str = "hold the client to TLS 1.2";
+    let store = token_with_pair(Kind::Rsa(2048));
+    let configuration = store.faulty(store.configuration_with_pin_source());
+    let refused = |options: &Options, code: &str| {
+        let request = sign_request(&configuration, options, &sample(32));
+        let fault = format!("C_SignInit:return={code}");
+        store.ask(&request).suffering(&store, &fault).run()
+    };
+    let (pss, pkcs1) = (Options::pss(Hash::Sha256, -1), Options::hash(Hash::Sha256));
+    refused(&pss, "0x70").fails(8, &["refuses to sign", "CKR_MECHANISM_INVALID", TLS_1_2]);
+    let outcome = refused(&pkcs1, "0x70");
+    outcome.fails(8, &["refuses to sign", "a key of another kind"]);
+    assert!(!outcome.stderr.contains(TLS_1_2), "{}", outcome.stderr);
+    for options in [&pss, &pkcs1] {
+        let outcome = refused(options, "0x68");
+        let name = "C_SignInit: CKR_KEY_FUNCTION_NOT_PERMITTED";
+        outcome.fails(8, &["is not for signing", name, "another key"]);
+        assert!(!outcome.stderr.contains(TLS_1_2), "{}", outcome.stderr);
+    }
+}
+
+#[test]
 fn a_wrong_signature_does_not_leave() {
     for (kind, options, length) in [
         (Kind::P256, Options::hash(Hash::Sha256), 32),

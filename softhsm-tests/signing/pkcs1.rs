@@ -66,5 +66,6 @@ fn a_token_with_no_way_to_pkcs1_is_named() {
     store
         .sign(&Options::hash(Hash::Sha256), &sample(32))
         .run()
-        .fails(8, &["test token", "CKM_RSA_PKCS", "CKM_RSA_X_509"]);
+        .fails(8, &["test token", "CKM_RSA_PKCS", "CKM_RSA_X_509"])
+        .fails(8, &["a key of another kind"]);
 }

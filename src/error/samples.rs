@@ -249,6 +249,7 @@ fn signing() -> Vec<SigningError> {
         Invalid { key: text(), scheme: text() },
         Malformed { scheme: text(), length: 7 },
         NoMechanism { token: text(), scheme: text(), wanted: &["CKM_EDDSA"] },
+        NotForSigning { key: text(), scheme: text(), failure: failure() },
         NoReply { library: path(), seconds: 60 },
         Refused { key: text(), scheme: text(), failure: failure() },
         Random(text()),

@@ -21,6 +21,12 @@ pub enum SigningError {
         scheme: String,
         wanted: &'static [&'static str],
     },
+    /// The token doesn't let this key sign at all.
+    NotForSigning {
+        key: String,
+        scheme: String,
+        failure: CallFailure,
+    },
     /// The library has not come back from a call.
     NoReply { library: PathBuf, seconds: u64 },
     /// The token has the mechanism, but not for this key or not with these parameters.
@@ -60,6 +66,13 @@ impl fmt::Display for SigningError {
                 "token {token} can't make {scheme} signatures: it offers no {}",
                 super::one_of(wanted)
             ),
+            Self::NotForSigning {
+                key,
+                scheme,
+                failure,
+            } => {
+                write!(f, "{key} is not for signing ({scheme}): {failure}")
+            }
             Self::NoReply { library, seconds } => write!(
                 f,
                 "the token behind {} has not answered within {seconds} s",
@@ -97,15 +110,18 @@ impl SigningError {
                 "touch the token if it blinks; if it stays silent, end the run, take the token out \
                  and put it back, and start again"
             }
-            Self::NoMechanism { scheme, .. } | Self::Refused { scheme, .. }
-                if !scheme.starts_with("RSA") =>
-            {
-                "use a token, a library or a path to the token that can sign with such a key, or a \
-                 key of another kind"
+            Self::NotForSigning { .. } => {
+                "use another key, one that was made or imported for signing (CKA_SIGN)"
             }
-            Self::NoMechanism { .. } | Self::Refused { .. } => {
+            Self::NoMechanism { scheme, .. } | Self::Refused { scheme, .. }
+                if scheme.starts_with("RSA-PSS") =>
+            {
                 "TLS 1.3 needs RSA-PSS of an RSA key: use an ECDSA key, a newer token or library, \
                  or hold the client to TLS 1.2"
+            }
+            Self::NoMechanism { .. } | Self::Refused { .. } => {
+                "use a token, a library or a path to the token that can sign with such a key, or a \
+                 key of another kind"
             }
             Self::Random(_) => "the operating system's random source is not available",
         })

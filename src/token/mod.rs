@@ -309,7 +309,14 @@ impl<'m> Token<'m> {
                 Err(Refusal::Call(error)) => {
                     let (key, scheme) = (key.words.clone(), scheme.to_string());
                     return Err(self.failure(&error, |failure| {
-                        if refuses_mechanism(&error) {
+                        if ckr::code(&error) == Some(RvError::KeyFunctionNotPermitted) {
+                            SigningError::NotForSigning {
+                                key,
+                                scheme,
+                                failure,
+                            }
+                            .into()
+                        } else if refuses_mechanism(&error) {
                             SigningError::Refused {
                                 key,
                                 scheme,
