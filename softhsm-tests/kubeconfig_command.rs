@@ -2,8 +2,12 @@
 
 use std::fs;
 use std::os::unix::fs::{chown, symlink};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
+use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
 use crate::fixture::cluster::{ADMINISTRATOR, cluster};
@@ -626,6 +630,79 @@ fn a_file_that_can_not_be_written_is_left_alone() {
     assert_eq!(others(store.directory.path(), &["config"]), [""; 0]);
 }
 
+/// While it waits for another program's lock it has one itself.
+#[test]
+fn an_interruption_leaves_the_files_alone_and_no_lock_behind() {
+    let store = token_of("/CN=jane");
+    let directory = store.directory.path();
+    let [first, second] = ["config-1", "config-2"].map(|name| directory.join(name));
+    let texts = ["contexts: [{name: main}]\n", "users: [{name: jane}]\n"];
+    fs::write(&first, texts[0]).unwrap();
+    fs::write(&second, texts[1]).unwrap();
+    fs::write(directory.join("config-1.lock"), "").unwrap();
+    let own = directory.join("config-2.lock");
+    let list = std::env::join_paths([&first, &second]).unwrap();
+    for signals in [
+        &[Signal::INT][..],
+        &[Signal::TERM],
+        &[Signal::HUP],
+        // From the terminal, and from whoever started it and passes on what it gets.
+        &[Signal::INT, Signal::INT, Signal::TERM],
+    ] {
+        let running = kubeconfig(&store, &["--write", "--context=main"])
+            .variable("KUBECONFIG", &list)
+            .start(None);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !own.exists() {
+            assert!(Instant::now() < deadline, "it takes no lock");
+            thread::sleep(Duration::from_millis(5));
+        }
+        for signal in signals {
+            kill_process(running.pid(), *signal).unwrap();
+        }
+        let outcome = running.finish();
+        // Of several at the same moment, any may be seen first.
+        let ended_by = outcome.status.signal();
+        assert!(
+            signals.iter().any(|it| Some(it.as_raw()) == ended_by),
+            "{outcome:?}"
+        );
+        assert_eq!(outcome.stderr.matches("interrupted by").count(), 1);
+        let known = ["config-1", "config-2", "config-1.lock"];
+        assert_eq!(others(directory, &known), [""; 0], "{signals:?}");
+        assert_eq!(fs::read_to_string(&first).unwrap(), texts[0]);
+        assert_eq!(fs::read_to_string(&second).unwrap(), texts[1]);
+    }
+}
+
+#[test]
+fn interruptions_at_any_moment_leave_the_old_file_or_the_new_one_and_nothing_else() {
+    let store = token_of("/CN=jane");
+    let path = with_file(&store, "users: []\n");
+    let took = write(&store, &path, &[]).took;
+    for moment in 0..80 {
+        for name in others(store.directory.path(), &["config"]) {
+            fs::remove_file(store.directory.path().join(name)).unwrap();
+        }
+        fs::write(&path, "users: []\n").unwrap();
+        let running = kubeconfig(&store, &["--write"])
+            .variable("KUBECONFIG", &path)
+            .start(None);
+        thread::sleep(took * moment / 80);
+        kill_process(running.pid(), Signal::INT).unwrap();
+        running.finish();
+        let left = others(store.directory.path(), &["config"]);
+        if fs::read_to_string(&path).unwrap() == "users: []\n" {
+            assert_eq!(left, [""; 0]);
+        } else {
+            assert!(
+                matches!(&left[..], [copy] if copy.starts_with("config.backup-")),
+                "{left:?}"
+            );
+        }
+    }
+}
+
 #[test]
 fn what_can_not_be_replaced_as_it_was_is_left_alone() {
     let store = token_of("/CN=jane");
@@ -664,7 +741,7 @@ fn writers_at_the_same_time_lose_nothing() {
     let store = token_of("/CN=jane");
     let path = with_file(&store, "users: []\n");
     let names: Vec<String> = (0..12).map(|number| format!("user-{number}")).collect();
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         for name in &names {
             let (store, path) = (&store, &path);
             scope.spawn(move || {

@@ -14,6 +14,7 @@ use crate::kubeconfig::{Document, Kubeconfig, Provider, Saved, Stanza, file_for}
 use crate::pin;
 use crate::printable::{printable, shell_word};
 use crate::process::answer::AnswerChannel;
+use crate::process::signals::{Grace, is_interrupted};
 use crate::protocol::Configuration;
 use crate::report;
 use crate::signer::Identity;
@@ -345,7 +346,9 @@ fn write(
         }
         None => None,
     };
-    let mut document = Document::open(&user_file)?;
+    // Locks that stay behind would keep kubectl from the files.
+    let _grace = Grace::begin_firmly();
+    let mut document = Document::open(&user_file, is_interrupted)?;
     let kubeconfig = Kubeconfig::load(&locations.optional())?;
     let mut old = match kubeconfig.provider(name) {
         Provider::ExternalSigner(map) => map,
@@ -378,7 +381,7 @@ fn write(
     match (&arguments.context, context_file) {
         (Some(context), Some(file)) if file == user_file => document.set_context(context, name)?,
         (Some(context), Some(file)) => {
-            let mut other = Document::open(&file)?;
+            let mut other = Document::open(&file, is_interrupted)?;
             other.set_context(context, name)?;
             second = Some(other);
         }

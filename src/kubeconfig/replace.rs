@@ -14,17 +14,20 @@ use std::time::{Duration, Instant, SystemTime};
 const LOCK_LIMIT: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(20);
 
+const INTERRUPTED: &str = "interrupted";
+
 /// A file that programs with the same manners don't write meanwhile: `FILE.lock` beside it is
 /// kubectl's way to say so (client-go, tools/clientcmd, loader.go).
 pub(super) struct LockedFile {
     path: PathBuf,
     lock: PathBuf,
+    is_interrupted: fn() -> bool,
 }
 
 impl LockedFile {
-    /// The file need not be there; a directory that isn't is made, for the user alone. The error
-    /// is a text for people.
-    pub(super) fn lock(path: &Path) -> Result<Self, String> {
+    /// The file need not be there; a directory that isn't is made, for the user alone. Nothing is
+    /// waited for or put in its place once it `is_interrupted`. The error is a text for people.
+    pub(super) fn lock(path: &Path, is_interrupted: fn() -> bool) -> Result<Self, String> {
         let directory = directory_of(path);
         if !directory.exists() {
             let made = fs::DirBuilder::new()
@@ -40,11 +43,16 @@ impl LockedFile {
             match options.write(true).create_new(true).mode(0o000).open(&lock) {
                 Ok(_) => {
                     let path = path.to_owned();
-                    return Ok(Self { path, lock });
+                    return Ok(Self {
+                        path,
+                        lock,
+                        is_interrupted,
+                    });
                 }
                 Err(error) if error.kind() != ErrorKind::AlreadyExists => {
                     return Err(about(&lock, &error));
                 }
+                Err(_) if is_interrupted() => return Err(INTERRUPTED.to_owned()),
                 Err(_) if started.elapsed() > LOCK_LIMIT => {
                     return Err(format!(
                         "another program is writing it; if none is, remove {}",
@@ -71,11 +79,35 @@ impl LockedFile {
             Some(_) => Some(back_up(&target)?),
             None => None,
         };
-        let written = write_beside(&target, content, old.as_ref());
+        let written = self.write_beside(&target, content, old.as_ref());
         if let (Err(_), Some(backup)) = (&written, &backup) {
             let _ = fs::remove_file(backup);
         }
         written.map(|()| backup)
+    }
+
+    fn write_beside(
+        &self,
+        target: &Path,
+        content: &[u8],
+        old: Option<&fs::Metadata>,
+    ) -> Result<(), String> {
+        let new = with_suffix(target, &format!(".new-{}", std::process::id()));
+        let written = write_new(&new, content, old)
+            .map_err(|error| about(&new, &error))
+            .and_then(|()| match (self.is_interrupted)() {
+                true => Err(INTERRUPTED.to_owned()),
+                false => fs::rename(&new, target).map_err(|error| about(target, &error)),
+            });
+        if written.is_err() {
+            let _ = fs::remove_file(&new);
+            return written;
+        }
+        // The name is durable with its directory; not every file system can say so.
+        if let Ok(directory) = File::open(directory_of(target)) {
+            let _ = directory.sync_all();
+        }
+        Ok(())
     }
 }
 
@@ -107,22 +139,6 @@ fn back_up(target: &Path) -> Result<PathBuf, String> {
             Err(error) => return Err(about(&backup, &error)),
         }
     }
-}
-
-fn write_beside(target: &Path, content: &[u8], old: Option<&fs::Metadata>) -> Result<(), String> {
-    let new = with_suffix(target, &format!(".new-{}", std::process::id()));
-    let written = write_new(&new, content, old)
-        .map_err(|error| about(&new, &error))
-        .and_then(|()| fs::rename(&new, target).map_err(|error| about(target, &error)));
-    if written.is_err() {
-        let _ = fs::remove_file(&new);
-        return written;
-    }
-    // The name is durable with its directory; not every file system can say so.
-    if let Ok(directory) = File::open(directory_of(target)) {
-        let _ = directory.sync_all();
-    }
-    Ok(())
 }
 
 /// A file that isn't there yet, with the mode and owner of another.
@@ -179,6 +195,10 @@ mod tests {
 
     use super::*;
 
+    fn lock(path: &Path) -> Result<LockedFile, String> {
+        LockedFile::lock(path, || false)
+    }
+
     fn names(directory: &Path) -> Vec<String> {
         let mut names: Vec<_> = fs::read_dir(directory)
             .unwrap()
@@ -195,11 +215,7 @@ mod tests {
         fs::write(&file, "old").unwrap();
         fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
         symlink("file", &link).unwrap();
-        let backup = LockedFile::lock(&link)
-            .unwrap()
-            .replace(b"new")
-            .unwrap()
-            .unwrap();
+        let backup = lock(&link).unwrap().replace(b"new").unwrap().unwrap();
         assert!(link.is_symlink());
         assert_eq!(fs::read_to_string(&file).unwrap(), "new");
         assert_eq!(fs::read_to_string(&backup).unwrap(), "old");
@@ -207,11 +223,7 @@ mod tests {
             assert_eq!(fs::metadata(path).unwrap().mode() & 0o7777, 0o640);
         }
         // Twice in a second: the first copy stays.
-        let second = LockedFile::lock(&link)
-            .unwrap()
-            .replace(b"newer")
-            .unwrap()
-            .unwrap();
+        let second = lock(&link).unwrap().replace(b"newer").unwrap().unwrap();
         assert_eq!(fs::read_to_string(&second).unwrap(), "new");
         assert_eq!(fs::read_to_string(&backup).unwrap(), "old");
         assert_eq!(names(directory.path()).len(), 4);
@@ -221,10 +233,7 @@ mod tests {
     fn a_new_file_is_the_users_alone() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("a/b/config");
-        assert_eq!(
-            LockedFile::lock(&file).unwrap().replace(b"x").unwrap(),
-            None
-        );
+        assert_eq!(lock(&file).unwrap().replace(b"x").unwrap(), None);
         assert_eq!(fs::metadata(&file).unwrap().mode() & 0o7777, 0o600);
         let parent = fs::metadata(file.parent().unwrap()).unwrap();
         assert_eq!(parent.mode() & 0o7777, 0o700);
@@ -236,32 +245,29 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("config");
         fs::create_dir(&file).unwrap();
-        LockedFile::lock(&file).unwrap().replace(b"x").unwrap_err();
+        lock(&file).unwrap().replace(b"x").unwrap_err();
         assert_eq!(names(directory.path()), ["config"]);
         let dangling = directory.path().join("link");
         symlink("nowhere/at/all", &dangling).unwrap();
-        LockedFile::lock(&dangling)
-            .unwrap()
-            .replace(b"x")
-            .unwrap_err();
+        lock(&dangling).unwrap().replace(b"x").unwrap_err();
         assert_eq!(names(directory.path()), ["config", "link"]);
-        assert!(LockedFile::lock(Path::new("/proc/self/status/x/config")).is_err());
+        assert!(lock(Path::new("/proc/self/status/x/config")).is_err());
     }
 
     #[test]
     fn another_writer_is_waited_for_and_a_lock_that_stays_is_named() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("config");
-        let first = LockedFile::lock(&file).unwrap();
+        let first = lock(&file).unwrap();
         let waiting = thread::spawn({
             let file = file.clone();
-            move || LockedFile::lock(&file).map(drop)
+            move || lock(&file).map(drop)
         });
         thread::sleep(Duration::from_millis(100));
         drop(first);
         assert_eq!(waiting.join().unwrap(), Ok(()));
         fs::write(with_suffix(&file, ".lock"), "").unwrap();
-        let reason = LockedFile::lock(&file).err().unwrap();
+        let reason = lock(&file).err().unwrap();
         assert!(reason.contains("config.lock"), "{reason}");
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 
 use crate::error::INTERRUPTIONS;
 
@@ -24,13 +24,8 @@ impl Signal {
 pub fn announce() {
     for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM] {
         if !is_ignored(signal) {
-            // SA_RESETHAND: raised again in the handler, it does what it does to any process.
             // SA_RESTART: a library whose call may end first is not to see it fail.
-            handle(
-                signal,
-                announce_and_die,
-                libc::SA_RESETHAND | libc::SA_RESTART,
-            );
+            handle(signal, announce_and_die, libc::SA_RESTART);
         }
     }
 }
@@ -46,6 +41,22 @@ pub(super) fn unannounce() {
 }
 
 extern "C" fn announce_and_die(signal: libc::c_int) {
+    let first = DEFERRED.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst);
+    if first.is_ok() {
+        tell(signal);
+    }
+    match GRACE.load(Ordering::SeqCst) {
+        YIELDING | FIRM if first.is_ok() => {
+            handle(libc::SIGALRM, end_of_grace, 0);
+            // SAFETY: alarm is async-signal-safe and has no preconditions.
+            unsafe { libc::alarm(GRACE_SECONDS) };
+        }
+        FIRM => {}
+        _ => die_of(signal),
+    }
+}
+
+fn tell(signal: libc::c_int) {
     let [hangup, interrupt, termination] = INTERRUPTIONS;
     let text = match signal {
         libc::SIGHUP => hangup,
@@ -54,47 +65,63 @@ extern "C" fn announce_and_die(signal: libc::c_int) {
     };
     // SAFETY: write is async-signal-safe and the text is valid for its length.
     let _ = unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
-    let is_first = || DEFERRED.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst);
-    if IN_GRACE.load(Ordering::SeqCst) && is_first().is_ok() {
-        handle(libc::SIGALRM, end_of_grace, 0);
-        // SAFETY: alarm is async-signal-safe and has no preconditions.
-        unsafe { libc::alarm(GRACE_SECONDS) };
-        return;
-    }
+}
+
+/// It does what it does to any process; in its own handler, when that returns.
+fn die_of(signal: libc::c_int) {
+    // SAFETY: signal is async-signal-safe, and the default action needs no handler.
+    unsafe { libc::signal(signal, libc::SIG_DFL) };
     raise(Signal(signal));
 }
 
 /// Longer than any login takes that nobody has to do something for.
 const GRACE_SECONDS: libc::c_uint = 2;
 
-/// Whether a call is to end first, and the signal that waits for it, 0 for none.
-static IN_GRACE: AtomicBool = AtomicBool::new(false);
+/// The [`Grace`] that lives, and the signal that waits for its end, 0 for none.
+static GRACE: AtomicU8 = AtomicU8::new(NO_GRACE);
 static DEFERRED: AtomicI32 = AtomicI32::new(0);
 
+const NO_GRACE: u8 = 0;
+const YIELDING: u8 = 1;
+const FIRM: u8 = 2;
+
 /// While it lives, a signal of [`announce`] is told at once and ends the process when it is dropped:
-/// a second one, or two seconds, end it all the same.
+/// two seconds end it all the same.
 #[must_use]
 pub struct Grace(());
 
 impl Grace {
+    /// A second signal ends it, too: somebody means it.
     pub fn begin() -> Self {
-        IN_GRACE.store(true, Ordering::SeqCst);
+        GRACE.store(YIELDING, Ordering::SeqCst);
+        Self(())
+    }
+
+    /// A second signal changes nothing: Ctrl-C can come from the terminal and from a parent that
+    /// passes it on. For whoever looks at [`is_interrupted`] wherever it waits.
+    pub fn begin_firmly() -> Self {
+        GRACE.store(FIRM, Ordering::SeqCst);
         Self(())
     }
 }
 
 impl Drop for Grace {
     fn drop(&mut self) {
-        IN_GRACE.store(false, Ordering::SeqCst);
+        GRACE.store(NO_GRACE, Ordering::SeqCst);
         let signal = DEFERRED.load(Ordering::SeqCst);
         if signal != 0 {
-            raise(Signal(signal));
+            die_of(signal);
         }
     }
 }
 
+/// Whether the process ends with the [`Grace`] that lives.
+pub fn is_interrupted() -> bool {
+    DEFERRED.load(Ordering::SeqCst) != 0
+}
+
 extern "C" fn end_of_grace(_alarm: libc::c_int) {
-    raise(Signal(DEFERRED.load(Ordering::SeqCst)));
+    die_of(DEFERRED.load(Ordering::SeqCst));
 }
 
 /// What the terminal's keys send. Somebody who presses them at a prompt means the prompt, also

@@ -99,15 +99,18 @@ impl Kubeconfig {
 impl Document {
     /// A file that is not there yet counts as an empty one.
     ///
-    /// Errors: another program is writing it; it can't be read, or not as a kubeconfig.
-    pub fn open(path: &Path) -> Result<Self, KubeconfigError> {
+    /// Errors: another program is writing it, or it `is_interrupted`, now or when it is saved; it
+    /// can't be read, or not as a kubeconfig.
+    pub fn open(path: &Path, is_interrupted: fn() -> bool) -> Result<Self, KubeconfigError> {
         let unreadable = |reason: String| KubeconfigError::Unreadable {
             path: path.to_owned(),
             reason,
         };
-        let file = LockedFile::lock(path).map_err(|reason| KubeconfigError::Unwritable {
-            path: path.to_owned(),
-            reason,
+        let file = LockedFile::lock(path, is_interrupted).map_err(|reason| {
+            KubeconfigError::Unwritable {
+                path: path.to_owned(),
+                reason,
+            }
         })?;
         let text = match file::read(path) {
             Ok(content) => match std::str::from_utf8(&content) {

@@ -15,7 +15,7 @@ fn edited(text: &str, edit: impl Fn(&mut Document) -> Result<(), KubeconfigError
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("config");
     fs::write(&path, text).unwrap();
-    let outcome = Document::open(&path).and_then(|mut document| {
+    let outcome = Document::open(&path, || false).and_then(|mut document| {
         edit(&mut document)?;
         document.save()
     });
@@ -208,7 +208,7 @@ fn what_a_user_loses_is_told() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config");
         fs::write(&path, format!("users: [{{name: jane, user: {text}}}]")).unwrap();
-        let mut document = Document::open(&path).ok().unwrap();
+        let mut document = Document::open(&path, || false).ok().unwrap();
         let stays = |key: &str, value: &str| key == "x" && value == "kept";
         document.set_user("jane", &stanza(), stays).ok().unwrap()
     };
@@ -280,7 +280,7 @@ fn nothing_is_written_where_nothing_changes() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("config");
     fs::write(&path, "contexts: [{name: c, context: {user: \"jane\"}}]\n").unwrap();
-    let mut document = Document::open(&path).ok().unwrap();
+    let mut document = Document::open(&path, || false).ok().unwrap();
     document.set_context("c", "jane").ok().unwrap();
     assert_eq!(document.save().ok().unwrap(), Saved::Unchanged);
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
