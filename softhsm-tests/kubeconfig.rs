@@ -246,7 +246,7 @@ fn what_kubectl_refuses_is_refused() {
         ("apiVersion: v2\n", "apiVersion is not v1"),
         (
             "clusters: [{name: a}, {name: a}]\n",
-            "cluster \"a\" is not there once",
+            "cluster \"a\" is there twice",
         ),
         ("current-context: 4711\n", "current-context is not a text"),
         (

@@ -63,6 +63,12 @@ pub enum KubeconfigError {
         context: String,
         user: String,
     },
+    /// Two entries of one name; kubectl takes either one.
+    Repeated {
+        path: PathBuf,
+        /// As `user "jane"`.
+        entry: String,
+    },
     Unreadable {
         path: PathBuf,
         reason: String,
@@ -134,6 +140,9 @@ impl fmt::Display for KubeconfigError {
             Self::NoServer { cluster } => {
                 write!(f, "cluster \"{}\" has no server", excerpt(cluster))
             }
+            Self::Repeated { path, entry } => {
+                write!(f, "kubeconfig {}: {entry} is there twice", shown(path))
+            }
             Self::UserExists { path, name } => write!(
                 f,
                 "kubeconfig {} has a user \"{}\" with other credentials",
@@ -187,6 +196,9 @@ impl KubeconfigError {
                 shell_word(context)
             )),
             Self::NoServer { .. } => Help::new("set server of that cluster, as https://HOST:PORT"),
+            Self::Repeated { .. } => {
+                Help::new("remove the one that isn't meant, or give it another name")
+            }
             Self::UserExists { name, .. } => Help::new(format!(
                 "choose another name with --user, or give --user {} to replace that one",
                 shell_word(name)

@@ -81,6 +81,7 @@ fn kubeconfig() -> Vec<KubeconfigError> {
         NoServer { cluster: text() },
         NotEditable { path: path() },
         NotExternalSigner { context: text(), user: text() },
+        Repeated { path: path(), entry: text() },
         Unreadable { path: path(), reason: text() },
         Unwritable { path: path(), reason: text() },
         UserExists { path: path(), name: text() },

@@ -58,10 +58,16 @@ impl Kubeconfig {
             }
             Err(fault) => return Err(malformed(Some(fault.line), &fault.reason)),
         };
-        schema::check(&mut object).map_err(|fault| KubeconfigError::Field {
-            path: path.to_owned(),
-            field: fault.field,
-            expected: fault.expected,
+        schema::check(&mut object).map_err(|fault| {
+            let (path, field) = (path.to_owned(), fault.field);
+            match fault.expected {
+                Some(expected) => KubeconfigError::Field {
+                    path,
+                    field,
+                    expected,
+                },
+                None => KubeconfigError::Repeated { path, entry: field },
+            }
         })?;
         for (field, expected) in [("apiVersion", "v1"), ("kind", "Config")] {
             let value = text_at(&object, field);

@@ -13,10 +13,10 @@ use zeroize::Zeroizing;
 use super::value::{Object, Value, text_at};
 use crate::printable::excerpt;
 
-/// A field and what is expected of it.
+/// A field, and what is expected of it; or else an entry that is there more than once.
 pub(super) struct Fault {
     pub(super) field: String,
-    pub(super) expected: &'static str,
+    pub(super) expected: Option<&'static str>,
 }
 
 /// Of a whole file. Values of `auth-provider.config` become texts where that can't change what was
@@ -173,7 +173,7 @@ impl Shape {
         };
         Err(Fault {
             field: field.to_owned(),
-            expected,
+            expected: Some(expected),
         })
     }
 }
@@ -189,7 +189,10 @@ fn members(object: &mut Object, fields: Fields, field: &str) -> Result<(), Fault
 fn named(items: &mut [Value], kind: &str, fields: Fields, field: &str) -> Result<(), Fault> {
     let mut names = HashSet::new();
     for (index, item) in items.iter_mut().enumerate() {
-        let fault = |field, expected| Err(Fault { field, expected });
+        let fault = |field, expected| {
+            let expected = Some(expected);
+            Err(Fault { field, expected })
+        };
         if matches!(item, Value::Null) {
             *item = Value::Object(Object::new());
         }
@@ -220,7 +223,10 @@ fn named(items: &mut [Value], kind: &str, fields: Fields, field: &str) -> Result
             }
         }
         if !names.insert(name) {
-            return fault(called, "there once");
+            return Err(Fault {
+                field: called,
+                expected: None,
+            });
         }
     }
     Ok(())
@@ -242,7 +248,7 @@ fn configuration(object: &mut Object, field: &str) -> Result<(), Fault> {
             _ => {
                 return Err(Fault {
                     field: inside(field, key),
-                    expected: "a text",
+                    expected: Some("a text"),
                 });
             }
         };
@@ -274,7 +280,10 @@ mod tests {
         };
         match check(&mut object) {
             Ok(()) => super::super::value::json(&object).to_string(),
-            Err(fault) => format!("{} is not {}", fault.field, fault.expected),
+            Err(fault) => match fault.expected {
+                Some(expected) => format!("{} is not {expected}", fault.field),
+                None => format!("{} is there twice", fault.field),
+            },
         }
     }
 
@@ -295,7 +304,7 @@ mod tests {
             ),
             (
                 "clusters: [{name: a}, {name: a}]",
-                "cluster \"a\" is not there once",
+                "cluster \"a\" is there twice",
             ),
             (
                 "users: [{name: j, user: {auth-provider: {config: {pin: 012}}}}]",
@@ -319,7 +328,7 @@ mod tests {
             ),
             (
                 "users: [{name: j, user: {extensions: [{name: e}, {name: e}]}}]",
-                "user \"j\", extension \"e\" is not there once",
+                "user \"j\", extension \"e\" is there twice",
             ),
         ] {
             assert_eq!(fault(text), expected, "{text}");

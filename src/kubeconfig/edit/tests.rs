@@ -271,7 +271,7 @@ fn what_can_not_be_edited_for_sure_is_left_alone() {
         assert_eq!(with_user(text), refused, "{text}");
     }
     assert_eq!(with_context("contexts:\n- name: c\n"), refused);
-    assert!(with_user("users: [{name: a}, {name: a}]").contains("not there once"));
+    assert!(with_user("users: [{name: a}, {name: a}]").contains("is there twice"));
     assert!(with_user("users: [").contains("line 1"));
 }
 
