@@ -242,7 +242,7 @@ impl fmt::Display for Uri {
             separator = next;
             bytes.iter().try_for_each(|byte| {
                 // An id is bytes, and its letters say nothing.
-                if name != "id" && is_plain(*byte, false) {
+                if name != "id" && is_printed(*byte, false) {
                     write!(f, "{}", char::from(*byte))
                 } else {
                     write!(f, "%{byte:02X}")
@@ -276,7 +276,7 @@ impl fmt::Display for Uri {
             write!(f, "{separator}{name}=")?;
             separator = "&";
             for byte in value.bytes() {
-                if is_plain(byte, true) {
+                if is_printed(byte, true) {
                     write!(f, "{}", char::from(byte))?;
                 } else {
                     write!(f, "%{byte:02X}")?;
@@ -294,6 +294,11 @@ fn is_plain(byte: u8, is_query: bool) -> bool {
     byte.is_ascii_alphanumeric()
         || b"-._~:[]@!$'()*+,=".contains(&byte)
         || is_query && b"/?|".contains(&byte)
+}
+
+/// As [`is_plain`], but for what ends a shell's single quotes.
+fn is_printed(byte: u8, is_query: bool) -> bool {
+    byte != b'\'' && is_plain(byte, is_query)
 }
 
 fn put(place: &mut Option<String>, name: &str, value: &str) -> Result<(), Problem> {
@@ -505,6 +510,11 @@ mod tests {
         ] {
             assert_eq!(shown(uri), what, "{uri}");
         }
+        // It stands between single quotes in a shell.
+        let uri = Uri::parse("pkcs11:token=a'b?module-path=/c'd")
+            .ok()
+            .unwrap();
+        assert_eq!(uri.to_string(), "pkcs11:token=a%27b?module-path=/c%27d");
         let uri = Uri::parse("pkcs11:id=%01?pin-value=1234").ok().unwrap();
         assert_eq!(uri.to_string(), "pkcs11:id=%01");
         assert_eq!(uri.pin_value.as_ref().unwrap().as_str(), "1234");
