@@ -5,6 +5,7 @@
 //! edited text is then read again: if it doesn't say what the old one said with this one change,
 //! the file is left alone, whatever was odd about it.
 
+mod members;
 mod outline;
 mod stanza;
 
@@ -12,11 +13,12 @@ use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
-use self::outline::{Content, Node, outline};
+use self::members::Edit;
+use self::outline::{Content, Node, comments, outline};
 pub use self::stanza::Stanza;
 use super::file::{self, Failure};
 use super::replace::LockedFile;
-use super::value::{Value, json, object_at};
+use super::value::{Object, Value, json, object_at};
 use super::{Kubeconfig, Locations, Provider};
 use crate::error::KubeconfigError;
 
@@ -157,29 +159,25 @@ impl Document {
         };
         user.retain(|key, _| key == "auth-provider" || !OTHER_CREDENTIALS.contains(&key.as_str()));
         lost.extend(stanza.apply(user, stays));
-        let flow = json(entry);
-        let user = entry.get("user").and_then(Value::as_object);
-        let root = outline(&self.text);
-        let old = root.as_ref().and_then(|root| {
-            let (_, users) = root.member("users")?;
-            Some(&users.named(name)?.member("user")?.1)
-        });
-        let written = |path: &[&str], value: &Value| old?.line(path, value, &self.text);
-        let block = |indent| match user {
-            Some(user) => stanza.as_entry(name, user, written, indent),
-            None => Zeroizing::default(),
-        };
-        let text = self.with_entry("users", name, &block, &flow);
+        let text = self.with_user(name, before.users.get(name), entry, stanza);
         if *before.to_json() != *expected.to_json() {
+            let old = self.text.clone();
             self.accept(text, &expected)?;
+            lost.extend(lost_comments(&old, &self.text));
         }
         Ok(lost)
+    }
+
+    /// Whether there is anything to be saved.
+    pub fn is_changed(&self) -> bool {
+        self.is_changed
     }
 
     /// Points the context of this name at the user.
     ///
     /// Errors: there is no such context in this file.
     pub fn set_context(&mut self, name: &str, user: &str) -> Result<(), KubeconfigError> {
+        let before = self.model()?;
         let mut expected = self.model()?;
         let candidates: Vec<_> = expected.contexts.keys().cloned().collect();
         let Some(entry) = expected.contexts.get_mut(name) else {
@@ -192,6 +190,9 @@ impl Document {
             return Err(self.not_editable());
         };
         context.insert("user".to_owned(), Value::text(user));
+        if *before.to_json() == *expected.to_json() {
+            return Ok(());
+        }
         let text = self.with_user_of_context(name, user);
         self.accept(text, &expected)
     }
@@ -238,11 +239,38 @@ impl Document {
         }
     }
 
-    /// With the entry of a list made or put in place of the one that is there.
-    fn with_entry(
+    /// With the user's entry as it is to be: changed where it stands, or made.
+    fn with_user(
+        &self,
+        name: &str,
+        old: Option<&Object>,
+        new: &Object,
+        stanza: &Stanza,
+    ) -> Option<Zeroizing<String>> {
+        let root = outline(&self.text);
+        let users = root.as_ref().and_then(|root| root.member("users"));
+        match (users.and_then(|(_, users)| users.named(name)), old) {
+            (Some(item), Some(old)) if !item.is_flow => {
+                // So that every line has an end.
+                let text = match self.text.ends_with('\n') {
+                    true => self.text.clone(),
+                    false => self.spliced(self.text.len(), self.text.len(), "\n"),
+                };
+                let edits = members::edits(&text, item, (old, new), stanza)?;
+                Some(edited(&text, &edits))
+            }
+            (Some(item), _) => Some(self.spliced(item.range.start, item.range.end, &json(new))),
+            (None, _) => {
+                let block = |indent| stanza.as_entry(new, indent);
+                self.with_new_entry("users", &block, &json(new))
+            }
+        }
+    }
+
+    /// With one more entry in a list.
+    fn with_new_entry(
         &self,
         list: &str,
-        name: &str,
         block: &dyn Fn(usize) -> Zeroizing<String>,
         flow: &str,
     ) -> Option<Zeroizing<String>> {
@@ -272,24 +300,6 @@ impl Document {
             let new = format!("{margin}{list}:\n{margin}- {}", *block(column + 2));
             return Some(self.with_lines_behind(root.range.end, &new));
         };
-        if let Some(item) = value.named(name) {
-            if item.is_flow {
-                return Some(self.spliced(item.range.start, item.range.end, flow));
-            }
-            let new = block(self.column(item.range.start));
-            // To the end of its last line: a comment there was about what is replaced.
-            let rest = text.get(item.range.end..)?;
-            let is_at_margin = text.get(..item.range.end)?.ends_with('\n');
-            let (end, new) = match rest.find('\n') {
-                _ if is_at_margin => (item.range.end, new.as_str()),
-                Some(length) => {
-                    let length = rest.get(..length)?.trim_end_matches('\r').len();
-                    (item.range.end + length, new.trim_end())
-                }
-                None => (text.len(), new.trim_end()),
-            };
-            return Some(self.spliced(item.range.start, end, new));
-        }
         match (value.items().last(), value.is_flow, root.is_flow) {
             (Some(_), true, _) => {
                 let end = value.range.end.checked_sub(1)?;
@@ -361,28 +371,56 @@ impl Document {
         }
     }
 
-    /// With another text in place of these bytes; its lines end as the file's do.
+    /// With another text in place of these bytes.
     fn spliced(&self, start: usize, end: usize, new: &str) -> Zeroizing<String> {
-        let text = self.text.as_str();
-        let new = if text.contains("\r\n") {
-            Zeroizing::new(new.replace('\n', "\r\n"))
-        } else {
-            Zeroizing::new(new.to_owned())
-        };
-        let before = text.get(..start).unwrap_or_default();
-        let after = text.get(end..).unwrap_or_default();
-        let mut spliced = String::with_capacity(before.len() + new.len() + after.len());
-        for part in [before, new.as_str(), after] {
-            spliced.push_str(part);
-        }
-        Zeroizing::new(spliced)
+        let new = Zeroizing::new(new.to_owned());
+        let range = start..end;
+        edited(&self.text, &[Edit { range, new }])
     }
 
-    /// How many characters stand before it in its line.
     fn column(&self, place: usize) -> usize {
-        let before = self.text.get(..place).unwrap_or_default();
-        let line = before.rsplit('\n').next().unwrap_or_default();
-        line.trim_start_matches('\u{feff}').chars().count()
+        outline::column(&self.text, place)
+    }
+}
+
+/// The text with edits in the order of their places; their lines end as its own do.
+fn edited(text: &str, edits: &[Edit]) -> Zeroizing<String> {
+    let line_end = if text.contains("\r\n") { "\r\n" } else { "\n" };
+    let mut parts = Vec::new();
+    let mut place = 0;
+    for Edit { range, new } in edits {
+        parts.push(text.get(place..range.start).unwrap_or_default());
+        for (number, line) in new.split('\n').enumerate() {
+            if number > 0 {
+                parts.push(line_end);
+            }
+            parts.push(line);
+        }
+        place = range.end;
+    }
+    parts.push(text.get(place..).unwrap_or_default());
+    // In one buffer: a growing one would leave pieces behind.
+    Zeroizing::new(parts.concat())
+}
+
+/// In which lines of the old text the comments stand that the new one doesn't have.
+fn lost_comments(old: &str, new: &str) -> Option<String> {
+    let mut kept: Vec<_> = comments(new).into_iter().map(|(_, text)| text).collect();
+    let lines: Vec<_> = comments(old)
+        .into_iter()
+        .filter(|(_, text)| match kept.iter().position(|it| it == text) {
+            Some(place) => {
+                kept.swap_remove(place);
+                false
+            }
+            None => true,
+        })
+        .map(|(line, _)| line.to_string())
+        .collect();
+    match lines.as_slice() {
+        [] => None,
+        [line] => Some(format!("a comment in line {line}")),
+        [lines @ .., last] => Some(format!("comments in lines {} and {last}", lines.join(", "))),
     }
 }
 

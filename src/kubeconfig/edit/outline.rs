@@ -2,9 +2,7 @@
 
 use std::ops::Range;
 
-use granit_parser::{Event, Parser, StructureStyle};
-
-use super::super::value::Value;
+use granit_parser::{Event, Parser, Span, StructureStyle};
 
 /// A value of the first document.
 pub(super) struct Node {
@@ -46,22 +44,7 @@ impl Node {
         })
     }
 
-    /// The line of the member at this path, its comment included, if it has one of its own and says
-    /// this there. `text` is what the node is the outline of.
-    pub(super) fn line<'a>(&self, path: &[&str], value: &Value, text: &'a str) -> Option<&'a str> {
-        let (name, parents) = path.split_last()?;
-        let mut parent = self;
-        for name in parents {
-            parent = &parent.member(name)?.1;
-        }
-        let (key, written) = parent.member(name)?;
-        let line = text.get(key.range.start..)?.lines().next()?;
-        let is_whole = written.range.end <= key.range.start + line.len();
-        let is_same = written.text().is_some() && written.text() == value.as_text();
-        (is_whole && is_same && !parent.is_flow).then_some(line)
-    }
-
-    fn text(&self) -> Option<&str> {
+    pub(super) fn text(&self) -> Option<&str> {
         match &self.content {
             Content::Scalar(text) => Some(text),
             _ => None,
@@ -76,7 +59,7 @@ pub(super) fn outline(text: &str) -> Option<Node> {
     loop {
         let (event, span) = parser.next_event()?.ok()?;
         // What isn't there has a place, but no bytes.
-        let range = span.byte_range()?;
+        let range = place_of(span, text)?;
         let node = match event {
             Event::Scalar(text, ..) => Node {
                 range,
@@ -106,6 +89,65 @@ pub(super) fn outline(text: &str) -> Option<Node> {
             None => return Some(node),
         }
     }
+}
+
+/// All comments with their lines, counted from 1: between the scalars, behind a space or at the
+/// beginning of a line.
+pub(super) fn comments(text: &str) -> Vec<(usize, &str)> {
+    let mut parser = Parser::new_from_str(text);
+    let mut comments = Vec::new();
+    let (mut line, mut place) = (1, 0);
+    loop {
+        let Some(Ok((event, span))) = parser.next_event() else {
+            return comments;
+        };
+        let is_end = matches!(event, Event::StreamEnd);
+        let scalar = match event {
+            Event::Scalar(..) => place_of(span, text).unwrap_or(place..place),
+            Event::StreamEnd => text.len()..text.len(),
+            _ => continue,
+        };
+        let gap = text.get(place..scalar.start).unwrap_or_default();
+        for (number, part) in gap.split('\n').enumerate() {
+            let is_comment = |at: &usize| {
+                let before = part.get(..*at).unwrap_or_default();
+                before.is_empty() || before.ends_with(char::is_whitespace)
+            };
+            let mut signs = part.match_indices('#').map(|(at, _)| at);
+            if let Some(comment) = signs.find(is_comment).and_then(|at| part.get(at..)) {
+                comments.push((line + number, comment.trim_end()));
+            }
+        }
+        let passed = text.get(place..scalar.end).unwrap_or_default();
+        line += passed.matches('\n').count();
+        place = place.max(scalar.end);
+        if is_end {
+            return comments;
+        }
+    }
+}
+
+/// A block scalar's doesn't end in the margin of what follows it.
+fn place_of(span: Span, text: &str) -> Option<Range<usize>> {
+    let range = span.byte_range()?;
+    let own = text.get(range.clone())?;
+    let end = match own.rsplit_once('\n') {
+        Some((_, margin)) if margin.trim().is_empty() => range.end - margin.len(),
+        _ => range.end,
+    };
+    Some(range.start..end)
+}
+
+/// Where the line of a place begins.
+pub(super) fn line_start(text: &str, place: usize) -> usize {
+    let before = text.get(..place).unwrap_or_default();
+    before.rfind('\n').map_or(0, |end| end + 1)
+}
+
+/// How many characters stand before a place in its line.
+pub(super) fn column(text: &str, place: usize) -> usize {
+    let before = text.get(line_start(text, place)..place).unwrap_or_default();
+    before.trim_start_matches('\u{feff}').chars().count()
 }
 
 /// A list or an object that has begun.

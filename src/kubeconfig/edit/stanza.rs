@@ -45,7 +45,11 @@ impl Stanza {
     pub fn as_excerpt(&self, name: &str) -> String {
         let mut user = Object::new();
         self.apply(&mut user, |_, _| false);
-        format!("users:\n- {}", *self.as_entry(name, &user, |_, _| None, 2))
+        let entry = Object::from([
+            ("name".to_owned(), Value::text(name)),
+            ("user".to_owned(), Value::Object(user)),
+        ]);
+        format!("users:\n- {}", *self.as_entry(&entry, 2))
     }
 
     /// Gives a user this configuration. What it has of one already, and `stays` by its key and
@@ -81,76 +85,94 @@ impl Stanza {
         lost
     }
 
-    /// The entry of this name as it follows a `- `, its further lines indented so far, of a user
-    /// to whom the stanza was applied. `written` is the line of the user's member at this path, if
-    /// it has one that says this already.
-    pub(super) fn as_entry<'a>(
-        &self,
-        name: &str,
-        user: &Object,
-        written: impl Fn(&[&str], &Value) -> Option<&'a str>,
-        indent: usize,
-    ) -> Zeroizing<String> {
-        let none = Object::new();
-        let provider = user.get("auth-provider").and_then(Value::as_object);
-        let provider = provider.unwrap_or(&none);
-        let config = provider.get("config").and_then(Value::as_object);
-        let config = config.unwrap_or(&none);
-        let mut lines = Vec::new();
-        let mut line = |depth: usize, text: &str| {
-            lines.push(Zeroizing::new(format!("{:depth$}{text}", "")));
-        };
-        let member = |path: &[&str], value: &Value| {
-            let key = path.last().copied().unwrap_or_default();
-            Zeroizing::new(match written(path, value) {
-                Some(line) => line.to_owned(),
-                // JSON is YAML; as an entry of its own line.
-                None => format!("{}: {}", scalar(key), *json(value)),
-            })
-        };
-        line(0, &format!("name: {}", scalar(name)));
-        line(0, "user:");
-        for (key, value) in user.iter().filter(|(key, _)| *key != "auth-provider") {
-            line(2, &member(&[key], value));
-        }
-        line(2, "auth-provider:");
-        line(4, &format!("name: {EXTERNAL_SIGNER}"));
-        for (key, value) in provider {
-            if key != "name" && key != "config" {
-                line(4, &member(&["auth-provider", key], value));
-            }
-        }
-        line(4, "config:");
-        let of_config = |key| ["auth-provider", "config", key];
-        for setting in &self.settings {
-            let path = of_config(setting.key);
-            // A comment that is there can be about another key; one of the stanza is about this.
-            let stays = |value: &Value| match &setting.comment {
-                Some(_) => false,
-                None => written(&path, value).is_some(),
-            };
-            match config.get(setting.key) {
-                Some(value) if value.as_text() != Some(&setting.value) || stays(value) => {
-                    line(6, &member(&path, value));
-                }
-                _ => line(6, &setting.line()),
-            }
-        }
-        for (key, value) in config.iter().filter(|(key, _)| !self.has(key)) {
-            line(6, &member(&of_config(key), value));
-        }
-        // At its full length, since what is kept can be a PIN.
-        let length = lines.iter().map(|line| indent + line.len() + 1).sum();
-        let mut entry = Zeroizing::new(String::with_capacity(length));
-        for (place, line) in lines.iter().enumerate() {
-            if place > 0 {
-                entry.push_str(&" ".repeat(indent));
-            }
-            entry.push_str(line);
-            entry.push('\n');
-        }
-        entry
+    /// An entry whose user the stanza was applied to, as it follows a `- `; its further lines are
+    /// indented so far.
+    pub(super) fn as_entry(&self, entry: &Object, indent: usize) -> Zeroizing<String> {
+        let members = self.in_order(entry);
+        let lines = members
+            .into_iter()
+            .map(|(key, value)| self.lines(&[key], value));
+        indented(lines.flatten().collect(), indent)
     }
+
+    /// The member at this path of an entry, likewise.
+    pub(super) fn member(&self, path: &[&str], value: &Value, indent: usize) -> Zeroizing<String> {
+        indented(self.lines(path, value), indent)
+    }
+
+    /// Whether the stanza has a comment about what it says there. One that is there already can be
+    /// about another key.
+    pub(super) fn explains(&self, path: &[&str], value: &Value) -> bool {
+        self.setting(path, value)
+            .is_some_and(|setting| setting.comment.is_some())
+    }
+
+    /// The members of an object of the entry, as they follow each other when they are written anew.
+    pub(super) fn in_order<'a>(&self, object: &'a Object) -> Vec<(&'a str, &'a Value)> {
+        let place = |key: &str| match key {
+            "name" => 0,
+            "auth-provider" | "config" => usize::MAX,
+            _ => {
+                let known = self.settings.iter().position(|it| it.key == key);
+                known.map_or(usize::MAX - 1, |place| place + 1)
+            }
+        };
+        let mut members: Vec<_> = object.iter().map(|(key, it)| (key.as_str(), it)).collect();
+        members.sort_by_key(|(key, _)| place(key));
+        members
+    }
+
+    fn lines(&self, path: &[&str], value: &Value) -> Vec<Zeroizing<String>> {
+        let key = path.last().copied().unwrap_or_default();
+        let line = |value: &str| vec![Zeroizing::new(format!("{}: {value}", scalar(key)))];
+        match (path, value) {
+            (["user"] | ["user", "auth-provider"] | CONFIG, Value::Object(object)) => {
+                let mut lines = vec![Zeroizing::new(format!("{key}:"))];
+                for (key, value) in self.in_order(object) {
+                    let inner = self.lines(&[path, &[key]].concat(), value);
+                    lines.extend(inner.iter().map(|it| Zeroizing::new(format!("  {}", **it))));
+                }
+                lines
+            }
+            (["name"] | ["user", "auth-provider", "name"], Value::Text(name)) => {
+                line(&scalar(name))
+            }
+            _ => match self.setting(path, value) {
+                Some(setting) => vec![Zeroizing::new(setting.line())],
+                // JSON is YAML.
+                None => line(&json(value)),
+            },
+        }
+    }
+
+    /// Where what stands there is what the stanza says.
+    fn setting(&self, path: &[&str], value: &Value) -> Option<&Setting> {
+        let [parents @ .., key] = path else {
+            return None;
+        };
+        let is_said = |it: &&Setting| it.key == *key && value.as_text() == Some(&it.value);
+        self.settings
+            .iter()
+            .find(is_said)
+            .filter(|_| parents == CONFIG)
+    }
+}
+
+/// Where an entry has what the stanza says.
+const CONFIG: &[&str] = &["user", "auth-provider", "config"];
+
+/// In a text of the right size, since what is kept can be a PIN.
+fn indented(lines: Vec<Zeroizing<String>>, indent: usize) -> Zeroizing<String> {
+    let length = lines.iter().map(|line| indent + line.len() + 1).sum();
+    let mut text = Zeroizing::new(String::with_capacity(length));
+    for (place, line) in lines.iter().enumerate() {
+        if place > 0 {
+            text.push_str(&" ".repeat(indent));
+        }
+        text.push_str(line);
+        text.push('\n');
+    }
+    text
 }
 
 impl Setting {

@@ -144,8 +144,8 @@ fn a_user_that_is_there_keeps_what_is_no_credential() {
                   token: secret\n    foo: [1, {b: 2}]\n    client-key: k\n- name: z # last\n";
     assert_eq!(
         with_user(before),
-        "users:\n# first\n- name: a\n- name: jane\n  user:\n    as: root\n    \
-         foo: [1,{\"b\":2}]\n    auth-provider:\n      name: externalSigner\n      config:\n        \
+        "users:\n# first\n- name: a\n- name: jane # admin\n  user:\n    as: root\n    \
+         foo: [1, {b: 2}]\n    auth-provider:\n      name: externalSigner\n      config:\n        \
          slotId: \"0\"\n- name: z # last\n"
     );
     let flow = r#"{"users":[{"name":"jane","user":{"as":"root","token":"t"}},{"name":"z"}]}"#;
@@ -155,7 +155,9 @@ fn a_user_that_is_there_keeps_what_is_no_credential() {
     );
     assert_eq!(
         with_user("users:\r\n- name: jane # j\r\n- name: z\r\n"),
-        format!("users:\n{}- name: z\n", entry("  ")).replace('\n', "\r\n")
+        format!("users:\n{}- name: z\n", entry("  "))
+            .replace("jane\n", "jane # j\n")
+            .replace('\n', "\r\n")
     );
     // Once more changes nothing.
     let once = with_user("users:\n- name: b\n");
@@ -170,19 +172,15 @@ fn a_configuration_that_is_there_loses_only_what_does_not_stay() {
     let after = with_user_keeping(before, &["x", "pathExec"]);
     assert_eq!(
         after,
-        "users:\n- name: jane\n  user:\n    auth-provider:\n      name: externalSigner\n      \
-         version: 1\n      config:\n        slotId: \"0\"\n        pathExec: /own # mine\n        \
-         x: \"a # b\"\n"
+        "users:\n- name: jane\n  user:\n    auth-provider:\n      config:\n        \
+         x: \"a # b\"\n        pathExec: /own # mine\n        slotId: \"0\"\n      \
+         name: externalSigner\n      version: 1\n"
     );
-    // A line that is not the value's alone isn't taken for it.
     let block = "users:\n- name: jane\n  user:\n    auth-provider:\n      name: externalSigner\n      \
                  config:\n        x: |\n          a\n        pathExec: >-\n          /own\n";
     assert_eq!(
         with_user_keeping(block, &["x", "pathExec"]),
-        after
-            .replace("a # b", "a\\n")
-            .replace("/own # mine", "\"/own\"")
-            .replace("      version: 1\n", "")
+        format!("{block}        slotId: \"0\"\n")
     );
     // What says the same already isn't touched, its comments included.
     for text in [
@@ -228,6 +226,91 @@ fn what_a_user_loses_is_told() {
         ),
     ] {
         assert_eq!(lost(user), names, "{user}");
+    }
+}
+
+#[test]
+fn comments_stay_where_they_are() {
+    // What goes, and what comes, stands in lines of its own.
+    for (before, after) in [
+        (
+            "users:\n  - name: jane   # key\n    # inner A\n    user:\n      # inner B\n      \
+             as-groups: [a, b]  # imp\n      extensions:\n      - name: e\n        \
+             extension: {v: 1}  # ext\n      token: t\n      auth-provider:\n        \
+             # ours\n        name: externalSigner # really\n        config:\n          \
+             # the second slot\n          slotId: \"1\"\n          # the end\n  - name: b\n",
+            "users:\n  - name: jane   # key\n    # inner A\n    user:\n      # inner B\n      \
+             as-groups: [a, b]  # imp\n      extensions:\n      - name: e\n        \
+             extension: {v: 1}  # ext\n      auth-provider:\n        \
+             # ours\n        name: externalSigner # really\n        config:\n          \
+             # the second slot\n          slotId: \"0\"\n          # the end\n  - name: b\n",
+        ),
+        (
+            "users:\n- x-note: sib\n  name: jane # é\n  user: {as: root}\nkind: Config\n",
+            "users:\n- x-note: sib\n  name: jane # é\n  user:\n    as: \"root\"\n    \
+             auth-provider:\n      name: externalSigner\n      config:\n        slotId: \"0\"\n\
+             kind: Config\n",
+        ),
+        (
+            "users:\n- name: jane\n  user:\n    as:\n    password: |\n      p\n    foo: >-\n      \
+             # f\n\n    # end",
+            "users:\n- name: jane\n  user:\n    as:\n    foo: >-\n      # f\n\n    auth-provider:\n      \
+             name: externalSigner\n      config:\n        slotId: \"0\"\n    # end\n",
+        ),
+        (
+            "users:\n- name: jane\n  user:\n    token: t",
+            "users:\n- name: jane\n  user:\n    auth-provider:\n      name: externalSigner\n      \
+             config:\n        slotId: \"0\"\n",
+        ),
+        (
+            "users:\n- user:\n    as: a\n    exec:\n      env:\n  # n\n  name: jane\n",
+            "users:\n- user:\n    as: a\n    auth-provider:\n      name: externalSigner\n      \
+             config:\n        slotId: \"0\"\n  # n\n  name: jane\n",
+        ),
+    ] {
+        assert_eq!(with_user(before), after, "{before}");
+    }
+}
+
+#[test]
+fn comments_that_go_are_told_by_their_lines() {
+    let lost = |text: &str| {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config");
+        fs::write(&path, text).unwrap();
+        let mut document = Document::open(&path, || false)
+            .map_err(|error| error.to_string())
+            .unwrap();
+        let mut stanza = Stanza::default();
+        stanza.set("slotId", "0", Some("token \"a\"".to_owned()));
+        document
+            .set_user("jane", &stanza, |_, _| false)
+            .ok()
+            .unwrap()
+    };
+    for (text, names) in [
+        ("# a\nusers:\n- name: jane # b\n", &[][..]),
+        (
+            "users:\n- {name: jane, # a\n   user: {as: '#x #y'}} # b\n",
+            &["a comment in line 2"],
+        ),
+        (
+            "# z\nusers:\n- name: jane\n  user:\n    token: |\n      # t\n      t#t # t\n    \
+             username: u # a\n    auth-provider:\n      # b\n      name: oidc\n",
+            &[
+                "auth-provider",
+                "token",
+                "username",
+                "comments in lines 8 and 10",
+            ],
+        ),
+        (
+            "users:\n- name: jane\n  user:\n    auth-provider:\n      name: externalSigner\n      \
+             config:\n        slotId: \"0\" # mine\n        x: z\n",
+            &["x", "a comment in line 7"],
+        ),
+    ] {
+        assert_eq!(lost(text), names, "{text}");
     }
 }
 
@@ -279,7 +362,7 @@ fn what_can_not_be_edited_for_sure_is_left_alone() {
 fn nothing_is_written_where_nothing_changes() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("config");
-    fs::write(&path, "contexts: [{name: c, context: {user: \"jane\"}}]\n").unwrap();
+    fs::write(&path, "contexts: [{name: c, context: {user: 'jane'}}]\n").unwrap();
     let mut document = Document::open(&path, || false).ok().unwrap();
     document.set_context("c", "jane").ok().unwrap();
     assert_eq!(document.save().ok().unwrap(), Saved::Unchanged);
