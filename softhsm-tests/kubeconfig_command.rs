@@ -415,6 +415,56 @@ fn a_user_of_the_same_name_is_not_replaced_unasked() {
     );
 }
 
+#[test]
+fn only_what_is_not_there_is_written_and_left_to_do() {
+    let store = token_of("/CN=jane");
+    let contexts = "contexts:\n- context: {cluster: k, user: 'jane'}\n  name: main\n\
+                    - context: {cluster: k, user: ci}\n  name: other\ncurrent-context: main\n";
+    let path = with_file(&store, contexts);
+    let outcome = write(&store, &path, &[]);
+    let told = "context \"main\", the current one, uses user \"jane\"";
+    assert!(outcome.stderr.contains(told), "{}", outcome.stderr);
+    let before = fs::read_to_string(&path).unwrap();
+    let outcome = write(&store, &path, &["--context=main"]);
+    let told = "user \"jane\" is there already";
+    assert!(outcome.stderr.contains(told), "{}", outcome.stderr);
+    assert_eq!(fs::read_to_string(&path).unwrap(), before);
+    let outcome = write(&store, &path, &["--context=other"]);
+    assert!(
+        outcome.stderr.contains("context \"other\" written; what"),
+        "{}",
+        outcome.stderr
+    );
+    assert_eq!(
+        fs::read_to_string(&path).unwrap(),
+        before.replace("user: ci", "user: \"jane\"")
+    );
+}
+
+#[test]
+fn a_comment_that_goes_is_named_by_its_line() {
+    let store = token_of("/CN=jane");
+    let kept = "users:\n- name: jane # mine\n  # about it\n  x-note: sib\n  user:\n    \
+                as: root # once\n";
+    let path = with_file(&store, &format!("{kept}    token: t # old\n"));
+    let outcome = write(&store, &path, &["--user=jane"]);
+    let told = "user \"jane\" had token, a comment in line 7, which the copy still has";
+    assert!(outcome.stderr.contains(told), "{}", outcome.stderr);
+    let after = fs::read_to_string(&path).unwrap();
+    assert!(after.starts_with(kept), "{after}");
+}
+
+#[test]
+fn a_file_of_a_context_has_to_be_there() {
+    let store = token_of("/CN=jane");
+    let path = store.directory.path().join("config");
+    let option = format!("--kubeconfig={}", path.display());
+    kubeconfig(&store, &["--write", "--context=main", &option])
+        .run()
+        .fails(3, &[&format!("there is no kubeconfig {}", path.display())]);
+    assert_eq!(others(store.directory.path(), &[]), [""; 0]);
+}
+
 /// A kubeconfig whose user jane has this configuration, each line at the margin.
 fn with_config(store: &Store, config: &str) -> PathBuf {
     let lines: String = config
@@ -585,8 +635,12 @@ fn each_entry_is_written_into_the_file_it_stands_in() {
     let told = format!("{}: user \"jane\" written, in a new file", fresh.display());
     assert!(outcome.stderr.contains(&told), "{}", outcome.stderr);
     // No context is current there, so kubectl has none to change.
-    let next = "kubectl config set-context NAME --cluster=CLUSTER --user='jane'";
-    assert!(outcome.stderr.contains(next), "{}", outcome.stderr);
+    for next in [
+        "kubectl config set-context NAME --cluster=CLUSTER --user='jane'",
+        "kubectl config use-context NAME",
+    ] {
+        assert!(outcome.stderr.contains(next), "{}", outcome.stderr);
+    }
     assert!(text(&fresh).starts_with("apiVersion: v1\nkind: Config\nusers:\n- name: jane\n"));
 }
 

@@ -340,7 +340,7 @@ fn write(
     let context_file = match &arguments.context {
         Some(context) => {
             // Refused before anything is written.
-            let all = Kubeconfig::load(&locations.optional())?;
+            let all = Kubeconfig::load(&locations.required())?;
             all.context(context)?;
             file_for(&locations, |it| it.context(context).is_ok())?
         }
@@ -377,9 +377,16 @@ fn write(
         _ => !is_selector(key),
     })?;
     lost.retain(|key| !is_selector(key));
+    let mut what = format!("user \"{name}\"");
     let mut second = None;
     match (&arguments.context, context_file) {
-        (Some(context), Some(file)) if file == user_file => document.set_context(context, name)?,
+        (Some(context), Some(file)) if file == user_file => {
+            let has_new_user = document.is_changed();
+            document.set_context(context, name)?;
+            if document.is_changed() && !has_new_user {
+                what = format!("context \"{context}\"");
+            }
+        }
         (Some(context), Some(file)) => {
             let mut other = Document::open(&file, is_interrupted)?;
             other.set_context(context, name)?;
@@ -393,7 +400,7 @@ fn write(
             lost.join(", ")
         ));
     }
-    save(document, &format!("user \"{name}\""))?;
+    save(document, &what)?;
     if let Some(second) = second {
         save(second, "the context")?;
     }
@@ -405,18 +412,31 @@ fn write(
         });
     match &arguments.context {
         Some(context) => report::note(&format!("context \"{context}\" uses user \"{name}\"")),
-        None if kubeconfig.selected_context().is_err() => report::note(&format!(
-            "no context is the current one; kubectl config set-context NAME --cluster=CLUSTER \
-             --user={}{file} makes one that uses it",
-            shell_word(name)
-        )),
-        None => report::note(&format!(
-            "no context was changed; kubectl config set-context --current --user={}{file} \
-             points the current one at it",
-            shell_word(name)
-        )),
+        None => note_on_context(&kubeconfig, name, &file),
     }
     Ok(())
+}
+
+/// What is left to do, where no context was to be changed.
+fn note_on_context(kubeconfig: &Kubeconfig, name: &str, file: &str) {
+    let user = shell_word(name);
+    report::note(&match kubeconfig.selected_context() {
+        Err(_) => format!(
+            "no context is the current one; kubectl config set-context NAME --cluster=CLUSTER \
+             --user={user}{file} makes one that uses it, and kubectl config use-context \
+             NAME{file} makes that the current one"
+        ),
+        Ok(context) if context.user == name => {
+            format!(
+                "context \"{}\", the current one, uses user \"{name}\"",
+                context.name
+            )
+        }
+        Ok(_) => format!(
+            "no context was changed; kubectl config set-context --current --user={user}{file} \
+             points the current one at it"
+        ),
+    });
 }
 
 fn save(document: Document, what: &str) -> Result<(), Error> {

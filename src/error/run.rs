@@ -67,8 +67,8 @@ impl RunError {
                 "this shell is inside a run already: start the command as it is"
             }
             Self::NothingToServe { .. } => {
-                "name the file with --kubeconfig or KUBECONFIG, or give a user in it \
-                 `auth-provider: {name: externalSigner, config: {pathLib: …, tokenLabel: …, \
+                "name the file with --kubeconfig or KUBECONFIG, or make a context in \
+                 it whose user has `auth-provider: {name: externalSigner, config: {pathLib: …, tokenLabel: …, \
                  objectId: …}}`"
             }
             Self::Preparation { .. } => {
