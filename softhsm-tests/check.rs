@@ -487,6 +487,38 @@ fn what_is_wrong_with_the_objects_is_told() {
     );
 }
 
+/// Whether the token shows it before the login or after, the key isn't used.
+#[test]
+fn a_certificate_of_another_type_of_key_is_told() {
+    for (own, other) in [(Kind::P256, Kind::Rsa(2048)), (Kind::Rsa(2048), Kind::P256)] {
+        let [own, other] = [own, other].map(key);
+        let seen = [Object::key(own, &[1]), Object::public_key(own, &[1])];
+        let hidden = [Object::key(own, &[1])];
+        let certificate = Object::certificate(other, &[1]);
+        let file = format!("--certificate-file={}", other.certificate_pem().display());
+        let with_certificate =
+            |objects: &[Object]| token_with(objects.iter().cloned().chain([certificate.clone()]));
+        for (store, file, place) in [
+            (with_certificate(&seen), None, "public key"),
+            (with_certificate(&hidden), None, "private key"),
+            (token_with(seen), Some(&*file), "certificate"),
+            (token_with(hidden), Some(&*file), "private key"),
+        ] {
+            let arguments: Vec<_> = [PIN_SOURCE].into_iter().chain(file).collect();
+            let outcome = check_faulty(&store, "", &arguments).run();
+            fails(
+                &outcome,
+                6,
+                "does not belong to the key with objectId \"1\"",
+                "install the certificate",
+            );
+            let text = told(&outcome, 6);
+            assert!(text.contains(&format!("✘ {place}")), "{text}");
+            assert_eq!(store.calls("C_SignInit"), [] as [&str; 0]);
+        }
+    }
+}
+
 #[test]
 fn what_the_token_cannot_sign_is_told() {
     let none = token_withholding(&[MechanismType::ECDSA], Kind::P256);

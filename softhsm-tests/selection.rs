@@ -234,6 +234,77 @@ fn a_certificate_of_another_key_under_the_same_id_is_refused() {
     signature_with(&store, &store.configuration()).fails(6, &["does not belong"]);
 }
 
+/// SoftHSM crashes, for one, where an elliptic curve's key is asked for an RSA-PSS signature.
+#[test]
+fn a_certificate_of_another_type_of_key_is_refused_before_the_key_is_used() {
+    let rsa = [
+        (Options::hash(Hash::Sha256), 32),
+        (Options::pss(Hash::Sha256, -1), 32),
+    ];
+    let ecdsa = [(Options::hash(Hash::Sha256), 32)];
+    let ed25519 = [(Options::not_hashed(), 100)];
+    for (of_key, of_certificate, requests) in [
+        (Kind::P256, Kind::Rsa(2048), &rsa[..]),
+        (Kind::Ed25519, Kind::Rsa(2048), &rsa),
+        (Kind::Rsa(2048), Kind::P256, &ecdsa),
+        (Kind::Ed25519, Kind::P256, &ecdsa),
+        (Kind::Rsa(2048), Kind::Ed25519, &ed25519),
+    ] {
+        let (own, other) = (key(of_key), key(of_certificate));
+        let alone = token_with([Object::key(own, &[1])]);
+        let file = other.certificate_pem();
+        let by_file = alone
+            .configuration_with_pin_source()
+            .with("certificateFile", file.to_str().unwrap());
+        let beside = token_with([Object::key(own, &[1]), Object::certificate(other, &[1])]);
+        let on_token = beside.configuration_with_pin_source();
+        for (store, configuration) in [(&alone, by_file), (&beside, on_token)] {
+            let configuration = store.faulty(configuration);
+            for (options, length) in requests {
+                let request = sign_request(&configuration, options, &sample(*length));
+                let outcome = store.ask(&request).suffering(store, "").run();
+                outcome.fails(6, &["does not belong to the key with objectId \"1\""]);
+                assert_eq!(store.calls("C_SignInit"), [] as [&str; 0]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_public_key_of_another_type_is_seen_without_a_login() {
+    for (own, other) in [
+        (Kind::P256, Kind::Rsa(2048)),
+        (Kind::Rsa(2048), Kind::P256),
+        (Kind::Ed25519, Kind::P256),
+        (Kind::P256, Kind::Ed25519),
+    ] {
+        let store = token_with([
+            Object::key(key(own), &[1]),
+            Object::public_key(key(own), &[1]),
+        ]);
+        let with_file = |kind| {
+            let file = key(kind).certificate_pem();
+            let file = file.to_str().unwrap();
+            certificate_with(&store, &store.configuration().with("certificateFile", file))
+        };
+        assert_eq!(with_file(own).certificate(), key(own).certificate);
+        with_file(other).fails(6, &["does not belong to the key with objectId \"1\""]);
+    }
+}
+
+/// No more is asked of the token for it than was: the type comes with another attribute.
+#[test]
+fn the_type_of_a_key_costs_no_call() {
+    let store = token_with_pair(Kind::P256);
+    let configuration = store.faulty(store.configuration_with_pin_source());
+    let options = Options::hash(Hash::Sha256);
+    let request = sign_request(&configuration, &options, &sample(32));
+    let outcome = store.ask(&request).suffering(&store, "").run();
+    outcome.signature();
+    // CKA_TOKEN and CKA_VALUE of the certificate and this: the length, and the value.
+    assert_eq!(store.calls("C_GetAttributeValue").len(), 6);
+}
+
 /// Two tokens with a certificate each, and SoftHSM's own slot with none.
 fn two_tokens() -> Store {
     Store::new([

@@ -121,13 +121,18 @@ impl Identity {
         self.sign_with(token, &key, scheme, &request.digest, pins)
     }
 
-    /// The private key, after a login where the token requires one.
+    /// The private key, after a login where the token requires one; an error for one of another
+    /// type than the certificate's.
     pub fn key(
         &self,
         token: &mut Token<'_>,
         pins: &mut dyn PinProvider,
     ) -> Result<PrivateKey, Error> {
-        token.private_key(&self.selector, self.id.as_deref(), self.words(), pins)
+        let key = token.private_key(&self.selector, self.id.as_deref(), self.words(), pins)?;
+        if key.is_of_another_type(self.certificate.public_key()) {
+            return Err(self.mismatch());
+        }
+        Ok(key)
     }
 
     /// Whether the key is there without a login on a token that requires one for others.

@@ -277,6 +277,18 @@ fn a_pin_that_is_refused_or_locked_starts_nothing() {
 }
 
 #[test]
+fn a_key_of_another_type_than_the_certificates_starts_nothing() {
+    for (of_key, of_certificate) in [(Kind::P256, Kind::Rsa(2048)), (Kind::Rsa(2048), Kind::P256)] {
+        let own = Object::key(key(of_key), &[1]);
+        let certificate = cluster().issue(of_certificate, JANE);
+        let store = token_with([own, Object::issued(certificate, &[1])]);
+        let outcome = run_recorded(&store, "", &["echo", "started"]).run();
+        outcome.fails(6, &["does not belong to the key with objectId \"1\""]);
+        assert_eq!(store.calls("C_SignInit"), [] as [&str; 0]);
+    }
+}
+
+#[test]
 fn a_signature_that_does_not_verify_is_withheld() {
     let store = cluster().token(Kind::P256, JANE);
     let outcome = run_recorded(&store, "C_Sign:flip", &["kubectl", "auth", "whoami"]).run();

@@ -24,7 +24,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cryptoki::error::{Error as CryptokiError, RvError};
-use cryptoki::object::{AttributeType, ObjectClass, ObjectHandle};
+use cryptoki::object::{AttributeType, KeyType, ObjectClass, ObjectHandle};
 use cryptoki::session::UserType;
 use cryptoki::slot::Slot;
 
@@ -77,6 +77,7 @@ pub struct AcceptedPin {
 /// A private key that can be signed with while its token is open.
 pub struct PrivateKey {
     object: ObjectHandle,
+    key_type: Option<KeyType>,
     /// CKA_ALWAYS_AUTHENTICATE: the PIN is wanted for every signature.
     always_authenticate: bool,
     /// For messages: `the key objectId "2" (CN=jane)`.
@@ -87,6 +88,13 @@ impl PrivateKey {
     /// CKA_ALWAYS_AUTHENTICATE, as far as the token says it.
     pub fn wants_pin_each_time(&self) -> bool {
         self.always_authenticate
+    }
+
+    /// Whether it can't be this public key's, by its CKA_KEY_TYPE. Libraries crash where they are
+    /// asked for another type's signature.
+    pub fn is_of_another_type(&self, key: &PublicKey) -> bool {
+        self.key_type
+            .is_some_and(|key_type| object::is_of_another_type(key_type, key))
     }
 }
 
@@ -269,14 +277,14 @@ impl<'m> Token<'m> {
                 self.only_key(selector, id)?
             }
         };
-        let always_authenticate =
-            object::flag(&self.session, object, AttributeType::AlwaysAuthenticate)
-                .map_err(|error| self.object_failure(&error, "reading the key"))?
-                .unwrap_or(false);
+        let traits = object::traits(&self.session, object)
+            .map_err(|error| self.object_failure(&error, "reading the key"))?;
+        let always_authenticate = traits.always_authenticate.unwrap_or(false);
         log::info!("{words}: found");
         log::debug!("key: PIN for every signature: {always_authenticate}");
         Ok(PrivateKey {
             object,
+            key_type: traits.key_type,
             always_authenticate,
             words,
         })

@@ -2,12 +2,13 @@
 //! attribute.
 //!
 //! One attribute a call, after the module has said that it has it: asked for several at once,
-//! or for one they don't know, modules leave zeros that read like answers.
+//! or for one they don't know, modules leave zeros that read like answers. CKA_KEY_TYPE, which no
+//! key is without, goes along with another one.
 
 #![forbid(unsafe_code)]
 
 use cryptoki::error::Error as CryptokiError;
-use cryptoki::object::{Attribute, AttributeType, ObjectClass, ObjectHandle};
+use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass, ObjectHandle};
 
 use super::raw::Session;
 use crate::certificate::{Certificate, PublicKey};
@@ -62,7 +63,7 @@ pub(super) fn attribute(
     kind: AttributeType,
 ) -> Result<Option<Attribute>> {
     watchdog::renew();
-    session.attribute(object, kind)
+    Ok(session.attributes(object, &[kind])?.pop())
 }
 
 /// A boolean attribute; `None` where the module doesn't say, or says it in other than one byte.
@@ -134,7 +135,45 @@ fn affirming(
     Ok(left)
 }
 
-/// Whether a key object has this public key; `None` where the object doesn't show it.
+/// What a private key says of itself, as far as it does.
+#[derive(Default)]
+pub(super) struct Traits {
+    pub(super) key_type: Option<KeyType>,
+    pub(super) always_authenticate: Option<bool>,
+}
+
+/// CKA_KEY_TYPE and CKA_ALWAYS_AUTHENTICATE.
+pub(super) fn traits(session: &Session, object: ObjectHandle) -> Result<Traits> {
+    watchdog::renew();
+    let kinds = [AttributeType::KeyType, AttributeType::AlwaysAuthenticate];
+    let shown = match session.attributes(object, &kinds) {
+        Err(error @ CryptokiError::Pkcs11(..)) => return Err(error),
+        shown => shown.unwrap_or_default(),
+    };
+    let mut traits = Traits::default();
+    for attribute in shown {
+        match attribute {
+            Attribute::KeyType(kind) => traits.key_type = Some(kind),
+            Attribute::AlwaysAuthenticate(yes) => traits.always_authenticate = Some(yes),
+            _ => {}
+        }
+    }
+    Ok(traits)
+}
+
+/// Whether no key of this type has such a public key. A vendor's own type says nothing, and before
+/// PKCS#11 3.0 there was none but CKK_EC for Edwards curves.
+pub(super) fn is_of_another_type(key_type: KeyType, key: &PublicKey) -> bool {
+    let types: &[_] = match key {
+        PublicKey::Rsa { .. } => &[KeyType::RSA],
+        PublicKey::Ecdsa { .. } => &[KeyType::EC],
+        PublicKey::Ed25519(_) => &[KeyType::EC_EDWARDS, KeyType::EC],
+    };
+    !types.contains(&key_type) && KeyType::new_vendor_defined(*key_type).is_err()
+}
+
+/// Whether a key object has this public key; `None` where the object doesn't show it and could
+/// have it by its type.
 pub(super) fn belongs_to(
     session: &Session,
     object: ObjectHandle,
@@ -145,15 +184,26 @@ pub(super) fn belongs_to(
         PublicKey::Ecdsa { point, .. } => (AttributeType::EcPoint, point.as_slice()),
         PublicKey::Ed25519(point) => (AttributeType::EcPoint, point.as_slice()),
     };
-    let shown = bytes(session, object, kind)?;
-    if shown.is_empty() {
-        return Ok(None);
+    watchdog::renew();
+    let mut by_type = None;
+    for attribute in session.attributes(object, &[AttributeType::KeyType, kind])? {
+        match attribute {
+            Attribute::Modulus(shown) => {
+                let equal = without_leading_zeros(&shown) == without_leading_zeros(expected);
+                return Ok(Some(equal));
+            }
+            // A DER OCTET STRING around the point, or the point alone: modules do either.
+            Attribute::EcPoint(shown) => {
+                let equal = shown.ends_with(expected) && shown.len() <= expected.len() + 4;
+                return Ok(Some(equal));
+            }
+            Attribute::KeyType(key_type) if is_of_another_type(key_type, key) => {
+                by_type = Some(false);
+            }
+            _ => {}
+        }
     }
-    Ok(Some(match kind {
-        AttributeType::Modulus => without_leading_zeros(&shown) == without_leading_zeros(expected),
-        // A DER OCTET STRING around the point, or the point alone: modules do either.
-        _ => shown.ends_with(expected) && shown.len() <= expected.len() + 4,
-    }))
+    Ok(by_type)
 }
 
 fn without_leading_zeros(number: &[u8]) -> &[u8] {

@@ -234,55 +234,68 @@ impl Functions {
         }
     }
 
-    /// C_GetAttributeValue for the length, and again for the value; `None` where the object
-    /// doesn't have the attribute or doesn't show it.
-    fn attribute(
+    /// C_GetAttributeValue for the lengths, and again for the values; without what the object doesn't
+    /// have or doesn't show.
+    fn attributes(
         &self,
         session: CK_SESSION_HANDLE,
         object: ObjectHandle,
-        kind: AttributeType,
-    ) -> Result<Option<Attribute>> {
+        kinds: &[AttributeType],
+    ) -> Result<Vec<Attribute>> {
         let call = self
             .0
             .C_GetAttributeValue
             .ok_or(Error::NullFunctionPointer)?;
-        let function = Function::GetAttributeValue;
-        let read = |value: *mut u8, length: CK_ULONG| {
-            let mut attribute = CK_ATTRIBUTE {
-                type_: kind.into(),
-                pValue: value.cast(),
-                ulValueLen: length,
-            };
-            // SAFETY: one attribute, whose value is null or has room for its length.
-            let code = unsafe { call(session, object.handle(), &raw mut attribute, 1) };
-            (code, attribute.ulValueLen)
+        let read = |asked: &mut [CK_ATTRIBUTE]| {
+            let count = asked.len() as CK_ULONG;
+            // SAFETY: so many attributes, whose values are null or have room for their lengths.
+            unsafe { call(session, object.handle(), asked.as_mut_ptr(), count) }
         };
-        let length = match read(ptr::null_mut(), 0) {
-            // It wants a buffer.
-            (CKR_ARGUMENTS_BAD, _) => LONGEST_ATTRIBUTE,
-            (code, length) => {
-                let shown = shown(code, length)?.and_then(|length| usize::try_from(length).ok());
-                match shown {
-                    Some(length) if (1..=LONGEST_ATTRIBUTE).contains(&length) => length,
-                    _ => return Ok(None),
-                }
+        let attribute = |kind: AttributeType, value: *mut u8, length: usize| CK_ATTRIBUTE {
+            type_: kind.into(),
+            pValue: value.cast(),
+            ulValueLen: length as CK_ULONG,
+        };
+        let queries = kinds
+            .iter()
+            .map(|kind| attribute(*kind, ptr::null_mut(), 0));
+        let mut queries: Vec<_> = queries.collect();
+        let wants_buffers = match read(&mut queries) {
+            CKR_ARGUMENTS_BAD => true,
+            code => {
+                // One that isn't shown leaves the others their lengths.
+                are_shown(code)?;
+                false
             }
         };
-        let mut value = vec![0_u8; length];
-        let (code, told) = read(value.as_mut_ptr(), length as CK_ULONG);
-        let Some(told) = shown(code, told)? else {
-            return Ok(None);
+        let length = |query: &CK_ATTRIBUTE| match usize::try_from(query.ulValueLen) {
+            _ if wants_buffers => Some(LONGEST_ATTRIBUTE),
+            Ok(length) if (1..=LONGEST_ATTRIBUTE).contains(&length) => Some(length),
+            _ => None,
         };
-        let told = at_most(length, told, function)?;
-        if told == 0 {
-            return Ok(None);
+        let mut values: Vec<_> = kinds
+            .iter()
+            .zip(&queries)
+            .filter_map(|(kind, query)| Some((*kind, vec![0_u8; length(query)?])))
+            .collect();
+        let mut asked: Vec<_> = values
+            .iter_mut()
+            .map(|(kind, value)| attribute(*kind, value.as_mut_ptr(), value.len()))
+            .collect();
+        if asked.is_empty() || !are_shown(read(&mut asked))? {
+            return Ok(Vec::new());
         }
-        Attribute::try_from(CK_ATTRIBUTE {
-            type_: kind.into(),
-            pValue: value.as_mut_ptr().cast(),
-            ulValueLen: told as CK_ULONG,
-        })
-        .map(Some)
+        let mut shown = Vec::with_capacity(asked.len());
+        for ((kind, mut value), told) in values.into_iter().zip(asked) {
+            if told.ulValueLen == CK_UNAVAILABLE_INFORMATION {
+                continue;
+            }
+            let length = at_most(value.len(), told.ulValueLen, Function::GetAttributeValue)?;
+            // What is no value of its kind is none.
+            let told = Attribute::try_from(attribute(kind, value.as_mut_ptr(), length));
+            shown.extend(told.ok().filter(|_| length > 0));
+        }
+        Ok(shown)
     }
 
     /// C_Sign of the operation that is active in the session, with no length query before it.
@@ -341,25 +354,33 @@ impl Session {
         }
     }
 
-    /// One attribute; `None` where the object doesn't have it or doesn't show it.
-    pub(super) fn attribute(
+    /// The attributes that the object has and shows.
+    pub(super) fn attributes(
         &self,
         object: ObjectHandle,
-        kind: AttributeType,
-    ) -> Result<Option<Attribute>> {
+        kinds: &[AttributeType],
+    ) -> Result<Vec<Attribute>> {
         if let Ok(direct) = &self.direct {
-            return direct.attribute(self.handle(), object, kind);
+            return direct.attributes(self.handle(), object, kinds);
         }
-        match self.get_attribute_info(object, &[kind])?.as_slice() {
-            [AttributeInfo::Available(length)] if (1..=LONGEST_ATTRIBUTE).contains(length) => {}
-            _ => return Ok(None),
+        let mut shown = Vec::with_capacity(kinds.len());
+        for (kind, info) in kinds.iter().zip(self.get_attribute_info(object, kinds)?) {
+            match info {
+                AttributeInfo::Available(length) if (1..=LONGEST_ATTRIBUTE).contains(&length) => {}
+                _ => continue,
+            }
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "the module has just said that it has it"
+            )]
+            match self.get_attributes(object, &[*kind]) {
+                Ok(values) => shown.extend(values),
+                Err(error @ Error::Pkcs11(..)) => return Err(error),
+                // What is no value of its kind is none.
+                Err(_) => {}
+            }
         }
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "the module has just said that it has it"
-        )]
-        let values = self.get_attributes(object, &[kind])?;
-        Ok(values.into_iter().next())
+        Ok(shown)
     }
 
     /// What the token in this session's slot offers (C_GetMechanismList).
@@ -434,12 +455,11 @@ fn list(
     checked(code, function).map(|()| Vec::new())
 }
 
-/// The length of an attribute that the library shows.
-fn shown(code: CK_RV, length: CK_ULONG) -> Result<Option<CK_ULONG>> {
+/// Whether all attributes of a call are there and shown.
+fn are_shown(code: CK_RV) -> Result<bool> {
     match code {
-        CKR_ATTRIBUTE_SENSITIVE | CKR_ATTRIBUTE_TYPE_INVALID => Ok(None),
-        CKR_OK if length == CK_UNAVAILABLE_INFORMATION => Ok(None),
-        code => checked(code, Function::GetAttributeValue).map(|()| Some(length)),
+        CKR_ATTRIBUTE_SENSITIVE | CKR_ATTRIBUTE_TYPE_INVALID => Ok(false),
+        code => checked(code, Function::GetAttributeValue).map(|()| true),
     }
 }
 
