@@ -63,6 +63,16 @@ const LIES: &[(&str, i32, &str)] = &[
     ("C_Login:then-return=0x100", 0, ""),
     // Told that it has no such attribute, nobody takes the zeros of the buffer for one.
     ("C_GetAttributeValue#2:return=0x12", 0, ""),
+    // Of the key, where zeros are CKK_RSA.
+    ("C_GetAttributeValue#6:return=0x12", 0, ""),
+    ("C_GetAttributeValue#5:then-return=0x12", 0, ""),
+    // A vendor's type may be any; but it says that it wants its PIN for every signature.
+    (
+        "C_GetAttributeValue#6:garble",
+        7,
+        "C_Login: CKR_OPERATION_NOT_INITIALIZED",
+    ),
+    ("C_GetAttributeValue#6:zero", 6, "does not belong to"),
     ("C_GetAttributeValue:absent", 6, "lacks a function"),
     (
         "C_GetFunctionList:null",
