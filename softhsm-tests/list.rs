@@ -330,6 +330,87 @@ fn certificates_of_cas_are_no_keys_and_are_counted() {
     assert!(shown.contains(line), "{shown}");
 }
 
+/// Each row's objectId and label, notes, and whether it is usable.
+fn rows(store: &Store, arguments: &[&str]) -> Value {
+    let outcome = list(store, arguments)
+        .arguments(&[&module(), "--json"])
+        .run();
+    let document: Value = serde_json::from_str(&outcome.silently().printed()).unwrap();
+    let keys = document["libraries"][0]["tokens"][0]["keys"].as_array();
+    keys.unwrap()
+        .iter()
+        .map(|key| {
+            json!([
+                key["objectId"],
+                key["objectLabel"],
+                key["notes"],
+                key["usable"]
+            ])
+        })
+        .collect()
+}
+
+const LOGIN: [&str; 2] = ["--login", "--pin-source=env:TOKEN_PIN"];
+
+#[test]
+fn keys_of_one_id_stand_each_with_the_certificate_of_its_label() {
+    let [one, two, three] = [Kind::P256, Kind::Rsa(2048), Kind::OtherRsa].map(key);
+    let twin = |key, label: &str| {
+        [
+            Object::key(key, &[3]).labelled(label),
+            Object::public_key(key, &[3]).labelled(label),
+            Object::certificate(key, &[3]).labelled(label),
+        ]
+    };
+    let store = token_with([twin(one, "one"), twin(two, "two"), twin(three, "three")].concat());
+    let expected = json!([
+        ["3", "one", [], true],
+        ["3", "three", [], true],
+        ["3", "two", [], true],
+    ]);
+    assert_eq!(rows(&store, &[]), expected);
+    assert_eq!(rows(&store, &LOGIN), expected);
+    // One that has no certificate is a row of its own.
+    let [_, _, first] = twin(one, "one");
+    let [second, ..] = twin(two, "two");
+    let store = token_with([Object::key(one, &[3]).labelled("one"), first, second]);
+    let expected = json!([
+        ["3", "one", [], true],
+        ["3", "two", ["no-certificate"], false],
+    ]);
+    assert_eq!(rows(&store, &LOGIN), expected);
+}
+
+#[test]
+fn a_certificate_of_another_key_is_not_usable() {
+    for (own, other, is_seen_in_the_private_key) in [
+        (Kind::P256, Kind::Rsa(2048), true),
+        (Kind::Rsa(2048), Kind::P256, true),
+        (Kind::Rsa(2048), Kind::OtherRsa, true),
+        (Kind::P256, Kind::P384, false),
+    ] {
+        let certificate = Object::certificate(key(other), &[1]).labelled("jane");
+        let private = Object::key(key(own), &[1]);
+        let public = Object::public_key(key(own), &[1]);
+        let good = json!([["1", "jane", [], true]]);
+        let bad = json!([["1", "jane", ["other-key"], false]]);
+        let hidden = token_with([private.clone(), certificate.clone()]);
+        assert_eq!(rows(&hidden, &[]), good, "{own:?} {other:?}");
+        let known = if is_seen_in_the_private_key {
+            &bad
+        } else {
+            &good
+        };
+        assert_eq!(rows(&hidden, &LOGIN), *known, "{own:?} {other:?}");
+        let seen = token_with([private, public, certificate]);
+        assert_eq!(rows(&seen, &[]), bad, "{own:?} {other:?}");
+        assert_eq!(rows(&seen, &LOGIN), bad, "{own:?} {other:?}");
+        let table = list(&seen, &[&module()]).run().printed();
+        let note = "certificate of another key";
+        assert!(table.trim_end().ends_with(note), "{table}");
+    }
+}
+
 /// Kubernetes takes the user's name from the CN.
 #[test]
 fn a_certificate_that_names_no_user_is_not_usable() {

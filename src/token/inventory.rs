@@ -10,7 +10,7 @@ use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass, ObjectHan
 use super::object::{self, Query};
 use super::slot::{self, TokenState};
 use super::{Module, Token, ckr};
-use crate::certificate::{Certificate, Curve};
+use crate::certificate::{Certificate, Curve, PublicKey};
 use crate::error::{CallFailure, Error, ObjectError, TokenError};
 use crate::pin::PinProvider;
 use crate::process::watchdog;
@@ -42,6 +42,8 @@ pub struct Candidate {
     pub certificate: Option<Result<Certificate, ObjectError>>,
     /// `None` where the token shows none, as most do before a login.
     pub key: Option<VisibleKey>,
+    /// The keys that the token shows under this CKA_ID aren't the certificate's.
+    pub is_contradicted: bool,
 }
 
 /// A key object that can be seen.
@@ -88,16 +90,14 @@ impl Token<'_> {
         let mut authorities = 0;
         for object in self.every(ObjectClass::CERTIFICATE)? {
             let (id, label) = self.names(object)?;
-            let key = keys
-                .iter_mut()
-                .find(|key| key.belongs_to(&id, &label))
-                .map(|key| {
-                    key.has_certificate = true;
-                    key.shown.clone()
-                });
             let der = object::bytes(&self.session, object, AttributeType::Value)
                 .map_err(|error| self.object_failure(&error, "reading a certificate"))?;
             let certificate = Certificate::from_der(der, "it");
+            let own = Key::taken(&mut keys, &id, &label);
+            let key = own.first().map(|key| self.shown(key));
+            let is_contradicted = certificate
+                .as_ref()
+                .is_ok_and(|certificate| self.are_others(&own, certificate.public_key()));
             if key.is_none() && certificate.as_ref().is_ok_and(Certificate::is_ca) {
                 authorities += 1;
                 continue;
@@ -107,14 +107,16 @@ impl Token<'_> {
                 label,
                 certificate: Some(certificate),
                 key,
+                is_contradicted,
             });
         }
-        let alone = keys.into_iter().filter(|key| !key.has_certificate);
+        let alone = keys.into_iter().filter(|key| !key.is_listed);
         candidates.extend(alone.map(|key| Candidate {
+            key: Some(self.shown(&key)),
             id: key.id,
             label: key.label,
             certificate: None,
-            key: Some(key.shown),
+            is_contradicted: false,
         }));
         // Short ids first, so that 2 stands before 0x0101.
         candidates.sort_by(|one, other| {
@@ -127,8 +129,8 @@ impl Token<'_> {
         })
     }
 
-    /// Private keys that don't say that they can't sign, and public keys of which the private one
-    /// isn't seen.
+    /// Private keys that don't say that they can't sign, and public keys, which are listed where the
+    /// private one isn't seen.
     fn visible_keys(&self) -> Result<Vec<Key>, Error> {
         let mut keys: Vec<Key> = Vec::new();
         for class in [ObjectClass::PRIVATE_KEY, ObjectClass::PUBLIC_KEY] {
@@ -143,26 +145,39 @@ impl Token<'_> {
                 if id.is_empty() && label.is_empty() {
                     continue; // No configuration can name it.
                 }
-                if !is_private && keys.iter().any(|key| key.belongs_to(&id, &label)) {
-                    continue;
-                }
-                let asks = AttributeType::AlwaysAuthenticate;
-                let always_authenticate = is_private
-                    && object::flag(&self.session, object, asks).is_ok_and(|it| it == Some(true));
-                let shown = VisibleKey {
-                    is_private,
-                    kind: self.kind(object),
-                    always_authenticate,
-                };
+                let is_listed =
+                    !is_private && keys.iter().any(|key: &Key| key.belongs_to(&id, &label));
                 keys.push(Key {
+                    object,
+                    is_private,
                     id,
                     label,
-                    shown,
-                    has_certificate: false,
+                    is_listed,
                 });
             }
         }
         Ok(keys)
+    }
+
+    fn shown(&self, key: &Key) -> VisibleKey {
+        let asks = AttributeType::AlwaysAuthenticate;
+        let always_authenticate = key.is_private
+            && object::flag(&self.session, key.object, asks).is_ok_and(|it| it == Some(true));
+        VisibleKey {
+            is_private: key.is_private,
+            kind: self.kind(key.object),
+            always_authenticate,
+        }
+    }
+
+    /// Whether one of these keys isn't the public key's, and none is seen to be.
+    fn are_others(&self, keys: &[&mut Key], public_key: &PublicKey) -> bool {
+        let said: Vec<_> = keys
+            .iter()
+            .map(|key| object::belongs_to(&self.session, key.object, public_key))
+            .filter_map(Result::ok)
+            .collect();
+        said.contains(&Some(false)) && !said.contains(&Some(true))
     }
 
     fn every(&self, class: ObjectClass) -> Result<Vec<ObjectHandle>, Error> {
@@ -208,13 +223,31 @@ impl Token<'_> {
 
 /// A key object while certificates are paired with keys.
 struct Key {
+    object: ObjectHandle,
+    is_private: bool,
     id: Vec<u8>,
     label: String,
-    shown: VisibleKey,
-    has_certificate: bool,
+    /// With its certificate, or with another object of the same key.
+    is_listed: bool,
 }
 
 impl Key {
+    /// Those that a request takes for a certificate's, which are listed with it: the private key, by
+    /// its label where several have the CKA_ID, and all public keys.
+    fn taken<'k>(keys: &'k mut [Self], id: &[u8], label: &str) -> Vec<&'k mut Self> {
+        let own = keys.iter_mut().filter(|key| key.belongs_to(id, label));
+        let mut own: Vec<_> = own.collect();
+        own.sort_by_key(|key| (!key.is_private, key.label != label));
+        let taken = own.into_iter().enumerate();
+        let taken = taken.filter(|(place, key)| *place == 0 || !key.is_private);
+        taken
+            .map(|(_, key)| {
+                key.is_listed = true;
+                key
+            })
+            .collect()
+    }
+
     /// By CKA_ID; by the label where there is none.
     fn belongs_to(&self, id: &[u8], label: &str) -> bool {
         self.id == id && (!id.is_empty() || self.label == label)

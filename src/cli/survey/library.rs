@@ -207,6 +207,7 @@ fn key(candidate: Candidate, sees_all: bool, is_open: bool) -> Key {
         Some(Ok(certificate)) => {
             kind = certificate.public_key().to_string();
             notes.extend(certificate_notes(&certificate));
+            notes.extend(candidate.is_contradicted.then_some(Note::OtherKey));
             Some(CertificateEntry::from(&certificate))
         }
     };

@@ -220,6 +220,8 @@ pub(super) enum Note {
     NoUser,
     /// Seen after a login: there is none.
     NoPrivateKey,
+    /// The certificate isn't that of the key under its CKA_ID.
+    OtherKey,
 }
 
 impl Note {
@@ -241,6 +243,7 @@ impl fmt::Display for Note {
             Self::NotForClients => "not for TLS clients",
             Self::NoUser => "no user (CN)",
             Self::NoPrivateKey => "no private key",
+            Self::OtherKey => "certificate of another key",
         })
     }
 }
