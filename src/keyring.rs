@@ -18,12 +18,12 @@ use std::time::Duration;
 
 use crate::certificate::now;
 use crate::config::{Config, ObjectSelector, TokenSelector, TrustedLibrary};
-use crate::error::{Error, RunError, SigningError, TokenError};
+use crate::error::{Error, ObjectError, RunError, SigningError, TokenError};
 use crate::pin::{Shared, Sources};
 use crate::process::lock::{self, Lock, LockError};
 use crate::scheme::Scheme;
 use crate::signer::Identity;
-use crate::token::{AcceptedPin, Module, PrivateKey, Token};
+use crate::token::{self, AcceptedPin, FoundToken, Module, PrivateKey, Token};
 
 /// How long a token may take for a reply while a command runs; somebody may have to touch it.
 const REPLY_LIMIT: Duration = Duration::from_secs(60);
@@ -345,10 +345,16 @@ impl<'m> OpenLibrary<'m> {
             match order {
                 Order::Finish { code, reply } => return End::Finish(code, reply),
                 Order::Open { key, reply } => {
-                    let outcome = self
-                        .key(key, keys, accepted)
-                        .map(|key| Arc::clone(&key.shown));
-                    let _ = reply.send(outcome);
+                    let was_open = self.knows_token_of(key, keys);
+                    match self.key(key, keys, accepted) {
+                        Err(error) if was_open && may_be_lost(&error) => {
+                            return End::Reopen(Order::Open { key, reply });
+                        }
+                        outcome => {
+                            let shown = outcome.map(|key| Arc::clone(&key.shown));
+                            let _ = reply.send(shown);
+                        }
+                    }
                 }
                 Order::Sign {
                     key,
@@ -356,7 +362,7 @@ impl<'m> OpenLibrary<'m> {
                     digest,
                     reply,
                 } => {
-                    let was_open = self.keys.contains_key(&key);
+                    let was_open = self.knows_token_of(key, keys);
                     match self.sign(key, scheme, &digest, keys, accepted) {
                         Err(error) if was_open && may_be_lost(&error) => {
                             return End::Reopen(Order::Sign {
@@ -376,6 +382,14 @@ impl<'m> OpenLibrary<'m> {
                 Err(_) => return End::Abandoned,
             };
         }
+    }
+
+    /// Whether the key's token has a session, which may have ended meanwhile.
+    fn knows_token_of(&self, number: usize, keys: &[Key]) -> bool {
+        keys.get(number).is_some_and(|key| {
+            let mut tokens = self.tokens.iter();
+            tokens.any(|token| token.state().fits(&key.token))
+        })
     }
 
     fn sign(
@@ -418,15 +432,22 @@ impl<'m> OpenLibrary<'m> {
     }
 
     fn open(&mut self, key: &mut Key, accepted: &mut Vec<AcceptedPin>) -> Result<KeyInUse, Error> {
-        let mut opened = Token::open_or_ask(self.module, &key.token, &mut key.pins)?;
-        let name = opened.name();
         // One token, one session and one login, however many keys are on it.
-        let known = self.tokens.iter().position(|token| token.name() == name);
-        let place = known.unwrap_or_else(|| {
+        let (module, tokens) = (self.module, &mut self.tokens);
+        let place = token::open_or_ask(&mut key.pins, || {
+            let found = FoundToken::find(module, &key.token)?;
+            let name = found.name();
+            let mut open = tokens.iter().enumerate();
+            if let Some((place, known)) = open.find(|(_, token)| token.name() == name) {
+                // Before a PIN goes to it.
+                known.check_session()?;
+                return Ok(place);
+            }
+            let mut opened = found.open(module)?;
             opened.recall(accepted);
-            self.tokens.push(opened);
-            self.tokens.len() - 1
-        });
+            tokens.push(opened);
+            Ok(tokens.len() - 1)
+        })?;
         let token = self.tokens.get_mut(place).ok_or_else(unknown)?;
         let file = key.certificate_file.as_deref();
         let identity = Identity::find(token, key.object.clone(), file, Some(&mut key.pins))?;
@@ -497,7 +518,11 @@ impl Order {
 /// Whether opening the token anew could help. A PIN that was refused stays refused.
 fn may_be_lost(error: &Error) -> bool {
     match error {
-        Error::Token(_) | Error::Object(_) => true,
+        // Another process has it; nothing is known of the token.
+        Error::Token(TokenError::Busy { .. }) => false,
+        Error::Token(_) => true,
+        // What is not on the token isn't there after the next login either.
+        Error::Object(error) => matches!(error, ObjectError::Call { .. }),
         Error::Signing(error) => matches!(
             error,
             SigningError::Call { .. } | SigningError::Refused { .. }

@@ -5,6 +5,7 @@ use super::trouble::assert_told_seldom;
 use super::{run, run_recorded};
 use crate::fixture::cluster::{ADMINISTRATOR, JANE, cluster};
 use crate::fixture::keys::{Kind, key};
+use crate::fixture::program::Outcome;
 use crate::fixture::softhsm::{Object, PIN, Store, token_with};
 
 /// Signatures, as the library saw them.
@@ -88,6 +89,52 @@ fn a_token_that_was_put_back_is_opened_once_more() {
         ]
     );
     assert_eq!(store.calls("C_Login"), ["0x0", "0x0"]);
+}
+
+const WHOAMI: &str = "kubectl auth whoami -o jsonpath={.status.userInfo.username}";
+
+/// Two keys on one token: that of the context `test`, and this one of the context `other`.
+fn run_with_another_key(store: &Store, id: &str, faults: &str, script: &str) -> Outcome {
+    let configuration = store.configuration_with_pin_source().with("objectId", "1");
+    let run = cluster().run(store, &store.faulty(configuration), &["sh", "-c", script]);
+    cluster().add_context(store, id);
+    run.suffering(store, faults).run()
+}
+
+fn token_with_two_keys() -> Store {
+    token_with([
+        Object::key(key(Kind::P256), &[1]),
+        Object::issued(cluster().issue(Kind::P256, JANE), &[1]),
+        Object::key(key(Kind::P384), &[2]),
+        Object::issued(cluster().issue(Kind::P384, ADMINISTRATOR), &[2]),
+    ])
+}
+
+#[test]
+fn a_token_that_was_put_back_is_opened_once_more_for_another_key_on_it() {
+    let store = token_with_two_keys();
+    // The first two calls find the token for the first key.
+    let faults = "C_GetSlotList#3:lose-sessions";
+    let script = format!("kubectl --context other get namespace default -o name; {WHOAMI}");
+    let outcome = run_with_another_key(&store, "2", faults, &script);
+    assert_eq!(outcome.silently().printed(), "namespace/default\njane");
+    // None but the one that was lost and the one instead of it.
+    for function in ["C_OpenSession", "C_Login"] {
+        assert_eq!(store.calls(function), ["0x0", "0x0"], "{function}");
+    }
+}
+
+#[test]
+fn a_key_that_cannot_be_opened_leaves_its_token_to_the_others() {
+    let store = token_with_two_keys();
+    let failing = "for i in 1 2 3; do kubectl --context other auth whoami; done";
+    let script = format!("{failing}; {WHOAMI}");
+    let outcome = run_with_another_key(&store, "9", "", &script);
+    assert_eq!(outcome.printed(), "jane");
+    assert!(outcome.stderr.contains("no certificate"), "{outcome:?}");
+    for (function, calls) in [("C_Initialize", 1), ("C_OpenSession", 1), ("C_Login", 1)] {
+        assert_eq!(store.calls(function).len(), calls, "{function}");
+    }
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::process::lock::Lock;
 use crate::protocol::{Operation, Request, Response};
 use crate::report;
 use crate::signer::Identity;
-use crate::token::{Module, Token};
+use crate::token::{self, Module, Token};
 
 /// Answers the request, or tells why not; the exit code.
 pub(super) fn run(request: Result<Zeroizing<String>, NotUtf8>) -> u8 {
@@ -56,7 +56,7 @@ fn answer(
         );
     }
     let (module, _) = opened.insert((Module::open(&config.library)?, lock));
-    let mut token = Token::open_or_ask(module, &config.token, &mut pins)?;
+    let mut token = token::open_or_ask(&mut pins, || Token::open(module, &config.token))?;
     let file = config.certificate_file.as_deref();
     let identity = Identity::find(&mut token, config.object, file, Some(&mut pins))?;
     match &request.operation {

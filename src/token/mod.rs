@@ -49,6 +49,12 @@ const READY_GLANCE: Duration = Duration::from_millis(200);
 /// Certificates above the first one.
 const LONGEST_CHAIN: usize = 8;
 
+/// A token that is there, without a session yet.
+pub struct FoundToken {
+    slot: Slot,
+    state: TokenState,
+}
+
 /// A token with an open session. The session ends with the library (C_Finalize).
 pub struct Token<'m> {
     module: &'m Module,
@@ -98,11 +104,23 @@ impl PrivateKey {
     }
 }
 
-impl<'m> Token<'m> {
-    /// The token that the selector names, with a read-only session (C_OpenSession).
-    pub fn open(module: &'m Module, selector: &TokenSelector) -> Result<Self, Error> {
-        let _step = watchdog::step("looking for the token (C_GetSlotList, C_OpenSession)");
+impl FoundToken {
+    /// The token that the selector names.
+    pub fn find(module: &Module, selector: &TokenSelector) -> Result<Self, Error> {
+        let _step = watchdog::step("looking for the token (C_GetSlotList)");
         let (slot, state) = slot::find(module, selector)?;
+        Ok(Self { slot, state })
+    }
+
+    /// Label, serial and slot.
+    pub fn name(&self) -> String {
+        self.state.name.to_string()
+    }
+
+    /// With a read-only session (C_OpenSession).
+    pub fn open(self, module: &Module) -> Result<Token<'_>, Error> {
+        let Self { slot, state } = self;
+        let _step = watchdog::step("opening a session (C_OpenSession)");
         log::info!("token {}", state.name);
         log::debug!(
             "token: login required: {}, PIN state: {:?}, keypad at the reader: {}",
@@ -118,7 +136,7 @@ impl<'m> Token<'m> {
                 doing: "opening a session",
                 failure: ckr::failure(&error),
             })?;
-        Ok(Self {
+        Ok(Token {
             module,
             slot,
             session: Session::new(module, session),
@@ -128,29 +146,47 @@ impl<'m> Token<'m> {
             disregards_refusals: false,
         })
     }
+}
 
-    /// [`Token::open`], after somebody was asked to insert the token if that is what is missing.
-    pub fn open_or_ask(
-        module: &'m Module,
-        selector: &TokenSelector,
-        pins: &mut dyn PinProvider,
-    ) -> Result<Self, Error> {
-        let missing = match Self::open(module, selector) {
-            Err(Error::Token(error)) if error.is_want_of_a_token() => error,
-            outcome => return outcome,
-        };
-        if !pins.insert(&missing.to_string()) {
-            return Err(missing.into());
-        }
-        let inserted = Instant::now();
-        loop {
-            match Self::open(module, selector) {
-                Err(Error::Token(_)) if inserted.elapsed() < READY_LIMIT => {
-                    thread::sleep(READY_GLANCE);
-                }
-                outcome => return outcome,
+/// Opens a token, and once more after somebody was asked to insert it if that is what is missing.
+pub fn open_or_ask<T>(
+    pins: &mut dyn PinProvider,
+    mut open: impl FnMut() -> Result<T, Error>,
+) -> Result<T, Error> {
+    let missing = match open() {
+        Err(Error::Token(error)) if error.is_want_of_a_token() => error,
+        outcome => return outcome,
+    };
+    if !pins.insert(&missing.to_string()) {
+        return Err(missing.into());
+    }
+    let inserted = Instant::now();
+    loop {
+        match open() {
+            Err(Error::Token(_)) if inserted.elapsed() < READY_LIMIT => {
+                thread::sleep(READY_GLANCE);
             }
+            outcome => return outcome,
         }
+    }
+}
+
+impl<'m> Token<'m> {
+    /// The token that the selector names, with a session.
+    pub fn open(module: &'m Module, selector: &TokenSelector) -> Result<Self, Error> {
+        FoundToken::find(module, selector)?.open(module)
+    }
+
+    /// An error if its session or login has ended since, as they do when it is taken out and put
+    /// back.
+    pub fn check_session(&self) -> Result<(), TokenError> {
+        if self.session.lives(self.logged_in) {
+            return Ok(());
+        }
+        Err(TokenError::Removed {
+            token: self.name(),
+            failure: ckr::answer("its session has ended"),
+        })
     }
 
     /// Label, serial and slot, for messages.

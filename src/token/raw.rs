@@ -20,9 +20,10 @@ use cryptoki::object::{Attribute, AttributeInfo, AttributeType, ObjectHandle};
 use cryptoki::slot::Slot;
 use cryptoki_sys::{
     CK_ATTRIBUTE, CK_BBOOL, CK_C_GetFunctionList, CK_C_GetInterface, CK_FUNCTION_LIST,
-    CK_INTERFACE, CK_OBJECT_HANDLE, CK_RV, CK_SESSION_HANDLE, CK_SESSION_INFO, CK_ULONG,
+    CK_INTERFACE, CK_OBJECT_HANDLE, CK_RV, CK_SESSION_HANDLE, CK_SESSION_INFO, CK_STATE, CK_ULONG,
     CK_UNAVAILABLE_INFORMATION, CK_VERSION, CKR_ARGUMENTS_BAD, CKR_ATTRIBUTE_SENSITIVE,
-    CKR_ATTRIBUTE_TYPE_INVALID, CKR_BUFFER_TOO_SMALL, CKR_OK,
+    CKR_ATTRIBUTE_TYPE_INVALID, CKR_BUFFER_TOO_SMALL, CKR_OK, CKS_RO_PUBLIC_SESSION,
+    CKS_RW_PUBLIC_SESSION,
 };
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 
@@ -319,13 +320,13 @@ impl Functions {
         Ok(signature)
     }
 
-    /// Whether the session is this instance's (C_GetSessionInfo).
-    fn check(&self, session: CK_SESSION_HANDLE) -> Result<()> {
+    /// The state of a session (C_GetSessionInfo), if it is this instance's.
+    fn state(&self, session: CK_SESSION_HANDLE) -> Result<CK_STATE> {
         let inspect = self.0.C_GetSessionInfo.ok_or(Error::NullFunctionPointer)?;
         let mut info = CK_SESSION_INFO::default();
         // SAFETY: a session handle is a number, `info` is valid to be written.
         let code = unsafe { inspect(session, &raw mut info) };
-        checked(code, Function::GetSessionInfo)
+        checked(code, Function::GetSessionInfo).map(|()| info.state)
     }
 }
 
@@ -339,11 +340,23 @@ pub(super) struct Session {
 impl Session {
     pub(super) fn new(module: &Module, session: cryptoki::session::Session) -> Self {
         let functions = module.functions();
-        let direct = match functions.check(session.handle()) {
-            Ok(()) => Ok(*functions),
+        let direct = match functions.state(session.handle()) {
+            Ok(_) => Ok(*functions),
             Err(error) => Err(ckr::failure(&error)),
         };
         Self { session, direct }
+    }
+
+    /// Whether it is still there, with its login if there was one: both end when the token is taken
+    /// out, but not in every library. One that couldn't be asked before isn't asked now.
+    pub(super) fn lives(&self, logged_in: bool) -> bool {
+        let Ok(direct) = &self.direct else {
+            return true;
+        };
+        let public = [CKS_RO_PUBLIC_SESSION, CKS_RW_PUBLIC_SESSION];
+        direct
+            .state(self.handle())
+            .is_ok_and(|state| !logged_in || !public.contains(&state))
     }
 
     /// All objects that fit (C_FindObjects).

@@ -7,6 +7,7 @@ use std::{env, process, ptr, thread, time::Duration};
 use cryptoki_sys::CK_RV;
 
 use crate::plan::{Action, Place, Plan};
+use crate::real;
 
 /// Lets happen what is planned for a place that is no call.
 pub(crate) fn happen(place: Place<'_>) {
@@ -67,6 +68,7 @@ fn suffer(action: &Action, place: Place<'_>) -> Result<(), CK_RV> {
         Action::Handlers => handle_signals(),
         // SAFETY: the literal ends in a NUL.
         Action::Leak => drop(unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY) }),
+        Action::LoseSessions => real::close_all_sessions(),
         Action::Print => print(place),
         Action::Return(value) => return Err(*value),
         // SAFETY: not safe at all, and meant so: nothing is mapped in the first page.

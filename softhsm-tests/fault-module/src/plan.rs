@@ -18,6 +18,7 @@
 //! | `hang` | anywhere | nothing, for ever |
 //! | `stop` | anywhere | the whole process stops, until SIGCONT |
 //! | `leak` | anywhere | a descriptor stays open, also for programs that are started |
+//! | `lose-sessions` | anywhere | every session has ended, as when the token was pulled and put back |
 //! | `crash=segv`, `crash=abort` | anywhere | the process dies of it |
 //! | `threads=N` | anywhere | so many threads are started, which never end |
 //! | `handlers` | anywhere | handlers for SIGSEGV, SIGTERM and SIGALRM that end the process with 98 |
@@ -80,6 +81,7 @@ pub(crate) enum Action {
     Handlers,
     Hang,
     Leak,
+    LoseSessions,
     Misaligned,
     Null,
     NullList,
@@ -207,6 +209,7 @@ impl Action {
             ("handlers", "") => Self::Handlers,
             ("hang", "") => Self::Hang,
             ("leak", "") => Self::Leak,
+            ("lose-sessions", "") => Self::LoseSessions,
             ("misaligned", "") => Self::Misaligned,
             ("null", "") => Self::Null,
             ("null-list", "") => Self::NullList,
@@ -250,6 +253,7 @@ impl Action {
             | Self::Handlers
             | Self::Hang
             | Self::Leak
+            | Self::LoseSessions
             | Self::Print
             | Self::SegmentationFault
             | Self::Stop

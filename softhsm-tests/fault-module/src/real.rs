@@ -4,7 +4,8 @@ use std::sync::OnceLock;
 use std::{env, process, ptr};
 
 use cryptoki_sys::{
-    CK_FUNCTION_LIST, CK_FUNCTION_LIST_PTR, CK_FUNCTION_LIST_PTR_PTR, CK_RV, CKR_OK,
+    CK_FUNCTION_LIST, CK_FUNCTION_LIST_PTR, CK_FUNCTION_LIST_PTR_PTR, CK_RV, CK_SLOT_ID, CK_TRUE,
+    CKR_OK,
 };
 use libloading::Library;
 
@@ -19,6 +20,24 @@ pub(crate) fn functions() -> &'static CK_FUNCTION_LIST {
             process::abort()
         })
     })
+}
+
+/// C_CloseAllSessions for every slot with a token, unseen by the record.
+pub(crate) fn close_all_sessions() {
+    let (Some(list), Some(close)) = (functions().C_GetSlotList, functions().C_CloseAllSessions)
+    else {
+        return;
+    };
+    let mut slots: [CK_SLOT_ID; 16] = [0; 16];
+    let mut count = 16;
+    // SAFETY: `slots` has the room that `count` tells.
+    let returned = unsafe { list(CK_TRUE, slots.as_mut_ptr(), &raw mut count) };
+    if returned == CKR_OK {
+        for slot in slots.into_iter().take(count as usize) {
+            // SAFETY: a slot is a number.
+            unsafe { close(slot) };
+        }
+    }
 }
 
 fn load() -> Result<&'static CK_FUNCTION_LIST, String> {

@@ -64,19 +64,25 @@ struct Steps<'c> {
 
 impl<'c> Steps<'c> {
     fn start(cards: &'c Cards, library: &str, id: &str, count: usize) -> Self {
+        Self::start_with(cards, library, id, KUBECTL, count)
+    }
+
+    /// With another command than [`KUBECTL`]; the context `other` has key 3 of the card.
+    fn start_with(cards: &'c Cards, library: &str, id: &str, command: &str, count: usize) -> Self {
         let home = cards.environment.store.directory.path();
         let mut script = String::new();
         for step in 0..count {
             let begin = home.join(format!("step-{step}"));
             let _ = fs::remove_file(&begin);
             script += &format!(
-                "echo ready; until [ -e '{}' ]; do sleep 0.05; done; {KUBECTL}\n",
+                "echo ready; until [ -e '{}' ]; do sleep 0.05; done; {command}\n",
                 begin.display()
             );
         }
         let configuration = cards.token(library, 1).configuration(id);
         let store = &cards.environment.store;
         let run = cluster().run(store, &configuration, &["sh", "-c", &script]);
+        cluster().add_context(store, "3");
         let mut running = cards.enter(run).start(None);
         assert_eq!(running.line(), "ready");
         Self {
@@ -120,6 +126,20 @@ fn a_card_that_was_put_back_signs_on() {
             steps.begin();
             steps.expect_success().silently();
         }
+    }
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn a_card_that_was_put_back_serves_another_key() {
+    let cards = Cards::issued_by(cluster().authority());
+    for library in LIBRARIES {
+        let other = format!("{KUBECTL} --context other");
+        let mut steps = Steps::start_with(&cards, library, "1", &other, 1);
+        cards.pull(1);
+        cards.insert(1);
+        steps.begin();
+        steps.expect_success().silently();
     }
 }
 
