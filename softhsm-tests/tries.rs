@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Signal, kill_process};
 
 use crate::fixture::cluster::{JANE, cluster};
@@ -39,10 +40,15 @@ fn recorded(store: &Store) -> Configuration {
     store.faulty(store.configuration())
 }
 
+/// Where locks and markers are.
+fn runtime(store: &Store) -> PathBuf {
+    let directory = store.directory.path();
+    directory.join("runtime/pkcs11-external-signer")
+}
+
 /// Where it stands that the token has refused a PIN.
 fn marker(store: &Store) -> Option<PathBuf> {
-    let directory = store.directory.path();
-    let entries = fs::read_dir(directory.join("runtime/pkcs11-external-signer")).ok()?;
+    let entries = fs::read_dir(runtime(store)).ok()?;
     entries
         .flatten()
         .map(|entry| entry.path())
@@ -214,6 +220,27 @@ fn others_may_use_up_the_tries_while_somebody_types() {
     terminal.expect_prompt().type_line(PIN);
     assert_signed(&terminal.finish().0);
     assert_eq!(store.calls("C_Login"), ["0x0"]);
+}
+
+/// Takes as long as others may keep a token.
+#[test]
+fn a_token_that_has_not_answered_anothers_pin_gets_no_other() {
+    let store = token_with_pair(Kind::P256);
+    let other_library = store.configuration_with_pin_source();
+    assert_signed(&sign(&store, &other_library, "").run());
+    // As a request through that library that was stopped in C_Login.
+    let place = runtime(&store);
+    let held: Vec<_> = fs::read_dir(place)
+        .unwrap()
+        .map(|lock| fs::File::open(lock.unwrap().path()).unwrap())
+        .inspect(|lock| flock(lock, FlockOperation::LockExclusive).unwrap())
+        .collect();
+    assert!(!held.is_empty());
+    let stored = recorded(&store).with("pinSource", "env:TOKEN_PIN");
+    sign(&store, &stored, "")
+        .run()
+        .fails(5, &["in use by another request", "90 s"]);
+    assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
 }
 
 #[test]

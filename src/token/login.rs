@@ -150,7 +150,10 @@ impl Token<'_> {
             None => pins.origin(),
         };
         // What nobody types is at hand at once, so that one look at the token is enough.
-        let mut alone = (!origin.is_attended()).then(|| alone_with(&self.state));
+        let mut alone = None;
+        if !origin.is_attended() {
+            alone = Some(alone_with(&self.state)?);
+        }
         let state = self.live_state()?;
         let token = state.name.to_string();
         refuse_hopeless(&state, &token)?;
@@ -183,7 +186,7 @@ impl Token<'_> {
             },
         };
         if alone.is_none() {
-            alone = Some(alone_with(&state));
+            alone = Some(alone_with(&state)?);
             let now = self.live_state()?;
             refuse_hopeless(&now, &token)?;
             // While somebody typed, others have used up all tries but one.

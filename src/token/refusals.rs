@@ -14,9 +14,9 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use super::slot::{PinState, TokenState};
-use crate::error::PinOrigin;
+use crate::error::{PinOrigin, TokenError};
 use crate::printable::printable;
-use crate::process::lock::Lock;
+use crate::process::lock::{self, Lock, LockError};
 use crate::process::marker::{Marker, moment};
 use crate::process::watchdog;
 
@@ -122,12 +122,20 @@ impl Refusals {
     }
 }
 
-/// Keeps other processes, whichever library they use, from sending this token a PIN meanwhile.
-pub(super) fn alone_with(token: &TokenState) -> Option<Lock> {
+/// Keeps other processes, whichever library they use, from sending this token a PIN meanwhile. One
+/// that keeps it all the while may have sent one that the token hasn't answered. Without a place for
+/// the lock it goes on.
+pub(super) fn alone_with(token: &TokenState) -> Result<Option<Lock>, TokenError> {
     // The library isn't to blame for this wait.
     let _pause = watchdog::pause();
-    // Whoever has it longer than that isn't sending a PIN.
-    Lock::acquire(&format!("token {}", subject(token)), &mut |_| {}).ok()
+    match Lock::acquire(&format!("token {}", subject(token)), &mut |_| {}) {
+        Ok(lock) => Ok(Some(lock)),
+        Err(LockError::Unavailable(_)) => Ok(None),
+        Err(LockError::Busy { holder }) => Err(TokenError::Busy {
+            waited: lock::LIMIT,
+            holder,
+        }),
+    }
 }
 
 /// The token without its slot, which moves.
