@@ -361,6 +361,23 @@ fn from_the_start(mut file: File) -> File {
     file
 }
 
+/// Some cards take any command for the end of the authentication.
+#[test]
+fn nothing_comes_between_the_pin_for_a_signature_and_the_signature() {
+    let [key_object, certificate] = Object::pair(key(Kind::P256), &[1]);
+    let store = token_with([key_object.always_authenticate(), certificate]);
+    let configuration = store.faulty(store.configuration());
+    let plan = "C_GetTokenInfo:set=CKF_USER_PIN_COUNT_LOW";
+    let mut terminal = sign_with(&store, &configuration)
+        .suffering(&store, plan)
+        .at_terminal();
+    terminal.expect_prompt().type_line(PIN);
+    assert_signed(&terminal.finish().0);
+    let history = store.history();
+    let after_login = history.rsplit(|call| call.starts_with("C_Login ")).next();
+    assert_eq!(after_login.unwrap()[0], "C_Sign 0x0", "{history:#?}");
+}
+
 #[test]
 fn a_stored_pin_that_was_right_is_not_sent_as_the_final_try() {
     let [key_object, certificate] = Object::pair(key(Kind::P256), &[1]);

@@ -262,8 +262,11 @@ impl Token<'_> {
         };
         match &outcome {
             Ok(()) => {
-                let was_low = entry.state.pin == PinState::CountLow;
-                let after = was_low.then(|| self.live_state().ok()).flatten();
+                // Nothing may come between a context-specific login and C_Sign.
+                let after = match (user, entry.state.pin) {
+                    (UserType::User, PinState::CountLow) => self.live_state().ok(),
+                    _ => None,
+                };
                 refusals.forget(after.map(|state| state.pin));
             }
             Err(error) if is_refusal(error) => refusals.remember(),
