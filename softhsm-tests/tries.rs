@@ -187,6 +187,24 @@ fn logins_that_end_in_doubt_are_few() {
     assert_signed(&sign(&store, &stored, "").run());
 }
 
+/// The PIN may have been changed since the token accepted it.
+#[test]
+fn a_login_that_ends_in_doubt_is_counted_for_a_pin_that_was_right_too() {
+    let certificate = cluster().issue(Kind::P256, JANE);
+    let store = token_with([
+        Object::key(key(Kind::P256), &[1]).always_authenticate(),
+        Object::issued(certificate, &[1]),
+    ]);
+    let stored = recorded(&store).with("pinSource", "env:TOKEN_PIN");
+    let script = "kubectl auth whoami; kubectl auth whoami";
+    let run = cluster().run(&store, &stored, &["sh", "-c", script]);
+    let outcome = run.suffering(&store, "C_Login#2+:return=0x5").run();
+    assert_eq!(store.calls("C_Login"), ["0x0", "0x5", "0x5"]);
+    for told in ["C_Login: CKR_GENERAL_ERROR", "was not sent"] {
+        assert!(outcome.stderr.contains(told), "{told}: {outcome:?}");
+    }
+}
+
 #[test]
 fn a_token_that_always_counts_is_believed_until_it_has_accepted_a_pin() {
     let store = cluster().token(Kind::P256, JANE);

@@ -49,8 +49,6 @@ enum Entry {
 /// A PIN to be sent.
 struct PinEntry {
     kept: Kept,
-    /// Nobody types it, and the token hasn't accepted it yet.
-    is_stored: bool,
     state: TokenState,
     /// `None` where there is no place for a memory.
     refusals: Option<Refusals>,
@@ -208,7 +206,6 @@ impl Token<'_> {
         }
         Ok(Entry::Pin(Box::new(PinEntry {
             kept,
-            is_stored,
             state,
             refusals: refusals.ok(),
             _alone: alone.flatten(),
@@ -240,9 +237,10 @@ impl Token<'_> {
         let doubted = Arc::new(AtomicBool::new(false));
         let doubt = {
             let (refusals, doubted) = (entry.refusals.clone(), Arc::clone(&doubted));
-            let is_stored = entry.is_stored;
+            // Also one that was right before: it may have been changed.
+            let is_typed = entry.kept.origin.is_attended();
             move || {
-                if let Some(refusals) = refusals.filter(|_| is_stored)
+                if let Some(refusals) = refusals.filter(|_| !is_typed)
                     && !doubted.swap(true, Ordering::Relaxed)
                 {
                     refusals.doubt();
