@@ -395,6 +395,37 @@ fn a_stored_pin_that_was_right_is_not_sent_as_the_final_try() {
     assert_eq!(store.calls("C_Login"), ["0x0"]);
 }
 
+/// OpenSC says so of a PIV card as long as somebody is logged in.
+#[test]
+fn a_final_try_that_is_told_still_after_the_right_pin_is_an_old_one() {
+    let [key_object, certificate] = Object::pair(key(Kind::P256), &[1]);
+    let store = token_with([key_object.always_authenticate(), certificate]);
+    let configuration = store.faulty(store.configuration());
+    let begin = |plan: &str| {
+        let mut terminal = sign_with(&store, &configuration)
+            .suffering(&store, plan)
+            .at_terminal();
+        terminal.expect("last try").expect("yes").type_line("yes");
+        terminal.expect_prompt().type_line(PIN);
+        terminal
+    };
+    let always = "C_GetTokenInfo:set=CKF_USER_PIN_FINAL_TRY";
+    let (outcome, screen) = begin(always).finish();
+    assert_signed(&outcome);
+    assert_eq!(screen.matches("last try").count(), 1, "{screen}");
+    assert_eq!(store.calls("C_Login"), ["0x0"; 2]);
+
+    // It may be a new one where it was gone after the right PIN, or where the login has ended.
+    let gone = format!("{always},C_GetTokenInfo#4:clear=CKF_USER_PIN_FINAL_TRY");
+    let logged_out = format!("{always},C_GetSessionInfo#2:return=0xb3");
+    for plan in [gone, logged_out] {
+        let mut terminal = begin(&plan);
+        terminal.expect("last try").expect("yes").type_line("no");
+        terminal.finish().0.fails(7, &["has one PIN try left"]);
+    }
+    assert_eq!(store.calls("C_Login"), ["0x0"; 4]);
+}
+
 #[test]
 fn a_typed_pin_that_was_right_is_sent_as_the_final_try_only_after_a_word() {
     let [key_object, certificate] = Object::pair(key(Kind::P256), &[1]);

@@ -36,6 +36,9 @@ pub(super) struct Kept {
     origin: PinOrigin,
     /// The token has accepted it. Where somebody else was logged in, it has not looked at it.
     pub(super) is_accepted: bool,
+    /// The token has said FINAL_TRY since before the login with it. OpenSC says so of a PIV card as
+    /// long as the login lasts.
+    outlasts_final_try: bool,
 }
 
 /// What to do next for a login.
@@ -91,6 +94,7 @@ impl Token<'_> {
             let outcome = self.send(user, &entry);
             log::debug!("login: C_Login as {user:?}, try {tries}");
             let token = entry.state.name.to_string();
+            let after = outcome.as_ref().ok().copied().flatten();
             let Err(error) = outcome else {
                 log::info!(
                     "login: token {token} accepted the PIN {}",
@@ -100,6 +104,10 @@ impl Token<'_> {
                 self.logged_in = true;
                 self.kept = Some(Kept {
                     is_accepted: true,
+                    outlasts_final_try: match user {
+                        UserType::User => after == Some(PinState::FinalTry),
+                        _ => entry.kept.outlasts_final_try,
+                    },
                     ..entry.kept
                 });
                 return Ok(());
@@ -158,9 +166,15 @@ impl Token<'_> {
         if state.own_keypad {
             return Ok(Entry::Keypad(state));
         }
-        // Before the final try, somebody has to say a word, whatever was right before.
-        let kept = self.kept.take();
-        let kept = kept.filter(|_| state.pin != PinState::FinalTry);
+        let mut kept = self.kept.take();
+        if state.pin == PinState::FinalTry {
+            // Before it, somebody has to say a word, whatever was right earlier.
+            kept = kept.filter(|kept| {
+                kept.outlasts_final_try && self.logged_in && self.session.lives(true)
+            });
+        } else if let Some(kept) = &mut kept {
+            kept.outlasts_final_try = false;
+        }
         let origin = if was_kept && kept.is_none() {
             pins.origin()
         } else {
@@ -181,6 +195,7 @@ impl Token<'_> {
                 pin: ask(&state, key, refused, pins)?,
                 origin,
                 is_accepted: false,
+                outlasts_final_try: false,
             },
         };
         if alone.is_none() {
@@ -232,8 +247,9 @@ impl Token<'_> {
 
     /// C_Login with the PIN, and what came of it remembered. While the grace lives, Ctrl-C and its
     /// like wait: SoftHSM empties the token's file at each login and then writes it anew, and who is
-    /// killed in between has lost the token; and what was refused must be remembered.
-    fn send(&self, user: UserType, entry: &PinEntry) -> Result<(), CryptokiError> {
+    /// killed in between has lost the token; and what was refused must be remembered. Gives what the
+    /// token says of its PIN after it was right, where it had something to say before.
+    fn send(&self, user: UserType, entry: &PinEntry) -> Result<Option<PinState>, CryptokiError> {
         let doubted = Arc::new(AtomicBool::new(false));
         let doubt = {
             let (refusals, doubted) = (entry.refusals.clone(), Arc::clone(&doubted));
@@ -255,24 +271,24 @@ impl Token<'_> {
         drop(auth_pin);
         // Nothing is doubted any more that is remembered.
         drop(step);
+        let after = match (&outcome, user, entry.state.pin) {
+            // Nothing may come between a context-specific login and C_Sign.
+            (Ok(()), UserType::User, PinState::CountLow | PinState::FinalTry) => {
+                self.live_state().ok().map(|state| state.pin)
+            }
+            _ => None,
+        };
         let Some(refusals) = &entry.refusals else {
-            return outcome;
+            return outcome.map(|()| after);
         };
         match &outcome {
-            Ok(()) => {
-                // Nothing may come between a context-specific login and C_Sign.
-                let after = match (user, entry.state.pin) {
-                    (UserType::User, PinState::CountLow) => self.live_state().ok(),
-                    _ => None,
-                };
-                refusals.forget(after.map(|state| state.pin));
-            }
+            Ok(()) => refusals.forget(after),
             Err(error) if is_refusal(error) => refusals.remember(),
             Err(error) if may_have_counted(error) => doubt(),
             Err(_) => {}
         }
         refusals.end();
-        outcome
+        outcome.map(|()| after)
     }
 
     /// C_Login without a PIN: the reader has a keypad of its own.
