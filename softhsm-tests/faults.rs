@@ -250,6 +250,14 @@ fn a_reader_with_a_keypad_asks_for_the_pin_itself() {
     sign_with(&store, store.configuration(), cancelled)
         .run()
         .fails(7, &["reader"]);
+    let refused = "C_GetTokenInfo:set=CKF_PROTECTED_AUTHENTICATION_PATH,C_Login:return=0xa0";
+    sign(&store, refused).run().fails(
+        7,
+        &[
+            "refused the PIN entered at the reader",
+            "make sure which PIN",
+        ],
+    );
 }
 
 #[test]

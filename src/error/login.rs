@@ -16,13 +16,15 @@ pub enum PinOrigin {
     File(PathBuf),
     /// Somebody typed it at the terminal.
     Person,
+    /// Somebody entered it at the reader's own keypad.
+    Reader,
     StandardInput,
 }
 
 impl PinOrigin {
     /// Whether a person is there to see what became of it and to decide what follows.
     pub fn is_attended(&self) -> bool {
-        matches!(self, Self::Askpass(_) | Self::Person)
+        matches!(self, Self::Askpass(_) | Self::Person | Self::Reader)
     }
 }
 
@@ -34,6 +36,7 @@ impl fmt::Display for PinOrigin {
             Self::Environment(name) => write!(f, "from the environment variable {name}"),
             Self::File(path) => write!(f, "from the file {}", path.display()),
             Self::Person => f.write_str("typed at the terminal"),
+            Self::Reader => f.write_str("entered at the reader"),
             Self::StandardInput => f.write_str("from standard input"),
         }
     }
@@ -306,7 +309,7 @@ impl LoginError {
                  yourself; a wrong one locks the token"
             }
             Self::Incorrect {
-                origin: PinOrigin::Person,
+                origin: PinOrigin::Person | PinOrigin::Reader,
                 ..
             } => {
                 "make sure which PIN the token wants (a YubiKey: the PIV PIN) before you try again"

@@ -317,7 +317,7 @@ impl Token<'_> {
                 _ if is_refusal(&error) => {
                     return Err(LoginError::Incorrect {
                         token: token.to_owned(),
-                        origin: PinOrigin::Person,
+                        origin: PinOrigin::Reader,
                         state: self.live_state()?.pin.tries_left(),
                         failure: ckr::failure(&error),
                     }
