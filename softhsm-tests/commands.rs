@@ -56,10 +56,10 @@ fn help_speaks_the_name_it_was_called_by() {
         );
         assert!(!linked.contains("\n  pkcs11-external-signer "), "{linked}");
     }
-    let wrong = program(directory.path(), &["lits"]).program(&link).run();
-    wrong.fails(
+    let wrong = program(directory.path(), &["list", "--nope"]);
+    wrong.program(&link).run().fails(
         2,
-        &["unknown argument: lits", "help: kubectl pkcs11 --help"],
+        &["unknown argument: --nope", "help: kubectl pkcs11 --help"],
     );
 }
 
@@ -160,6 +160,11 @@ fn a_wrong_command_line_is_told_without_its_values() {
     run(&["completions", PIN]).fails(2, &["unknown value for <SHELL>", "it takes bash"]);
     run(&["completions"]).fails(2, &["missing argument: <SHELL>"]);
     run(&["list", &format!("--pin={PIN}")]).fails(2, &["unknown argument: --pin"]);
+    run(&[PIN]).fails(2, &["unknown value for COMMAND", "it takes check, "]);
+    for command in ["check", "kubeconfig", "list"] {
+        run(&[command, PIN]).fails(2, &["unknown argument: a word that no option takes"]);
+    }
+    run(&["completions", "bash", PIN]).fails(2, &["a word that no option takes"]);
     run(&["-v"]).fails(2, &["missing argument: COMMAND"]);
     run(&["check", "--server", "--no-login"]).fails(2, &["exclude each other", "--no-login"]);
     run(&["kubeconfig", "--context=a"]).fails(2, &["missing argument: --write"]);

@@ -222,16 +222,18 @@ fn not_a_command(error: &clap::Error) -> u8 {
         Some(ContextValue::Strings(arguments)) => arguments.clone(),
         _ => Vec::new(),
     };
-    let argument = [ContextKind::InvalidArg, ContextKind::InvalidSubcommand]
-        .into_iter()
-        .map(text)
-        .find(|texts| !texts.is_empty())
-        .unwrap_or_default()
-        .join(" ");
+    let argument = text(ContextKind::InvalidArg).join(" ");
+    // A word itself could be a PIN that somebody put here.
     let error = Error::from(match error.kind() {
         ErrorKind::MissingRequiredArgument => RequestError::ArgumentMissing(argument),
         ErrorKind::MissingSubcommand => RequestError::ArgumentMissing("COMMAND".to_owned()),
-        // The value itself could be a PIN that somebody put here.
+        ErrorKind::InvalidSubcommand => RequestError::ArgumentValue {
+            argument: "COMMAND".to_owned(),
+            valid: command()
+                .get_subcommands()
+                .map(|command| command.get_name().to_owned())
+                .collect(),
+        },
         ErrorKind::InvalidValue => RequestError::ArgumentValue {
             argument,
             valid: text(ContextKind::ValidValue),
@@ -240,6 +242,7 @@ fn not_a_command(error: &clap::Error) -> u8 {
             let other = text(ContextKind::PriorArg).join(" ");
             RequestError::ArgumentsConflict(format!("{argument} and {other}"))
         }
+        _ if !argument.starts_with('-') => RequestError::ArgumentStray,
         _ => RequestError::Arguments(argument.split('=').next().unwrap_or_default().to_owned()),
     });
     report::error(&error);

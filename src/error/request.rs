@@ -13,6 +13,8 @@ pub enum RequestError {
     ApiVersion(String),
     /// The name of an argument that this program doesn't know.
     Arguments(String),
+    /// A word of the command line that no option takes: it could be a PIN.
+    ArgumentStray,
     /// An argument that takes one of a few values, or goes with no other.
     ArgumentValue {
         argument: String,
@@ -86,6 +88,7 @@ impl fmt::Display for RequestError {
             }
             Self::ArgumentMissing(argument) => write!(f, "missing argument: {argument}"),
             Self::Arguments(arguments) => write!(f, "unknown argument: {arguments}"),
+            Self::ArgumentStray => f.write_str("unknown argument: a word that no option takes"),
             Self::DigestLength { hash, actual } => write!(
                 f,
                 "the digest has {actual} bytes, but a {hash} digest has {}",
@@ -168,6 +171,7 @@ impl RequestError {
             Self::ArgumentMissing(_)
             | Self::ArgumentValue { .. }
             | Self::Arguments(_)
+            | Self::ArgumentStray
             | Self::ArgumentsConflict(_) => {
                 "pkcs11-external-signer --help tells what it understands"
             }

@@ -207,6 +207,7 @@ fn request() -> Vec<RequestError> {
         AnswerLost(ErrorKind::BrokenPipe.into()),
         ApiVersion(text()),
         Arguments(text()),
+        ArgumentStray,
         ArgumentValue { argument: text(), valid: Vec::new() },
         ArgumentValue { argument: text(), valid: vec![text()] },
         ArgumentMissing(text()),
