@@ -232,6 +232,17 @@ fn what_is_wrong_with_the_configuration_is_told() {
         "user \"j\" of context \"a\" has no auth-provider externalSigner",
         "kubeconfig --write --context 'a'",
     );
+    let file = store.directory.path().join("kubeconfig");
+    let file = format!("--kubeconfig={}", file.display());
+    fails(
+        &kubeconfig(contexts, &["--context=a", &file]),
+        3,
+        "has no auth-provider externalSigner",
+        &format!(
+            "kubeconfig --write {} --context 'a'",
+            file.replace('=', "='") + "'"
+        ),
+    );
     fails(&kubeconfig("users: [", &[]), 3, "line 1", "mend the file");
     let home = store.directory.path();
     let nothing = Invocation::new(home).argument("check").run();
@@ -240,6 +251,12 @@ fn what_is_wrong_with_the_configuration_is_told() {
         3,
         &format!("there is no kubeconfig {}/.kube/config", home.display()),
         "--kubeconfig or KUBECONFIG",
+    );
+    fails(
+        &kubeconfig("", &["--kubeconfig=not here.yaml"]),
+        3,
+        "there is no kubeconfig not here.yaml",
+        "kubeconfig --write --kubeconfig='not here.yaml'`",
     );
 }
 
@@ -279,11 +296,20 @@ fn what_options_name_is_mended_with_options() {
     // After a wrong PIN, the remedy as it is told.
     for source in ["NO_PIN", "TOKEN_PIN"] {
         let outcome = check(&store, &[&format!("--pin-source=env:{source}")]).run();
-        let login =
-            "log in yourself: pkcs11-external-signer check again, with --pin-source prompt;";
+        let login = "log in yourself: pkcs11-external-signer check --module='/";
         fails(&outcome, 7, "refused", login);
+        let text = told(&outcome, 7);
+        assert!(
+            source == "NO_PIN"
+                || text.contains(
+                    " --token-label='test token' --object-id='1' --pin-source='env:TOKEN_PIN' \
+                     --despite-refusal sends"
+                ),
+            "{text}"
+        );
     }
-    let mut terminal = check(&store, &["--pin-source=prompt"]).at_terminal();
+    let refused = told(&check(&store, &[PIN_SOURCE]).run(), 7);
+    let mut terminal = check(&store, &[]).what_is_told(&refused).at_terminal();
     terminal.expect_prompt().type_line(PIN);
     told(&terminal.finish().0, 0);
     told(&check(&store, &[PIN_SOURCE]).run(), 0);
@@ -380,7 +406,7 @@ fn what_is_wrong_with_the_pin_is_told_and_costs_no_more_than_one_try() {
         &check_faulty(&store, low, &[PIN_SOURCE]).run(),
         7,
         "seems to have refused a PIN; the PIN from the environment variable TOKEN_PIN was not sent",
-        "check --despite-refusal sends the stored PIN once",
+        "--despite-refusal sends the stored PIN once",
     );
     assert_eq!(store.calls("C_Login"), [""; 0]);
     let low = check_faulty(&store, low, &[PIN_SOURCE, "--despite-refusal"]).run();

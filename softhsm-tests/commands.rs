@@ -7,6 +7,7 @@ use std::process::Command;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use serde_json::json;
 
 use crate::fixture::cluster::cluster;
 use crate::fixture::keys::Kind;
@@ -59,7 +60,10 @@ fn help_speaks_the_name_it_was_called_by() {
     let wrong = program(directory.path(), &["list", "--nope"]);
     wrong.program(&link).run().fails(
         2,
-        &["unknown argument: --nope", "help: kubectl pkcs11 --help"],
+        &[
+            "unknown argument: --nope",
+            "help: kubectl pkcs11 list --help",
+        ],
     );
 }
 
@@ -129,13 +133,47 @@ fn what_list_says_to_do_can_be_done_with_its_options() {
     list(&[label, "--pin-source=env:NO_PIN"]).run();
     let refused = list(&[label, "--pin-source=env:TOKEN_PIN"]).run();
     let refused = String::from_utf8(refused.stdout).unwrap();
-    let login = "log in yourself: pkcs11-external-signer list --login;";
-    assert!(refused.contains(login), "{refused}");
-    let mut terminal = list(&[]).at_terminal();
+    let mut terminal = list(&[]).what_is_told(&refused).at_terminal();
     terminal.expect_prompt().type_line(PIN);
     assert!(terminal.finish().0.status.success());
     let listed = list(&[label, "--pin-source=env:TOKEN_PIN"]).run().printed();
     assert!(listed.contains("test p256"), "{listed}");
+}
+
+/// Not to that of the current context, nor of another kubeconfig.
+#[test]
+fn a_login_that_a_remedy_names_is_to_the_same_token() {
+    let store = token_with_pair(Kind::P256);
+    let user = |name: &str, label: &str| {
+        json!({"name": name, "user": {"auth-provider": {"name": "externalSigner", "config": {
+            "pathLib": softhsm_library(), "tokenLabel": label, "objectId": "1",
+            "pinSource": "env:NO_PIN",
+        }}}})
+    };
+    let context = |name: &str| json!({"name": name, "context": {"cluster": "c", "user": name}});
+    let file = store.directory.path().join("jane's kubeconfig");
+    let content = json!({
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "users": [user("a", "nowhere"), user("it's b", "test token")],
+        "contexts": [context("a"), context("it's b")],
+        "current-context": "a",
+    });
+    fs::write(&file, content.to_string()).unwrap();
+    let file = format!("--kubeconfig={}", file.display());
+    for arguments in [
+        &["run", &file, "--context=it's b", "true"][..],
+        &["run", &file, "--", "true", "--context", "it's b"],
+        &["check", &file, "--context=it's b"],
+    ] {
+        let call = || program(store.directory.path(), &[]).variable("NO_PIN", WRONG_PIN);
+        let refused = call().arguments(arguments).run();
+        assert_eq!(refused.status.code(), Some(7), "{}", refused.stderr);
+        let told = String::from_utf8(refused.stdout).unwrap() + &refused.stderr;
+        let mut terminal = call().what_is_told(&told).at_terminal();
+        terminal.expect_prompt().type_line(PIN);
+        let told = terminal.finish().0.told(0);
+        assert!(told.contains("context \"it's b\""), "{told}");
+    }
 }
 
 #[test]

@@ -211,7 +211,8 @@ fn a_key_that_can_not_be_used_is_not_chosen_but_can_be_named() {
     let printed = kubeconfig(&store, &["--object-id=2"]).run().printed();
     assert!(printed.contains("name: jane"), "{printed}");
     let empty = token_with([]);
-    kubeconfig(&empty, &[]).run().fails(6, &["list --login"]);
+    let module = format!("list --module='{}' --login", softhsm_library().display());
+    kubeconfig(&empty, &[]).run().fails(6, &[&module]);
 }
 
 #[test]

@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::cmp::Reverse;
 use std::io::{self, Write as _};
 use std::sync::OnceLock;
 
@@ -23,11 +24,19 @@ pub const PROGRAM: &str = "pkcs11-external-signer";
 /// What to type to run the program again, where that isn't its name.
 static CALLED: OnceLock<&str> = OnceLock::new();
 
-/// How a remedy says where to type a PIN. It is the key of the current context that this asks for.
-pub const LOGIN: &str = "pkcs11-external-signer check --pin-source prompt";
+/// How remedies say where to type a PIN. It is the key of the current context that this asks for.
+pub const LOGIN: &str = "check --pin-source prompt";
+/// … how to have a stored PIN sent after all,
+pub const DESPITE: &str = "check --despite-refusal";
+/// … how to see what a token hides,
+pub const LIST: &str = "list --login";
+/// … how to have a user written,
+pub const WRITE: &str = "kubeconfig --write";
+/// … and where the options are told.
+pub const HELP: &str = "--help tells";
 
 /// Words of a remedy, and those to say in their place.
-static WORDS: OnceLock<Vec<(&str, &str)>> = OnceLock::new();
+static WORDS: OnceLock<Vec<(&str, String)>> = OnceLock::new();
 
 /// From now on a remedy speaks of the program by this name.
 pub fn speak_as(name: &'static str) {
@@ -35,7 +44,7 @@ pub fn speak_as(name: &'static str) {
 }
 
 /// From now on a remedy says the second of two in place of the first.
-pub fn speak_with(words: impl IntoIterator<Item = (&'static str, &'static str)>) {
+pub fn speak_with(words: impl IntoIterator<Item = (&'static str, String)>) {
     let _ = WORDS.set(words.into_iter().collect());
 }
 
@@ -44,7 +53,10 @@ pub fn speak_with(words: impl IntoIterator<Item = (&'static str, &'static str)>)
 pub fn spoken(remedy: &str) -> String {
     let called = CALLED.get().copied().unwrap_or(PROGRAM);
     let words = WORDS.get().map_or(&[][..], Vec::as_slice);
-    reworded(remedy, words).replace(&format!("{PROGRAM} "), &format!("{called} "))
+    reworded(
+        &remedy.replace(&format!("{PROGRAM} "), &format!("{called} ")),
+        words,
+    )
 }
 
 /// What to do about an error, spoken; what it lists are candidates that keep their names, but for
@@ -60,20 +72,24 @@ pub fn help(error: &Error) -> Help {
     help
 }
 
-/// With each whole occurrence replaced: a path may contain one.
-fn reworded(text: &str, words: &[(&str, &str)]) -> String {
+/// With each whole occurrence replaced: a path may contain one. What was put in is not looked at again.
+fn reworded(text: &str, words: &[(&str, String)]) -> String {
     let continues = |it: char| it.is_alphanumeric() || "-_/.".contains(it);
-    words.iter().fold(text.to_owned(), |text, (from, to)| {
-        let mut said = String::new();
-        let mut rest = text.as_str();
-        while let Some((before, after)) = rest.split_once(from) {
-            said.push_str(before);
-            let is_part = said.ends_with(continues) || after.starts_with(continues);
-            said.push_str(if is_part { from } else { to });
-            rest = after;
-        }
-        said + rest
-    })
+    let mut said = String::new();
+    let mut rest = text;
+    while let Some((place, from, to)) = words
+        .iter()
+        .filter_map(|(from, to)| Some((rest.find(from)?, *from, to)))
+        .min_by_key(|(place, from, _)| (*place, Reverse(from.len())))
+    {
+        let (before, after) = rest.split_at(place);
+        let after = after.get(from.len()..).unwrap_or_default();
+        said.push_str(before);
+        let is_part = said.ends_with(continues) || after.starts_with(continues);
+        said.push_str(if is_part { from } else { to });
+        rest = after;
+    }
+    said + rest
 }
 
 /// The error in one line, what to do in the next, and the candidates that speaks of, one a line.
@@ -205,13 +221,18 @@ mod tests {
 
     #[test]
     fn whole_words_are_replaced() {
-        let words = &[("uri", "--uri"), ("set it", "give it")];
+        let words = [
+            ("uri", "--uri"),
+            ("set it", "give it"),
+            ("list", "list --module 'set it'"),
+        ];
+        let words = words.map(|(from, to)| (from, to.to_owned()));
         assert_eq!(
             reworded(
                 "uri, in uri: /srv/uri/a.uri; list --uri, uriuri; set it, reset it",
-                words
+                &words
             ),
-            "--uri, in --uri: /srv/uri/a.uri; list --uri, uriuri; give it, reset it"
+            "--uri, in --uri: /srv/uri/a.uri; list --module 'set it' --uri, uriuri; give it, reset it"
         );
     }
 

@@ -2,16 +2,17 @@
 
 #![forbid(unsafe_code)]
 
+use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
-use std::{iter, mem};
 
 use serde::Serialize;
 
-use super::selection::{self, HEADING, Selection};
+use super::again::Invocation;
+use super::selection::{HEADING, Selection};
 use super::style::{Palette, Style};
 use super::turn;
 use crate::config::{Config, PinSource};
@@ -75,6 +76,18 @@ pub(super) struct Arguments {
 }
 
 impl Arguments {
+    pub(super) fn invocation(&self) -> Invocation<'_> {
+        Invocation {
+            command: "check",
+            selection: Some(&self.selection),
+            uri: self.uri.as_deref(),
+            certificate_file: self.certificate_file.as_deref(),
+            pin_source: self.pin_source.as_deref(),
+            kubeconfig: self.kubeconfig.as_deref(),
+            context: self.context.clone(),
+        }
+    }
+
     /// Rather than have the kubeconfig name it.
     fn names_a_key(&self) -> bool {
         !self.selection.is_empty() || self.uri.is_some()
@@ -109,9 +122,6 @@ pub(super) fn run(arguments: &Arguments) -> u8 {
 
 /// `None` where it ended before the way to the token began.
 fn check(arguments: &Arguments, open: &mut Open, teller: &mut Teller) -> Option<()> {
-    let login = "pkcs11-external-signer check again, with --pin-source prompt";
-    let words = arguments.names_a_key().then(selection::words);
-    report::speak_with(iter::once((report::LOGIN, login)).chain(words.into_iter().flatten()));
     let source = diagnosis::keep(teller, Step::Configuration, Source::of(arguments))?;
     let mut map = source.configuration(arguments);
     let mut config = diagnosis::keep(teller, Step::Configuration, Config::from_map(&mut map))?;

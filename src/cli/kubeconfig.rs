@@ -4,6 +4,7 @@
 
 use std::path::PathBuf;
 
+use super::again::Invocation;
 use super::selection::{HEADING, Selection, is_selector};
 use super::survey::{CertificateEntry, Key, Library, Note, Opened, Query, Survey, Token};
 use super::turn;
@@ -62,6 +63,19 @@ pub(super) struct Arguments {
     kubeconfig: Option<PathBuf>,
 }
 
+impl Arguments {
+    pub(super) fn invocation(&self) -> Invocation<'_> {
+        Invocation {
+            command: "kubeconfig",
+            selection: Some(&self.selection),
+            uri: self.uri.as_deref(),
+            certificate_file: self.certificate_file.as_deref(),
+            kubeconfig: self.kubeconfig.as_deref(),
+            ..Invocation::default()
+        }
+    }
+}
+
 /// Prints or writes; the exit code.
 #[cold]
 pub(super) fn run(arguments: &Arguments, verbosity: u8) -> u8 {
@@ -97,11 +111,7 @@ fn produce(arguments: &Arguments, verbosity: u8, opened: &mut Opened) -> Result<
         })?;
     }
     // All objects, so that a miss can say which there are.
-    let selection = Selection {
-        object_id: None,
-        object_label: None,
-        ..arguments.selection.clone()
-    };
+    let selection = arguments.selection.of_token();
     let uri = arguments.uri.as_deref().map(without_object);
     let query = Query {
         selection: &selection,

@@ -2,9 +2,8 @@
 
 #![forbid(unsafe_code)]
 
-use std::iter;
-
-use super::selection::{self, Selection};
+use super::again::Invocation;
+use super::selection::Selection;
 use super::style::{Palette, Style};
 use super::survey::{
     CertificateEntry, Fault, Key, Library, Note, Opened, PinState, Query, Survey, Token,
@@ -45,11 +44,21 @@ pub(super) struct Arguments {
     json: bool,
 }
 
+impl Arguments {
+    pub(super) fn invocation(&self) -> Invocation<'_> {
+        Invocation {
+            command: "list",
+            selection: Some(&self.selection),
+            uri: self.uri.as_ref().and_then(Option::as_deref),
+            pin_source: self.pin_source.as_deref(),
+            ..Invocation::default()
+        }
+    }
+}
+
 /// Prints the list; the exit code.
 #[cold]
 pub(super) fn run(arguments: &Arguments, verbosity: u8) -> u8 {
-    let login = (report::LOGIN, "pkcs11-external-signer list --login");
-    report::speak_with(iter::once(login).chain(selection::words()));
     let mut opened = None;
     let code = list(arguments, verbosity, &mut opened).unwrap_or_else(|error| {
         report::error(&error);

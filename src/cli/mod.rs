@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod again;
 mod check;
 mod completions;
 mod kubeconfig;
@@ -14,6 +15,7 @@ mod survey;
 mod table;
 mod turn;
 
+use std::ffi::OsString;
 use std::panic;
 use std::path::{Path, PathBuf};
 
@@ -22,6 +24,7 @@ use clap::{CommandFactory as _, FromArgMatches as _};
 
 use rustix::process::Rlimit;
 
+use self::again::Invocation;
 use crate::error::{Error, RequestError};
 use crate::kubeconfig::{Kubeconfig, Locations};
 use crate::process::{environment, harden, signals};
@@ -132,6 +135,13 @@ fn command_line(logged: u8, core: Rlimit) -> u8 {
         Err(error) => return not_a_command(&error),
     };
     let verbosity = verbose.max(logged);
+    match &command {
+        Command::Check(arguments) => arguments.invocation().speak(),
+        Command::Completions(_) => {}
+        Command::Kubeconfig(arguments) => arguments.invocation().speak(),
+        Command::List(arguments) => arguments.invocation().speak(),
+        Command::Run(arguments) => arguments.invocation().speak(),
+    }
     report::tell_steps(verbosity);
     match command {
         Command::Check(arguments) => check::run(&arguments),
@@ -216,6 +226,20 @@ fn not_a_command(error: &clap::Error) -> u8 {
     ) {
         report::answer_text(&error.to_string());
         return 0;
+    }
+    // Of the words before it none takes a value.
+    let name = |word: &OsString| {
+        let command = command();
+        let found = command.find_subcommand(word)?;
+        Some(found.get_name().to_owned())
+    };
+    if let Some(name) = std::env::args_os().skip(1).find_map(|word| name(&word)) {
+        let command = name.as_str();
+        Invocation {
+            command,
+            ..Invocation::default()
+        }
+        .speak();
     }
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(argument)) => vec![argument.clone()],

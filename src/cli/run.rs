@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Rlimit;
 
+use super::again::Invocation;
 use super::turn;
 use crate::config::Config;
 use crate::error::{Error, RunError};
@@ -55,6 +56,24 @@ pub(super) struct Arguments {
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+}
+
+impl Arguments {
+    pub(super) fn invocation(&self) -> Invocation<'_> {
+        Invocation {
+            command: "run",
+            kubeconfig: self.kubeconfig.as_deref(),
+            context: self.commands_context().or_else(|| self.context.clone()),
+            ..Invocation::default()
+        }
+    }
+
+    /// The context that the command's arguments name.
+    fn commands_context(&self) -> Option<String> {
+        CONTEXT_OPTIONS
+            .iter()
+            .find_map(|name| option(&self.command, name))
+    }
 }
 
 /// Runs the command; its exit code, or that of the error that kept it from running.
@@ -182,9 +201,7 @@ fn selected_context(
     if let Some(name) = &arguments.context {
         kubeconfig.set_current_context(name)?;
     }
-    let named = CONTEXT_OPTIONS
-        .iter()
-        .find_map(|name| option(&arguments.command, name));
+    let named = arguments.commands_context();
     let name = named.as_deref().or_else(|| kubeconfig.current_context());
     Ok(kubeconfig
         .contexts()

@@ -61,8 +61,17 @@ pub(super) struct Selection {
 }
 
 impl Selection {
-    /// By the keys of the configuration.
-    fn pairs(&self) -> impl Iterator<Item = (&'static str, &'static str, &str)> {
+    /// What it says of library and token.
+    pub(super) fn of_token(&self) -> Self {
+        Self {
+            object_id: None,
+            object_label: None,
+            ..self.clone()
+        }
+    }
+
+    /// As option, key of the configuration and value.
+    pub(super) fn pairs(&self) -> impl Iterator<Item = (&'static str, &'static str, &str)> {
         let values = [
             &self.module,
             &self.slot_id,
