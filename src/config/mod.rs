@@ -67,6 +67,8 @@ impl Config {
 struct Reader<'a> {
     map: &'a mut Configuration,
     problems: Vec<Problem>,
+    /// `uri` is there and can't be read: what else is missing it may have said.
+    is_uri_refused: bool,
     /// What only `uri` says.
     manufacturer: Option<String>,
     model: Option<String>,
@@ -98,6 +100,7 @@ impl<'a> Reader<'a> {
         let mut reader = Self {
             map,
             problems: Vec::new(),
+            is_uri_refused: false,
             manufacturer: None,
             model: None,
         };
@@ -144,11 +147,21 @@ impl<'a> Reader<'a> {
     fn library(&mut self) -> Option<TrustedLibrary> {
         let value = self.map.take("pathLib");
         let checked = match value.as_ref().map(|value| value.as_str()) {
-            None => Err(library::missing("pathLib is missing")),
+            None => {
+                self.lacks(library::missing("pathLib is missing"));
+                return None;
+            }
             Some("") => Err(library::missing("pathLib is empty")),
             Some(path) => TrustedLibrary::check(path),
         };
         checked.map_err(|problem| self.problems.push(problem)).ok()
+    }
+
+    /// Nothing says what has to be said.
+    fn lacks(&mut self, problem: Problem) {
+        if !self.is_uri_refused {
+            self.problems.push(problem);
+        }
     }
 }
 
@@ -310,6 +323,25 @@ mod tests {
         assert_eq!(config.object.to_string(), "objectId \"0x0102\"");
         assert_eq!(config.library.path().to_str(), Some("/no/such.so"));
         assert!(matches!(config.pin, PinSource::Configuration(pin) if pin.expose() == "4711"));
+    }
+
+    #[test]
+    fn what_a_uri_may_have_said_is_not_missing() {
+        let uri = "pkcs11:token=prod;id=%1?module-path=/no/such.so";
+        assert_eq!(
+            whats(&[("uri", uri), ("slotId", "x")]),
+            [
+                "uri: id has a % without two digits",
+                "slotId \"x\" is not a number",
+            ]
+        );
+        assert_eq!(
+            whats(&[("uri", "pkcs11:token=prod")]),
+            [
+                "pathLib is missing",
+                "no object is named: objectId and objectLabel are both missing",
+            ]
+        );
     }
 
     #[test]

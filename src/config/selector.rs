@@ -35,7 +35,7 @@ impl TokenSelector {
     pub(super) fn read(reader: &mut Reader<'_>) -> Self {
         let (selector, is_given) = Self::read_any(reader);
         if !is_given {
-            reader.problems.push(Problem::new(
+            reader.lacks(Problem::new(
                 "no token is named: slotId, tokenLabel and tokenSerial are all missing",
                 "set tokenLabel, tokenSerial or slotId; pkcs11-external-signer list shows them",
             ));
@@ -81,7 +81,7 @@ impl ObjectSelector {
     pub(super) fn read(reader: &mut Reader<'_>) -> Self {
         let (selector, is_given) = Self::read_any(reader);
         if !is_given {
-            reader.problems.push(Problem::new(
+            reader.lacks(Problem::new(
                 "no object is named: objectId and objectLabel are both missing",
                 "set objectId or objectLabel; pkcs11-external-signer list shows them",
             ));

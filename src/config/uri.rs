@@ -8,7 +8,7 @@ use std::fmt;
 
 use zeroize::Zeroizing;
 
-use super::{ObjectId, Reader, quoted};
+use super::{ObjectId, Reader, Setting, quoted};
 use crate::error::Problem;
 use crate::printable::excerpt;
 use crate::protocol::Configuration;
@@ -177,8 +177,13 @@ impl Uri {
 impl Reader<'_> {
     /// Takes `uri` out of the map, and puts what it says under the keys that say the same.
     pub(super) fn unfold_uri(&mut self) {
-        let Some(uri) = self.read("uri", Uri::parse).value() else {
-            return;
+        let uri = match self.read("uri", Uri::parse) {
+            Setting::Absent => return,
+            Setting::Refused => {
+                self.is_uri_refused = true;
+                return;
+            }
+            Setting::Read(uri) => uri,
         };
         for (key, value) in uri.pairs() {
             match contradiction(self.map, key, &value) {
