@@ -289,7 +289,8 @@ fn what_options_name_is_mended_with_options() {
     assert!(login["help"].as_str().unwrap().contains("set --pin-source"));
     for unused in ["--context=a", "--kubeconfig=/nowhere"] {
         let outcome = check(&store, &[unused]).run();
-        fails(&outcome, 2, "missing argument: --server", "--help");
+        let what = "beside options that name a key needs --server";
+        fails(&outcome, 2, what, "pkcs11-external-signer check --help");
     }
     let outcome = check(&store, &["--server", "--kubeconfig=/nowhere"]).run();
     fails(&outcome, 3, "there is no kubeconfig /nowhere", "");

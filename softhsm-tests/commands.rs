@@ -205,7 +205,27 @@ fn a_wrong_command_line_is_told_without_its_values() {
     run(&["completions", "bash", PIN]).fails(2, &["a word that no option takes"]);
     run(&["-v"]).fails(2, &["missing argument: COMMAND"]);
     run(&["check", "--server", "--no-login"]).fails(2, &["exclude each other", "--no-login"]);
-    run(&["kubeconfig", "--context=a"]).fails(2, &["missing argument: --write"]);
+    for (arguments, what) in [
+        (
+            ["kubeconfig", "--context=a"],
+            "missing argument: --context needs --write",
+        ),
+        (
+            ["kubeconfig", "--kubeconfig=a"],
+            "--kubeconfig needs --write",
+        ),
+        (["list", "--pin-source=stdin"], "--pin-source needs --login"),
+    ] {
+        let help = format!("help: pkcs11-external-signer {} --help tells", arguments[0]);
+        run(&arguments).fails(2, &[what, &help]);
+    }
+    run(&["list", "--uri=pkcs11:", "--uri"]).fails(
+        2,
+        &[
+            "given twice: --uri [<URI>]",
+            "pkcs11-external-signer list --help",
+        ],
+    );
 }
 
 #[test]

@@ -279,7 +279,7 @@ fn a_uri_says_where_the_pin_comes_from_and_which_library_is_meant() {
         format!("pin-value={PIN}"),
     ] {
         let outcome = login(&[&format!("--uri=pkcs11:token=prod?{query}")]);
-        outcome.fails(2, &["missing argument: --module"]);
+        outcome.fails(2, &["--login with a stored PIN needs --module"]);
     }
 }
 

@@ -17,7 +17,7 @@ use super::style::{Palette, Style};
 use super::turn;
 use crate::config::{Config, PinSource};
 use crate::diagnosis::{self, Finding, Observer, Opened, Step, Way};
-use crate::error::{Error, Help, KubeconfigError, RequestError};
+use crate::error::{Error, Help, KubeconfigError};
 use crate::keyring::Keyring;
 use crate::kubeconfig::{Cluster, Context, Kubeconfig, Provider};
 use crate::pin::{PinProvider, Sources};
@@ -224,9 +224,17 @@ impl Source {
     fn of(arguments: &Arguments) -> Result<Self, Error> {
         let is_kubeconfigs = !arguments.names_a_key();
         if !is_kubeconfigs && !arguments.server {
-            if arguments.kubeconfig.is_some() || arguments.context.is_some() {
-                return Err(RequestError::ArgumentMissing("--server".to_owned()).into());
-            }
+            let with_server = [
+                (
+                    "--context beside options that name a key",
+                    arguments.context.is_some(),
+                ),
+                (
+                    "--kubeconfig beside options that name a key",
+                    arguments.kubeconfig.is_some(),
+                ),
+            ];
+            super::require(&with_server, ("--server", false))?;
             return Ok(Self {
                 kubeconfig: Kubeconfig::default(),
                 context: None,

@@ -56,10 +56,10 @@ pub(super) struct Arguments {
     #[arg(long)]
     write: bool,
     /// The context that is to use it
-    #[arg(long, value_name = "NAME", requires = "write")]
+    #[arg(long, value_name = "NAME")]
     context: Option<String>,
     /// The kubeconfig to write; without it KUBECONFIG, or ~/.kube/config
-    #[arg(long, value_name = "FILE", requires = "write")]
+    #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 }
 
@@ -95,6 +95,11 @@ pub(super) fn run(arguments: &Arguments, verbosity: u8) -> u8 {
 
 fn produce(arguments: &Arguments, verbosity: u8, opened: &mut Opened) -> Result<(), Error> {
     let channel = AnswerChannel::open()?;
+    let with_write = [
+        ("--context", arguments.context.is_some()),
+        ("--kubeconfig", arguments.kubeconfig.is_some()),
+    ];
+    super::require(&with_write, ("--write", arguments.write))?;
     if arguments.user.as_deref() == Some("") {
         return Err(KubeconfigError::UserUnnamed.into());
     }

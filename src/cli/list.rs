@@ -34,7 +34,7 @@ pub(super) struct Arguments {
     #[arg(long)]
     login: bool,
     /// Where the PIN comes from: prompt, askpass, stdin, file:/path or env:NAME
-    #[arg(long, value_name = "SOURCE", requires = "login")]
+    #[arg(long, value_name = "SOURCE")]
     pin_source: Option<String>,
     /// Only what this URI names; without a value, print a URI for each key instead of the table
     #[arg(long, value_name = "URI", num_args = 0..=1)]
@@ -73,6 +73,8 @@ pub(super) fn run(arguments: &Arguments, verbosity: u8) -> u8 {
 fn list(arguments: &Arguments, verbosity: u8, opened: &mut Opened) -> Result<u8, Error> {
     let palette = Palette::for_standard_output();
     let channel = AnswerChannel::open()?;
+    let with_login = [("--pin-source", arguments.pin_source.is_some())];
+    super::require(&with_login, ("--login", arguments.login))?;
     let query = Query {
         selection: &arguments.selection,
         uri: arguments.uri.as_ref().and_then(Option::as_deref),

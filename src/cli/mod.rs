@@ -211,6 +211,17 @@ fn load_kubeconfig(explicit: Option<&Path>) -> Result<Kubeconfig, Error> {
     Ok(Kubeconfig::load(&locations(explicit))?)
 }
 
+/// Those of a command's arguments that are there and go with another one only, which is not.
+fn require(
+    arguments: &[(&'static str, bool)],
+    (other, is_there): (&'static str, bool),
+) -> Result<(), RequestError> {
+    match arguments.iter().find(|(_, is_given)| *is_given) {
+        Some(&(argument, _)) if !is_there => Err(RequestError::ArgumentNeeds { argument, other }),
+        _ => Ok(()),
+    }
+}
+
 fn locations(explicit: Option<&Path>) -> Locations {
     let variable = std::env::var_os("KUBECONFIG");
     let home = std::env::var_os("HOME").map(PathBuf::from);
@@ -264,7 +275,10 @@ fn not_a_command(error: &clap::Error) -> u8 {
         },
         ErrorKind::ArgumentConflict => {
             let other = text(ContextKind::PriorArg).join(" ");
-            RequestError::ArgumentsConflict(format!("{argument} and {other}"))
+            match argument == other {
+                true => RequestError::ArgumentTwice(argument),
+                false => RequestError::ArgumentsConflict(format!("{argument} and {other}")),
+            }
         }
         _ if !argument.starts_with('-') => RequestError::ArgumentStray,
         _ => RequestError::Arguments(argument.split('=').next().unwrap_or_default().to_owned()),

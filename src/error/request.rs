@@ -22,6 +22,12 @@ pub enum RequestError {
     },
     /// A command lacks what it can't do without.
     ArgumentMissing(String),
+    /// An argument that goes with another one only.
+    ArgumentNeeds {
+        argument: &'static str,
+        other: &'static str,
+    },
+    ArgumentTwice(String),
     /// Two that exclude each other.
     ArgumentsConflict(String),
     DigestLength {
@@ -86,6 +92,10 @@ impl fmt::Display for RequestError {
             Self::ArgumentsConflict(arguments) => {
                 write!(f, "arguments that exclude each other: {arguments}")
             }
+            Self::ArgumentNeeds { argument, other } => {
+                write!(f, "missing argument: {argument} needs {other}")
+            }
+            Self::ArgumentTwice(argument) => write!(f, "argument given twice: {argument}"),
             Self::ArgumentMissing(argument) => write!(f, "missing argument: {argument}"),
             Self::Arguments(arguments) => write!(f, "unknown argument: {arguments}"),
             Self::ArgumentStray => f.write_str("unknown argument: a word that no option takes"),
@@ -169,6 +179,8 @@ impl RequestError {
                 "this program speaks external-signer.authentication.k8s.io/v1alpha1"
             }
             Self::ArgumentMissing(_)
+            | Self::ArgumentNeeds { .. }
+            | Self::ArgumentTwice(_)
             | Self::ArgumentValue { .. }
             | Self::Arguments(_)
             | Self::ArgumentStray

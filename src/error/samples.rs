@@ -211,6 +211,8 @@ fn request() -> Vec<RequestError> {
         ArgumentValue { argument: text(), valid: Vec::new() },
         ArgumentValue { argument: text(), valid: vec![text()] },
         ArgumentMissing(text()),
+        ArgumentNeeds { argument: "--context", other: "--write" },
+        ArgumentTwice(text()),
         ArgumentsConflict(text()),
         DigestLength { hash: Hash::Sha256, actual: 31 },
         EmptyDigest,

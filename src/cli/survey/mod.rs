@@ -60,9 +60,11 @@ impl Query<'_> {
                 Ok(Survey::new(vec![found]))
             }
             // Several libraries may show the same token, and each would send it the PIN.
-            _ if matches!(access, Access::Login(Some(_))) => {
-                Err(RequestError::ArgumentMissing("--module <FILE>".to_owned()).into())
+            _ if matches!(access, Access::Login(Some(_))) => Err(RequestError::ArgumentNeeds {
+                argument: "--login with a stored PIN",
+                other: "--module <FILE>",
             }
+            .into()),
             _ => self.look_everywhere(),
         }
     }
