@@ -291,6 +291,7 @@ fn a_certificate_file_is_looked_at_and_names_the_user() {
         "foreign.der",
         issued(Kind::OtherRsa, "/CN=jane", 100, "clientAuth"),
     );
+    let private = format!("--certificate-file={}", own.private_pem().display());
     for (option, code, fragment) in [
         (
             foreign.as_str(),
@@ -301,6 +302,12 @@ fn a_certificate_file_is_looked_at_and_names_the_user() {
             "--certificate-file=/nowhere.pem",
             6,
             "certificateFile /nowhere.pem: ",
+        ),
+        (
+            private.as_str(),
+            6,
+            "no usable X.509 certificate: it holds a PRIVATE KEY and no CERTIFICATE\n\
+             help: --certificate-file must name a readable file with one certificate",
         ),
         (
             "--certificate-file=relative.pem",

@@ -205,5 +205,11 @@ fn read_certificates(path: &Path) -> Result<(Certificate, Vec<Vec<u8>>), ObjectE
     file.take(LONGEST_CERTIFICATE_FILE)
         .read_to_end(&mut bytes)
         .map_err(failure)?;
-    Certificate::chain_from_pem_or_der(&bytes, &format!("certificateFile {}", path.display()))
+    Certificate::chain_from_pem_or_der(&bytes, "").map_err(|error| match error {
+        ObjectError::Certificate { reason, .. } => ObjectError::CertificateFile {
+            path: path.to_owned(),
+            reason: format!("no usable X.509 certificate: {reason}"),
+        },
+        other => other,
+    })
 }

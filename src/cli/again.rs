@@ -12,6 +12,8 @@ use crate::config::Uri;
 use crate::printable::shell_word;
 use crate::report;
 
+const CERTIFICATE: &str = "--certificate-file";
+
 /// A command and those of its options that say which key is meant.
 #[derive(Default)]
 pub(super) struct Invocation<'a> {
@@ -28,8 +30,10 @@ pub(super) struct Invocation<'a> {
 impl Invocation<'_> {
     /// From now on remedies speak of this.
     pub(super) fn speak(&self) {
-        let of_options = self.takes_options().then(words).into_iter().flatten();
-        let of_options = of_options.map(|(key, option)| (key, option.to_owned()));
+        let all = self.takes_options();
+        let of_options = words()
+            .filter(|(_, option)| all || *option == CERTIFICATE && self.certificate_file.is_some())
+            .map(|(key, option)| (key, option.to_owned()));
         report::speak_with(self.commands().into_iter().chain(of_options));
     }
 
@@ -89,7 +93,7 @@ impl Invocation<'_> {
             said.push_str(&option("--kubeconfig", file));
             said.push_str(&option("--context", self.context.as_ref()));
         }
-        said + &option("--certificate-file", self.certificate_file)
+        said + &option(CERTIFICATE, self.certificate_file)
     }
 
     /// As it is printed: without a PIN.
