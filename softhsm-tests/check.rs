@@ -309,6 +309,15 @@ fn what_options_name_is_mended_with_options() {
             "{text}"
         );
     }
+    let nobody = check(&store, &["--pin-source=prompt"]).run();
+    fails(&nobody, 7, "no terminal to ask", "from a terminal");
+    let piped = check(&store, &["--pin-source=prompt"]).piped(format!("{PIN}\n"));
+    fails(
+        &piped.run(),
+        7,
+        "from standard input was not sent",
+        "in a terminal",
+    );
     let refused = told(&check(&store, &[PIN_SOURCE]).run(), 7);
     let mut terminal = check(&store, &[]).what_is_told(&refused).at_terminal();
     terminal.expect_prompt().type_line(PIN);

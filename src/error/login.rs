@@ -282,8 +282,8 @@ impl LoginError {
                  before you try again"
             }
             Self::RefusedBefore { .. } => {
-                "correct the PIN, then log in yourself: pkcs11-external-signer check --pin-source \
-                 prompt; where nobody can type, check --despite-refusal sends the stored PIN once"
+                "correct the PIN, then, in a terminal (with ssh: -t), log in yourself: \
+                 pkcs11-external-signer check --pin-source prompt; where nobody can type, check --despite-refusal sends the stored PIN once"
             }
             Self::Repeated { .. } => {
                 "correct what that program answers before you try again; a PIN that was refused is \
@@ -339,8 +339,8 @@ impl LoginError {
                  requests, or type the PIN: set pinSource to prompt"
             }
             Self::NoPin { .. } => {
-                "run the command from a terminal, or set pinSource to askpass, stdin, file:/path or \
-                 env:NAME"
+                "run the command from a terminal (with ssh: -t), or set pinSource to askpass, stdin, \
+                 file:/path or env:NAME"
             }
             Self::NotSet { .. } => {
                 "initialise the user PIN first, with pkcs11-tool --init-pin or the token's own tool"

@@ -134,7 +134,10 @@ impl PinProvider for Sources {
             PinSource::StandardInput if !standard_input::is_terminal() => PinOrigin::StandardInput,
             PinSource::Prompt | PinSource::StandardInput => {
                 // Asked, they will say that there is no terminal.
-                if self.leaves_input || Terminal::open().is_some() {
+                if self.leaves_input
+                    || !standard_input::can_hold_a_line()
+                    || Terminal::open().is_some()
+                {
                     PinOrigin::Person
                 } else {
                     PinOrigin::StandardInput

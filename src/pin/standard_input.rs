@@ -8,6 +8,7 @@ use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::FileType;
 use rustix::io::{Errno, pread, read};
 use rustix::stdio::stdin;
 use zeroize::Zeroizing;
@@ -59,15 +60,24 @@ pub(super) fn read_line() -> Result<Pin, LoginError> {
 /// The whole input, if it is a single line of a length that a PIN can have. Otherwise nothing is
 /// taken.
 pub(super) fn whole_line(shortest: usize, longest: usize) -> Option<Pin> {
-    let kind = rustix::fs::fstat(stdin()).ok()?.st_mode;
-    let bytes = match rustix::fs::FileType::from_raw_mode(kind) {
-        rustix::fs::FileType::RegularFile => look_at_file()?,
-        rustix::fs::FileType::Fifo => look_at_pipe()?,
+    let bytes = match kind()? {
+        FileType::RegularFile => look_at_file()?,
+        FileType::Fifo => look_at_pipe()?,
         _ => return None,
     };
     let pin = only_line(&bytes, shortest, longest)?;
     take(bytes.len());
     Some(pin)
+}
+
+/// Whether it is something in which [`whole_line`] looks.
+pub(super) fn can_hold_a_line() -> bool {
+    matches!(kind(), Some(FileType::RegularFile | FileType::Fifo))
+}
+
+fn kind() -> Option<FileType> {
+    let mode = rustix::fs::fstat(stdin()).ok()?.st_mode;
+    Some(FileType::from_raw_mode(mode))
 }
 
 /// The bytes as a PIN, if they are one line and nothing else.
