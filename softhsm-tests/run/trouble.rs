@@ -152,6 +152,15 @@ fn a_server_that_is_not_trusted() {
         cluster["tls-server-name"] = json!("another.example");
     });
     assert_told(&outcome, &["not trusted", "tls-server-name"]);
+    let own = cluster()
+        .authority()
+        .map(|path| path.to_str().unwrap().to_owned());
+    let (_server, address) = Picky::showing(&own, "-tls1_3");
+    let outcome = whoami_with(&store, |cluster| cluster["server"] = json!(address));
+    assert_told(
+        &outcome,
+        &["it is a CA's, not a server's", "without CA:TRUE"],
+    );
     let outcome = whoami_with(&store, |cluster| {
         cluster["tls-server-name"] = json!("localhost");
     });
@@ -196,19 +205,22 @@ struct Picky(Child);
 
 impl Picky {
     fn start(directory: &Path, version: &str) -> (Self, String) {
+        Self::showing(&server_certificate(directory), version)
+    }
+
+    fn showing([certificate, private]: &[String; 2], version: &str) -> (Self, String) {
         let address = TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
             .unwrap();
-        let [certificate, private] = server_certificate(directory);
         let stranger = key(Kind::P521).certificate_pem();
         let child = Command::new("openssl")
             .args(["s_server", "-accept", &address.to_string(), "-www", version])
             .args([
                 "-cert",
-                &certificate,
+                certificate,
                 "-key",
-                &private,
+                private,
                 "-Verify",
                 "1",
                 "-verify_return_error",

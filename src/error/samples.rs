@@ -299,6 +299,7 @@ fn upstream() -> Vec<UpstreamFailure> {
             "it has no certificate-authority, and this machine has no trusted certificates"
                 .to_owned(),
         ),
+        Authority,
         Untrusted(text()),
     )
 }

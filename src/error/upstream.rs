@@ -16,6 +16,8 @@ pub struct UpstreamError {
 
 #[derive(Debug)]
 pub enum UpstreamFailure {
+    /// The server's certificate is that of a certificate authority.
+    Authority,
     /// An HTTP status that the question has no use for.
     Answer(u16),
     /// No TCP connection.
@@ -84,6 +86,10 @@ impl UpstreamError {
                 "compare the cluster's certificate-authority-data with the CA of the API server; \
                  set tls-server-name if the address is not in its certificate"
             }
+            UpstreamFailure::Authority => {
+                "have the API server show a certificate that is issued for itself, without CA:TRUE \
+                 in its basic constraints"
+            }
             UpstreamFailure::Unusable(_) => "correct the cluster's entry in the kubeconfig",
         })
     }
@@ -96,6 +102,9 @@ impl fmt::Display for UpstreamError {
         } = self;
         write!(f, "cluster \"{cluster}\" ({server}): ")?;
         match &self.failure {
+            UpstreamFailure::Authority => {
+                f.write_str("the server's certificate is not trusted: it is a CA's, not a server's")
+            }
             UpstreamFailure::Answer(status) => {
                 write!(f, "the server answered with HTTP status {status}")
             }

@@ -8,7 +8,9 @@ use http::Uri;
 use rustls::client::Resumption;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::pki_types::ServerName;
-use rustls::{AlertDescription, ClientConfig, HandshakeKind, ProtocolVersion, version};
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, HandshakeKind, ProtocolVersion, version,
+};
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -29,6 +31,9 @@ use crate::scheme::Scheme;
 const DIAL_LIMIT: Duration = Duration::from_secs(30);
 /// Longer than a token may take for its signature.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(75);
+
+/// What rustls calls a CA's certificate in the place of a server's; it has no error of its own.
+const AUTHORITY: &str = "CaUsedAsEndEntity";
 
 /// One cluster, and the key to show there.
 pub(super) struct Upstream {
@@ -251,6 +256,11 @@ impl Upstream {
         }
         match tls {
             rustls::Error::AlertReceived(alert) => self.alert(*alert),
+            rustls::Error::InvalidCertificate(CertificateError::Other(reason))
+                if reason.to_string() == AUTHORITY =>
+            {
+                self.error(UpstreamFailure::Authority)
+            }
             rustls::Error::InvalidCertificate(reason) => {
                 self.error(UpstreamFailure::Untrusted(reason.to_string()))
             }
