@@ -265,11 +265,17 @@ fn shells_load_the_completions_and_complete() {
 }
 
 #[test]
-fn a_script_that_could_not_be_written_is_no_success() {
+fn a_text_that_could_not_be_written_is_no_success() {
     let directory = tempfile::tempdir().unwrap();
-    let full = File::options().write(true).open("/dev/full").unwrap();
-    let outcome = program(directory.path(), &["completions", "bash"]);
-    outcome.output(full).run().fails(2, &["No space left"]);
+    for arguments in [&["completions", "bash"][..], &["--help"], &["--version"]] {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let outcome = program(directory.path(), arguments).output(full).run();
+        outcome.fails(2, &["No space left"]);
+    }
+    let (reader, enough) = std::io::pipe().unwrap();
+    drop(reader);
+    let outcome = program(directory.path(), &["--help"]).output(enough).run();
+    assert_eq!(outcome.status.code(), Some(0), "{}", outcome.stderr);
 }
 
 #[test]

@@ -2,8 +2,8 @@
 //!
 //! Standard error is shared with the client and with other requests: each message bears the
 //! program's name and is written at once, so that processes side by side don't mix their lines.
-//! Nothing from a token, a file or a request reaches the terminal raw. A stream that takes no text
-//! is no error: there is nobody to tell.
+//! Nothing from a token, a file or a request reaches the terminal raw. A standard error that takes no
+//! text is no error: there is nobody to tell.
 
 #![forbid(unsafe_code)]
 
@@ -127,11 +127,15 @@ pub fn lines(text: &str) {
 }
 
 /// The text that was asked for with `--help` or `--version`, to standard output. Not for a process
-/// that has an [`AnswerChannel`](crate::process::answer::AnswerChannel).
-pub fn answer_text(text: &str) {
+/// that has an [`AnswerChannel`](crate::process::answer::AnswerChannel). A reader that has had enough
+/// of it, such as a pager, is no error.
+pub fn answer_text(text: &str) -> io::Result<()> {
     let mut output = io::stdout().lock();
-    let _ = output.write_all(each_line(text).as_bytes());
-    let _ = output.flush();
+    let written = output.write_all(each_line(text).as_bytes());
+    match written.and_then(|()| output.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// What happens at each step, told from now on: with 1 the steps, with 2 their details.

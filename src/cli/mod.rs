@@ -235,8 +235,12 @@ fn not_a_command(error: &clap::Error) -> u8 {
         error.kind(),
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
     ) {
-        report::answer_text(&error.to_string());
-        return 0;
+        let Err(error) = report::answer_text(&error.to_string()) else {
+            return 0;
+        };
+        let error = Error::from(RequestError::AnswerLost(error));
+        report::error(&error);
+        return error.exit_code();
     }
     // Of the words before it none takes a value.
     let name = |word: &OsString| {
