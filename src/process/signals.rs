@@ -46,14 +46,17 @@ extern "C" fn announce_and_die(signal: libc::c_int) {
         tell(signal);
     }
     match GRACE.load(Ordering::SeqCst) {
-        YIELDING | FIRM if first.is_ok() => {
-            handle(libc::SIGALRM, end_of_grace, 0);
-            // SAFETY: alarm is async-signal-safe and has no preconditions.
-            unsafe { libc::alarm(GRACE_SECONDS) };
-        }
+        YIELDING if first.is_ok() => end_within(LOGIN_SECONDS),
+        FIRM if first.is_ok() => end_within(FILE_SECONDS),
         FIRM => {}
         _ => die_of(signal),
     }
+}
+
+fn end_within(seconds: libc::c_uint) {
+    handle(libc::SIGALRM, end_of_grace, 0);
+    // SAFETY: alarm is async-signal-safe and has no preconditions.
+    unsafe { libc::alarm(seconds) };
 }
 
 fn tell(signal: libc::c_int) {
@@ -75,7 +78,9 @@ fn die_of(signal: libc::c_int) {
 }
 
 /// Longer than any login takes that nobody has to do something for.
-const GRACE_SECONDS: libc::c_uint = 2;
+const LOGIN_SECONDS: libc::c_uint = 2;
+/// Longer than a busy disk takes for a small file.
+const FILE_SECONDS: libc::c_uint = 10;
 
 /// The [`Grace`] that lives, and the signal that waits for its end, 0 for none.
 static GRACE: AtomicU8 = AtomicU8::new(NO_GRACE);
@@ -85,20 +90,20 @@ const NO_GRACE: u8 = 0;
 const YIELDING: u8 = 1;
 const FIRM: u8 = 2;
 
-/// While it lives, a signal of [`announce`] is told at once and ends the process when it is dropped:
-/// two seconds end it all the same.
+/// While it lives, a signal of [`announce`] is told at once and ends the process when it is dropped,
+/// or some seconds later all the same.
 #[must_use]
 pub struct Grace(());
 
 impl Grace {
-    /// A second signal ends it, too: somebody means it.
+    /// For a login. A second signal ends it, too: somebody means it.
     pub fn begin() -> Self {
         GRACE.store(YIELDING, Ordering::SeqCst);
         Self(())
     }
 
-    /// A second signal changes nothing: Ctrl-C can come from the terminal and from a parent that
-    /// passes it on. For whoever looks at [`is_interrupted`] wherever it waits.
+    /// For files that are written. A second signal changes nothing: Ctrl-C can come from the terminal
+    /// and from a parent that passes it on. For whoever looks at [`is_interrupted`] wherever it waits.
     pub fn begin_firmly() -> Self {
         GRACE.store(FIRM, Ordering::SeqCst);
         Self(())
