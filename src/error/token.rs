@@ -14,6 +14,13 @@ pub struct TokenName {
     pub serial: String,
 }
 
+impl TokenName {
+    /// Whether both are one token, in whichever slots it was seen.
+    pub fn is_same_token(&self, other: &Self) -> bool {
+        self.label == other.label && self.serial == other.serial
+    }
+}
+
 impl fmt::Display for TokenName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(

@@ -33,12 +33,14 @@ impl Tried {
 
     /// The token has accepted one.
     pub(super) fn forget(&self, token: &TokenName) {
-        self.all().retain(|tried| !tried.was_sent_to(token));
+        self.all().retain(|tried| !tried.token.is_same_token(token));
     }
 
     pub(super) fn count(&self, token: &TokenName) -> usize {
         let all = self.all();
-        all.iter().filter(|tried| tried.was_sent_to(token)).count()
+        all.iter()
+            .filter(|tried| tried.token.is_same_token(token))
+            .count()
     }
 
     /// Whether a program's answer may be sent: one that repeats itself is no person.
@@ -49,7 +51,8 @@ impl Tried {
         origin: PinOrigin,
     ) -> Result<(), LoginError> {
         let all = self.all();
-        let same = |tried: &&Try| tried.was_sent_to(token) && tried.pin.expose() == pin.expose();
+        let same =
+            |tried: &&Try| tried.token.is_same_token(token) && tried.pin.expose() == pin.expose();
         let same: Vec<_> = all.iter().filter(same).collect();
         let token = token.to_string();
         if same.iter().any(|tried| tried.is_refused) {
@@ -63,13 +66,6 @@ impl Tried {
 
     fn all(&self) -> MutexGuard<'_, Vec<Try>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Try {
-    /// In whichever slot the token was.
-    fn was_sent_to(&self, token: &TokenName) -> bool {
-        self.token.label == token.label && self.token.serial == token.serial
     }
 }
 

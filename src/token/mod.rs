@@ -33,7 +33,9 @@ use self::object::Query;
 use self::raw::Session;
 use crate::certificate::{Certificate, PublicKey, issuer_of};
 use crate::config::{ObjectSelector, TokenSelector};
-use crate::error::{CallFailure, Error, LoginError, ObjectError, SigningError, TokenError};
+use crate::error::{
+    CallFailure, Error, LoginError, ObjectError, SigningError, TokenError, TokenName,
+};
 use crate::pin::{Notice, PinProvider};
 use crate::process::watchdog;
 use crate::scheme::Scheme;
@@ -75,8 +77,7 @@ pub struct FoundCertificate {
 
 /// A PIN, and the token that has accepted it.
 pub struct AcceptedPin {
-    label: String,
-    serial: String,
+    token: TokenName,
     kept: login::Kept,
 }
 
@@ -256,12 +257,11 @@ impl<'m> Token<'m> {
         self.disregards_refusals = true;
     }
 
-    /// The label and serial under which this token's PIN was accepted, with the PIN, for the time
-    /// after the token was taken out and put back.
+    /// The token's name with the PIN that it has accepted, for the time after it was taken out and
+    /// put back.
     pub fn into_accepted_pin(self) -> Option<AcceptedPin> {
         Some(AcceptedPin {
-            label: self.state.name.label,
-            serial: self.state.name.serial,
+            token: self.state.name,
             kept: self.kept.filter(|kept| kept.is_accepted)?,
         })
     }
@@ -270,9 +270,7 @@ impl<'m> Token<'m> {
     /// PINs it is left alone: it may have been changed meanwhile.
     pub fn recall(&mut self, pins: &mut Vec<AcceptedPin>) {
         let name = &self.state.name;
-        let place = pins
-            .iter()
-            .position(|pin| pin.label == name.label && pin.serial == name.serial);
+        let place = pins.iter().position(|pin| pin.token.is_same_token(name));
         if let Some(place) = place
             && self.state.pin == PinState::Good
         {
