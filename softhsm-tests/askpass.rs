@@ -175,7 +175,13 @@ fn a_program_that_gives_no_pin_is_named() {
         let ask = || sign(&store, "").variable(OWN, &asking).run();
         ask().fails(7, &["no PIN was entered"]);
         // A client that tries again opens no second window.
-        ask().fails(7, &["was left a moment ago", "wait five seconds"]);
+        ask().fails(
+            7,
+            &[
+                "was cancelled or timed out a moment ago",
+                "wait five seconds",
+            ],
+        );
         assert!(store.calls("C_Login").is_empty());
     }
     let store = token_with_pair(Kind::P256);
@@ -230,7 +236,9 @@ fn a_pinentry_that_fails_is_told_from_a_person_who_leaves_it() {
 
     pinentry("ERR 83886179 Operation cancelled");
     sign(&store, "").run().fails(7, &["no PIN was entered"]);
-    real().run().fails(7, &["was left a moment ago"]);
+    real()
+        .run()
+        .fails(7, &["was cancelled or timed out a moment ago"]);
     assert!(store.calls("C_Login").is_empty());
 }
 

@@ -1,6 +1,8 @@
 //! `check`: what works, what doesn't and what to do; each ✘ brought about once.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 
 use cryptoki::mechanism::MechanismType;
 use rustix::fs::{FlockOperation, flock};
@@ -12,6 +14,7 @@ use crate::fixture::program::{Invocation, Outcome};
 use crate::fixture::softhsm::{
     Object, PIN, Store, WRONG_PIN, softhsm_library, token_with, token_with_pair, token_withholding,
 };
+use crate::run::trouble::{Server, server_certificate};
 
 /// With the key named by options.
 fn check(store: &Store, arguments: &[&str]) -> Invocation {
@@ -197,11 +200,11 @@ fn a_key_that_wants_no_login_gets_none() {
 #[test]
 fn what_is_wrong_with_the_configuration_is_told() {
     let store = token_with_pair(Kind::P256);
-    let missing = check_through(&store, "--module=relative.so", &["--slot-id=x"]).run();
+    let missing = check_through(&store, "--module=", &["--slot-id=x"]).run();
     fails(
         &missing,
         3,
-        "2 problems: pathLib \"relative.so\" is not an absolute path; slotId \"x\"",
+        "2 problems: pathLib is empty; slotId \"x\"",
         "",
     );
     let kubeconfig = |text: &str, arguments: &[&str]| {
@@ -215,7 +218,7 @@ fn what_is_wrong_with_the_configuration_is_told() {
     };
     let contexts = "contexts: [{name: a, context: {user: j}}, {name: b}]\nusers: [{name: j, user: {token: t}}]\n";
     fails(
-        &kubeconfig(contexts, &[]),
+        &kubeconfig(contexts, &["--server"]),
         3,
         "the kubeconfig has no current-context",
         "name a context that is there:",
@@ -230,7 +233,7 @@ fn what_is_wrong_with_the_configuration_is_told() {
         &kubeconfig(contexts, &["--context=a"]),
         3,
         "user \"j\" of context \"a\" has no auth-provider externalSigner",
-        "kubeconfig --write --context 'a'",
+        "kubeconfig --write --context a`",
     );
     let file = store.directory.path().join("kubeconfig");
     let file = format!("--kubeconfig={}", file.display());
@@ -238,16 +241,22 @@ fn what_is_wrong_with_the_configuration_is_told() {
         &kubeconfig(contexts, &["--context=a", &file]),
         3,
         "has no auth-provider externalSigner",
-        &format!(
-            "kubeconfig --write {} --context 'a'",
-            file.replace('=', "='") + "'"
-        ),
+        &format!("kubeconfig --write {file} --context a`"),
     );
-    fails(&kubeconfig("users: [", &[]), 3, "line 1", "mend the file");
-    let home = store.directory.path();
-    let nothing = Invocation::new(home).argument("check").run();
     fails(
-        &nothing,
+        &kubeconfig("users: [", &[]),
+        3,
+        "line 1",
+        "correct the file",
+    );
+    let home = store.directory.path();
+    let empty = token_with([]);
+    let nothing = Invocation::new(home).argument("check").variable(
+        "SOFTHSM2_CONF",
+        empty.directory.path().join("softhsm2.conf"),
+    );
+    fails(
+        &nothing.run(),
         3,
         &format!("there is no kubeconfig {}/.kube/config", home.display()),
         "--kubeconfig or KUBECONFIG",
@@ -257,6 +266,117 @@ fn what_is_wrong_with_the_configuration_is_told() {
         3,
         "there is no kubeconfig not here.yaml",
         "kubeconfig --write --kubeconfig='not here.yaml'`",
+    );
+}
+
+/// Library, token and key, where there is one of it.
+#[test]
+fn what_the_options_leave_out_is_found() {
+    let store = token_with_pair(Kind::P256);
+    let module = format!("--module={}", softhsm_library().display());
+    let (token, id) = ("--token-label=test token", "--object-id=1");
+    let run = |store: &Store, arguments: &[&str]| {
+        let run = Invocation::new(store.directory.path()).argument("check");
+        let run = run.arguments(arguments).variable("TOKEN_PIN", PIN);
+        run.argument(PIN_SOURCE).run()
+    };
+    for options in [
+        &[&*module][..],
+        &[token],
+        &[id],
+        &[&module, id],
+        &[&module, token],
+        &[token, id],
+        &["--uri=pkcs11:token=test%20token"],
+    ] {
+        let text = told(&run(&store, options), 0);
+        let found = "✔ configuration  from the options, completed: pkcs11:token=test%20token;";
+        assert!(text.starts_with(found), "{options:?}\n{text}");
+        assert!(text.contains("signed and verified"), "{text}");
+    }
+    // Without a kubeconfig that names one, too.
+    let text = told(&run(&store, &[]), 0);
+    let home = store.directory.path().display();
+    let found = format!(
+        "! configuration  there is no kubeconfig {home}/.kube/config; the only key that can be used is \
+         checked: pkcs11:token=test%20token;"
+    );
+    assert!(text.starts_with(&found), "{text}");
+    assert!(text.contains("signed and verified"), "{text}");
+    // A key that doesn't show is taken at its word, and one that is no good is told as that.
+    let hidden = token_with([
+        Object::key(key(Kind::P256), &[1]),
+        Object::certificate(key(Kind::P256), &[1]).private(),
+    ]);
+    let text = told(&run(&hidden, &[&module, id]), 0);
+    assert!(text.contains("completed: token \"test token\""), "{text}");
+    let expired = token_with([
+        Object::key(key(Kind::P256), &[1]),
+        Object::issued(issued(Kind::P256, "/CN=jane", -1, "clientAuth"), &[1]),
+    ]);
+    fails(&run(&expired, &[&module]), 6, "expired", "");
+    // Of several, one has to be chosen.
+    let two = token_with(
+        [
+            Object::pair(key(Kind::P256), &[1]),
+            Object::pair(key(Kind::P384), &[2]),
+        ]
+        .concat(),
+    );
+    for options in [&[][..], &[&*module], &[token]] {
+        let outcome = run(&two, options);
+        fails(&outcome, 6, "2 keys can be meant", "name one, with --uri");
+        let text = told(&outcome, 6);
+        assert!(text.contains("\n    pkcs11:token=test%20token;"), "{text}");
+        assert!(text.contains(";id=%02?module-path="), "{text}");
+    }
+    told(&run(&two, &["--object-id=2"]), 0);
+}
+
+/// A configuration takes absolute paths only; who types one is somewhere.
+#[test]
+fn relative_paths_are_taken_on_the_command_line() {
+    let store = token_with_pair(Kind::P256);
+    let home = store.directory.path();
+    let pem = key(Kind::P256).certificate_pem();
+    fs::copy(pem, home.join("jane.pem")).unwrap();
+    std::os::unix::fs::symlink(softhsm_library(), home.join("lib.so")).unwrap();
+    let pin = home.join("pin");
+    fs::write(&pin, PIN).unwrap();
+    fs::set_permissions(&pin, fs::Permissions::from_mode(0o600)).unwrap();
+    let run = |arguments: &str| {
+        let script = format!("mkdir -p \"$HOME/a\" && cd \"$HOME/a\" && \"$SIGNER\" {arguments}");
+        Invocation::new(home).within("sh", &script).run()
+    };
+    let key = "--module=../lib.so --token-label='test token' --object-id=1";
+    let files = "--certificate-file ./../jane.pem --pin-source=file:../pin";
+    let text = told(&run(&format!("check {key} {files}")), 0);
+    assert!(text.contains("signed and verified"), "{text}");
+    let printed = run(&format!("kubeconfig {key} {files} --user=jane")).printed();
+    for line in [
+        format!("pathLib: {}/a/../lib.so\n", home.display()),
+        format!("certificateFile: {}/a/../jane.pem\n", home.display()),
+        format!("pinSource: \"file:{}/a/../pin\"\n", home.display()),
+    ] {
+        assert!(printed.contains(&line), "no {line:?} in\n{printed}");
+    }
+    let listed = run(&format!("list --login {key} --pin-source=file:../pin")).printed();
+    assert!(listed.contains("ECDSA P-256"), "{listed}");
+    let written = run(&format!(
+        "kubeconfig {key} {files} --user=jane --write --kubeconfig ../config"
+    ));
+    written.printed_beside(&["written, in a new file", "no context is the current one"]);
+    assert!(home.join("config").exists());
+    let relative = "users: [{name: j, user: {auth-provider: {name: externalSigner, config: \
+                    {pathLib: lib.so, tokenLabel: test token, objectId: \"1\"}}}}]\n\
+                    contexts: [{name: a, context: {user: j}}]\n";
+    fs::write(home.join("relative"), relative).unwrap();
+    let outcome = run("check --kubeconfig=../relative --context=a");
+    fails(
+        &outcome,
+        3,
+        "pathLib \"lib.so\" is not an absolute path",
+        "",
     );
 }
 
@@ -270,18 +390,8 @@ fn what_options_name_is_mended_with_options() {
             .arguments(arguments)
             .run()
     };
-    let outcome = options(&[&module]);
+    let outcome = options(&[&module, "--slot-id=y", "--object-id=z"]);
     fails(&outcome, 3, "2 problems", "on the command line:");
-    let text = told(&outcome, 3);
-    assert!(
-        text.ends_with(
-            "    set --token-label, --token-serial or --slot-id; pkcs11-external-signer list shows them\n    \
-             set --object-id or --object-label; pkcs11-external-signer list shows them\n"
-        ),
-        "{text}"
-    );
-    let outcome = options(&["--uri=pkcs11:token=a;id=%02"]);
-    fails(&outcome, 3, "pathLib is missing", "set --module to");
     let outcome = check(&store, &[]).run();
     fails(&outcome, 7, "wants a PIN", "set --pin-source to askpass");
     let document: Value = serde_json::from_slice(&check(&store, &["--json"]).run().stdout).unwrap();
@@ -295,15 +405,15 @@ fn what_options_name_is_mended_with_options() {
     let outcome = check(&store, &["--server", "--kubeconfig=/nowhere"]).run();
     fails(&outcome, 3, "there is no kubeconfig /nowhere", "");
     // After a wrong PIN, the remedy as it is told.
-    for source in ["NO_PIN", "TOKEN_PIN"] {
-        let outcome = check(&store, &[&format!("--pin-source=env:{source}")]).run();
-        let login = "log in yourself: pkcs11-external-signer check --module='/";
+    for is_first in [true, false] {
+        let outcome = check(&store, &["--pin-source=env:NO_PIN"]).run();
+        let login = "log in yourself: pkcs11-external-signer check --module=/";
         fails(&outcome, 7, "refused", login);
         let text = told(&outcome, 7);
         assert!(
-            source == "NO_PIN"
+            is_first
                 || text.contains(
-                    " --token-label='test token' --object-id='1' --pin-source='env:TOKEN_PIN' \
+                    " --token-label='test token' --object-id=1 --pin-source=env:NO_PIN \
                      --despite-refusal sends"
                 ),
             "{text}"
@@ -318,7 +428,7 @@ fn what_options_name_is_mended_with_options() {
         "from standard input was not sent",
         "in a terminal",
     );
-    let refused = told(&check(&store, &[PIN_SOURCE]).run(), 7);
+    let refused = told(&check(&store, &["--pin-source=env:NO_PIN"]).run(), 7);
     let mut terminal = check(&store, &[]).what_is_told(&refused).at_terminal();
     terminal.expect_prompt().type_line(PIN);
     told(&terminal.finish().0, 0);
@@ -523,7 +633,8 @@ fn what_is_wrong_with_the_objects_is_told() {
     );
 }
 
-/// Whether the token shows it before the login or after, the key isn't used.
+/// Whether the token shows it before the login or after, the key isn't used. A public key beside it
+/// is told, but requests don't look at it.
 #[test]
 fn a_certificate_of_another_type_of_key_is_told() {
     for (own, other) in [(Kind::P256, Kind::Rsa(2048)), (Kind::Rsa(2048), Kind::P256)] {
@@ -535,7 +646,7 @@ fn a_certificate_of_another_type_of_key_is_told() {
         let with_certificate =
             |objects: &[Object]| token_with(objects.iter().cloned().chain([certificate.clone()]));
         for (store, file, place) in [
-            (with_certificate(&seen), None, "public key"),
+            (with_certificate(&seen), None, "private key"),
             (with_certificate(&hidden), None, "private key"),
             (token_with(seen), Some(&*file), "certificate"),
             (token_with(hidden), Some(&*file), "private key"),
@@ -644,8 +755,12 @@ fn the_cluster_tells_as_whom_it_knows_us() {
     );
     let known = "knows us as user \"jane\", groups \"system:masters\", \"system:authenticated\"\n";
     assert!(text.ends_with(known), "{text}");
-    // The PIN is sent once to each of the two openings of the library.
-    assert_eq!(store.calls("C_Login"), ["0x0", "0x0"]);
+    // cackey sees no card any more after C_Finalize.
+    for once in ["C_Initialize", "C_Finalize"] {
+        assert_eq!(store.calls(once), ["0x0"], "{once}");
+    }
+    // The connection's session finds the login of the first one (CKR_USER_ALREADY_LOGGED_IN).
+    assert_eq!(store.calls("C_Login"), ["0x0", "0x100"]);
 }
 
 #[test]
@@ -700,6 +815,15 @@ fn what_is_wrong_with_the_cluster_is_told() {
         9,
         "is not trusted",
         "certificate-authority-data",
+    );
+    let own = server_certificate(store.directory.path());
+    let (_trusting, address) = Server::with(&own.each_ref().map(Path::new), &["-tls1_3"]);
+    let unasked = |text: &str| nobody(text).replace("https://127.0.0.1:1", &address);
+    fails(
+        &server(&store, &unasked),
+        9,
+        "asked for no client certificate",
+        "ends TLS",
     );
     let expired = cluster().token(Kind::P256, Claims { days: -1, ..JANE });
     fails(

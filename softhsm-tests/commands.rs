@@ -1,20 +1,25 @@
 //! The program's names, its help, and what shells complete.
 
 use std::fs::{self, File};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
-use crate::fixture::cluster::cluster;
-use crate::fixture::keys::Kind;
+use crate::fixture::cluster::{self, cluster};
+use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::assert_signed;
-use crate::fixture::program::{Invocation, PROGRAM};
+use crate::fixture::program::{Invocation, Outcome, PROGRAM};
 use crate::fixture::request::{Hash, Options, sample, sign_request};
-use crate::fixture::softhsm::{PIN, WRONG_PIN, softhsm_library, token_with_pair};
+use crate::fixture::softhsm::{
+    Object, PIN, Store, WRONG_PIN, blueprint, softhsm_library, token_with_pair,
+};
+use crate::fixture::tool::tool;
 
 const COMMANDS: [&str; 5] = ["check", "completions", "kubeconfig", "list", "run"];
 
@@ -27,6 +32,31 @@ fn plugin(directory: &Path) -> PathBuf {
     let link = directory.join("kubectl-pkcs11");
     symlink(PROGRAM, &link).unwrap();
     link
+}
+
+/// Such as `head`, also where it has ended before anything is written.
+#[test]
+fn a_reader_that_has_had_enough_is_no_error() {
+    let store = token_with_pair(Kind::P256);
+    let module = format!("--module={}", softhsm_library().display());
+    for (command, code) in [
+        (format!("list {module}"), 0),
+        (format!("list --json {module}"), 0),
+        (format!("kubeconfig {module} --token-label='test token'"), 0),
+        (format!("check {module} --no-login"), 0),
+        (format!("check {module} --no-login --json"), 0),
+        // What else is wrong is told by the exit code.
+        (
+            format!("check {module} --no-login --token-label=none --object-id=1"),
+            5,
+        ),
+        ("completions bash".to_owned(), 0),
+    ] {
+        let script = format!("{{ sleep 0.2; \"$SIGNER\" {command}; echo \"$?\" >&2; }} | true");
+        let invocation = Invocation::new(store.directory.path()).within("bash", &script);
+        let outcome = invocation.run();
+        assert_eq!(outcome.stderr, format!("{code}\n"), "{command}");
+    }
 }
 
 #[test]
@@ -58,12 +88,10 @@ fn help_speaks_the_name_it_was_called_by() {
         assert!(!linked.contains("\n  pkcs11-external-signer "), "{linked}");
     }
     let wrong = program(directory.path(), &["list", "--nope"]);
-    wrong.program(&link).run().fails(
-        2,
-        &[
-            "unknown argument: --nope",
-            "help: kubectl pkcs11 list --help",
-        ],
+    let wrong = wrong.program(&link).run();
+    refused(
+        &wrong,
+        &["unexpected argument '--nope'", "Usage: kubectl pkcs11 list"],
     );
 }
 
@@ -73,11 +101,8 @@ fn examples(help: &str) -> &str {
     rest.split("\n\n").next().unwrap()
 }
 
-#[test]
-fn examples_can_be_copied_as_they_are_printed() {
-    let directory = tempfile::tempdir().unwrap();
-    let link = plugin(directory.path());
-    let pages = directory.path().join("man");
+fn manual_pages(directory: &Path) -> PathBuf {
+    let pages = directory.join("man");
     let made = Command::new(env!("CARGO"))
         .args(["run", "--quiet", "--example", "man-pages"])
         .arg(&pages)
@@ -85,6 +110,83 @@ fn examples_can_be_copied_as_they_are_printed() {
         .status()
         .unwrap();
     assert!(made.success());
+    pages
+}
+
+#[test]
+fn manual_pages_have_their_sections_and_no_faults() {
+    let directory = tempfile::tempdir().unwrap();
+    let pages = manual_pages(directory.path());
+    let names: Vec<_> = COMMANDS
+        .map(|it| format!("pkcs11-external-signer-{it}"))
+        .into();
+    for name in names
+        .iter()
+        .map(String::as_str)
+        .chain(["pkcs11-external-signer"])
+    {
+        let page = pages.join(format!("{name}.1"));
+        let lint = tool("mandoc", "mandoc")
+            .args(["-Tlint", "-Wwarning"])
+            .arg(&page)
+            .output();
+        let lint = String::from_utf8(lint.unwrap().stdout).unwrap();
+        assert_eq!(lint, "", "{name}");
+        let text = fs::read_to_string(&page).unwrap();
+        let sections: Vec<_> = text
+            .lines()
+            .filter_map(|it| it.strip_prefix(".SH "))
+            .collect();
+        assert_eq!(sections[..3], ["NAME", "SYNOPSIS", "DESCRIPTION"], "{name}");
+        for section in ["EXIT STATUS", "ENVIRONMENT", "FILES", "SEE ALSO"] {
+            assert!(sections.contains(&section), "{name} has no {section}");
+        }
+        assert!(!sections.contains(&"EXTRA"), "{name}");
+        let rendered = tool("mandoc", "mandoc")
+            .args(["-Tutf8", "-O", "width=200"])
+            .arg(&page)
+            .output();
+        let rendered = String::from_utf8(rendered.unwrap().stdout).unwrap();
+        // Bold and italic are letters written twice.
+        let rendered: Vec<char> = rendered.chars().collect();
+        let rendered: String = (0..rendered.len())
+            .filter(|at| rendered.get(at + 1) != Some(&'\u{8}') && rendered[*at] != '\u{8}')
+            .map(|at| rendered[at])
+            .collect();
+        for known in [
+            "config.toml",
+            "PKCS11_EXTERNAL_SIGNER_ASKPASS",
+            "70     a bug",
+        ] {
+            assert!(
+                rendered.contains(known),
+                "{name}: no {known} in\n{rendered}"
+            );
+        }
+        if name.ends_with("-run") {
+            for known in ["[--kubeconfig FILE]", "COMMAND..."] {
+                assert!(rendered.contains(known), "no {known} in\n{rendered}");
+            }
+        }
+        // What whatis and apropos find.
+        if cfg!(target_os = "linux") {
+            let found = tool("lexgrog", "man-db").arg(&page).output().unwrap();
+            let found = String::from_utf8(found.stdout).unwrap();
+            let one = format!("{}: \"{name} - ", page.display());
+            assert!(
+                found.starts_with(&one) && found.lines().count() == 1,
+                "{found}"
+            );
+            assert!(found.len() < one.len() + 100, "{found}");
+        }
+    }
+}
+
+#[test]
+fn examples_can_be_copied_as_they_are_printed() {
+    let directory = tempfile::tempdir().unwrap();
+    let link = plugin(directory.path());
+    let pages = manual_pages(directory.path());
     for command in COMMANDS {
         let printed = |name: &Path| {
             program(directory.path(), &[command, "--help"])
@@ -105,9 +207,9 @@ fn examples_can_be_copied_as_they_are_printed() {
         }
         // What roff would fill, break and hyphenate otherwise.
         let written = examples(&own)
-            .replace('\\', r"\\")
+            .replace('\\', r"\e")
             .replace('-', r"\-")
-            .replace('\'', r"\*(Aq")
+            .replace('\'', r"\(aq")
             .replace('~', r"\(ti");
         let page = pages.join(format!("pkcs11-external-signer-{command}.1"));
         let page = fs::read_to_string(page).unwrap();
@@ -131,7 +233,7 @@ fn what_list_says_to_do_can_be_done_with_its_options() {
     let nobody = String::from_utf8(nobody.stdout).unwrap();
     assert!(nobody.contains("set --pin-source to askpass"), "{nobody}");
     list(&[label, "--pin-source=env:NO_PIN"]).run();
-    let refused = list(&[label, "--pin-source=env:TOKEN_PIN"]).run();
+    let refused = list(&[label, "--pin-source=env:NO_PIN"]).run();
     let refused = String::from_utf8(refused.stdout).unwrap();
     let mut terminal = list(&[]).what_is_told(&refused).at_terminal();
     terminal.expect_prompt().type_line(PIN);
@@ -191,77 +293,340 @@ fn kubectl_finds_it_as_its_plugin() {
     assert!(listed.contains("test p256"), "{listed}");
 }
 
+/// Demands clap's words about a wrong command line; none of the values stands there.
+#[track_caller]
+fn refused(outcome: &Outcome, fragments: &[&str]) {
+    assert_eq!(outcome.status.code(), Some(2), "{}", outcome.stderr);
+    assert!(outcome.stdout.is_empty());
+    let told = &outcome.stderr;
+    assert!(
+        told.starts_with("pkcs11-external-signer: error: "),
+        "{told}"
+    );
+    assert!(
+        told.ends_with("For more information, try '--help'.\n"),
+        "{told}"
+    );
+    for fragment in fragments {
+        assert!(told.contains(fragment), "no {fragment:?} in\n{told}");
+    }
+}
+
 #[test]
 fn a_wrong_command_line_is_told_without_its_values() {
     let directory = tempfile::tempdir().unwrap();
     let run = |arguments: &[&str]| program(directory.path(), arguments).run();
-    run(&["completions", PIN]).fails(2, &["unknown value for <SHELL>", "it takes bash"]);
-    run(&["completions"]).fails(2, &["missing argument: <SHELL>"]);
-    run(&["list", &format!("--pin={PIN}")]).fails(2, &["unknown argument: --pin"]);
-    run(&[PIN]).fails(2, &["unknown value for COMMAND", "it takes check, "]);
-    for command in ["check", "kubeconfig", "list"] {
-        run(&[command, PIN]).fails(2, &["unknown argument: a word that no option takes"]);
-    }
-    run(&["completions", "bash", PIN]).fails(2, &["a word that no option takes"]);
-    run(&["-v"]).fails(2, &["missing argument: COMMAND"]);
-    run(&["check", "--server", "--no-login"]).fails(2, &["exclude each other", "--no-login"]);
-    for (arguments, what) in [
+    let (equals, short) = (format!("--pin={PIN}"), format!("-p{PIN}"));
+    let flag = format!("--json={PIN}");
+    for (arguments, said) in [
+        (&["completions", PIN][..], "[possible values: bash"),
+        (&["completions"], "not provided:\n  <SHELL>"),
+        (&["list", &equals], "unexpected argument '--pin'"),
+        (&["list", &short], "unexpected argument '-p'"),
+        (&["list", &flag], "unexpected value '…' for '--json'"),
+        (&[PIN], "unrecognized subcommand '…'"),
+        (&["help", PIN], "unrecognized subcommand '…'"),
+        (&["check", PIN], "unexpected argument '…'"),
+        (&["kubeconfig", PIN], "unexpected argument '…'"),
+        (&["list", PIN], "unexpected argument '…'"),
+        (&["completions", "bash", PIN], "unexpected argument '…'"),
+        (&["-v"], "requires a subcommand"),
         (
-            ["kubeconfig", "--context=a"],
-            "missing argument: --context needs --write",
+            &["check", "--server", "--no-login"],
+            "cannot be used with '--no-login'",
         ),
+        (&["kubeconfig", "--context=a"], "not provided:\n  --write"),
         (
-            ["kubeconfig", "--kubeconfig=a"],
-            "--kubeconfig needs --write",
+            &["kubeconfig", "--kubeconfig=a"],
+            "not provided:\n  --write",
         ),
-        (["list", "--pin-source=stdin"], "--pin-source needs --login"),
+        (&["list", "--pin-source=stdin"], "not provided:\n  --login"),
+        (
+            &["list", "--uri=pkcs11:", "--uri"],
+            "cannot be used multiple times",
+        ),
+        // And what is misspelt is told with what could be meant.
+        (&["lst"], "a similar subcommand exists: 'list'"),
+        (&["chekc"], "a similar subcommand exists: 'check'"),
+        (&["list", "--jsno"], "a similar argument exists: '--json'"),
+        (&["completions", "bsh"], "a similar value exists: 'bash'"),
     ] {
-        let help = format!("help: pkcs11-external-signer {} --help tells", arguments[0]);
-        run(&arguments).fails(2, &[what, &help]);
+        refused(&run(arguments), &[said]);
     }
-    run(&["list", "--uri=pkcs11:", "--uri"]).fails(
-        2,
-        &[
-            "given twice: --uri [<URI>]",
-            "pkcs11-external-signer list --help",
-        ],
-    );
 }
 
 #[test]
-fn shells_load_the_completions_and_complete() {
+fn messages_are_folded_for_a_terminal_and_for_nothing_else() {
     let directory = tempfile::tempdir().unwrap();
-    for (shell, script) in [
-        (
-            "bash",
-            "source FILE && COMP_WORDS=(pkcs11-external-signer ru) COMP_CWORD=1 && \
-             $(complete -p pkcs11-external-signer | sed 's/.*-F \\([^ ]*\\).*/\\1/') \
-             pkcs11-external-signer ru && echo \"${COMPREPLY[@]}\"",
-        ),
-        (
-            "zsh",
-            "autoload -U compinit && compinit -u -D && source FILE && \
-             functions _pkcs11-external-signer_commands | grep -o \"'run:\"",
-        ),
-        (
-            "fish",
-            "source FILE; complete -C 'pkcs11-external-signer ru'",
-        ),
-    ] {
-        let completions = program(directory.path(), &["completions", shell])
-            .run()
-            .printed();
-        let file = directory.path().join(shell);
-        fs::write(&file, completions).unwrap();
-        let script = script.replace("FILE", file.to_str().unwrap());
-        let output = Command::new(shell)
-            .args(["-c", &script])
-            .env("HOME", directory.path())
-            .output()
-            .unwrap_or_else(|error| panic!("{shell}: {error}; install the package {shell}"));
-        let shown = String::from_utf8(output.stdout).unwrap();
-        assert!(shown.contains("run"), "{shell}: {shown}");
+    let told = |redirection: &str| {
+        let script = format!(
+            "stty cols 60 </dev/tty; \"$SIGNER\" list --module={} --token-label=none {redirection}",
+            softhsm_library().display(),
+        );
+        let (outcome, screen) = Invocation::new(directory.path())
+            .within("sh", &script)
+            .at_terminal()
+            .finish();
+        (outcome.stderr, screen)
+    };
+    let (logged, _) = told("");
+    assert!(
+        logged.lines().any(|line| line.chars().count() > 60),
+        "{logged}"
+    );
+    let (_, screen) = told("2>/dev/tty");
+    assert!(screen.contains("error: "), "{screen}");
+    for line in screen.lines().filter(|line| !line.starts_with(' ')) {
+        assert!(
+            line.chars().count() <= 60 || line.contains('`'),
+            "{line}\n{screen}"
+        );
     }
+    let unfolded: Vec<_> = screen.split_whitespace().collect();
+    let expected: Vec<_> = logged.split_whitespace().collect();
+    assert_eq!(unfolded, expected);
+}
+
+#[test]
+fn a_command_is_explained_and_the_version_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| program(directory.path(), arguments).run();
+    for command in COMMANDS {
+        let help = run(&["help", command]).printed();
+        assert_eq!(help, run(&[command, "--help"]).printed());
+    }
+    assert_eq!(run(&["help"]).printed(), run(&["--help"]).printed());
+    let commit = tool("git", "git")
+        .args(["rev-parse", "HEAD"])
+        .output()
+        .unwrap();
+    let commit = String::from_utf8(commit.stdout).unwrap();
+    let known = commit.trim();
+    let version = run(&["version"]).printed();
+    let begin = concat!("pkcs11-external-signer ", env!("CARGO_PKG_VERSION"), " (");
+    assert!(version.starts_with(begin), "{version}");
+    assert!(
+        version.contains(known.get(..12).unwrap_or_default()),
+        "{version}"
+    );
+    assert!(
+        version.contains("-linux-") || version.contains("-darwin"),
+        "{version}"
+    );
+    assert_eq!(version, run(&["--version"]).printed());
+    let all = run(&["version", "-v"]).printed();
+    assert!(
+        all.contains(&format!("\ncommit: {known}\ndate: 20")),
+        "{all}"
+    );
+    assert!(all.contains("\ntarget: "), "{all}");
+    assert_eq!(all, run(&["-v", "--version"]).printed());
+}
+
+/// A kubeconfig with these contexts.
+fn contexts(names: &[&str]) -> String {
+    let entry = |name: &&str| json!({"name": name, "context": {"cluster": "c", "user": "jane"}});
+    let contexts: Vec<_> = names.iter().map(entry).collect();
+    let clusters = json!([{"name": "c", "cluster": {"server": "https://[::1]:1"}}]);
+    json!({"contexts": contexts, "clusters": clusters}).to_string()
+}
+
+/// How each shell is started and what it is told first; FILE is the completions.
+const SHELLS: [(&str, &[&str], &str); 3] = [
+    (
+        "bash",
+        &["--norc", "-i"],
+        "source /usr/share/bash-completion/bash_completion; source <(kubectl completion bash); source FILE",
+    ),
+    (
+        "zsh",
+        &["-f", "-i"],
+        "autoload -U compinit && compinit -u -D; source <(kubectl completion zsh); source FILE",
+    ),
+    (
+        "fish",
+        &["--no-config", "-i"],
+        "kubectl completion fish | source; source FILE",
+    ),
+];
+
+/// Lines typed up to a Tab and Return, in each shell, and the words that the program gets.
+#[test]
+fn shells_complete_values_and_the_command_of_a_run() {
+    let evil = "a;touch x $(touch x)";
+    let key = Object::pair(key(Kind::P256), &[1]);
+    let store = Store::new([blueprint("test token", key), blueprint(evil, [])]);
+    let home = store.directory.path();
+    fs::create_dir(home.join(".kube")).unwrap();
+    fs::write(
+        home.join(".kube/config"),
+        contexts(&["prod", "eks:eu/dev one"]),
+    )
+    .unwrap();
+    fs::write(home.join("others"), contexts(&["other"])).unwrap();
+    fs::write(home.join("some.so"), "").unwrap();
+    let bin = home.join("bin");
+    fs::create_dir(&bin).unwrap();
+    symlink(PROGRAM, bin.join("kubectl_complete-pkcs11")).unwrap();
+    let recorder = "#!/bin/sh\n\
+        case $1 in __complete) exec \"$SIGNER\" \"$@\" 2>>\"$HOME/errors\" ;; esac\n\
+        { printf '<%s>' \"$@\"; echo; } >>\"$HOME/words\"\n";
+    for name in ["pkcs11-external-signer", "kubectl-pkcs11"] {
+        fs::write(bin.join(name), recorder).unwrap();
+        fs::set_permissions(bin.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let kubectl = cluster::kubectl().parent().unwrap();
+    let path = format!("{}:{}:/usr/bin:/bin", bin.display(), kubectl.display());
+    let module = home.join("some.so");
+    let own = [
+        ("ru", "<run>".to_owned()),
+        ("completions b", "<completions><bash>".to_owned()),
+        ("run --context p", "<run><--context><prod>".to_owned()),
+        ("run --context=p", "<run><--context=prod>".to_owned()),
+        (
+            "run --only-context ek",
+            "<run><--only-context><eks:eu/dev one>".to_owned(),
+        ),
+        (
+            "run --only-context=eks:e",
+            "<run><--only-context=eks:eu/dev one>".to_owned(),
+        ),
+        (
+            "run --kubeconfig oth",
+            "<run><--kubeconfig><others>".to_owned(),
+        ),
+        (
+            "check --kubeconfig others --context o",
+            "<check><--kubeconfig><others><--context><other>".to_owned(),
+        ),
+        (
+            "check --pin-source pr",
+            "<check><--pin-source><prompt>".to_owned(),
+        ),
+        (
+            "check --pin-source=fi",
+            "<check><--pin-source=file:>".to_owned(),
+        ),
+        (
+            "check --pin-source=file:oth",
+            "<check><--pin-source=file:others>".to_owned(),
+        ),
+        (
+            "list --module ~/some",
+            format!("<list><--module><{}>", module.display()),
+        ),
+        (
+            "list --token-label te",
+            "<list><--token-label><test token>".to_owned(),
+        ),
+        (
+            "list --token-label a",
+            format!("<list><--token-label><{evil}>"),
+        ),
+        (
+            "list --token-label 'test token' --object-id=",
+            "<list><--token-label><test token><--object-id=1>".to_owned(),
+        ),
+        (
+            "run --context prod -- kubectl cluster-i",
+            "<run><--context><prod><--><kubectl><cluster-info>".to_owned(),
+        ),
+        (
+            "run kubectl get --context=p",
+            "<run><kubectl><get><--context=prod>".to_owned(),
+        ),
+        ("run -- ls oth", "<run><--><ls><others>".to_owned()),
+    ];
+    let plugins = [
+        ("chec", "<check>".to_owned()),
+        ("run --context p", "<run><--context><prod>".to_owned()),
+    ];
+    let lines: Vec<_> = own
+        .iter()
+        .map(|(line, words)| (format!("pkcs11-external-signer {line}"), words))
+        .chain(
+            plugins
+                .iter()
+                .map(|(line, words)| (format!("kubectl pkcs11 {line}"), words)),
+        )
+        .collect();
+    for (shell, options, first) in SHELLS {
+        let file = home.join(shell);
+        let completions = program(home, &["completions", shell]).run().printed();
+        fs::write(&file, completions).unwrap();
+        let program = tool(shell, shell).get_program().to_owned();
+        let mut terminal = Invocation::new(home)
+            .within("sh", "cd && exec \"$@\" </dev/tty >/dev/tty 2>&1")
+            .argument("sh")
+            .argument(program.to_str().unwrap())
+            .arguments(options)
+            .variable("PATH", &path)
+            .at_terminal();
+        let first = first.replace("FILE", file.to_str().unwrap());
+        terminal.type_line(&format!("{first}; echo com''plete"));
+        terminal.expect("complete\r\n");
+        let record = home.join("words");
+        let _ = fs::remove_file(&record);
+        for (number, (line, words)) in lines.iter().enumerate() {
+            terminal.type_line(&format!("{line}\t"));
+            let deadline = Instant::now() + Duration::from_secs(20);
+            let last = loop {
+                let recorded = fs::read_to_string(&record).unwrap_or_default();
+                if let Some(last) = recorded.lines().nth(number) {
+                    break last.to_owned();
+                }
+                assert!(Instant::now() < deadline, "{shell}: nothing of {line}");
+                thread::sleep(Duration::from_millis(20));
+            };
+            assert_eq!(last, **words, "{shell}: {line}");
+        }
+        terminal.type_line("exit");
+        terminal.finish();
+        assert!(!home.join("x").exists(), "{shell}");
+    }
+    assert_eq!(fs::read_to_string(home.join("errors")).unwrap(), "");
+}
+
+/// Whoever presses Tab waits, and has a line on the terminal that nothing may disturb.
+#[test]
+fn completions_are_quick_and_silent_whatever_is_wrong() {
+    let store = token_with_pair(Kind::P256);
+    let home = store.directory.path();
+    let pipe = home.join("pipe");
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    fs::write(home.join("broken"), "{").unwrap();
+    let complete = |words: &[&str]| {
+        let begun = Instant::now();
+        let outcome = program(home, &["__complete", "--"])
+            .arguments(words)
+            .variable("PKCS11_EXTERNAL_SIGNER_LOG", "loud")
+            .suffering(&store, "C_Initialize:hang")
+            .run();
+        let took = begun.elapsed();
+        assert!(took < Duration::from_secs(3), "{words:?}: {took:?}");
+        outcome.silently().printed()
+    };
+    for file in ["pipe", "broken", "missing"] {
+        let file = home.join(file);
+        let file = file.to_str().unwrap();
+        assert_eq!(
+            complete(&["run", "--kubeconfig", file, "--context", ""]),
+            ":4\n"
+        );
+    }
+    let module = store.faulty_module();
+    assert_eq!(complete(&["list", &module, "--token-label", ""]), ":4\n");
+    assert_eq!(
+        complete(&["list", "--module=/etc/passwd", "--object-id", ""]),
+        ":4\n"
+    );
+    assert_eq!(
+        complete(&["no-such-command", "--nope", ""]).lines().last(),
+        Some(":4")
+    );
+    assert_eq!(complete(&["run", "-v", "--", "ls", "-"]), ":command 4\n");
+    assert!(complete(&[]).starts_with("check\t"));
 }
 
 #[test]

@@ -4,7 +4,6 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
-use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,6 +14,7 @@ use crate::fixture::openssl::assert_signed;
 use crate::fixture::program::Invocation;
 use crate::fixture::request::{Hash, Options, sample, sign_request};
 use crate::fixture::softhsm::{PIN, Store, token_with_pair};
+use crate::fixture::tool::tool;
 
 /// Tells which descriptors a program has; one more is of the look itself.
 const LOOK: &str = "ls /proc/self/fd | sort -n | tr '\\n' ' '";
@@ -117,7 +117,7 @@ fn child_with(library: &serde_json::Value, parent: Pid) -> i32 {
     let parent = parent.as_raw_nonzero().to_string();
     let deadline = Instant::now() + Duration::from_secs(20);
     while Instant::now() < deadline {
-        let output = Command::new("pgrep")
+        let output = tool("pgrep", "procps")
             .args(["-P", &parent])
             .output()
             .unwrap();

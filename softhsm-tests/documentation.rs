@@ -1,5 +1,6 @@
 //! What the documents say of the tests, and of each other.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -135,4 +136,104 @@ fn headings(document: &Path) -> Vec<String> {
                 .collect()
         })
         .collect()
+}
+
+/// The sources of the program, without what its own tests have.
+fn sources(folder: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(sources(&path));
+        } else if !["tests.rs", "child.rs"]
+            .iter()
+            .any(|name| path.ends_with(name))
+        {
+            let code = fs::read_to_string(&path).unwrap();
+            let code = code.split("#[cfg(test)]").next().unwrap();
+            found.push(code.to_owned());
+        }
+    }
+    found
+}
+
+/// The texts in a piece of code that could be the names of variables.
+fn capitals(code: &str) -> impl Iterator<Item = &str> {
+    let is_name = |text: &&str| {
+        let small = text
+            .strip_suffix("_proxy")
+            .is_some_and(|it| !it.contains('_'));
+        let all = |it: char| it.is_ascii_uppercase() || it.is_ascii_digit() || it == '_';
+        text.len() > 2 && (small || text.chars().all(all))
+    };
+    let after_quotes = code.match_indices('"').map(|(at, _)| &code[at + 1..]);
+    after_quotes
+        .filter_map(|rest| Some(rest.split_once('"')?.0))
+        .filter(is_name)
+}
+
+/// The variables that this piece of code reads: named where they are read, by a constant of the
+/// file, or, where they are read in a loop, by any text in capitals that stands in the file.
+fn variables(code: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    for call in ["env::var_os", "environment::take"] {
+        for rest in code.split(call).skip(1) {
+            let argument = rest.trim_start_matches('(').split(')').next().unwrap();
+            let constant = code.split_once(&format!("const {argument}: &str = "));
+            let named = constant.map_or(argument, |(_, value)| value.split(';').next().unwrap());
+            match named.strip_prefix('"') {
+                Some(name) => names.push(name.trim_end_matches('"').to_owned()),
+                // What is said to pinentry, and what help calls the values of options.
+                None => names.extend(
+                    capitals(code)
+                        .filter(|it| {
+                            !it.starts_with("SET")
+                                && !["CONFIRM", "ERR", "GETPIN", "PIN", "COMMAND", "FILE", "NAME"]
+                                    .contains(it)
+                        })
+                        .map(str::to_owned),
+                ),
+            }
+        }
+    }
+    names
+}
+
+#[test]
+fn each_variable_that_is_read_is_in_the_table() {
+    let page = read("docs/commands.md");
+    let (_, section) = page.split_once("\n## Environment\n").unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let rows = section.lines().filter(|line| line.starts_with("| `"));
+    let documented: BTreeSet<_> = rows
+        .flat_map(|row| {
+            row.split(" | ")
+                .next()
+                .unwrap()
+                .split('`')
+                .skip(1)
+                .step_by(2)
+        })
+        .map(str::to_owned)
+        .collect();
+    let sources = sources(&root().join("src"));
+    let mut read: BTreeSet<_> = sources.iter().flat_map(|code| variables(code)).collect();
+    // By the compiler.
+    read.retain(|name| !name.starts_with("CARGO_"));
+    assert!(
+        read.contains("KUBECONFIG") && read.contains("DISPLAY"),
+        "{read:#?}"
+    );
+    let missing: Vec<_> = read.difference(&documented).collect();
+    assert!(
+        missing.is_empty(),
+        "in no row of docs/commands.md: {missing:#?}"
+    );
+    // By what finds the machine's CAs, and by what folds the help.
+    let by_others = ["SSL_CERT_FILE", "SSL_CERT_DIR", "COLUMNS"];
+    let unread: Vec<_> = documented
+        .difference(&read)
+        .filter(|name| !by_others.contains(&name.as_str()))
+        .collect();
+    assert!(unread.is_empty(), "nothing reads {unread:#?}");
 }

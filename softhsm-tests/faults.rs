@@ -6,15 +6,18 @@ use std::time::Duration;
 
 use cryptoki::mechanism::MechanismType;
 use rustix::process::{Signal, kill_process};
+use serde_json::Value;
 
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::assert_signed;
-use crate::fixture::program::Invocation;
+use crate::fixture::program::{Invocation, Outcome};
 use crate::fixture::pty::{Terminal, visible};
 use crate::fixture::request::{
     Configuration, Hash, Options, certificate_request, sample, sign_request,
 };
-use crate::fixture::softhsm::{Object, PIN, Store, token_with, token_with_pair, token_withholding};
+use crate::fixture::softhsm::{
+    Object, PIN, Store, blueprint, token_with, token_with_pair, token_withholding,
+};
 
 /// A request for a signature through the misbehaving library.
 fn sign_with(store: &Store, configuration: Configuration, faults: &str) -> Invocation {
@@ -246,10 +249,18 @@ fn a_reader_with_a_keypad_asks_for_the_pin_itself() {
     // Without a terminal, and with a PIN from elsewhere, too.
     assert_signed(&sign_with(&store, store.configuration(), faults).run());
     assert_signed(&sign(&store, faults).run());
-    let cancelled = "C_GetTokenInfo:set=CKF_PROTECTED_AUTHENTICATION_PATH,C_Login:return=0x50";
-    sign_with(&store, store.configuration(), cancelled)
+    for code in ["0x50", "0x1"] {
+        let flag = "C_GetTokenInfo:set=CKF_PROTECTED_AUTHENTICATION_PATH";
+        let cancelled = format!("{flag},C_Login:return={code}");
+        let told = ["was cancelled: C_Login: CKR_", "at the reader"];
+        sign_with(&store, store.configuration(), &cancelled)
+            .run()
+            .fails(7, &told);
+    }
+    // A library may ask in a window of its own.
+    sign(&store, "C_Login:return=0x50")
         .run()
-        .fails(7, &["reader"]);
+        .fails(7, &["was cancelled: C_Login: CKR_FUNCTION_CANCELED"]);
     let refused = "C_GetTokenInfo:set=CKF_PROTECTED_AUTHENTICATION_PATH,C_Login:return=0xa0";
     sign(&store, refused).run().fails(
         7,
@@ -261,6 +272,132 @@ fn a_reader_with_a_keypad_asks_for_the_pin_itself() {
 }
 
 #[test]
+fn a_readers_keypad_gets_the_last_try_only_after_a_persons_word() {
+    let store = token_with_pair(Kind::P256);
+    let flags = "CKF_PROTECTED_AUTHENTICATION_PATH+CKF_USER_PIN_FINAL_TRY";
+    let faults = format!("C_GetTokenInfo:set={flags},C_Login:pin-pad");
+    let remedy = ["one PIN try left", "type yes there", "at the reader"];
+    sign(&store, &faults).run().fails(7, &remedy);
+    let mut refused = sign(&store, &faults).at_terminal();
+    refused.expect("last try").expect("yes").type_line("no");
+    refused.finish().0.fails(7, &remedy);
+    assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
+
+    let locks = format!("{faults},C_Login:return=0xa0,C_GetTokenInfo#3+:set=CKF_USER_PIN_LOCKED");
+    let other = token_with_pair(Kind::P256);
+    let mut locked = sign(&other, &locks).at_terminal();
+    locked.expect("last try").expect("yes").type_line("yes");
+    let (outcome, _) = locked.finish();
+    outcome.fails(7, &["refused the PIN entered at the reader", "unblock it"]);
+    assert!(!outcome.stderr.contains("which PIN"), "{outcome:?}");
+
+    let another = token_with_pair(Kind::P256);
+    let mut agreed = sign(&another, &faults).at_terminal();
+    agreed.expect("last try").expect("yes").type_line("yes");
+    assert_signed(&agreed.finish().0);
+    assert_eq!(another.calls("C_Login"), ["0x0"]);
+}
+
+#[test]
+fn a_stored_pin_beside_a_readers_keypad_is_told_as_unused() {
+    let store = token_with_pair(Kind::P256);
+    let faults =
+        "C_GetTokenInfo:set=CKF_PROTECTED_AUTHENTICATION_PATH,C_Login:pin-pad,C_Login:delay=500";
+    let (outcome, screen) = sign(&store, faults).at_terminal().finish();
+    assert_signed(&outcome);
+    let unused = "the one from the environment variable TOKEN_PIN is not used";
+    assert!(
+        screen.contains("at the reader (pinSource is not used)"),
+        "{screen:?}"
+    );
+    let checked = check(&store, faults).told(0);
+    assert!(checked.contains(unused), "{checked}");
+}
+
+#[test]
+fn a_library_that_crashes_is_named_by_every_command() {
+    let store = token_with_pair(Kind::P256);
+    for (fault, signal) in [
+        ("C_OpenSession:crash=abort", "SIGABRT"),
+        ("C_OpenSession:crash=segv", "SIGSEGV"),
+        ("load:crash=abort", "SIGABRT"),
+    ] {
+        let crashed = format!("libfault_module.so crashed the process ({signal})\nhelp: update");
+        let told = [&*crashed];
+        sign(&store, fault).run().fails(4, &told);
+        let checked = check(&store, fault);
+        assert_eq!(checked.status.code(), Some(4), "{checked:?}");
+        assert!(checked.stderr.contains(&crashed), "{checked:?}");
+        let listed = Invocation::new(store.directory.path())
+            .arguments(&["list", &store.faulty_module()])
+            .suffering(&store, fault)
+            .run();
+        listed.fails(4, &told);
+    }
+}
+
+#[test]
+fn a_fallback_that_fails_hides_no_cause() {
+    let store = token_with_pair(Kind::Rsa(2048));
+    let configuration = store.faulty(store.configuration_with_pin_source());
+    let request = sign_request(&configuration, &Options::pss(Hash::Sha256, -1), &sample(32));
+    let refused = "C_Sign#1:return=0x71,C_SignInit#2:return=0x90";
+    let outcome = store.ask(&request).suffering(&store, refused).run();
+    outcome.fails(
+        8,
+        &["refuses to sign", "C_Sign: CKR_MECHANISM_PARAM_INVALID"],
+    );
+    assert!(!outcome.stderr.contains("OPERATION_ACTIVE"), "{outcome:?}");
+    let request = certificate_request(&configuration);
+    let locks = "C_Initialize#1:return=0xa,C_Initialize#2:return=0x7";
+    let outcome = store.ask(&request).suffering(&store, locks).run();
+    outcome.fails(4, &["C_Initialize: CKR_CANT_LOCK"]);
+}
+
+#[test]
+fn where_no_pin_can_help_nothing_else_is_blamed() {
+    let [key_object, certificate] = Object::pair(key(Kind::P256), &[1]);
+    let store = token_with([key_object, certificate.private()]);
+    for (faults, told, remedy) in [
+        (
+            "C_GetTokenInfo:set=CKF_USER_PIN_LOCKED",
+            "CKR_PIN_LOCKED",
+            "unblock it",
+        ),
+        (
+            "C_GetTokenInfo:set=CKF_USER_PIN_TO_BE_CHANGED",
+            "(CKF_USER_PIN_TO_BE_CHANGED)",
+            "libfault_module.so --login --change-pin",
+        ),
+    ] {
+        let checked = check(&store, faults).told(7);
+        assert!(
+            checked.contains(told) && checked.contains(remedy),
+            "{checked}"
+        );
+        assert_eq!(checked.matches('✘').count(), 1, "{checked}");
+        assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
+    }
+    let expired = [
+        "must be changed",
+        "(C_Login: CKR_PIN_EXPIRED)",
+        "--change-pin",
+    ];
+    sign(&store, "C_Login:return=0xa3").run().fails(7, &expired);
+}
+
+/// `check` with the pair and a stored PIN.
+fn check(store: &Store, faults: &str) -> Outcome {
+    Invocation::new(store.directory.path())
+        .arguments(&["check", "--object-id=1", "--pin-source=env:TOKEN_PIN"])
+        .argument(&store.faulty_module())
+        .argument(&format!("--slot-id={}", store.tokens[0].slot))
+        .variable("TOKEN_PIN", PIN)
+        .suffering(store, faults)
+        .run()
+}
+
+#[test]
 fn a_token_that_needs_no_login_gets_none() {
     let [key_object, certificate] = Object::pair(key(Kind::P256), &[1]);
     let store = token_with([key_object.public(), certificate]);
@@ -269,6 +406,140 @@ fn a_token_that_needs_no_login_gets_none() {
         assert_signed(sign_with(&store, configuration, faults).run().silently());
     }
     assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
+}
+
+/// The standard wants sixteen digits; opencryptoki gives what `asctime` has and NULs.
+#[test]
+fn a_clock_that_tells_no_time_keeps_nobody_from_a_token() {
+    let store = token_with_pair(Kind::P256);
+    let certificate = key(Kind::P256).certificate.as_slice();
+    for time in ["", "________________", "20261122_040000", "2026112204"] {
+        let faults = format!("C_GetTokenInfo:clock={time}");
+        let request = certificate_request(&store.faulty(store.configuration()));
+        let outcome = store.ask(&request).suffering(&store, &faults).run();
+        assert_eq!(outcome.silently().certificate(), certificate, "{time}");
+        assert_signed(sign(&store, &faults).run().silently());
+        for command in [vec!["list"], vec!["check", "--no-login", "--object-id=1"]] {
+            let outcome = Invocation::new(store.directory.path())
+                .arguments(&command)
+                .argument(&store.faulty_module())
+                .argument(&format!("--slot-id={}", store.tokens[0].slot))
+                .suffering(&store, &faults)
+                .run();
+            outcome.silently();
+            let printed = outcome.printed();
+            assert!(printed.contains("test p256"), "{time}: {printed}");
+        }
+    }
+    // Nor what is reserved in C_GetInfo's answer.
+    let outcome = sign(&store, "C_GetInfo:garble")
+        .variable("PKCS11_EXTERNAL_SIGNER_LOG", "info")
+        .run();
+    let told = "libfault_module.so: \u{fffd}";
+    assert!(outcome.stderr.contains(told), "{}", outcome.stderr);
+}
+
+/// As in cackey, whose slots claim tokens that aren't there.
+#[test]
+fn a_slot_whose_token_is_not_there_is_an_empty_one() {
+    let store = token_with_pair(Kind::P256);
+    let absent = "C_GetTokenInfo:return=0xe0";
+    let module = store.faulty_module();
+    let list = Invocation::new(store.directory.path())
+        .arguments(&["list", &module])
+        .suffering(&store, absent)
+        .run();
+    let shown = list.silently().printed();
+    assert!(shown.contains("  no token in SoftHSM slot ID"), "{shown}");
+    let request = certificate_request(&store.faulty(store.configuration()));
+    let outcome = store.ask(&request).suffering(&store, absent).run();
+    outcome.fails(5, &["holds no token\n", "insert the token"]);
+    let by_label = store.configuration().without("slotId");
+    let by_label = store.faulty(by_label.with("tokenLabel", "test token"));
+    let request = certificate_request(&by_label);
+    let outcome = store.ask(&request).suffering(&store, absent).run();
+    outcome.fails(5, &["no token with tokenLabel \"test token\"", ": empty"]);
+}
+
+/// Two tokens of one OpenPGP card, or of one TPM.
+#[test]
+fn tokens_of_one_serial_number_are_told_apart_by_what_differs() {
+    let store = Store::new([
+        blueprint("work", Object::pair(key(Kind::P256), &[1])),
+        blueprint("home", Object::pair(key(Kind::Ed25519), &[1])),
+    ]);
+    let faults = "C_GetTokenInfo:serial=0000000000000000";
+    let by_serial = store.configuration().without("slotId");
+    let by_serial = store.faulty(by_serial.with("tokenSerial", "0000000000000000"));
+    let ask = |configuration: &Configuration| {
+        let request = certificate_request(configuration);
+        store.ask(&request).suffering(&store, faults).run()
+    };
+    ask(&by_serial).fails(5, &["help: add tokenLabel to choose one:\n"]);
+    let by_both = by_serial.with("tokenLabel", "home");
+    assert_eq!(
+        ask(&by_both).silently().certificate(),
+        key(Kind::Ed25519).certificate
+    );
+}
+
+#[test]
+fn tokens_of_one_serial_number_and_label_are_told_apart_by_their_slots() {
+    let pair = || Object::pair(key(Kind::P256), &[1]);
+    let store = Store::new([blueprint("twin", pair()), blueprint("twin", pair())]);
+    let faults = "C_GetTokenInfo:serial=";
+    let twins = store.configuration().without("slotId");
+    let request = certificate_request(&store.faulty(twins.with("tokenLabel", "twin")));
+    let outcome = store.ask(&request).suffering(&store, faults).run();
+    outcome.fails(
+        5,
+        &[
+            "help: add slotId (their labels and serials are the same",
+            "(no serial, slotId",
+        ],
+    );
+
+    let module = store.faulty_module();
+    let command = |arguments: &[&str]| {
+        Invocation::new(store.directory.path())
+            .arguments(arguments)
+            .argument(&module)
+            .suffering(&store, faults)
+            .run()
+    };
+    let document: Value = serde_json::from_str(&command(&["list", "--json"]).printed()).unwrap();
+    let tokens = document["libraries"][0]["tokens"].as_array().unwrap();
+    assert_eq!(tokens.len(), 2);
+    for token in tokens {
+        assert_eq!(
+            (&token["needsLabel"], &token["needsSlotId"]),
+            (&Value::Bool(false), &Value::Bool(true))
+        );
+        let slot = token["slotId"].to_string();
+        let uri = token["keys"][0]["uri"].as_str().unwrap();
+        assert!(uri.contains(&format!(";slot-id={slot}")), "{uri}");
+        let outcome = command(&["kubeconfig", &format!("--uri={uri}")]);
+        let entry = outcome.silently().printed();
+        let line = format!("slotId: \"{slot}\"   # may move");
+        assert!(entry.contains(&line), "{entry}");
+    }
+    command(&["kubeconfig"]).fails(6, &["2 keys can be meant", ";slot-id="]);
+}
+
+/// The token doesn't ask for a login, but its keys are hidden before one.
+#[test]
+fn a_key_that_is_hidden_on_a_token_that_wants_no_login_is_looked_for_after_one() {
+    let store = token_with_pair(Kind::P256);
+    let faults = "C_GetTokenInfo:clear=CKF_LOGIN_REQUIRED";
+    sign_with(&store, store.configuration(), faults)
+        .run()
+        .fails(
+            6,
+            &["no private key with objectId \"1\"", "if it wants no login"],
+        );
+    assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
+    assert_signed(sign(&store, faults).run().silently());
+    assert_eq!(store.calls("C_Login"), ["0x0"]);
 }
 
 #[test]

@@ -3,13 +3,14 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::sync::LazyLock;
+use std::path::PathBuf;
+use std::process::{Command, Output};
 
-use pkcs11_external_signer::kubeconfig::{Detour, Kubeconfig, Locations};
+use pkcs11_external_signer::kubeconfig::{Context, Detour, Kubeconfig, Locations, Pass};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+
+use crate::fixture::cluster;
 
 /// Files in a directory of their own, and those that KUBECONFIG names.
 struct Files {
@@ -84,17 +85,7 @@ impl Written {
 }
 
 fn kubectl(variable: &std::ffi::OsStr, arguments: &[&str]) -> Output {
-    static KUBECTL: LazyLock<PathBuf> = LazyLock::new(|| {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/test-cluster");
-        let built = Command::new(script)
-            .arg("build")
-            .stderr(Stdio::inherit())
-            .output()
-            .unwrap();
-        assert!(built.status.success());
-        Path::new(String::from_utf8(built.stdout).unwrap().trim_end()).join("kubectl")
-    });
-    Command::new(&*KUBECTL)
+    Command::new(cluster::kubectl())
         .args(arguments)
         .current_dir("/")
         .env_clear()
@@ -425,26 +416,31 @@ current-context: jane@prod
         address,
         server_name: "detour",
         authority_pem: "authority",
+    };
+    let pass = Pass {
         certificate_pem: "certificate",
         key_pem: "key",
     };
+    let is_for = |context: &Context| context.user == "jane";
     let view = &["config", "view", "--raw", "-o", "json"];
     let mut expected = viewed(&files.kubectl(view));
     let mut config = files.loaded();
-    config.redirect("prod", "jane", &detour("127.0.0.1:1001"));
-    config.redirect("other", "jane", &detour("[::1]:1002"));
+    config.redirect("prod", &detour("127.0.0.1:1001"), is_for);
+    config.redirect("other", &detour("[::1]:1002"), is_for);
+    config.identify("jane", &pass);
     config.set_current_context("joe@prod").unwrap();
 
     // base64 of the detour's texts
     let (authority, certificate, key) = ("YXV0aG9yaXR5", "Y2VydGlmaWNhdGU=", "a2V5");
-    let mut copy = expected["clusters"][1].clone();
-    assert_eq!(copy["name"], "prod");
-    copy["name"] = json!("prod+jane");
-    copy["cluster"]["server"] = json!("https://127.0.0.1:1001/k8s/clusters/c-x");
-    copy["cluster"]["certificate-authority-data"] = json!(authority);
-    copy["cluster"]["tls-server-name"] = json!("detour");
-    copy["cluster"].as_object_mut().unwrap().remove("proxy-url");
-    expected["clusters"].as_array_mut().unwrap().push(copy);
+    let mut old = expected["clusters"][1].clone();
+    assert_eq!(old["name"], "prod");
+    old["name"] = json!("prod+direct");
+    let led = &mut expected["clusters"][1]["cluster"];
+    led["server"] = json!("https://127.0.0.1:1001/k8s/clusters/c-x");
+    led["certificate-authority-data"] = json!(authority);
+    led["tls-server-name"] = json!("detour");
+    led.as_object_mut().unwrap().remove("proxy-url");
+    expected["clusters"].as_array_mut().unwrap().push(old);
     expected["clusters"][0]["cluster"] = json!({
         "server": "https://[::1]:1002",
         "certificate-authority-data": authority,
@@ -456,10 +452,10 @@ current-context: jane@prod
         "as": "admin",
     });
     let contexts = expected["contexts"].as_array_mut().unwrap();
-    let redirected = contexts
+    let other = contexts
         .iter_mut()
-        .find(|entry| entry["name"] == "jane@prod");
-    redirected.unwrap()["context"]["cluster"] = json!("prod+jane");
+        .find(|entry| entry["name"] == "joe@prod");
+    other.unwrap()["context"]["cluster"] = json!("prod+direct");
     expected["current-context"] = json!("joe@prod");
     assert_eq!(viewed(&Written::new(&config).kubectl(view)), expected);
     assert!(!config.to_json().contains("1234"));

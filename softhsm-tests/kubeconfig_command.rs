@@ -148,6 +148,109 @@ fn what_was_written_serves_client_go_and_stock_kubectl() {
     assert!(as_it_is(kubectl).contains("jane"));
 }
 
+/// Every order of what makes a cluster, a context and a user, with and without what they name: no
+/// `users`, `users: null`, `user: ""`, `user: {}` and the like are kubectl's own.
+#[test]
+fn what_kubectl_wrote_is_written_on() {
+    let store = token_of("/CN=jane");
+    let path = store.directory.path().join("config");
+    let kubectl = |arguments: &[&str]| {
+        let run = cluster()
+            .administrator(&store)
+            .variable("KUBECONFIG", &path);
+        run.arguments(arguments).run().printed()
+    };
+    let steps: &[&[&[&str]]] = &[
+        &[
+            &[],
+            &["set-cluster", "prod", "--server=https://127.0.0.1:1"],
+        ],
+        &[
+            &["set-context", "prod"],
+            &["set-context", "prod", "--cluster=prod"],
+            &["set-context", "prod", "--cluster=prod", "--user=jane"],
+            &["set-context", "prod", "--namespace=default"],
+        ],
+        &[
+            &[],
+            &["set-credentials", "jane"],
+            &["set-credentials", "other", "--token=t"],
+            &["unset", "users"],
+        ],
+    ];
+    let mut made = 0;
+    for order in [[0, 1, 2], [2, 1, 0]] {
+        for number in 0..2 * 4 * 4 {
+            let chosen = [
+                steps[0][number % 2],
+                steps[1][number / 2 % 4],
+                steps[2][number / 8],
+            ];
+            let _ = fs::remove_file(&path);
+            for step in order
+                .map(|place| chosen[place])
+                .into_iter()
+                .filter(|it| !it.is_empty())
+            {
+                kubectl(&[&["config"], step].concat());
+            }
+            let before = fs::read_to_string(&path).unwrap();
+            let outcome = write(&store, &path, &["--context=prod"]);
+            assert_eq!(outcome.status.code(), Some(0), "{before}{}", outcome.stderr);
+            let after = fs::read_to_string(&path).unwrap();
+            let view = kubectl(&["config", "view", "--raw", "--output=json"]);
+            let view: Value = serde_json::from_str(&view).unwrap();
+            let context = &view["contexts"][0];
+            assert_eq!(context["context"]["user"], "jane", "{before}\n{after}");
+            let mut users = view["users"].as_array().unwrap().iter();
+            let jane = users.find(|user| user["name"] == "jane").unwrap();
+            let provider = &jane["user"]["auth-provider"];
+            assert_eq!(provider["config"]["objectId"], "2", "{before}\n{after}");
+            // Our own reader gets as far as the token.
+            let checked = Invocation::new(store.directory.path())
+                .arguments(&["check", "--context=prod", "--no-login"])
+                .variable("KUBECONFIG", &path)
+                .run();
+            assert!(checked.told(0).contains("user \"jane\""), "{after}");
+            made += 1;
+        }
+    }
+    assert_eq!(made, 64);
+}
+
+/// kubectl reads each of these as an empty file.
+#[test]
+fn a_file_that_says_nothing_is_written_as_a_new_one() {
+    let store = token_of("/CN=jane");
+    let path = store.directory.path().join("config");
+    for text in [
+        None,
+        Some(""),
+        Some("null\n"),
+        Some("---\n"),
+        Some("# mine\n---\nnull\n...\n"),
+    ] {
+        match text {
+            Some(text) => fs::write(&path, text).unwrap(),
+            None => assert!(!path.exists()),
+        }
+        let outcome = write(&store, &path, &[]);
+        assert_eq!(
+            outcome.status.code(),
+            Some(0),
+            "{text:?}: {}",
+            outcome.stderr
+        );
+        let kubectl = cluster()
+            .administrator(&store)
+            .variable("KUBECONFIG", &path);
+        let view = kubectl.arguments(&["config", "view", "--output=json"]);
+        let view: Value = serde_json::from_str(&view.run().printed()).unwrap();
+        assert_eq!(view["users"][0]["name"], "jane", "{text:?}");
+        fs::remove_file(&path).unwrap();
+    }
+}
+
 #[test]
 fn of_several_keys_one_is_picked_at_the_terminal_or_named() {
     let store = two_keys();
@@ -211,7 +314,7 @@ fn a_key_that_can_not_be_used_is_not_chosen_but_can_be_named() {
     let printed = kubeconfig(&store, &["--object-id=2"]).run().printed();
     assert!(printed.contains("name: jane"), "{printed}");
     let empty = token_with([]);
-    let module = format!("list --module='{}' --login", softhsm_library().display());
+    let module = format!("list --module={} --login", softhsm_library().display());
     kubeconfig(&empty, &[]).run().fails(6, &[&module]);
 }
 
@@ -311,8 +414,8 @@ fn a_certificate_file_is_looked_at_and_names_the_user() {
         ),
         (
             "--certificate-file=relative.pem",
-            3,
-            "is not an absolute path",
+            6,
+            "/relative.pem: No such",
         ),
     ] {
         kubeconfig(&store, &[option]).run().fails(code, &[fragment]);
@@ -552,7 +655,7 @@ fn a_pin_source_of_another_librarys_token_is_not_kept() {
         "pathLib: /usr/lib/other.so\ntokenLabel: test token\nobjectId: \"2\"\npinSource: prompt";
     let path = with_config(&store, other);
     let outcome = write(&store, &path, &[]);
-    outcome.fails(3, &["has a user \"jane\"", "--user 'jane'"]);
+    outcome.fails(3, &["has a user \"jane\"", "--user jane to replace"]);
 }
 
 #[test]
@@ -644,7 +747,7 @@ fn each_entry_is_written_into_the_file_it_stands_in() {
     assert!(outcome.stderr.contains(&told), "{}", outcome.stderr);
     // No context is current there, so kubectl has none to change.
     for next in [
-        "kubectl config set-context NAME --cluster=CLUSTER --user='jane'",
+        "kubectl config set-context NAME --cluster=CLUSTER --user=jane",
         "kubectl config use-context NAME",
     ] {
         assert!(outcome.stderr.contains(next), "{}", outcome.stderr);
@@ -693,6 +796,39 @@ fn a_file_that_can_not_be_written_is_left_alone() {
 }
 
 /// While it waits for another program's lock it has one itself.
+#[test]
+fn what_is_no_file_is_not_written() {
+    let store = token_of("/CN=jane");
+    let directory = store.directory.path();
+    rustix::fs::mkfifoat(rustix::fs::CWD, directory.join("fifo"), 0o600.into()).unwrap();
+    fs::write(directory.join("config"), "").unwrap();
+    for (files, named) in [
+        ("<(cat config)", "/dev/fd/"),
+        ("fifo", "fifo"),
+        ("/dev/null", "/dev/null"),
+        ("/dev/stdin", "/dev/stdin"),
+        ("config:fifo", "fifo"),
+    ] {
+        let script = format!(
+            "cd \"$HOME\" && KUBECONFIG={files} \"$SIGNER\" kubeconfig --write --module={}",
+            softhsm_library().display()
+        );
+        let before = others(directory, &[]);
+        let outcome = Invocation::new(directory).within("bash", &script).run();
+        let told = format!("kubeconfig {named}");
+        outcome.fails(
+            3,
+            &[
+                &told,
+                "can't be written: it is not a regular file",
+                "without --write",
+            ],
+        );
+        assert_eq!(others(directory, &[]), before, "{files}");
+        assert_eq!(fs::read_to_string(directory.join("config")).unwrap(), "");
+    }
+}
+
 #[test]
 fn an_interruption_leaves_the_files_alone_and_no_lock_behind() {
     let store = token_of("/CN=jane");
@@ -766,6 +902,7 @@ fn interruptions_at_any_moment_leave_the_old_file_or_the_new_one_and_nothing_els
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "nobody else is here")]
 fn what_can_not_be_replaced_as_it_was_is_left_alone() {
     let store = token_of("/CN=jane");
     let place = store.directory.path().join("place");
@@ -822,7 +959,8 @@ fn writers_at_the_same_time_lose_nothing() {
 fn a_pin_is_never_written() {
     let store = token_of("/CN=jane");
     let uri = format!("--uri=pkcs11:token=test%20token?pin-value={PIN}");
-    let text = kubeconfig(&store, &[&uri]).run().printed();
+    let text = kubeconfig(&store, &[&uri]).run();
+    let text = text.printed_beside(&["warning: the PIN stands on the command line"]);
     assert!(!text.contains("pin"), "{text}");
     let uri = "--uri=pkcs11:token=test%20token;id=%02?pin-source=/run/pin";
     let text = kubeconfig(&store, &[uri]).run().printed();

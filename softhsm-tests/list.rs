@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::fixture::keys::{Kind, issued, key};
@@ -147,11 +148,16 @@ fn the_document_is_what_is_documented() {
         assert!(date.as_str().unwrap().ends_with('Z'), "{date}");
         date
     };
+    let serial_number = tokens[1]["keys"][0]["certificate"]["serialNumber"].clone();
+    assert!(
+        serial_number.as_str().unwrap().len() >= 16,
+        "{serial_number}"
+    );
     assert_eq!(
         tokens[0],
         json!({
             "slotId": 2, "tokenLabel": "empty", "tokenSerial": "EMPTY-SERIAL",
-            "loginRequired": true, "needsLabel": false, "pin": "good", "error": null,
+            "loginRequired": true, "needsLabel": false, "needsSlotId": false, "pin": "good", "error": null,
             "caCertificates": 0, "keys": [],
         })
     );
@@ -161,7 +167,7 @@ fn the_document_is_what_is_documented() {
             "objectId": "2", "objectLabel": "jane", "kind": "RSA-2048",
             "certificate": {
                 "subject": "O=dev, O=a\\,b, CN=jane", "user": "jane", "groups": ["dev", "a,b"],
-                "issuer": "CN=test authority",
+                "issuer": "CN=test authority", "serialNumber": serial_number,
                 "notBefore": date("notBefore"), "notAfter": date("notAfter"),
                 "expires": "in 3 months",
             },
@@ -253,26 +259,22 @@ fn a_uri_says_where_the_pin_comes_from_and_which_library_is_meant() {
         softhsm_library().display()
     );
     let login = |arguments: &[&str]| list(&store, &["--login"]).arguments(arguments).run();
-    let sees_all = |outcome: Outcome| {
-        let shown = outcome.printed();
+    let sees_all = |outcome: &Outcome| {
+        let shown = outcome.silently().printed();
         assert!(shown.contains("no private key"), "{shown}");
-        outcome.stderr
     };
     let of_uri = format!("--uri={named}&pin-source={}", file.display());
-    assert_eq!(sees_all(login(&[&of_uri])), "");
+    sees_all(&login(&[&of_uri]));
     let source = "--pin-source=env:TOKEN_PIN";
     let uri = format!("--uri={named}");
-    assert_eq!(sees_all(login(&[&uri, source])), "");
+    sees_all(&login(&[&uri, source]));
     let pin = format!("--uri={named}&pin-value={PIN}");
-    let told = sees_all(login(&[&pin]));
-    assert!(
-        told.contains("warning: the PIN stands on the command line"),
-        "{told}"
-    );
+    let shown = login(&[&pin]).printed_beside(&["warning: the PIN stands on the command line"]);
+    assert!(shown.contains("no private key"), "{shown}");
     // An option goes before what the URI says.
-    assert_eq!(sees_all(login(&[&of_uri, source])), "");
+    sees_all(&login(&[&of_uri, source]));
     let wrong = format!("--uri={named}&pin-value={WRONG_PIN}");
-    assert_eq!(sees_all(login(&[&wrong, source])), "");
+    sees_all(&login(&[&wrong, source]));
     // It isn't sent to whatever libraries are found, some of which show the same token.
     for query in [
         format!("pin-source={}", file.display()),
@@ -313,7 +315,8 @@ fn what_an_empty_token_shows_after_a_login_is_all() {
     let login = ["--login", "--pin-source=env:TOKEN_PIN"];
     let outcome = list(&store, &[&module()]).arguments(&login).run();
     let shown = outcome.silently().printed();
-    assert!(shown.ends_with("  no key and no certificate\n"), "{shown}");
+    let all = "\n  no key and no certificate\n  help: make one: ";
+    assert!(shown.contains(all), "{shown}");
 }
 
 /// As on a token that holds the cluster's CA and nothing else.
@@ -383,11 +386,11 @@ fn keys_of_one_id_stand_each_with_the_certificate_of_its_label() {
 
 #[test]
 fn a_certificate_of_another_key_is_not_usable() {
-    for (own, other, is_seen_in_the_private_key) in [
-        (Kind::P256, Kind::Rsa(2048), true),
-        (Kind::Rsa(2048), Kind::P256, true),
-        (Kind::Rsa(2048), Kind::OtherRsa, true),
-        (Kind::P256, Kind::P384, false),
+    for (own, other) in [
+        (Kind::P256, Kind::Rsa(2048)),
+        (Kind::Rsa(2048), Kind::P256),
+        (Kind::Rsa(2048), Kind::OtherRsa),
+        (Kind::P256, Kind::P384),
     ] {
         let certificate = Object::certificate(key(other), &[1]).labelled("jane");
         let private = Object::key(key(own), &[1]);
@@ -396,12 +399,7 @@ fn a_certificate_of_another_key_is_not_usable() {
         let bad = json!([["1", "jane", ["other-key"], false]]);
         let hidden = token_with([private.clone(), certificate.clone()]);
         assert_eq!(rows(&hidden, &[]), good, "{own:?} {other:?}");
-        let known = if is_seen_in_the_private_key {
-            &bad
-        } else {
-            &good
-        };
-        assert_eq!(rows(&hidden, &LOGIN), *known, "{own:?} {other:?}");
+        assert_eq!(rows(&hidden, &LOGIN), bad, "{own:?} {other:?}");
         let seen = token_with([private, public, certificate]);
         assert_eq!(rows(&seen, &[]), bad, "{own:?} {other:?}");
         assert_eq!(rows(&seen, &LOGIN), bad, "{own:?} {other:?}");
@@ -476,6 +474,23 @@ fn a_pin_is_asked_of_a_person_for_each_token() {
 }
 
 #[test]
+fn the_end_by_ctrl_c_at_a_prompt_stands_in_a_line_of_its_own() {
+    let store = token_with_pair(Kind::P256);
+    for arguments in ["", &module()] {
+        let script = format!("exec \"$SIGNER\" list --login {arguments} 2> /dev/tty");
+        let invocation = Invocation::new(store.directory.path()).within("sh", &script);
+        let mut terminal = invocation.at_terminal();
+        terminal.expect("), to see its private");
+        terminal.expect(" objects: ").press_ctrl('c');
+        let (outcome, screen) = terminal.finish();
+        outcome.dies_of(Signal::INT);
+        let end = "\r\npkcs11-external-signer: error: interrupted by SIGINT\r\nhelp: ";
+        assert!(screen.contains(end), "{screen:?}");
+        assert_eq!(screen.matches("interrupted").count(), 1, "{screen:?}");
+    }
+}
+
+#[test]
 fn the_state_of_a_pin_stands_with_its_token() {
     let store = store();
     let module = store.faulty_module();
@@ -517,14 +532,18 @@ fn libraries_are_found_and_one_that_fails_is_a_line() {
     register("crashing.module", faulty.to_str().unwrap());
     register("missing.module", "/nowhere/missing.so");
     register("no-library.module", "/etc/passwd");
+    let told = format!("{}\nx-init-reserved: a=b", softhsm_library().display());
+    register("told.module", &told);
     let outcome = list(&store, &[])
         .suffering(&store, "C_GetSlotList:crash=segv")
         .run();
     let shown = outcome.silently().printed();
     for expected in [
-        "crashes the process that loads it (signal 11)",
+        "crashes the process that loads it",
         "PKCS#11 library /nowhere/missing.so does not load",
         "/etc/passwd is not a PKCS#11 library: it is no ELF file",
+        // SoftHSM is told what p11-kit would tell it, and wants nothing.
+        "does not initialise: C_Initialize: CKR_ARGUMENTS_BAD\n  help: set --init-args to",
         // SoftHSM itself, which p11-kit has registered or which stands in its usual place.
         "softhsm/libsofthsm2.so\n",
         "tokenLabel \"prod\"",
@@ -537,14 +556,48 @@ fn libraries_are_found_and_one_that_fails_is_a_line() {
 }
 
 #[test]
+fn what_is_missing_on_a_token_is_told_with_the_way_to_it() {
+    let uninitialised = Store::new([]);
+    let shown = list(&uninitialised, &[&module()]).run().printed();
+    let told = "is not initialised\n  help: initialise it, which erases what is on it: pkcs11-tool";
+    assert!(shown.contains(told), "{shown}");
+    for name in ["--slot-id=0", "--token-label=x"] {
+        let check = ["check", &module(), name, "--object-id=1"];
+        let outcome = Invocation::new(uninitialised.directory.path()).arguments(&check);
+        let checked = outcome.run().told(5);
+        let remedy = "help: initialise ";
+        assert!(
+            checked.contains(remedy) && checked.contains("--init-token"),
+            "{checked}"
+        );
+    }
+
+    let empty = Store::new([blueprint("it's new", [])]);
+    let shown = list(&empty, &[&module()]).run().printed();
+    let made = "--token-label 'it'\\''s new' --login --keypairgen";
+    let written = Invocation::new(empty.directory.path())
+        .arguments(&["kubeconfig", &module()])
+        .run();
+    written.fails(6, &["\"it's new\" shows no key and no certificate", made]);
+    assert!(!written.stderr.contains("insert the token"), "{written:?}");
+    for expected in [
+        "help: make one: pkcs11-tool",
+        made,
+        "docs/tokens.md#a-key-and-its-certificate",
+    ] {
+        assert!(shown.contains(expected), "no {expected:?} in\n{shown}");
+    }
+}
+
+#[test]
 fn a_library_asked_for_by_name_has_to_work() {
     let store = store();
     list(&store, &["--module=/nowhere/missing.so"])
         .run()
         .fails(4, &["/nowhere/missing.so does not load"]);
-    list(&store, &["--module=relative.so", "--slot-id=x"])
+    list(&store, &["--module=", "--slot-id=x"])
         .run()
-        .fails(3, &["2 problems", "not an absolute path", "slotId \"x\""]);
+        .fails(3, &["2 problems", "pathLib is empty", "slotId \"x\""]);
     let outcome = list(&store, &["--module=/nowhere/missing.so", "--json"]).run();
     let document: Value = serde_json::from_slice(&outcome.stdout).unwrap();
     assert_eq!(outcome.status.code(), Some(4));
@@ -567,6 +620,44 @@ fn a_token_that_is_not_there_is_an_error() {
 }
 
 #[test]
+fn what_goes_to_a_terminal_fits_into_its_width() {
+    let [key_object, certificate] = Object::pair(key(Kind::P256), &[7; 20]);
+    let label = "a label that says a lot of its key, and of whose it is";
+    let store = token_with([key_object.labelled(label), certificate.labelled(label)]);
+    let id = format!("0x{}", "07".repeat(20));
+    let module = module();
+    for (command, has_cells) in [
+        (format!("list {module}"), true),
+        ("check --kubeconfig=/nowhere/to/be/found".to_owned(), false),
+        (format!("check {module} --no-login"), false),
+    ] {
+        let shown = |to: &str| {
+            let script = format!("\"$SIGNER\" {command} {to}");
+            let invocation = Invocation::new(store.directory.path()).within("sh", &script);
+            let (outcome, screen) = invocation.variable("NO_COLOR", "1").at_terminal().finish();
+            (String::from_utf8(outcome.stdout).unwrap(), screen)
+        };
+        let (piped, _) = shown("");
+        assert!(
+            piped.lines().any(|line| line.chars().count() > 80),
+            "{piped}"
+        );
+        assert_eq!(piped.contains(label) && piped.contains(&id), has_cells);
+        let (_, screen) = shown("> /dev/tty");
+        // A command that is there to be copied stays whole, and so does a word.
+        let is_whole = |line: &str| line.starts_with('`') || !line.contains(' ');
+        let fits = |line: &&str| line.chars().count() <= 80 || is_whole(line.trim());
+        let wide = screen.lines().find(|line| !fits(line));
+        assert_eq!(wide, None, "{screen}");
+        if has_cells {
+            for part in ["0x0", "…", "ECDSA P-256", " years"] {
+                assert!(screen.contains(part), "{part}: {screen}");
+            }
+        }
+    }
+}
+
+#[test]
 fn colour_is_for_terminals_and_not_where_nobody_wants_it() {
     let store = store();
     let shown = |variable: &str| {
@@ -574,6 +665,12 @@ fn colour_is_for_terminals_and_not_where_nobody_wants_it() {
         let invocation = Invocation::new(store.directory.path()).within("sh", &script);
         invocation.variable(variable, "1").at_terminal().finish().1
     };
-    assert!(shown("OTHER").contains("\x1b[31mno certificate\x1b[0m"));
+    // It may be folded.
+    let coloured = shown("OTHER");
+    let (_, note) = coloured.split_once("\x1b[31mno").unwrap();
+    assert!(
+        note.trim_start().starts_with("certificate\x1b[0m"),
+        "{coloured}"
+    );
     assert!(!shown("NO_COLOR").contains('\x1b'));
 }

@@ -52,6 +52,8 @@ mod process;
 mod protocol;
 /// The README's commands, as they stand.
 mod readme;
+/// Several certificates and keys under one id.
+mod renewal;
 /// `run`: commands whose clusters are reached with a key in a token.
 mod run;
 /// The PIN: who can read it, and how long it is there.
@@ -59,6 +61,7 @@ mod secrecy;
 /// Which token, certificate and key.
 mod selection;
 /// A machine that lacks something: room, files, processes, directories.
+#[cfg(target_os = "linux")]
 mod shortage;
 /// Signatures, judged by openssl.
 mod signing;

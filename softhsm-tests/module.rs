@@ -38,6 +38,20 @@ fn a_library_of_ones_own_is_loaded() {
 }
 
 #[test]
+fn a_library_is_given_its_parameters_and_no_other_library() {
+    let store = token_with_pair(Kind::P256);
+    let ask = |init_args| {
+        let configuration = store.configuration().with("initArgs", init_args);
+        store.ask(&certificate_request(&configuration)).run()
+    };
+    // SoftHSM takes none.
+    let remedy = "set initArgs to what this library wants";
+    ask("configDir='sql:/db'").fails(4, &["C_Initialize: CKR_ARGUMENTS_BAD", remedy]);
+    let library = "secmod='' library='/home/jane/evil.so'";
+    ask(library).fails(3, &["initArgs names a library", "pathLib"]);
+}
+
+#[test]
 fn a_library_that_others_can_change_is_not_loaded() {
     let store = token_with_pair(Kind::P256);
     for (directory_mode, file_mode) in [

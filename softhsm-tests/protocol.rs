@@ -175,10 +175,14 @@ fn help_and_version_go_to_standard_output() {
 #[test]
 fn an_unknown_argument_is_refused() {
     let home = tempfile::tempdir().unwrap();
-    Invocation::new(home.path())
-        .argument("--sign")
-        .run()
-        .fails(2, &["--sign"]);
+    let outcome = Invocation::new(home.path()).argument("--sign").run();
+    assert_eq!(outcome.status.code(), Some(2));
+    assert!(outcome.stdout.is_empty());
+    assert!(
+        outcome.stderr.contains("argument '--sign'"),
+        "{}",
+        outcome.stderr
+    );
 }
 
 #[test]

@@ -3,8 +3,8 @@
 
 use std::fs;
 
-use crate::fixture::keys::{Kind, key};
-use crate::fixture::openssl::assert_verifies;
+use crate::fixture::keys::{Key, Kind, key};
+use crate::fixture::openssl::{assert_verifies, openssl};
 use crate::fixture::program::Outcome;
 use crate::fixture::request::{
     Configuration, Hash, Options, Scheme, certificate_request, sample, sign_request,
@@ -226,6 +226,58 @@ fn a_certificate_file_that_does_not_fit_is_refused() {
 }
 
 #[test]
+fn a_certificate_file_is_taken_as_tools_write_it() {
+    let own = key(Kind::Rsa(2048));
+    let store = token_with([Object::key(own, &[1])]);
+    let pem = |key: &Key| fs::read_to_string(key.certificate_pem()).unwrap();
+    let (leaf, authority) = (pem(own), pem(key(Kind::Authority)));
+    let file = store.directory.path().join("certificate.pem");
+    let with_file = || {
+        let path = file.to_str().unwrap();
+        store.configuration().with("certificateFile", path)
+    };
+    for text in [
+        format!("{authority}{leaf}"),
+        format!("{leaf}{authority}"),
+        format!("\u{feff}{leaf}"),
+        leaf.replace('\n', "\r\n"),
+    ] {
+        fs::write(&file, text).unwrap();
+        let outcome = certificate_with(&store, &with_file());
+        assert_eq!(outcome.silently().certificate(), own.certificate);
+        signature_with(&store, &with_file()).signature();
+    }
+    let [private, certificate] = [own.private_pem(), own.certificate_pem()];
+    let [private, certificate, out] =
+        [&private, &certificate, &file].map(|it| it.to_str().unwrap());
+    openssl([
+        "pkcs12",
+        "-export",
+        "-passout",
+        "pass:",
+        "-inkey",
+        private,
+        "-in",
+        certificate,
+        "-out",
+        out,
+    ]);
+    certificate_with(&store, &with_file()).fails(6, &["it is PKCS #12; `openssl pkcs12 -clcerts"]);
+}
+
+#[test]
+fn those_that_are_near_to_what_was_named_are_listed_first() {
+    let others = (0_u8..30).map(|id| Object::certificate(key(Kind::P256), &[id]).labelled("other"));
+    let near = Object::certificate(key(Kind::P256), &[0x77, 0x77]).labelled("say \"Jane\"");
+    let store = token_with(others.chain([near]));
+    let configuration = store.configuration().without("objectId");
+    let outcome = certificate_with(&store, &configuration.with("objectLabel", "jane"));
+    let first = "have it:\n  objectId \"0x7777\", objectLabel \"say \\\"Jane\\\"\": certificate of";
+    let first = first.replace("have it", "holds none for this key");
+    outcome.fails(6, &[&first, "and 11 more"]);
+}
+
+#[test]
 fn a_certificate_of_another_key_under_the_same_id_is_refused() {
     let store = token_with([
         Object::key(key(Kind::Rsa(2048)), &[1]),
@@ -236,7 +288,7 @@ fn a_certificate_of_another_key_under_the_same_id_is_refused() {
 
 /// SoftHSM crashes, for one, where an elliptic curve's key is asked for an RSA-PSS signature.
 #[test]
-fn a_certificate_of_another_type_of_key_is_refused_before_the_key_is_used() {
+fn a_certificate_of_another_key_is_refused_before_the_key_is_used() {
     let rsa = [
         (Options::hash(Hash::Sha256), 32),
         (Options::pss(Hash::Sha256, -1), 32),
@@ -244,7 +296,9 @@ fn a_certificate_of_another_type_of_key_is_refused_before_the_key_is_used() {
     let ecdsa = [(Options::hash(Hash::Sha256), 32)];
     let ed25519 = [(Options::not_hashed(), 100)];
     for (of_key, of_certificate, requests) in [
-        (Kind::P256, Kind::Rsa(2048), &rsa[..]),
+        (Kind::P384, Kind::P256, &ecdsa[..]),
+        (Kind::OtherRsa, Kind::Rsa(2048), &rsa),
+        (Kind::P256, Kind::Rsa(2048), &rsa),
         (Kind::Ed25519, Kind::Rsa(2048), &rsa),
         (Kind::Rsa(2048), Kind::P256, &ecdsa),
         (Kind::Ed25519, Kind::P256, &ecdsa),

@@ -1,12 +1,15 @@
 //! What comes from strangers: a kubeconfig, a request or a token whose author means no good. Each
 //! ends in the promised error, soon, or changes nothing.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
@@ -15,7 +18,9 @@ use serde_json::{Value, json};
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::program::{Invocation, Outcome, REQUEST};
 use crate::fixture::request::{API_VERSION, Configuration, certificate_request};
+use crate::fixture::root::{hand_over, need_root};
 use crate::fixture::softhsm::{Object, Store, blueprint, softhsm_library, token_with_pair};
+use crate::fixture::tool::tool;
 
 /// Longer than any of this may take on a busy machine; reading a terabyte takes longer still.
 const SOON: Duration = Duration::from_secs(20);
@@ -65,14 +70,75 @@ fn built(store: &Store, name: &str, source: &str) -> PathBuf {
         }
     "#;
     fs::write(&code, format!("{marking}{source}")).unwrap();
-    let status = Command::new("cc")
+    let status = tool("cc", "gcc")
         .args(["-shared", "-fPIC", "-o"])
         .args([&library, &code])
         .status()
-        .expect("a C compiler: install gcc");
+        .unwrap();
     assert!(status.success(), "{source}");
     set_mode(&library, 0o755);
     library
+}
+
+const ENTRY_POINT: &str = "int C_GetFunctionList(void *list) { return 5; }";
+
+/// Its owner changes the link all the time between a trusted place, which lacks the library, and
+/// their own.
+#[test]
+fn a_library_behind_a_strangers_link_does_not_run() {
+    need_root();
+    let store = token_with_pair(Kind::P256);
+    let library = built(&store, "evil", ENTRY_POINT);
+    let strangers = at(&store, "strangers");
+    fs::create_dir(&strangers).unwrap();
+    fs::rename(library, strangers.join("evil.so")).unwrap();
+    hand_over(&strangers, 61_204);
+    let (link, marker) = (strangers.join("link"), at(&store, "marker"));
+    let lead_to = |target: &Path| {
+        let new = strangers.join("new");
+        symlink(target, &new).unwrap();
+        fs::rename(new, &link).unwrap();
+    };
+    lead_to(&strangers);
+    let is_over = AtomicBool::new(false);
+    let mut codes = BTreeSet::new();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                for target in [Path::new("/usr/lib"), &strangers] {
+                    lead_to(target);
+                }
+            }
+        });
+        for _ in 0..300 {
+            let configuration = store.configuration();
+            let path = link.join("evil.so");
+            let configuration = configuration.with("pathLib", path.to_str().unwrap());
+            let request = store.ask(&certificate_request(&configuration));
+            codes.insert(request.variable("MARKER", &marker).run().status.code());
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(!marker.exists(), "it ran");
+    assert_eq!(codes, [Some(3), Some(4)].into());
+}
+
+#[test]
+fn a_kubeconfig_brings_no_library_along_to_where_one_stands() {
+    let store = token_with_pair(Kind::P256);
+    built(&store, "evil", ENTRY_POINT);
+    let marker = at(&store, "marker");
+    let configuration = store.configuration();
+    for path in ["/proc/self/cwd/evil.so", "/dev/fd/7"] {
+        let request = certificate_request(&configuration.clone().with("pathLib", path));
+        let outcome = store
+            .ask(&request)
+            .variable("MARKER", &marker)
+            .within("sh", "cd \"$HOME\"; exec \"$SIGNER\" 7<evil.so")
+            .run();
+        refused(&outcome, 3, &[path, "leads through", "realpath"]);
+        assert!(!marker.exists(), "it ran");
+    }
 }
 
 #[test]
@@ -169,7 +235,7 @@ fn a_library_below_a_directory_that_others_can_change_is_not_loaded() {
     refused(&ask_with(&store, &library), 3, &[&reason, "chmod go-w"]);
     // Through a link in a safe place to a directory on the way.
     let link = at(&store, "link");
-    std::os::unix::fs::symlink(at(&store, "open/safe"), &link).unwrap();
+    symlink(at(&store, "open/safe"), &link).unwrap();
     refused(
         &ask_with(&store, &link.join("lib/library.so")),
         3,
@@ -235,13 +301,19 @@ fn what_a_file_claims_of_itself_is_not_believed() {
         let headers = (0..count).map(move |index| number(0x20) + index * 56);
         headers.filter(move |header| original[*header..*header + 4] == [kind, 0, 0, 0])
     };
-    let dynamic = segments(2).next().unwrap();
+    let mut sections = (0..usize::from(original[0x3c])).map(|index| number(0x28) + index * 64);
+    // SHT_DYNSYM
+    let dynamic_symbols = sections.find(|header| original[*header + 4] == 11).unwrap();
     let huge = (TERABYTE - 8).to_le_bytes();
     let most = [0xff; 8];
     for (what, place, bytes) in [
         ("where the segments are", 0x20, &most[..]),
-        ("how long the dynamic segment is", dynamic + 32, &huge),
-        ("where the dynamic segment is", dynamic + 16, &most),
+        ("where the sections are", 0x28, &most),
+        (
+            "how long the dynamic symbols are",
+            dynamic_symbols + 32,
+            &huge,
+        ),
     ] {
         let library = copied(&store, "claims.so");
         let file = File::options().write(true).open(&library).unwrap();
@@ -304,6 +376,60 @@ fn assert_tame(text: &str) {
     assert!(!text.contains(is_harmful), "{text:?}");
     let own = text.lines().all(|line| !line.starts_with("- evil"));
     assert!(own, "{text}");
+}
+
+#[test]
+fn a_message_stays_short_whatever_is_named() {
+    let store = token_with_pair(Kind::P256);
+    let long = "x".repeat(100_000);
+    for key in ["objectLabel", "tokenLabel"] {
+        let request = certificate_request(&store.configuration().with(key, &long));
+        let outcome = store.ask(&request).run();
+        assert!(
+            matches!(outcome.status.code(), Some(5 | 6)),
+            "{}",
+            outcome.stderr
+        );
+        assert!(outcome.stderr.contains("help: "), "{}", outcome.stderr);
+        assert!(outcome.stderr.len() < 5_000, "{}", outcome.stderr.len());
+    }
+}
+
+#[test]
+fn a_kubeconfig_that_others_can_change_is_refused() {
+    need_root();
+    let store = token_with_pair(Kind::P256);
+    let option = kubeconfig(&store, &configuration_of(&store, &[]));
+    let file = at(&store, "kubeconfig");
+    let check = || {
+        let outcome = Invocation::new(store.directory.path())
+            .arguments(&["check", "--no-login", &option])
+            .run();
+        let stdout = String::from_utf8(outcome.stdout.clone()).unwrap();
+        (outcome, stdout)
+    };
+    for mode in [0o666, 0o664, 0o646] {
+        set_mode(&file, mode);
+        let (outcome, stdout) = check();
+        assert_eq!(outcome.status.code(), Some(3), "{stdout}");
+        assert!(stdout.contains("can be changed by other users"), "{stdout}");
+        assert!(stdout.contains("chmod go-w"), "{stdout}");
+    }
+    set_mode(&file, 0o644);
+    let (outcome, stdout) = check();
+    assert_eq!(
+        (outcome.status.code(), &*outcome.stderr),
+        (Some(0), ""),
+        "{stdout}"
+    );
+    hand_over(&file, 61_204);
+    let (outcome, stdout) = check();
+    assert_eq!(outcome.status.code(), Some(0), "{stdout}");
+    assert!(
+        outcome.stderr.contains("belongs to uid 61204"),
+        "{}",
+        outcome.stderr
+    );
 }
 
 #[test]

@@ -17,7 +17,10 @@ use crate::fixture::openssl::assert_signed;
 use crate::fixture::program::{Invocation, Running, assert_no_pin};
 use crate::fixture::pty::visible;
 use crate::fixture::request::{Configuration, Hash, Options, sample, sign_request};
-use crate::fixture::softhsm::{Object, PIN, Store, WRONG_PIN, token_with, token_with_pair};
+use crate::fixture::root::need_root;
+use crate::fixture::softhsm::{
+    Object, PIN, Store, WRONG_PIN, blueprint, token_with, token_with_pair,
+};
 
 /// A token that reports no wrong PINs, as some modules don't.
 const FORGETFUL: &str = "C_GetTokenInfo:clear=CKF_USER_PIN_COUNT_LOW";
@@ -40,15 +43,14 @@ fn recorded(store: &Store) -> Configuration {
     store.faulty(store.configuration())
 }
 
-/// Where locks and markers are.
-fn runtime(store: &Store) -> PathBuf {
-    let directory = store.directory.path();
-    directory.join("runtime/pkcs11-external-signer")
+/// Where it is remembered what tokens have refused.
+fn state(store: &Store) -> PathBuf {
+    store.directory.path().join("state")
 }
 
 /// Where it stands that the token has refused a PIN.
 fn marker(store: &Store) -> Option<PathBuf> {
-    let entries = fs::read_dir(runtime(store)).ok()?;
+    let entries = fs::read_dir(state(store)).ok()?;
     entries
         .flatten()
         .map(|entry| entry.path())
@@ -86,6 +88,7 @@ fn a_stored_pin_that_was_refused_is_sent_by_no_other_process() {
         );
         let from_variable = recorded(&store).with("pinSource", "env:TOKEN_PIN");
         sign(&store, &from_variable, faults)
+            .variable("TOKEN_PIN", WRONG_PIN)
             .run()
             .fails(7, &["--despite-refusal", "TOKEN_PIN was not sent"]);
         assert_eq!(store.calls("C_Login"), ["0xa0"]);
@@ -124,9 +127,9 @@ fn a_pin_file_that_was_corrected_is_another_pin() {
     }
 }
 
-/// Some services write their secrets anew at each start.
+/// Some services write their secrets anew at each start; what is in them counts.
 #[test]
-fn a_pin_file_that_is_made_anew_each_time_is_another_pin_only_once() {
+fn a_pin_file_that_is_made_anew_is_the_same_pin() {
     let store = token_with_pair(Kind::P256);
     let path = store.directory.path().join("pin");
     let source = format!("file:{}", path.display());
@@ -139,7 +142,99 @@ fn a_pin_file_that_is_made_anew_each_time_is_another_pin_only_once() {
             .run()
             .fails(7, &["refused"]);
     }
-    assert_eq!(store.calls("C_Login"), ["0xa0", "0xa0"]);
+    assert_eq!(store.calls("C_Login"), ["0xa0"]);
+}
+
+/// Wherever the PIN comes from. A wrong one in its place is the last that is sent.
+#[test]
+fn a_stored_pin_that_was_corrected_is_sent_once() {
+    for faults in ["", FORGETFUL] {
+        let store = token_with_pair(Kind::P256);
+        let with = |pin: &str| {
+            let configuration = recorded(&store).with("pinSource", "env:SECRET");
+            sign(&store, &configuration, faults)
+                .variable("SECRET", pin)
+                .run()
+        };
+        for _ in 0..2 {
+            with(WRONG_PIN).fails(7, &["refused"]);
+        }
+        assert_eq!(store.calls("C_Login"), ["0xa0"]);
+        assert_signed(&with(PIN));
+        assert_eq!(store.calls("C_Login"), ["0xa0", "0x0"]);
+        // Two are refused; what comes then is not sent, right or wrong.
+        for pin in ["wrong-1", "wrong-1", "wrong-2", "wrong-3", PIN] {
+            with(pin).fails(7, &["refused"]);
+        }
+        assert_eq!(store.calls("C_Login"), ["0xa0", "0x0", "0xa0", "0xa0"]);
+    }
+}
+
+#[test]
+fn no_variable_gives_a_stored_pin_another_try() {
+    need_root();
+    let store = token_with_pair(Kind::P256);
+    let wrong = recorded(&store).with("pin", WRONG_PIN);
+    for number in 0..5 {
+        let place = store.directory.path().join(format!("place-{number}"));
+        fs::create_dir(&place).unwrap();
+        fs::set_permissions(&place, fs::Permissions::from_mode(0o700)).unwrap();
+        let request = sign(&store, &wrong, FORGETFUL)
+            .variable("XDG_RUNTIME_DIR", &place)
+            .variable("XDG_STATE_HOME", &place)
+            .variable("HOME", &place);
+        request.run().fails(7, &["refused"]);
+    }
+    sign(&store, &wrong, FORGETFUL)
+        .without_variable("XDG_RUNTIME_DIR")
+        .run()
+        .fails(7, &["seems to have refused a PIN"]);
+    // A session that is over takes nothing of it along.
+    fs::remove_dir_all(store.directory.path().join("runtime")).unwrap();
+    sign(&store, &wrong, FORGETFUL)
+        .run()
+        .fails(7, &["seems to have refused a PIN"]);
+    assert_eq!(store.calls("C_Login"), ["0xa0"]);
+}
+
+/// A client that kills at once, again and again. The first may have had the right PIN.
+#[test]
+fn a_login_that_is_killed_in_its_first_second_is_counted() {
+    let store = token_with_pair(Kind::P256);
+    let stored = recorded(&store).with("pinSource", "env:TOKEN_PIN");
+    for number in 0..5 {
+        let run = sign(&store, &stored, "C_Login:hang").start(None);
+        let started = Instant::now();
+        while number < 2 && remembered(&store).lines().count() <= number {
+            assert!(started.elapsed() < LIMIT, "nothing is remembered");
+            thread::sleep(Duration::from_millis(5));
+        }
+        if number < 2 {
+            assert!(started.elapsed() < Duration::from_millis(900), "too late");
+            kill_process(run.pid(), Signal::KILL).unwrap();
+            run.finish();
+        } else {
+            run.finish().fails(7, &["was not sent"]);
+        }
+    }
+    assert_eq!(remembered(&store).matches("PIN unclear").count(), 2);
+}
+
+/// As an OpenPGP card shows itself.
+#[test]
+fn tokens_with_one_serial_number_count_together() {
+    let store = Store::new([
+        blueprint("one", Object::pair(key(Kind::P256), &[1])),
+        blueprint("two", Object::pair(key(Kind::P256), &[1])),
+    ]);
+    let ask = |label: &str, pin: &str, faults: &str| {
+        let configuration = recorded(&store).without("slotId");
+        let configuration = configuration.with("tokenLabel", label).with("pin", pin);
+        sign(&store, &configuration, faults).run()
+    };
+    let one_card = format!("{FORGETFUL},C_GetTokenInfo:serial=0000000012345678");
+    ask("one", WRONG_PIN, &one_card).fails(7, &["CKR_PIN_INCORRECT"]);
+    ask("two", WRONG_PIN, &one_card).fails(7, &["was not sent"]);
 }
 
 #[test]
@@ -247,7 +342,7 @@ fn a_token_that_has_not_answered_anothers_pin_gets_no_other() {
     let other_library = store.configuration_with_pin_source();
     assert_signed(&sign(&store, &other_library, "").run());
     // As a request through that library that was stopped in C_Login.
-    let place = runtime(&store);
+    let place = state(&store);
     let held: Vec<_> = fs::read_dir(place)
         .unwrap()
         .map(|lock| fs::File::open(lock.unwrap().path()).unwrap())
@@ -272,9 +367,16 @@ fn what_is_remembered_names_the_token_and_nothing_of_the_pin() {
     let text = remembered(&store);
     assert_no_pin("the marker", &text);
     let line = text.strip_prefix("PIN refused by token ").unwrap();
-    let (token, seconds) = line.trim_end().split_once(" at ").unwrap();
+    let (token, rest) = line.trim_end().split_once(" at ").unwrap();
     assert!(token.contains("test token") && token.contains(&store.tokens[0].serial));
+    let (seconds, rest) = rest.split_once(' ').unwrap();
     seconds.parse::<u64>().unwrap();
+    // All that comes from the PIN are six bits.
+    let (_, mark) = rest.strip_suffix(')').unwrap().split_once(' ').unwrap();
+    assert!(
+        mark.len() == 2 && u8::from_str_radix(mark, 16).unwrap() < 64,
+        "{mark}"
+    );
 
     let mut terminal = sign(&store, &recorded(&store), FORGETFUL).at_terminal();
     terminal.expect_prompt().type_line(PIN);
@@ -358,16 +460,10 @@ fn a_pin_that_was_not_looked_at_is_kept_and_no_other_is_taken() {
     assert_eq!(store.calls("C_Login"), ["0x100", "0x0"]);
 }
 
-/// A shell script in which `request N` is the program, its standard error in the file `error.N`;
-/// for `soon N` a prompt that was left was left just now, however slow the machine is.
+/// A shell script in which `request N` is the program, its standard error in the file `error.N`.
 fn in_one_session(store: &Store, configuration: &Configuration, script: &str) -> Invocation {
     let functions = r#"
         request() { "$SIGNER" >"$HOME/answer.$1" 2>"$HOME/error.$1"; }
-        soon() {
-            while touch -c "$XDG_RUNTIME_DIR"/*/*.left; do sleep 0.1; done &
-            request "$1"
-            kill $!
-        }
     "#;
     sign(store, configuration, "").within("sh", &format!("{functions}\n{script}"))
 }
@@ -414,14 +510,14 @@ fn prompts_for_different_libraries_come_one_after_the_other() {
 #[test]
 fn a_prompt_that_was_left_brakes_those_behind_it_and_the_next_ones() {
     let store = token_with_pair(Kind::P256);
-    let script = "for i in 1 2 3 4; do request $i & done; wait; soon 5; sleep 5; request 6";
+    let script = "for i in 1 2 3 4; do request $i & done; wait; request 5; sleep 5; request 6";
     let mut terminal = in_one_session(&store, &recorded(&store), script).at_terminal();
     terminal.expect_prompt().type_line("");
     terminal.expect_prompt().type_line(PIN);
     let (_, screen) = terminal.finish();
     assert_eq!(prompts(&screen), 2, "{screen:?}");
     let braked = (1..=5)
-        .filter(|number| error(&store, *number).contains("was left a moment ago"))
+        .filter(|number| error(&store, *number).contains("was cancelled or timed out a moment ago"))
         .count();
     assert_eq!(braked, 4);
     assert_eq!(error(&store, 6), "");
@@ -439,19 +535,29 @@ fn a_no_to_the_final_try_is_said_for_those_behind_it_too() {
     let (_, screen) = terminal.finish();
     assert_eq!(screen.matches("last try").count(), 1, "{screen:?}");
     let braked = (1..=3)
-        .filter(|number| error(&store, *number).contains("was left a moment ago"))
+        .filter(|number| error(&store, *number).contains("was cancelled or timed out a moment ago"))
         .count();
     assert_eq!(braked, 2);
 }
 
 #[test]
-fn ctrl_c_at_a_prompt_brakes_the_next_one() {
+fn after_ctrl_c_at_a_prompt_the_next_one_comes_a_while_later() {
     let store = token_with_pair(Kind::P256);
-    let script = "trap : INT; request 1; soon 2; exit 0";
+    let script = "trap : INT; request 1; request 2; exit 0";
     let mut terminal = in_one_session(&store, &recorded(&store), script).at_terminal();
     terminal.expect_prompt().press_ctrl('c');
+    terminal.expect("cancelled a moment ago");
+    let started = Instant::now();
+    terminal.expect_prompt();
+    let waited = started.elapsed();
+    terminal.type_line(PIN);
     let (_, screen) = terminal.finish();
-    assert_eq!(prompts(&screen), 1, "{screen:?}");
+    assert_eq!(prompts(&screen), 2, "{screen:?}");
+    assert!(
+        waited > Duration::from_secs(2) && waited < LIMIT / 2,
+        "{waited:?}"
+    );
     assert!(error(&store, 1).contains("interrupted by SIGINT"));
-    assert!(error(&store, 2).contains("was left a moment ago"));
+    assert_eq!(error(&store, 2), "");
+    assert_eq!(store.calls("C_Login"), ["0x0"]);
 }

@@ -1,12 +1,11 @@
 //! `uri`: a key by one text, as other tools print it.
 
-use std::process::Command;
-
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::assert_signed;
 use crate::fixture::program::Invocation;
 use crate::fixture::request::{Configuration, Hash, Options, sample, sign_request};
 use crate::fixture::softhsm::{Object, PIN, Store, blueprint, softhsm_library, token_with_pair};
+use crate::fixture::tool::tool;
 
 fn sign(store: &Store, configuration: &Configuration) -> Invocation {
     let request = sign_request(configuration, &Options::hash(Hash::Sha256), &sample(32));
@@ -119,7 +118,7 @@ fn odd_labels_and_ids_are_found_by_the_uri_that_list_prints() {
 #[test]
 fn what_p11tool_prints_can_be_pasted() {
     let store = token_with_pair(Kind::P256);
-    let output = Command::new("p11tool")
+    let output = tool("p11tool", "gnutls-bin")
         .args([
             "--provider",
             &library(),

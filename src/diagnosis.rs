@@ -9,7 +9,7 @@
 
 use crate::certificate::{Moment, now};
 use crate::config::Config;
-use crate::error::{Error, LoginError, ObjectError};
+use crate::error::{Error, ObjectError};
 use crate::pin::PinProvider;
 use crate::process::lock::Lock;
 use crate::scheme::Scheme;
@@ -106,7 +106,7 @@ pub fn examine(
     observer: &mut dyn Observer,
 ) -> Option<AcceptedPin> {
     let config = way.config;
-    let library = match Module::open(&config.library) {
+    let library = match Module::open(&config.library, config.init_args.as_ref()) {
         Ok(module) => {
             let path = config.library.path().display().to_string();
             let text = match module.description() {
@@ -153,7 +153,11 @@ impl Walk<'_, '_> {
         let file = config.certificate_file.as_deref();
         let mut is_logged_in = false;
         let mut identity = Identity::find(self.token, config.object.clone(), file, None);
-        if matches!(&identity, Err(error) if is_hidden(error)) && is_open {
+        if matches!(&identity, Err(Error::Object(error)) if error.may_be_hidden()) {
+            if !is_open {
+                // Why it can't be looked for was said.
+                return None;
+            }
             let Some(pins) = pins.as_deref_mut() else {
                 self.concern(
                     Step::Object,
@@ -177,6 +181,12 @@ impl Walk<'_, '_> {
                 Step::PublicKey,
                 "nothing on the token contradicts the certificate",
             ),
+            // The private key decides, if it is looked at; requests don't look at this one.
+            Err(_) if is_open && pins.is_some() => self.concern(
+                Step::PublicKey,
+                "the token holds another public key under this id or label".to_owned(),
+                "requests pass over it; if the signature below is right, it is stale: remove it",
+            ),
             Err(error) => self.bad(Step::PublicKey, error),
         }
         let schemes = self.mechanisms(&identity)?;
@@ -196,18 +206,17 @@ impl Walk<'_, '_> {
 
     /// Whether a PIN may be tried.
     fn pin_tries(&mut self) -> bool {
-        let state = self.token.state();
-        let token = state.name.to_string();
-        let refused = match state.pin {
-            PinState::Locked => LoginError::Locked { token },
-            PinState::ToBeChanged => LoginError::ToBeChanged { token },
+        if let Err(refused) = self.token.check_pin_state() {
+            self.bad(Step::PinTries, refused.into());
+            return false;
+        }
+        match self.token.state().pin {
             PinState::FinalTry => {
                 self.concern(
                     Step::PinTries,
                     "one PIN try is left before the token locks".to_owned(),
                     "make sure which PIN it wants, and type it yourself",
                 );
-                return true;
             }
             PinState::CountLow => {
                 self.concern(
@@ -216,19 +225,13 @@ impl Walk<'_, '_> {
                     "the right PIN clears it; if nobody mistyped, look for a kubeconfig with a \
                      wrong one",
                 );
-                return true;
             }
-            PinState::Good if state.login_required => {
+            _ if self.token.state().login_required => {
                 self.good(Step::PinTries, "the token reports no wrong PIN");
-                return true;
             }
-            PinState::Good => {
-                self.good(Step::PinTries, "the token wants no login");
-                return true;
-            }
-        };
-        self.bad(Step::PinTries, refused.into());
-        false
+            _ => self.good(Step::PinTries, "the token wants no login"),
+        }
+        true
     }
 
     fn object(&mut self, identity: &Identity) {
@@ -321,17 +324,23 @@ impl Walk<'_, '_> {
     }
 
     fn login(&mut self, what: &str, pins: &mut dyn PinProvider) -> Option<()> {
-        let text = match (
-            self.token.state().login_required,
-            self.token.state().own_keypad,
-        ) {
-            (false, _) => "not needed".to_owned(),
-            (true, true) => "the PIN entered at the reader was accepted".to_owned(),
-            (true, false) => format!("the PIN {} was accepted", pins.origin()),
-        };
+        let origin = pins.origin();
         let outcome = self.token.reveal(what, pins);
         keep(self.observer, Step::Login, outcome)?;
-        self.good(Step::Login, text);
+        let state = self.token.state();
+        if !state.login_required {
+            self.good(Step::Login, "not needed");
+        } else if !state.own_keypad {
+            self.good(Step::Login, format!("the PIN {origin} was accepted"));
+        } else if origin.is_attended() {
+            self.good(Step::Login, "the PIN entered at the reader was accepted");
+        } else {
+            self.concern(
+                Step::Login,
+                format!("the PIN entered at the reader was accepted; the one {origin} is not used"),
+                "leave pin and pinSource out: this reader asks for the PIN itself",
+            );
+        }
         Some(())
     }
 
@@ -363,9 +372,10 @@ impl Walk<'_, '_> {
                 }
                 Err(error) => {
                     // Each further try could cost a PIN, or a person another prompt.
-                    let is_login = matches!(error, Error::Login(_));
+                    // A key that isn't the certificate's makes no other one either.
+                    let is_last = matches!(error, Error::Login(_) | Error::Object(_));
                     self.bad(Step::Signature, error);
-                    if is_login {
+                    if is_last {
                         break;
                     }
                 }
@@ -409,17 +419,6 @@ pub fn keep<T, E: Into<Error>>(
     outcome
         .map_err(|error| observer.found(step, Finding::Bad(error.into())))
         .ok()
-}
-
-/// The certificate may be there, behind a login.
-fn is_hidden(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::Object(ObjectError::NoCertificate {
-            is_unsearched: true,
-            ..
-        })
-    )
 }
 
 /// `"a", "b"`: an item with a comma in it stays one.

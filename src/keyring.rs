@@ -17,8 +17,8 @@ use std::thread;
 use std::time::Duration;
 
 use crate::certificate::now;
-use crate::config::{Config, ObjectSelector, TokenSelector, TrustedLibrary};
-use crate::error::{Error, ObjectError, RunError, SigningError, TokenError};
+use crate::config::{Config, InitArgs, ObjectSelector, TokenSelector, TrustedLibrary};
+use crate::error::{Error, ModuleError, ObjectError, RunError, SigningError, TokenError};
 use crate::pin::{Shared, Sources};
 use crate::process::lock::{self, Lock, LockError};
 use crate::scheme::Scheme;
@@ -29,7 +29,7 @@ use crate::token::{self, AcceptedPin, FoundToken, Module, PrivateKey, Token};
 const REPLY_LIMIT: Duration = Duration::from_secs(60);
 
 /// A configured key: which library's thread knows it, and under which number.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct KeyNumber {
     room: usize,
     key: usize,
@@ -52,6 +52,15 @@ pub struct Keyring {
     rooms: Vec<Room>,
     /// Set when the terminal belongs to the command.
     unattended: Arc<AtomicBool>,
+}
+
+/// A library that is open, as [`Config::library`] of a key names it.
+pub struct Opened {
+    pub module: Module,
+    /// The turn at it.
+    pub lock: Option<Lock>,
+    /// What its token has accepted.
+    pub accepted: Option<AcceptedPin>,
 }
 
 struct Room {
@@ -84,6 +93,8 @@ enum Order {
         digest: Vec<u8>,
         reply: Reply<Vec<u8>>,
     },
+    /// The names of tokens that were opened and are no longer there.
+    Look { reply: Sender<Vec<String>> },
     /// The process ends with this code, whatever the library thinks of it.
     Finish { code: u8, reply: Sender<()> },
 }
@@ -92,23 +103,39 @@ type Reply<T> = Sender<Result<T, Error>>;
 
 /// What a configuration says of one key.
 struct Key {
+    init_args: Option<InitArgs>,
     token: TokenSelector,
     object: ObjectSelector,
     certificate_file: Option<PathBuf>,
     pins: Sources,
 }
 
+impl OpenKey {
+    /// Whether it can make a signature of TLS 1.3; an RSA key needs RSA-PSS for that.
+    pub fn serves_tls_1_3(&self) -> bool {
+        self.schemes.iter().any(Scheme::is_of_tls_1_3)
+    }
+}
+
 impl Keyring {
     /// The keys in the order of their configurations. No library is loaded before a key is opened;
     /// PINs in the environment are taken out of it now, while the process has one thread.
     pub fn new(configs: Vec<Config>, teller: Teller) -> Result<(Self, Vec<KeyNumber>), Error> {
-        Self::with_pins(configs, Vec::new(), teller)
+        Self::start(configs, None, teller)
     }
 
-    /// [`Keyring::new`] with PINs that tokens have accepted in this process before.
-    pub fn with_pins(
+    /// [`Keyring::new`] with one key, whose library is open.
+    pub fn of_open(
+        config: Config,
+        opened: Opened,
+        teller: Teller,
+    ) -> Result<(Self, Vec<KeyNumber>), Error> {
+        Self::start(vec![config], Some(opened), teller)
+    }
+
+    fn start(
         configs: Vec<Config>,
-        accepted: Vec<AcceptedPin>,
+        mut opened: Option<Opened>,
         teller: Teller,
     ) -> Result<(Self, Vec<KeyNumber>), Error> {
         let unattended = Arc::new(AtomicBool::new(false));
@@ -117,6 +144,7 @@ impl Keyring {
         let mut numbers = Vec::with_capacity(configs.len());
         for config in configs {
             let key = Key {
+                init_args: config.init_args,
                 token: config.token,
                 object: config.object,
                 certificate_file: config.certificate_file,
@@ -137,8 +165,6 @@ impl Keyring {
                 keys.push(key);
             }
         }
-        // Each is for one token, and of one library; none is known by several.
-        let mut accepted = Some(accepted);
         let rooms = libraries
             .into_iter()
             .map(|(library, keys)| {
@@ -147,7 +173,7 @@ impl Keyring {
                     teller,
                     unattended: Arc::clone(&unattended),
                 };
-                Room::start(library, keys, accepted.take().unwrap_or_default(), turn)
+                Room::start(library, keys, opened.take(), turn)
             })
             .collect::<Result<_, _>>()?;
         Ok((Self { rooms, unattended }, numbers))
@@ -186,6 +212,16 @@ impl Keyring {
             digest,
             reply,
         })
+    }
+
+    /// The names of the tokens that were opened and are no longer there.
+    pub fn missing(&self) -> Vec<String> {
+        let looks = self.rooms.iter().filter_map(|room| {
+            let (reply, answer) = mpsc::channel();
+            room.orders.send(Order::Look { reply }).ok()?;
+            answer.recv().ok()
+        });
+        looks.flatten().collect()
     }
 
     /// From now on nobody is asked for a PIN: the terminal is the command's.
@@ -237,7 +273,7 @@ impl Room {
     fn start(
         library: TrustedLibrary,
         keys: Vec<Key>,
-        accepted: Vec<AcceptedPin>,
+        opened: Option<Opened>,
         turn: Turn,
     ) -> Result<Self, Error> {
         let path = library.path().to_owned();
@@ -245,7 +281,7 @@ impl Room {
         let own_turn = turn.clone();
         thread::Builder::new()
             .name("token".to_owned())
-            .spawn(move || serve(&library, keys, accepted, &received, &own_turn))
+            .spawn(move || serve(&library, keys, opened, &received, &own_turn))
             .map_err(|error| RunError::Preparation {
                 reason: format!("no thread for a token: {error}"),
             })?;
@@ -262,17 +298,38 @@ impl Room {
 fn serve(
     library: &TrustedLibrary,
     mut keys: Vec<Key>,
-    mut accepted: Vec<AcceptedPin>,
+    opened: Option<Opened>,
     orders: &Receiver<Order>,
     turn: &Turn,
 ) {
+    let (mut open, mut accepted) = match opened {
+        None => (None, Vec::new()),
+        Some(opened) => {
+            *turn.held() = opened.lock;
+            (Some(opened.module), opened.accepted.into_iter().collect())
+        }
+    };
     let mut unserved = None;
+    // The tokens that were lost when the library was finalised.
+    let mut lost = Vec::new();
     while let Some(order) = unserved.take().or_else(|| orders.recv().ok()) {
-        if let Order::Finish { reply, .. } = order {
+        if let Order::Finish { code, reply } = order {
+            if let Some(module) = open {
+                module.finalize(code);
+            }
             let _ = reply.send(());
             return;
         }
-        let opened = turn.take(library).and_then(|()| Ok(Module::open(library)?));
+        if let Order::Look { reply } = order {
+            let _ = reply.send(lost.clone());
+            continue;
+        }
+        let first = order.key().and_then(|number| keys.get(number));
+        let init_args = first.and_then(|key| key.init_args.clone());
+        let opened = turn.take(library).and_then(|()| match open.take() {
+            Some(module) => Ok(module),
+            None => Ok(Module::open(library, init_args.as_ref())?),
+        });
         let module = match opened {
             Ok(opened) => opened,
             Err(error) => {
@@ -284,11 +341,15 @@ fn serve(
         let mut open = OpenLibrary {
             module: &module,
             library,
+            init_args,
             turn,
             tokens: Vec::new(),
             keys: HashMap::new(),
         };
-        let end = open.serve(&mut keys, &mut accepted, order, orders);
+        let end = open.serve(&mut keys, &mut accepted, &lost, order, orders);
+        if !open.tokens.is_empty() {
+            lost = open.tokens.iter().map(Token::name).collect();
+        }
         accepted.extend(open.tokens.into_iter().filter_map(Token::into_accepted_pin));
         match end {
             End::Reopen(order) => {
@@ -311,6 +372,7 @@ fn serve(
 struct OpenLibrary<'m> {
     module: &'m Module,
     library: &'m TrustedLibrary,
+    init_args: Option<InitArgs>,
     turn: &'m Turn,
     tokens: Vec<Token<'m>>,
     keys: HashMap<usize, KeyInUse>,
@@ -337,6 +399,7 @@ impl<'m> OpenLibrary<'m> {
         &mut self,
         keys: &mut [Key],
         accepted: &mut Vec<AcceptedPin>,
+        lost: &[String],
         first: Order,
         orders: &Receiver<Order>,
     ) -> End {
@@ -344,6 +407,7 @@ impl<'m> OpenLibrary<'m> {
         loop {
             match order {
                 Order::Finish { code, reply } => return End::Finish(code, reply),
+                Order::Look { reply } => drop(reply.send(self.missing(lost))),
                 Order::Open { key, reply } => {
                     let was_open = self.knows_token_of(key, keys);
                     match self.key(key, keys, accepted) {
@@ -382,6 +446,15 @@ impl<'m> OpenLibrary<'m> {
                 Err(_) => return End::Abandoned,
             };
         }
+    }
+
+    /// What was lost before the library was opened counts as long as no token is open in it.
+    fn missing(&self, lost: &[String]) -> Vec<String> {
+        if self.tokens.is_empty() {
+            return lost.to_owned();
+        }
+        let missing = self.tokens.iter().filter(|token| token.is_missing());
+        missing.map(Token::name).collect()
     }
 
     /// Whether the key's token has a session, which may have ended meanwhile.
@@ -432,6 +505,12 @@ impl<'m> OpenLibrary<'m> {
     }
 
     fn open(&mut self, key: &mut Key, accepted: &mut Vec<AcceptedPin>) -> Result<KeyInUse, Error> {
+        if key.init_args != self.init_args {
+            return Err(ModuleError::OtherInitArgs {
+                path: self.module.path().to_owned(),
+            }
+            .into());
+        }
         // One token, one session and one login, however many keys are on it.
         let (module, tokens) = (self.module, &mut self.tokens);
         let place = token::open_or_ask(&mut key.pins, || {
@@ -506,11 +585,19 @@ impl Turn {
 }
 
 impl Order {
+    fn key(&self) -> Option<usize> {
+        match self {
+            Self::Open { key, .. } | Self::Sign { key, .. } => Some(*key),
+            Self::Finish { .. } | Self::Look { .. } => None,
+        }
+    }
+
     fn refuse(self, error: Error) {
         match self {
             Self::Open { reply, .. } => drop(reply.send(Err(error))),
             Self::Sign { reply, .. } => drop(reply.send(Err(error))),
             Self::Finish { reply, .. } => drop(reply.send(())),
+            Self::Look { .. } => {}
         }
     }
 }

@@ -34,9 +34,35 @@ pub fn excerpt(text: &str) -> String {
     }
 }
 
+/// A line of a message, made visible. One too long to read, as a label from elsewhere makes it, is left
+/// without its middle.
+pub fn line(text: &str) -> Cow<'_, str> {
+    let mut starts = text.char_indices().map(|(place, _)| place);
+    let Some(end) = starts.nth(LINE_HEAD) else {
+        return printable(text);
+    };
+    let tail = text.char_indices().rev().nth(LINE_TAIL - 1);
+    match tail {
+        Some((start, _)) if start > end => Cow::Owned(format!(
+            "{} … {}",
+            printable(text.get(..end).unwrap_or_default()),
+            printable(text.get(start..).unwrap_or_default())
+        )),
+        _ => printable(text),
+    }
+}
+
+/// In characters.
+const LINE_HEAD: usize = 1_000;
+const LINE_TAIL: usize = 500;
+
 /// The text as one word of a shell's, whatever is in it.
-pub fn shell_word(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
+pub fn shell_word(text: &str) -> Cow<'_, str> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"%+,-./:@_".contains(&byte);
+    if !text.is_empty() && text.bytes().all(is_plain) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(format!("'{}'", text.replace('\'', r"'\''")))
 }
 
 /// In characters.
@@ -89,6 +115,20 @@ mod tests {
         for text in ["", "PIV_II (PIV Card Holder pin)", "Ключ – größe 日本語"] {
             assert!(matches!(printable(text), Cow::Borrowed(same) if same == text));
         }
+    }
+
+    #[test]
+    fn a_line_too_long_to_read_loses_its_middle() {
+        let long = format!("no token {} on {}", "é".repeat(100_000), "x".repeat(100));
+        let shown = line(&long);
+        assert!(shown.starts_with("no token é"));
+        assert!(shown.ends_with(&format!(" on {}", "x".repeat(100))));
+        assert_eq!(
+            shown.chars().count(),
+            LINE_HEAD + " … ".chars().count() + LINE_TAIL
+        );
+        let readable = "x".repeat(LINE_HEAD + LINE_TAIL);
+        assert_eq!(line(&readable), readable);
     }
 
     #[test]

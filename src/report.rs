@@ -7,16 +7,21 @@
 
 #![forbid(unsafe_code)]
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
-use std::io::{self, Write as _};
-use std::sync::OnceLock;
+use std::io::{self, IsTerminal, Write as _};
+use std::os::fd::AsFd;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use log::{LevelFilter, Log, Metadata, Record};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::termios::{LocalModes, tcgetattr, tcgetwinsize};
 
 use crate::error::{Error, Help};
-use crate::printable::printable;
-use crate::process::watchdog;
+use crate::printable::{line, printable};
+use crate::process::{signals, watchdog};
 
 /// The program's name, which begins every message.
 pub const PROGRAM: &str = "pkcs11-external-signer";
@@ -107,7 +112,7 @@ pub fn last_error(error: &Error) {
         tv_nsec: 0,
     };
     if poll(&mut ready, Some(&limit)).is_ok_and(|ready| ready > 0) {
-        to_standard_error(&error_message(error));
+        write(&error_message(error));
     }
 }
 
@@ -119,6 +124,15 @@ pub fn warning(text: &str) {
 /// Something worth knowing, such as what is being waited for.
 pub fn note(text: &str) {
     to_standard_error(&message("", text));
+}
+
+/// The same with what to do next, one a line.
+pub fn steps(text: &str, next: &[String]) {
+    let next = next
+        .iter()
+        .map(|step| format!("  {}\n", printable(step)))
+        .collect::<String>();
+    to_standard_error(&(message("", text) + &next));
 }
 
 /// A text of several lines, as it stands, to standard error.
@@ -173,18 +187,18 @@ fn error_message(error: &Error) -> String {
     let help = help(error);
     let mut text = message("error: ", &error.to_string());
     text.push_str("help: ");
-    text.push_str(&printable(&help.text));
+    text.push_str(&line(&help.text));
     text.push('\n');
     for candidate in &help.candidates {
         text.push_str("  ");
-        text.push_str(&printable(candidate));
+        text.push_str(&line(candidate));
         text.push('\n');
     }
     text
 }
 
 fn message(kind: &str, text: &str) -> String {
-    format!("{PROGRAM}: {kind}{}\n", printable(text))
+    format!("{PROGRAM}: {kind}{}\n", line(text))
 }
 
 fn each_line(text: &str) -> String {
@@ -193,9 +207,150 @@ fn each_line(text: &str) -> String {
         .collect()
 }
 
+/// The screen of the command of a run, and what could not be told without writing over it.
+struct Screen {
+    is_commands: bool,
+    kept: String,
+}
+
+static SCREEN: Mutex<Screen> = Mutex::new(Screen {
+    is_commands: false,
+    kept: String::new(),
+});
+
+/// In bytes. What comes when so much is kept is lost: it is the first trouble that explains.
+const KEPT: usize = 16 * 1024;
+
+/// In characters: a text isn't folded to less.
+const NARROWEST: usize = 20;
+
+/// How often it is looked whether the screen is free.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// From now on the terminal is a command's: while a program draws on the whole of it (`k9s`), what is
+/// to be told is kept.
+pub fn leave_screen() {
+    screen().is_commands = true;
+}
+
+/// The command has ended; what was kept is told.
+pub fn take_screen_back() {
+    let kept = {
+        let mut screen = screen();
+        screen.is_commands = false;
+        std::mem::take(&mut screen.kept)
+    };
+    write(&kept);
+}
+
+fn screen() -> MutexGuard<'static, Screen> {
+    SCREEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Screen {
+    /// Whether a program reads each key by itself, and shows it or not.
+    fn is_drawn_on(&self) -> bool {
+        self.is_commands
+            && tcgetattr(io::stderr()).is_ok_and(|settings| {
+                let modes = settings.local_modes;
+                !modes.intersects(LocalModes::ICANON | LocalModes::ECHO)
+            })
+    }
+
+    fn keep(&mut self, text: &str) {
+        let is_first = self.kept.is_empty();
+        if self.kept.len() + text.len() <= KEPT {
+            self.kept.push_str(text);
+        }
+        if is_first {
+            // Without the thread it is told when the command has ended.
+            let _ = thread::Builder::new()
+                .name("screen".to_owned())
+                .spawn(tell_when_free);
+        }
+    }
+}
+
+fn tell_when_free() {
+    signals::write_in_background();
+    loop {
+        thread::sleep(LOOK);
+        let mut screen = screen();
+        if !screen.is_drawn_on() {
+            let kept = std::mem::take(&mut screen.kept);
+            drop(screen);
+            return write(&kept);
+        }
+    }
+}
+
 fn to_standard_error(text: &str) {
+    let before = {
+        let mut screen = screen();
+        if screen.is_drawn_on() {
+            return screen.keep(text);
+        }
+        std::mem::take(&mut screen.kept)
+    };
+    write(&(before + text));
+}
+
+fn write(text: &str) {
+    let stderr = io::stderr();
+    let text = match columns(&stderr) {
+        Some(columns) => Cow::Owned(folded(text, columns)),
+        // A line of a log stays one.
+        None => Cow::Borrowed(text),
+    };
     // Unbuffered: one write.
     let _ = io::stderr().write_all(text.as_bytes());
+}
+
+/// How wide a terminal is; `None` for what is none.
+pub fn columns(stream: &(impl AsFd + IsTerminal)) -> Option<usize> {
+    stream.is_terminal().then(|| {
+        let columns = tcgetwinsize(stream).map_or(0, |size| size.ws_col);
+        if columns == 0 { 80 } else { columns.into() }
+    })
+}
+
+/// A line with the spaces that it begins with, and two more before what doesn't fit in so many
+/// characters.
+pub fn hanging(line: &str, width: usize) -> String {
+    let text = line.trim_start();
+    let margin = line.len() - text.len();
+    let left = width.saturating_sub(margin + 2).max(NARROWEST);
+    let begin = line.get(..margin).unwrap_or_default();
+    begin.to_owned() + &folded(text, left).replace('\n', &format!("\n{begin}  "))
+}
+
+/// With lines of so many characters, broken between words. What is indented, or stands between
+/// backticks, may be there to be copied and stays whole.
+pub fn folded(text: &str, width: usize) -> String {
+    let mut folded = String::new();
+    for line in text.split_inclusive('\n') {
+        if line.starts_with(' ') || line.trim_end().chars().count() <= width {
+            folded.push_str(line);
+            continue;
+        }
+        let mut column = 0;
+        let mut is_quoted = false;
+        let is_break = |it: char| {
+            is_quoted ^= it == '`';
+            it == ' ' && !is_quoted
+        };
+        for word in line.split_inclusive(is_break) {
+            let length = word.trim_end().chars().count();
+            if column > 0 && column + length > width {
+                folded.truncate(folded.trim_end_matches(' ').len());
+                folded.push('\n');
+                column = 0;
+            }
+            folded.push_str(word);
+            column += word.chars().count();
+        }
+    }
+    folded
 }
 
 #[cfg(test)]
@@ -217,7 +372,7 @@ mod tests {
         assert_eq!(
             error_message(&error),
             "pkcs11-external-signer: error: 2 tokens have tokenLabel \"a\\u{a}b\"\n\
-             help: add tokenSerial or slotId to choose one:\n  \
+             help: add tokenLabel to choose one:\n  \
                \"one\" (serial 123, slotId 7)\n  \
                \"\\u{1b}[2Jtwo\" (serial 123, slotId 7)\n"
         );
@@ -238,6 +393,19 @@ mod tests {
             ),
             "--uri, in --uri: /srv/uri/a.uri; list --module 'set it' --uri, uriuri; give it, reset it"
         );
+    }
+
+    #[test]
+    fn long_lines_are_folded_between_words() {
+        let text = "name: error: größe is not a size at all\n\
+                    help: run `list --login --verbose` or not\n  \
+                      a candidate that is long\nshort\n";
+        assert_eq!(
+            folded(text, 20),
+            "name: error: größe\nis not a size at all\nhelp: run\n`list --login --verbose`\nor not\n  \
+             a candidate that is long\nshort\n"
+        );
+        assert_eq!(folded(text, 80), text);
     }
 
     #[test]

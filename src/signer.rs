@@ -18,7 +18,7 @@ use crate::error::{Error, ObjectError, SigningError};
 use crate::pin::PinProvider;
 use crate::protocol::SignRequest;
 use crate::scheme::{Scheme, ecdsa};
-use crate::token::{PrivateKey, Token};
+use crate::token::{PrivateKey, Token, WantedKey};
 use crate::verify::{VerifiedSignature, verify};
 
 /// A certificate file longer than this holds something else.
@@ -121,23 +121,31 @@ impl Identity {
         self.sign_with(token, &key, scheme, &request.digest, pins)
     }
 
-    /// The private key, after a login where the token requires one; an error for one of another
-    /// type than the certificate's.
+    /// The private key, after a login where the token requires one; an error for one that
+    /// can't be the certificate's.
     pub fn key(
         &self,
         token: &mut Token<'_>,
         pins: &mut dyn PinProvider,
     ) -> Result<PrivateKey, Error> {
-        let key = token.private_key(&self.selector, self.id.as_deref(), self.words(), pins)?;
-        if key.is_of_another_type(self.certificate.public_key()) {
+        let key = token.private_key(&self.wanted(), self.words(), pins)?;
+        if key.is_anothers() {
             return Err(self.mismatch());
         }
         Ok(key)
     }
 
+    fn wanted(&self) -> WantedKey<'_> {
+        WantedKey {
+            selector: &self.selector,
+            id: self.id.as_deref(),
+            public_key: self.certificate.public_key(),
+        }
+    }
+
     /// Whether the key is there without a login on a token that requires one for others.
     pub fn wants_no_login(&self, token: &Token<'_>) -> bool {
-        token.wants_no_login(&self.selector, self.id.as_deref())
+        token.wants_no_login(&self.wanted())
     }
 
     /// [`Identity::sign`] with a key that was looked up before. For Ed25519 the digest is the

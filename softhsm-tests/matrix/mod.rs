@@ -50,6 +50,9 @@ const CONSEQUENCES: &[(&str, &str, &str)] = &[
         "CKR_ATTRIBUTE_TYPE_INVALID",
         "it is empty",
     ),
+    // The slot is empty then, in the words of whoever looks for the token.
+    ("C_GetTokenInfo", "CKR_TOKEN_NOT_PRESENT", "holds no token"),
+    ("C_GetTokenInfo", "CKR_TOKEN_NOT_PRESENT", "no token with"),
     // Nobody had initialised it, and nobody was logged in: the library has lied.
     (
         "C_Initialize",
@@ -203,7 +206,7 @@ impl Bench {
         let store = self.store(task);
         let directory = store.directory.path();
         // Neither calls nor refusals of another case count.
-        for left in ["calls", "runtime"].map(|name| directory.join(name)) {
+        for left in ["calls", "runtime", "state"].map(|name| directory.join(name)) {
             let _ = fs::remove_file(&left);
             let _ = fs::remove_dir_all(&left);
         }

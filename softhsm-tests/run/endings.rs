@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Signal, kill_process};
 
 use super::{left_behind, run, run_recorded};
+use crate::fixture::cluster::{ADMINISTRATOR, cluster};
 use crate::fixture::keys::Kind;
 use crate::fixture::program::Invocation;
 use crate::fixture::root::need_root;
@@ -100,6 +101,7 @@ fn standard_streams_are_the_commands_own() {
         .piped(&bytes)
         .run();
     assert!(outcome.status.success(), "{outcome:?}");
+    outcome.says_only(&[]);
     assert!(outcome.stdout == bytes, "{} bytes", outcome.stdout.len());
     assert!(outcome.stderr.contains("noise"), "{}", outcome.stderr);
     let told = run(&store, &["sh", "-c", "echo out; echo err >&2"]).run();
@@ -110,7 +112,8 @@ fn standard_streams_are_the_commands_own() {
 #[test]
 fn the_command_inherits_what_it_would_without_us() {
     let store = token_with_pair(Kind::P256);
-    let look = "cat <&5; ulimit -Sn; ulimit -Sc; ls /proc/self/fd | sort -n | tr '\\n' ' '; env";
+    let look =
+        "cat <&5; ulimit -Sn; ulimit -Sc; ls /proc/self/fd | sort -n | tr '\\n' ' '; echo; env";
     let script = |command: &str| {
         format!("ulimit -Sn 100; ulimit -Sc 7; exec 5<<<five; exec {command} bash -c \"$LOOK\"")
     };
@@ -126,6 +129,8 @@ fn the_command_inherits_what_it_would_without_us() {
                 "PKCS11_EXTERNAL_SIGNER_RUN=",
                 "TOKEN_PIN=",
                 "_=",
+                "NO_PROXY=",
+                "no_proxy=",
             ]
             .iter()
             .all(|name| !line.starts_with(name))
@@ -164,7 +169,7 @@ fn what_a_killed_run_leaves_is_useless_and_goes_with_the_next() {
     assert!(kubeconfig.exists());
     assert!(!fs::read_to_string(&kubeconfig).unwrap().contains("1234"));
     let next = run(&store, &["true"]).run();
-    assert!(next.status.success(), "{next:?}");
+    next.printed();
     assert!(left_behind(&store).is_empty());
     // What the kill left of the command.
     let kill = format!("pkill -P {command}; kill {command}");
@@ -186,4 +191,29 @@ fn a_place_that_others_can_read_is_not_for_its_kubeconfig() {
     let outcome = run(&store, &["sh", "-c", "echo $KUBECONFIG"]).run();
     let place = outcome.printed();
     assert!(!place.starts_with(runtime.to_str().unwrap()), "{place}");
+}
+
+/// The token's directory is moved away, as a card is pulled, under a watch.
+const TAKEN_OUT: &str = "cd
+    kubectl get namespaces -w >watched & watch=$!
+    until [ -s watched ]; do sleep 0.1; done
+    mv tokens away";
+
+#[test]
+fn a_token_that_is_taken_out_ends_the_connections_where_that_is_wanted() {
+    let store = cluster().token(Kind::P256, ADMINISTRATOR);
+    let script = format!("{TAKEN_OUT}; wait $watch; kubectl auth whoami 2>&1; mv away tokens");
+    let outcome = run(&store, &["--end-with-token", "bash", "-c", &script]).run();
+    let printed = outcome.printed_beside(&["is gone, and with it the connections of this run"]);
+    assert!(printed.contains("was refused"), "{printed}");
+}
+
+#[test]
+fn a_token_that_is_taken_out_is_told_of_while_its_sessions_go_on() {
+    let store = cluster().token(Kind::P256, ADMINISTRATOR);
+    let ask = "kubectl get namespace default -o name";
+    let script = format!("{TAKEN_OUT}; {ask}; sleep 6; {ask}; mv away tokens; kill $watch");
+    let outcome = run(&store, &["bash", "-c", &script]).run();
+    let printed = outcome.printed_beside(&["is gone; connections that stand"]);
+    assert_eq!(printed, "namespace/default\n".repeat(2));
 }

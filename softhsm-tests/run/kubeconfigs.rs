@@ -3,11 +3,16 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::run;
 use crate::fixture::cluster::{ADMINISTRATOR, JANE, cluster};
 use crate::fixture::keys::Kind;
+use crate::fixture::openssl::openssl;
+#[cfg(target_os = "linux")]
+use crate::fixture::root::need_root;
 use crate::fixture::softhsm::{Store, token_with_pair};
 
 /// Writes a file beside the store's kubeconfig.
@@ -154,6 +159,12 @@ fn the_copy_is_complete_and_leads_nowhere_else() {
     let user = config["users"][0]["user"].as_object().unwrap();
     let keys: Vec<_> = user.keys().collect();
     assert_eq!(keys, ["client-certificate-data", "client-key-data"]);
+    // In the one form that every client reads.
+    let pem = STANDARD.decode(user["client-key-data"].as_str().unwrap());
+    let pem = String::from_utf8(pem.unwrap()).unwrap();
+    assert!(pem.starts_with("-----BEGIN EC PRIVATE KEY-----\n"));
+    let key = write(&store, "run.key", &pem);
+    openssl(["ec", "-in", key.to_str().unwrap(), "-noout", "-check"]);
 }
 
 #[test]
@@ -164,10 +175,11 @@ fn unknown_fields_survive_and_other_contexts_stay() {
     let mut config: Value = serde_json::from_slice(&fs::read(&own).unwrap()).unwrap();
     config["novelty"] = json!({"deep": [1, {"x": null}]});
     config["clusters"][0]["cluster"]["novelty"] = json!(true);
+    let joe = json!({"client-certificate": "/joe.pem", "client-key": "/joe.key"});
     config["users"]
         .as_array_mut()
         .unwrap()
-        .push(json!({"name": "joe", "user": {"token": "t"}}));
+        .push(json!({"name": "joe", "user": joe}));
     config["contexts"].as_array_mut().unwrap().push(
         json!({"name": "plain", "context": {"cluster": "test", "user": "joe", "novelty": "yes"}}),
     );
@@ -181,13 +193,18 @@ fn unknown_fields_survive_and_other_contexts_stay() {
     let copy: Value = serde_json::from_str(&outcome.printed()).unwrap();
     assert_eq!(outcome.stderr, "namespace/default\n");
     assert_eq!(copy["novelty"], config["novelty"]);
-    // Joe's way to the same cluster is the old one; Jane's is a copy.
-    assert_eq!(copy["clusters"][0], config["clusters"][0]);
-    assert_eq!(copy["contexts"][0], config["contexts"][1]);
+    // The tunnel can't show Joe's certificate: his way to the cluster is the old one, under another name.
+    assert_eq!(copy["clusters"][1]["name"], "test+direct");
+    assert_eq!(
+        copy["clusters"][1]["cluster"],
+        config["clusters"][0]["cluster"]
+    );
+    assert_eq!(copy["contexts"][0]["context"]["cluster"], "test+direct");
+    assert_eq!(copy["contexts"][0]["context"]["user"], "joe");
+    assert_eq!(copy["contexts"][0]["context"]["novelty"], "yes");
     assert_eq!(copy["users"][1], config["users"][1]);
-    assert_eq!(copy["clusters"][1]["name"], "test+jane");
-    assert_eq!(copy["clusters"][1]["cluster"]["novelty"], json!(true));
-    assert_eq!(copy["contexts"][1]["context"]["cluster"], "test+jane");
+    assert_eq!(copy["clusters"][0]["cluster"]["novelty"], json!(true));
+    assert_eq!(copy["contexts"][1], config["contexts"][0]);
 }
 
 /// A run with this kubeconfig as it stands.
@@ -276,11 +293,83 @@ fn nothing_is_started_where_there_is_nothing_to_serve() {
     refused(&lost, 3, &["pathLib"]);
     for (arguments, fragment) in [
         (["--kubeconfig", "/nowhere/at/all"], "/nowhere/at/all"),
-        (["--kubeconfig", "/"], "not a regular file"),
+        (["--kubeconfig", "/"], "it is a directory"),
         (["--context", "neverland"], "neverland"),
     ] {
         let outcome = run(&store, &[&arguments[..], &["echo", "started"]].concat()).run();
         outcome.fails(3, &[fragment]);
+    }
+}
+
+/// A kubeconfig that is decrypted into a pipe is never a file.
+#[test]
+fn what_can_be_read_only_once_is_a_kubeconfig() {
+    let store = cluster().token(Kind::P256, JANE);
+    rustix::fs::mkfifoat(
+        rustix::fs::CWD,
+        store.directory.path().join("fifo"),
+        0o600.into(),
+    )
+    .unwrap();
+    let whoami = "auth whoami -o jsonpath={.status.userInfo.username}";
+    for script in [
+        "\"$SIGNER\" run --kubeconfig <(cat \"$FILE\") -- kubectl WHOAMI",
+        "KUBECONFIG=<(cat \"$FILE\") \"$SIGNER\" run -- kubectl WHOAMI",
+        "KUBECONFIG=/dev/null:$FILE \"$SIGNER\" run -- kubectl WHOAMI",
+        "cat \"$FILE\" | \"$SIGNER\" run --kubeconfig /dev/stdin -- kubectl WHOAMI",
+        "\"$SIGNER\" run --kubeconfig /dev/stdin -- kubectl WHOAMI < \"$FILE\"",
+        "(sleep 0.3; cat \"$FILE\" > fifo) & \"$SIGNER\" run --kubeconfig fifo -- kubectl WHOAMI",
+    ] {
+        let script = format!("cd \"$HOME\" || exit; {}", script.replace("WHOAMI", whoami));
+        let file = store.directory.path().join("kubeconfig");
+        let outcome = run(&store, &[])
+            .within("bash", &script)
+            .without_variable("KUBECONFIG")
+            .variable("FILE", file)
+            .run();
+        outcome.silently();
+        assert_eq!(outcome.printed(), "jane", "{script}");
+    }
+    // kubectl reads the same, and neither finds a context in /dev/null.
+    for (script, code, told) in [
+        (
+            "kubectl --kubeconfig <(cat \"$FILE\") config current-context",
+            0,
+            "",
+        ),
+        (
+            "KUBECONFIG=/dev/null kubectl config get-contexts -o name",
+            0,
+            "",
+        ),
+        (
+            "KUBECONFIG=/dev/null \"$SIGNER\" run -- true",
+            3,
+            "no context of /dev/null",
+        ),
+        (
+            "\"$SIGNER\" run --kubeconfig /dev/zero -- true",
+            3,
+            "larger than 16 MiB",
+        ),
+        (
+            "\"$SIGNER\" check --no-login --kubeconfig <(cat \"$FILE\") | grep 'context \"test\"'",
+            0,
+            "",
+        ),
+    ] {
+        let file = store.directory.path().join("kubeconfig");
+        let outcome = run(&store, &[])
+            .within("bash", script)
+            .variable("FILE", file);
+        let outcome = outcome.run();
+        assert_eq!(outcome.status.code(), Some(code), "{script}: {outcome:?}");
+        assert!(outcome.stderr.contains(told), "{script}: {outcome:?}");
+        assert_eq!(
+            outcome.stderr.is_empty(),
+            told.is_empty(),
+            "{script}: {outcome:?}"
+        );
     }
 }
 
@@ -305,14 +394,42 @@ fn what_slips_past_the_tunnel_is_told() {
     drop(run(&store, &["true"]));
     let own = store.directory.path().join("kubeconfig");
     let outcome = run(&store, &["echo", "--kubeconfig", own.to_str().unwrap()]).run();
-    assert!(outcome.status.success());
-    assert!(
-        outcome.stderr.contains("goes past the tunnel"),
-        "{outcome:?}"
-    );
+    outcome.printed_beside(&["goes past the tunnel"]);
     // It belongs to somebody else, behind the second "--".
     let quiet = run(&store, &["echo", "exec", "--", "--kubeconfig=x"]).run();
     quiet.silently();
+    for (arguments, variable, told) in [
+        (
+            &["kubectl", "version", "--client", "--server=https://x"][..],
+            "",
+            "a --server of its own and goes past the tunnel",
+        ),
+        (
+            &["kubectl", "version", "--client", "-s", "https://x"],
+            "",
+            "a -s of its own and goes past",
+        ),
+        (
+            &["echo", "--kube-apiserver", "https://x"],
+            "",
+            "a --kube-apiserver of its own and goes past",
+        ),
+        (
+            &["echo"],
+            "https://x",
+            "HELM_KUBEAPISERVER is set, and helm goes past",
+        ),
+        // Another program's server, and its own -s.
+        (&["echo", "--server=https://x", "-s", "x"], "", ""),
+    ] {
+        let outcome = run(&store, arguments)
+            .variable("HELM_KUBEAPISERVER", variable)
+            .run();
+        match told {
+            "" => outcome.silently().printed(),
+            told => outcome.printed_beside(&[told]),
+        };
+    }
 
     let mut config: Value = serde_json::from_slice(&fs::read(&own).unwrap()).unwrap();
     for (name, provider) in [
@@ -330,15 +447,13 @@ fn what_slips_past_the_tunnel_is_told() {
     let file = write(&store, "more", &config.to_string());
     let file = file.to_str().unwrap();
     let outcome = run(&store, &["--kubeconfig", file, "kubectl", "auth", "whoami"]).run();
-    assert!(outcome.printed().contains("jane"), "{outcome:?}");
-    for told in [
+    let printed = outcome.printed_beside(&[
         "context \"broken\"",
         "relative",
         "context \"foreign\"",
         "\"gcp\"",
-    ] {
-        assert!(outcome.stderr.contains(told), "{told}: {outcome:?}");
-    }
+    ]);
+    assert!(printed.contains("jane"), "{outcome:?}");
     // Where one of them is what the command would use, it is not started.
     let arguments = [
         "--kubeconfig",
@@ -349,6 +464,132 @@ fn what_slips_past_the_tunnel_is_told() {
         "started",
     ];
     run(&store, &arguments).run().fails(3, &["relative"]);
+}
+
+#[test]
+fn a_command_without_a_context_is_told_how_to_get_one() {
+    let store = cluster().token(Kind::P256, JANE);
+    drop(run(&store, &["true"]));
+    let own = store.directory.path().join("kubeconfig");
+    let mut config: Value = serde_json::from_slice(&fs::read(&own).unwrap()).unwrap();
+    config.as_object_mut().unwrap().remove("current-context");
+    let file = write(&store, "none", &config.to_string());
+    let file = ["--kubeconfig", file.to_str().unwrap()];
+    let outcome = run(
+        &store,
+        &[&file[..], &["kubectl", "get", "namespaces"]].concat(),
+    )
+    .run();
+    assert_eq!(outcome.status.code(), Some(1), "{outcome:?}");
+    for told in [
+        "no context is selected",
+        "run --context NAME",
+        "localhost:8080",
+    ] {
+        assert!(outcome.stderr.contains(told), "{told}: {outcome:?}");
+    }
+    let whoami = ["kubectl", "auth", "whoami", "--context=test"];
+    for arguments in [
+        &whoami[..],
+        &["--context=test", "kubectl", "auth", "whoami"],
+        &["--only-context=test", "kubectl", "auth", "whoami"],
+    ] {
+        let outcome = run(&store, &[&file, arguments].concat()).run();
+        assert!(outcome.silently().printed().contains("jane"));
+    }
+}
+
+#[test]
+fn whoever_skips_verification_for_two_users_is_warned_once() {
+    let store = cluster().token(Kind::P256, JANE);
+    drop(run(&store, &["true"]));
+    cluster().add_context(&store, "1");
+    let own = store.directory.path().join("kubeconfig");
+    let mut config: Value = serde_json::from_slice(&fs::read(&own).unwrap()).unwrap();
+    let entry = config["clusters"][0]["cluster"].as_object_mut().unwrap();
+    entry.remove("certificate-authority");
+    entry.insert("insecure-skip-tls-verify".to_owned(), json!(true));
+    let outcome = cluster_run_of(
+        &store,
+        &write(&store, "insecure", &config.to_string()),
+        &["true"],
+    );
+    outcome.printed_beside(&["insecure-skip-tls-verify"]);
+    let count = outcome.stderr.matches("insecure-skip-tls-verify").count();
+    assert_eq!(count, 1, "{outcome:?}");
+}
+
+/// Least privilege: whatever the command is or starts, it can reach this cluster as this user only.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_command_can_be_given_one_context_alone() {
+    need_root();
+    let store = cluster().token(Kind::P256, JANE);
+    drop(run(&store, &["true"]));
+    let own = store.directory.path().join("kubeconfig");
+    let mut config: Value = serde_json::from_slice(&fs::read(&own).unwrap()).unwrap();
+    let mut add = |list: &str, entry: Value| config[list].as_array_mut().unwrap().push(entry);
+    let prod = json!({"server": "https://127.0.0.1:1"});
+    add("clusters", json!({"name": "prod", "cluster": prod}));
+    add("users", json!({"name": "joe", "user": {"token": "secret"}}));
+    add(
+        "contexts",
+        json!({"name": "prod", "context": {"cluster": "prod", "user": "jane"}}),
+    );
+    add(
+        "contexts",
+        json!({"name": "joe", "context": {"cluster": "prod", "user": "joe"}}),
+    );
+    config["x-base"] = json!({"token": "secret"});
+    config["current-context"] = json!("prod");
+    let file = write(&store, "several", &config.to_string());
+    let file = file.to_str().unwrap();
+    // The ports of the process above, which is the run.
+    let script = "kubectl auth whoami -o jsonpath={.status.userInfo.username} >&2; \
+        ss -Hltnp | grep -c \"pid=$PPID,\" >&2; cat \"$KUBECONFIG\"";
+    let told = |options: &[&str], command: &[&str]| {
+        run(
+            &store,
+            &[&["--kubeconfig", file], options, &["--"], command].concat(),
+        )
+        .run()
+    };
+    let alone = told(&["--only-context", "test"], &["sh", "-c", script]);
+    let copy: Value = serde_json::from_str(&alone.printed()).unwrap();
+    assert_eq!(alone.stderr, "jane1\n");
+    for (list, name) in [
+        ("clusters", "test"),
+        ("users", "jane"),
+        ("contexts", "test"),
+    ] {
+        let names: Vec<_> = copy[list].as_array().unwrap().iter().collect();
+        assert_eq!(names.len(), 1, "{copy}");
+        assert_eq!(names[0]["name"], name, "{copy}");
+    }
+    assert_eq!(copy["current-context"], "test");
+    assert!(!copy.to_string().contains("secret"), "{copy}");
+    // With the others there are their ports, too.
+    let all = told(&["--context", "test"], &["sh", "-c", script]);
+    assert_eq!(all.stderr, "jane2\n");
+    let other = told(
+        &["--only-context=test"],
+        &["kubectl", "--context=prod", "get", "pods"],
+    );
+    assert!(other.stderr.contains("context was not found"), "{other:?}");
+    for (options, code, fragment) in [
+        (
+            &["--only-context=joe"][..],
+            3,
+            "user \"joe\" of context \"joe\" has no auth-provider",
+        ),
+        (&["--only-context=nowhere"], 3, "no context \"nowhere\""),
+    ] {
+        told(options, &["echo", "started"]).fails(code, &[fragment]);
+    }
+    let both = told(&["--only-context=test", "--context=prod"], &["true"]);
+    assert_eq!(both.status.code(), Some(2));
+    let said = "cannot be used with '--context <NAME>'";
+    assert!(both.stderr.contains(said), "{both:?}");
 }
 
 #[test]

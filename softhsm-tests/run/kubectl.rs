@@ -101,8 +101,8 @@ fn a_key_without_pss_is_held_to_tls_1_2() {
         [blueprint("test token", objects)],
     );
     let outcome = run(&store, &["-v", "kubectl", "auth", "whoami"]).run();
-    assert!(outcome.printed().contains("jane"), "{outcome:?}");
-    assert!(outcome.stderr.contains("TLS 1.2"), "{outcome:?}");
+    let printed = outcome.printed_beside(&["connected, TLS 1.2", "can serve TLS 1.2 only"]);
+    assert!(printed.contains("jane"), "{outcome:?}");
 }
 
 #[test]

@@ -13,6 +13,8 @@ mod askpass;
 mod endings;
 /// Who is let in.
 mod gate;
+/// As whom the command acts.
+mod identities;
 /// Which contexts are led through tunnels.
 mod kubeconfigs;
 /// What kubectl does.
@@ -21,12 +23,14 @@ mod kubectl;
 mod proxies;
 /// Signatures, sessions and PINs.
 mod signatures;
+/// Servers and tokens that take their time.
+mod silence;
 /// What is streamed to a kubelet and back.
 mod streaming;
 /// A run at a terminal.
 mod terminal;
 /// What goes wrong on the way, and how it is told.
-mod trouble;
+pub(crate) mod trouble;
 
 /// A run with the PIN from the environment.
 fn run(store: &Store, arguments: &[&str]) -> Invocation {

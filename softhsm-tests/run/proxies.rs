@@ -1,6 +1,7 @@
 //! Clusters behind a proxy: real ones, named by the kubeconfig or by the environment.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -9,10 +10,11 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::trouble::{assert_told, server_certificate, whoami_with, whoami_within};
+use super::trouble::{assert_told, namespace, server_certificate, whoami_with, whoami_within};
 use crate::fixture::cluster::{JANE, cluster};
 use crate::fixture::keys::Kind;
 use crate::fixture::softhsm::Store;
+use crate::fixture::tool::tool;
 
 /// A proxy that ends with the value.
 struct Proxy {
@@ -52,7 +54,7 @@ impl Proxy {
                 address.port()
             );
             fs::write(&file, settings).unwrap();
-            let mut command = Command::new("tinyproxy");
+            let mut command = tool("tinyproxy", "tinyproxy-bin");
             command.arg("-d").arg("-c").arg(file);
             command
         })
@@ -60,7 +62,7 @@ impl Proxy {
 
     fn socks() -> Self {
         Self::start(|address| {
-            let mut command = Command::new("microsocks");
+            let mut command = tool("microsocks", "microsocks");
             command.args(["-i", "127.0.0.1", "-u", "joe", "-P", "secret"]);
             command.args(["-p", &address.port().to_string()]);
             command
@@ -77,7 +79,7 @@ impl Proxy {
                  cert = {certificate}\nkey = {key}\n"
             );
             fs::write(&file, settings).unwrap();
-            let mut command = Command::new("stunnel4");
+            let mut command = tool("stunnel4", "stunnel4");
             command.arg(file);
             command
         })
@@ -122,7 +124,19 @@ fn a_proxy_that_refuses_is_told_without_its_password() {
     let directory = store.directory.path();
     let http = Proxy::http(directory);
     let outcome = through(&store, &format!("http://joe:hidden@{}", http.address));
-    assert_told(&outcome, &["through the proxy", &http.address.to_string()]);
+    let refused = format!("the proxy http://{} answered 401", http.address);
+    assert_told(
+        &outcome,
+        &[&refused, "help: give the user and the password"],
+    );
+    let outcome = through(&store, &format!("http://{}", http.address));
+    assert_told(
+        &outcome,
+        &[
+            "answered 407 Proxy Authentication Required",
+            "help: give the user and the password",
+        ],
+    );
     assert!(!outcome.stderr.contains("hidden"), "{outcome:?}");
     let gone = http.address;
     drop(http);
@@ -130,7 +144,108 @@ fn a_proxy_that_refuses_is_told_without_its_password() {
         &through(&store, &format!("http://{gone}")),
         &["through the proxy", "Connection refused", "proxy-url"],
     );
-    assert_told(&through(&store, "ftp://proxy.example"), &["proxy-url"]);
+    for wrong in ["ftp://proxy.example", "http://127.0.0.1:99999"] {
+        assert_told(&through(&store, wrong), &["the proxy of its proxy-url"]);
+    }
+}
+
+/// As kubectl's CONNECT is: some proxies refuse a request without a User-Agent.
+#[test]
+fn a_proxy_is_told_host_port_and_who_asks() {
+    let store = cluster().token(Kind::P256, JANE);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let heard = thread::spawn(move || {
+        let (mut connection, _) = listener.accept().unwrap();
+        let mut request = Vec::new();
+        while !request.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            connection.read_exact(&mut byte).unwrap();
+            request.extend(byte);
+        }
+        connection
+            .write_all(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+            .unwrap();
+        String::from_utf8(request).unwrap().to_lowercase()
+    });
+    let outcome = whoami_within(
+        &store,
+        |cluster| cluster["server"] = json!("https://api.invalid"),
+        &[("HTTPS_PROXY", &format!("http://{address}"))],
+    );
+    assert!(
+        outcome.stderr.contains("answered 403 Forbidden"),
+        "{outcome:?}"
+    );
+    let request = heard.join().unwrap();
+    for line in [
+        "connect api.invalid:443 http/1.1\r\n",
+        "\r\nhost: api.invalid:443\r\n",
+        concat!(
+            "\r\nuser-agent: pkcs11-external-signer/",
+            env!("CARGO_PKG_VERSION")
+        ),
+    ] {
+        assert!(request.contains(line), "{line}: {request}");
+    }
+}
+
+/// On a machine without a network, where both ways end at once and say so in other words.
+const BOTH_WAYS: &str = r#"
+PATH=$PATH:/usr/sbin:/sbin
+ip link set lo up
+export KUBECONFIG=$HOME/table HTTPS_PROXY=http://proxy.invalid:1 NO_PROXY
+row=0
+while IFS= read -r NO_PROXY; do
+  row=$((row + 1))
+  alone=$(kubectl --context "kubectl-$row" get --raw /version 2>&1)
+  in_run=$("$SIGNER" run kubectl --context "run-$row" get --raw /version 2>&1)
+  case $alone in *proxyconnect*) alone=proxy ;; *) alone=direct ;; esac
+  case $in_run in *"through the proxy"*) in_run=proxy ;; *"(https://"*) in_run=direct ;; esac
+  echo "$alone $in_run"
+done
+"#;
+
+#[test]
+fn no_proxy_means_to_a_run_what_it_means_to_kubectl() {
+    let table = fs::read_to_string(
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("softhsm-tests/no-proxy.txt"),
+    )
+    .unwrap();
+    let rows = table.lines().filter(|line| !line.starts_with('#'));
+    let rows: Vec<_> = rows
+        .map(|row| <[&str; 3]>::try_from(row.splitn(3, ' ').collect::<Vec<_>>()).unwrap())
+        .collect();
+    let store = cluster().token(Kind::P256, JANE);
+    let invocation = super::run(&store, &[]);
+    let own = fs::read(store.directory.path().join("kubeconfig")).unwrap();
+    let mut config: serde_json::Value = serde_json::from_slice(&own).unwrap();
+    config["users"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"name": "kubectl", "user": {"token": "none"}}));
+    for (row, [_, server, _]) in (1..).zip(&rows) {
+        let cluster = json!({"name": format!("{row}"), "cluster": {"server": server}});
+        config["clusters"].as_array_mut().unwrap().push(cluster);
+        for (name, user) in [("kubectl", "kubectl"), ("run", "jane")] {
+            let context = json!({"cluster": format!("{row}"), "user": user});
+            let context = json!({"name": format!("{name}-{row}"), "context": context});
+            config["contexts"].as_array_mut().unwrap().push(context);
+        }
+    }
+    fs::write(store.directory.path().join("table"), config.to_string()).unwrap();
+    let lists: String = rows.iter().map(|[.., list]| format!("{list}\n")).collect();
+    let outcome = invocation
+        .within("sh", BOTH_WAYS)
+        .through("unshare", &[namespace("n")])
+        .piped(lists)
+        .run();
+    let printed = outcome.printed();
+    let mut lines = printed.lines();
+    for row in &rows {
+        let way = row[0];
+        assert_eq!(lines.next(), Some(&*format!("{way} {way}")), "{row:?}");
+    }
 }
 
 #[test]
@@ -144,9 +259,50 @@ fn the_environments_proxy_counts_as_kubectl_has_it() {
     };
     assert_told(&far(&[proxy]), &["through the proxy http://127.0.0.1:1"]);
     assert_told(&far(&[proxy, ("NO_PROXY", ".invalid")]), &["no address"]);
+    // Capitals come first, and what is empty isn't set.
+    for [first, second] in [
+        ["HTTPS_PROXY", "https_proxy"],
+        ["https_proxy", "HTTPS_PROXY"],
+    ] {
+        let told = far(&[(first, "http://127.0.0.1:1"), (second, "")]);
+        assert_told(&told, &["through the proxy http://127.0.0.1:1"]);
+    }
+    let both = far(&[proxy, ("https_proxy", "http://127.0.0.1:2")]);
+    assert_told(&both, &["through the proxy http://127.0.0.1:1"]);
+    let both = [
+        proxy,
+        ("NO_PROXY", ".invalid"),
+        ("no_proxy", "other.example"),
+    ];
+    assert_told(&far(&both), &["no address"]);
+    // What can't be a proxy is not passed by.
+    for wrong in [
+        "http://joe:hidden@127.0.0.1:99999",
+        "ftp://joe:hidden@127.0.0.1",
+    ] {
+        let outcome = far(&[("HTTPS_PROXY", wrong)]);
+        assert_told(&outcome, &["the proxy of HTTPS_PROXY: it is not the URL"]);
+        assert!(!outcome.stderr.contains("hidden"), "{outcome:?}");
+    }
     // What is on this machine needs none.
     let near = whoami_within(&store, |_| {}, &[proxy]);
     assert!(near.printed().contains("jane"), "{near:?}");
     let outcome = whoami_with(&store, |_| {});
     assert!(outcome.printed().contains("jane"), "{outcome:?}");
+}
+
+/// curl and Python, unlike Go, would take the proxy also to what is on this machine.
+#[test]
+fn the_command_is_told_to_reach_its_ports_without_a_proxy() {
+    let store = cluster().token(Kind::P256, JANE);
+    let variables = |no_proxy: &str| {
+        super::run(&store, &["sh", "-c", "echo \"$NO_PROXY $no_proxy\""])
+            .variable("HTTPS_PROXY", "http://proxy.invalid:1")
+            .variable("NO_PROXY", no_proxy)
+            .run()
+            .printed()
+    };
+    assert_eq!(variables(""), "127.0.0.1 127.0.0.1\n");
+    assert_eq!(variables(".a"), ".a,127.0.0.1 .a,127.0.0.1\n");
+    assert_eq!(variables("127.0.0.1,.a"), "127.0.0.1,.a 127.0.0.1,.a\n");
 }

@@ -26,6 +26,10 @@ fn kubectl(store: &Store, websockets: &str, arguments: &[&str]) -> Invocation {
         .variable("KUBECTL_PORT_FORWARD_WEBSOCKETS", websockets)
 }
 
+fn kubectl_script(store: &Store, script: &str) -> Invocation {
+    run(store, &["--", "bash", "-c", script])
+}
+
 /// Bytes that no compression and no repetition could hide an error in.
 fn noise() -> Vec<u8> {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
@@ -51,10 +55,30 @@ fn exec_hands_on_streams_and_exit_code() {
         )
         .piped("through and back")
         .run();
-        assert_eq!(outcome.status.code(), Some(7), "{outcome:?}");
-        assert_eq!(outcome.stdout, b"through and back");
+        assert_eq!(outcome.told(7), "through and back");
         assert!(outcome.stderr.contains("told\n"), "{outcome:?}");
+        outcome.says_only(&[]);
     }
+}
+
+/// What the server has said when it stops reading is still to be read, for a client as for us.
+#[test]
+fn exec_hands_on_the_answer_of_a_command_that_leaves_its_input_unread() {
+    let store = cluster().token(Kind::P256, ADMINISTRATOR);
+    let exec = "kubectl exec -i shell -- sh -c 'echo told; exit 3'";
+    let script = format!(
+        "cd; head -c 10000000 /dev/zero >input; for i in $(seq 20); do {exec} <input; echo $?; done"
+    );
+    let outcome = kubectl_script(&store, &script).run();
+    assert_eq!(outcome.printed(), "told\n3\n".repeat(20));
+}
+
+#[test]
+fn exec_that_succeeds_says_nothing() {
+    let store = cluster().token(Kind::P256, ADMINISTRATOR);
+    let script = "for i in $(seq 20); do kubectl exec shell -- echo told; done";
+    let outcome = kubectl_script(&store, script).run();
+    assert_eq!(outcome.silently().printed(), "told\n".repeat(20));
 }
 
 #[test]
@@ -65,6 +89,7 @@ fn a_hundred_mebibytes_go_through_exec_and_back() {
         let arguments = ["exec", "-i", "shell", "--", "cat"];
         let outcome = kubectl(&store, websockets, &arguments).piped(&bytes).run();
         assert!(outcome.status.success(), "{}", outcome.stderr);
+        outcome.silently();
         assert!(outcome.stdout == bytes, "{} bytes", outcome.stdout.len());
     }
 }
@@ -89,7 +114,7 @@ fn cp_copies_a_hundred_mebibytes_both_ways() {
         let pod = format!("shell:{there}");
         for arguments in [["cp", &at("here"), &pod], ["cp", &pod, &back]] {
             let outcome = kubectl(&store, websockets, &arguments).run();
-            assert!(outcome.status.success(), "{outcome:?}");
+            outcome.printed();
         }
         for copy in [there, back] {
             assert!(fs::read(&copy).unwrap() == bytes, "{copy}");

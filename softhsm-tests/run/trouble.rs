@@ -1,20 +1,24 @@
 //! What goes wrong between the command and the API server: told once, and a clean end for the
 //! command, never a hang.
 
+use std::ffi::OsStr;
 use std::fs;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
+use cryptoki::mechanism::MechanismType;
 use serde_json::{Value, json};
+use socket2::{Domain, Socket, Type};
 
 use super::{run, run_recorded};
 use crate::fixture::cluster::{JANE, cluster};
 use crate::fixture::keys::{Kind, key};
-use crate::fixture::openssl::{Issue, issue};
+use crate::fixture::openssl::{Issue, issue, openssl};
 use crate::fixture::program::Outcome;
-use crate::fixture::softhsm::{Object, Store, token_with};
+use crate::fixture::softhsm::{Object, Store, token_with, token_withholding};
+use crate::fixture::tool::tool;
 
 /// A token below an intermediate authority that is on it: the certificate, and the token.
 pub(super) fn token_below_an_intermediate() -> (Vec<u8>, Store) {
@@ -63,6 +67,16 @@ pub(super) fn whoami_within(
     change: impl FnOnce(&mut Value),
     variables: &[(&str, &str)],
 ) -> Outcome {
+    kubectl_within(store, change, variables, &["auth", "whoami"])
+}
+
+/// The same with other arguments of kubectl's.
+pub(super) fn kubectl_within(
+    store: &Store,
+    change: impl FnOnce(&mut Value),
+    variables: &[(&str, &str)],
+    arguments: &[&str],
+) -> Outcome {
     drop(run(store, &["true"]));
     let own = store.directory.path().join("kubeconfig");
     let mut config: Value = serde_json::from_slice(&fs::read(&own).unwrap()).unwrap();
@@ -70,12 +84,10 @@ pub(super) fn whoami_within(
     let file = store.directory.path().join("changed");
     fs::write(&file, config.to_string()).unwrap();
     let file = file.to_str().unwrap();
-    let arguments = ["--kubeconfig", file, "-v", "kubectl", "auth", "whoami"];
+    let run = run(store, &["--kubeconfig", file, "-v", "kubectl"]).arguments(arguments);
     variables
         .iter()
-        .fold(run(store, &arguments), |run, (name, value)| {
-            run.variable(name, value)
-        })
+        .fold(run, |run, (name, value)| run.variable(name, value))
         .run()
 }
 
@@ -117,9 +129,97 @@ fn a_server_that_is_not_there() {
     for (server, reason) in [
         ("http://127.0.0.1:1", "not an https URL"),
         ("https://", "not a URL"),
+        ("https://127.0.0.1:99999", "its server is not a URL"),
+        ("https://127.0.0.1:port", "its server is not a URL"),
     ] {
         let outcome = whoami_with(&store, |cluster| cluster["server"] = json!(server));
         assert_told(&outcome, &[reason]);
+    }
+}
+
+/// As with a name that has an IPv6 address in DNS and no IPv6 behind it: ::1 drops what comes.
+#[test]
+fn an_address_that_does_not_answer_does_not_keep_from_the_next() {
+    let store = cluster().token(Kind::P256, JANE);
+    drop(run(&store, &["true"]));
+    let own = store.directory.path().join("kubeconfig");
+    let mut config: Value = serde_json::from_slice(&fs::read(&own).unwrap()).unwrap();
+    let entry = &mut config["clusters"][0]["cluster"];
+    let (_, port) = entry["server"].as_str().unwrap().rsplit_once(':').unwrap();
+    let _queue = full_queue(&format!("[::1]:{port}"));
+    entry["server"] = json!(format!("https://two.example:{port}"));
+    entry["tls-server-name"] = json!("localhost");
+    fs::write(store.directory.path().join("changed"), config.to_string()).unwrap();
+    let hosts = "::1 two.example\n127.0.0.1 two.example localhost\n";
+    fs::write(store.directory.path().join("hosts"), hosts).unwrap();
+    let script = "mount --bind \"$HOME/hosts\" /etc/hosts && \
+                  exec \"$SIGNER\" run --kubeconfig \"$HOME/changed\" kubectl auth whoami";
+    let outcome = run(&store, &[])
+        .within("sh", script)
+        .through("unshare", &[namespace("m")])
+        .run();
+    assert!(outcome.printed().contains("jane"), "{outcome:?}");
+    assert_eq!(outcome.stderr, "");
+    assert!(outcome.took < Duration::from_secs(5), "{outcome:?}");
+}
+
+/// On a machine of its own, whose one network is the loopback.
+const WITH_LINK_LOCAL_SERVER: &str = r#"
+PATH=$PATH:/usr/sbin:/sbin
+ip link set lo up
+ip addr add fe80::9/64 dev lo nodad
+openssl s_server -accept '[::]:6443' -www -Verify 1 -verify_return_error \
+  -cert "$CERTIFICATE" -key "$PRIVATE" -CAfile "$AUTHORITY" >/dev/null 2>&1 &
+until (exec 3<>/dev/tcp/::1/6443) 2>/dev/null; do kill -0 $! || exit; sleep 0.05; done
+"$SIGNER" run --kubeconfig "$HOME/changed" kubectl get --raw /
+status=$?
+kill $!
+exit $status
+"#;
+
+/// The zone says on which network the address is; the certificate knows nothing of it (RFC 6874).
+#[test]
+fn an_address_with_a_zone_is_reached_and_verified_without_it() {
+    let store = cluster().token(Kind::P256, JANE);
+    drop(run(&store, &["true"]));
+    let own = store.directory.path().join("kubeconfig");
+    let mut config: Value = serde_json::from_slice(&fs::read(&own).unwrap()).unwrap();
+    config["clusters"][0]["cluster"]["server"] = json!("https://[fe80::9%25lo]:6443");
+    fs::write(store.directory.path().join("changed"), config.to_string()).unwrap();
+    let [certificate, private] = server_certificate(store.directory.path());
+    let [authority, _] = cluster().authority();
+    let outcome = run(&store, &[])
+        .variable("CERTIFICATE", certificate)
+        .variable("PRIVATE", private)
+        .variable("AUTHORITY", authority)
+        .within("bash", WITH_LINK_LOCAL_SERVER)
+        .through("unshare", &[namespace("n")])
+        .run();
+    assert!(outcome.printed().contains("Cipher"), "{outcome:?}");
+    assert_eq!(outcome.stderr, "");
+}
+
+/// Listens there without accepting, and with a queue so full that the system drops what comes.
+fn full_queue(address: &str) -> Vec<Socket> {
+    let address = address.parse::<SocketAddr>().unwrap().into();
+    let socket = || Socket::new(Domain::IPV6, Type::STREAM, None).unwrap();
+    let listener = socket();
+    listener.bind(&address).unwrap();
+    listener.listen(0).unwrap();
+    let queued = std::iter::repeat_with(|| {
+        let socket = socket();
+        socket.set_nonblocking(true).unwrap();
+        let _ = socket.connect(&address);
+        socket
+    });
+    std::iter::once(listener).chain(queued.take(5)).collect()
+}
+
+/// The option of unshare for a namespace, and for a user's own where that needs one.
+pub(super) fn namespace(kind: &str) -> String {
+    match rustix::process::geteuid().is_root() {
+        true => format!("-{kind}"),
+        false => format!("-r{kind}"),
     }
 }
 
@@ -152,10 +252,20 @@ fn a_server_that_is_not_trusted() {
         cluster["tls-server-name"] = json!("another.example");
     });
     assert_told(&outcome, &["not trusted", "tls-server-name"]);
-    let own = cluster()
-        .authority()
-        .map(|path| path.to_str().unwrap().to_owned());
-    let (_server, address) = Picky::showing(&own, "-tls1_3");
+    let [root, root_key] = cluster().authority();
+    let private = key(Kind::P384).private_pem();
+    let [authority, _] = issue(
+        store.directory.path(),
+        "authority",
+        &Issue {
+            key: &private,
+            subject: "/CN=below",
+            extensions: "basicConstraints=critical,CA:TRUE\nsubjectAltName=IP:127.0.0.1\n",
+            days: 30,
+            issuer: [&root, &root_key],
+        },
+    );
+    let (_server, address) = Server::start(&[&authority, &private], &root, &["-tls1_3"]);
     let outcome = whoami_with(&store, |cluster| cluster["server"] = json!(address));
     assert_told(
         &outcome,
@@ -173,17 +283,12 @@ fn a_server_that_is_not_trusted() {
         cluster["insecure-skip-tls-verify"] = json!(true);
         cluster["tls-server-name"] = json!("another.example");
     });
-    assert!(outcome.printed().contains("jane"), "{outcome:?}");
-    assert!(
-        outcome
-            .stderr
-            .contains("warning: cluster \"test\" has insecure-skip-tls-verify"),
-        "{outcome:?}"
-    );
+    let printed = outcome.printed_beside(&["cluster \"test\" has insecure-skip-tls-verify"]);
+    assert!(printed.contains("jane"), "{outcome:?}");
 }
 
-/// A certificate of the cluster's authority for a server at 127.0.0.1, and its key.
-pub(super) fn server_certificate(directory: &Path) -> [String; 2] {
+/// A certificate of the cluster's authority for a server at 127.0.0.1 or fe80::9, and its key.
+pub(crate) fn server_certificate(directory: &Path) -> [String; 2] {
     let [root, root_key] = cluster().authority();
     let private = key(Kind::P384).private_pem();
     let [certificate, _] = issue(
@@ -192,7 +297,7 @@ pub(super) fn server_certificate(directory: &Path) -> [String; 2] {
         &Issue {
             key: &private,
             subject: "/CN=server",
-            extensions: "subjectAltName=IP:127.0.0.1\n",
+            extensions: "subjectAltName=IP:127.0.0.1,IP:fe80::9\n",
             days: 30,
             issuer: [&root, &root_key],
         },
@@ -200,33 +305,29 @@ pub(super) fn server_certificate(directory: &Path) -> [String; 2] {
     [certificate, private].map(|path| path.to_str().unwrap().to_owned())
 }
 
-/// `openssl s_server`, which accepts only clients of another authority.
-struct Picky(Child);
+/// `openssl s_server`.
+pub(crate) struct Server(Child);
 
-impl Picky {
-    fn start(directory: &Path, version: &str) -> (Self, String) {
-        Self::showing(&server_certificate(directory), version)
+impl Server {
+    /// One which accepts only clients of an authority, with a certificate and a key of its own; and its
+    /// URL.
+    fn start(own: &[&Path; 2], authority: &Path, options: &[&str]) -> (Self, String) {
+        let demand = ["-Verify", "1", "-verify_return_error", "-CAfile"];
+        let authority = authority.to_str().unwrap();
+        Self::with(own, &[options, &demand, &[authority]].concat())
     }
 
-    fn showing([certificate, private]: &[String; 2], version: &str) -> (Self, String) {
+    /// One with these options.
+    pub(crate) fn with([own, private]: &[&Path; 2], options: &[&str]) -> (Self, String) {
         let address = TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
             .unwrap();
-        let stranger = key(Kind::P521).certificate_pem();
-        let child = Command::new("openssl")
-            .args(["s_server", "-accept", &address.to_string(), "-www", version])
-            .args([
-                "-cert",
-                certificate,
-                "-key",
-                private,
-                "-Verify",
-                "1",
-                "-verify_return_error",
-            ])
-            .arg("-CAfile")
-            .arg(stranger)
+        let child = tool("openssl", "openssl")
+            .args(["s_server", "-accept", &address.to_string(), "-www"])
+            .args(options)
+            .args([OsStr::new("-cert"), own.as_ref()])
+            .args([OsStr::new("-key"), private.as_ref()])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -239,7 +340,7 @@ impl Picky {
     }
 }
 
-impl Drop for Picky {
+impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -249,8 +350,11 @@ impl Drop for Picky {
 #[test]
 fn a_server_that_refuses_the_certificate() {
     let store = cluster().token(Kind::P256, JANE);
+    let own = server_certificate(store.directory.path());
+    let own = own.each_ref().map(Path::new);
+    let stranger = key(Kind::P521).certificate_pem();
     for version in ["-tls1_2", "-tls1_3"] {
-        let (_picky, server) = Picky::start(store.directory.path(), version);
+        let (_server, server) = Server::start(&own, &stranger, &[version]);
         let outcome = whoami_with(&store, |cluster| cluster["server"] = json!(server));
         assert_ne!(outcome.status.code(), Some(0), "{outcome:?}");
         for told in [
@@ -261,6 +365,160 @@ fn a_server_that_refuses_the_certificate() {
             assert!(outcome.stderr.contains(told), "{told}: {outcome:?}");
         }
     }
+}
+
+/// OpenSSL wants the curve of a client's certificate among the groups that the client offers.
+#[test]
+fn openssl_accepts_a_key_of_any_curve() {
+    let [authority, _] = cluster().authority();
+    for (kind, group) in [
+        (Kind::P256, "P-256"),
+        (Kind::P384, "P-384"),
+        (Kind::P521, "P-521"),
+    ] {
+        let store = cluster().token(kind, JANE);
+        let own = server_certificate(store.directory.path());
+        let own = own.each_ref().map(Path::new);
+        for options in [
+            &["-tls1_2"][..],
+            // That group for the exchange as well.
+            &["-tls1_2", "-groups", group],
+            &["-tls1_3", "-groups", group],
+        ] {
+            let (_server, server) = Server::start(&own, &authority, options);
+            let change = |cluster: &mut Value| cluster["server"] = json!(server);
+            let outcome = kubectl_within(&store, change, &[], &["get", "--raw", "/"]);
+            assert!(
+                outcome.printed().contains("Cipher"),
+                "{options:?}: {outcome:?}"
+            );
+        }
+    }
+}
+
+/// What `openssl req -x509` makes has CA:TRUE. As the kubeconfig's authority it is accepted for
+/// itself, as it is by kubectl.
+#[test]
+fn a_server_whose_own_certificate_is_the_authority() {
+    let store = cluster().token(Kind::P256, JANE);
+    let directory = store.directory.path();
+    let private = key(Kind::P384).private_pem();
+    let own = directory.join("own.pem");
+    let text = |path: &Path| path.to_str().unwrap().to_owned();
+    let name = "subjectAltName=IP:127.0.0.1";
+    openssl([
+        "req",
+        "-x509",
+        "-new",
+        "-days",
+        "30",
+        "-subj",
+        "/CN=own",
+        "-addext",
+        name,
+        "-key",
+        &text(&private),
+        "-out",
+        &text(&own),
+    ]);
+    let again = |file: &str, days, extensions: &str| {
+        let [again, _] = issue(
+            directory,
+            file,
+            &Issue {
+                key: &private,
+                subject: "/CN=own",
+                extensions: &format!("basicConstraints=critical,CA:TRUE\n{extensions}\n"),
+                days,
+                issuer: [&own, &private],
+            },
+        );
+        again
+    };
+    let expired = again("expired", -1, name);
+    let nameless = again("nameless", 30, "subjectAltName=DNS:another.example");
+    let purpose = again(
+        "purpose",
+        30,
+        &format!("{name}\nextendedKeyUsage=clientAuth"),
+    );
+    let [client_authority, _] = cluster().authority();
+    let get = |shown: &Path, pinned: &Path| {
+        let (_server, server) = Server::start(&[shown, &private], &client_authority, &["-tls1_3"]);
+        let change = |cluster: &mut Value| {
+            cluster["server"] = json!(server);
+            cluster["certificate-authority"] = json!(pinned);
+        };
+        kubectl_within(&store, change, &[], &["get", "--raw", "/"])
+    };
+    let outcome = get(&own, &own);
+    assert!(outcome.printed().contains("Cipher"), "{outcome:?}");
+    for (shown, reason) in [
+        (&expired, "expired"),
+        (&nameless, "not valid for name"),
+        (&purpose, "InvalidPurpose"),
+    ] {
+        let outcome = get(shown, shown);
+        assert_told(&outcome, &["not trusted", reason]);
+    }
+    // Nobody else's, though the same key has signed it.
+    let other = again("other", 30, name);
+    assert_told(&get(&other, &own), &["it is a CA's, not a server's"]);
+}
+
+#[test]
+fn a_server_that_asks_for_no_certificate() {
+    let store = cluster().token(Kind::P256, JANE);
+    let own = server_certificate(store.directory.path());
+    let own = own.each_ref().map(Path::new);
+    for version in ["-tls1_2", "-tls1_3"] {
+        let (_server, address) = Server::with(&own, &[version]);
+        let change = |cluster: &mut Value| cluster["server"] = json!(address);
+        let outcome = kubectl_within(&store, change, &[], &["get", "--raw", "/"]);
+        let told = "the server asked for no client certificate";
+        assert!(outcome.stderr.contains(told), "{outcome:?}");
+        assert!(!outcome.stderr.contains("signed by"), "{outcome:?}");
+    }
+}
+
+#[test]
+fn a_server_whose_signatures_the_key_cannot_make() {
+    let store = cluster().token(Kind::P256, JANE);
+    let own = server_certificate(store.directory.path());
+    let own = own.each_ref().map(Path::new);
+    for version in ["-tls1_2", "-tls1_3"] {
+        let options = [
+            version,
+            "-verify",
+            "1",
+            "-client_sigalgs",
+            "rsa_pss_rsae_sha256",
+        ];
+        let (_server, address) = Server::with(&own, &options);
+        let outcome = whoami_with(&store, |cluster| cluster["server"] = json!(address));
+        let told = "the server takes no signature that O=dev, CN=jane can make";
+        assert!(outcome.stderr.contains(told), "{outcome:?}");
+        assert!(!outcome.stderr.contains("connected"), "{outcome:?}");
+    }
+}
+
+#[test]
+fn a_server_of_tls_1_3_and_a_key_of_tls_1_2() {
+    let withheld = [MechanismType::RSA_PKCS_PSS, MechanismType::RSA_X_509];
+    let store = token_withholding(&withheld, Kind::Rsa(2048));
+    let own = server_certificate(store.directory.path());
+    let own = own.each_ref().map(Path::new);
+    let (_server, address) = Server::with(&own, &["-tls1_3", "-Verify", "1"]);
+    let outcome = whoami_with(&store, |cluster| cluster["server"] = json!(address));
+    assert_told(
+        &outcome,
+        &[
+            "can serve TLS 1.2 only",
+            "refused TLS 1.2",
+            "can't serve TLS 1.3",
+            "RSA-PSS",
+        ],
+    );
 }
 
 #[test]

@@ -107,7 +107,10 @@ fn the_way_to_the_lock_is_told_and_its_last_step_is_a_persons() {
     let stored = sign().variable("TOKEN_PIN", WRONG_PIN).run();
     stored.fails(7, &["refused the PIN from", "CKR_PIN_INCORRECT"]);
     assert!(!stored.stderr.contains(counted), "{stored:?}");
-    sign().run().fails(7, &["refused a PIN", "was not sent"]);
+    sign()
+        .variable("TOKEN_PIN", WRONG_PIN)
+        .run()
+        .fails(7, &["refused a PIN", "was not sent"]);
     let (fourth, screen) = three_wrong();
     assert!(!(fourth.stderr + &screen).contains(counted), "{screen}");
     let (seventh, _) = three_wrong();

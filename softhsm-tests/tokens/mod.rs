@@ -9,6 +9,10 @@ mod environment;
 mod guide;
 /// kryoptic: PIN flags, the lock, and what the program pads by itself.
 mod kryoptic;
+/// NSS, which has to be told where its databases are.
+mod nss;
+/// opencryptoki's soft token.
+mod opencryptoki;
 /// OpenSC without a card.
 mod opensc;
 /// p11-kit's proxy, a token of another host, and certificates that want no login.

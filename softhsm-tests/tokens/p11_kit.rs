@@ -89,7 +89,10 @@ fn a_wrong_pin_is_told_and_counted_as_the_token_does() {
             ],
         );
         // Not once more by those that come after it.
-        sign().run().fails(7, &["refused a PIN", "was not sent"]);
+        sign()
+            .variable("TOKEN_PIN", WRONG_PIN)
+            .run()
+            .fails(7, &["refused a PIN", "was not sent"]);
         let asking = token.configuration("1").without("pinSource");
         let request = sign_request(&asking, &Options::hash(Hash::Sha256), &sample(32));
         let mut terminal = token.ask(&request).at_terminal();

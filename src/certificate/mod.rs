@@ -8,7 +8,7 @@
 mod name;
 mod validity;
 
-pub use validity::{Moment, Validity};
+pub use validity::{Moment, Validity, day, rfc_3339};
 
 use std::fmt;
 use std::time::SystemTime;
@@ -28,12 +28,23 @@ use crate::error::ObjectError;
 /// RSA keys that are signed with, in bits.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 1024..=8192;
 
+/// Algorithms of keys that are found on tokens and not signed with.
+const ALGORITHMS: [(&str, &str); 6] = [
+    ("1.2.840.10040.4.1", "DSA"),
+    ("1.3.101.110", "X25519"),
+    ("1.3.101.113", "Ed448"),
+    ("2.16.840.1.101.3.4.3.17", "ML-DSA-44"),
+    ("2.16.840.1.101.3.4.3.18", "ML-DSA-65"),
+    ("2.16.840.1.101.3.4.3.19", "ML-DSA-87"),
+];
+
 /// One X.509 certificate (RFC 5280) with a key of a type that TLS clients sign with.
 #[derive(Debug)]
 pub struct Certificate {
     der: Vec<u8>,
     public_key: PublicKey,
     is_ca: bool,
+    serial_number: String,
     subject: String,
     user: Option<String>,
     groups: Vec<String>,
@@ -68,6 +79,7 @@ impl Certificate {
             }
         })?;
         let is_ca = parsed.is_ca();
+        let serial_number = hexadecimal(parsed.raw_serial());
         let subject = name::text(parsed.subject());
         let (user, groups) = (name::user(parsed.subject()), name::groups(parsed.subject()));
         let issuer = issuer(&parsed);
@@ -83,6 +95,7 @@ impl Certificate {
             der,
             public_key,
             is_ca,
+            serial_number,
             subject,
             user,
             groups,
@@ -93,21 +106,48 @@ impl Certificate {
         })
     }
 
-    /// The first certificate of a PEM file, with the DER of those that follow it, or a file of
-    /// DER.
+    /// The certificate of a PEM file that is no CA's, with the DER of the others from its issuer
+    /// on, or a file of DER.
     pub fn chain_from_pem_or_der(
         bytes: &[u8],
         source: &str,
     ) -> Result<(Self, Vec<Vec<u8>>), ObjectError> {
+        let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
         if bytes.first() == Some(&0x30) {
+            if let Some(reason) = other_than_certificate(bytes) {
+                return Err(ObjectError::Certificate {
+                    source: source.to_owned(),
+                    reason: reason.to_owned(),
+                });
+            }
             return Ok((Self::from_der(bytes.to_owned(), source)?, Vec::new()));
         }
         let (certificates, others): (Vec<_>, Vec<_>) = Pem::iter_from_buffer(bytes)
             .flatten()
             .partition(|block| matches!(block.label.as_str(), "CERTIFICATE" | "X509 CERTIFICATE"));
-        let mut certificates = certificates.into_iter().map(|block| block.contents);
-        match certificates.next() {
-            Some(first) => Ok((Self::from_der(first, source)?, certificates.collect())),
+        let mut certificates: Vec<_> = certificates
+            .into_iter()
+            .map(|block| block.contents)
+            .collect();
+        match certificates.first() {
+            Some(first) => {
+                let first = Self::from_der(first.clone(), source)?;
+                let mut others = certificates.split_off(1);
+                let leaf = |der: &Vec<u8>| Self::from_der(der.clone(), source).ok();
+                let leaves = others.iter().map(leaf).enumerate();
+                let mut leaves = leaves.filter_map(|(place, leaf)| Some((place, leaf?)));
+                match leaves.find(|(_, leaf)| first.is_ca && !leaf.is_ca) {
+                    None => Ok((first, others)),
+                    // From the root down, as it seems.
+                    Some((place, leaf)) => {
+                        let mut chain = others.split_off(place + 1);
+                        others.truncate(place);
+                        chain.extend(others.into_iter().rev());
+                        chain.push(first.der);
+                        Ok((leaf, chain))
+                    }
+                }
+            }
             None => Err(ObjectError::Certificate {
                 source: source.to_owned(),
                 reason: match others.first() {
@@ -134,6 +174,11 @@ impl Certificate {
     /// Basic constraints say so (RFC 5280, section 4.2.1.9).
     pub fn is_ca(&self) -> bool {
         self.is_ca
+    }
+
+    /// In hexadecimal digits, as `openssl x509 -serial` has it.
+    pub fn serial_number(&self) -> &str {
+        &self.serial_number
     }
 
     /// The subject as text, as it stands in the certificate: not yet fit for a terminal.
@@ -202,6 +247,18 @@ pub enum Curve {
     P521,
 }
 
+impl Curve {
+    /// The curve that CKA_EC_PARAMS names (PKCS#11, section 6.3.3; the DER of its object identifier).
+    pub fn from_parameters(parameters: &[u8]) -> Option<Self> {
+        match parameters {
+            b"\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07" => Some(Self::P256),
+            b"\x06\x05\x2b\x81\x04\x00\x22" => Some(Self::P384),
+            b"\x06\x05\x2b\x81\x04\x00\x23" => Some(Self::P521),
+            _ => None,
+        }
+    }
+}
+
 impl PublicKey {
     /// The length of an RSA modulus in bits; 0 for other keys.
     pub fn modulus_bits(&self) -> usize {
@@ -252,7 +309,12 @@ impl PublicKey {
             return Err("RSASSA-PSS, which Go clients don't know".to_owned());
         }
         if *algorithm != OID_PKCS1_RSAENCRYPTION {
-            return Err(algorithm.to_string());
+            let oid = algorithm.to_string();
+            let named = ALGORITHMS.iter().find(|(it, _)| *it == oid);
+            return Err(match named {
+                Some((_, name)) => format!("{name} ({oid})"),
+                None => oid,
+            });
         }
         let Ok((_, key)) = RSAPublicKey::from_der(&info.subject_public_key.data) else {
             return Err("RSA with a malformed key".to_owned());
@@ -283,6 +345,56 @@ impl fmt::Display for Curve {
             Self::P521 => "P-521",
         })
     }
+}
+
+/// Of the certificates that a selector names, those that can be meant, as places in the list: for each
+/// public key the one that is valid now, or else the one that is valid longest. Those of CAs are
+/// passed over as long as another one is left.
+pub fn meant(certificates: &[&Certificate], now: i64) -> Vec<usize> {
+    let has_others = certificates.iter().any(|it| !it.is_ca);
+    let rank = |certificate: &Certificate| {
+        let validity = certificate.validity;
+        let moment = validity.at(now);
+        let is_valid = matches!(moment, Moment::Within | Moment::NearTheEnd);
+        let (not_before, not_after) = (validity.not_before, validity.not_after);
+        (is_valid, certificate.is_for_clients, not_after, not_before)
+    };
+    let mut meant: Vec<(usize, &Certificate)> = Vec::new();
+    for (place, certificate) in certificates.iter().enumerate() {
+        if has_others && certificate.is_ca {
+            continue;
+        }
+        let same =
+            |(_, other): &&mut (usize, &Certificate)| other.public_key == certificate.public_key;
+        match meant.iter_mut().find(same) {
+            Some(best) if rank(certificate) > rank(best.1) => *best = (place, certificate),
+            Some(_) => {}
+            None => meant.push((place, certificate)),
+        }
+    }
+    meant.into_iter().map(|(place, _)| place).collect()
+}
+
+/// What a DER file is that is no certificate, by the first element in it.
+fn other_than_certificate(der: &[u8]) -> Option<&'static str> {
+    let header = match der.get(1)? {
+        long @ 0x80.. => 2 + usize::from(long & 0x7f),
+        _ => 2,
+    };
+    match der.get(header..)? {
+        [0x02, 0x01, 0x03, ..] => Some(
+            "it is PKCS #12; `openssl pkcs12 -clcerts -nokeys` takes the certificate out of it",
+        ),
+        [0x02, ..] => Some("it is a private key"),
+        [0x06, ..] => {
+            Some("it is PKCS #7; `openssl pkcs7 -print_certs` takes certificates out of it")
+        }
+        _ => None,
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02X}")).collect()
 }
 
 /// In seconds since 1970; a clock before that is as good as at it.
@@ -343,6 +455,14 @@ mod tests {
         assert!(reason(b"").contains("neither PEM nor DER"));
         assert!(reason(b"hello").contains("neither PEM nor DER"));
         assert!(reason(&[0x30, 0x82, 0x01, 0x00]).contains("does not parse"));
+        let beginnings: [(&[u8], &str); 3] = [
+            (b"\x30\x82\x01\x00\x02\x01\x03\x30", "it is PKCS #12"),
+            (b"\x30\x82\x01\x00\x02\x01\x00\x30", "it is a private key"),
+            (b"\x30\x80\x06\x09\x2a", "it is PKCS #7"),
+        ];
+        for (beginning, expected) in beginnings {
+            assert!(reason(beginning).contains(expected), "{beginning:?}");
+        }
         let key = b"-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----\n";
         assert!(reason(key).contains("holds a PRIVATE KEY and no CERTIFICATE"));
     }

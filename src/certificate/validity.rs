@@ -1,5 +1,8 @@
 //! When a certificate is valid, in words.
 
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
 /// The time in which a certificate counts (RFC 5280, section 4.1.2.5), in seconds since 1970.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Validity {
@@ -54,6 +57,21 @@ impl Validity {
             Moment::Within => None,
         }
     }
+}
+
+/// The moment, in seconds since 1970, as RFC 3339 writes it; empty for what no calendar has.
+pub fn rfc_3339(seconds: i64) -> String {
+    OffsetDateTime::from_unix_timestamp(seconds)
+        .ok()
+        .and_then(|date| date.format(&Rfc3339).ok())
+        .unwrap_or_default()
+}
+
+/// Its day, in UTC: `2026-11-22`.
+pub fn day(seconds: i64) -> String {
+    let mut day = rfc_3339(seconds);
+    day.truncate(day.find('T').unwrap_or_default());
+    day
 }
 
 /// Expiry is worth a word from here on, in seconds.

@@ -155,7 +155,7 @@ mod tests {
         };
         assert_eq!(
             said(&invocation, report::DESPITE),
-            "check --uri='pkcs11:token=prod;id=%01' --pin-source='env:PIN' --despite-refusal"
+            "check --uri='pkcs11:token=prod;id=%01' --pin-source=env:PIN --despite-refusal"
         );
         assert_eq!(
             said(&invocation, report::LIST),

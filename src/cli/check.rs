@@ -2,26 +2,26 @@
 
 #![forbid(unsafe_code)]
 
+use std::io;
 use std::mem;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
-use std::time::Duration;
 
 use serde::Serialize;
 
 use super::again::Invocation;
-use super::selection::{HEADING, Selection};
+use super::completions::values;
+use super::kubeconfig::{Search, set_token, stanza};
+use super::selection::{self, HEADING, Selection};
 use super::style::{Palette, Style};
 use super::turn;
-use crate::config::{Config, PinSource};
+use crate::config::{Config, Filter, PinSource};
 use crate::diagnosis::{self, Finding, Observer, Opened, Step, Way};
-use crate::error::{Error, Help, KubeconfigError};
-use crate::keyring::Keyring;
-use crate::kubeconfig::{Cluster, Context, Kubeconfig, Provider};
+use crate::error::{Error, Help, KubeconfigError, ObjectError, RequestError};
+use crate::keyring::{self, Keyring};
+use crate::kubeconfig::{Cluster, Context, Kubeconfig, Provider, Stanza};
 use crate::pin::{PinProvider, Sources};
-use crate::printable::{excerpt, printable, printable_json};
+use crate::printable::{excerpt, line, printable_json};
 use crate::process::answer::AnswerChannel;
 use crate::process::watchdog;
 use crate::protocol::Configuration;
@@ -29,14 +29,11 @@ use crate::report;
 use crate::token::AcceptedPin;
 use crate::tunnel::{self, Destination, Recognition};
 
-/// How long C_Finalize may take before the cluster is not tried.
-const CLOSE_LIMIT: Duration = Duration::from_secs(5);
-
-/// Walk the whole way to a signature and tell what works, what doesn't and what to do
+/// Test each step up to a signature: what works, what doesn't, and what to do about it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  pkcs11-external-signer check                # of the current context
+  pkcs11-external-signer check                # the current context
   pkcs11-external-signer check --context prod --server
   pkcs11-external-signer check --no-login     # without a PIN
   pkcs11-external-signer check --token-serial 15873456 --object-id 2 \\
@@ -50,16 +47,16 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "URI", help_heading = HEADING)]
     uri: Option<String>,
     /// The certificate, for a token that holds none
-    #[arg(long, value_name = "FILE", help_heading = HEADING)]
+    #[arg(long, value_name = "FILE", value_parser = selection::path, help_heading = HEADING, add = values::files())]
     certificate_file: Option<String>,
     /// Where the PIN comes from: prompt, askpass, stdin, file:/path or env:NAME
-    #[arg(long, value_name = "SOURCE", help_heading = HEADING)]
+    #[arg(long, value_name = "SOURCE", value_parser = selection::pin_source, help_heading = HEADING, add = values::pin_sources())]
     pin_source: Option<String>,
     /// The kubeconfig; without it KUBECONFIG, or ~/.kube/config
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", add = values::files())]
     kubeconfig: Option<PathBuf>,
     /// The context; without it the current one
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = values::contexts())]
     context: Option<String>,
     /// Connect to the context's cluster, too, and ask as whom it knows us
     #[arg(long, conflicts_with = "no_login")]
@@ -96,8 +93,9 @@ impl Arguments {
 
 /// Tells of each step; the exit code.
 #[cold]
-pub(super) fn run(arguments: &Arguments) -> u8 {
+pub(super) fn run(arguments: &Arguments, verbosity: u8) -> u8 {
     let palette = Palette::for_standard_output();
+    let columns = report::columns(&io::stdout());
     let channel = match AnswerChannel::open() {
         Ok(channel) => channel,
         Err(error) => {
@@ -108,31 +106,50 @@ pub(super) fn run(arguments: &Arguments) -> u8 {
     };
     let mut teller = Teller {
         channel,
+        columns,
         palette,
         is_json: arguments.json,
         lost: None,
         steps: Vec::new(),
     };
     let mut open = Open::default();
-    check(arguments, &mut open, &mut teller);
+    check(arguments, verbosity, &mut open, &mut teller);
     let code = teller.finish();
     open.finish(code);
     code
 }
 
 /// `None` where it ended before the way to the token began.
-fn check(arguments: &Arguments, open: &mut Open, teller: &mut Teller) -> Option<()> {
+fn check(arguments: &Arguments, verbosity: u8, open: &mut Open, teller: &mut Teller) -> Option<()> {
     let source = diagnosis::keep(teller, Step::Configuration, Source::of(arguments))?;
     let mut map = source.configuration(arguments);
+    let found = match source.is_kubeconfigs {
+        true => Ok(None),
+        false => complete(&mut map, arguments, verbosity),
+    };
+    // That nothing names a key is said where there isn't just one, either.
+    let found = match (found, source.no_key) {
+        (Err(error), Some(why)) if !matches!(error, Error::Object(ObjectError::Choice { .. })) => {
+            Err(why)
+        }
+        (found, why) => found.map(|found| (found, why)),
+    };
+    let (found, why) = diagnosis::keep(teller, Step::Configuration, found)?;
     let mut config = diagnosis::keep(teller, Step::Configuration, Config::from_map(&mut map))?;
-    let text = match &source.context {
-        Some(context) if source.is_kubeconfigs => format!(
+    let finding = match (&source.context, found, why) {
+        (_, Some(uri), Some(why)) => Finding::Concern(
+            format!("{why}; the only key that can be used is checked: {uri}"),
+            "have a context use it: `pkcs11-external-signer kubeconfig --write --context NAME`"
+                .to_owned(),
+        ),
+        (_, Some(uri), None) => Finding::Good(format!("from the options, completed: {uri}")),
+        (Some(context), ..) if source.is_kubeconfigs => Finding::Good(format!(
             "context \"{}\", cluster \"{}\", user \"{}\"",
             context.name, context.cluster, context.user
-        ),
-        _ => "from the options".to_owned(),
+        )),
+        _ => Finding::Good("from the options".to_owned()),
     };
-    teller.found(Step::Configuration, Finding::Good(text));
+    teller.found(Step::Configuration, finding);
     if let Some(program) = map.value("pathExec")
         && !Path::new(program).is_file()
     {
@@ -167,7 +184,10 @@ fn check(arguments: &Arguments, open: &mut Open, teller: &mut Teller) -> Option<
     }
     // Before anybody is asked for a PIN.
     let cluster = match arguments.server {
-        true => Some(diagnosis::keep(teller, Step::Server, source.cluster())?),
+        true => {
+            let cluster = cluster_of(&source.kubeconfig, source.context.as_ref());
+            Some(diagnosis::keep(teller, Step::Server, cluster)?)
+        }
         false => None,
     };
     // Of this process's two ways to the token, the second gets the PIN that the first one used.
@@ -218,51 +238,64 @@ struct Source {
     context: Option<Context>,
     /// The key's configuration is the context's.
     is_kubeconfigs: bool,
+    /// Why it isn't, where no option names a key.
+    no_key: Option<Error>,
 }
 
 impl Source {
     fn of(arguments: &Arguments) -> Result<Self, Error> {
-        let is_kubeconfigs = !arguments.names_a_key();
-        if !is_kubeconfigs && !arguments.server {
-            let with_server = [
-                (
-                    "--context beside options that name a key",
-                    arguments.context.is_some(),
-                ),
-                (
-                    "--kubeconfig beside options that name a key",
-                    arguments.kubeconfig.is_some(),
-                ),
-            ];
-            super::require(&with_server, ("--server", false))?;
-            return Ok(Self {
-                kubeconfig: Kubeconfig::default(),
-                context: None,
-                is_kubeconfigs,
-            });
+        let names_a_key = arguments.names_a_key();
+        let without_kubeconfig = |no_key| Self {
+            kubeconfig: Kubeconfig::default(),
+            context: None,
+            is_kubeconfigs: false,
+            no_key,
+        };
+        let (context, file) = (arguments.context.is_some(), arguments.kubeconfig.is_some());
+        if names_a_key && !arguments.server {
+            let argument = match (context, file) {
+                (true, _) => "--context beside options that name a key",
+                (_, true) => "--kubeconfig beside options that name a key",
+                _ => return Ok(without_kubeconfig(None)),
+            };
+            let other = "--server";
+            return Err(RequestError::ArgumentNeeds { argument, other }.into());
         }
+        let wants_kubeconfig = arguments.server || context || file;
+        match Self::of_kubeconfig(arguments, !names_a_key) {
+            Err(Error::Kubeconfig(
+                error @ (KubeconfigError::Missing { .. }
+                | KubeconfigError::NoCurrentContext { .. }
+                | KubeconfigError::NotExternalSigner { .. }),
+            )) if !wants_kubeconfig => Ok(without_kubeconfig(Some(error.into()))),
+            source => source,
+        }
+    }
+
+    fn of_kubeconfig(arguments: &Arguments, is_kubeconfigs: bool) -> Result<Self, Error> {
         let locations = super::locations(arguments.kubeconfig.as_deref());
-        let mut kubeconfig = Kubeconfig::load(&locations.required())?;
+        let mut kubeconfig = super::load(&locations.required())?;
         if let Some(name) = &arguments.context {
             kubeconfig.set_current_context(name)?;
         }
         let context = kubeconfig.selected_context()?;
-        if is_kubeconfigs {
-            match kubeconfig.provider(&context.user) {
-                Provider::ExternalSigner(_) => {}
-                Provider::None | Provider::Other(_) => {
-                    return Err(KubeconfigError::NotExternalSigner {
-                        context: context.name,
-                        user: context.user,
-                    }
-                    .into());
-                }
+        if is_kubeconfigs
+            && !matches!(
+                kubeconfig.provider(&context.user),
+                Provider::ExternalSigner(_)
+            )
+        {
+            return Err(KubeconfigError::NotExternalSigner {
+                context: context.name,
+                user: context.user,
             }
+            .into());
         }
         Ok(Self {
             kubeconfig,
             context: Some(context),
             is_kubeconfigs,
+            no_key: None,
         })
     }
 
@@ -284,14 +317,68 @@ impl Source {
         }
         map
     }
+}
 
-    fn cluster(&self) -> Result<(String, Cluster), KubeconfigError> {
-        let name = self
-            .context
-            .as_ref()
-            .map_or("", |context| context.cluster.as_str());
-        Ok((name.to_owned(), self.kubeconfig.cluster(name)?))
+fn cluster_of(
+    kubeconfig: &Kubeconfig,
+    context: Option<&Context>,
+) -> Result<(String, Cluster), KubeconfigError> {
+    let name = context.map_or("", |context| context.cluster.as_str());
+    Ok((name.to_owned(), kubeconfig.cluster(name)?))
+}
+
+/// Adds what the options leave out of library, token and key where there is one of it, or somebody
+/// picks one; the URI of what was found, `None` where nothing was left out.
+fn complete(
+    map: &mut Configuration,
+    arguments: &Arguments,
+    verbosity: u8,
+) -> Result<Option<String>, Error> {
+    let uri = arguments.uri.as_deref();
+    let said = Filter::from_map(&mut arguments.selection.configuration([("uri", uri)]))?;
+    let is_whole = said.library.is_some() && said.token.is_given() && said.object.is_given();
+    if is_whole {
+        return Ok(None);
     }
+    let search = Search {
+        selection: &arguments.selection,
+        uri,
+        wanted: said.object,
+        has_certificate: arguments.certificate_file.is_some(),
+        login: false,
+        pin_source: None,
+        verbosity,
+    };
+    let mut opened = None;
+    let survey = search.look(&mut opened);
+    if let Some((module, _lock)) = opened {
+        let _step = watchdog::step("closing the library (C_Finalize)");
+        module.close();
+    }
+    let survey = survey?;
+    // What is wrong with the only key is for the check to tell.
+    let mut keys = survey.keys();
+    let only_key = keys.next().filter(|_| keys.next().is_none());
+    let chosen = search.choose(&survey).or_else(|error| match error {
+        Error::Object(ObjectError::NoUsable { .. }) => only_key.ok_or(error),
+        _ => Err(error),
+    });
+    let (stanza, uri) = match (chosen, survey.only_token()) {
+        (Ok(place @ (_, _, key)), _) => (stanza(None, place, None), key.uri.clone()),
+        // It can be one that the token hides.
+        (Err(Error::Object(ObjectError::NoneFits { .. })), Some((library, token))) => {
+            let mut stanza = Stanza::default();
+            set_token(&mut stanza, library, token);
+            (stanza, format!("token {}", token.name()))
+        }
+        (Err(error), _) => return Err(error),
+    };
+    for (key, value) in stanza.pairs() {
+        if key != "pathExec" && !map.has(key) {
+            map.set(key, value);
+        }
+    }
+    Ok(Some(uri))
 }
 
 /// The connection that `run` would make.
@@ -302,37 +389,28 @@ fn server(
     open: &mut Open,
     teller: &mut Teller,
 ) {
-    if let Some((module, lock)) = open.library.take() {
-        let (closed, is_closed) = mpsc::channel();
-        thread::spawn(move || {
-            module.close();
-            let _ = closed.send(());
-        });
-        if is_closed.recv_timeout(CLOSE_LIMIT).is_err() {
-            return teller.found(
-                Step::Server,
-                Finding::Concern(
-                    "the library hangs in C_Finalize, so the cluster was not tried".to_owned(),
-                    "update the library, or try `run -v -- kubectl auth whoami`".to_owned(),
-                ),
-            );
-        }
-        drop(lock);
-    }
+    // The library stays open: some see no token any more after C_Finalize.
+    let Some((module, lock)) = open.library.take() else {
+        return;
+    };
+    let opened = keyring::Opened {
+        module,
+        lock,
+        accepted,
+    };
     let notes = Arc::new(Notes::default());
     let observer: Arc<dyn tunnel::Observer> = Arc::clone(&notes) as _;
-    let asked = Keyring::with_pins(vec![config], accepted.into_iter().collect(), turn::tell)
-        .and_then(|(keyring, keys)| {
-            let keyring = Arc::clone(open.keyring.insert(Arc::new(keyring)));
-            let key = keys
-                .first()
-                .copied()
-                .ok_or_else(|| Error::Internal("a keyring without keys".to_owned()))?;
-            let server = cluster.server.clone();
-            let destination = Destination { name, cluster, key };
-            let recognition = tunnel::whoami(destination, &keyring, &observer)?;
-            Ok((server, recognition))
-        });
+    let asked = Keyring::of_open(config, opened, turn::tell).and_then(|(keyring, keys)| {
+        let keyring = Arc::clone(open.keyring.insert(Arc::new(keyring)));
+        let key = keys
+            .first()
+            .copied()
+            .ok_or_else(|| Error::Internal("a keyring without keys".to_owned()))?;
+        let server = cluster.server.clone();
+        let destination = Destination { name, cluster };
+        let recognition = tunnel::whoami(destination, key, &keyring, &observer)?;
+        Ok((server, recognition))
+    });
     for line in notes.take() {
         teller.found(Step::Server, Finding::Good(line));
     }
@@ -371,12 +449,18 @@ impl tunnel::Observer for Notes {
     fn trouble(&self, _: &Error) {}
 
     fn concern(&self, _: &str) {}
+
+    fn waiting(&self, text: &str) {
+        report::warning(text);
+    }
 }
 
 /// Prints each finding, or keeps it for the document.
 struct Teller {
     channel: AnswerChannel,
     palette: Palette,
+    /// How wide standard output is, where it is a terminal.
+    columns: Option<usize>,
     is_json: bool,
     /// That standard output takes nothing any more.
     lost: Option<Error>,
@@ -449,19 +533,25 @@ impl Teller {
             Status::Concern => ("!", Style::Concern),
             Status::Bad => ("✘", Style::Bad),
         };
+        let folded = |line: String| match self.columns {
+            Some(columns) => report::hanging(&line, columns),
+            None => line,
+        };
         let mark = self.palette.paint(style, mark);
-        let mut shown = format!("{mark} {:14} {}\n", step.title(), printable(text));
+        let told = folded(format!("  {:14} {}", step.title(), line(text)));
+        let mut shown = format!("{mark} {}\n", told.trim_start());
         if let Some(help) = help {
-            shown.push_str(&format!("  help: {}\n", printable(&help.text)));
+            shown.push_str(&folded(format!("  help: {}", line(&help.text))));
+            shown.push('\n');
             for candidate in &help.candidates {
-                shown.push_str(&format!("    {}\n", printable(candidate)));
+                shown.push_str(&format!("    {}\n", line(candidate)));
             }
         }
         shown
     }
 
     fn write(&mut self, text: &str) {
-        if let Err(error) = self.channel.write(text) {
+        if let Err(error) = self.channel.show(text) {
             self.lost.get_or_insert_with(|| error.into());
         }
     }

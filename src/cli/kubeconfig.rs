@@ -5,13 +5,14 @@
 use std::path::PathBuf;
 
 use super::again::Invocation;
-use super::selection::{HEADING, Selection, is_selector};
+use super::completions::values;
+use super::selection::{self, HEADING, Selection, is_selector};
 use super::survey::{CertificateEntry, Key, Library, Note, Opened, Query, Survey, Token};
 use super::turn;
 use crate::certificate::now;
 use crate::config::{Config, Filter, ObjectSelector, PinSource, without_object};
-use crate::error::{ConfigError, Error, KubeconfigError, ObjectError};
-use crate::kubeconfig::{Document, Kubeconfig, Provider, Saved, Stanza, file_for};
+use crate::error::{ConfigError, Error, KubeconfigError, ObjectError, TokenName};
+use crate::kubeconfig::{Document, Provider, Saved, Stanza, file_for};
 use crate::pin;
 use crate::printable::{printable, shell_word};
 use crate::process::answer::AnswerChannel;
@@ -44,22 +45,23 @@ pub(super) struct Arguments {
     #[arg(long, help_heading = HEADING)]
     login: bool,
     /// The user's name; without it the certificate's
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = values::users())]
     user: Option<String>,
     /// Write down a certificate file, for a token that holds none
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = selection::path, add = values::files())]
     certificate_file: Option<String>,
-    /// Write down where the PIN comes from: prompt, askpass, stdin, file:/path or env:NAME
-    #[arg(long, value_name = "SOURCE")]
+    /// Write down where the PIN comes from: prompt, askpass, stdin, file:/path or env:NAME; that of
+    /// --login comes from there, too
+    #[arg(long, value_name = "SOURCE", value_parser = selection::pin_source, add = values::pin_sources())]
     pin_source: Option<String>,
     /// Write it into the kubeconfig
     #[arg(long)]
     write: bool,
     /// The context that is to use it
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", requires = "write", add = values::contexts())]
     context: Option<String>,
     /// The kubeconfig to write; without it KUBECONFIG, or ~/.kube/config
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "write", add = values::files())]
     kubeconfig: Option<PathBuf>,
 }
 
@@ -94,12 +96,7 @@ pub(super) fn run(arguments: &Arguments, verbosity: u8) -> u8 {
 }
 
 fn produce(arguments: &Arguments, verbosity: u8, opened: &mut Opened) -> Result<(), Error> {
-    let channel = AnswerChannel::open()?;
-    let with_write = [
-        ("--context", arguments.context.is_some()),
-        ("--kubeconfig", arguments.kubeconfig.is_some()),
-    ];
-    super::require(&with_write, ("--write", arguments.write))?;
+    let mut channel = AnswerChannel::open()?;
     if arguments.user.as_deref() == Some("") {
         return Err(KubeconfigError::UserUnnamed.into());
     }
@@ -115,29 +112,18 @@ fn produce(arguments: &Arguments, verbosity: u8, opened: &mut Opened) -> Result<
             problems: vec![problem],
         })?;
     }
-    // All objects, so that a miss can say which there are.
-    let selection = arguments.selection.of_token();
-    let uri = arguments.uri.as_deref().map(without_object);
-    let query = Query {
-        selection: &selection,
-        uri: uri.as_ref().map(|uri| uri.as_str()),
+    let search = Search {
+        selection: &arguments.selection,
+        uri: arguments.uri.as_deref(),
+        wanted,
+        has_certificate: arguments.certificate_file.is_some(),
         login: arguments.login,
-        pin_source: None,
+        pin_source: pin_source.filter(|_| arguments.login),
         verbosity,
     };
-    let survey = query.look(opened)?;
-    // What wasn't seen can be why nothing is found.
-    for fault in survey.faults_of_tokens() {
-        report::warning(&format!("not everything was seen: {}", fault.message));
-    }
-    if let Some(error) = query.miss(&survey) {
-        return Err(error);
-    }
-    let (library, token, key) = choose(arguments, &wanted, &survey)?;
-    let key = match arguments.certificate_file {
-        Some(_) => &with_certificate_file(arguments, (library, token, key), opened)?,
-        None => key,
-    };
+    let survey = search.look(opened)?;
+    let (library, token, key) = search.choose(&survey)?;
+    let key = &tried(arguments, (library, token, key), opened)?;
     let chosen = (library, token, key);
     let name = arguments
         .user
@@ -147,70 +133,136 @@ fn produce(arguments: &Arguments, verbosity: u8, opened: &mut Opened) -> Result<
     if arguments.write {
         write(arguments, name, chosen, pin_source)
     } else {
-        let stanza = stanza(arguments, chosen, pin_source);
-        Ok(channel.send(stanza.as_excerpt(name).trim_end())?)
+        let stanza = stanza(arguments.certificate_file.as_deref(), chosen, pin_source);
+        let text = stanza.as_excerpt(name);
+        Ok(channel.show(&format!("{}\n", text.trim_end()))?)
     }
 }
 
 /// A key and where it is.
-type Place<'a> = (&'a Library, &'a Token, &'a Key);
+pub(super) type Place<'a> = (&'a Library, &'a Token, &'a Key);
 
-/// The key that is named, the only one that can be used, or the one that somebody picks.
-fn choose<'a>(
-    arguments: &Arguments,
-    wanted: &ObjectSelector,
-    survey: &'a Survey,
-) -> Result<Place<'a>, Error> {
-    let selector = wanted.to_string();
-    let has_certificate = arguments.certificate_file.is_some();
-    let can_be_meant = |key: &Key| {
-        if selector.is_empty() {
-            key.usable || has_certificate && !key.notes.contains(&Note::NoPrivateKey)
-        } else {
-            key.fits(wanted)
+/// For the key that is meant, by what was said of it.
+pub(super) struct Search<'a> {
+    pub(super) selection: &'a Selection,
+    pub(super) uri: Option<&'a str>,
+    /// What both say of the object.
+    pub(super) wanted: ObjectSelector,
+    /// Its certificate is in a file.
+    pub(super) has_certificate: bool,
+    pub(super) login: bool,
+    /// Of the login.
+    pub(super) pin_source: Option<&'a str>,
+    pub(super) verbosity: u8,
+}
+
+impl Search<'_> {
+    /// What the library and the token that are named hold, or all of them.
+    pub(super) fn look(&self, opened: &mut Opened) -> Result<Survey, Error> {
+        // All objects, so that a miss can say which there are.
+        let selection = self.selection.of_token();
+        let uri = self.uri.map(without_object);
+        let query = Query {
+            selection: &selection,
+            uri: uri.as_ref().map(|uri| uri.as_str()),
+            login: self.login,
+            pin_source: self.pin_source,
+            verbosity: self.verbosity,
+        };
+        let mut survey = query.look(opened)?;
+        // What wasn't seen can be why nothing is found.
+        for fault in survey.faults_of_tokens() {
+            report::warning(&format!("not everything was seen: {}", fault.message));
         }
-    };
-    let found: Vec<Place<'_>> = survey
-        .keys()
-        .filter(|(_, _, key)| can_be_meant(key))
-        .collect();
-    match found.as_slice() {
-        [only] => Ok(*only),
-        [] => {
-            let found = survey.keys().map(described).collect();
-            Err(if selector.is_empty() {
-                ObjectError::NoUsable { found }.into()
+        if let Some(error) = query.miss(&survey) {
+            return Err(error);
+        }
+        // A certificate that is a CA's is seen by its name alone.
+        if self.wanted.is_given() && !survey.keys().any(|(_, _, key)| key.fits(&self.wanted)) {
+            let query = Query {
+                selection: self.selection,
+                uri: self.uri,
+                login: false,
+                pin_source: None,
+                ..query
+            };
+            let named = query.look(opened)?;
+            if named.keys().next().is_some() {
+                survey = named;
+            }
+        }
+        Ok(survey)
+    }
+
+    /// The key that is named, the only one that can be used, or the one that somebody picks.
+    pub(super) fn choose<'a>(&self, survey: &'a Survey) -> Result<Place<'a>, Error> {
+        let selector = self.wanted.to_string();
+        let can_be_meant = |key: &Key| {
+            if selector.is_empty() {
+                key.usable || self.has_certificate && !key.notes.contains(&Note::NoPrivateKey)
             } else {
-                ObjectError::NoneFits { selector, found }.into()
-            })
+                key.fits(&self.wanted)
+            }
+        };
+        let mut found: Vec<Place<'_>> = survey
+            .keys()
+            .filter(|(_, _, key)| can_be_meant(key))
+            .collect();
+        let is_superseded = |(_, _, key): &Place<'_>| key.notes.contains(&Note::Superseded);
+        if !found.iter().all(is_superseded) {
+            found.retain(|place| !is_superseded(place));
         }
-        several => pick(several),
+        // What nothing tells apart is no choice either: the selection that is tried says so.
+        found.dedup_by(|(_, _, one), (_, _, other)| one.uri == other.uri);
+        match found.as_slice() {
+            [only] => Ok(*only),
+            [] => {
+                let found = survey.keys().map(described).collect();
+                Err(if selector.is_empty() {
+                    let nothing = survey.emptiness();
+                    nothing.unwrap_or(ObjectError::NoUsable { found }).into()
+                } else {
+                    ObjectError::NoneFits { selector, found }.into()
+                })
+            }
+            several => pick(several),
+        }
     }
 }
 
-/// The key with the certificate of the file, which is looked at as it will be with each request.
-fn with_certificate_file(
-    arguments: &Arguments,
-    place: Place<'_>,
-    opened: &mut Opened,
-) -> Result<Key, Error> {
-    let stanza = stanza(arguments, place, None);
+/// The key as the selection that is written down finds it: with the certificate of the file, if one
+/// is named. What a PIN is needed for is left out.
+fn tried(arguments: &Arguments, place: Place<'_>, opened: &mut Opened) -> Result<Key, Error> {
+    let (_, _, key) = place;
+    let stanza = stanza(arguments.certificate_file.as_deref(), place, None);
     let config = Config::from_map(&mut stanza.pairs().collect())?;
     if opened.is_none() {
         let turn = turn::take(&config.library)?;
-        *opened = Some((Module::open(&config.library)?, turn));
+        let module = Module::open(&config.library, config.init_args.as_ref())?;
+        *opened = Some((module, turn));
     }
     let Some((module, _)) = opened else {
         return Err(Error::Internal("a library that is not open".to_owned()));
     };
     let mut token = token::Token::open(module, &config.token)?;
     let file = config.certificate_file.as_deref();
-    let certificate = Identity::find(&mut token, config.object, file, None)?.certificate;
+    let certificate = match Identity::find(&mut token, config.object, file, None) {
+        Ok(identity) => identity.certificate,
+        Err(Error::Object(error)) if error.may_be_hidden() => return Ok(key.clone()),
+        // One that was named although it has none, or none yet.
+        Err(error) if file.is_none() && key.certificate.is_none() => {
+            report::warning(&format!("nothing works with this user yet: {error}"));
+            return Ok(key.clone());
+        }
+        Err(error) => return Err(error),
+    };
+    if file.is_none() {
+        return Ok(key.clone());
+    }
     for concern in certificate.concerns(now()) {
         let subject = certificate.subject();
         report::warning(&format!("the certificate of {subject}: {concern}"));
     }
-    let (_, _, key) = place;
     Ok(Key {
         kind: certificate.public_key().to_string(),
         certificate: Some(CertificateEntry::from(&certificate)),
@@ -245,7 +297,8 @@ fn pick<'a>(found: &[Place<'a>]) -> Result<Place<'a>, Error> {
     Err(undecided().into())
 }
 
-/// In one line: `jane, RSA-2048, expires in 3 months; objectId 2 on "prod" (serial 5d9c), LIBRARY`.
+/// In one line: `CN=jane, RSA-2048, expires in 3 months, serial number 0A; object 2 on token "prod"
+/// (serial 5d9c, slotId 1), LIBRARY`.
 fn described((library, token, key): Place<'_>) -> String {
     let mut parts = Vec::new();
     match &key.certificate {
@@ -253,17 +306,21 @@ fn described((library, token, key): Place<'_>) -> String {
             parts.push(certificate.subject.clone());
             parts.push(key.kind.clone());
             parts.push(format!("expires {}", certificate.expires));
+            parts.push(format!("serial number {}", certificate.serial_number));
         }
         None => parts.push(key.kind.clone()),
     }
     parts.extend(key.notes.iter().map(Note::to_string));
     parts.extend(token.pin.words().map(str::to_owned));
     let object = key.object_id.as_deref().unwrap_or(&key.object_label);
+    let token = TokenName {
+        slot: token.slot_id,
+        label: token.token_label.clone(),
+        serial: token.token_serial.clone(),
+    };
+    let parts = parts.join(", ");
     format!(
-        "{}; object {object} on token \"{}\" (serial {}), {}",
-        parts.join(", "),
-        token.token_label,
-        token.token_serial,
+        "{parts}; object {object} on token {token}, {}",
         library.path_lib
     )
 }
@@ -278,9 +335,9 @@ fn user_name(key: &Key) -> Option<&str> {
         .find(|name| !name.is_empty())
 }
 
-/// By what stays: the serial number, since slot numbers move.
-fn stanza(
-    arguments: &Arguments,
+/// What a configuration says of the key.
+pub(super) fn stanza(
+    certificate_file: Option<&str>,
     (library, token, key): Place<'_>,
     pin_source: Option<&str>,
 ) -> Stanza {
@@ -288,17 +345,7 @@ fn stanza(
     if let Some(program) = program() {
         stanza.set("pathExec", program, None);
     }
-    stanza.set("pathLib", &*library.path_lib, None);
-    if !token.token_serial.is_empty() {
-        let label = format!("token \"{}\"", token.token_label);
-        stanza.set("tokenSerial", &*token.token_serial, Some(label));
-    }
-    if (token.token_serial.is_empty() || token.needs_label) && !token.token_label.is_empty() {
-        stanza.set("tokenLabel", &*token.token_label, None);
-    }
-    if token.token_serial.is_empty() && token.token_label.is_empty() {
-        stanza.set("slotId", token.slot_id.to_string(), None);
-    }
+    set_token(&mut stanza, library, token);
     let what = match &key.certificate {
         Some(certificate) => format!(
             "{}, {}, until {}",
@@ -316,7 +363,7 @@ fn stanza(
         stanza.set("objectLabel", &*key.object_label, what.take());
     }
     for (name, value) in [
-        ("certificateFile", arguments.certificate_file.as_deref()),
+        ("certificateFile", certificate_file),
         ("pinSource", pin_source),
     ] {
         if let Some(value) = value {
@@ -324,6 +371,27 @@ fn stanza(
         }
     }
     stanza
+}
+
+/// Library and token, by what stays: the serial number, since slot numbers move.
+pub(super) fn set_token(stanza: &mut Stanza, library: &Library, token: &Token) {
+    stanza.set("pathLib", &*library.path_lib, None);
+    if let Some(init_args) = &library.init_args {
+        stanza.set("initArgs", &**init_args, None);
+    }
+    if !token.token_serial.is_empty() {
+        let label = format!("token \"{}\"", token.token_label);
+        stanza.set("tokenSerial", &*token.token_serial, Some(label));
+    }
+    if (token.token_serial.is_empty() || token.needs_label) && !token.token_label.is_empty() {
+        stanza.set("tokenLabel", &*token.token_label, None);
+    }
+    if token.needs_slot_id {
+        let reason = "may move: another token has the same label and serial".to_owned();
+        stanza.set("slotId", token.slot_id.to_string(), Some(reason));
+    } else if token.token_serial.is_empty() && token.token_label.is_empty() {
+        stanza.set("slotId", token.slot_id.to_string(), None);
+    }
 }
 
 /// This program, by a name that outlives an update: as PATH finds it, links not followed.
@@ -355,7 +423,7 @@ fn write(
     let context_file = match &arguments.context {
         Some(context) => {
             // Refused before anything is written.
-            let all = Kubeconfig::load(&locations.required())?;
+            let all = super::load(&locations.required())?;
             all.context(context)?;
             file_for(&locations, |it| it.context(context).is_ok())?
         }
@@ -364,7 +432,7 @@ fn write(
     // Locks that stay behind would keep kubectl from the files.
     let _grace = Grace::begin_firmly();
     let mut document = Document::open(&user_file, is_interrupted)?;
-    let kubeconfig = Kubeconfig::load(&locations.optional())?;
+    let kubeconfig = super::load(&locations.optional())?;
     let mut old = match kubeconfig.provider(name) {
         Provider::ExternalSigner(map) => map,
         Provider::None | Provider::Other(_) => Configuration::default(),
@@ -380,7 +448,8 @@ fn write(
     }
     // From a URI, it stays as a key of its own.
     let old_source = old.value("pinSource").filter(|_| is_same);
-    let stanza = stanza(arguments, place, pin_source.or(old_source));
+    let file = arguments.certificate_file.as_deref();
+    let stanza = stanza(file, place, pin_source.or(old_source));
     let mut lost = document.set_user(name, &stanza, |key, value| match key {
         // Relative to the file.
         "pathExec" => user_file.with_file_name(value).is_file(),
@@ -419,35 +488,43 @@ fn write(
     if let Some(second) = second {
         save(second, "the context")?;
     }
-    let file = arguments
-        .kubeconfig
-        .as_ref()
-        .map_or_else(String::new, |file| {
-            format!(" --kubeconfig={}", shell_word(&file.to_string_lossy()))
-        });
-    match &arguments.context {
-        Some(context) => report::note(&format!("context \"{context}\" uses user \"{name}\"")),
-        None => note_on_context(&kubeconfig, name, &file),
-    }
+    let option = |name: &str, value: &str| format!(" {name}={}", shell_word(value));
+    let file = arguments.kubeconfig.as_ref();
+    let file = file.map_or_else(String::new, |file| {
+        option("--kubeconfig", &file.to_string_lossy())
+    });
+    let selected = kubeconfig.selected_context();
+    let (context, which, named) = match (&arguments.context, selected) {
+        (Some(context), _) => (context.clone(), "", option("--context", context)),
+        (None, Ok(current)) if current.user == name => {
+            (current.name, ", the current one,", String::new())
+        }
+        (None, selected) => {
+            note_on_context(selected.is_ok(), name, &file);
+            return Ok(());
+        }
+    };
+    let program = super::called();
+    report::steps(
+        &format!("context \"{context}\"{which} uses user \"{name}\"; next:"),
+        &[
+            format!("{program} check{file}{named} --server"),
+            format!("{program} run{file}{named} -- kubectl get namespaces"),
+        ],
+    );
     Ok(())
 }
 
-/// What is left to do, where no context was to be changed.
-fn note_on_context(kubeconfig: &Kubeconfig, name: &str, file: &str) {
+/// What is left to do, where no context was to be changed and the current one uses another user.
+fn note_on_context(has_current: bool, name: &str, file: &str) {
     let user = shell_word(name);
-    report::note(&match kubeconfig.selected_context() {
-        Err(_) => format!(
+    report::note(&match has_current {
+        false => format!(
             "no context is the current one; kubectl config set-context NAME --cluster=CLUSTER \
              --user={user}{file} makes one that uses it, and kubectl config use-context \
              NAME{file} makes that the current one"
         ),
-        Ok(context) if context.user == name => {
-            format!(
-                "context \"{}\", the current one, uses user \"{name}\"",
-                context.name
-            )
-        }
-        Ok(_) => format!(
+        true => format!(
             "no context was changed; kubectl config set-context --current --user={user}{file} \
              points the current one at it"
         ),
@@ -486,6 +563,7 @@ fn names(configuration: &mut Configuration, (library, token, key): Place<'_>) ->
     let names_key = filter.object.label.is_some() || filter.object.id.is_some() && !key.needs_label;
     names_token
         && names_key
+        && (filter.token.slot.is_some() || !token.needs_slot_id)
         && filter.token.slot.is_none_or(|slot| slot == token.slot_id)
         && same(&filter.token.label, &token.token_label)
         && same(&filter.token.serial, &token.token_serial)

@@ -2,14 +2,17 @@
 
 #![forbid(unsafe_code)]
 
+use std::io;
+
 use super::again::Invocation;
-use super::selection::Selection;
+use super::completions::values;
+use super::selection::{self, Selection};
 use super::style::{Palette, Style};
 use super::survey::{
     CertificateEntry, Fault, Key, Library, Note, Opened, PinState, Query, Survey, Token,
 };
-use super::table::{Cell, Line, table};
-use crate::error::Error;
+use super::table::{Cell, Heading, Line, table};
+use crate::error::{Error, TokenError};
 use crate::printable::printable_json;
 use crate::process::answer::AnswerChannel;
 use crate::report;
@@ -26,7 +29,7 @@ Examples:
   pkcs11-external-signer list --json
 
 No PIN is asked without --login. Without --module the libraries are found: those registered with
-p11-kit, and the usual places of SoftHSM, OpenSC, ykcs11 and tpm2-pkcs11.")]
+p11-kit, and the usual places of SoftHSM, OpenSC, ykcs11, tpm2-pkcs11, opencryptoki and cackey.")]
 pub(super) struct Arguments {
     #[command(flatten)]
     selection: Selection,
@@ -34,7 +37,7 @@ pub(super) struct Arguments {
     #[arg(long)]
     login: bool,
     /// Where the PIN comes from: prompt, askpass, stdin, file:/path or env:NAME
-    #[arg(long, value_name = "SOURCE")]
+    #[arg(long, value_name = "SOURCE", value_parser = selection::pin_source, requires = "login", add = values::pin_sources())]
     pin_source: Option<String>,
     /// Only what this URI names; without a value, print a URI for each key instead of the table
     #[arg(long, value_name = "URI", num_args = 0..=1)]
@@ -72,9 +75,8 @@ pub(super) fn run(arguments: &Arguments, verbosity: u8) -> u8 {
 
 fn list(arguments: &Arguments, verbosity: u8, opened: &mut Opened) -> Result<u8, Error> {
     let palette = Palette::for_standard_output();
-    let channel = AnswerChannel::open()?;
-    let with_login = [("--pin-source", arguments.pin_source.is_some())];
-    super::require(&with_login, ("--login", arguments.login))?;
+    let columns = report::columns(&io::stdout());
+    let mut channel = AnswerChannel::open()?;
     let query = Query {
         selection: &arguments.selection,
         uri: arguments.uri.as_ref().and_then(Option::as_deref),
@@ -104,9 +106,9 @@ fn list(arguments: &Arguments, verbosity: u8, opened: &mut Opened) -> Result<u8,
             object: filter.object.is_given(),
             login: arguments.login,
         };
-        text(&survey, asked, palette)
+        text(&survey, asked, palette, columns)
     };
-    channel.send(document.trim_end())?;
+    channel.show(&format!("{}\n", document.trim_end()))?;
     match missed {
         Some(error) => Err(error),
         None => Ok(exit_code(&survey)),
@@ -127,8 +129,16 @@ fn exit_code(survey: &Survey) -> u8 {
     }
 }
 
-const HEADINGS: [&str; 8] = [
-    "OBJECTID", "LABEL", "KEY", "USER", "GROUPS", "ISSUER", "EXPIRES", "NOTES",
+/// Of 80 columns, a kind and an expiry are still whole.
+const HEADINGS: [Heading<'_>; 8] = [
+    ("OBJECTID", 0),
+    ("LABEL", 0),
+    ("KEY", 11),
+    ("USER", 0),
+    ("GROUPS", 0),
+    ("ISSUER", 0),
+    ("EXPIRES", 11),
+    ("NOTES", 12),
 ];
 
 /// One a line, of all keys that a URI can name.
@@ -147,7 +157,7 @@ struct Asked {
     login: bool,
 }
 
-fn text(survey: &Survey, asked: Asked, palette: Palette) -> String {
+fn text(survey: &Survey, asked: Asked, palette: Palette, columns: Option<usize>) -> String {
     let mut lines = Vec::new();
     for library in &survey.libraries {
         lines.push(Line::Across {
@@ -158,13 +168,24 @@ fn text(survey: &Survey, asked: Asked, palette: Palette) -> String {
             fault_lines(fault, &mut lines);
         } else if library.tokens.is_empty() {
             let absence = absence(library.empty_slots.as_deref(), asked);
-            lines.push(across(format!("  {absence}"), None));
+            match library.uninitialized_slots.first() {
+                Some(slot) if !asked.token => {
+                    let (slot, present) = (*slot, Vec::new());
+                    let error = TokenError::NotInitialized { slot, present };
+                    fault_lines(&Fault::from(&error.into()), &mut lines);
+                }
+                _ => lines.push(across(format!("  {absence}"), None)),
+            }
         }
         for token in &library.tokens {
             token_lines(token, asked, &mut lines);
         }
     }
-    table(&HEADINGS, &lines, palette)
+    if let Some(nothing) = survey.emptiness().filter(|_| !asked.object) {
+        let help = report::help(&nothing.into());
+        lines.push(across(format!("  help: {help}"), None));
+    }
+    table(&HEADINGS, &lines, palette, columns)
 }
 
 /// Why no token of a library is listed.

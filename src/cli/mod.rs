@@ -8,12 +8,14 @@ mod completions;
 mod kubeconfig;
 mod list;
 mod plugin;
+mod presence;
 mod run;
 mod selection;
 mod style;
 mod survey;
 mod table;
 mod turn;
+mod version;
 
 use std::ffi::OsString;
 use std::panic;
@@ -24,7 +26,6 @@ use clap::{CommandFactory as _, FromArgMatches as _};
 
 use rustix::process::Rlimit;
 
-use self::again::Invocation;
 use crate::error::{Error, RequestError};
 use crate::kubeconfig::{Kubeconfig, Locations};
 use crate::process::{environment, harden, signals};
@@ -73,13 +74,12 @@ Exit codes: 0 answered, 2 request, 3 configuration, 4 library, 5 token, 6 certif
 #[derive(Debug, clap::Parser)]
 #[command(
     name = "pkcs11-external-signer",
-    version,
+    version = version::TEXT,
     about = ABOUT,
-    after_help = HELP,
-    disable_help_subcommand = true
+    after_help = HELP
 )]
 struct Arguments {
-    /// Tell what happens at each step; twice, with details
+    /// Report each step; twice, with details
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
     #[command(subcommand)]
@@ -93,6 +93,8 @@ enum Command {
     Kubeconfig(kubeconfig::Arguments),
     List(list::Arguments),
     Run(run::Arguments),
+    /// Print the version, and with -v what it was built from
+    Version,
 }
 
 /// Runs the program; its exit code.
@@ -101,21 +103,24 @@ pub fn main() -> u8 {
     signals::announce();
     // A panic's own message could show what it stumbled over.
     panic::set_hook(Box::new(|info| {
-        let place = info
-            .location()
-            .map_or_else(String::new, ToString::to_string);
+        let place = info.location().map_or_else(String::new, |it| {
+            format!("{}:{}:{}", in_its_crate(it.file()), it.line(), it.column())
+        });
         report::error(&Error::Internal(format!("panic at {place}")));
     }));
     report::speak_as(called());
     let request = environment::take(REQUEST);
     let is_alone = std::env::args_os().len() <= 1;
-    let logged = logged();
-    let outcome = panic::catch_unwind(|| match request {
-        Some(request) if is_alone => {
+    let completed = completions::asked_for();
+    // A shell that completes shows whatever is told in the middle of the line.
+    let logged = if completed.is_some() { 0 } else { logged() };
+    let outcome = panic::catch_unwind(|| match (completed, request) {
+        (Some(words), _) => completions::complete(words),
+        (None, Some(request)) if is_alone => {
             report::tell_steps(logged);
             plugin::run(request)
         }
-        None if is_alone => {
+        (None, None) if is_alone => {
             report::lines(ABOUT);
             report::lines(&format!("help: {} --help shows the commands\n", called()));
             2
@@ -132,23 +137,24 @@ pub fn main() -> u8 {
 fn command_line(logged: u8, core: Rlimit) -> u8 {
     let Arguments { verbose, command } = match parse() {
         Ok(arguments) => arguments,
-        Err(error) => return not_a_command(&error),
+        Err(error) => return not_a_command(error),
     };
     let verbosity = verbose.max(logged);
     match &command {
         Command::Check(arguments) => arguments.invocation().speak(),
-        Command::Completions(_) => {}
+        Command::Completions(_) | Command::Version => {}
         Command::Kubeconfig(arguments) => arguments.invocation().speak(),
         Command::List(arguments) => arguments.invocation().speak(),
         Command::Run(arguments) => arguments.invocation().speak(),
     }
     report::tell_steps(verbosity);
     match command {
-        Command::Check(arguments) => check::run(&arguments),
+        Command::Check(arguments) => check::run(&arguments, verbosity),
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Kubeconfig(arguments) => kubeconfig::run(&arguments, verbosity),
         Command::List(arguments) => list::run(&arguments, verbosity),
         Command::Run(arguments) => run::run(&arguments, verbosity > 0, core),
+        Command::Version => print(&version::text(verbose > 0)),
     }
 }
 
@@ -172,6 +178,14 @@ pub fn command() -> clap::Command {
                 None => command,
             }
         })
+}
+
+/// A source file by its crate, `tokio-1.54.1/src/runtime/time/entry.rs`: where the crate was on the
+/// builder's machine is nobody else's business.
+fn in_its_crate(file: &str) -> &str {
+    let before = file.rfind("/src/").and_then(|at| file.get(..at));
+    let start = before.and_then(|it| it.rfind('/')).map_or(0, |at| at + 1);
+    file.get(start..).unwrap_or_default()
 }
 
 /// The name that somebody would type to run this program again.
@@ -206,87 +220,93 @@ fn logged() -> u8 {
     }
 }
 
-/// The kubeconfig of this name, or the one that kubectl would read.
-fn load_kubeconfig(explicit: Option<&Path>) -> Result<Kubeconfig, Error> {
-    Ok(Kubeconfig::load(&locations(explicit))?)
-}
-
-/// Those of a command's arguments that are there and go with another one only, which is not.
-fn require(
-    arguments: &[(&'static str, bool)],
-    (other, is_there): (&'static str, bool),
-) -> Result<(), RequestError> {
-    match arguments.iter().find(|(_, is_given)| *is_given) {
-        Some(&(argument, _)) if !is_there => Err(RequestError::ArgumentNeeds { argument, other }),
-        _ => Ok(()),
+/// The kubeconfig at these places; a file of somebody else's is obeyed with a warning.
+fn load(locations: &Locations) -> Result<Kubeconfig, Error> {
+    let kubeconfig = Kubeconfig::load(locations)?;
+    for (path, owner) in kubeconfig.of_others() {
+        report::warning(&format!(
+            "kubeconfig {} belongs to uid {owner}, who can name another library, token or server in it",
+            path.display()
+        ));
     }
+    Ok(kubeconfig)
 }
 
+/// The kubeconfig of this name, or those that kubectl would read.
 fn locations(explicit: Option<&Path>) -> Locations {
     let variable = std::env::var_os("KUBECONFIG");
     let home = std::env::var_os("HOME").map(PathBuf::from);
     Locations::new(explicit, variable.as_deref(), home.as_deref())
 }
 
-/// What was asked for instead of a command, or what was wrong with it.
+/// What was asked for instead of a command, or what was wrong with it, in clap's own words.
 #[cold]
-fn not_a_command(error: &clap::Error) -> u8 {
-    if matches!(
-        error.kind(),
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
-    ) {
-        let Err(error) = report::answer_text(&error.to_string()) else {
-            return 0;
-        };
-        let error = Error::from(RequestError::AnswerLost(error));
-        report::error(&error);
-        return error.exit_code();
-    }
-    // Of the words before it none takes a value.
-    let name = |word: &OsString| {
-        let command = command();
-        let found = command.find_subcommand(word)?;
-        Some(found.get_name().to_owned())
-    };
-    if let Some(name) = std::env::args_os().skip(1).find_map(|word| name(&word)) {
-        let command = name.as_str();
-        Invocation {
-            command,
-            ..Invocation::default()
+fn not_a_command(mut error: clap::Error) -> u8 {
+    match error.kind() {
+        ErrorKind::DisplayHelp => return print(&error.to_string()),
+        ErrorKind::DisplayVersion => {
+            let is_verbose = |word: OsString| word == "-v" || word == "--verbose";
+            return print(&version::text(std::env::args_os().any(is_verbose)));
         }
-        .speak();
+        _ => {}
     }
-    let text = |kind| match error.get(kind) {
-        Some(ContextValue::String(argument)) => vec![argument.clone()],
-        Some(ContextValue::Strings(arguments)) => arguments.clone(),
-        _ => Vec::new(),
-    };
-    let argument = text(ContextKind::InvalidArg).join(" ");
-    // A word itself could be a PIN that somebody put here.
-    let error = Error::from(match error.kind() {
-        ErrorKind::MissingRequiredArgument => RequestError::ArgumentMissing(argument),
-        ErrorKind::MissingSubcommand => RequestError::ArgumentMissing("COMMAND".to_owned()),
-        ErrorKind::InvalidSubcommand => RequestError::ArgumentValue {
-            argument: "COMMAND".to_owned(),
-            valid: command()
-                .get_subcommands()
-                .map(|command| command.get_name().to_owned())
-                .collect(),
-        },
-        ErrorKind::InvalidValue => RequestError::ArgumentValue {
-            argument,
-            valid: text(ContextKind::ValidValue),
-        },
-        ErrorKind::ArgumentConflict => {
-            let other = text(ContextKind::PriorArg).join(" ");
-            match argument == other {
-                true => RequestError::ArgumentTwice(argument),
-                false => RequestError::ArgumentsConflict(format!("{argument} and {other}")),
+    // But for a word that no option takes: it could be a PIN.
+    for kind in [
+        ContextKind::InvalidArg,
+        ContextKind::InvalidSubcommand,
+        ContextKind::InvalidValue,
+    ] {
+        let is_kept = match error.get(kind) {
+            Some(ContextValue::String(word)) => {
+                let is_own = kind == ContextKind::InvalidArg && word.starts_with(['-', '<']);
+                is_own && !word.contains('=') || word.is_empty()
             }
+            _ => true,
+        };
+        if !is_kept && error.kind() != ErrorKind::MissingSubcommand {
+            error.insert(kind, ContextValue::String("…".to_owned()));
         }
-        _ if !argument.starts_with('-') => RequestError::ArgumentStray,
-        _ => RequestError::Arguments(argument.split('=').next().unwrap_or_default().to_owned()),
-    });
+    }
+    error.remove(ContextKind::Suggested);
+    report::lines(&format!("{}: {error}", report::PROGRAM));
+    2
+}
+
+/// The text that was asked for; the exit code.
+fn print(text: &str) -> u8 {
+    let Err(error) = report::answer_text(text) else {
+        return 0;
+    };
+    let error = Error::from(RequestError::AnswerLost(error));
     report::error(&error);
     error.exit_code()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_its_crate;
+
+    #[test]
+    fn a_panics_place_is_not_the_builders() {
+        for (file, shown) in [
+            ("src/cli/mod.rs", "src/cli/mod.rs"),
+            (
+                "/home/jane/.cargo/registry/src/index.crates.io-1949cf/tokio-1.54.1/src/runtime/time/entry.rs",
+                "tokio-1.54.1/src/runtime/time/entry.rs",
+            ),
+            ("/home/jane/code/signer/src/main.rs", "signer/src/main.rs"),
+            (
+                "/rustc/59807/library/core/src/option.rs",
+                "core/src/option.rs",
+            ),
+            (
+                "/cargo/registry/src/index/a-1.0.0/lib.rs",
+                "registry/src/index/a-1.0.0/lib.rs",
+            ),
+            ("", ""),
+        ] {
+            assert_eq!(in_its_crate(file), shown);
+        }
+        assert!(!in_its_crate(std::panic::Location::caller().file()).starts_with('/'));
+    }
 }

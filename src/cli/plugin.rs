@@ -55,7 +55,10 @@ fn answer(
              leave pin out to be asked, or set pinSource",
         );
     }
-    let (module, _) = opened.insert((Module::open(&config.library)?, lock));
+    let (module, _) = opened.insert((
+        Module::open(&config.library, config.init_args.as_ref())?,
+        lock,
+    ));
     let mut token = token::open_or_ask(&mut pins, || Token::open(module, &config.token))?;
     let file = config.certificate_file.as_deref();
     let identity = Identity::find(&mut token, config.object, file, Some(&mut pins))?;

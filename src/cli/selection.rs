@@ -3,15 +3,18 @@
 #![forbid(unsafe_code)]
 
 use std::ffi::OsString;
+use std::io;
 
+use super::completions::values;
 use crate::protocol::Configuration;
 
 /// Under which `--help` has these options, and others that say which key is meant.
 pub(super) const HEADING: &str = "Which key";
 
 /// The keys of a configuration that select, and their options.
-const SELECTORS: [(&str, &str); 6] = [
+const SELECTORS: [(&str, &str); 7] = [
     ("pathLib", "--module"),
+    ("initArgs", "--init-args"),
     ("slotId", "--slot-id"),
     ("tokenLabel", "--token-label"),
     ("tokenSerial", "--token-serial"),
@@ -38,25 +41,47 @@ pub(super) fn words() -> impl Iterator<Item = (&'static str, &'static str)> {
     SELECTORS.into_iter().chain(others)
 }
 
+/// A path, absolute: a configuration takes no other, but whoever types one is somewhere.
+pub(super) fn path(value: &str) -> Result<String, io::Error> {
+    // Nothing is no path, and told as that.
+    if value.is_empty() {
+        return Ok(String::new());
+    }
+    let absolute = std::path::absolute(value)?;
+    let not_text = |_| io::Error::other("the current directory's name is not UTF-8");
+    absolute.into_os_string().into_string().map_err(not_text)
+}
+
+/// A `pinSource`, likewise.
+pub(super) fn pin_source(value: &str) -> Result<String, io::Error> {
+    match value.strip_prefix("file:") {
+        Some(file) => Ok(format!("file:{}", path(file)?)),
+        None => Ok(value.to_owned()),
+    }
+}
+
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct Selection {
     /// The token's PKCS#11 library (pathLib)
-    #[arg(long, value_name = "FILE", help_heading = HEADING)]
+    #[arg(long, value_name = "FILE", value_parser = path, help_heading = HEADING, add = values::modules())]
     pub(super) module: Option<String>,
+    /// What that library wants at its start, such as NSS's configDir='sql:/path'
+    #[arg(long, value_name = "TEXT", help_heading = HEADING)]
+    pub(super) init_args: Option<String>,
     /// The slot's number
-    #[arg(long, value_name = "NUMBER", help_heading = HEADING)]
+    #[arg(long, value_name = "NUMBER", help_heading = HEADING, add = values::slot_ids())]
     pub(super) slot_id: Option<String>,
     /// The token's label
-    #[arg(long, value_name = "LABEL", help_heading = HEADING)]
+    #[arg(long, value_name = "LABEL", help_heading = HEADING, add = values::token_labels())]
     pub(super) token_label: Option<String>,
     /// The token's serial number
-    #[arg(long, value_name = "SERIAL", help_heading = HEADING)]
+    #[arg(long, value_name = "SERIAL", help_heading = HEADING, add = values::token_serials())]
     pub(super) token_serial: Option<String>,
     /// The key's CKA_ID: 2, 0x0102 or 01:02
-    #[arg(long, value_name = "ID", help_heading = HEADING)]
+    #[arg(long, value_name = "ID", help_heading = HEADING, add = values::object_ids())]
     pub(super) object_id: Option<String>,
     /// The certificate's label
-    #[arg(long, value_name = "LABEL", help_heading = HEADING)]
+    #[arg(long, value_name = "LABEL", help_heading = HEADING, add = values::object_labels())]
     pub(super) object_label: Option<String>,
 }
 
@@ -74,6 +99,7 @@ impl Selection {
     pub(super) fn pairs(&self) -> impl Iterator<Item = (&'static str, &'static str, &str)> {
         let values = [
             &self.module,
+            &self.init_args,
             &self.slot_id,
             &self.token_label,
             &self.token_serial,

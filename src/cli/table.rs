@@ -4,9 +4,16 @@
 
 use super::style::{Palette, Style};
 use crate::printable::printable;
+use crate::report;
 
-/// In characters; what is longer is cut, except in the first and the last column.
+/// Between two columns, and before the first.
+const GAP: usize = 2;
+
+/// In characters. Where there is no width to keep to, what is longer moves the rest of its row.
 const WIDEST_CELL: usize = 36;
+
+/// A column's heading, and what the column isn't cut or folded below, in characters.
+pub(super) type Heading<'a> = (&'a str, usize);
 
 /// A line of a table.
 pub(super) enum Line {
@@ -34,43 +41,40 @@ impl Cell {
     }
 }
 
-/// The lines, below headings if there is a row among them, without spaces at their ends.
-pub(super) fn table(headings: &[&str], lines: &[Line], palette: Palette) -> String {
-    let last = headings.len().saturating_sub(1);
-    let cut = |place: usize, text: &str| match text.char_indices().nth(WIDEST_CELL - 1) {
-        Some((end, _)) if place != 0 && place != last && text.chars().count() > WIDEST_CELL => {
-            format!("{}…", &text[..end])
-        }
-        _ => text.to_owned(),
-    };
-    let mut widths: Vec<usize> = headings.iter().map(|it| it.chars().count()).collect();
-    for line in lines {
-        let Line::Row(cells) = line else { continue };
-        for (place, (cell, width)) in cells.iter().zip(&mut widths).enumerate() {
-            *width = (*width).max(cut(place, &cell.text).chars().count());
+/// The lines, below headings if there is a row among them, without spaces at their ends. In `columns`
+/// characters, the widest cells are cut in their middle, and the last one of a row is folded.
+pub(super) fn table(
+    headings: &[Heading<'_>],
+    lines: &[Line],
+    palette: Palette,
+    columns: Option<usize>,
+) -> String {
+    let rows = lines.iter().filter_map(|line| match line {
+        Line::Row(cells) => Some(cells),
+        Line::Across { .. } => None,
+    });
+    let mut widths: Vec<usize> = headings.iter().map(|(it, _)| width(it)).collect();
+    let mut has_rows = false;
+    for cells in rows {
+        has_rows = true;
+        for (cell, widest) in cells.iter().zip(&mut widths) {
+            let own = width(&cell.text);
+            if columns.is_some() || own <= WIDEST_CELL {
+                *widest = own.max(*widest);
+            }
         }
     }
-    let row = |cells: &[(String, Option<Style>)]| {
-        let mut text = String::new();
-        let mut gap = 2;
-        for ((cell, style), width) in cells.iter().zip(&widths) {
-            if !cell.is_empty() {
-                text.push_str(&" ".repeat(gap));
-                text.push_str(&style.map_or_else(|| cell.clone(), |it| palette.paint(it, cell)));
-                gap = 0;
-            }
-            gap += width - cell.chars().count().min(*width) + 2;
-        }
-        text.push('\n');
-        text
-    };
-    let headings: Vec<_> = headings
-        .iter()
-        .map(|heading| ((*heading).to_owned(), Some(Style::Heading)))
-        .collect();
+    if let Some(columns) = columns {
+        narrow(&mut widths, headings, columns);
+    }
+    let headings = headings.iter().map(|(heading, _)| Cell {
+        text: (*heading).to_owned(),
+        style: Some(Style::Heading),
+    });
+    let headings: Vec<_> = headings.collect();
     let mut text = String::new();
-    if lines.iter().any(|line| matches!(line, Line::Row(_))) {
-        text.push_str(&row(&headings));
+    if has_rows {
+        row(&headings, &widths, columns, palette, &mut text);
     }
     for line in lines {
         match line {
@@ -79,23 +83,81 @@ pub(super) fn table(headings: &[&str], lines: &[Line], palette: Palette) -> Stri
                 style,
             } => {
                 let across = printable(across);
-                text.push_str(&style.map_or_else(
-                    || across.clone().into_owned(),
-                    |style| palette.paint(style, &across),
-                ));
+                let across = match columns {
+                    Some(columns) => report::hanging(&across, columns),
+                    None => across.into_owned(),
+                };
+                text.push_str(
+                    &style.map_or_else(|| across.clone(), |style| palette.paint(style, &across)),
+                );
                 text.push('\n');
             }
-            Line::Row(cells) => {
-                let cells: Vec<_> = cells
-                    .iter()
-                    .enumerate()
-                    .map(|(place, cell)| (cut(place, &cell.text), cell.style))
-                    .collect();
-                text.push_str(&row(&cells));
-            }
+            Line::Row(cells) => row(cells, &widths, columns, palette, &mut text),
         }
     }
     text
+}
+
+fn width(text: &str) -> usize {
+    text.chars().count()
+}
+
+/// Takes from the widest column until all fit, but from none what it needs at least.
+fn narrow(widths: &mut [usize], headings: &[Heading<'_>], columns: usize) {
+    while widths.iter().map(|it| it + GAP).sum::<usize>() > columns {
+        let wide = widths.iter_mut().zip(headings);
+        let wide = wide.filter(|(it, (heading, least))| **it > width(heading).max(*least));
+        let Some((widest, _)) = wide.max_by_key(|(it, _)| **it) else {
+            return;
+        };
+        *widest -= 1;
+    }
+}
+
+fn row(
+    cells: &[Cell],
+    widths: &[usize],
+    columns: Option<usize>,
+    palette: Palette,
+    text: &mut String,
+) {
+    let mut gap = GAP;
+    let mut begin = 0;
+    for (place, (cell, column)) in cells.iter().zip(widths).enumerate() {
+        let shown = match columns {
+            Some(_) if place + 1 == widths.len() => {
+                let margin = format!("\n{}", " ".repeat(begin + gap));
+                report::folded(&cell.text, *column).replace('\n', &margin)
+            }
+            Some(_) => shortened(&cell.text, *column),
+            None => cell.text.clone(),
+        };
+        let own = width(&shown).min(*column);
+        if !shown.is_empty() {
+            text.push_str(&" ".repeat(gap));
+            begin += gap + own;
+            text.push_str(
+                &cell
+                    .style
+                    .map_or_else(|| shown.clone(), |it| palette.paint(it, &shown)),
+            );
+            gap = 0;
+        }
+        gap += column - own + GAP;
+    }
+    text.push('\n');
+}
+
+/// With the beginning and the end, where it is longer than so many characters.
+fn shortened(text: &str, limit: usize) -> String {
+    let length = width(text);
+    if length <= limit {
+        return text.to_owned();
+    }
+    let kept = limit.saturating_sub(1);
+    let head: String = text.chars().take(kept - kept / 2).collect();
+    let tail: String = text.chars().skip(length - kept / 2).collect();
+    format!("{head}…{tail}")
 }
 
 #[cfg(test)]
@@ -114,19 +176,54 @@ mod tests {
             cells(&["2", "größe", "RSA"]),
             cells(&["0x0102", "", ""]),
             cells(&["", &"x".repeat(40), "y"]),
+            cells(&[&"0".repeat(40), "z", "y"]),
         ];
         let palette = Palette::for_standard_output();
-        let cut = format!("{}…", "x".repeat(35));
-        let gap = " ".repeat(31);
+        let (wide, long) = ("x".repeat(40), "0".repeat(40));
+        let headings = [("ID", 0), ("LABEL", 0), ("KIND", 0)];
         assert_eq!(
-            table(&["ID", "LABEL", "KIND"], &lines, palette),
+            table(&headings, &lines, palette, None),
             format!(
-                "  ID      LABEL{gap}  KIND\n\
+                "  ID      LABEL  KIND\n\
                  a heading\\u{{7}}\n  \
-                   2       größe{gap}  RSA\n  \
+                   2       größe  RSA\n  \
                    0x0102\n          \
-                           {cut}  y\n"
+                           {wide}  y\n  \
+                   {long}  z      y\n"
             )
         );
+    }
+
+    #[test]
+    fn columns_fit_into_the_width_that_there_is() {
+        let row =
+            |texts: &[&str]| Line::Row(texts.iter().map(|text| Cell::new(text, None)).collect());
+        let lines = [
+            Line::Across {
+                text: "  help: words that take more than there is".to_owned(),
+                style: None,
+            },
+            row(&["0x0123456789", "", "größe"]),
+            row(&["1", "a label that is long", "one note, and another one"]),
+        ];
+        let palette = Palette::for_standard_output();
+        let shown = table(
+            &[("ID", 0), ("LABEL", 0), ("NOTES", 12)],
+            &lines,
+            palette,
+            Some(36),
+        );
+        assert_eq!(
+            shown,
+            "  ID         LABEL      NOTES\n  \
+               help: words that take more than\n    \
+                 there is\n  \
+               0x01…6789             größe\n  \
+               1          a la…long  one note,\n                        \
+                                       and another\n                        \
+                                       one\n"
+        );
+        let headings = [("ID", 0), ("LABEL", 0), ("NOTES", 12)];
+        assert!(table(&headings, &lines, palette, Some(1)).contains("LABEL"));
     }
 }

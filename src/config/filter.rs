@@ -1,13 +1,14 @@
 //! A part of a configuration, to choose by: any of its selectors, or none.
 
 use super::allowed::Allowed;
-use super::{ObjectSelector, Reader, TokenSelector, TrustedLibrary};
+use super::{InitArgs, ObjectSelector, Reader, TokenSelector, TrustedLibrary};
 use crate::error::ConfigError;
 use crate::protocol::Configuration;
 
 /// Which library, tokens and objects are meant; what isn't given doesn't matter.
 pub struct Filter {
     pub library: Option<TrustedLibrary>,
+    pub init_args: Option<InitArgs>,
     pub token: TokenSelector,
     pub object: ObjectSelector,
 }
@@ -25,10 +26,12 @@ impl Filter {
             reader.problems.push(problem);
         }
         let library = library.value();
+        let init_args = reader.read("initArgs", InitArgs::parse).value();
         let token = TokenSelector::read_any(&mut reader).0;
         let object = ObjectSelector::read_any(&mut reader).0;
         reader.finish(Self {
             library,
+            init_args,
             token,
             object,
         })

@@ -1,10 +1,15 @@
 //! `pathLib`: a library that nobody but root and the user can change.
 //!
 //! Loading a library runs it, with the PIN in the same process. So the file and each directory
-//! above it, with symbolic links resolved, must be in the hands of root or the user. What is
-//! checked is the path that is loaded. Access control lists are not looked at. Where the machine's
-//! administrator has said which libraries may be loaded, it must be one of those as well.
+//! above it, with symbolic links resolved, must be in the hands of root or the user. Access control
+//! lists are not looked at. Where the machine's administrator has said which libraries may be
+//! loaded, it must be one of those as well.
+//!
+//! What is checked is what is loaded, without a descriptor (by which libraries would not find what
+//! lies beside them): each directory is checked before what it holds, so from then on nobody else
+//! can lead the path elsewhere. A path that leads nowhere is not loaded at all.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind};
@@ -16,9 +21,11 @@ use super::quoted;
 use crate::error::Problem;
 use crate::printable::printable;
 
-/// The path of a library that passed the check, or of none: a file that is missing is left to
-/// the loader to report, from a place where only root and the user can put one.
-pub struct TrustedLibrary(PathBuf);
+/// A library that passed the check, or a path without one.
+pub struct TrustedLibrary {
+    path: PathBuf,
+    is_there: bool,
+}
 
 impl TrustedLibrary {
     /// Looks at the file system; the problem names the component at fault.
@@ -38,12 +45,40 @@ impl TrustedLibrary {
                 "set pathLib to a library that you can read, by a path that leads there",
             )
         };
-        let resolved = resolve(path).map_err(unreadable)?;
+        let resolved = match resolve(path) {
+            Ok(resolved) => resolved,
+            Err(Unresolved::Elsewhere(place)) => {
+                return Err(Problem::new(
+                    format!(
+                        "pathLib {} leads through {}, where each process finds something else",
+                        quoted(value),
+                        printable(&place.to_string_lossy())
+                    ),
+                    "set pathLib to the path at which the library is installed, which `realpath` \
+                     prints",
+                ));
+            }
+            Err(Unresolved::Failed(error)) => return Err(unreadable(error)),
+        };
+        if let Some((component, weakness)) = weakness(&resolved).map_err(unreadable)? {
+            let component = component.to_string_lossy();
+            let component = printable(&component);
+            return Err(Problem::new(
+                format!(
+                    "pathLib {} is not safe to load: {component} {weakness}",
+                    quoted(value)
+                ),
+                weakness.remedy(&component),
+            ));
+        }
+        let end = resolved.end();
+        // Where case doesn't count (macOS), one library has one path all the same.
+        let end = end.map(|end| end.canonicalize().unwrap_or(end));
         if let Some(allowed) = allowed
-            && !resolved.end().is_some_and(|end| allowed.allows(&end))
+            && !end.as_deref().is_some_and(|end| allowed.allows(end))
         {
-            let leads = match &resolved {
-                Resolved::Library(end) if end != path => {
+            let leads = match (&resolved, &end) {
+                (Resolved::Library(_), Some(end)) if end != path => {
                     format!(", which is {},", printable(&end.to_string_lossy()))
                 }
                 _ => String::new(),
@@ -57,28 +92,27 @@ impl TrustedLibrary {
                 ),
             ));
         }
-        match weakness(&resolved).map_err(unreadable)? {
-            None => Ok(Self(match resolved {
-                Resolved::Library(canonical) => canonical,
-                Resolved::Missing { .. } => path.to_owned(),
-            })),
-            Some((component, weakness)) => {
-                let component = component.to_string_lossy();
-                let component = printable(&component);
-                Err(Problem::new(
-                    format!(
-                        "pathLib {} is not safe to load: {component} {weakness}",
-                        quoted(value)
-                    ),
-                    weakness.remedy(&component),
-                ))
-            }
-        }
+        Ok(match (resolved, end) {
+            (Resolved::Library(_), Some(path)) => Self {
+                path,
+                is_there: true,
+            },
+            _ => Self {
+                path: path.to_owned(),
+                is_there: false,
+            },
+        })
     }
 
-    /// Absolute, and without symbolic links if the file was there.
+    /// What to call it: absolute, and without symbolic links if the file was there.
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
+    }
+
+    /// What to load, at a path without symbolic links on which nobody but root and the user can
+    /// change anything; `None` if nothing was there.
+    pub fn file(&self) -> Option<&Path> {
+        self.is_there.then_some(self.path.as_path())
     }
 }
 
@@ -114,33 +148,89 @@ impl Resolved {
     }
 }
 
-fn resolve(path: &Path) -> io::Result<Resolved> {
-    let mut below = None;
-    for ancestor in path.ancestors() {
-        match ancestor.canonicalize() {
-            Ok(canonical) => {
-                return match below {
-                    None => Ok(Resolved::Library(canonical)),
-                    Some(below) => refuse_dangling(below).map(|()| Resolved::Missing {
-                        directory: canonical,
-                        rest: path.strip_prefix(ancestor).unwrap_or(path).to_owned(),
-                    }),
-                };
-            }
-            Err(error) if error.kind() == ErrorKind::NotFound => below = Some(ancestor),
-            Err(error) => return Err(error),
-        }
-    }
-    Err(ErrorKind::NotFound.into())
+/// Why a path has no end.
+enum Unresolved {
+    /// This stands for another place in each process.
+    Elsewhere(PathBuf),
+    Failed(io::Error),
 }
 
-/// A link that leads nowhere could lead to anybody's file by the time it is loaded.
-fn refuse_dangling(missing: &Path) -> io::Result<()> {
-    match missing.symlink_metadata() {
-        Ok(_) => Err(io::Error::other("a symbolic link on the way leads nowhere")),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
+impl From<io::Error> for Unresolved {
+    fn from(error: io::Error) -> Self {
+        Self::Failed(error)
     }
+}
+
+/// As many as Linux follows.
+const MOST_LINKS: usize = 40;
+
+/// As `realpath` does it, and sees each place on the way.
+fn resolve(path: &Path) -> Result<Resolved, Unresolved> {
+    let mut place = PathBuf::from("/");
+    // The next one last, and whether a link said so.
+    let mut ahead: Vec<(OsString, bool)> = Vec::new();
+    let mut links = 0;
+    let put = |ahead: &mut Vec<(OsString, bool)>, path: &Path, of_link| {
+        let names = path.components().rev();
+        ahead.extend(names.map(|name| (name.as_os_str().to_owned(), of_link)));
+    };
+    put(&mut ahead, path, false);
+    while let Some((name, of_link)) = ahead.pop() {
+        if name == "." {
+            continue;
+        }
+        if name == ".." {
+            place.pop();
+            continue;
+        }
+        let next = place.join(&name);
+        let found = match next.symlink_metadata() {
+            Ok(found) => found,
+            // It could lead to anybody's file a moment later.
+            Err(error) if error.kind() == ErrorKind::NotFound && of_link => {
+                return Err(io::Error::other("a symbolic link on the way leads nowhere").into());
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                ahead.push((name, false));
+                return Ok(Resolved::Missing {
+                    directory: place,
+                    rest: ahead.into_iter().rev().map(|(name, _)| name).collect(),
+                });
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if is_elsewhere(&next, &found)? {
+            return Err(Unresolved::Elsewhere(next));
+        }
+        if !found.is_symlink() {
+            place = next;
+            continue;
+        }
+        links += 1;
+        if links > MOST_LINKS {
+            return Err(io::Error::from(rustix::io::Errno::LOOP).into());
+        }
+        put(&mut ahead, &fs::read_link(&next)?, true);
+    }
+    Ok(Resolved::Library(place))
+}
+
+/// /proc, wherever it is mounted, in which /dev/fd and /dev/stdin are links: `self/cwd` there is
+/// where a stranger's files were unpacked.
+#[cfg(target_os = "linux")]
+fn is_elsewhere(place: &Path, found: &Metadata) -> io::Result<bool> {
+    let is_proc = |place| Ok(rustix::fs::statfs(place)?.f_type == rustix::fs::PROC_SUPER_MAGIC);
+    if found.is_dir() {
+        is_proc(place)
+    } else {
+        Ok(false)
+    }
+}
+
+/// The descriptors, to which /dev/stdin is a link.
+#[cfg(not(target_os = "linux"))]
+fn is_elsewhere(place: &Path, _found: &Metadata) -> io::Result<bool> {
+    Ok(place.as_os_str().eq_ignore_ascii_case("/dev/fd"))
 }
 
 /// Why a component can't be trusted.
@@ -152,7 +242,8 @@ pub(super) enum Weakness {
     Writable(u32),
 }
 
-/// The first weak component, from the root down.
+/// The first weak component, from the root down: what is in a directory is looked at when nobody
+/// else can change it any more.
 fn weakness(resolved: &Resolved) -> io::Result<Option<(PathBuf, Weakness)>> {
     let (last, library) = match resolved {
         Resolved::Library(path) => (path, true),
@@ -168,7 +259,10 @@ fn weakness(resolved: &Resolved) -> io::Result<Option<(PathBuf, Weakness)>> {
         // In a sticky directory only the owner of an entry can replace it, and the entry that
         // counts is the next component. Where that is missing, anybody could put it there.
         let sticky = access.mode & STICKY != 0 && metadata.is_dir() && !is_last;
-        let weakness = if is_last && library && !metadata.is_file() {
+        let weakness = if metadata.is_symlink() {
+            // It wasn't when the path was resolved.
+            return Err(io::Error::other("it was changed meanwhile"));
+        } else if is_last && library && !metadata.is_file() {
             Some(Weakness::NoFile)
         } else {
             access.weakness(user, sticky)
@@ -250,6 +344,8 @@ impl Weakness {
 mod tests {
     use std::fs::Permissions;
     use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
 
     use tempfile::TempDir;
 
@@ -364,6 +460,75 @@ mod tests {
             symlink(target, &link).unwrap();
             assert!(reason(&link).starts_with("can't be checked: "), "{target}");
             fs::remove_file(link).unwrap();
+        }
+    }
+
+    /// Whoever may write to a directory changes a link in it, and has a library where it leads to.
+    #[test]
+    fn a_link_that_is_changed_all_the_time_leads_to_no_library_of_a_strangers() {
+        let place = place();
+        let open = place.root.path().canonicalize().unwrap().join("open");
+        fs::create_dir(&open).unwrap();
+        for name in ["module.so", "missing.so"] {
+            fs::write(open.join(name), "").unwrap();
+        }
+        set_mode(&open, 0o777);
+        let link = open.join("link");
+        let lead_to = |target: &Path| {
+            let new = open.join("new");
+            symlink(target, &new).unwrap();
+            fs::rename(new, &link).unwrap();
+        };
+        lead_to(&open);
+        let is_over = AtomicBool::new(false);
+        let (mut refused, mut missing, mut found, mut strangers) = (0, 0, 0, 0);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    for target in [&place.directory, &open, &open.join("nowhere")] {
+                        lead_to(target);
+                    }
+                }
+            });
+            for round in 0..12_000 {
+                let name = ["module.so", "missing.so"][round % 2];
+                let library = TrustedLibrary::check(link.join(name).to_str().unwrap());
+                match library.as_ref().map(TrustedLibrary::file) {
+                    Err(_) => refused += 1,
+                    Ok(None) => missing += 1,
+                    Ok(Some(file)) if file == place.library => found += 1,
+                    Ok(Some(_)) => strangers += 1,
+                }
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(strangers, 0);
+        let counts = [refused, missing, found];
+        assert!(counts.iter().all(|count| *count > 100), "{counts:?}");
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn what_is_elsewhere_for_each_process_is_no_way_to_a_library() {
+        let place = place();
+        let link = place.directory.join("here");
+        symlink("/proc/self/cwd", &link).unwrap();
+        for (path, through) in [
+            (PathBuf::from("/proc/self/cwd/evil.so"), "/proc"),
+            (
+                PathBuf::from("/proc/thread-self/root/usr/lib/x.so"),
+                "/proc",
+            ),
+            (PathBuf::from("/usr/../proc/self/exe"), "/proc"),
+            (PathBuf::from("/dev/fd/3"), "/proc"),
+            (PathBuf::from("/dev/stdin"), "/proc"),
+            (link.join("evil.so"), "/proc"),
+        ] {
+            assert_eq!(
+                reason(&path),
+                format!("leads through {through}, where each process finds something else"),
+                "{path:?}"
+            );
         }
     }
 

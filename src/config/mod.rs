@@ -7,6 +7,7 @@
 
 mod allowed;
 mod filter;
+mod init_args;
 mod library;
 mod object_id;
 mod pin_source;
@@ -21,6 +22,7 @@ use std::path::PathBuf;
 use zeroize::Zeroizing;
 
 pub use filter::Filter;
+pub use init_args::InitArgs;
 pub use library::TrustedLibrary;
 pub use object_id::ObjectId;
 pub use pin_source::PinSource;
@@ -34,6 +36,7 @@ use crate::protocol::Configuration;
 /// A configuration in which nothing is missing and nothing malformed.
 pub struct Config {
     pub library: TrustedLibrary,
+    pub init_args: Option<InitArgs>,
     pub token: TokenSelector,
     pub object: ObjectSelector,
     /// Absolute.
@@ -46,6 +49,7 @@ impl Config {
     pub fn from_map(map: &mut Configuration) -> Result<Self, ConfigError> {
         let mut reader = Reader::new(map);
         let library = reader.library();
+        let init_args = reader.read("initArgs", InitArgs::parse).value();
         let token = TokenSelector::read(&mut reader);
         let object = ObjectSelector::read(&mut reader);
         let certificate_file = reader.read("certificateFile", certificate_file).value();
@@ -53,6 +57,7 @@ impl Config {
         match (library, reader.problems) {
             (Some(library), problems) if problems.is_empty() => Ok(Self {
                 library,
+                init_args,
                 token,
                 object,
                 certificate_file,
@@ -206,6 +211,7 @@ mod tests {
     fn a_whole_configuration_is_read() {
         let mut map = Configuration::from_iter([
             ("pathLib", "/no/such/library.so"),
+            ("initArgs", "configDir='sql:/db'"),
             ("slotId", "0x1f"),
             ("tokenLabel", "prod"),
             ("tokenSerial", "5d9c2ea1"),
@@ -218,6 +224,8 @@ mod tests {
         ]);
         let config = Config::from_map(&mut map).ok().unwrap();
         assert_eq!(config.library.path().to_str(), Some("/no/such/library.so"));
+        let init_args = config.init_args.unwrap();
+        assert_eq!(init_args.as_c_str(), c"configDir='sql:/db'");
         assert_eq!(config.token.slot, Some(31));
         assert_eq!(
             config.token.to_string(),

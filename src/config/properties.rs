@@ -8,8 +8,9 @@ use crate::protocol::Configuration;
 /// No other text has this in it.
 const MARK: &str = "s3cr3t";
 
-const KEYS: [&str; 9] = [
+const KEYS: [&str; 10] = [
     "pathLib",
+    "initArgs",
     "slotId",
     "tokenLabel",
     "tokenSerial",

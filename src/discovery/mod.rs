@@ -1,5 +1,5 @@
 //! Which PKCS#11 libraries this machine has: those that p11-kit has registered, and those that
-//! stand where SoftHSM, OpenSC, ykcs11 and tpm2-pkcs11 are usually installed.
+//! stand where SoftHSM, OpenSC, ykcs11, tpm2-pkcs11, opencryptoki and cackey are usually installed.
 //!
 //! Files are looked at, none is loaded. p11-kit's own proxy is not among them: it shows the same
 //! tokens once more.
@@ -12,17 +12,25 @@ mod places;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-/// The libraries, each once, under the path they are installed as (symbolic links not followed:
+/// A library, and what it is to be told at its start (C_Initialize).
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Installed {
+    pub path: PathBuf,
+    pub init_args: Option<String>,
+}
+
+/// The libraries, each once for all that it is told at its start, under the path they are installed as (symbolic links not followed:
 /// what they lead to has a version in its name). Registered ones come first.
-pub fn libraries(home: Option<&Path>) -> Vec<PathBuf> {
+pub fn libraries(home: Option<&Path>) -> Vec<Installed> {
     let mut seen = HashSet::new();
     p11_kit::registered(home)
         .into_iter()
         .chain(places::usual())
-        .filter(|library| match library.canonicalize() {
-            Ok(file) => seen.insert(file),
+        .filter(|library| {
             // Registered, but not there: the loader shall say so.
-            Err(_) => seen.insert(library.clone()),
+            let file = library.path.canonicalize();
+            let file = file.unwrap_or_else(|_| library.path.clone());
+            seen.insert((file, library.init_args.clone()))
         })
         .collect()
 }

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::places;
+use super::{Installed, places};
 
 /// Later ones win, option by option, as p11-kit has it.
 const DIRECTORIES: &[&str] = &[
@@ -27,7 +27,7 @@ const LONGEST_FILE: u64 = 64 * 1024;
 type Options = BTreeMap<String, String>;
 
 /// The libraries that are registered for this program, by the priority they have been given.
-pub(super) fn registered(home: Option<&Path>) -> Vec<PathBuf> {
+pub(super) fn registered(home: Option<&Path>) -> Vec<Installed> {
     let own = home.map(|home| home.join(".config/pkcs11/modules"));
     let directories = DIRECTORIES.iter().map(PathBuf::from).chain(own);
     libraries(&registrations(directories), &places::library_directories())
@@ -67,17 +67,18 @@ fn options(text: &str) -> impl Iterator<Item = (String, String)> {
 fn libraries(
     registrations: &BTreeMap<OsString, Options>,
     library_directories: &[PathBuf],
-) -> Vec<PathBuf> {
-    let mut found: Vec<(i64, PathBuf)> = registrations
+) -> Vec<Installed> {
+    let mut found: Vec<(i64, Installed)> = registrations
         .values()
         .filter(|options| is_for_us(options))
         .filter_map(|options| {
             let priority = options.get("priority").and_then(|it| it.parse().ok());
             let module = options.get("module").filter(|module| !module.is_empty())?;
-            Some((
-                priority.unwrap_or(0),
-                place_of(Path::new(module), library_directories),
-            ))
+            let library = Installed {
+                path: place_of(Path::new(module), library_directories),
+                init_args: options.get("x-init-reserved").cloned(),
+            };
+            Some((priority.unwrap_or(0), library))
         })
         .collect();
     found.sort_by_key(|(priority, _)| std::cmp::Reverse(*priority));
@@ -134,6 +135,13 @@ mod tests {
         }
 
         fn libraries(&self) -> Vec<PathBuf> {
+            self.installed()
+                .into_iter()
+                .map(|library| library.path)
+                .collect()
+        }
+
+        fn installed(&self) -> Vec<Installed> {
             let directories = ["system", "own"].map(|name| self.0.path().join(name));
             let library_directories = [self.0.path().join("lib")];
             libraries(
@@ -177,6 +185,21 @@ mod tests {
             "module: /us.so\nenable-in: x pkcs11-external-signer\n",
         );
         assert_eq!(machine.libraries(), [PathBuf::from("/us.so")]);
+    }
+
+    #[test]
+    fn what_a_library_is_told_at_its_start_comes_along() {
+        let machine = Machine::new();
+        let text = "configDir='sql:/db' certPrefix='' secmod='' flags=readOnly";
+        machine.write(
+            "system/nss.module",
+            &format!("module: /nss.so\nx-init-reserved: {text}\n"),
+        );
+        let library = Installed {
+            path: PathBuf::from("/nss.so"),
+            init_args: Some(text.to_owned()),
+        };
+        assert_eq!(machine.installed(), [library]);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use super::Installed;
+
 /// Below each library directory.
 const LIBRARIES: &[&str] = &[
     // SoftHSM
@@ -18,6 +20,13 @@ const LIBRARIES: &[&str] = &[
     "libtpm2_pkcs11.so",
     "libtpm2_pkcs11.so.1",
     "pkcs11/libtpm2_pkcs11.so",
+    // opencryptoki; distributions keep one of these names or both
+    "pkcs11/libopencryptoki.so",
+    "pkcs11/PKCS11_API.so",
+    "opencryptoki/libopencryptoki.so",
+    // cackey
+    "pkcs11/libcackey.so",
+    "libcackey.so",
 ];
 
 const DIRECTORIES: &[&str] = &[
@@ -30,11 +39,15 @@ const DIRECTORIES: &[&str] = &[
 ];
 
 /// Those that are there.
-pub(super) fn usual() -> Vec<PathBuf> {
+pub(super) fn usual() -> Vec<Installed> {
     library_directories()
         .iter()
         .flat_map(|directory| LIBRARIES.iter().map(|library| directory.join(library)))
-        .filter(|library| library.is_file())
+        .filter(|path| path.is_file())
+        .map(|path| Installed {
+            path,
+            init_args: None,
+        })
         .collect()
 }
 

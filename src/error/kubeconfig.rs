@@ -84,6 +84,11 @@ pub enum KubeconfigError {
     },
     /// A user without a name was to be written.
     UserUnnamed,
+    /// Whoever can write to it could name another library, token or server.
+    WritableByOthers {
+        path: PathBuf,
+        mode: u32,
+    },
 }
 
 impl fmt::Display for KubeconfigError {
@@ -161,6 +166,11 @@ impl fmt::Display for KubeconfigError {
             Self::Unreadable { path, reason } => {
                 write!(f, "kubeconfig {} can't be read: {reason}", shown(path))
             }
+            Self::WritableByOthers { path, mode } => write!(
+                f,
+                "kubeconfig {} can be changed by other users (mode {mode:04o})",
+                shown(path)
+            ),
         }
     }
 }
@@ -179,8 +189,11 @@ impl KubeconfigError {
             Self::InsecureAuthority { .. } => Help::new(
                 "take insecure-skip-tls-verify out of that cluster to have its server verified",
             ),
-            Self::Malformed { .. } => {
-                Help::new("mend the file; kubectl config view --kubeconfig FILE reads it likewise")
+            Self::Malformed { .. } => Help::new(
+                "correct the file; `kubectl config view --kubeconfig FILE` has to read it, too",
+            ),
+            Self::Missing { paths } if paths.is_empty() => {
+                Help::new("set HOME, or name the file with --kubeconfig or KUBECONFIG")
             }
             Self::Missing { .. } => Help::new(
                 "correct --kubeconfig or KUBECONFIG, or make the file with \
@@ -211,9 +224,14 @@ impl KubeconfigError {
                 "run the command without --write and paste what it prints; the file was not touched",
             ),
             Self::Unwritable { .. } => Help::new(
-                "mend that, or run the command without --write and paste what it prints; the file \
+                "correct that, or run the command without --write and paste what it prints; the file \
                  was not touched",
             ),
+            Self::WritableByOthers { path, .. } => Help::new(format!(
+                "make sure that nobody has changed it, then take the permission away: \
+                 `chmod go-w {}`",
+                shell_word(&path.to_string_lossy())
+            )),
             Self::Unreadable { .. } => {
                 Help::new("make it a regular file that you can read, or take it out of KUBECONFIG")
             }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use super::{CallFailure, Help};
+use crate::printable::shell_word;
 
 /// Where a PIN came from, for messages.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -39,6 +40,27 @@ impl fmt::Display for PinOrigin {
             Self::Reader => f.write_str("entered at the reader"),
             Self::StandardInput => f.write_str("from standard input"),
         }
+    }
+}
+
+/// What a token says of the tries that are left after a refused PIN.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum TriesLeft {
+    Fewer,
+    None,
+    One,
+    Untold,
+}
+
+/// To append to a sentence on a refused PIN.
+impl fmt::Display for TriesLeft {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Fewer => "; the token has counted a wrong PIN since the last right one",
+            Self::None => "; the PIN is locked now",
+            Self::One => "; the token says that one try is left before it locks",
+            Self::Untold => "",
+        })
     }
 }
 
@@ -82,7 +104,7 @@ pub enum LoginError {
     Incorrect {
         token: String,
         origin: PinOrigin,
-        state: &'static str,
+        left: TriesLeft,
         failure: CallFailure,
     },
     /// A PIN that the token can't have.
@@ -111,7 +133,7 @@ pub enum LoginError {
         token: String,
         failure: CallFailure,
     },
-    /// The reader's own keypad was left or its cancel key pressed.
+    /// The reader's own keypad, or a window of the library's, was left or its cancel key pressed.
     ReaderCancelled {
         token: String,
         failure: CallFailure,
@@ -142,6 +164,9 @@ pub enum LoginError {
     },
     ToBeChanged {
         token: String,
+        module: PathBuf,
+        /// The flag or the return value that says so.
+        told: String,
     },
     /// A person's, which all logins of a process have in common.
     TriesSpent {
@@ -176,7 +201,8 @@ impl fmt::Display for LoginError {
             Self::Cancelled { token } => write!(f, "no PIN was entered for token {token}"),
             Self::CancelledBefore { token } => write!(
                 f,
-                "the prompt for the PIN of token {token} was left a moment ago, so it is not asked for"
+                "not asking for the PIN of token {token}: its last prompt was cancelled or timed out a \
+                 moment ago"
             ),
             Self::ContextUnreachable {
                 key,
@@ -193,6 +219,13 @@ impl fmt::Display for LoginError {
             Self::File { path, reason } => {
                 write!(f, "pinSource: file {}: {reason}", path.display())
             }
+            Self::FinalTry {
+                token,
+                origin: PinOrigin::Reader,
+            } => write!(
+                f,
+                "token {token} has one PIN try left, so the reader was not told to ask for it"
+            ),
             Self::FinalTry { token, origin } => write!(
                 f,
                 "token {token} has one PIN try left; the PIN {origin} was not sent to it"
@@ -200,13 +233,10 @@ impl fmt::Display for LoginError {
             Self::Incorrect {
                 token,
                 origin,
-                state,
+                left,
                 failure,
             } => {
-                write!(
-                    f,
-                    "token {token} refused the PIN {origin}{state}: {failure}"
-                )
+                write!(f, "token {token} refused the PIN {origin}{left}: {failure}")
             }
             Self::Length {
                 token,
@@ -228,10 +258,7 @@ impl fmt::Display for LoginError {
                 write!(f, "token {token} has no user PIN yet: {failure}")
             }
             Self::ReaderCancelled { token, failure } => {
-                write!(
-                    f,
-                    "no PIN was entered at the reader of token {token}: {failure}"
-                )
+                write!(f, "the login to token {token} was cancelled: {failure}")
             }
             Self::StandardInput { reason } => write!(f, "pinSource: standard input {reason}"),
             Self::Terminal { reason } => {
@@ -247,9 +274,9 @@ impl fmt::Display for LoginError {
                     "the prompt for the PIN of token {token} was not answered within {seconds} s"
                 )
             }
-            Self::ToBeChanged { token } => write!(
+            Self::ToBeChanged { token, told, .. } => write!(
                 f,
-                "the PIN of token {token} must be changed before it can be used (CKF_USER_PIN_TO_BE_CHANGED)"
+                "the PIN of token {token} must be changed before it can be used ({told})"
             ),
             Self::TriesSpent { token } => write!(
                 f,
@@ -304,9 +331,25 @@ impl LoginError {
                 "the file must hold the PIN in its first line, belong to you or root, and be \
                  readable by nobody else (chmod 600)"
             }
+            Self::FinalTry {
+                origin: PinOrigin::Reader,
+                ..
+            } => {
+                "run the command from a terminal, type yes there and enter the PIN at the reader; a \
+                 wrong one locks the token"
+            }
             Self::FinalTry { .. } => {
                 "run the command from a terminal without pin and pinSource and type the PIN \
                  yourself; a wrong one locks the token"
+            }
+            Self::Locked { .. }
+            | Self::Incorrect {
+                left: TriesLeft::None,
+                ..
+            } => {
+                "unblock it with the PUK or the SO PIN: ykman piv access unblock-pin (YubiKey), \
+                 pkcs15-tool --unblock-pin (OpenSC), tpm2_dictionarylockout --clear-lockout (TPM), \
+                 or the token's own tool"
             }
             Self::Incorrect {
                 origin: PinOrigin::Person | PinOrigin::Reader,
@@ -329,14 +372,9 @@ impl LoginError {
                 "check which PIN is meant (a YubiKey: the PIV PIN, 6 to 8 characters); \
                  no try was spent"
             }
-            Self::Locked { .. } => {
-                "unblock it with the PUK or the SO PIN: ykman piv access unblock-pin (YubiKey), \
-                 pkcs15-tool --unblock-pin (OpenSC), tpm2_dictionarylockout --clear-lockout (TPM), \
-                 or the token's own tool"
-            }
             Self::NoMemory { .. } => {
-                "set XDG_RUNTIME_DIR to a directory of your own with mode 0700, the same for all \
-                 requests, or type the PIN: set pinSource to prompt"
+                "see that you can write to .local/state/pkcs11-external-signer in your home, or to one \
+                 of those directories, with mode 0700; or type the PIN: set pinSource to prompt"
             }
             Self::NoPin { .. } => {
                 "run the command from a terminal (with ssh: -t), or set pinSource to askpass, stdin, \
@@ -345,7 +383,10 @@ impl LoginError {
             Self::NotSet { .. } => {
                 "initialise the user PIN first, with pkcs11-tool --init-pin or the token's own tool"
             }
-            Self::ReaderCancelled { .. } => "run the command again and enter the PIN at the reader",
+            Self::ReaderCancelled { .. } => {
+                "run the command again and enter the PIN where the library asks for it: at the reader, \
+                 or in a window of its own"
+            }
             Self::StandardInput { .. } => {
                 "write the PIN and a newline to standard input, or choose another pinSource: \
                  prompt, file:/path or env:NAME"
@@ -362,8 +403,11 @@ impl LoginError {
                 "run the command again and type the PIN in time; where nobody can, set pinSource \
                  to stdin, file:/path or env:NAME"
             }
-            Self::ToBeChanged { .. } => {
-                "change it: pkcs11-tool --login --change-pin, or the token's own tool"
+            Self::ToBeChanged { module, .. } => {
+                return Help::new(format!(
+                    "change it: pkcs11-tool --module {} --login --change-pin, or the token's own tool",
+                    shell_word(&module.to_string_lossy())
+                ));
             }
             Self::TriesSpent { .. } => {
                 "make sure which PIN the token wants (check --no-login tells how it counts), then start \

@@ -26,7 +26,7 @@ mod troubleshooting;
 pub use config::{ConfigError, Problem};
 pub use interruption::INTERRUPTIONS;
 pub use kubeconfig::KubeconfigError;
-pub use login::{LoginError, PinOrigin};
+pub use login::{LoginError, PinOrigin, TriesLeft};
 pub use module::ModuleError;
 pub use object::{ObjectError, ObjectSummary};
 pub use request::RequestError;

@@ -7,6 +7,11 @@ use super::{CallFailure, Help};
 
 #[derive(Debug)]
 pub enum ModuleError {
+    /// Told by a handler of the signal.
+    Crashed {
+        path: PathBuf,
+        signal: &'static str,
+    },
     /// A step has taken too long.
     Hangs {
         path: PathBuf,
@@ -38,11 +43,20 @@ pub enum ModuleError {
         path: PathBuf,
         reason: String,
     },
+    /// Another key of the run has it initialised otherwise.
+    OtherInitArgs {
+        path: PathBuf,
+    },
 }
 
 impl fmt::Display for ModuleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Crashed { path, signal } => write!(
+                f,
+                "PKCS#11 library {} crashed the process ({signal})",
+                path.display()
+            ),
             Self::Hangs {
                 path,
                 doing,
@@ -80,6 +94,11 @@ impl fmt::Display for ModuleError {
             Self::NotAModule { path, reason } => {
                 write!(f, "{} is not a PKCS#11 library: {reason}", path.display())
             }
+            Self::OtherInitArgs { path } => write!(
+                f,
+                "PKCS#11 library {} runs with other initArgs already, those of another context",
+                path.display()
+            ),
         }
     }
 }
@@ -87,9 +106,22 @@ impl fmt::Display for ModuleError {
 impl ModuleError {
     pub(super) fn help(&self) -> Help {
         Help::new(match self {
+            Self::Crashed { .. } => {
+                "update the library, or use another one for this token; what it printed itself stands \
+                 above"
+            }
             Self::Hangs { .. } => {
                 "check that the token is still inserted (touch it if it blinks), restart the \
                  library's service (pcscd, tpm2-abrmd) or the connection to its HSM, then try again"
+            }
+            Self::Initialize { failure, .. } if failure.reason == "CKR_ARGUMENTS_BAD" => {
+                "set initArgs to what this library wants to be told at its start (NSS: \
+                 configDir='sql:/path' certPrefix='' keyPrefix='' secmod='' flags=readOnly); leave \
+                 initArgs out for one that wants nothing, as most do"
+            }
+            Self::OtherInitArgs { .. } => {
+                "one run can give a library one initArgs: start another run with --context for the \
+                 context that needs these"
             }
             Self::Initialize { .. } => {
                 "check the library's own set-up: its configuration file (SOFTHSM2_CONF, \

@@ -1,9 +1,11 @@
 //! Exit code 6: the certificate and the key.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::path::PathBuf;
 
 use super::{CallFailure, Help};
+use crate::printable::shell_word;
 
 /// An object as the configuration can name it.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -21,7 +23,8 @@ impl fmt::Display for ObjectSummary {
             "" => write!(f, "no objectId")?,
             id => write!(f, "objectId \"{id}\"")?,
         }
-        write!(f, ", objectLabel \"{}\": {}", self.label, self.what)
+        let label = self.label.replace('\\', "\\\\").replace('"', "\\\"");
+        write!(f, ", objectLabel \"{label}\": {}", self.what)
     }
 }
 
@@ -69,6 +72,13 @@ pub enum ObjectError {
         token: String,
         present: Vec<ObjectSummary>,
     },
+    /// A token is there, and nothing on it.
+    NoKeyYet {
+        token: String,
+        label: String,
+        /// The library's path.
+        module: String,
+    },
     /// The selector names no object of any token that was looked at.
     NoneFits {
         selector: String,
@@ -108,6 +118,9 @@ impl fmt::Display for ObjectError {
             }
             Self::Choice { found } => write!(f, "{} keys can be meant", found.len()),
             Self::NoneFits { selector, .. } => write!(f, "no key or certificate with {selector}"),
+            Self::NoKeyYet { token, .. } => {
+                write!(f, "token {token} shows no key and no certificate")
+            }
             Self::NoUsable { .. } => f.write_str("no key that can be used was found"),
             Self::Mismatch { certificate, key } => {
                 write!(f, "{certificate} does not belong to {key}")
@@ -160,6 +173,17 @@ impl fmt::Display for ObjectError {
 }
 
 impl ObjectError {
+    /// The certificate wasn't seen, and may be there behind a login.
+    pub fn may_be_hidden(&self) -> bool {
+        matches!(
+            self,
+            Self::NoCertificate {
+                is_unsearched: true,
+                ..
+            }
+        )
+    }
+
     pub(super) fn help(&self) -> Help {
         match self {
             Self::Call { .. } => Help::new(
@@ -185,15 +209,28 @@ impl ObjectError {
                  PIN:",
                 found,
             ),
-            Self::NoneFits { .. } => {
-                Help::new("insert the token; `list --login` shows also what it hides without a PIN")
-            }
-            Self::NoUsable { found } if found.is_empty() => {
-                Help::new("insert the token; `list --login` shows also what it hides without a PIN")
-            }
+            Self::NoneFits { .. } => Help::new(
+                "insert the token that holds it; `list --login` shows also what a token hides without a \
+                 PIN, and `kubeconfig --login` writes it down",
+            ),
+            Self::NoUsable { found } if found.is_empty() => Help::new(
+                "insert the token that holds it; `list --login` shows also what a token hides without a \
+                 PIN, and `kubeconfig --login` writes it down",
+            ),
+            Self::NoKeyYet { module, label, .. } => Help::new(format!(
+                "make one: pkcs11-tool --module {}{} --login --keypairgen --key-type EC:prime256v1 \
+                 --usage-sign --id 10 --label NAME, and have a certificate issued for it: \
+                 docs/tokens.md#a-key-and-its-certificate; `list --login` shows also what a token hides \
+                 without a PIN",
+                shell_word(module),
+                match label.as_str() {
+                    "" => String::new(),
+                    label => format!(" --token-label {}", shell_word(label)),
+                }
+            )),
             Self::NoUsable { found } => Help::with_candidates(
-                "mend what is wrong with one of these, or name it with --object-id to write it down \
-                 as it is:",
+                "correct what is wrong with one of these (docs/tokens.md#a-key-and-its-certificate has how \
+                 a certificate is issued), or choose one as it is with --object-id:",
                 found,
             ),
             Self::Mismatch { .. } => Help::new(
@@ -210,16 +247,26 @@ impl ObjectError {
             ),
             Self::NoKey { present, .. } if present.is_empty() => Help::new(
                 "the token shows no private key at all: check that this is the right token and that \
-                 the key was made on it",
+                 the key was made on it; if it wants no login but hides keys all the same, set \
+                 pinSource",
             ),
             Self::NoKey { present, .. } => {
                 Help::with_candidates("name one of the keys that are there:", present)
             }
-            Self::Several { found, .. } => Help::with_candidates(
-                "make the choice unique with objectId and objectLabel together, or remove what is \
-                 not used:",
-                found,
-            ),
+            Self::Several { found, .. } => {
+                let name = |it: &ObjectSummary| (it.id.clone(), it.label.clone());
+                let names: HashSet<_> = found.iter().map(name).collect();
+                Help::with_candidates(
+                    if names.len() == found.len() {
+                        "make the choice unique with objectId and objectLabel together, set \
+                         certificateFile to the certificate that is meant, or remove what is not used:"
+                    } else {
+                        "set certificateFile to the certificate that is meant, or remove what is not \
+                         used:"
+                    },
+                    found,
+                )
+            }
             Self::UnsupportedKey { .. } => Help::new(
                 "use an RSA key of 1024 to 8192 bits, an ECDSA key on P-256, P-384 or P-521, or an \
                  Ed25519 key",

@@ -11,25 +11,11 @@ pub enum RequestError {
     /// The answer could not be written.
     AnswerLost(io::Error),
     ApiVersion(String),
-    /// The name of an argument that this program doesn't know.
-    Arguments(String),
-    /// A word of the command line that no option takes: it could be a PIN.
-    ArgumentStray,
-    /// An argument that takes one of a few values, or goes with no other.
-    ArgumentValue {
-        argument: String,
-        valid: Vec<String>,
-    },
-    /// A command lacks what it can't do without.
-    ArgumentMissing(String),
     /// An argument that goes with another one only.
     ArgumentNeeds {
         argument: &'static str,
         other: &'static str,
     },
-    ArgumentTwice(String),
-    /// Two that exclude each other.
-    ArgumentsConflict(String),
     DigestLength {
         hash: Hash,
         actual: usize,
@@ -88,17 +74,9 @@ impl fmt::Display for RequestError {
                 )
             }
             Self::ApiVersion(version) => write!(f, "unsupported apiVersion \"{version}\""),
-            Self::ArgumentValue { argument, .. } => write!(f, "unknown value for {argument}"),
-            Self::ArgumentsConflict(arguments) => {
-                write!(f, "arguments that exclude each other: {arguments}")
-            }
             Self::ArgumentNeeds { argument, other } => {
                 write!(f, "missing argument: {argument} needs {other}")
             }
-            Self::ArgumentTwice(argument) => write!(f, "argument given twice: {argument}"),
-            Self::ArgumentMissing(argument) => write!(f, "missing argument: {argument}"),
-            Self::Arguments(arguments) => write!(f, "unknown argument: {arguments}"),
-            Self::ArgumentStray => f.write_str("unknown argument: a word that no option takes"),
             Self::DigestLength { hash, actual } => write!(
                 f,
                 "the digest has {actual} bytes, but a {hash} digest has {}",
@@ -162,11 +140,6 @@ impl fmt::Display for RequestError {
 
 impl RequestError {
     pub(super) fn help(&self) -> Help {
-        if let Self::ArgumentValue { valid, .. } = self
-            && !valid.is_empty()
-        {
-            return Help::new(format!("it takes {}", valid.join(", ")));
-        }
         Help::new(match self {
             Self::AnswerLost(_) | Self::OutputClosed => {
                 "run the program with a standard output that stays open until it ends"
@@ -178,15 +151,7 @@ impl RequestError {
             Self::ApiVersion(_) => {
                 "this program speaks external-signer.authentication.k8s.io/v1alpha1"
             }
-            Self::ArgumentMissing(_)
-            | Self::ArgumentNeeds { .. }
-            | Self::ArgumentTwice(_)
-            | Self::ArgumentValue { .. }
-            | Self::Arguments(_)
-            | Self::ArgumentStray
-            | Self::ArgumentsConflict(_) => {
-                "pkcs11-external-signer --help tells what it understands"
-            }
+            Self::ArgumentNeeds { .. } => "pkcs11-external-signer --help tells what goes with what",
             Self::DigestLength { .. } | Self::EmptyDigest => {
                 "the digest must be made with the hash that signerOpts names"
             }

@@ -8,6 +8,11 @@ use super::Help;
 
 #[derive(Debug)]
 pub enum RunError {
+    /// A connection of the command's to one of so many ports.
+    Accept {
+        reason: io::Error,
+        ports: usize,
+    },
     /// The command exists, but can't be started.
     Command {
         name: OsString,
@@ -24,9 +29,10 @@ pub enum RunError {
     Interrupted {
         signal: i32,
     },
-    /// The port that the command is to connect to.
+    /// A port that the command is to connect to, of so many.
     Listener {
-        reason: String,
+        reason: io::Error,
+        ports: usize,
     },
     /// No context leads to a key in a token.
     NothingToServe {
@@ -40,11 +46,27 @@ pub enum RunError {
 }
 
 impl RunError {
+    /// Of open files, in this process or on the whole machine.
+    pub fn is_shortage(&self) -> bool {
+        /// On Linux and on macOS; the standard library has no kind for them.
+        const ENFILE: i32 = 23;
+        const EMFILE: i32 = 24;
+        match self {
+            Self::Accept { reason, .. } | Self::Listener { reason, .. } => {
+                matches!(reason.raw_os_error(), Some(ENFILE | EMFILE))
+            }
+            _ => false,
+        }
+    }
+
     pub(super) fn exit_code(&self) -> u8 {
         match self {
             Self::Command { .. } => 126,
             Self::CommandNotFound { .. } => 127,
-            Self::Directory { .. } | Self::Listener { .. } | Self::Preparation { .. } => 9,
+            Self::Accept { .. }
+            | Self::Directory { .. }
+            | Self::Listener { .. }
+            | Self::Preparation { .. } => 9,
             Self::Interrupted { signal } => u8::try_from(128 + signal).unwrap_or(128),
             Self::NothingToServe { .. } => 3,
         }
@@ -58,11 +80,19 @@ impl RunError {
                  `run -- kubectl get pods`"
             }
             Self::Directory { .. } => {
-                "set XDG_RUNTIME_DIR to a directory of your own (mode 0700), and check that its \
-                 disk is not full"
+                "see that one of those directories is yours alone (mode 0700) and its disk is not full; \
+                 where there is none, set XDG_RUNTIME_DIR to one"
             }
             Self::Interrupted { .. } => "run the command again",
-            Self::Listener { .. } => "check that this user may listen on 127.0.0.1",
+            Self::Accept { ports, .. } | Self::Listener { ports, .. } if self.is_shortage() => {
+                return Help::new(format!(
+                    "the run needs a port for each cluster, {ports} of them, and an open file for \
+                     each: raise the limit (`ulimit -n`), or name one context with --only-context"
+                ));
+            }
+            Self::Accept { .. } | Self::Listener { .. } => {
+                "check that this user may listen on 127.0.0.1"
+            }
             Self::NothingToServe { inside: true, .. } => {
                 "this shell is inside a run already: start the command as it is"
             }
@@ -82,6 +112,9 @@ impl RunError {
 impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Accept { reason, .. } => {
+                write!(f, "a connection of the command has to wait: {reason}")
+            }
             Self::Command { name, reason } => {
                 write!(f, "{} can't be started: {reason}", name.display())
             }
@@ -95,7 +128,7 @@ impl fmt::Display for RunError {
                     "interrupted by signal {signal} before the command was started"
                 )
             }
-            Self::Listener { reason } => write!(f, "no port on 127.0.0.1: {reason}"),
+            Self::Listener { reason, .. } => write!(f, "no port on 127.0.0.1: {reason}"),
             Self::NothingToServe { kubeconfig, .. } => write!(
                 f,
                 "no context of {kubeconfig} has a user with auth-provider externalSigner"

@@ -8,10 +8,12 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use http::StatusCode;
+
 use super::{
     CallFailure, ConfigError, Error, KubeconfigError, LoginError, ModuleError, ObjectError,
     ObjectSummary, PinOrigin, Problem, RequestError, RunError, SigningError, TokenError, TokenName,
-    UnusableSlot, UpstreamError, UpstreamFailure, WhyUnusable,
+    TriesLeft, UnusableSlot, UpstreamError, UpstreamFailure, WhyUnusable,
 };
 use crate::hash::Hash;
 
@@ -38,7 +40,7 @@ pub(super) fn all() -> Vec<Error> {
         Module(ModuleError::NoneFound),
         Object(ObjectError::Choice { found: vec![text(), text()] }),
         Request(RequestError::NotUtf8),
-        Run(RunError::Listener { reason: text() }),
+        Run(RunError::Listener { reason: ErrorKind::PermissionDenied.into(), ports: 1 }),
         Signing(SigningError::Random(text())),
         Token(TokenError::NoneFits { selector: text() }),
         Upstream(UpstreamError {
@@ -86,6 +88,7 @@ fn kubeconfig() -> Vec<KubeconfigError> {
         Unwritable { path: path(), reason: text() },
         UserExists { path: path(), name: text() },
         UserUnnamed,
+        WritableByOthers { path: path(), mode: 0o666 },
     )
 }
 
@@ -99,22 +102,23 @@ fn login() -> Vec<LoginError> {
         Environment { name: text(), reason: "is not set" },
         File { path: path(), reason: text() },
         FinalTry { token: text(), origin: PinOrigin::Person },
+        FinalTry { token: text(), origin: PinOrigin::Reader },
         Incorrect {
             token: text(),
             origin: PinOrigin::Person,
-            state: "",
+            left: TriesLeft::Untold,
             failure: failure(),
         },
         Incorrect {
             token: text(),
             origin: PinOrigin::Configuration,
-            state: "; the PIN is locked now",
+            left: TriesLeft::None,
             failure: failure(),
         },
         Incorrect {
             token: text(),
             origin: PinOrigin::Askpass(path()),
-            state: "",
+            left: TriesLeft::Untold,
             failure: failure(),
         },
         Length { token: text(), origin: PinOrigin::StandardInput, shortest: 6, longest: 8 },
@@ -131,20 +135,23 @@ fn login() -> Vec<LoginError> {
         Terminal { reason: text() },
         TerminalLeft { token: text() },
         TimedOut { token: text(), seconds: 60 },
-        ToBeChanged { token: text() },
+        ToBeChanged { token: text(), module: path(), told: text() },
         TriesSpent { token: text() },
     )
 }
 
 fn module() -> Vec<ModuleError> {
     every!(ModuleError:
+        Crashed { path: path(), signal: "SIGABRT" },
         Hangs { path: path(), doing: "the login (C_Login)", seconds: 60 },
         Initialize { path: path(), failure: failure() },
+        Initialize { path: path(), failure: CallFailure { function: text(), reason: "CKR_ARGUMENTS_BAD".to_owned() } },
         Load { path: path(), reason: text() },
         NoAnswer { path: path(), reason: text() },
         NoFunctions { path: path(), failure: failure() },
         NoneFound,
         NotAModule { path: path(), reason: text() },
+        OtherInitArgs { path: path() },
     )
 }
 
@@ -184,6 +191,7 @@ fn object() -> Vec<ObjectError> {
         NoKey { selector: text(), token: text(), present: vec![summary()] },
         NoneFits { selector: text(), found: Vec::new() },
         NoneFits { selector: text(), found: vec![text()] },
+        NoKeyYet { token: text(), label: text(), module: text() },
         NoUsable { found: Vec::new() },
         NoUsable { found: vec![text()] },
         Several {
@@ -206,14 +214,7 @@ fn request() -> Vec<RequestError> {
     every!(RequestError:
         AnswerLost(ErrorKind::BrokenPipe.into()),
         ApiVersion(text()),
-        Arguments(text()),
-        ArgumentStray,
-        ArgumentValue { argument: text(), valid: Vec::new() },
-        ArgumentValue { argument: text(), valid: vec![text()] },
-        ArgumentMissing(text()),
         ArgumentNeeds { argument: "--context", other: "--write" },
-        ArgumentTwice(text()),
-        ArgumentsConflict(text()),
         DigestLength { hash: Hash::Sha256, actual: 31 },
         EmptyDigest,
         Hash { number: 10, name: Some("SHA3-224") },
@@ -236,11 +237,13 @@ fn request() -> Vec<RequestError> {
 
 fn run() -> Vec<RunError> {
     every!(RunError:
+        Accept { reason: std::io::Error::from_raw_os_error(24), ports: 300 },
         Command { name: name(), reason: ErrorKind::PermissionDenied.into() },
         CommandNotFound { name: name() },
         Directory { reason: text() },
         Interrupted { signal: 2 },
-        Listener { reason: text() },
+        Listener { reason: ErrorKind::PermissionDenied.into(), ports: 1 },
+        Listener { reason: std::io::Error::from_raw_os_error(24), ports: 300 },
         NothingToServe { kubeconfig: text(), inside: false },
         NothingToServe { kubeconfig: text(), inside: true },
         Preparation { reason: text() },
@@ -286,8 +289,12 @@ fn upstream() -> Vec<UpstreamFailure> {
         Answer(500),
         Broken(text()),
         Connect(text()),
+        NotAsked,
         NotRecognised,
+        OwnCertificate,
         Proxy { proxy: text(), reason: text() },
+        ProxyAnswer { proxy: text(), status: StatusCode::PROXY_AUTHENTICATION_REQUIRED },
+        ProxyAnswer { proxy: text(), status: StatusCode::FORBIDDEN },
         Rejected { certificate: text(), alert: text() },
         Resolve(text()),
         SchemesRefused { key: text() },
@@ -301,6 +308,7 @@ fn upstream() -> Vec<UpstreamFailure> {
         ),
         Authority,
         Untrusted(text()),
+        VersionRefused { key: text(), alert: text() },
     )
 }
 

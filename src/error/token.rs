@@ -1,5 +1,6 @@
 //! Exit code 5: the slot and the token in it.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -23,11 +24,14 @@ impl TokenName {
 
 impl fmt::Display for TokenName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "\"{}\" (serial {}, slotId {})",
-            self.label, self.serial, self.slot
-        )
+        match self.serial.as_str() {
+            "" => write!(f, "\"{}\" (no serial, slotId {})", self.label, self.slot),
+            serial => write!(
+                f,
+                "\"{}\" (serial {serial}, slotId {})",
+                self.label, self.slot
+            ),
+        }
     }
 }
 
@@ -182,7 +186,7 @@ impl TokenError {
     pub(super) fn help(&self) -> Help {
         match self {
             Self::Ambiguous { found, .. } => {
-                Help::with_candidates("add tokenSerial or slotId to choose one:", found)
+                Help::with_candidates(format!("add {} to choose one:", what_differs(found)), found)
             }
             Self::Busy { .. } => Help::new(
                 "finish or end the other request (it may be waiting for a PIN or a touch) and try again",
@@ -210,9 +214,18 @@ impl TokenError {
                 "check that the reader is plugged in, that its service (pcscd) runs and serves you, \
                  and the library's configuration",
             ),
-            Self::EmptySlot { present, .. } | Self::NotInitialized { present, .. } => {
-                where_to_look(present, &[])
+            Self::NotInitialized { slot, present } => {
+                let way = format!(
+                    "initialise it, which erases what is on it: pkcs11-tool --module FILE --slot {slot} \
+                     --init-token --label NAME, then pkcs11-tool --module FILE --slot {slot} --login \
+                     --login-type so --init-pin, or the token's own tool"
+                );
+                match present.as_slice() {
+                    [] => Help::new(way),
+                    _ => Help::with_candidates(way + "; or name one that is there:", present),
+                }
             }
+            Self::EmptySlot { present, .. } => where_to_look(present, &[]),
             Self::NoSlot {
                 present, unusable, ..
             }
@@ -220,6 +233,23 @@ impl TokenError {
                 present, unusable, ..
             } => where_to_look(present, unusable),
         }
+    }
+}
+
+/// What tells each of these tokens from the others, and stays the same if anything does.
+fn what_differs(tokens: &[TokenName]) -> &'static str {
+    let differ = |name: fn(&TokenName) -> [&str; 2]| {
+        let names: HashSet<_> = tokens.iter().map(name).collect();
+        names.len() == tokens.len()
+    };
+    if differ(|token| [&token.serial, ""]) {
+        "tokenSerial"
+    } else if differ(|token| [&token.label, ""]) {
+        "tokenLabel"
+    } else if differ(|token| [&token.serial, &token.label]) {
+        "tokenSerial and tokenLabel"
+    } else {
+        "slotId (their labels and serials are the same; slot numbers may move)"
     }
 }
 
@@ -241,6 +271,15 @@ fn where_to_look(present: &[TokenName], unusable: &[UnusableSlot]) -> Help {
         Help::with_candidates(
             "check that no other program holds the token, take it out and put it back, then try \
              again; the slots are:",
+            unusable,
+        )
+    } else if unusable
+        .iter()
+        .all(|slot| matches!(slot.why, WhyUnusable::NotInitialized))
+    {
+        Help::with_candidates(
+            "initialise the token (pkcs11-tool --init-token, or its own tool; `list` tells how), or \
+             correct the library's configuration; its slots are:",
             unusable,
         )
     } else {

@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use http::StatusCode;
+
 use super::Help;
 
 /// What went wrong on the way to which cluster.
@@ -24,6 +26,10 @@ pub enum UpstreamFailure {
     Connect(String),
     /// The handshake or the stream broke off.
     Broken(String),
+    /// The server, or what stands before it, asked for no client certificate.
+    NotAsked,
+    /// The command showed a client certificate that is not one of the run's.
+    OwnCertificate,
     /// Connected, but nobody to the server.
     NotRecognised,
     /// The server's name has no address.
@@ -31,6 +37,11 @@ pub enum UpstreamFailure {
     Proxy {
         proxy: String,
         reason: String,
+    },
+    /// The proxy refused to connect us to the server.
+    ProxyAnswer {
+        proxy: String,
+        status: StatusCode,
     },
     /// The server has looked at our certificate and refused it (a TLS alert).
     Rejected {
@@ -45,6 +56,11 @@ pub enum UpstreamFailure {
     TimedOut {
         doing: &'static str,
         seconds: u64,
+    },
+    /// The server wants a version of TLS that this key can't serve.
+    VersionRefused {
+        key: String,
+        alert: String,
     },
     /// The server's certificate is not one that the kubeconfig trusts.
     Untrusted(String),
@@ -69,17 +85,37 @@ impl UpstreamError {
                 "the certificate's issuer must be in the client CA file of this API server, and \
                  nothing between here and there may end TLS"
             }
+            UpstreamFailure::NotAsked => {
+                "something between here and the API server ends TLS, where client certificates get \
+                 lost: connect to the API server itself"
+            }
+            UpstreamFailure::OwnCertificate => {
+                "the tunnel to this cluster carries users with `auth-provider: externalSigner` and \
+                 users who show no certificate: use a context that brings this user and the cluster \
+                 together, which `run` leaves as it is, or run the command outside of `run`"
+            }
             UpstreamFailure::Resolve(_) => {
                 "check the cluster's server in the kubeconfig, and DNS or the VPN that provides it"
             }
             UpstreamFailure::Proxy { .. } => {
                 "check proxy-url in the kubeconfig, or HTTPS_PROXY and NO_PROXY in the environment"
             }
+            UpstreamFailure::ProxyAnswer {
+                status: StatusCode::PROXY_AUTHENTICATION_REQUIRED | StatusCode::UNAUTHORIZED,
+                ..
+            } => {
+                "give the user and the password that the proxy knows in proxy-url or HTTPS_PROXY: \
+                 http://user:password@proxy:3128"
+            }
+            UpstreamFailure::ProxyAnswer { .. } => {
+                "have the proxy allow CONNECT to the API server's host and port, or except the \
+                 server from it with NO_PROXY"
+            }
             UpstreamFailure::Rejected { .. } => {
                 "have the certificate issued anew if it has expired; its issuer must be in the \
                  client CA file of this API server"
             }
-            UpstreamFailure::SchemesRefused { .. } => {
+            UpstreamFailure::SchemesRefused { .. } | UpstreamFailure::VersionRefused { .. } => {
                 "TLS 1.3 needs RSA-PSS of an RSA key: use an ECDSA key, or a newer token or library"
             }
             UpstreamFailure::Untrusted(_) => {
@@ -88,7 +124,8 @@ impl UpstreamError {
             }
             UpstreamFailure::Authority => {
                 "have the API server show a certificate that is issued for itself, without CA:TRUE \
-                 in its basic constraints"
+                 in its basic constraints; one that is self-signed can be the kubeconfig's \
+                 certificate-authority itself"
             }
             UpstreamFailure::Unusable(_) => "correct the cluster's entry in the kubeconfig",
         })
@@ -116,6 +153,9 @@ impl fmt::Display for UpstreamError {
             UpstreamFailure::Proxy { proxy, reason } => {
                 write!(f, "no connection through the proxy {proxy}: {reason}")
             }
+            UpstreamFailure::ProxyAnswer { proxy, status } => {
+                write!(f, "the proxy {proxy} answered {status}")
+            }
             UpstreamFailure::Rejected { certificate, alert } => write!(
                 f,
                 "the server refused the certificate of {certificate}: {alert}"
@@ -127,6 +167,17 @@ impl fmt::Display for UpstreamError {
             UpstreamFailure::TimedOut { doing, seconds } => {
                 write!(f, "{doing} took longer than {seconds} s")
             }
+            UpstreamFailure::NotAsked => {
+                f.write_str("the server asked for no client certificate, so it knows nobody by it")
+            }
+            UpstreamFailure::OwnCertificate => f.write_str(
+                "the command showed a client certificate that is not one of the run's, and the \
+                 tunnel can't use it",
+            ),
+            UpstreamFailure::VersionRefused { key, alert } => write!(
+                f,
+                "the server refused TLS 1.2 ({alert}), and the key of {key} can't serve TLS 1.3"
+            ),
             UpstreamFailure::Untrusted(reason) => {
                 write!(f, "the server's certificate is not trusted: {reason}")
             }

@@ -21,7 +21,7 @@ pub struct Context {
 /// How to reach a cluster and know its server.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Cluster {
-    /// A URL, never empty; kubectl takes one without a scheme too.
+    /// A URL, never empty, and without a user and a password; kubectl takes one without a scheme too.
     pub server: String,
     /// PEM. `certificate-authority-data` wins over the file.
     pub authority: Option<Vec<u8>>,
@@ -42,6 +42,16 @@ pub enum Provider {
 }
 
 impl Kubeconfig {
+    /// The clusters' names, in their order.
+    pub fn cluster_names(&self) -> Vec<String> {
+        self.clusters.keys().cloned().collect()
+    }
+
+    /// The users' names, in their order.
+    pub fn user_names(&self) -> Vec<String> {
+        self.users.keys().cloned().collect()
+    }
+
     /// In the order of their names.
     pub fn contexts(&self) -> Vec<Context> {
         self.contexts
@@ -82,11 +92,25 @@ impl Kubeconfig {
             });
         }
         Ok(Cluster {
-            server: text("server").ok_or_else(|| no_server(name))?,
+            server: without_user(&text("server").ok_or_else(|| no_server(name))?),
             authority,
             tls_server_name: text("tls-server-name"),
             insecure,
             proxy_url: text("proxy-url"),
+        })
+    }
+
+    /// Whether the user has a client certificate, or a plugin that may hand one out.
+    pub fn may_show_certificate(&self, user: &str) -> bool {
+        const FIELDS: [&str; 4] = [
+            "auth-provider",
+            "client-certificate",
+            "client-certificate-data",
+            "exec",
+        ];
+        user_entry(&self.users, user).is_some_and(|user| {
+            let given = FIELDS.iter().filter_map(|field| user.get(*field));
+            given.into_iter().any(|value| !matches!(value, Value::Null))
         })
     }
 
@@ -142,6 +166,16 @@ fn authority(cluster: &Object, name: &str) -> Result<Option<Vec<u8>>, Kubeconfig
             },
         }),
     }
+}
+
+/// A password in a URL would end up in messages, and none is sent to the server.
+fn without_user(server: &str) -> String {
+    let start = server.find("://").map_or(0, |at| at + "://".len());
+    let (scheme, rest) = server.split_at(start);
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    let host = authority.rsplit_once('@').map_or(authority, |(_, it)| it);
+    format!("{scheme}{host}{path}")
 }
 
 fn no_server(cluster: &str) -> KubeconfigError {
@@ -204,6 +238,19 @@ mod tests {
             ("g", "the kubeconfig has no cluster \"g\""),
         ] {
             assert_eq!(cluster(name).unwrap_err(), error);
+        }
+    }
+
+    #[test]
+    fn a_server_has_no_password() {
+        for (server, told) in [
+            ("https://jane:pin@host:6443/a@b", "https://host:6443/a@b"),
+            ("https://j@ne:pin@[::1]?c=@d", "https://[::1]?c=@d"),
+            ("jane:pin@host", "host"),
+            ("https://host/a@b", "https://host/a@b"),
+            ("https://host#a@b", "https://host#a@b"),
+        ] {
+            assert_eq!(without_user(server), told);
         }
     }
 

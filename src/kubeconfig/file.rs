@@ -1,14 +1,22 @@
 //! One file, whole and within limits, and the paths that are written in it.
 
-use std::fs::OpenOptions;
-use std::io::Read as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Component, Path, PathBuf};
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use zeroize::Zeroizing;
 
 /// In bytes. A kubeconfig with a thousand clusters has a few MiB.
 const MAX_SIZE: u64 = 16 << 20;
+const TOO_LARGE: &str = "it is larger than 16 MiB";
+
+/// How long whoever writes into a pipe may take: `<(sops -d …)` may ask somebody for a passphrase.
+const PIPE_LIMIT: Duration = Duration::from_secs(60);
 
 /// Why a file was not read.
 pub(super) enum Failure {
@@ -16,34 +24,131 @@ pub(super) enum Failure {
     Other(String),
 }
 
-/// The content, in one buffer that is wiped.
+impl Failure {
+    fn other(reason: &str) -> Self {
+        Self::Other(reason.to_owned())
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        match error.kind() {
+            ErrorKind::NotFound => Self::Missing,
+            _ => Self::Other(error.to_string()),
+        }
+    }
+}
+
+/// The content of a file, or of what can be read only once, to its end: a FIFO, a shell's `<(…)`,
+/// /dev/stdin, /dev/null.
 pub(super) fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
-    let failure = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::NotFound => Failure::Missing,
-        _ => Failure::Other(error.to_string()),
-    };
-    let other = |reason: &str| Err(Failure::Other(reason.to_owned()));
-    // O_NONBLOCK: a FIFO that nobody writes to must not hang the run.
-    let file = OpenOptions::new()
+    read_within(path, PIPE_LIMIT)
+}
+
+/// The same, and of a file that can be read again who owns it and may write to it.
+pub(super) fn read_with_access(
+    path: &Path,
+) -> Result<(Zeroizing<Vec<u8>>, Option<Access>), Failure> {
+    let file = open(path)?;
+    let found = file.metadata()?;
+    let access = found.is_file().then(|| Access {
+        owner: found.uid(),
+        mode: found.mode() & 0o7777,
+    });
+    Ok((read_open(file, PIPE_LIMIT)?, access))
+}
+
+pub(super) struct Access {
+    pub(super) owner: u32,
+    pub(super) mode: u32,
+}
+
+impl Access {
+    pub(super) fn is_writable_by_others(&self) -> bool {
+        self.mode & 0o022 != 0
+    }
+
+    /// Neither root's nor this user's.
+    pub(super) fn is_of_others(&self) -> bool {
+        self.owner != 0 && self.owner != rustix::process::geteuid().as_raw()
+    }
+}
+
+fn open(path: &Path) -> std::io::Result<File> {
+    // Neither waits for a FIFO's writer nor makes a terminal ours.
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    OpenOptions::new()
         .read(true)
-        .custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32)
+        .custom_flags(flags.bits() as i32)
         .open(path)
-        .map_err(failure)?;
-    let found = file.metadata().map_err(failure)?;
+}
+
+fn read_within(path: &Path, limit: Duration) -> Result<Zeroizing<Vec<u8>>, Failure> {
+    read_open(open(path)?, limit)
+}
+
+fn read_open(file: File, limit: Duration) -> Result<Zeroizing<Vec<u8>>, Failure> {
+    let found = file.metadata()?;
+    if found.is_dir() {
+        return Err(Failure::other("it is a directory"));
+    }
     if !found.is_file() {
-        return other("it is not a regular file");
+        return read_stream(file, limit);
+    }
+    whole(&file)
+}
+
+/// What is in a regular file that is open, from where it was read to.
+pub(super) fn whole(file: &File) -> Result<Zeroizing<Vec<u8>>, Failure> {
+    let found = file.metadata()?;
+    if !found.is_file() {
+        return Err(Failure::other("it is not a regular file"));
     }
     if found.len() > MAX_SIZE {
-        return other("it is larger than 16 MiB");
+        return Err(Failure::other(TOO_LARGE));
     }
     // One byte more shows a file that has grown, before the buffer would have to.
     let size = found.len() + 1;
     let mut content = Zeroizing::new(Vec::with_capacity(size as usize));
-    file.take(size).read_to_end(&mut content).map_err(failure)?;
+    file.take(size).read_to_end(&mut content)?;
     if content.len() as u64 == size {
-        return other("it was written to while it was read");
+        return Err(Failure::other("it was written to while it was read"));
     }
     Ok(content)
+}
+
+/// What comes before the end, which has to come within the limit.
+fn read_stream(file: File, limit: Duration) -> Result<Zeroizing<Vec<u8>>, Failure> {
+    let deadline = Instant::now() + limit;
+    let mut content = Zeroizing::new(Vec::new());
+    let mut rest = (&file).take(MAX_SIZE + 1);
+    loop {
+        let remaining = deadline.saturating_duration_since(Instant::now());
+        let remaining = Timespec::try_from(remaining).ok();
+        // A FIFO that nobody has opened for writing yet would read as empty.
+        match poll(&mut [PollFd::new(&file, PollFlags::IN)], remaining.as_ref()) {
+            Ok(0) => {
+                let waited = limit.as_secs();
+                let reason = format!("its writer was not done after {waited} seconds");
+                return Err(Failure::Other(reason));
+            }
+            Ok(_) => {}
+            Err(Errno::INTR) => continue,
+            Err(error) => return Err(Failure::Other(error.to_string())),
+        }
+        match rest.read_to_end(&mut content) {
+            Ok(_) if rest.limit() == 0 => return Err(Failure::other(TOO_LARGE)),
+            Ok(_) => return Ok(content),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Why the file can't be put in place of another, if it can't; one that isn't there can be made.
+pub(super) fn not_replaceable(path: &Path) -> Option<&'static str> {
+    let found = std::fs::metadata(path).ok()?;
+    (!found.is_file()).then_some("it is not a regular file")
 }
 
 /// The directory that the relative paths in `file` start from. Links aren't followed, and `..`
@@ -84,39 +189,73 @@ mod tests {
     use super::*;
 
     fn reason(path: &Path) -> String {
-        match read(path) {
-            Ok(_) => "read".into(),
+        match read_within(path, Duration::from_millis(50)) {
+            Ok(content) => format!("read {}", content.len()),
             Err(Failure::Missing) => "missing".into(),
             Err(Failure::Other(reason)) => reason,
         }
     }
 
+    fn fifo(path: &Path) {
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    }
+
     #[test]
-    fn only_regular_files_within_the_limit_are_read() {
+    fn what_has_an_end_within_the_limits_is_read() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
-        let mode = rustix::fs::Mode::from_raw_mode(0o600);
-        let kind = rustix::fs::FileType::Fifo;
-        rustix::fs::mknodat(rustix::fs::CWD, at("fifo"), kind, mode, 0).unwrap();
+        fifo(&at("fifo"));
         fs::write(at("file"), "text").unwrap();
         fs::write(at("empty"), "").unwrap();
         std::os::unix::fs::symlink("file", at("link")).unwrap();
         std::os::unix::fs::symlink("nowhere", at("dangling")).unwrap();
-        let large = fs::File::create(at("large")).unwrap();
+        let large = File::create(at("large")).unwrap();
         large.set_len(MAX_SIZE + 1).unwrap();
         for (name, expected) in [
-            ("file", "read"),
-            ("empty", "read"),
-            ("link", "read"),
+            ("file", "read 4"),
+            ("empty", "read 0"),
+            ("link", "read 4"),
             ("none", "missing"),
             ("dangling", "missing"),
-            ("fifo", "it is not a regular file"),
-            (".", "it is not a regular file"),
+            ("fifo", "its writer was not done after 0 seconds"),
+            (".", "it is a directory"),
             ("large", "it is larger than 16 MiB"),
+            ("/dev/null", "read 0"),
+            ("/dev/zero", "it is larger than 16 MiB"),
         ] {
             assert_eq!(reason(&at(name)), expected, "{name}");
         }
         assert!(reason(&at("file/below")).contains("ot a directory"));
+    }
+
+    #[test]
+    fn a_fifo_is_read_up_to_where_its_writer_closes_it() {
+        use std::io::Write as _;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("fifo");
+        fifo(&path);
+        let writer = std::thread::spawn({
+            let path = path.clone();
+            move || {
+                // More than a pipe holds, after a while, in two parts.
+                std::thread::sleep(Duration::from_millis(100));
+                let mut writer = OpenOptions::new().write(true).open(path).unwrap();
+                writer.write_all(&[b'a'; 100_000]).unwrap();
+                std::thread::sleep(Duration::from_millis(100));
+                writer.write_all(b"b").unwrap();
+            }
+        });
+        let content = read_within(&path, PIPE_LIMIT).ok().unwrap();
+        writer.join().unwrap();
+        assert_eq!((content.len(), content.last()), (100_001, Some(&b'b')));
+        // A writer that doesn't end.
+        let _writer = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .unwrap();
+        assert!(reason(&path).starts_with("its writer was not done"));
     }
 
     #[test]

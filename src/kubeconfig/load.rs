@@ -14,17 +14,26 @@ impl Kubeconfig {
     /// first counts, whole; of current contexts the first that is set. No file at all makes an
     /// empty kubeconfig, as it does for kubectl, unless one has to be there.
     ///
-    /// Errors: a file that can't be read, isn't YAML or has a field of a wrong type; no file where
+    /// Errors: a file that can't be read, that others can write to, isn't YAML or has a field of a wrong type; no file where
     /// one has to be there.
     pub fn load(locations: &Locations) -> Result<Self, KubeconfigError> {
         let mut merged = Self::default();
         let mut is_there = false;
         for path in &locations.files {
-            let content = match file::read(path) {
-                Ok(content) => content,
+            let (content, access) = match file::read_with_access(path) {
+                Ok(read) => read,
                 Err(Failure::Missing) => continue,
                 Err(Failure::Other(reason)) => return Err(unreadable(path, reason)),
             };
+            if let Some(access) = access {
+                if access.is_writable_by_others() {
+                    let (path, mode) = (path.clone(), access.mode);
+                    return Err(KubeconfigError::WritableByOthers { path, mode });
+                }
+                if access.is_of_others() {
+                    merged.of_others.push((path.clone(), access.owner));
+                }
+            }
             merged.absorb(Self::parse(&content, path)?);
             is_there = true;
         }
@@ -86,6 +95,7 @@ impl Kubeconfig {
             contexts: entries(&mut object, "contexts"),
             current_context: text_at(&object, "current-context").to_owned(),
             rest: Object::new(),
+            of_others: Vec::new(),
         };
         object.remove("current-context");
         object.retain(|_, value| !matches!(value, Value::Null));

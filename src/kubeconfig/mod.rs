@@ -21,9 +21,10 @@ mod yaml;
 pub use edit::{Document, Saved, Stanza, file_for};
 pub use entries::{Cluster, Context, Provider};
 pub use locations::Locations;
-pub use redirect::Detour;
+pub use redirect::{Detour, Pass};
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use zeroize::Zeroizing;
@@ -43,12 +44,19 @@ pub struct Kubeconfig {
     current_context: String,
     /// The other members of the file.
     rest: Object,
+    /// The files that belong neither to root nor to this user, and their owners' numbers.
+    of_others: Vec<(PathBuf, u32)>,
 }
 
 /// Whole elements of a list, `name` included, by name.
 type Entries = BTreeMap<String, Object>;
 
 impl Kubeconfig {
+    /// The files that belong neither to root nor to this user, with the UIDs of their owners.
+    pub fn of_others(&self) -> &[(PathBuf, u32)] {
+        &self.of_others
+    }
+
     /// The name of the current context, which need not exist.
     pub fn current_context(&self) -> Option<&str> {
         Some(self.current_context.as_str()).filter(|name| !name.is_empty())
@@ -58,6 +66,21 @@ impl Kubeconfig {
     pub fn set_current_context(&mut self, name: &str) -> Result<(), KubeconfigError> {
         self.context(name)?;
         self.current_context = name.to_owned();
+        Ok(())
+    }
+
+    /// Makes the context of this name the current one and takes out all that it doesn't need, unknown
+    /// members too, since they can hold what others need: `kubectl config view --minify`.
+    ///
+    /// Errors: there is no context of this name.
+    pub fn keep_only(&mut self, name: &str) -> Result<(), KubeconfigError> {
+        let Context { cluster, user, .. } = self.context(name)?;
+        self.set_current_context(name)?;
+        self.contexts.retain(|other, _| other == name);
+        self.clusters.retain(|other, _| *other == cluster);
+        self.users.retain(|other, _| *other == user);
+        self.rest
+            .retain(|key, _| key == "preferences" || key == "extensions");
         Ok(())
     }
 

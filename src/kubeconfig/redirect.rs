@@ -1,13 +1,13 @@
-//! Contexts led through a detour: another address for the cluster, another certificate for the
-//! user, and nothing else changed.
+//! Clusters led through a detour, and users who show another certificate there: another address for
+//! the one, a certificate of the detour's for the other, and nothing else changed.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::Kubeconfig;
 use super::value::{Object, Value, duplicate, object_at, text_at};
+use super::{Context, Kubeconfig};
 
-/// Where the redirected contexts go, and what both ends show each other there.
+/// Where a cluster is to be found.
 #[derive(Clone, Copy)]
 pub struct Detour<'a> {
     /// Host and port, such as `127.0.0.1:21234`.
@@ -15,50 +15,56 @@ pub struct Detour<'a> {
     /// The name in the certificate of whoever listens there.
     pub server_name: &'a str,
     pub authority_pem: &'a str,
+}
+
+/// What a user shows there.
+#[derive(Clone, Copy)]
+pub struct Pass<'a> {
     pub certificate_pem: &'a str,
     /// It ends up in the kubeconfig; it must be worth nothing elsewhere.
     pub key_pem: &'a str,
 }
 
 impl Kubeconfig {
-    /// Lead every context with this cluster and user through the detour.
-    ///
-    /// The user is changed for all its contexts. The cluster is changed in place unless a context
-    /// with another user has it too: then that one keeps it, and these get a copy.
-    pub fn redirect(&mut self, cluster: &str, user: &str, detour: &Detour<'_>) {
-        let Some(mut entry) = self.clusters.get(cluster).map(duplicate) else {
+    /// Lead the cluster through the detour. Contexts that it isn't for keep the old way, as a copy of
+    /// the cluster under another name.
+    pub fn redirect(
+        &mut self,
+        cluster: &str,
+        detour: &Detour<'_>,
+        is_for: impl Fn(&Context) -> bool,
+    ) {
+        let Some(entry) = self.clusters.get_mut(cluster) else {
             return;
         };
-        if let Some(user) = self.users.get_mut(user) {
-            lead_user(user, detour);
+        let mut old = duplicate(entry);
+        lead_cluster(entry, detour);
+        let mut others = self.contexts();
+        others.retain(|context| context.cluster == cluster && !is_for(context));
+        if others.is_empty() {
+            return;
         }
-        lead_cluster(&mut entry, detour);
-        let shared = self
-            .contexts()
-            .iter()
-            .any(|context| context.cluster == cluster && context.user != user);
-        let name = if shared {
-            self.free_name(cluster, user)
-        } else {
-            cluster.to_owned()
-        };
-        entry.insert("name".to_owned(), Value::text(&*name));
-        self.clusters.insert(name.clone(), entry);
-        if shared {
-            for entry in self.contexts.values_mut() {
-                let Some(context) = object_at(entry, "context") else {
-                    continue;
-                };
-                if text_at(context, "cluster") == cluster && text_at(context, "user") == user {
-                    context.insert("cluster".to_owned(), Value::text(&*name));
-                }
+        let name = self.free_name(cluster);
+        old.insert("name".to_owned(), Value::text(&*name));
+        self.clusters.insert(name.clone(), old);
+        for other in others {
+            let entry = self.contexts.get_mut(&other.name);
+            if let Some(context) = entry.and_then(|entry| object_at(entry, "context")) {
+                context.insert("cluster".to_owned(), Value::text(&*name));
             }
         }
     }
 
+    /// Have the user show this certificate, to all clusters.
+    pub fn identify(&mut self, user: &str, pass: &Pass<'_>) {
+        if let Some(user) = self.users.get_mut(user) {
+            lead_user(user, pass);
+        }
+    }
+
     /// A name for a copy of the cluster that no cluster has yet.
-    fn free_name(&self, cluster: &str, user: &str) -> String {
-        let name = format!("{cluster}+{user}");
+    fn free_name(&self, cluster: &str) -> String {
+        let name = format!("{cluster}+direct");
         if !self.clusters.contains_key(&name) {
             return name;
         }
@@ -97,7 +103,7 @@ fn lead_cluster(entry: &mut Object, detour: &Detour<'_>) {
     }
 }
 
-fn lead_user(entry: &mut Object, detour: &Detour<'_>) {
+fn lead_user(entry: &mut Object, pass: &Pass<'_>) {
     let Some(user) = object_at(entry, "user") else {
         return;
     };
@@ -105,8 +111,8 @@ fn lead_user(entry: &mut Object, detour: &Detour<'_>) {
         user.remove(key);
     }
     for (key, pem) in [
-        ("client-certificate-data", detour.certificate_pem),
-        ("client-key-data", detour.key_pem),
+        ("client-certificate-data", pass.certificate_pem),
+        ("client-key-data", pass.key_pem),
     ] {
         user.insert(key.to_owned(), Value::text(STANDARD.encode(pem)));
     }
@@ -134,10 +140,13 @@ mod tests {
             address,
             server_name: "detour",
             authority_pem: "a",
-            certificate_pem: "b",
-            key_pem: "c",
         }
     }
+
+    const PASS: Pass<'_> = Pass {
+        certificate_pem: "b",
+        key_pem: "c",
+    };
 
     /// Each context's server, and its user's certificate.
     fn destinations(config: &Kubeconfig) -> Vec<(String, String, Json)> {
@@ -166,44 +175,49 @@ mod tests {
     }
 
     const SHARED: &str = "
-clusters: [{name: c, cluster: {server: 'https://c'}}, {name: c+j, cluster: {server: 'https://x'}}]
+clusters: [{name: c, cluster: {server: 'https://c'}}, {name: c+direct, cluster: {server: 'https://x'}}]
 users: [{name: j}, {name: k, user: {auth-provider: {name: externalSigner}}}, {name: l}]
 contexts:
 - {name: c-j, context: {cluster: c, user: j}}
 - {name: c-j2, context: {cluster: c, user: j}}
 - {name: c-k, context: {cluster: c, user: k}}
-- {name: x-l, context: {cluster: c+j, user: l}}
+- {name: x-l, context: {cluster: c+direct, user: l}}
 ";
 
     #[test]
     fn a_shared_cluster_stays_for_the_others() {
         let mut config = config(SHARED);
-        config.redirect("c", "j", &detour("1"));
+        config.identify("k", &PASS);
+        config.redirect("c", &detour("1"), |context| context.user == "k");
         let row = |name: &str, server: &str, certificate: Json| {
             (name.to_owned(), server.to_owned(), certificate)
         };
         let expected = [
-            row("c-j", "https://1", json!("Yg==")),
-            row("c-j2", "https://1", json!("Yg==")),
-            row("c-k", "https://c", Json::Null),
+            row("c-j", "https://c", Json::Null),
+            row("c-j2", "https://c", Json::Null),
+            row("c-k", "https://1", json!("Yg==")),
             row("x-l", "https://x", Json::Null),
         ];
         assert_eq!(destinations(&config), expected);
-        // Now nobody else has it.
-        config.redirect("c", "k", &detour("2"));
-        assert_eq!(
-            destinations(&config)[2],
-            row("c-k", "https://2", json!("Yg=="))
-        );
-        assert_eq!(destinations(&config)[..2], expected[..2]);
+        let copies = config.contexts.len() - 1;
+        assert_eq!(config.clusters.len(), copies);
+        assert!(config.clusters.contains_key("c+direct+2"));
         assert!(!config.to_json().contains("auth-provider"));
+    }
+
+    #[test]
+    fn a_cluster_that_nobody_shares_has_no_copy() {
+        let mut config = config(SHARED);
+        config.redirect("c", &detour("1"), |_| true);
+        assert_eq!(config.clusters.len(), 2);
     }
 
     #[test]
     fn what_is_not_there_changes_nothing() {
         let mut config = config(SHARED);
         let before = config.to_json();
-        config.redirect("none", "j", &detour("1"));
+        config.redirect("none", &detour("1"), |_| true);
+        config.identify("none", &PASS);
         assert_eq!(*config.to_json(), *before);
     }
 

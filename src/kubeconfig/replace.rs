@@ -1,197 +1,371 @@
 //! A file put in place of another in one step: whoever reads it sees the old one or the new one,
 //! and a failure on the way leaves the old one as it was.
+//!
+//! Root may edit the file of a user who means no good and owns its directory. So the directory is
+//! opened once, the file that is replaced is the one that was read, and owner and mode are set on
+//! what is open: no name is believed twice.
 
-use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::{
-    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, chown,
-};
+use std::cmp::Reverse;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Seek as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use rustix::fs::{
+    AtFlags, Dir, Gid, Mode, OFlags, RawMode, Uid, fchmod, fchown, fsync, openat, renameat, statat,
+    unlinkat,
+};
+use rustix::io::Errno;
+use zeroize::Zeroizing;
+
+use super::file::{self, Failure};
+
 /// How long another writer is waited for. kubectl holds its lock for milliseconds.
 const LOCK_LIMIT: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// How many copies of what was there before are kept.
+const BACKUPS: usize = 3;
 
 const INTERRUPTED: &str = "interrupted";
 
 /// A file that programs with the same manners don't write meanwhile: `FILE.lock` beside it is
 /// kubectl's way to say so (client-go, tools/clientcmd, loader.go).
 pub(super) struct LockedFile {
-    path: PathBuf,
-    lock: PathBuf,
+    _lock: Temporary,
+    target: Target,
     is_interrupted: fn() -> bool,
+}
+
+/// The file itself, where the path is a symbolic link.
+struct Target {
+    directory: Directory,
+    name: OsString,
+    /// As it was read.
+    old: Option<File>,
+}
+
+/// Opened once.
+struct Directory {
+    open: OwnedFd,
+    /// For people.
+    path: PathBuf,
+}
+
+/// A file that goes when it is dropped, by its name in a directory.
+struct Temporary {
+    directory: OwnedFd,
+    name: OsString,
 }
 
 impl LockedFile {
     /// The file need not be there; a directory that isn't is made, for the user alone. Nothing is
     /// waited for or put in its place once it `is_interrupted`. The error is a text for people.
     pub(super) fn lock(path: &Path, is_interrupted: fn() -> bool) -> Result<Self, String> {
-        let directory = directory_of(path);
-        if !directory.exists() {
+        let (parent, name) = split(path)?;
+        if !parent.exists() {
             let made = fs::DirBuilder::new()
                 .recursive(true)
                 .mode(0o700)
-                .create(directory);
-            made.map_err(|error| about(directory, &error))?;
+                .create(parent);
+            made.map_err(|error| about(parent, error))?;
         }
-        let lock = with_suffix(path, ".lock");
-        let started = Instant::now();
-        loop {
-            let mut options = OpenOptions::new();
-            match options.write(true).create_new(true).mode(0o000).open(&lock) {
-                Ok(_) => {
-                    let path = path.to_owned();
-                    return Ok(Self {
-                        path,
-                        lock,
-                        is_interrupted,
-                    });
-                }
-                Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-                    return Err(about(&lock, &error));
-                }
-                Err(_) if is_interrupted() => return Err(INTERRUPTED.to_owned()),
-                Err(_) if started.elapsed() > LOCK_LIMIT => {
-                    return Err(format!(
-                        "another program is writing it; if none is, remove {}",
-                        lock.display()
-                    ));
-                }
-                Err(_) => thread::sleep(PAUSE),
+        let lock = lock(&Directory::open(parent)?, name, is_interrupted)?;
+        let target = match path.canonicalize() {
+            Ok(target) => Target::open(&target)?,
+            Err(error) if error.kind() == ErrorKind::NotFound && !path.is_symlink() => {
+                Target::open(path)?
             }
-        }
+            Err(error) => return Err(about(path, error)),
+        };
+        Ok(Self {
+            _lock: lock,
+            target,
+            is_interrupted,
+        })
     }
 
-    /// Puts the content in the file's place, with the old one's mode and owner; where the path is
-    /// a symbolic link, in place of what it leads to. The path of a copy of the old content.
+    /// What is in the file.
+    pub(super) fn read(&self) -> Result<Zeroizing<Vec<u8>>, Failure> {
+        self.target
+            .old
+            .as_ref()
+            .map_or(Err(Failure::Missing), file::whole)
+    }
+
+    /// Puts the content in the place of the file that was read, with its mode and owner. The path of
+    /// a copy of the old content.
     pub(super) fn replace(self, content: &[u8]) -> Result<Option<PathBuf>, String> {
-        let target = match self.path.canonicalize() {
-            Ok(target) => target,
-            Err(error) if error.kind() == ErrorKind::NotFound && !self.path.is_symlink() => {
-                self.path.clone()
-            }
-            Err(error) => return Err(about(&self.path, &error)),
+        let Target {
+            directory,
+            name,
+            old,
+        } = &self.target;
+        let failed = |name: &OsStr| {
+            let path = directory.path.join(name);
+            move |error: io::Error| about(&path, error)
         };
-        let old = fs::metadata(&target).ok();
-        let backup = match &old {
-            Some(_) => Some(back_up(&target)?),
+        let new = Temporary::create(directory, &prefixed(".", name, ".new-"))
+            .and_then(|(temporary, file)| {
+                write(file, content, old.as_ref(), None)?;
+                Ok(temporary)
+            })
+            .map_err(failed(name))?;
+        if (self.is_interrupted)() {
+            return Err(INTERRUPTED.to_owned());
+        }
+        let backup = match old {
+            Some(old) => Some(directory.back_up(name, old).map_err(failed(name))?),
             None => None,
         };
-        let written = self.write_beside(&target, content, old.as_ref());
-        if let (Err(_), Some(backup)) = (&written, &backup) {
-            let _ = fs::remove_file(backup);
-        }
-        written.map(|()| backup)
-    }
-
-    fn write_beside(
-        &self,
-        target: &Path,
-        content: &[u8],
-        old: Option<&fs::Metadata>,
-    ) -> Result<(), String> {
-        let new = with_suffix(target, &format!(".new-{}", std::process::id()));
-        let written = write_new(&new, content, old)
-            .map_err(|error| about(&new, &error))
-            .and_then(|()| match (self.is_interrupted)() {
-                true => Err(INTERRUPTED.to_owned()),
-                false => fs::rename(&new, target).map_err(|error| about(target, &error)),
-            });
-        if written.is_err() {
-            let _ = fs::remove_file(&new);
-            return written;
+        let placed = self.target.check().and_then(|()| {
+            renameat(&directory.open, &new.name, &directory.open, name).map_err(Into::into)
+        });
+        if let Err(error) = placed {
+            if let Some(backup) = &backup {
+                directory.remove(backup);
+            }
+            return Err(failed(name)(error));
         }
         // The name is durable with its directory; not every file system can say so.
-        if let Ok(directory) = File::open(directory_of(target)) {
-            let _ = directory.sync_all();
+        let _ = fsync(&directory.open);
+        if backup.is_some() {
+            directory.keep_few_backups(name);
         }
-        Ok(())
+        Ok(backup.map(|backup| directory.path.join(backup)))
     }
 }
 
-impl Drop for LockedFile {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.lock);
-    }
-}
-
-/// A copy that replaces no other.
-fn back_up(target: &Path) -> Result<PathBuf, String> {
-    let now = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_secs();
-    let mut candidates = (0_u32..).map(|count| match count {
-        0 => with_suffix(target, &format!(".backup-{now}")),
-        _ => with_suffix(target, &format!(".backup-{now}-{count}")),
-    });
-    let content = fs::read(target).map_err(|error| about(target, &error))?;
-    let old = fs::metadata(target).ok();
+/// Waits for other writers.
+fn lock(
+    directory: &Directory,
+    name: &OsStr,
+    is_interrupted: fn() -> bool,
+) -> Result<Temporary, String> {
+    let lock = prefixed("", name, ".lock");
+    let path = directory.path.join(&lock);
+    let started = Instant::now();
     loop {
-        let Some(backup) = candidates.next() else {
-            return Err("no name is left for a copy".to_owned());
-        };
-        match write_new(&backup, &content, old.as_ref()) {
-            Ok(()) => return Ok(backup),
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(about(&backup, &error)),
-        }
-    }
-}
-
-/// A file that isn't there yet, with the mode and owner of another.
-fn write_new(path: &Path, content: &[u8], like: Option<&fs::Metadata>) -> io::Result<()> {
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)?;
-    let written = (|| {
-        if let Some(like) = like {
-            let own = file.metadata()?;
-            if (own.uid(), own.gid()) != (like.uid(), like.gid()) {
-                // A group that isn't ours can't be given; the mode would then open it to another.
-                chown(path, Some(like.uid()), Some(like.gid())).map_err(|error| {
-                    let what = match own.uid() == like.uid() {
-                        true => "group",
-                        false => "owner",
-                    };
-                    let text = format!("the {what} of the file can't be kept: {error}");
-                    io::Error::new(error.kind(), text)
-                })?;
+        match directory.create(&lock, Mode::empty()) {
+            Ok(_) => return Temporary::of(directory, lock).map_err(|error| about(&path, error)),
+            Err(Errno::EXIST) if is_interrupted() => return Err(INTERRUPTED.to_owned()),
+            Err(Errno::EXIST) if started.elapsed() > LOCK_LIMIT => {
+                return Err(format!(
+                    "another program is writing it; if none is, remove {}",
+                    path.display()
+                ));
             }
-            file.set_permissions(Permissions::from_mode(like.mode() & 0o7777))?;
+            Err(Errno::EXIST) => thread::sleep(PAUSE),
+            Err(error) => return Err(about(&path, error)),
         }
-        file.write_all(content)?;
-        file.sync_all()
-    })();
-    if written.is_err() {
-        let _ = fs::remove_file(path);
     }
-    written
 }
 
-fn directory_of(path: &Path) -> &Path {
-    path.parent()
-        .filter(|parent| !parent.as_os_str().is_empty())
-        .unwrap_or_else(|| Path::new("."))
+impl Target {
+    /// `path` is no symbolic link.
+    fn open(path: &Path) -> Result<Self, String> {
+        let (parent, name) = split(path)?;
+        let directory = Directory::open(parent)?;
+        // O_NONBLOCK: a FIFO that nobody writes to must not hang the command.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let old = match openat(&directory.open, name, flags, Mode::empty()) {
+            Ok(file) => Some(File::from(file)),
+            Err(Errno::NOENT) => None,
+            Err(error) => return Err(about(path, error)),
+        };
+        Ok(Self {
+            directory,
+            name: name.to_owned(),
+            old,
+        })
+    }
+
+    /// It is still the file that was read, or still none.
+    fn check(&self) -> io::Result<()> {
+        let found = statat(&self.directory.open, &self.name, AtFlags::SYMLINK_NOFOLLOW);
+        let is_same = match (&self.old, found) {
+            (None, Err(Errno::NOENT)) => true,
+            (Some(old), Ok(found)) => {
+                let old = rustix::fs::fstat(old)?;
+                (found.st_dev, found.st_ino) == (old.st_dev, old.st_ino)
+            }
+            _ => false,
+        };
+        match is_same {
+            true => Ok(()),
+            false => Err(io::Error::other("another file was put there meanwhile")),
+        }
+    }
 }
 
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
+impl Directory {
+    fn open(path: &Path) -> Result<Self, String> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let open = rustix::fs::open(path, flags, Mode::empty());
+        Ok(Self {
+            open: open.map_err(|error| about(path, error))?,
+            path: path.to_owned(),
+        })
+    }
+
+    /// A file that isn't there yet.
+    fn create(&self, name: &OsStr, mode: Mode) -> rustix::io::Result<File> {
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        openat(&self.open, name, flags, mode).map(File::from)
+    }
+
+    fn remove(&self, name: &OsStr) {
+        let _ = unlinkat(&self.open, name, AtFlags::empty());
+    }
+
+    /// A copy that replaces no other and that only its owner may read: its name.
+    fn back_up(&self, name: &OsStr, old: &File) -> io::Result<OsString> {
+        let now = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_secs();
+        let mut content = old;
+        content.rewind()?;
+        let content = file::whole(old).map_err(|failure| match failure {
+            Failure::Missing => io::Error::from(ErrorKind::NotFound),
+            Failure::Other(reason) => io::Error::other(reason),
+        })?;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let mut count = 0;
+        let (backup, file) = loop {
+            let backup = match count {
+                0 => format!("{BACKUP}{now}"),
+                _ => format!("{BACKUP}{now}-{count}"),
+            };
+            let backup = prefixed("", name, &backup);
+            match self.create(&backup, mode) {
+                Err(Errno::EXIST) => count += 1,
+                created => break (backup, created?),
+            }
+        };
+        match write(file, &content, Some(old), Some(mode)) {
+            Ok(()) => Ok(backup),
+            Err(error) => {
+                self.remove(&backup);
+                Err(error)
+            }
+        }
+    }
+
+    /// Those that were made first go. Trouble with one is its next time's.
+    fn keep_few_backups(&self, name: &OsStr) {
+        let prefix = prefixed("", name, BACKUP);
+        let Ok(entries) = Dir::read_from(&self.open) else {
+            return;
+        };
+        let mut backups: Vec<_> = entries
+            .flatten()
+            .filter_map(|entry| {
+                let name = entry.file_name().to_bytes();
+                let suffix = name.strip_prefix(prefix.as_bytes())?;
+                let suffix = str::from_utf8(suffix).ok()?;
+                let (time, count) = suffix.split_once('-').unwrap_or((suffix, "0"));
+                let order: (u64, u64) = (time.parse().ok()?, count.parse().ok()?);
+                Some((Reverse(order), OsStr::from_bytes(name).to_owned()))
+            })
+            .collect();
+        backups.sort();
+        for (_, backup) in backups.into_iter().skip(BACKUPS) {
+            self.remove(&backup);
+        }
+    }
 }
 
-fn about(path: &Path, error: &io::Error) -> String {
-    format!("{}: {error}", path.display())
+/// What comes behind a file's name in that of a copy, before the time.
+const BACKUP: &str = ".backup-";
+
+impl Temporary {
+    /// A new one, with a name that begins so and that nobody can guess, readable by this user alone.
+    fn create(directory: &Directory, prefix: &OsStr) -> io::Result<(Self, File)> {
+        let mut random = [0; 8];
+        getrandom::fill(&mut random).map_err(io::Error::other)?;
+        let name = prefixed("", prefix, &format!("{:016x}", u64::from_ne_bytes(random)));
+        let file = directory.create(&name, Mode::RUSR | Mode::WUSR)?;
+        Ok((Self::of(directory, name)?, file))
+    }
+
+    /// One that was made.
+    fn of(directory: &Directory, name: OsString) -> io::Result<Self> {
+        Ok(Self {
+            directory: directory.open.try_clone()?,
+            name,
+        })
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = unlinkat(&self.directory, &self.name, AtFlags::empty());
+    }
+}
+
+/// Fills a new file and gives it the owner and mode of another.
+fn write(
+    mut file: File,
+    content: &[u8],
+    like: Option<&File>,
+    mode: Option<Mode>,
+) -> io::Result<()> {
+    file.write_all(content)?;
+    if let Some(like) = like {
+        let (own, like) = (file.metadata()?, like.metadata()?);
+        if (own.uid(), own.gid()) != (like.uid(), like.gid()) {
+            let (user, group) = (Uid::from_raw(like.uid()), Gid::from_raw(like.gid()));
+            // A group that isn't ours can't be given; the mode would then open it to another.
+            fchown(&file, Some(user), Some(group)).map_err(|error| {
+                let what = match own.uid() == like.uid() {
+                    true => "group",
+                    false => "owner",
+                };
+                let error = io::Error::from(error);
+                let text = format!("the {what} of the file can't be kept: {error}");
+                io::Error::new(error.kind(), text)
+            })?;
+        }
+        fchmod(
+            &file,
+            mode.unwrap_or_else(|| Mode::from_raw_mode((like.mode() & 0o7777) as RawMode)),
+        )?;
+    }
+    file.sync_all()
+}
+
+/// The directory and the name in it.
+fn split(path: &Path) -> Result<(&Path, &OsStr), String> {
+    let parent = path.parent();
+    let parent = parent.filter(|parent| !parent.as_os_str().is_empty());
+    let name = path
+        .file_name()
+        .ok_or_else(|| format!("{}: it is not a file's path", path.display()))?;
+    Ok((parent.unwrap_or_else(|| Path::new(".")), name))
+}
+
+fn prefixed(prefix: &str, name: &OsStr, suffix: &str) -> OsString {
+    let mut whole = OsString::from(prefix);
+    whole.push(name);
+    whole.push(suffix);
+    whole
+}
+
+fn about(path: &Path, error: impl Into<io::Error>) -> String {
+    format!("{}: {}", path.display(), error.into())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use super::*;
 
@@ -219,14 +393,58 @@ mod tests {
         assert!(link.is_symlink());
         assert_eq!(fs::read_to_string(&file).unwrap(), "new");
         assert_eq!(fs::read_to_string(&backup).unwrap(), "old");
-        for path in [&file, &backup] {
-            assert_eq!(fs::metadata(path).unwrap().mode() & 0o7777, 0o640);
+        for (path, mode) in [(&file, 0o640), (&backup, 0o600)] {
+            assert_eq!(fs::metadata(path).unwrap().mode() & 0o7777, mode);
         }
         // Twice in a second: the first copy stays.
         let second = lock(&link).unwrap().replace(b"newer").unwrap().unwrap();
         assert_eq!(fs::read_to_string(&second).unwrap(), "new");
         assert_eq!(fs::read_to_string(&backup).unwrap(), "old");
         assert_eq!(names(directory.path()).len(), 4);
+    }
+
+    #[test]
+    fn few_copies_are_kept_and_nothing_else_goes() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        fs::write(path("config"), "now").unwrap();
+        let others = [
+            "config.backup-mine",
+            "config.backup-7-a",
+            "config2.backup-1",
+        ];
+        let copies = ["config.backup-9", "config.backup-10", "config.backup-10-1"];
+        for name in others.iter().chain(&copies) {
+            fs::write(path(name), "").unwrap();
+        }
+        lock(&path("config")).unwrap().replace(b"x").unwrap();
+        let left = names(directory.path());
+        assert_eq!(left.len(), 1 + others.len() + BACKUPS, "{left:?}");
+        assert!(others.iter().all(|name| path(name).exists()), "{left:?}");
+        assert!(!path("config.backup-9").exists(), "{left:?}");
+    }
+
+    /// The directory's owner has time to exchange files between any two calls.
+    #[test]
+    fn only_what_was_read_is_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        fs::write(path("config"), "a stranger's").unwrap();
+        fs::write(path("victim"), "root's").unwrap();
+        fs::set_permissions(path("victim"), Permissions::from_mode(0o600)).unwrap();
+        let locked = lock(&path("config")).unwrap();
+        fs::rename(path("victim"), path("config")).unwrap();
+        let reason = locked.replace(b"new").unwrap_err();
+        assert!(
+            reason.ends_with("another file was put there meanwhile"),
+            "{reason}"
+        );
+        assert_eq!(fs::read_to_string(path("config")).unwrap(), "root's");
+        let locked = lock(&path("new")).unwrap();
+        symlink("config", path("new")).unwrap();
+        locked.replace(b"new").unwrap_err();
+        assert_eq!(fs::read_to_string(path("config")).unwrap(), "root's");
+        assert_eq!(names(directory.path()), ["config", "new"]);
     }
 
     #[test]
@@ -249,7 +467,7 @@ mod tests {
         assert_eq!(names(directory.path()), ["config"]);
         let dangling = directory.path().join("link");
         symlink("nowhere/at/all", &dangling).unwrap();
-        lock(&dangling).unwrap().replace(b"x").unwrap_err();
+        assert!(lock(&dangling).is_err());
         assert_eq!(names(directory.path()), ["config", "link"]);
         assert!(lock(Path::new("/proc/self/status/x/config")).is_err());
     }
@@ -266,7 +484,7 @@ mod tests {
         thread::sleep(Duration::from_millis(100));
         drop(first);
         assert_eq!(waiting.join().unwrap(), Ok(()));
-        fs::write(with_suffix(&file, ".lock"), "").unwrap();
+        fs::write(file.with_extension("lock"), "").unwrap();
         let reason = lock(&file).err().unwrap();
         assert!(reason.contains("config.lock"), "{reason}");
     }

@@ -82,6 +82,9 @@ pub trait PinProvider {
     /// The PIN, of a length that the token can have.
     fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, LoginError>;
 
+    /// A person's word that the reader may ask for the PIN, where a wrong one locks the token.
+    fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), LoginError>;
+
     /// The token has accepted one.
     fn accepted(&mut self, token: &TokenName);
 

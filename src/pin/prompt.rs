@@ -66,8 +66,9 @@ impl Terminal {
     /// Asks until there is a PIN that the token can have.
     pub(super) fn ask(&self, request: &PinRequest<'_>, turn: &Turn) -> Result<Pin, LoginError> {
         let mut notice = request.notice.map(str::to_owned);
-        if let Some(warning) = request.confirm {
-            self.confirm(notice.take(), warning, request, turn)?;
+        if request.confirm.is_some() {
+            self.confirm(request, PinOrigin::Person, turn)?;
+            notice = None;
         }
         for _ in 0..ENTRIES {
             let mut text = notice.map_or_else(String::new, |notice| line(&notice));
@@ -81,16 +82,15 @@ impl Terminal {
         Err(request.wrong_length(PinOrigin::Person))
     }
 
-    /// The explicit word that a token's final try needs.
-    fn confirm(
+    /// The explicit word that a token's final try needs, with a PIN that comes from `origin`.
+    pub(super) fn confirm(
         &self,
-        notice: Option<String>,
-        warning: &str,
         request: &PinRequest<'_>,
+        origin: PinOrigin,
         turn: &Turn,
     ) -> Result<(), LoginError> {
-        let mut text = notice.map_or_else(String::new, |notice| line(&notice));
-        text.push_str(&line(warning));
+        let said = [request.notice, request.confirm].into_iter().flatten();
+        let mut text: String = said.map(line).collect();
         text.push_str("Type yes to go on: ");
         let answer = self.enter(&text, true, request, turn)?;
         if answer.as_slice() == b"yes" {
@@ -99,7 +99,7 @@ impl Terminal {
         turn.brake();
         Err(LoginError::FinalTry {
             token: request.token.to_string(),
-            origin: PinOrigin::Person,
+            origin,
         })
     }
 
@@ -160,6 +160,7 @@ impl Terminal {
                     continue;
                 }
                 (Entry::Empty | Entry::Line(_), _) | (_, None) => {}
+                (Entry::Signal(_), Some(turn)) if !echo => turn.interrupt(),
                 (_, Some(turn)) => turn.brake(),
             }
             let Entry::Signal(signal) = entry else {

@@ -1,20 +1,25 @@
-//! One prompt at a time on a terminal, and none right after one that was left.
+//! One prompt at a time on a terminal, and none right after one that was cancelled.
 //!
 //! A client that opens ten connections starts ten processes, and k9s starts the next when one has
 //! failed. A person who has said no to the first prompt has said it to those behind it, too.
 
 use std::cell::RefCell;
+use std::thread;
 use std::time::{Duration, SystemTime};
 
+use super::Notice;
 use crate::error::LoginError;
 use crate::printable::printable;
 use crate::process;
 use crate::process::lock::{self, Lock, LockError};
 use crate::process::marker::Marker;
 
-/// How long no new process asks after a prompt was left. Somebody who wants to go on after all
+/// How long no new process asks after a prompt was cancelled. Somebody who wants to go on after all
 /// doesn't wait long.
 const BRAKE: Duration = Duration::from_secs(5);
+
+/// How a prompt ended by a signal.
+const INTERRUPTED: &str = "interrupted";
 
 /// Who is asked: nobody else asks there meanwhile.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -35,7 +40,7 @@ pub(super) struct Turn {
 
 impl Turn {
     /// Waits for the prompts before this one. `since` is when the PIN was first needed: if one of
-    /// them was left since then, this one was behind it.
+    /// them was cancelled since then, this one was behind it.
     pub(super) fn take(place: Place, token: &str, since: SystemTime) -> Result<Self, LoginError> {
         // Its number stands for the terminal, which processes see under different names.
         let place = match place {
@@ -44,11 +49,28 @@ impl Turn {
         };
         let lock = acquire(&place)?;
         let marker = Marker::of("left", &format!("{place}\0{token}")).ok();
-        let left = marker.as_ref().and_then(Marker::time);
-        if left.is_some_and(|left| is_braked(left, since, SystemTime::now())) {
-            return Err(LoginError::CancelledBefore {
-                token: token.to_owned(),
-            });
+        while let Some(left) = marker.as_ref().and_then(Marker::time) {
+            let was_interrupted = marker
+                .as_ref()
+                .and_then(Marker::text)
+                .is_some_and(|text| text.starts_with(&how(INTERRUPTED)));
+            match brake(left, since, SystemTime::now()) {
+                Brake::None => break,
+                // Who interrupts a client, and starts one anew, wants to go on after all.
+                Brake::New(rest) if was_interrupted => {
+                    let text = format!(
+                        "the last prompt was cancelled a moment ago; asking again in {} s",
+                        rest.as_secs() + 1
+                    );
+                    let _notice = Notice::after(Duration::ZERO, &text);
+                    thread::sleep(rest);
+                }
+                Brake::Behind | Brake::New(_) => {
+                    return Err(LoginError::CancelledBefore {
+                        token: token.to_owned(),
+                    });
+                }
+            }
         }
         Ok(Self {
             lock: RefCell::new(lock),
@@ -58,13 +80,23 @@ impl Turn {
         })
     }
 
-    /// The prompt was left. To be called before a signal that came meanwhile ends the process.
+    /// The prompt was cancelled, or nobody answered it.
     pub(super) fn brake(&self) {
+        self.mark("cancelled");
+    }
+
+    /// A signal came meanwhile. To be called before it ends the process.
+    pub(super) fn interrupt(&self) {
+        self.mark(INTERRUPTED);
+    }
+
+    fn mark(&self, word: &str) {
         if let Some(marker) = &self.marker {
             marker.remove();
             // Somebody is asked once more without it.
             let _ = marker.add(&format!(
-                "the prompt for token {} was left",
+                "{}: that for token {}",
+                how(word),
                 printable(&self.token)
             ));
         }
@@ -77,6 +109,10 @@ impl Turn {
         self.lock.replace(acquire(&self.place)?);
         Ok(())
     }
+}
+
+fn how(word: &str) -> String {
+    format!("a prompt was {word}")
 }
 
 fn acquire(place: &str) -> Result<Option<Lock>, LoginError> {
@@ -95,10 +131,22 @@ fn acquire(place: &str) -> Result<Option<Lock>, LoginError> {
     }
 }
 
-fn is_braked(left: SystemTime, since: SystemTime, now: SystemTime) -> bool {
-    // From the future, it tells nothing but that somebody set the clock.
-    now.duration_since(left)
-        .is_ok_and(|age| age < BRAKE || left > since && age < lock::LIMIT)
+#[derive(Debug, Eq, PartialEq)]
+enum Brake {
+    None,
+    /// It waited behind the prompt that was cancelled, and is cancelled with it.
+    Behind,
+    /// It is new, and this is left of the time.
+    New(Duration),
+}
+
+fn brake(left: SystemTime, since: SystemTime, now: SystemTime) -> Brake {
+    match now.duration_since(left) {
+        Ok(age) if left > since && age < lock::LIMIT => Brake::Behind,
+        Ok(age) if left <= since && age < BRAKE => Brake::New(BRAKE - age),
+        // From the future, it tells nothing but that somebody set the clock.
+        Ok(_) | Err(_) => Brake::None,
+    }
 }
 
 #[cfg(test)]
@@ -106,16 +154,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prompt_that_was_left_brakes_those_behind_it_and_new_ones_for_a_while() {
+    fn a_prompt_that_was_cancelled_brakes_those_behind_it_and_new_ones_for_a_while() {
         let at = |seconds: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(1_000 + seconds);
         let left = at(100);
+        let brake = |since, now| brake(left, at(since), at(now));
         // Those that were waiting.
-        assert!(is_braked(left, at(60), at(101)));
-        assert!(is_braked(left, at(60), at(150)));
-        assert!(!is_braked(left, at(60), at(200)));
+        assert_eq!(brake(60, 101), Brake::Behind);
+        assert_eq!(brake(60, 150), Brake::Behind);
+        assert_eq!(brake(60, 200), Brake::None);
         // New ones.
-        assert!(is_braked(left, at(104), at(104)));
-        assert!(!is_braked(left, at(105), at(105)));
-        assert!(!is_braked(left, at(50), at(99)));
+        assert_eq!(brake(104, 104), Brake::New(Duration::from_secs(1)));
+        assert_eq!(brake(100, 100), Brake::New(BRAKE));
+        assert_eq!(brake(105, 105), Brake::None);
+        assert_eq!(brake(50, 99), Brake::None);
     }
 }

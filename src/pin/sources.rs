@@ -152,6 +152,21 @@ impl PinProvider for Sources {
         self.next(request, since)
     }
 
+    fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), LoginError> {
+        let _pause = watchdog::pause();
+        let since = self.since.take().unwrap_or_else(SystemTime::now);
+        let token = request.token.to_string();
+        if self.unattended.load(Ordering::Relaxed) {
+            return Err(LoginError::TerminalLeft { token });
+        }
+        let Some(terminal) = Terminal::open() else {
+            let origin = PinOrigin::Reader;
+            return Err(LoginError::FinalTry { token, origin });
+        };
+        let turn = Turn::take(Place::Terminal, &token, since)?;
+        terminal.confirm(request, PinOrigin::Reader, &turn)
+    }
+
     fn accepted(&mut self, token: &TokenName) {
         self.tried.forget(token);
     }

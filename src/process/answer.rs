@@ -4,6 +4,7 @@
 //! likes: when it is loaded, in any call, at exit. So the real standard output is put aside before
 //! a module is loaded, and descriptor 1 leads to standard error from then on.
 
+use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -64,11 +65,19 @@ impl AnswerChannel {
         self.write(&format!("{document}\n"))
     }
 
-    /// Writes a part of a text for people.
+    /// Writes a part of what an operator's command prints. A reader that has had enough of it, such
+    /// as `head`, is no error.
     ///
     /// # Errors
     /// As for [`AnswerChannel::send`].
-    pub fn write(&mut self, text: &str) -> Result<(), RequestError> {
+    pub fn show(&mut self, text: &str) -> Result<(), RequestError> {
+        match self.write(text) {
+            Err(RequestError::AnswerLost(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    fn write(&mut self, text: &str) -> Result<(), RequestError> {
         let mut rest = text.as_bytes();
         while !rest.is_empty() {
             match write(&self.output, rest) {
@@ -178,7 +187,7 @@ mod tests {
         drop(reader);
         match channel_to(writer).send(DOCUMENT) {
             Err(RequestError::AnswerLost(error)) => {
-                assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
+                assert_eq!(error.kind(), ErrorKind::BrokenPipe);
             }
             other => panic!("{other:?}"),
         }
@@ -190,7 +199,7 @@ mod tests {
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
         match channel_to(full).send(DOCUMENT) {
             Err(RequestError::AnswerLost(error)) => {
-                assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+                assert_eq!(error.kind(), ErrorKind::StorageFull);
             }
             other => panic!("{other:?}"),
         }

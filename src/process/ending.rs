@@ -1,4 +1,4 @@
-//! What makes an answer already given safe from its module.
+//! What makes an answer already given safe from its module, and tells of one that crashes before.
 //!
 //! C_Finalize hangs in some modules (a thread that is never joined, a reader that was pulled) and
 //! crashes in others. The client has its answer by then, but judges it by the exit code, and can't
@@ -6,7 +6,7 @@
 
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -26,6 +26,12 @@ const CRASHES: [libc::c_int; 7] = [
     libc::SIGTRAP,
 ];
 
+/// The exit code of a library's trouble, as `ModuleError` has it.
+const CRASHED: u8 = 4;
+
+/// What a crash is told with: what stands before and behind the signal's name.
+static TOLD: AtomicPtr<[Box<[u8]>; 2]> = AtomicPtr::new(ptr::null_mut());
+
 /// What ends a process from outside. It comes too late to change anything.
 const INTERRUPTIONS: [libc::c_int; 3] = [libc::SIGHUP, libc::SIGINT, libc::SIGTERM];
 
@@ -33,6 +39,15 @@ const INTERRUPTIONS: [libc::c_int; 3] = [libc::SIGHUP, libc::SIGINT, libc::SIGTE
 const CRASH_STACK: usize = 64 * 1024;
 /// The watchdog needs next to nothing; the module's thread-local storage is in it, too.
 const WATCHDOG_STACK: usize = 256 * 1024;
+
+/// From now on, until [`bound`], a crash ends the process with a line on standard error, in which the
+/// signal's name stands between these, and with the exit code of a library's trouble. A library can put
+/// handlers of its own in place.
+pub fn tell_crashes(before: &str, behind: &str) {
+    let text = [before, behind].map(|text| text.as_bytes().into());
+    TOLD.store(Box::leak(Box::new(text)), Ordering::Release);
+    catch(&CRASHES, tell_crash);
+}
 
 /// From now on the process ends with `code`, whatever the module does: after `limit` at the
 /// latest, and at once if the module crashes or calls exit, or the process is interrupted. To be
@@ -84,16 +99,20 @@ fn bound_by_alarm(limit: Duration) {
 /// Makes the signals end the process with [`CODE`], also where the module has blocked them: a
 /// blocked SIGSEGV would kill it without asking the handler.
 fn end_on(signals: &[libc::c_int]) {
+    catch(signals, end);
+}
+
+fn catch(signals: &[libc::c_int], handler: extern "C" fn(libc::c_int)) {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: zeros are a valid sigaction: the default action, no flags, an empty mask.
     let action = unsafe { action.assume_init_mut() };
-    action.sa_sigaction = end as extern "C" fn(libc::c_int) as libc::sighandler_t;
+    action.sa_sigaction = handler as libc::sighandler_t;
     action.sa_flags = libc::SA_ONSTACK;
     let mut unblocked = MaybeUninit::<libc::sigset_t>::zeroed();
     // SAFETY: a valid place for a set.
     unsafe { libc::sigemptyset(unblocked.as_mut_ptr()) };
     for signal in signals {
-        // SAFETY: the handler only reads an atomic and calls _exit: it is async-signal-safe.
+        // SAFETY: the handlers only read atomics and call write and _exit: they are async-signal-safe.
         let _ = unsafe { libc::sigaction(*signal, action, ptr::null_mut()) };
         // SAFETY: the set was initialised above.
         unsafe { libc::sigaddset(unblocked.as_mut_ptr(), *signal) };
@@ -104,6 +123,26 @@ fn end_on(signals: &[libc::c_int]) {
 
 extern "C" fn end(_signal: libc::c_int) {
     leave(CODE.load(Ordering::Relaxed))
+}
+
+extern "C" fn tell_crash(signal: libc::c_int) {
+    let name: &[u8] = match signal {
+        libc::SIGABRT => b"SIGABRT",
+        libc::SIGBUS => b"SIGBUS",
+        libc::SIGFPE => b"SIGFPE",
+        libc::SIGILL => b"SIGILL",
+        libc::SIGSEGV => b"SIGSEGV",
+        libc::SIGSYS => b"SIGSYS",
+        _ => b"SIGTRAP",
+    };
+    // SAFETY: null, or a value that is never freed nor changed.
+    if let Some([before, behind]) = unsafe { TOLD.load(Ordering::Acquire).as_ref() } {
+        for text in [before, name, behind] {
+            // SAFETY: write is async-signal-safe; the text is as long as it says.
+            unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
+        }
+    }
+    leave(CRASHED)
 }
 
 extern "C" fn end_at_exit() {

@@ -2,8 +2,7 @@
 //!
 //! SoftHSM rewrites a token's file at login and finds no token while another process does that;
 //! other modules answer device errors under load. The lock is flock(2)'s, so the kernel releases
-//! it however its holder ends. It keeps out nobody who doesn't ask for it, and processes that see
-//! different runtime directories (a service beside a login session) don't see each other.
+//! it however its holder ends. It keeps out nobody who doesn't ask for it.
 
 #![forbid(unsafe_code)]
 
@@ -54,7 +53,15 @@ impl Lock {
         name: &str,
         on_wait: &mut dyn FnMut(Option<u32>),
     ) -> Result<Self, LockError> {
-        Self::acquire_in(runtime::directory(), name, limit, on_wait)
+        let directory = runtime::directory().map_err(LockError::Unavailable)?;
+        Self::acquire_in(directory, name, limit, on_wait)
+    }
+
+    /// Takes the lock that guards what is remembered under this name. Waits for it as
+    /// [`Lock::acquire`] does.
+    pub fn acquire_for_memory(name: &str) -> Result<Self, LockError> {
+        let directory = runtime::memory().map_err(LockError::Unavailable)?;
+        Self::acquire_in(directory, name, LIMIT, &mut |_| {})
     }
 
     fn acquire_in(

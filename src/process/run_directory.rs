@@ -28,7 +28,7 @@ impl RunDirectory {
     /// A new one, with a name that nobody can guess, readable by this user alone. Those that
     /// nobody uses any more are removed. The error is a text for people.
     pub fn create() -> Result<Self, String> {
-        Self::create_in(runtime::directory())
+        Self::create_in(runtime::directory()?)
     }
 
     fn create_in(parent: &Path) -> Result<Self, String> {

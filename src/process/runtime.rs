@@ -1,71 +1,111 @@
-//! The directory for what this user's processes tell each other: locks, markers, and the
-//! kubeconfigs of commands.
+//! The directories for what this user's processes tell each other: locks, and the kubeconfigs of
+//! commands, in one that ends with the machine's run; what tokens have refused in one that doesn't.
+//!
+//! Which they are is the same for all processes of a user, whatever their environment: a PIN that
+//! was refused in a shell is not sent once more by a cron job.
 
 #![forbid(unsafe_code)]
 
-use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use rustix::fs::{Access, Mode, OFlags, access, fstat, mkdir, open, stat};
 use rustix::io::Errno;
-use rustix::process::{Uid, geteuid};
+use rustix::process::geteuid;
 
-/// Where it is for this process: the first place that can be used, and the first one of all where
-/// there is none.
-pub(super) fn directory() -> &'static Path {
-    static PLACE: OnceLock<PathBuf> = OnceLock::new();
-    PLACE.get_or_init(|| {
-        let user = geteuid();
-        let first = place(std::env::var_os("XDG_RUNTIME_DIR"), user);
-        // Others for a file system that is full or read-only, or a place that somebody prepared.
-        let others = ["/tmp", "/dev/shm"].map(|place| fallback(place, user));
-        std::iter::once(first.clone())
-            .chain(others)
-            .find(|place| open_directory(place).is_ok())
-            .unwrap_or(first)
+const NAME: &str = "pkcs11-external-signer";
+
+/// For locks and runs: the first place that can be used. The error is a text for people, about all
+/// of them.
+pub(super) fn directory() -> Result<&'static Path, String> {
+    static PLACE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let place = PLACE.get_or_init(|| {
+        // Where there is nothing else, the variable is better than nothing.
+        let variable = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+        let variable = variable.filter(|path| path.is_absolute() && is_own(path));
+        let mut places = session_places();
+        places.extend(variable.map(|path| path.join(NAME)));
+        first_of(&places)
+    });
+    place.as_deref().map_err(String::clone)
+}
+
+/// For what must be known for longer: the first place that can be used.
+pub(super) fn memory() -> Result<&'static Path, String> {
+    static PLACE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let place = PLACE.get_or_init(|| first_of(memories()));
+    place.as_deref().map_err(String::clone)
+}
+
+/// All places that may be it, and may have been.
+pub(super) fn memories() -> &'static [PathBuf] {
+    static PLACES: OnceLock<Vec<PathBuf>> = OnceLock::new();
+    PLACES.get_or_init(|| {
+        let state = super::home().map(|home| {
+            // As $XDG_STATE_HOME is where it isn't set.
+            for parent in [".local", ".local/state"] {
+                let _ = mkdir(home.join(parent), Mode::RWXU);
+            }
+            home.join(".local/state").join(NAME)
+        });
+        state.into_iter().chain(session_places()).collect()
     })
 }
 
-/// Fixed, and not TMPDIR: it must be the same for every process of this user.
-fn fallback(place: &str, user: Uid) -> PathBuf {
-    PathBuf::from(format!("{place}/pkcs11-external-signer-{}", user.as_raw()))
+/// The user's own, and others for a file system that is full or read-only, or a place that somebody
+/// prepared. Not TMPDIR: they must be the same for every process of this user.
+fn session_places() -> Vec<PathBuf> {
+    let user = geteuid().as_raw();
+    let own = [
+        super::user_directory(),
+        Some(format!("/run/user/{user}").into()),
+    ];
+    let own = own.into_iter().flatten().filter(|path| is_own(path));
+    let shared = ["/tmp", "/dev/shm"].map(|place| format!("{place}/{NAME}-{user}").into());
+    own.map(|path| path.join(NAME)).chain(shared).collect()
 }
 
-fn place(runtime: Option<OsString>, user: Uid) -> PathBuf {
-    let is_users_own = |path: &PathBuf| {
-        path.is_absolute()
-            && stat(path).is_ok_and(|found| found.st_uid == user.as_raw())
-            && path.is_dir()
-    };
-    match runtime.map(PathBuf::from).filter(is_users_own) {
-        Some(runtime) => runtime.join("pkcs11-external-signer"),
-        None => fallback("/tmp", user),
+fn is_own(path: &Path) -> bool {
+    path.is_dir() && stat(path).is_ok_and(|found| found.st_uid == geteuid().as_raw())
+}
+
+fn first_of(places: &[PathBuf]) -> Result<PathBuf, String> {
+    let mut reasons = Vec::new();
+    for place in places {
+        match open_directory(place) {
+            Ok(_) => return Ok(place.clone()),
+            Err(reason) => reasons.push(reason),
+        }
     }
+    Err(reasons.join("; "))
 }
 
 /// Opens the directory, made if it isn't there, unless somebody else could have prepared it. The
 /// error is a text for people.
 pub(super) fn open_directory(path: &Path) -> Result<OwnedFd, String> {
-    let failed = |error: Errno| failure(path, error);
     match mkdir(path, Mode::RWXU) {
-        Ok(()) | Err(Errno::EXIST) => {}
-        Err(error) => return Err(failed(error)),
+        Ok(()) | Err(Errno::EXIST) => open_existing(path),
+        Err(error) => Err(failure(path, error)),
     }
+}
+
+/// The same of one that is there.
+pub(super) fn open_existing(path: &Path) -> Result<OwnedFd, String> {
+    let failed = |error: Errno| failure(path, error);
     // What is checked is what was opened: the path may lead elsewhere a moment later.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = open(path, flags, Mode::empty()).map_err(|error| match error {
         Errno::NOTDIR | Errno::LOOP => format!("{} is not a directory", path.display()),
+        Errno::ACCESS => match stat(path) {
+            Ok(found) => strangers(path, found.st_uid),
+            Err(_) => failed(error),
+        },
         error => failed(error),
     })?;
     let found = fstat(&directory).map_err(failed)?;
     if found.st_uid != geteuid().as_raw() {
-        return Err(format!(
-            "{} belongs to another user (uid {})",
-            path.display(),
-            found.st_uid
-        ));
+        return Err(strangers(path, found.st_uid));
     }
     // On a read-only file system one from before is there, but takes nothing.
     access(path, Access::WRITE_OK).map_err(failed)?;
@@ -80,42 +120,27 @@ pub(super) fn open_directory(path: &Path) -> Result<OwnedFd, String> {
     Ok(directory)
 }
 
-/// A file name for any text: its FNV-1a hash, the same in every release. Texts that should collide
-/// would share a file: a wait without need, or a memory of another token.
+fn strangers(path: &Path, owner: u32) -> String {
+    format!(
+        "{} belongs to another user (uid {owner}), who or root must remove it",
+        path.display()
+    )
+}
+
+/// A file name for any text. Texts that should collide would share a file: a wait without need, or a
+/// memory of another token.
 pub(super) fn file_name(text: &str, extension: &str) -> String {
-    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+    format!("{:016x}.{extension}", fnv_1a(text))
+}
+
+/// The text's FNV-1a hash, the same in every release.
+pub fn fnv_1a(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
-    format!("{hash:016x}.{extension}")
+    })
 }
 
 /// What went wrong with a path, for people.
 pub(super) fn failure(path: &Path, error: Errno) -> String {
     format!("{}: {}", path.display(), std::io::Error::from(error))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_runtime_directory_counts_only_if_it_is_the_users_own() {
-        let runtime = tempfile::tempdir().unwrap();
-        let path = runtime.path().as_os_str().to_owned();
-        let (user, other) = (geteuid(), Uid::from_raw(geteuid().as_raw() + 1));
-        assert_eq!(
-            place(Some(path.clone()), user),
-            runtime.path().join("pkcs11-external-signer")
-        );
-        let fallback = |user: Uid| PathBuf::from(format!("/tmp/pkcs11-external-signer-{user}"));
-        assert_eq!(place(Some(path), other), fallback(other));
-        for unfit in [
-            None,
-            Some("".into()),
-            Some(".".into()),
-            Some("/nowhere/at/all".into()),
-        ] {
-            assert_eq!(place(unfit, user), fallback(user));
-        }
-    }
 }

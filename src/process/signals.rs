@@ -4,7 +4,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
 
 use crate::error::INTERRUPTIONS;
 
@@ -127,6 +127,38 @@ pub fn is_interrupted() -> bool {
 
 extern "C" fn end_of_grace(_alarm: libc::c_int) {
     die_of(DEFERRED.load(Ordering::SeqCst));
+}
+
+/// While it lives, Ctrl-C is for a child that asks at the terminal, which gets it, too: only what the
+/// child has put right is this process's to write to. It comes when this is dropped; a second one
+/// doesn't wait.
+#[must_use]
+pub struct Postponed(Option<libc::sigaction>);
+
+impl Postponed {
+    pub fn begin() -> Self {
+        let is_heard = !is_ignored(libc::SIGINT);
+        Self(is_heard.then(|| handle(libc::SIGINT, postpone, libc::SA_RESTART)))
+    }
+}
+
+impl Drop for Postponed {
+    fn drop(&mut self) {
+        let Some(before) = &self.0 else { return };
+        // SAFETY: the action is one that the kernel gave us for this signal.
+        unsafe { libc::sigaction(libc::SIGINT, &raw const *before, std::ptr::null_mut()) };
+        if IS_POSTPONED.swap(false, Ordering::SeqCst) {
+            raise(Signal(libc::SIGINT));
+        }
+    }
+}
+
+static IS_POSTPONED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn postpone(signal: libc::c_int) {
+    if IS_POSTPONED.swap(true, Ordering::SeqCst) {
+        announce_and_die(signal);
+    }
 }
 
 /// What the terminal's keys send. Somebody who presses them at a prompt means the prompt, also

@@ -32,8 +32,6 @@ struct Step {
     doing: &'static str,
     /// What it has taken.
     ticks: u32,
-    /// To be called after the second tick, so after a second at least.
-    slow: Option<Box<dyn FnOnce() + Send>>,
 }
 
 /// From now on `expired` is called, in a thread of its own, when a step takes longer than
@@ -71,11 +69,6 @@ fn watch() -> Option<&'static str> {
             continue;
         };
         step.ticks += 1;
-        if step.ticks > 1
-            && let Some(slow) = step.slow.take()
-        {
-            slow();
-        }
         if TICK * step.ticks > LIMIT {
             return Some(step.doing);
         }
@@ -92,12 +85,10 @@ pub fn stop() {
 /// Watches this step until the guard is dropped. One within another has a time of its own, and so
 /// has the outer one after it.
 pub fn step(doing: &'static str) -> Guard {
-    watch_over(doing, None)
-}
-
-/// [`step`], with what has to happen if it takes longer than a second.
-pub fn slow_step(doing: &'static str, slow: impl FnOnce() + Send + 'static) -> Guard {
-    watch_over(doing, Some(Box::new(slow)))
+    let step = IS_ON.load(Ordering::Relaxed).then(|| Step::new(doing));
+    Guard {
+        before: replace(step),
+    }
 }
 
 /// The step goes on, and has all its time again: a loop of many calls is no call that hangs.
@@ -122,26 +113,13 @@ pub struct Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let _ = replace(self.before.map(|doing| Step::new(doing, None)));
+        let _ = replace(self.before.map(Step::new));
     }
 }
 
 impl Step {
-    fn new(doing: &'static str, slow: Option<Box<dyn FnOnce() + Send>>) -> Self {
-        Self {
-            doing,
-            ticks: 0,
-            slow,
-        }
-    }
-}
-
-fn watch_over(doing: &'static str, slow: Option<Box<dyn FnOnce() + Send>>) -> Guard {
-    let step = IS_ON
-        .load(Ordering::Relaxed)
-        .then(|| Step::new(doing, slow));
-    Guard {
-        before: replace(step),
+    fn new(doing: &'static str) -> Self {
+        Self { doing, ticks: 0 }
     }
 }
 

@@ -10,7 +10,7 @@ use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass, ObjectHan
 use super::object::{self, Query};
 use super::slot::{self, TokenState};
 use super::{Module, Token, ckr};
-use crate::certificate::{Certificate, Curve, PublicKey};
+use crate::certificate::{Certificate, Curve, meant, now};
 use crate::error::{CallFailure, Error, ObjectError, TokenError};
 use crate::pin::PinProvider;
 use crate::process::watchdog;
@@ -28,8 +28,6 @@ pub struct OccupiedSlot {
 pub struct Candidates {
     /// In the order of CKA_ID.
     pub found: Vec<Candidate>,
-    /// CA certificates without a key, which are left out.
-    pub authorities: usize,
 }
 
 /// A certificate and its key, or one of the two.
@@ -44,6 +42,25 @@ pub struct Candidate {
     pub key: Option<VisibleKey>,
     /// The keys that the token shows under this CKA_ID aren't the certificate's.
     pub is_contradicted: bool,
+    /// One of a CA, without a key.
+    pub is_authority: bool,
+    pub standing: Standing,
+}
+
+/// What names a candidate among those that share its CKA_ID.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Standing {
+    /// The CKA_ID.
+    ById,
+    /// The CKA_ID with the label, or the label of one without CKA_ID.
+    ByLabel,
+    /// Another certificate of its key is meant.
+    Superseded {
+        /// Unless the label names this one.
+        needs_label: bool,
+    },
+    /// Nothing: others have its label too.
+    Ambiguous,
 }
 
 /// A key object that can be seen.
@@ -54,6 +71,8 @@ pub struct VisibleKey {
     pub kind: String,
     /// CKA_ALWAYS_AUTHENTICATE, which only a private key says.
     pub always_authenticate: bool,
+    /// CKA_SIGN, likewise; a key that doesn't say it can.
+    pub can_sign: bool,
 }
 
 impl Module {
@@ -62,9 +81,12 @@ impl Module {
         let _step = watchdog::step("listing the slots (C_GetSlotList, C_GetTokenInfo)");
         Ok(slot::occupied(self)?
             .into_iter()
-            .map(|slot| OccupiedSlot {
-                slot: slot.id(),
-                token: slot::state(self, slot).map_err(|error| ckr::failure(&error)),
+            .filter_map(|slot| match slot::state(self, slot) {
+                Err(error) if slot::is_empty(&error) => None,
+                token => Some(OccupiedSlot {
+                    slot: slot.id(),
+                    token: token.map_err(|error| ckr::failure(&error)),
+                }),
             })
             .collect())
     }
@@ -72,6 +94,12 @@ impl Module {
     /// What the slots without a token call themselves: readers, for the most part.
     pub fn empty_slots(&self) -> Vec<String> {
         slot::empty(self)
+    }
+}
+
+impl OccupiedSlot {
+    pub fn is_uninitialized(&self) -> bool {
+        matches!(&self.token, Ok(state) if !state.initialized)
     }
 }
 
@@ -86,28 +114,28 @@ impl Token<'_> {
     pub fn candidates(&self) -> Result<Candidates, Error> {
         let _step = watchdog::step("listing the objects (C_FindObjects)");
         let mut keys = self.visible_keys()?;
-        let mut candidates = Vec::new();
-        let mut authorities = 0;
+        let mut candidates: Vec<Candidate> = Vec::new();
         for object in self.every(ObjectClass::CERTIFICATE)? {
             let (id, label) = self.names(object)?;
             let der = object::bytes(&self.session, object, AttributeType::Value)
                 .map_err(|error| self.object_failure(&error, "reading a certificate"))?;
             let certificate = Certificate::from_der(der, "it");
-            let own = Key::taken(&mut keys, &id, &label);
-            let key = own.first().map(|key| self.shown(key));
-            let is_contradicted = certificate
-                .as_ref()
-                .is_ok_and(|certificate| self.are_others(&own, certificate.public_key()));
-            if key.is_none() && certificate.as_ref().is_ok_and(Certificate::is_ca) {
-                authorities += 1;
-                continue;
-            }
+            let public_key = certificate.as_ref().ok().map(Certificate::public_key);
+            let belongs = |key: &Key| {
+                object::belongs_to(&self.session, key.object, public_key?).unwrap_or_default()
+            };
+            let own = Key::taken(&mut keys, &id, &label, belongs);
+            let said: Vec<_> = own.iter().map(|key| belongs(key)).collect();
+            // A public key that doesn't show whose it is stands beside each of cackey's.
+            let has_key = own.iter().any(|key| key.is_private) || said.contains(&Some(true));
             candidates.push(Candidate {
+                key: own.first().map(|key| self.shown(key)),
+                is_contradicted: said.contains(&Some(false)) && !said.contains(&Some(true)),
+                is_authority: !has_key && certificate.as_ref().is_ok_and(Certificate::is_ca),
                 id,
                 label,
                 certificate: Some(certificate),
-                key,
-                is_contradicted,
+                standing: Standing::ById,
             });
         }
         let alone = keys.into_iter().filter(|key| !key.is_listed);
@@ -117,39 +145,52 @@ impl Token<'_> {
             label: key.label,
             certificate: None,
             is_contradicted: false,
+            is_authority: false,
+            standing: Standing::ById,
         }));
         // Short ids first, so that 2 stands before 0x0101.
         candidates.sort_by(|one, other| {
             let order = |it: &Candidate| (it.id.len(), it.id.clone(), it.label.clone());
             order(one).cmp(&order(other))
         });
-        Ok(Candidates {
-            found: candidates,
-            authorities,
-        })
+        // The same certificate twice is one.
+        candidates.dedup_by(|one, other| match (&one.certificate, &other.certificate) {
+            (Some(Ok(certificate)), Some(Ok(same))) => {
+                let is_same = certificate.der() == same.der();
+                is_same && one.id == other.id && one.label == other.label
+            }
+            _ => false,
+        });
+        let standings: Vec<_> = candidates
+            .iter()
+            .map(|it| it.standing_among(&candidates))
+            .collect();
+        for (candidate, standing) in candidates.iter_mut().zip(standings) {
+            candidate.standing = standing;
+        }
+        Ok(Candidates { found: candidates })
     }
 
-    /// Private keys that don't say that they can't sign, and public keys, which are listed where the
-    /// private one isn't seen.
+    /// Private keys, and public keys, which are listed where the private one isn't seen.
     fn visible_keys(&self) -> Result<Vec<Key>, Error> {
         let mut keys: Vec<Key> = Vec::new();
         for class in [ObjectClass::PRIVATE_KEY, ObjectClass::PUBLIC_KEY] {
             let is_private = class == ObjectClass::PRIVATE_KEY;
-            let mut objects = self.every(class)?;
-            if is_private {
-                objects = object::able_to_sign(&self.session, objects)
-                    .map_err(|error| self.object_failure(&error, "reading the keys"))?;
-            }
-            for object in objects {
+            for object in self.every(class)? {
                 let (id, label) = self.names(object)?;
                 if id.is_empty() && label.is_empty() {
                     continue; // No configuration can name it.
                 }
                 let is_listed =
                     !is_private && keys.iter().any(|key: &Key| key.belongs_to(&id, &label));
+                let signs = object::flag(&self.session, object, AttributeType::Sign);
+                let can_sign = !is_private
+                    || signs.map_err(|error| self.object_failure(&error, "reading the keys"))?
+                        != Some(false);
                 keys.push(Key {
                     object,
                     is_private,
+                    can_sign,
                     id,
                     label,
                     is_listed,
@@ -167,17 +208,8 @@ impl Token<'_> {
             is_private: key.is_private,
             kind: self.kind(key.object),
             always_authenticate,
+            can_sign: key.can_sign,
         }
-    }
-
-    /// Whether one of these keys isn't the public key's, and none is seen to be.
-    fn are_others(&self, keys: &[&mut Key], public_key: &PublicKey) -> bool {
-        let said: Vec<_> = keys
-            .iter()
-            .map(|key| object::belongs_to(&self.session, key.object, public_key))
-            .filter_map(Result::ok)
-            .collect();
-        said.contains(&Some(false)) && !said.contains(&Some(true))
     }
 
     fn every(&self, class: ObjectClass) -> Result<Vec<ObjectHandle>, Error> {
@@ -209,7 +241,7 @@ impl Token<'_> {
                 format!("RSA-{}", bits(&read(AttributeType::Modulus)))
             }
             Ok(Some(Attribute::KeyType(KeyType::EC))) => {
-                match curve(&read(AttributeType::EcParams)) {
+                match Curve::from_parameters(&read(AttributeType::EcParams)) {
                     Some(curve) => format!("ECDSA {curve}"),
                     None => "EC on another curve".to_owned(),
                 }
@@ -221,10 +253,52 @@ impl Token<'_> {
     }
 }
 
+impl Candidate {
+    fn certificate(&self) -> Option<&Certificate> {
+        self.certificate.as_ref()?.as_ref().ok()
+    }
+
+    /// As a request chooses, by CKA_ID and then with the label.
+    fn standing_among(&self, all: &[Self]) -> Standing {
+        let has_id = !self.id.is_empty();
+        let same_id = || all.iter().filter(|it| has_id && it.id == self.id);
+        let Some(own) = self.certificate() else {
+            return match same_id().count() {
+                1 => Standing::ById,
+                _ => Standing::ByLabel,
+            };
+        };
+        let now = now();
+        let choice = |named: Vec<&Self>| {
+            let named: Vec<_> = named.into_iter().filter_map(Self::certificate).collect();
+            let meant = meant(&named, now);
+            let place = named.iter().position(|it| std::ptr::eq(*it, own));
+            (
+                place.is_some_and(|it| meant.contains(&it)),
+                meant.len() == 1,
+            )
+        };
+        let labelled = all.iter().filter(|it| it.label == self.label);
+        let labelled = labelled.filter(|it| !has_id || it.id == self.id);
+        let by_label = choice(labelled.collect());
+        match (choice(same_id().collect()), by_label) {
+            // A key without a certificate may have to be told from this one's.
+            ((true, true), _) if same_id().all(|it| it.certificate.is_some()) => Standing::ById,
+            ((false, _), _) if has_id => Standing::Superseded {
+                needs_label: by_label == (true, true),
+            },
+            (_, (true, true)) => Standing::ByLabel,
+            (_, (false, _)) => Standing::Superseded { needs_label: false },
+            (_, (true, false)) => Standing::Ambiguous,
+        }
+    }
+}
+
 /// A key object while certificates are paired with keys.
 struct Key {
     object: ObjectHandle,
     is_private: bool,
+    can_sign: bool,
     id: Vec<u8>,
     label: String,
     /// With its certificate, or with another object of the same key.
@@ -233,11 +307,19 @@ struct Key {
 
 impl Key {
     /// Those that a request takes for a certificate's, which are listed with it: the private key, by
-    /// its label where several have the CKA_ID, and all public keys.
-    fn taken<'k>(keys: &'k mut [Self], id: &[u8], label: &str) -> Vec<&'k mut Self> {
+    /// what it shows and by its label where several have the CKA_ID, and all public keys.
+    fn taken<'k>(
+        keys: &'k mut [Self],
+        id: &[u8],
+        label: &str,
+        belongs: impl Fn(&Self) -> Option<bool>,
+    ) -> Vec<&'k mut Self> {
         let own = keys.iter_mut().filter(|key| key.belongs_to(id, label));
         let mut own: Vec<_> = own.collect();
-        own.sort_by_key(|key| (!key.is_private, key.label != label));
+        own.sort_by_cached_key(|key| {
+            let is_unfit = !key.can_sign || belongs(key) == Some(false);
+            (!key.is_private, is_unfit, key.label != label)
+        });
         let taken = own.into_iter().enumerate();
         let taken = taken.filter(|(place, key)| *place == 0 || !key.is_private);
         taken
@@ -262,14 +344,4 @@ fn bits(number: &[u8]) -> usize {
         .take(1)
         .map(|first| length * 8 - first.leading_zeros() as usize)
         .sum()
-}
-
-/// The curve that CKA_EC_PARAMS names (PKCS#11, section 6.3.3; the DER of its object identifier).
-fn curve(parameters: &[u8]) -> Option<Curve> {
-    match parameters {
-        b"\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07" => Some(Curve::P256),
-        b"\x06\x05\x2b\x81\x04\x00\x22" => Some(Curve::P384),
-        b"\x06\x05\x2b\x81\x04\x00\x23" => Some(Curve::P521),
-        _ => None,
-    }
 }

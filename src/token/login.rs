@@ -9,15 +9,13 @@
 
 #![forbid(unsafe_code)]
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::session::UserType;
 use cryptoki::types::AuthPin;
 
-use super::refusals::{Refusals, alone_with};
+use super::refusals::{Refusals, Sent, Verdict, alone_with};
 use super::slot::{self, PinState, TokenState};
 use super::{Token, ckr};
 use crate::error::{Error, LoginError, PinOrigin};
@@ -54,7 +52,7 @@ struct PinEntry {
     kept: Kept,
     state: TokenState,
     /// `None` where there is no place for a memory.
-    refusals: Option<Refusals>,
+    memory: Option<(Refusals, Sent)>,
     _alone: Option<Lock>,
 }
 
@@ -131,7 +129,7 @@ impl Token<'_> {
                         return Err(LoginError::Incorrect {
                             token,
                             origin,
-                            state: left.tries_left(),
+                            left: left.tries_left(),
                             failure: ckr::failure(&error),
                         }
                         .into());
@@ -162,8 +160,13 @@ impl Token<'_> {
         }
         let state = self.live_state()?;
         let token = state.name.to_string();
-        refuse_hopeless(&state, &token)?;
+        self.refuse_hopeless(&state)?;
         if state.own_keypad {
+            if state.pin == PinState::FinalTry {
+                ask(&state, key, refused, |request| {
+                    pins.confirm_at_reader(request)
+                })?;
+            }
             return Ok(Entry::Keypad(state));
         }
         let mut kept = self.kept.take();
@@ -183,8 +186,27 @@ impl Token<'_> {
         let is_accepted = kept.as_ref().is_some_and(|kept| kept.is_accepted);
         let refusals = Refusals::of(&state);
         let is_stored = !origin.is_attended() && !is_accepted;
+        let verdict = match refusals.as_ref() {
+            Ok(refusals) if is_stored => refusals.verdict(&state),
+            _ => Verdict::Clear,
+        };
+        let refused_before = || LoginError::RefusedBefore {
+            token: token.clone(),
+            origin: origin.clone(),
+        };
         if is_stored {
-            self.refuse_stored(&state, refusals.as_ref().ok(), &origin)?;
+            if state.pin == PinState::FinalTry {
+                return Err(LoginError::FinalTry { token, origin }.into());
+            }
+            let is_refused = match verdict {
+                Verdict::Clear => false,
+                Verdict::Refused => true,
+                // What is there may be the user's, if it isn't sent.
+                Verdict::Unless(_) => origin == PinOrigin::StandardInput,
+            };
+            if is_refused && !self.disregards_refusals {
+                return Err(refused_before().into());
+            }
         }
         let kept = match kept {
             Some(kept) => kept,
@@ -192,8 +214,8 @@ impl Token<'_> {
                 return Err(LoginError::TriesSpent { token }.into());
             }
             None => Kept {
-                pin: ask(&state, key, refused, pins)?,
-                origin,
+                pin: ask(&state, key, refused, |request| pins.pin(request))?,
+                origin: origin.clone(),
                 is_accepted: false,
                 outlasts_final_try: false,
             },
@@ -201,48 +223,40 @@ impl Token<'_> {
         if alone.is_none() {
             alone = Some(alone_with(&state)?);
             let now = self.live_state()?;
-            refuse_hopeless(&now, &token)?;
+            self.refuse_hopeless(&now)?;
             // While somebody typed, others have used up all tries but one.
             if now.pin == PinState::FinalTry && state.pin != PinState::FinalTry {
                 return Ok(Entry::Stale);
             }
         }
-        let memory = refusals.as_ref().map_err(String::clone);
-        if let Err(reason) = memory.and_then(Refusals::prepare)
-            && is_stored
+        if let (Verdict::Unless(mark), Ok(refusals)) = (verdict, refusals.as_ref())
+            && refusals.mark(&kept.pin) == mark
             && !self.disregards_refusals
         {
-            return Err(LoginError::NoMemory {
-                token,
-                origin: kept.origin,
-                reason,
-            }
-            .into());
+            return Err(refused_before().into());
         }
+        let memory = refusals.and_then(|refusals| {
+            let sent = refusals.send()?;
+            Ok((refusals, sent))
+        });
+        let memory = match memory {
+            Ok(memory) => Some(memory),
+            Err(reason) if is_stored && !self.disregards_refusals => {
+                return Err(LoginError::NoMemory {
+                    token,
+                    origin: kept.origin,
+                    reason,
+                }
+                .into());
+            }
+            Err(_) => None,
+        };
         Ok(Entry::Pin(Box::new(PinEntry {
             kept,
             state,
-            refusals: refusals.ok(),
+            memory,
             _alone: alone.flatten(),
         })))
-    }
-
-    /// What a PIN that nobody types is not sent for.
-    fn refuse_stored(
-        &self,
-        state: &TokenState,
-        refusals: Option<&Refusals>,
-        origin: &PinOrigin,
-    ) -> Result<(), LoginError> {
-        let (token, origin) = (state.name.to_string(), origin.clone());
-        if state.pin == PinState::FinalTry {
-            return Err(LoginError::FinalTry { token, origin });
-        }
-        let was_refused = refusals.is_some_and(|refusals| refusals.may_include(state, &origin));
-        if was_refused && !self.disregards_refusals {
-            return Err(LoginError::RefusedBefore { token, origin });
-        }
-        Ok(())
     }
 
     /// C_Login with the PIN, and what came of it remembered. While the grace lives, Ctrl-C and its
@@ -250,26 +264,11 @@ impl Token<'_> {
     /// killed in between has lost the token; and what was refused must be remembered. Gives what the
     /// token says of its PIN after it was right, where it had something to say before.
     fn send(&self, user: UserType, entry: &PinEntry) -> Result<Option<PinState>, CryptokiError> {
-        let doubted = Arc::new(AtomicBool::new(false));
-        let doubt = {
-            let (refusals, doubted) = (entry.refusals.clone(), Arc::clone(&doubted));
-            // Also one that was right before: it may have been changed.
-            let is_typed = entry.kept.origin.is_attended();
-            move || {
-                if let Some(refusals) = refusals.filter(|_| !is_typed)
-                    && !doubted.swap(true, Ordering::Relaxed)
-                {
-                    refusals.doubt();
-                }
-            }
-        };
-        // A client that loses its patience ends this process, and the token may have counted.
-        let step = watchdog::slow_step("the login (C_Login)", doubt.clone());
+        let step = watchdog::step("the login (C_Login)");
         let _grace = Grace::begin();
         let auth_pin = AuthPin::new(entry.kept.pin.expose().into());
         let outcome = self.session.login(user, Some(&auth_pin));
         drop(auth_pin);
-        // Nothing is doubted any more that is remembered.
         drop(step);
         let after = match (&outcome, user, entry.state.pin) {
             // Nothing may come between a context-specific login and C_Sign.
@@ -278,16 +277,18 @@ impl Token<'_> {
             }
             _ => None,
         };
-        let Some(refusals) = &entry.refusals else {
+        let Some((refusals, sent)) = &entry.memory else {
             return outcome.map(|()| after);
         };
         match &outcome {
             Ok(()) => refusals.forget(after),
-            Err(error) if is_refusal(error) => refusals.remember(),
-            Err(error) if may_have_counted(error) => doubt(),
-            Err(_) => {}
+            Err(error) if is_refusal(error) => {
+                let is_stored = !entry.kept.origin.is_attended();
+                sent.refused(is_stored.then(|| refusals.mark(&entry.kept.pin)));
+            }
+            Err(error) if may_have_counted(error) => {}
+            Err(_) => sent.not_looked_at(),
         }
-        refusals.end();
         outcome.map(|()| after)
     }
 
@@ -299,26 +300,25 @@ impl Token<'_> {
         pins: &mut dyn PinProvider,
     ) -> Result<(), Error> {
         let _pause = watchdog::pause();
+        // At the beginning: the end of a long line isn't shown.
+        let unused = match pins.origin().is_attended() {
+            true => "",
+            false => " (pinSource is not used)",
+        };
         let _notice = pins.notice(
             Duration::ZERO,
-            &format!("enter the PIN at the reader of token {token}"),
+            &format!("enter the PIN at the reader{unused} of token {token}"),
         );
         match self.session.login(user, None) {
             Ok(()) => {}
             Err(error) => match ckr::code(&error) {
                 Some(RvError::UserAlreadyLoggedIn) => {}
-                Some(RvError::FunctionCanceled | RvError::FunctionRejected) => {
-                    return Err(LoginError::ReaderCancelled {
-                        token: token.to_owned(),
-                        failure: ckr::failure(&error),
-                    }
-                    .into());
-                }
                 _ if is_refusal(&error) => {
+                    let left = self.live_state()?.pin;
                     return Err(LoginError::Incorrect {
                         token: token.to_owned(),
                         origin: PinOrigin::Reader,
-                        state: self.live_state()?.pin.tries_left(),
+                        left: left.tries_left(),
                         failure: ckr::failure(&error),
                     }
                     .into());
@@ -342,10 +342,40 @@ impl Token<'_> {
         })
     }
 
+    /// Refuses a login in a state in which no PIN can help.
+    pub fn check_pin_state(&self) -> Result<(), LoginError> {
+        self.refuse_hopeless(&self.state)
+    }
+
+    fn refuse_hopeless(&self, state: &TokenState) -> Result<(), LoginError> {
+        let token = state.name.to_string();
+        match state.pin {
+            PinState::Locked => Err(LoginError::Locked { token }),
+            PinState::ToBeChanged => Err(LoginError::ToBeChanged {
+                token,
+                module: self.module.path().to_owned(),
+                told: "CKF_USER_PIN_TO_BE_CHANGED".to_owned(),
+            }),
+            PinState::CountLow | PinState::FinalTry | PinState::Good => Ok(()),
+        }
+    }
+
     fn login_failure(&self, error: &CryptokiError, token: String) -> Error {
         match ckr::code(error) {
             Some(RvError::PinLocked) => LoginError::Locked { token }.into(),
-            Some(RvError::PinExpired) => LoginError::ToBeChanged { token }.into(),
+            Some(RvError::PinExpired) => LoginError::ToBeChanged {
+                token,
+                module: self.module.path().to_owned(),
+                told: ckr::failure(error).to_string(),
+            }
+            .into(),
+            Some(RvError::Cancel | RvError::FunctionCanceled | RvError::FunctionRejected) => {
+                LoginError::ReaderCancelled {
+                    token,
+                    failure: ckr::failure(error),
+                }
+                .into()
+            }
             Some(RvError::UserPinNotInitialized) => LoginError::NotSet {
                 token,
                 failure: ckr::failure(error),
@@ -353,19 +383,6 @@ impl Token<'_> {
             .into(),
             _ => self.failure(error, |failure| LoginError::Call { token, failure }.into()),
         }
-    }
-}
-
-/// States in which no PIN can help.
-fn refuse_hopeless(state: &TokenState, token: &str) -> Result<(), LoginError> {
-    match state.pin {
-        PinState::Locked => Err(LoginError::Locked {
-            token: token.to_owned(),
-        }),
-        PinState::ToBeChanged => Err(LoginError::ToBeChanged {
-            token: token.to_owned(),
-        }),
-        PinState::CountLow | PinState::FinalTry | PinState::Good => Ok(()),
     }
 }
 
@@ -395,13 +412,13 @@ fn may_have_counted(error: &CryptokiError) -> bool {
     )
 }
 
-/// A PIN from where they come from.
-fn ask(
+/// Asks for a PIN, or a person for their word before one.
+fn ask<T>(
     state: &TokenState,
     key: &str,
     refused: Option<PinState>,
-    pins: &mut dyn PinProvider,
-) -> Result<Pin, LoginError> {
+    ask: impl FnOnce(&PinRequest<'_>) -> Result<T, LoginError>,
+) -> Result<T, LoginError> {
     let is_final = state.pin == PinState::FinalTry;
     let notice = match (refused, state.pin) {
         (Some(left), _) => Some(format!("the token refused the PIN{}", left.tries_left())),
@@ -411,7 +428,7 @@ fn ask(
         (None, _) => None,
     };
     let (shortest, longest) = state.pin_lengths;
-    pins.pin(&PinRequest {
+    ask(&PinRequest {
         token: &state.name,
         key,
         shortest,

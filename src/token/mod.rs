@@ -16,7 +16,7 @@ mod raw;
 mod refusals;
 mod slot;
 
-pub use inventory::{Candidate, Candidates, OccupiedSlot, VisibleKey};
+pub use inventory::{Candidate, Candidates, OccupiedSlot, Standing, VisibleKey};
 pub use module::Module;
 pub use slot::{PinState, TokenState};
 
@@ -24,14 +24,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cryptoki::error::{Error as CryptokiError, RvError};
-use cryptoki::object::{AttributeType, KeyType, ObjectClass, ObjectHandle};
+use cryptoki::object::{AttributeType, ObjectClass, ObjectHandle};
 use cryptoki::session::UserType;
 use cryptoki::slot::Slot;
 
 use self::mechanism::{Operation, Padding};
 use self::object::Query;
 use self::raw::Session;
-use crate::certificate::{Certificate, PublicKey, issuer_of};
+use crate::certificate::{Certificate, PublicKey, day, issuer_of, meant, now};
 use crate::config::{ObjectSelector, TokenSelector};
 use crate::error::{
     CallFailure, Error, LoginError, ObjectError, SigningError, TokenError, TokenName,
@@ -75,6 +75,16 @@ pub struct FoundCertificate {
     pub id: Vec<u8>,
 }
 
+/// The private key of a certificate.
+pub struct WantedKey<'a> {
+    pub selector: &'a ObjectSelector,
+    /// CKA_ID of the certificate on the token, which leads to its key; the label decides where that
+    /// is empty or shared. Without one the selector names the key itself.
+    pub id: Option<&'a [u8]>,
+    /// The certificate's.
+    pub public_key: &'a PublicKey,
+}
+
 /// A PIN, and the token that has accepted it.
 pub struct AcceptedPin {
     token: TokenName,
@@ -84,7 +94,7 @@ pub struct AcceptedPin {
 /// A private key that can be signed with while its token is open.
 pub struct PrivateKey {
     object: ObjectHandle,
-    key_type: Option<KeyType>,
+    is_anothers: bool,
     /// CKA_ALWAYS_AUTHENTICATE: the PIN is wanted for every signature.
     always_authenticate: bool,
     /// For messages: `the key objectId "2" (CN=jane)`.
@@ -97,11 +107,10 @@ impl PrivateKey {
         self.always_authenticate
     }
 
-    /// Whether it can't be this public key's, by its CKA_KEY_TYPE. Libraries crash where they are
-    /// asked for another type's signature.
-    pub fn is_of_another_type(&self, key: &PublicKey) -> bool {
-        self.key_type
-            .is_some_and(|key_type| object::is_of_another_type(key_type, key))
+    /// Whether it can't be the certificate's, by its type, modulus or curve. Libraries crash where
+    /// they are asked for another type's signature.
+    pub fn is_anothers(&self) -> bool {
+        self.is_anothers
     }
 }
 
@@ -188,6 +197,13 @@ impl<'m> Token<'m> {
             token: self.name(),
             failure: ckr::answer("its session has ended"),
         })
+    }
+
+    /// Whether it isn't there any more, as far as the library tells (C_GetTokenInfo).
+    pub fn is_missing(&self) -> bool {
+        let is_there = slot::state(self.module, self.slot)
+            .is_ok_and(|state| state.name.is_same_token(&self.state.name));
+        !is_there || !self.session.lives(self.logged_in)
     }
 
     /// Label, serial and slot, for messages.
@@ -293,40 +309,36 @@ impl<'m> Token<'m> {
         Ok(shown.contains(&Some(false)) && !shown.contains(&Some(true)))
     }
 
-    /// The one private key that fits, after a login where the token requires one. `id` is the
-    /// CKA_ID of a certificate on the token, which leads to its key; the label decides where that
-    /// is empty or shared. Without one the selector names the key itself.
+    /// The one private key that fits, after a login where the token requires one.
     pub fn private_key(
         &mut self,
-        selector: &ObjectSelector,
-        id: Option<&[u8]>,
+        wanted: &WantedKey<'_>,
         words: String,
         pins: &mut dyn PinProvider,
     ) -> Result<PrivateKey, Error> {
-        let object = match self.key_without_login(selector, id) {
+        let object = match self.key_without_login(wanted) {
             Some(object) => object,
             None => {
                 self.login(&words, pins)?;
-                let _step = watchdog::step("looking for the key (C_FindObjects)");
-                self.only_key(selector, id)?
+                self.key_behind_login(wanted, &words, pins)?
             }
         };
-        let traits = object::traits(&self.session, object)
+        let traits = object::traits(&self.session, object, wanted.public_key)
             .map_err(|error| self.object_failure(&error, "reading the key"))?;
         let always_authenticate = traits.always_authenticate.unwrap_or(false);
         log::info!("{words}: found");
         log::debug!("key: PIN for every signature: {always_authenticate}");
         Ok(PrivateKey {
             object,
-            key_type: traits.key_type,
+            is_anothers: traits.is_anothers,
             always_authenticate,
             words,
         })
     }
 
     /// Whether [`Token::private_key`] finds the key without a login.
-    pub fn wants_no_login(&self, selector: &ObjectSelector, id: Option<&[u8]>) -> bool {
-        self.key_without_login(selector, id).is_some()
+    pub fn wants_no_login(&self, wanted: &WantedKey<'_>) -> bool {
+        self.key_without_login(wanted).is_some()
     }
 
     /// The token's signature (C_SignInit, C_Sign): ECDSA as PKCS#11's raw `r ‖ s`. Nothing is
@@ -341,14 +353,23 @@ impl<'m> Token<'m> {
     ) -> Result<Vec<u8>, Error> {
         let _step = watchdog::step("signing (C_SignInit, C_Sign)");
         let mut paddings = self.paddings(scheme)?.into_iter().peekable();
+        let mut first = None;
         while let Some(padding) = paddings.next() {
             log::debug!("signature: {scheme}, padding: {padding:?}");
             let operation = mechanism::operation(scheme, padding, digest, public_key)?;
             match self.perform(key, &operation, pins) {
                 Ok(signature) => return Ok(signature),
                 Err(Refusal::Call(error))
-                    if refuses_mechanism(&error) && paddings.peek().is_some() => {}
+                    if refuses_mechanism(&error) && paddings.peek().is_some() =>
+                {
+                    first.get_or_insert(error);
+                }
                 Err(Refusal::Call(error)) => {
+                    // Some libraries keep the first operation active, and say that of the second.
+                    let error = match first {
+                        Some(first) if !ckr::is_removed(&error) => first,
+                        _ => error,
+                    };
                     let (key, scheme) = (key.words.clone(), scheme.to_string());
                     return Err(self.failure(&error, |failure| {
                         if ckr::code(&error) == Some(RvError::KeyFunctionNotPermitted) {
@@ -481,17 +502,28 @@ impl<'m> Token<'m> {
             [only] => vec![(*only, self.read_certificate(*only, selector)?)],
             many => self.readable_certificates(many, selector),
         };
-        if found.iter().any(|(_, certificate)| !certificate.is_ca()) {
-            found.retain(|(_, certificate)| !certificate.is_ca());
-        }
-        // The same certificate twice is no choice to be made.
-        found.dedup_by(|(_, one), (_, other)| one.der() == other.der());
-        if found.len() > 1 {
-            return Err(self.several("certificates", selector, &found, ObjectClass::CERTIFICATE));
-        }
-        let Some((object, certificate)) = found.pop() else {
-            return Ok(None);
+        let certificates: Vec<_> = found.iter().map(|(_, certificate)| certificate).collect();
+        let meant = meant(&certificates, now());
+        let [place] = meant[..] else {
+            let meant: Vec<_> = meant
+                .iter()
+                .filter_map(|place| Some(found.get(*place)?.0))
+                .collect();
+            if meant.is_empty() {
+                return Ok(None);
+            }
+            return Err(self.several("certificates", selector, &meant, ObjectClass::CERTIFICATE));
         };
+        let others = found.len() - 1;
+        let (object, certificate) = found.swap_remove(place);
+        if others > 0 {
+            log::info!(
+                "{} certificates with {selector}: the one valid until {} is taken, serial number {}",
+                others + 1,
+                day(certificate.validity().not_after),
+                certificate.serial_number(),
+            );
+        }
         let id = match &selector.id {
             Some(id) => id.as_bytes().to_owned(),
             None => object::bytes(&self.session, object, AttributeType::Id).map_err(failure)?,
@@ -539,60 +571,70 @@ impl<'m> Token<'m> {
             passed_over: staying.as_ref().map_or(0, |staying| all - staying.len()),
             unreadable: staying.map_or(0, |staying| staying.len()),
             is_unsearched,
-            present: object::summaries(&self.session, ObjectClass::CERTIFICATE),
+            present: object::summaries(&self.session, ObjectClass::CERTIFICATE, selector),
         }
     }
 
     /// The one private key that is there without a login because it wants none (CKA_PRIVATE is
     /// false), as a PIV card's key for opening doors.
-    fn key_without_login(
-        &self,
-        selector: &ObjectSelector,
-        id: Option<&[u8]>,
-    ) -> Option<ObjectHandle> {
+    fn key_without_login(&self, wanted: &WantedKey<'_>) -> Option<ObjectHandle> {
         if self.logged_in || !self.state.login_required {
             return None;
         }
         let _step = watchdog::step("looking for the key (C_FindObjects)");
-        let [only] = self.keys(selector, id).ok()?[..] else {
+        let [only] = self.keys(wanted).ok()?[..] else {
             return None;
         };
         let is_private = object::flag(&self.session, only, AttributeType::Private);
         matches!(is_private, Ok(Some(false))).then_some(only)
     }
 
-    fn only_key(
-        &self,
-        selector: &ObjectSelector,
-        id: Option<&[u8]>,
+    /// The one private key that fits. Where none is seen without a login that the token doesn't
+    /// ask for, it may hide them all the same.
+    fn key_behind_login(
+        &mut self,
+        wanted: &WantedKey<'_>,
+        words: &str,
+        pins: &mut dyn PinProvider,
     ) -> Result<ObjectHandle, Error> {
+        let _step = watchdog::step("looking for the key (C_FindObjects)");
+        match self.only_key(wanted) {
+            Err(missing @ Error::Object(ObjectError::NoKey { .. })) if !self.logged_in => {
+                match self.authenticate(UserType::User, words, pins) {
+                    Ok(()) => self.only_key(wanted),
+                    Err(Error::Login(LoginError::NoPin { .. } | LoginError::NotSet { .. })) => {
+                        Err(missing)
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn only_key(&self, wanted: &WantedKey<'_>) -> Result<ObjectHandle, Error> {
         let class = ObjectClass::PRIVATE_KEY;
-        let found = self.keys(selector, id)?;
+        let selector = wanted.selector;
+        let found = self.keys(wanted)?;
         match found.as_slice() {
             [only] => Ok(*only),
             [] => Err(ObjectError::NoKey {
                 selector: selector.to_string(),
                 token: self.name(),
-                present: object::summaries(&self.session, class),
+                present: object::summaries(&self.session, class, selector),
             }
             .into()),
-            many => {
-                let many: Vec<_> = many.iter().map(|object| (*object, ())).collect();
-                Err(self.several("private keys", selector, &many, class))
-            }
+            many => Err(self.several("private keys", selector, many, class)),
         }
     }
 
-    /// The private keys under the certificate's CKA_ID; under the label where that is empty.
-    fn keys(
-        &self,
-        selector: &ObjectSelector,
-        id: Option<&[u8]>,
-    ) -> Result<Vec<ObjectHandle>, Error> {
+    /// The private keys under the certificate's CKA_ID; under the label where that is empty. Of
+    /// several, those that can be the certificate's.
+    fn keys(&self, wanted: &WantedKey<'_>) -> Result<Vec<ObjectHandle>, Error> {
         let class = ObjectClass::PRIVATE_KEY;
-        let label = selector.label.as_deref();
-        let query = match id {
-            None => Query::new(class, selector),
+        let label = wanted.selector.label.as_deref();
+        let query = match wanted.id {
+            None => Query::new(class, wanted.selector),
             Some([]) => Query {
                 class,
                 id: None,
@@ -604,27 +646,56 @@ impl<'m> Token<'m> {
                 label: None,
             },
         };
-        let failure = |error| self.object_failure(&error, "looking for the key");
-        let mut found = object::find(&self.session, query).map_err(failure)?;
+        self.keys_of(query, label, wanted.public_key)
+            .map_err(|error| self.object_failure(&error, "looking for the key"))
+    }
+
+    fn keys_of(
+        &self,
+        query: Query<'_>,
+        label: Option<&str>,
+        public_key: &PublicKey,
+    ) -> Result<Vec<ObjectHandle>, CryptokiError> {
+        let session = &self.session;
+        let mut found = object::find(session, query)?;
         if found.len() > 1 {
-            found = object::without_session_objects(&self.session, found).map_err(failure)?;
+            found = object::without_session_objects(session, found)?;
         }
         if found.len() > 1 {
-            found = object::able_to_sign(&self.session, found).map_err(failure)?;
+            found = object::able_to_sign(session, found)?;
         }
-        if found.len() > 1 && query.label.is_none() && label.is_some() {
-            let labelled =
-                object::find(&self.session, Query { label, ..query }).map_err(failure)?;
-            found.retain(|object| labelled.contains(object));
+        if found.len() > 1 {
+            // If none can be, one of them is told to be another's.
+            let own = object::possible(session, &found, public_key)?;
+            found = if own.is_empty() { found } else { own };
+        }
+        if found.len() > 1
+            && let Some(label) = label.filter(|_| query.label.is_none())
+        {
+            let label = Some(label);
+            let labelled = object::find(session, Query { label, ..query })?;
+            if found.iter().any(|object| labelled.contains(object)) {
+                found.retain(|object| labelled.contains(object));
+            }
+        }
+        // Keys on one curve are told apart by their public keys, which have their labels.
+        if found.len() > 1 {
+            let labels = object::labels_of(session, query, public_key)?;
+            let mut own = Vec::new();
+            for object in &found {
+                let label = object::bytes(session, *object, AttributeType::Label)?;
+                own.extend(labels.contains(&label).then_some(*object));
+            }
+            found = if own.len() == 1 { own } else { found };
         }
         Ok(found)
     }
 
-    fn several<T>(
+    fn several(
         &self,
         what: &'static str,
         selector: &ObjectSelector,
-        found: &[(ObjectHandle, T)],
+        found: &[ObjectHandle],
         class: ObjectClass,
     ) -> Error {
         ObjectError::Several {
@@ -633,7 +704,7 @@ impl<'m> Token<'m> {
             token: self.name(),
             found: found
                 .iter()
-                .map(|(object, _)| object::summary(&self.session, *object, class))
+                .map(|object| object::summary(&self.session, *object, class))
                 .collect(),
         }
         .into()

@@ -10,8 +10,9 @@ use cryptoki::error::{Error as CryptokiError, RvError};
 
 use super::raw::{self, Functions};
 use super::{ckr, exports};
-use crate::config::TrustedLibrary;
-use crate::error::ModuleError;
+use crate::config::{InitArgs, TrustedLibrary};
+use crate::error::{Error, ModuleError};
+use crate::printable::printable;
 use crate::process::{ending, memory, watchdog};
 
 /// How long C_Finalize may take before the process ends without it.
@@ -29,20 +30,30 @@ pub struct Module {
 
 impl Module {
     /// Loads and initialises the library (C_GetFunctionList or C_GetInterface, C_Initialize). What
-    /// has neither is not loaded, so that nothing of it runs.
-    pub fn open(library: &TrustedLibrary) -> Result<Self, ModuleError> {
+    /// has neither is not loaded, so that nothing of it runs. A library has one set of parameters in a
+    /// process: those of a second module of it are not looked at.
+    pub fn open(
+        library: &TrustedLibrary,
+        init_args: Option<&InitArgs>,
+    ) -> Result<Self, ModuleError> {
         let _step = watchdog::step("loading and initialising it (C_Initialize)");
         // Loading it saves registers in which a piece of the configuration may stand.
         memory::wash::<{ memory::REQUEST }>();
-        let path = library.path().to_owned();
+        let Some(path) = library.file().map(Path::to_owned) else {
+            return Err(ModuleError::Load {
+                path: library.path().to_owned(),
+                reason: std::io::Error::from(rustix::io::Errno::NOENT).to_string(),
+            });
+        };
         exports::check(&path)?;
+        tell_crashes(&path);
         let functions = raw::inspect(&path)?;
         // Whatever fails now, the library isn't unloaded.
         let context = Pkcs11::new(&path).map_err(|error| ModuleError::NoFunctions {
             path: path.clone(),
             failure: ckr::failure(&error),
         })?;
-        let borrowed = match initialize(&context) {
+        let borrowed = match initialize(&context, init_args) {
             Ok(()) => false,
             Err(error) if ckr::code(&error) == Some(RvError::CryptokiAlreadyInitialized) => true,
             Err(error) => {
@@ -68,7 +79,7 @@ impl Module {
     /// Who made the library, what it calls itself, and its version (C_GetInfo); `None` where it
     /// doesn't say.
     pub fn description(&self) -> Option<String> {
-        let info = self.context.get_library_info().ok()?;
+        let info = self.ask(Functions::info, Pkcs11::get_library_info).ok()?;
         let version = info.library_version();
         let (maker, name) = (info.manufacturer_id(), info.library_description());
         Some(format!(
@@ -87,6 +98,21 @@ impl Module {
 
     pub(super) fn context(&self) -> &Pkcs11 {
         &self.context
+    }
+
+    /// A call past cryptoki, which refuses answers for what nobody here wants to know of them; one of
+    /// cryptoki's where the library gives every caller an instance of its own (see `raw`).
+    pub(super) fn ask<T>(
+        &self,
+        direct: impl FnOnce(&Functions) -> Result<T, CryptokiError>,
+        of_cryptoki: impl FnOnce(&Pkcs11) -> Result<T, CryptokiError>,
+    ) -> Result<T, CryptokiError> {
+        match direct(&self.functions) {
+            Err(error) if ckr::code(&error) == Some(RvError::CryptokiNotInitialized) => {
+                of_cryptoki(&self.context)
+            }
+            outcome => outcome,
+        }
     }
 
     pub(super) fn functions(&self) -> &Functions {
@@ -115,12 +141,30 @@ impl Module {
     }
 }
 
-fn initialize(context: &Pkcs11) -> Result<(), CryptokiError> {
-    match context.initialize(CInitializeArgs::new(CInitializeFlags::OS_LOCKING_OK)) {
+/// What the line on standard error says if the library crashes, made now: then nothing can be.
+fn tell_crashes(path: &Path) {
+    let error = Error::from(ModuleError::Crashed {
+        path: path.to_owned(),
+        signal: "\0",
+    });
+    let text = format!(
+        "pkcs11-external-signer: error: {error}\nhelp: {}\n",
+        error.help()
+    );
+    let (before, behind) = text.split_once('\0').unwrap_or((&text, ""));
+    ending::tell_crashes(&printable(before), behind);
+}
+
+fn initialize(context: &Pkcs11, init_args: Option<&InitArgs>) -> Result<(), CryptokiError> {
+    let arguments = |flags| match init_args {
+        Some(init_args) => raw::with_parameters(flags, init_args.as_c_str()),
+        None => CInitializeArgs::new(flags),
+    };
+    match context.initialize(arguments(CInitializeFlags::OS_LOCKING_OK)) {
         // A library without locks of its own: we make one call at a time anyway.
-        Err(error) if ckr::code(&error) == Some(RvError::CantLock) => {
-            context.initialize(CInitializeArgs::new(CInitializeFlags::empty()))
-        }
+        Err(error) if ckr::code(&error) == Some(RvError::CantLock) => context
+            .initialize(arguments(CInitializeFlags::empty()))
+            .map_err(|_| error),
         other => other,
     }
 }

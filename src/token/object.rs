@@ -11,7 +11,7 @@ use cryptoki::error::Error as CryptokiError;
 use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass, ObjectHandle};
 
 use super::raw::Session;
-use crate::certificate::{Certificate, PublicKey};
+use crate::certificate::{Certificate, Curve, PublicKey, day};
 use crate::config::{ObjectId, ObjectSelector};
 use crate::error::ObjectSummary;
 use crate::process::watchdog;
@@ -138,32 +138,119 @@ fn affirming(
 /// What a private key says of itself, as far as it does.
 #[derive(Default)]
 pub(super) struct Traits {
-    pub(super) key_type: Option<KeyType>,
     pub(super) always_authenticate: Option<bool>,
+    /// It can't be the public key's.
+    pub(super) is_anothers: bool,
 }
 
-/// CKA_KEY_TYPE and CKA_ALWAYS_AUTHENTICATE.
-pub(super) fn traits(session: &Session, object: ObjectHandle) -> Result<Traits> {
+/// CKA_ALWAYS_AUTHENTICATE, and whose key it is by its type and its modulus or curve.
+pub(super) fn traits(session: &Session, object: ObjectHandle, key: &PublicKey) -> Result<Traits> {
     watchdog::renew();
-    let kinds = [AttributeType::KeyType, AttributeType::AlwaysAuthenticate];
-    let shown = match session.attributes(object, &kinds) {
+    let telling = match key {
+        PublicKey::Rsa { .. } => AttributeType::Modulus,
+        PublicKey::Ecdsa { .. } | PublicKey::Ed25519(_) => AttributeType::EcParams,
+    };
+    let asks = AttributeType::AlwaysAuthenticate;
+    let shown = match session.attributes(object, &[AttributeType::KeyType, asks, telling]) {
         Err(error @ CryptokiError::Pkcs11(..)) => return Err(error),
         shown => shown.unwrap_or_default(),
     };
-    let mut traits = Traits::default();
-    for attribute in shown {
-        match attribute {
-            Attribute::KeyType(kind) => traits.key_type = Some(kind),
-            Attribute::AlwaysAuthenticate(yes) => traits.always_authenticate = Some(yes),
-            _ => {}
+    let always_authenticate = shown.iter().find_map(|attribute| match attribute {
+        Attribute::AlwaysAuthenticate(yes) => Some(*yes),
+        _ => None,
+    });
+    Ok(Traits {
+        always_authenticate,
+        is_anothers: is_of(&shown, key) == Some(false),
+    })
+}
+
+/// Whether a key object has this public key; `None` where the object doesn't show it and could
+/// have it by its type and curve.
+pub(super) fn belongs_to(
+    session: &Session,
+    object: ObjectHandle,
+    key: &PublicKey,
+) -> Result<Option<bool>> {
+    // A private key of an elliptic curve has no point, but a curve.
+    let telling: &[_] = match key {
+        PublicKey::Rsa { .. } => &[AttributeType::Modulus],
+        PublicKey::Ecdsa { .. } | PublicKey::Ed25519(_) => {
+            &[AttributeType::EcPoint, AttributeType::EcParams]
+        }
+    };
+    for kind in telling {
+        watchdog::renew();
+        let shown = session.attributes(object, &[AttributeType::KeyType, *kind])?;
+        let answer = is_of(&shown, key);
+        if answer.is_some() {
+            return Ok(answer);
         }
     }
-    Ok(traits)
+    Ok(None)
+}
+
+/// The objects that don't show another public key than this one.
+pub(super) fn possible(
+    session: &Session,
+    objects: &[ObjectHandle],
+    key: &PublicKey,
+) -> Result<Vec<ObjectHandle>> {
+    let mut left = Vec::with_capacity(objects.len());
+    for object in objects {
+        if belongs_to(session, *object, key)? != Some(false) {
+            left.push(*object);
+        }
+    }
+    Ok(left)
+}
+
+/// CKA_LABEL of each object that shows this public key, among the public keys of a search.
+pub(super) fn labels_of(
+    session: &Session,
+    query: Query<'_>,
+    key: &PublicKey,
+) -> Result<Vec<Vec<u8>>> {
+    let class = ObjectClass::PUBLIC_KEY;
+    let mut labels = Vec::new();
+    for object in find(session, Query { class, ..query })? {
+        if belongs_to(session, object, key)? == Some(true) {
+            labels.push(bytes(session, object, AttributeType::Label)?);
+        }
+    }
+    Ok(labels)
+}
+
+/// Whether what a key object shows is this public key's; `None` where it could be.
+fn is_of(shown: &[Attribute], key: &PublicKey) -> Option<bool> {
+    let answers = shown.iter().filter_map(|attribute| match (attribute, key) {
+        (Attribute::KeyType(key_type), _) => is_of_another_type(*key_type, key).then_some(false),
+        (Attribute::Modulus(shown), PublicKey::Rsa { modulus, .. }) => {
+            let shown = without_leading_zeros(shown);
+            (!shown.is_empty()).then(|| shown == without_leading_zeros(modulus))
+        }
+        // A DER OCTET STRING around the point, or the point alone: modules do either.
+        (Attribute::EcPoint(shown), PublicKey::Ecdsa { point, .. }) => Some(holds(shown, point)),
+        (Attribute::EcPoint(shown), PublicKey::Ed25519(point)) => Some(holds(shown, point)),
+        (Attribute::EcParams(shown), PublicKey::Ecdsa { curve, .. }) => {
+            (Curve::from_parameters(shown)? != *curve).then_some(false)
+        }
+        (Attribute::EcParams(shown), PublicKey::Ed25519(_)) => {
+            Curve::from_parameters(shown).map(|_| false)
+        }
+        _ => None,
+    });
+    // One no is enough.
+    answers.min()
+}
+
+fn holds(shown: &[u8], point: &[u8]) -> bool {
+    shown.ends_with(point) && shown.len() <= point.len() + 4
 }
 
 /// Whether no key of this type has such a public key. A vendor's own type says nothing, and before
 /// PKCS#11 3.0 there was none but CKK_EC for Edwards curves.
-pub(super) fn is_of_another_type(key_type: KeyType, key: &PublicKey) -> bool {
+fn is_of_another_type(key_type: KeyType, key: &PublicKey) -> bool {
     let types: &[_] = match key {
         PublicKey::Rsa { .. } => &[KeyType::RSA],
         PublicKey::Ecdsa { .. } => &[KeyType::EC],
@@ -172,47 +259,18 @@ pub(super) fn is_of_another_type(key_type: KeyType, key: &PublicKey) -> bool {
     !types.contains(&key_type) && KeyType::new_vendor_defined(*key_type).is_err()
 }
 
-/// Whether a key object has this public key; `None` where the object doesn't show it and could
-/// have it by its type.
-pub(super) fn belongs_to(
-    session: &Session,
-    object: ObjectHandle,
-    key: &PublicKey,
-) -> Result<Option<bool>> {
-    let (kind, expected) = match key {
-        PublicKey::Rsa { modulus, .. } => (AttributeType::Modulus, modulus.as_slice()),
-        PublicKey::Ecdsa { point, .. } => (AttributeType::EcPoint, point.as_slice()),
-        PublicKey::Ed25519(point) => (AttributeType::EcPoint, point.as_slice()),
-    };
-    watchdog::renew();
-    let mut by_type = None;
-    for attribute in session.attributes(object, &[AttributeType::KeyType, kind])? {
-        match attribute {
-            Attribute::Modulus(shown) => {
-                let equal = without_leading_zeros(&shown) == without_leading_zeros(expected);
-                return Ok(Some(equal));
-            }
-            // A DER OCTET STRING around the point, or the point alone: modules do either.
-            Attribute::EcPoint(shown) => {
-                let equal = shown.ends_with(expected) && shown.len() <= expected.len() + 4;
-                return Ok(Some(equal));
-            }
-            Attribute::KeyType(key_type) if is_of_another_type(key_type, key) => {
-                by_type = Some(false);
-            }
-            _ => {}
-        }
-    }
-    Ok(by_type)
-}
-
 fn without_leading_zeros(number: &[u8]) -> &[u8] {
     let zeros = number.iter().take_while(|byte| **byte == 0).count();
     number.get(zeros..).unwrap_or_default()
 }
 
-/// Every object of a class that stays on the token, for a message; what can't be read is left out.
-pub(super) fn summaries(session: &Session, class: ObjectClass) -> Vec<ObjectSummary> {
+/// Every object of a class that stays on the token, for a message, those first that are near to what
+/// was named; what can't be read is left out.
+pub(super) fn summaries(
+    session: &Session,
+    class: ObjectClass,
+    named: &ObjectSelector,
+) -> Vec<ObjectSummary> {
     let every = Query {
         class,
         id: None,
@@ -226,7 +284,16 @@ pub(super) fn summaries(session: &Session, class: ObjectClass) -> Vec<ObjectSumm
         .map(|object| summary(session, object, class))
         .collect();
     // Short ids first, so that 2 stands before 10.
-    summaries.sort_by_cached_key(|summary| (summary.id.len(), summary.id.clone()));
+    let id = named.id.as_ref().map(ToString::to_string);
+    let label = named.label.as_ref().map(|label| label.to_lowercase());
+    summaries.sort_by_cached_key(|summary| {
+        let own = summary.label.to_lowercase();
+        let is_alike = label
+            .as_ref()
+            .is_some_and(|label| own.contains(label) || !own.is_empty() && label.contains(&own));
+        let is_near = is_alike || id.as_ref() == Some(&summary.id);
+        (!is_near, summary.id.len(), summary.id.clone())
+    });
     summaries
 }
 
@@ -261,10 +328,14 @@ fn certificate_words(session: &Session, object: ObjectHandle) -> String {
             } else {
                 "certificate"
             };
+            let validity = certificate.validity();
             format!(
-                "{authority} of {} ({})",
+                "{authority} of {} ({}), valid from {} to {}, serial number {}",
                 certificate.subject(),
-                certificate.public_key()
+                certificate.public_key(),
+                day(validity.not_before),
+                day(validity.not_after),
+                certificate.serial_number(),
             )
         }
         Err(_) => "an unreadable certificate".to_owned(),

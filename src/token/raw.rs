@@ -8,22 +8,23 @@
 
 #![allow(unsafe_code, reason = "calls through PKCS#11's C function list")]
 
+use std::ffi::CStr;
 use std::mem;
 use std::ops::Deref;
 use std::path::Path;
-use std::ptr;
+use std::ptr::{self, NonNull};
 
-use cryptoki::context::Function;
+use cryptoki::context::{CInitializeArgs, CInitializeFlags, Function, Info};
 use cryptoki::error::{Error, Rv};
 use cryptoki::mechanism::{Mechanism, MechanismType};
 use cryptoki::object::{Attribute, AttributeInfo, AttributeType, ObjectHandle};
-use cryptoki::slot::Slot;
+use cryptoki::slot::{Slot, SlotInfo, TokenInfo};
 use cryptoki_sys::{
-    CK_ATTRIBUTE, CK_BBOOL, CK_C_GetFunctionList, CK_C_GetInterface, CK_FUNCTION_LIST,
-    CK_INTERFACE, CK_OBJECT_HANDLE, CK_RV, CK_SESSION_HANDLE, CK_SESSION_INFO, CK_STATE, CK_ULONG,
-    CK_UNAVAILABLE_INFORMATION, CK_VERSION, CKR_ARGUMENTS_BAD, CKR_ATTRIBUTE_SENSITIVE,
-    CKR_ATTRIBUTE_TYPE_INVALID, CKR_BUFFER_TOO_SMALL, CKR_OK, CKS_RO_PUBLIC_SESSION,
-    CKS_RW_PUBLIC_SESSION,
+    CK_ATTRIBUTE, CK_BBOOL, CK_C_GetFunctionList, CK_C_GetInterface, CK_FUNCTION_LIST, CK_INFO,
+    CK_INTERFACE, CK_OBJECT_HANDLE, CK_RV, CK_SESSION_HANDLE, CK_SESSION_INFO, CK_SLOT_INFO,
+    CK_STATE, CK_TOKEN_INFO, CK_ULONG, CK_UNAVAILABLE_INFORMATION, CK_VERSION, CKF_CLOCK_ON_TOKEN,
+    CKR_ARGUMENTS_BAD, CKR_ATTRIBUTE_SENSITIVE, CKR_ATTRIBUTE_TYPE_INVALID, CKR_BUFFER_TOO_SMALL,
+    CKR_OK, CKS_RO_PUBLIC_SESSION, CKS_RW_PUBLIC_SESSION,
 };
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 
@@ -69,6 +70,16 @@ pub(super) fn inspect(path: &Path) -> std::result::Result<Functions, ModuleError
             failure,
         },
     })
+}
+
+/// The arguments of C_Initialize, with the library's own parameters in pReserved: a text, as NSS, YubiHSM
+/// and p11-kit's `x-init-reserved` have it.
+pub(super) fn with_parameters(flags: CInitializeFlags, parameters: &CStr) -> CInitializeArgs {
+    let parameters = Box::leak(Box::<CStr>::from(parameters));
+    // SAFETY: the text is never freed, whatever a library keeps of it. What kind of structure a library
+    // expects here is its own: one that expects no text may misread it, as it would in any program
+    // that the user tells to give it one.
+    unsafe { CInitializeArgs::new_with_reserved(flags, NonNull::from(parameters).cast()) }
 }
 
 /// Why a library's functions can't be called.
@@ -165,6 +176,38 @@ impl Functions {
             unsafe { call(CK_BBOOL::from(with_token), slots, count) }
         })?;
         slots.into_iter().map(Slot::try_from).collect()
+    }
+
+    /// C_GetInfo. Its flags, which the standard reserves, are left out: cryptoki refuses any.
+    pub(super) fn info(&self) -> Result<Info> {
+        let call = self.0.C_GetInfo.ok_or(Error::NullFunctionPointer)?;
+        let mut info = CK_INFO::default();
+        // SAFETY: `info` is valid to be written.
+        let code = unsafe { call(&raw mut info) };
+        checked(code, Function::GetInfo)?;
+        info.flags = 0;
+        Info::try_from(info)
+    }
+
+    /// C_GetSlotInfo.
+    pub(super) fn slot_info(&self, slot: Slot) -> Result<SlotInfo> {
+        let call = self.0.C_GetSlotInfo.ok_or(Error::NullFunctionPointer)?;
+        let mut info = CK_SLOT_INFO::default();
+        // SAFETY: a slot is a number, `info` is valid to be written.
+        let code = unsafe { call(slot.into(), &raw mut info) };
+        checked(code, Function::GetSlotInfo).map(|()| SlotInfo::from(info))
+    }
+
+    /// C_GetTokenInfo, without the time on the token's clock: cryptoki fails the whole answer where
+    /// that isn't sixteen digits, as opencryptoki's isn't.
+    pub(super) fn token_info(&self, slot: Slot) -> Result<TokenInfo> {
+        let call = self.0.C_GetTokenInfo.ok_or(Error::NullFunctionPointer)?;
+        let mut info = CK_TOKEN_INFO::default();
+        // SAFETY: a slot is a number, `info` is valid to be written.
+        let code = unsafe { call(slot.into(), &raw mut info) };
+        checked(code, Function::GetTokenInfo)?;
+        info.flags &= !CKF_CLOCK_ON_TOKEN;
+        TokenInfo::try_from(info)
     }
 
     /// C_GetMechanismList, without the mechanisms that cryptoki doesn't know.

@@ -8,7 +8,7 @@ use cryptoki::slot::{Slot, TokenInfo};
 use super::ckr;
 use super::module::Module;
 use crate::config::TokenSelector;
-use crate::error::{TokenError, TokenName, UnusableSlot, WhyUnusable};
+use crate::error::{TokenError, TokenName, TriesLeft, UnusableSlot, WhyUnusable};
 use crate::process::watchdog;
 
 /// What a token says of itself, read at one moment.
@@ -53,13 +53,12 @@ pub enum PinState {
 }
 
 impl PinState {
-    /// Words to append to a sentence on a refused PIN.
-    pub(super) fn tries_left(self) -> &'static str {
+    pub(super) fn tries_left(self) -> TriesLeft {
         match self {
-            Self::CountLow => "; the token has counted a wrong PIN since the last right one",
-            Self::FinalTry => "; the token says that one try is left before it locks",
-            Self::Locked => "; the PIN is locked now",
-            Self::Good | Self::ToBeChanged => "",
+            Self::CountLow => TriesLeft::Fewer,
+            Self::FinalTry => TriesLeft::One,
+            Self::Locked => TriesLeft::None,
+            Self::Good | Self::ToBeChanged => TriesLeft::Untold,
         }
     }
 }
@@ -67,7 +66,10 @@ impl PinState {
 /// Reads the token's state afresh (C_GetTokenInfo).
 pub(super) fn state(module: &Module, slot: Slot) -> Result<TokenState, CryptokiError> {
     watchdog::renew();
-    let info = module.context().get_token_info(slot)?;
+    let info = module.ask(
+        |functions| functions.token_info(slot),
+        |context| context.get_token_info(slot),
+    )?;
     Ok(TokenState {
         name: TokenName {
             slot: slot.id(),
@@ -104,17 +106,13 @@ pub(super) fn occupied(module: &Module) -> Result<Vec<Slot>, TokenError> {
 }
 
 fn slots(module: &Module, with_token: bool) -> Result<Vec<Slot>, CryptokiError> {
-    match module.functions().slots(with_token) {
-        // Another instance than the one that was initialised: see `raw`.
-        Err(error) if ckr::code(&error) == Some(RvError::CryptokiNotInitialized) => {
-            if with_token {
-                module.context().get_slots_with_token()
-            } else {
-                module.context().get_all_slots()
-            }
-        }
-        outcome => outcome,
-    }
+    module.ask(
+        |functions| functions.slots(with_token),
+        |context| match with_token {
+            true => context.get_slots_with_token(),
+            false => context.get_all_slots(),
+        },
+    )
 }
 
 /// The slot and token that fit everything the selector gives.
@@ -150,9 +148,15 @@ fn named(
             }
         });
     };
-    let state = state(module, slot).map_err(|error| TokenError::Call {
-        doing: "reading the token's description",
-        failure: ckr::failure(&error),
+    let state = state(module, slot).map_err(|error| match is_empty(&error) {
+        true => TokenError::EmptySlot {
+            slot: id,
+            present: present(module, occupied),
+        },
+        false => TokenError::Call {
+            doing: "reading the token's description",
+            failure: ckr::failure(&error),
+        },
     })?;
     if !state.initialized {
         return Err(TokenError::NotInitialized {
@@ -181,6 +185,7 @@ fn matching(
         match state(module, *slot) {
             Ok(state) if state.initialized && state.fits(selector) => found.push((*slot, state)),
             Ok(_) => {}
+            Err(error) if is_empty(&error) => {}
             Err(error) => unread.push(format!(
                 "; slotId {slot} can't be read: {}",
                 ckr::failure(&error)
@@ -218,8 +223,15 @@ fn library(module: &Module, occupied: &[Slot]) -> String {
 /// that can't be asked is left out.
 pub(super) fn empty(module: &Module) -> Vec<String> {
     let described = described(module);
-    let empty = described.filter(|(_, _, is_occupied)| !is_occupied);
+    let empty = described.filter(|(slot, _, is_occupied)| {
+        !is_occupied || state(module, *slot).is_err_and(|error| is_empty(&error))
+    });
     empty.map(|(_, name, _)| name).collect()
+}
+
+/// The slot was said to hold a token, and doesn't.
+pub(super) fn is_empty(error: &CryptokiError) -> bool {
+    ckr::code(error) == Some(RvError::TokenNotPresent)
 }
 
 /// The slots without an initialised token, as far as is known.
@@ -230,6 +242,7 @@ fn unusable(module: &Module) -> Vec<UnusableSlot> {
                 match state(module, slot) {
                     Ok(state) if state.initialized => return None,
                     Ok(_) => WhyUnusable::NotInitialized,
+                    Err(error) if is_empty(&error) => WhyUnusable::Empty,
                     Err(error) => WhyUnusable::Unreadable(ckr::failure(&error)),
                 }
             } else {
@@ -244,7 +257,11 @@ fn unusable(module: &Module) -> Vec<UnusableSlot> {
 fn described(module: &Module) -> impl Iterator<Item = (Slot, String, bool)> {
     let slots = slots(module, false).unwrap_or_default();
     slots.into_iter().filter_map(|slot| {
-        let info = module.context().get_slot_info(slot).ok()?;
+        let info = module.ask(
+            |functions| functions.slot_info(slot),
+            |context| context.get_slot_info(slot),
+        );
+        let info = info.ok()?;
         Some((
             slot,
             unpadded(info.slot_description()),

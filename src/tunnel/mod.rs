@@ -1,5 +1,4 @@
-//! Tunnels: a port on 127.0.0.1 for each pair of a cluster and a key, for as long as a command
-//! runs.
+//! Tunnels: a port on 127.0.0.1 for each cluster, for as long as a command runs.
 //!
 //! A tunnel ends the command's TLS with certificates made for this run, speaks TLS to the API
 //! server with the token's key, and copies bytes. It works below HTTP: the protocols that the
@@ -10,7 +9,10 @@
 
 #![forbid(unsafe_code)]
 
+mod address;
 mod local;
+mod no_proxy;
+mod p521;
 mod proxy;
 mod relay;
 mod resumption;
@@ -23,28 +25,25 @@ mod wire;
 pub use whoami::{Recognition, whoami};
 
 use std::sync::Arc;
-use std::thread;
+use std::sync::atomic::AtomicBool;
+use std::thread::{self, JoinHandle};
 
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 
-use self::local::{Credentials, Listener};
-use self::upstream::Upstream;
+use self::local::{Credentials, Listener, Shortage, Unproven};
+use self::upstream::Server;
 use crate::error::{Error, RunError};
 use crate::keyring::{KeyNumber, Keyring};
-use crate::kubeconfig::{Cluster, Detour};
+use crate::kubeconfig::{Cluster, Detour, Pass};
 use crate::process::signals;
 
-/// Handshakes at once; each waits in a thread for its signature.
-const HANDSHAKES: usize = 8;
-
-/// A cluster, and the key to show there.
+/// A cluster to be reached.
 pub struct Destination {
     /// The cluster's name in the kubeconfig.
     pub name: String,
     pub cluster: Cluster,
-    pub key: KeyNumber,
 }
 
 /// Told what happens, from any thread.
@@ -52,68 +51,103 @@ pub trait Observer: Send + Sync {
     /// A connection was made, or one was refused: a line for whoever wants to know.
     fn connection(&self, line: &str);
 
+    /// Somebody asks for a connection.
+    fn asked(&self) {}
+
     /// A connection failed: the explanation.
     fn trouble(&self, error: &Error);
 
     /// Works, but should not stay as it is.
     fn concern(&self, text: &str);
+
+    /// Somebody takes long: who, while it is so.
+    fn waiting(&self, text: &str) {
+        self.concern(text);
+    }
 }
 
 /// The tunnels of a run; they end when this is dropped.
 pub struct Tunnels {
     credentials: Credentials,
     addresses: Vec<String>,
-    /// Dropped, it ends the thread.
-    _end: oneshot::Sender<()>,
+    serving: Option<Serving>,
+}
+
+/// The thread that serves the ports.
+struct Serving {
+    end: oneshot::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Drop for Tunnels {
+    /// Waits until what was under way has been told of.
+    fn drop(&mut self) {
+        if let Some(Serving { end, thread }) = self.serving.take() {
+            drop(end);
+            let _ = thread.join();
+        }
+    }
 }
 
 impl Tunnels {
-    /// Listens for each destination; nothing is dialled and no key opened before a connection
-    /// comes.
+    /// Listens for each destination, for users with these keys; nothing is dialled and no key opened
+    /// before a connection comes.
     pub fn open(
         destinations: Vec<Destination>,
+        keys: &[KeyNumber],
         keyring: &Arc<Keyring>,
         observer: &Arc<dyn Observer>,
     ) -> Result<Self, RunError> {
-        let credentials = Credentials::new()?;
+        let credentials = Credentials::new(keys)?;
         let runtime = Builder::new_current_thread()
             .enable_all()
-            .max_blocking_threads(HANDSHAKES)
             .build()
             .map_err(|error| preparation(&error))?;
-        let mut addresses = Vec::with_capacity(destinations.len());
-        let mut listeners = Vec::with_capacity(destinations.len());
+        let unproven = Arc::new(Unproven::default());
+        let ports = destinations.len();
+        let shortage = Arc::new(Shortage {
+            ports,
+            is_told: AtomicBool::new(false),
+        });
+        let mut addresses = Vec::with_capacity(ports);
+        let mut listeners = Vec::with_capacity(ports);
         for destination in destinations {
-            let socket = local::bind(&destination.cluster.server)?;
-            let listening = |error: std::io::Error| RunError::Listener {
-                reason: error.to_string(),
-            };
+            let listening = |reason| RunError::Listener { reason, ports };
+            let socket = local::bind(&destination.cluster.server).map_err(listening)?;
             addresses.push(socket.local_addr().map_err(listening)?.to_string());
             let _in_runtime = runtime.enter();
             let socket = TcpListener::from_std(socket).map_err(listening)?;
-            let upstream = Upstream::new(destination, Arc::clone(keyring), Arc::clone(observer));
-            listeners.push(Listener::new(socket, upstream, &credentials));
+            let server = Server::new(destination, Arc::clone(observer));
+            let credentials = &credentials;
+            let listener =
+                Listener::new(socket, server, keyring, credentials, &unproven, &shortage);
+            listeners.push(listener);
         }
-        let end = start(runtime, listeners)?;
+        let serving = Some(start(runtime, listeners)?);
         Ok(Self {
             credentials,
             addresses,
-            _end: end,
+            serving,
         })
     }
 
-    /// What a kubeconfig has to say for each destination, in their order.
+    /// What a kubeconfig has to say of each destination, in their order.
     pub fn detours(&self) -> impl Iterator<Item = Detour<'_>> {
         self.addresses
             .iter()
             .map(|address| self.credentials.detour(address))
     }
+
+    /// What it has to say of the user with each key, in their order.
+    pub fn passes(&self) -> impl Iterator<Item = Pass<'_>> {
+        self.credentials.passes()
+    }
 }
 
 /// Serves the listeners in a thread of their own.
-fn start(runtime: Runtime, listeners: Vec<Listener>) -> Result<oneshot::Sender<()>, RunError> {
-    let (end, ended) = oneshot::channel();
-    thread::Builder::new()
+fn start(runtime: Runtime, listeners: Vec<Listener>) -> Result<Serving, RunError> {
+    let (end, ended) = oneshot::channel::<()>();
+    let thread = thread::Builder::new()
         .name("tunnel".to_owned())
         .spawn(move || {
             // A shell that is the command puts us into the background.
@@ -122,11 +156,12 @@ fn start(runtime: Runtime, listeners: Vec<Listener>) -> Result<oneshot::Sender<(
                 runtime.spawn(listener.serve());
             }
             let _ = runtime.block_on(ended);
-            // Not waiting for handshakes that wait for a token.
+            // Not waiting for handshakes that wait for a token. Those threads use no timer of the
+            // runtime's, which would panic now.
             runtime.shutdown_background();
         })
         .map_err(|error| preparation(&error))?;
-    Ok(end)
+    Ok(Serving { end, thread })
 }
 
 fn preparation(error: &dyn std::fmt::Display) -> RunError {

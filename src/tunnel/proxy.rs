@@ -6,170 +6,221 @@ use std::future::{Ready, ready};
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
-use http::Uri;
-use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
-use hyper_util::client::proxy::matcher::{Intercept, Matcher};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::header::{HOST, PROXY_AUTHORIZATION, USER_AGENT};
+use http::{HeaderValue, Request, StatusCode, Uri};
+use hyper::client::conn::http1;
+use hyper_util::client::legacy::connect::proxy::SocksV5;
 use hyper_util::rt::TokioIo;
+use percent_encoding::percent_decode_str;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use socket2::{SockRef, TcpKeepalive};
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tower_service::Service;
 
-use super::trust;
+use super::address::Address;
 use super::wire::Stream;
+use super::{no_proxy, trust};
 use crate::error::UpstreamFailure;
 
-/// A connection whose other end is gone without a word is noticed after some of these.
-const KEEPALIVE: Duration = Duration::from_secs(30);
-
-/// Which proxy leads to a server, if one does.
+/// To a server, and through which proxy, if through one.
 pub(super) struct Route {
-    proxy: Option<Intercept>,
+    server: Address,
+    proxy: Option<Proxy>,
+}
+
+struct Proxy {
+    kind: Kind,
+    address: Address,
+    user: Option<User>,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Http,
+    Https,
+    Socks5,
+}
+
+struct User {
+    name: String,
+    password: String,
 }
 
 impl Route {
-    /// The cluster's `proxy-url`, else HTTPS_PROXY unless NO_PROXY or a loopback address excepts
-    /// the server.
-    pub(super) fn to(server: &Uri, proxy_url: Option<&str>) -> Result<Self, UpstreamFailure> {
-        let matcher = match proxy_url {
-            Some(url) => Matcher::builder().all(url.to_owned()).build(),
-            None if is_loopback(server) => return Ok(Self { proxy: None }),
-            None => Matcher::builder()
-                .https(variable("HTTPS_PROXY"))
-                .no(variable("NO_PROXY"))
-                .build(),
+    /// Through the cluster's `proxy-url`, else through HTTPS_PROXY unless NO_PROXY excepts the
+    /// server.
+    pub(super) fn to(server: Address, proxy_url: Option<&str>) -> Result<Self, UpstreamFailure> {
+        let (named_by, url) = match proxy_url {
+            Some(url) => ("its proxy-url", url.to_owned()),
+            None => ("HTTPS_PROXY", variable(["HTTPS_PROXY", "https_proxy"])),
         };
-        let proxy = matcher.intercept(server);
-        match (&proxy, proxy_url) {
-            (None, Some(_)) => Err(UpstreamFailure::Unusable(
-                "its proxy-url is not a URL".to_owned(),
-            )),
-            _ => Ok(Self { proxy }),
+        let is_excepted = || {
+            proxy_url.is_none() && no_proxy::excepts(&variable(["NO_PROXY", "no_proxy"]), &server)
+        };
+        if url.is_empty() || is_excepted() {
+            return Ok(Self {
+                server,
+                proxy: None,
+            });
         }
+        let proxy = Proxy::read(&url).ok_or_else(|| UpstreamFailure::Proxy {
+            // Not the text itself: it can hold a password.
+            proxy: format!("of {named_by}"),
+            reason: "it is not the URL of an http, https or socks5 proxy".to_owned(),
+        })?;
+        Ok(Self {
+            server,
+            proxy: Some(proxy),
+        })
     }
 
     /// A connection to the server.
-    pub(super) async fn dial(&self, server: &Uri) -> Result<Box<dyn Stream>, UpstreamFailure> {
+    pub(super) async fn dial(&self) -> Result<Box<dyn Stream>, UpstreamFailure> {
         match &self.proxy {
-            None => Ok(Box::new(connect(server, 443).await?)),
-            Some(proxy) => through(proxy, server).await,
+            None => Ok(Box::new(self.server.connect().await?)),
+            Some(proxy) => proxy.dial(&self.server).await,
         }
     }
 }
 
-/// In capitals or in small letters, the small ones first, as curl and Go have it.
-fn variable(name: &str) -> String {
-    [name.to_lowercase(), name.to_owned()]
+/// The first of the variables that isn't empty.
+fn variable(names: [&str; 2]) -> String {
+    names
         .iter()
-        .find_map(|name| std::env::var_os(name).filter(|value| !value.is_empty()))
-        .and_then(|value| value.into_string().ok())
-        .unwrap_or_default()
+        .filter_map(std::env::var_os)
+        .find(|value| !value.is_empty())
+        // What isn't text is no URL either, and must not pass for a variable that isn't set.
+        .map_or_else(String::new, |value| value.to_string_lossy().into_owned())
 }
 
-fn is_loopback(server: &Uri) -> bool {
-    host(server).is_some_and(|host| {
-        host == "localhost"
-            || host
-                .parse::<std::net::IpAddr>()
-                .is_ok_and(|address| address.is_loopback())
-    })
-}
-
-/// Without the brackets of an IPv6 address.
-pub(super) fn host(server: &Uri) -> Option<&str> {
-    server
-        .host()
-        .map(|host| host.trim_start_matches('[').trim_end_matches(']'))
-}
-
-async fn connect(to: &Uri, usual_port: u16) -> Result<TcpStream, UpstreamFailure> {
-    let host = host(to).unwrap_or_default();
-    let port = to.port_u16().unwrap_or(usual_port);
-    let addresses: Vec<_> = lookup_host((host, port))
-        .await
-        .map_err(|error| UpstreamFailure::Resolve(error.to_string()))?
-        .collect();
-    let stream = TcpStream::connect(addresses.as_slice())
-        .await
-        .map_err(|error| UpstreamFailure::Connect(error.to_string()))?;
-    let _ = stream.set_nodelay(true);
-    let keepalive = TcpKeepalive::new()
-        .with_time(KEEPALIVE)
-        .with_interval(KEEPALIVE);
-    let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive);
-    Ok(stream)
-}
-
-async fn through(proxy: &Intercept, server: &Uri) -> Result<Box<dyn Stream>, UpstreamFailure> {
-    let place = proxy.uri();
-    // Not the whole of it: it can hold a password.
-    let name = format!(
-        "{}://{}",
-        place.scheme_str().unwrap_or("http"),
-        place.authority().map_or("", |authority| authority
-            .as_str()
-            .rsplit('@')
-            .next()
-            .unwrap_or_default())
-    );
-    let failed = |reason: &dyn Display| UpstreamFailure::Proxy {
-        proxy: name.clone(),
-        reason: reason.to_string(),
-    };
-    let usual_port = match place.scheme_str() {
-        Some("https") => 443,
-        Some("socks5" | "socks5h") => 1080,
-        _ => 80,
-    };
-    let stream = connect(place, usual_port)
-        .await
-        .map_err(|failure| match failure {
-            UpstreamFailure::Connect(reason) | UpstreamFailure::Resolve(reason) => failed(&reason),
-            other => other,
-        })?;
-    // Always with a port: without one it is a matter of taste which is meant.
-    let target = format!(
-        "https://{}:{}",
-        server.host().unwrap_or_default(),
-        server.port_u16().unwrap_or(443)
-    );
-    let target = Uri::try_from(target).map_err(|error| failed(&error))?;
-    let dialled = |stream: Box<dyn Stream>| Dialled(Some(TokioIo::new(stream)));
-    let stream = match place.scheme_str() {
-        Some("socks5" | "socks5h") => {
-            let mut socks = SocksV5::new(place.clone(), dialled(Box::new(stream)));
-            if let Some((user, password)) = proxy.raw_auth() {
-                socks = socks.with_auth(user.to_owned(), password.to_owned());
+impl Proxy {
+    /// Without a scheme it is an http proxy.
+    fn read(url: &str) -> Option<Self> {
+        let url = Uri::try_from(url).ok()?;
+        let (kind, usual_port) = match url.scheme_str().unwrap_or("http") {
+            "http" => (Kind::Http, 80),
+            "https" => (Kind::Https, 443),
+            "socks5" | "socks5h" => (Kind::Socks5, 1080),
+            _ => return None,
+        };
+        let user = url.authority()?.as_str().rsplit_once('@').map(|(user, _)| {
+            let (name, password) = user.split_once(':').unwrap_or((user, ""));
+            let decoded = |text| percent_decode_str(text).decode_utf8_lossy().into_owned();
+            User {
+                name: decoded(name),
+                password: decoded(password),
             }
-            socks.call(target).await.map_err(|error| failed(&error))?
-        }
-        scheme => {
-            let stream: Box<dyn Stream> = match scheme {
-                Some("https") => Box::new(
-                    encrypt(place, stream)
-                        .await
-                        .map_err(|error| failed(&error))?,
-                ),
-                Some("http") => Box::new(stream),
-                _ => return Err(failed(&"only http, https and socks5 proxies are known")),
-            };
-            let mut tunnel = Tunnel::new(place.clone(), dialled(stream));
-            if let Some(auth) = proxy.basic_auth() {
-                tunnel = tunnel.with_auth(auth.clone());
+        });
+        Some(Self {
+            kind,
+            address: Address::of(&url, usual_port)?,
+            user,
+        })
+    }
+
+    fn name(&self) -> String {
+        let scheme = match self.kind {
+            Kind::Http => "http",
+            Kind::Https => "https",
+            Kind::Socks5 => "socks5",
+        };
+        format!("{scheme}://{}", self.address)
+    }
+
+    async fn dial(&self, server: &Address) -> Result<Box<dyn Stream>, UpstreamFailure> {
+        let failed = |reason: &dyn Display| UpstreamFailure::Proxy {
+            proxy: self.name(),
+            reason: reason.to_string(),
+        };
+        let stream = self
+            .address
+            .connect()
+            .await
+            .map_err(|failure| match failure {
+                UpstreamFailure::Connect(reason) | UpstreamFailure::Resolve(reason) => {
+                    failed(&reason)
+                }
+                other => other,
+            })?;
+        let stream: Box<dyn Stream> = match self.kind {
+            Kind::Socks5 => return self.socks(stream, server).await.map_err(|e| failed(&e)),
+            Kind::Http => Box::new(stream),
+            Kind::Https => {
+                let encrypted = encrypt(&self.address, stream).await;
+                Box::new(encrypted.map_err(|error| failed(&error))?)
             }
-            tunnel.call(target).await.map_err(|error| failed(&error))?
+        };
+        match self.tunnel(stream, server).await {
+            Ok(stream) => Ok(stream),
+            Err(Refusal::Status(status)) => Err(UpstreamFailure::ProxyAnswer {
+                proxy: self.name(),
+                status,
+            }),
+            Err(Refusal::Other(error)) => Err(failed(&error)),
         }
-    };
-    Ok(stream.into_inner())
+    }
+
+    /// A tunnel that an HTTP proxy makes (RFC 9110, section 9.3.6).
+    async fn tunnel(
+        &self,
+        stream: Box<dyn Stream>,
+        server: &Address,
+    ) -> Result<Box<dyn Stream>, Refusal> {
+        const AGENT: &str = concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION"));
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        let mut request = Request::connect(server.to_string())
+            .header(HOST, server.to_string())
+            .header(USER_AGENT, AGENT);
+        if let Some(User { name, password }) = &self.user {
+            let mut basic = format!("Basic {}", STANDARD.encode(format!("{name}:{password}")))
+                .parse::<HeaderValue>()?;
+            basic.set_sensitive(true);
+            request = request.header(PROXY_AUTHORIZATION, basic);
+        }
+        let connection = tokio::spawn(connection.without_shutdown());
+        let response = sender.send_request(request.body(String::new())?).await?;
+        if !response.status().is_success() {
+            connection.abort();
+            return Err(Refusal::Status(response.status()));
+        }
+        // In TLS the server says nothing before the client, so nothing was read beyond the answer.
+        Ok(connection.await??.io.into_inner())
+    }
+
+    async fn socks(
+        &self,
+        stream: TcpStream,
+        server: &Address,
+    ) -> Result<Box<dyn Stream>, Box<dyn std::error::Error + Send + Sync>> {
+        let dialled: TokioIo<Box<dyn Stream>> = TokioIo::new(Box::new(stream));
+        let target = Uri::try_from(format!("https://{server}"))?;
+        let mut socks = SocksV5::new(target.clone(), Dialled(Some(dialled)));
+        if let Some(User { name, password }) = &self.user {
+            socks = socks.with_auth(name.clone(), password.clone());
+        }
+        Ok(socks.call(target).await?.into_inner())
+    }
+}
+
+/// Why a proxy made no tunnel.
+enum Refusal {
+    Status(StatusCode),
+    Other(Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl<E: std::error::Error + Send + Sync + 'static> From<E> for Refusal {
+    fn from(error: E) -> Self {
+        Self::Other(Box::new(error))
+    }
 }
 
 /// TLS to the proxy itself, with what this machine trusts.
 async fn encrypt(
-    proxy: &Uri,
+    proxy: &Address,
     stream: TcpStream,
 ) -> io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
     let roots = trust::system().map_err(io::Error::other)?;
@@ -178,8 +229,7 @@ async fn encrypt(
         .map_err(io::Error::other)?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    let name = host(proxy).unwrap_or_default().to_owned();
-    let name = ServerName::try_from(name).map_err(io::Error::other)?;
+    let name = ServerName::try_from(proxy.host().to_owned()).map_err(io::Error::other)?;
     TlsConnector::from(Arc::new(config))
         .connect(name, stream)
         .await

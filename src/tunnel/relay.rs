@@ -1,7 +1,8 @@
 //! Bytes both ways between two streams, with half-close and back-pressure, and no knowledge of
 //! what they are.
 //!
-//! An idle connection holds no buffer: a run may have hundreds of them.
+//! An idle connection holds no buffer: a run may have hundreds of them. What ends one direction
+//! leaves the other to its own end: a server may have answered before it stopped reading.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -9,63 +10,104 @@ use std::io;
 use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::timeout;
 
 /// Some TLS records.
 const SCRATCH: usize = 128 * 1024;
+
+/// How long a connection on which nothing more is passed on waits for its sides to close it. What
+/// they send meanwhile is thrown away: a socket that is closed with bytes unread takes back what it
+/// has not delivered.
+const LINGER: Duration = Duration::from_secs(5);
 
 thread_local! {
     /// Where bytes rest between a read and the write that follows it at once.
     static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; SCRATCH]);
 }
 
+/// One of the two streams.
+pub(super) trait Side: AsyncRead + AsyncWrite + Unpin {
+    /// Ends what is sent as a connection that broke off ends; a shutdown would vouch that it was
+    /// all.
+    fn poll_break_off(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>>;
+}
+
+/// How a stream failed, if it did.
+#[derive(Debug, Default)]
+pub(super) struct Broken {
+    pub(super) reading: Option<io::Error>,
+    pub(super) writing: Option<io::Error>,
+    /// Nothing had come from it, and neither side had ended.
+    pub(super) is_early: bool,
+}
+
+/// Copies until both directions have ended. The end of one side is passed on to the other, which may
+/// go on sending; as it may when it takes no more itself. The answer is how the other stream failed.
+pub(super) async fn relay<A: Side, B: Side>(mut one: A, mut other: B) -> Broken {
+    let (mut there, mut back) = (Direction::default(), Direction::default());
+    let mut broken = Broken::default();
+    poll_fn(|context| {
+        loop {
+            there.poll(context, Pin::new(&mut one), Pin::new(&mut other));
+            back.poll(context, Pin::new(&mut other), Pin::new(&mut one));
+            let (there_failed, back_failed) = (there.failure.take(), back.failure.take());
+            if there_failed.is_none() && back_failed.is_none() {
+                break;
+            }
+            // Who can't be read is sent nothing more.
+            back.is_over |= matches!(there_failed, Some(Failure::Reading(_)));
+            there.is_over |= matches!(back_failed, Some(Failure::Reading(_)));
+            let is_early =
+                !back.has_begun && there.end.is_none() && !matches!(back.end, Some(End::Clean));
+            if let Some(Failure::Writing(error)) = there_failed {
+                broken.writing = Some(error);
+                broken.is_early |= is_early;
+            }
+            if let Some(Failure::Reading(error)) = back_failed {
+                broken.reading = Some(error);
+                broken.is_early |= is_early;
+            }
+        }
+        ended(there.is_over && back.is_over)
+    })
+    .await;
+    let closed = poll_fn(|context| {
+        there.discard(context, Pin::new(&mut one));
+        back.discard(context, Pin::new(&mut other));
+        ended(there.end.is_some() && back.end.is_some())
+    });
+    let _ = timeout(LINGER, closed).await;
+    broken
+}
+
+fn ended(is_so: bool) -> Poll<()> {
+    if is_so {
+        Poll::Ready(())
+    } else {
+        Poll::Pending
+    }
+}
+
 /// One direction of a connection.
 #[derive(Default)]
 struct Direction {
+    has_begun: bool,
     /// Read and not yet taken by the other side.
     waiting: Vec<u8>,
-    is_at_end: bool,
-    is_closed: bool,
     is_unflushed: bool,
-    /// Of reading, when all that was read has been passed on.
-    failure: Option<io::Error>,
+    /// There is no more to read.
+    end: Option<End>,
+    /// Nothing more is passed on; what comes is thrown away.
+    is_over: bool,
+    failure: Option<Failure>,
 }
 
-/// Which of the two streams failed.
-#[derive(Debug)]
-pub(super) enum Broken {
-    One,
-    Other(io::Error),
-}
-
-/// Copies until both sides have ended. The end of one side is passed on to the other, which may
-/// go on sending; an error of either ends both.
-pub(super) async fn relay<A, B>(mut one: A, mut other: B) -> Result<(), Broken>
-where
-    A: AsyncRead + AsyncWrite + Unpin,
-    B: AsyncRead + AsyncWrite + Unpin,
-{
-    let (mut there, mut back) = (Direction::default(), Direction::default());
-    poll_fn(|context| {
-        let there = there
-            .poll(context, Pin::new(&mut one), Pin::new(&mut other))
-            .map_err(|failure| match failure {
-                Failure::Reading(_) => Broken::One,
-                Failure::Writing(error) => Broken::Other(error),
-            })?;
-        let back = back
-            .poll(context, Pin::new(&mut other), Pin::new(&mut one))
-            .map_err(|failure| match failure {
-                Failure::Reading(error) => Broken::Other(error),
-                Failure::Writing(_) => Broken::One,
-            })?;
-        match (there, back) {
-            (Poll::Ready(()), Poll::Ready(())) => Poll::Ready(Ok(())),
-            _ => Poll::Pending,
-        }
-    })
-    .await
+enum End {
+    Clean,
+    Broken,
 }
 
 enum Failure {
@@ -74,42 +116,64 @@ enum Failure {
 }
 
 impl Direction {
-    fn poll<A: AsyncRead, B: AsyncWrite>(
+    /// Passes on what there is.
+    fn poll<A: AsyncRead, B: Side>(
+        &mut self,
+        context: &mut Context<'_>,
+        from: Pin<&mut A>,
+        to: Pin<&mut B>,
+    ) {
+        let mut from = from;
+        if !self.is_over {
+            match self.poll_pass_on(context, from.as_mut(), to) {
+                Poll::Pending => return,
+                Poll::Ready(outcome) => {
+                    self.is_over = true;
+                    self.waiting = Vec::new();
+                    self.failure = self
+                        .failure
+                        .take()
+                        .or_else(|| outcome.err().map(Failure::Writing));
+                }
+            }
+        }
+        self.discard(context, from);
+    }
+
+    /// To the end, or until a write fails.
+    fn poll_pass_on<A: AsyncRead, B: Side>(
         &mut self,
         context: &mut Context<'_>,
         mut from: Pin<&mut A>,
         mut to: Pin<&mut B>,
-    ) -> Poll<Result<(), Failure>> {
+    ) -> Poll<io::Result<()>> {
         loop {
             if !self.waiting.is_empty() {
                 let waiting = mem::take(&mut self.waiting);
-                self.pass_on(context, &waiting, to.as_mut())?;
+                self.write(context, &waiting, to.as_mut())?;
                 if !self.waiting.is_empty() {
                     return Poll::Pending;
                 }
             }
-            if self.failure.is_some() {
-                ready!(to.as_mut().poll_flush(context)).map_err(Failure::Writing)?;
-            }
-            if let Some(failure) = self.failure.take() {
-                return Poll::Ready(Err(Failure::Reading(failure)));
-            }
-            if self.is_at_end {
-                if !self.is_closed {
-                    ready!(to.as_mut().poll_shutdown(context)).map_err(Failure::Writing)?;
-                    self.is_closed = true;
+            match self.end {
+                None => {}
+                Some(End::Clean) => return to.poll_shutdown(context),
+                Some(End::Broken) => {
+                    ready!(to.as_mut().poll_flush(context))?;
+                    // What it answers is no news.
+                    let _ = ready!(to.poll_break_off(context));
+                    return Poll::Ready(Ok(()));
                 }
-                return Poll::Ready(Ok(()));
             }
             let is_dry = BUFFER.with_borrow_mut(|buffer| {
                 let mut buffer = ReadBuf::new(buffer);
-                let is_dry = self.fill(context, &mut buffer, from.as_mut())?;
-                self.pass_on(context, buffer.filled(), to.as_mut())?;
-                Ok(is_dry)
+                let is_dry = self.read(context, &mut buffer, from.as_mut());
+                self.write(context, buffer.filled(), to.as_mut())?;
+                io::Result::Ok(is_dry)
             })?;
-            if is_dry && !self.is_at_end {
+            if is_dry && self.end.is_none() {
                 if self.is_unflushed && self.waiting.is_empty() {
-                    ready!(to.as_mut().poll_flush(context)).map_err(Failure::Writing)?;
+                    ready!(to.as_mut().poll_flush(context))?;
                     self.is_unflushed = false;
                 }
                 return Poll::Pending;
@@ -118,47 +182,42 @@ impl Direction {
     }
 
     /// Reads what there is; whether nothing is left for now.
-    fn fill<A: AsyncRead>(
+    fn read<A: AsyncRead>(
         &mut self,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
         mut from: Pin<&mut A>,
-    ) -> Result<bool, Failure> {
+    ) -> bool {
         while buffer.remaining() > 0 {
             let before = buffer.filled().len();
             match from.as_mut().poll_read(context, buffer) {
-                Poll::Pending => return Ok(true),
-                // What came before it is passed on first.
-                Poll::Ready(Err(error)) if before > 0 => {
-                    self.failure = Some(error);
-                    return Ok(false);
+                Poll::Pending => return true,
+                Poll::Ready(Err(error)) => {
+                    self.end = Some(End::Broken);
+                    self.failure = Some(Failure::Reading(error));
+                    return true;
                 }
-                Poll::Ready(Err(error)) => return Err(Failure::Reading(error)),
                 Poll::Ready(Ok(())) if buffer.filled().len() == before => {
-                    self.is_at_end = true;
-                    return Ok(true);
+                    self.end = Some(End::Clean);
+                    return true;
                 }
-                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Ok(())) => self.has_begun = true,
             }
         }
-        Ok(false)
+        false
     }
 
     /// Writes as much as the other side takes at once; the rest is left waiting.
-    fn pass_on<B: AsyncWrite>(
+    fn write<B: AsyncWrite>(
         &mut self,
         context: &mut Context<'_>,
         bytes: &[u8],
         mut to: Pin<&mut B>,
-    ) -> Result<(), Failure> {
+    ) -> io::Result<()> {
         let mut rest = bytes;
         while !rest.is_empty() {
-            match to
-                .as_mut()
-                .poll_write(context, rest)
-                .map_err(Failure::Writing)?
-            {
-                Poll::Ready(0) => return Err(Failure::Writing(io::ErrorKind::WriteZero.into())),
+            match to.as_mut().poll_write(context, rest)? {
+                Poll::Ready(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Poll::Ready(count) => {
                     rest = rest.get(count..).unwrap_or_default();
                     self.is_unflushed = true;
@@ -171,13 +230,28 @@ impl Direction {
         }
         Ok(())
     }
+
+    /// Throws away what comes.
+    fn discard<A: AsyncRead>(&mut self, context: &mut Context<'_>, mut from: Pin<&mut A>) {
+        BUFFER.with_borrow_mut(|buffer| {
+            while self.end.is_none() {
+                let mut buffer = ReadBuf::new(buffer);
+                match from.as_mut().poll_read(context, &mut buffer) {
+                    Poll::Pending => return,
+                    Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {}
+                    Poll::Ready(Ok(())) => self.end = Some(End::Clean),
+                    Poll::Ready(Err(_)) => self.end = Some(End::Broken),
+                }
+            }
+        });
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::sync::{Arc, Mutex};
 
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
     use tokio::runtime::Builder;
     use tokio::time::timeout;
 
@@ -189,6 +263,10 @@ mod tests {
             .build()
             .unwrap()
             .block_on(test)
+    }
+
+    fn has_failed(broken: &Broken) -> bool {
+        broken.reading.is_some() || broken.writing.is_some()
     }
 
     #[test]
@@ -207,7 +285,8 @@ mod tests {
             let mut answer = Vec::new();
             command.read_to_end(&mut answer).await.unwrap();
             assert_eq!(answer, b"answer");
-            relay.await.unwrap().unwrap();
+            drop(command);
+            assert!(!has_failed(&relay.await.unwrap()));
         });
     }
 
@@ -244,30 +323,57 @@ mod tests {
         });
     }
 
-    /// Says something and then fails.
-    struct Failing(&'static [u8]);
+    impl Side for DuplexStream {
+        fn poll_break_off(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+            self.poll_shutdown(context)
+        }
+    }
 
-    impl AsyncRead for Failing {
+    /// Says something, then fails or ends; what it is sent it takes or refuses.
+    struct Server {
+        words: Vec<u8>,
+        ends: bool,
+        takes: bool,
+        ending: Arc<Mutex<Option<&'static str>>>,
+    }
+
+    impl Server {
+        fn new(words: &[u8], ends: bool, takes: bool) -> Self {
+            Self {
+                words: words.to_owned(),
+                ends,
+                takes,
+                ending: Arc::default(),
+            }
+        }
+    }
+
+    impl AsyncRead for Server {
         fn poll_read(
             mut self: Pin<&mut Self>,
             _: &mut Context<'_>,
             buffer: &mut ReadBuf<'_>,
         ) -> Poll<io::Result<()>> {
-            if self.0.is_empty() {
+            if self.words.is_empty() && !self.ends {
                 return Poll::Ready(Err(io::Error::other("gone")));
             }
-            buffer.put_slice(mem::take(&mut self.0));
+            let length = self.words.len().min(buffer.remaining());
+            buffer.put_slice(&self.words.drain(..length).collect::<Vec<_>>());
             Poll::Ready(Ok(()))
         }
     }
 
-    impl AsyncWrite for Failing {
+    impl AsyncWrite for Server {
         fn poll_write(
             self: Pin<&mut Self>,
             _: &mut Context<'_>,
             bytes: &[u8],
         ) -> Poll<io::Result<usize>> {
-            Poll::Ready(Ok(bytes.len()))
+            Poll::Ready(if self.takes {
+                Ok(bytes.len())
+            } else {
+                Err(io::ErrorKind::ConnectionReset.into())
+            })
         }
 
         fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -275,25 +381,89 @@ mod tests {
         }
 
         fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            *self.ending.lock().unwrap() = Some("ended");
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl Side for Server {
+        fn poll_break_off(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            *self.ending.lock().unwrap() = Some("broken off");
             Poll::Ready(Ok(()))
         }
     }
 
     #[test]
-    fn what_came_before_a_failure_arrives_and_the_failure_is_its_sides() {
+    fn what_came_before_a_failure_arrives_and_the_failure_is_told() {
         run(async {
             let (mut command, one) = duplex(1000);
-            let relay = tokio::spawn(relay(one, Failing(b"last words")));
+            let relay = tokio::spawn(relay(one, Server::new(b"last words", false, true)));
             let mut heard = Vec::new();
             command.read_to_end(&mut heard).await.unwrap();
             assert_eq!(heard, b"last words");
+            drop(command);
             let broken = relay.await.unwrap();
-            assert!(matches!(broken, Err(Broken::Other(error)) if error.to_string() == "gone"));
+            assert_eq!(broken.reading.unwrap().to_string(), "gone");
+            assert!(broken.writing.is_none() && !broken.is_early);
         });
         run(async {
-            let (_server, other) = duplex(1000);
-            let broken = relay(Failing(b""), other).await;
-            assert!(matches!(broken, Err(Broken::One)));
+            let (_command, one) = duplex(1000);
+            tokio::time::pause();
+            let broken = relay(one, Server::new(b"", false, true)).await;
+            assert!(broken.is_early);
+        });
+    }
+
+    #[test]
+    fn a_server_that_stops_reading_is_heard_to_its_end() {
+        run(async {
+            let answer: Vec<u8> = (0..=255).cycle().take(1 << 20).collect();
+            let (mut command, one) = duplex(1000);
+            let server = Server::new(&answer, true, false);
+            // It is refused before anything is read of the answer.
+            command.write_all(b"request").await.unwrap();
+            let relay = tokio::spawn(relay(one, server));
+            let (mut reading, mut writing) = tokio::io::split(command);
+            // The command doesn't stop to send until it has the answer.
+            let sending = tokio::spawn(async move {
+                while writing.write_all(&[0; 1000]).await.is_ok() {
+                    tokio::task::yield_now().await;
+                }
+            });
+            let mut heard = Vec::new();
+            reading.read_to_end(&mut heard).await.unwrap();
+            assert!(heard == answer, "{} bytes", heard.len());
+            sending.abort();
+            drop(reading);
+            let broken = relay.await.unwrap();
+            assert!(broken.writing.is_some() && broken.reading.is_none());
+        });
+    }
+
+    #[test]
+    fn an_end_that_was_none_is_not_passed_on_as_one() {
+        let ending = |is_clean: bool| {
+            run(async {
+                let server = Server::new(b"", true, true);
+                let ending = Arc::clone(&server.ending);
+                let command = Server::new(b"request", is_clean, true);
+                assert!(!has_failed(&relay(command, server).await));
+                ending.lock().unwrap().take()
+            })
+        };
+        assert_eq!(ending(true), Some("ended"));
+        assert_eq!(ending(false), Some("broken off"));
+    }
+
+    #[test]
+    fn who_neither_reads_nor_closes_is_not_waited_for_for_ever() {
+        run(async {
+            tokio::time::pause();
+            let begin = tokio::time::Instant::now();
+            let (command, one) = duplex(1000);
+            assert!(has_failed(&relay(one, Server::new(b"", false, true)).await));
+            assert!((LINGER..2 * LINGER).contains(&begin.elapsed()));
+            drop(command);
         });
     }
 }

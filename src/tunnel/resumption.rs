@@ -20,9 +20,10 @@ const TICKETS: usize = 64;
 
 /// A signature that takes longer is worth waiting for somebody else's ticket.
 const SLOW: Duration = Duration::from_millis(50);
-/// How often the time of a signature is waited, and how long at most.
-const PATIENCE: u32 = 10;
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
+/// How long a handshake may take from one step to the next, apart from its signature, before others
+/// no longer wait for its ticket: its server may never answer.
+const STEP: Duration = Duration::from_secs(1);
 
 /// How long after its handshake a connection may still bring a ticket.
 const TICKET_DELAY: Duration = Duration::from_millis(200);
@@ -43,6 +44,10 @@ struct State {
     promised: usize,
     /// Handshakes under way that need a signature and may bring a ticket.
     under_way: usize,
+    /// When one of them last came further.
+    progress: Option<Instant>,
+    /// Signatures that are being made.
+    signing: usize,
     /// How long the last signature took.
     signature: Option<Duration>,
 }
@@ -56,37 +61,41 @@ pub(super) struct Turn {
 impl Sessions {
     /// Waits as long as that may save a signature.
     pub(super) async fn turn(self: &Arc<Self>) -> Turn {
-        let begin = Instant::now();
         loop {
             let changed = self.changed.notified();
             let deadline = {
                 let mut state = self.state();
+                let now = Instant::now();
                 let resumes = state.tls12.is_some() || state.tickets.len() > state.promised;
-                let patience = match state.signature {
-                    None => LONGEST_WAIT,
-                    Some(signature) if signature < SLOW => Duration::ZERO,
-                    Some(signature) => (signature * PATIENCE).min(LONGEST_WAIT),
-                };
-                if resumes || state.under_way == 0 || begin.elapsed() >= patience {
+                let is_fast = state.signature.is_some_and(|took| took < SLOW);
+                let deadline = state.progress.map_or(now, |progress| progress + STEP);
+                let is_stuck = state.signing == 0 && deadline <= now;
+                if resumes || state.under_way == 0 || is_fast || is_stuck {
                     if resumes {
                         state.promised += 1;
                     } else {
                         state.under_way += 1;
+                        state.progress = Some(now);
                     }
                     return Turn {
                         sessions: Arc::clone(self),
                         resumes,
                     };
                 }
-                begin + patience
+                // The token keeps its own time.
+                Some(deadline).filter(|_| state.signing == 0)
             };
-            let _ = timeout_at(deadline, changed).await;
+            match deadline {
+                Some(deadline) => drop(timeout_at(deadline, changed).await),
+                None => changed.await,
+            }
         }
     }
 
-    /// What the next ones have to reckon with.
-    pub(super) fn note_signature(&self, took: Duration) {
-        self.state().signature = Some(took);
+    /// A signature is being made.
+    pub(super) fn signing(&self) -> Signing<'_> {
+        self.state().signing += 1;
+        Signing(self)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -94,7 +103,32 @@ impl Sessions {
     }
 }
 
+/// A signature that is being made.
+pub(super) struct Signing<'a>(&'a Sessions);
+
+impl Signing<'_> {
+    /// What the next ones have to reckon with.
+    pub(super) fn took(&self, time: Duration) {
+        self.0.state().signature = Some(time);
+    }
+}
+
+impl Drop for Signing<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.signing = state.signing.saturating_sub(1);
+        state.progress = Some(Instant::now());
+        drop(state);
+        self.0.changed.notify_waiters();
+    }
+}
+
 impl Turn {
+    /// The handshake has come further.
+    pub(super) fn progress(&self) {
+        self.sessions.state().progress = Some(Instant::now());
+    }
+
     /// The handshake is made; others may go on when its ticket has come, or won't.
     pub(super) fn made(self) {
         if !self.resumes {

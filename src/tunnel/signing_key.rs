@@ -1,9 +1,9 @@
 //! A key of the keyring as rustls sees a client's key.
 
+use std::cell::RefCell;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustls::client::ResolvesClientCert;
 use rustls::pki_types::CertificateDer;
@@ -18,14 +18,45 @@ use crate::hash::Hash;
 use crate::keyring::{KeyNumber, Keyring, OpenKey};
 use crate::scheme::Scheme;
 
+thread_local! {
+    /// Of the handshake that this thread makes a step of. rustls resumes sessions only with the same
+    /// resolver, so there can't be one for each handshake.
+    static RECORD: RefCell<Option<Record>> = const { RefCell::new(None) };
+}
+
+/// What became of the key in one handshake.
+#[derive(Clone, Default)]
+pub(super) struct Record {
+    /// The server asked for a client certificate.
+    pub(super) is_asked: bool,
+    /// It takes no signature that this key can make.
+    pub(super) is_out_of_schemes: bool,
+    /// How long the signature took, if one was made.
+    pub(super) signature: Option<Duration>,
+}
+
+impl Record {
+    /// Makes a step of the handshake, and notes what it did with the key.
+    pub(super) fn of_step<T>(&mut self, step: impl FnOnce() -> T) -> T {
+        RECORD.set(Some(self.clone()));
+        let outcome = step();
+        if let Some(record) = RECORD.take() {
+            *self = record;
+        }
+        outcome
+    }
+
+    fn note(change: impl FnOnce(&mut Self)) {
+        RECORD.with_borrow_mut(|record| record.as_mut().map(change));
+    }
+}
+
 /// The certificate to show and the key to sign with: those of the token, once it is open.
 pub(super) struct TokenIdentity {
     keyring: Arc<Keyring>,
     number: KeyNumber,
     sessions: Arc<Sessions>,
     shown: Mutex<Option<Shown>>,
-    /// A server asked for signatures of which this key can make none.
-    is_out_of_schemes: AtomicBool,
 }
 
 struct Shown {
@@ -40,7 +71,6 @@ impl TokenIdentity {
             number,
             sessions,
             shown: Mutex::default(),
-            is_out_of_schemes: AtomicBool::new(false),
         }
     }
 
@@ -66,18 +96,18 @@ impl TokenIdentity {
         Ok(key)
     }
 
-    /// Whether a server asked for other signatures since this was last asked.
-    pub(super) fn was_out_of_schemes(&self) -> bool {
-        self.is_out_of_schemes.swap(false, Ordering::Relaxed)
-    }
-
     fn sign(&self, scheme: Scheme, message: &[u8]) -> Result<Vec<u8>, Error> {
         let begin = Instant::now();
+        let signing = self.sessions.signing();
         let outcome = self
             .keyring
             .sign(self.number, scheme, digest(scheme, message));
         match &outcome {
-            Ok(_) => self.sessions.note_signature(begin.elapsed()),
+            Ok(_) => {
+                let took = begin.elapsed();
+                signing.took(took);
+                Record::note(|record| record.signature = Some(took));
+            }
             // The next connection looks afresh at what is on the token.
             Err(_) => *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = None,
         }
@@ -94,6 +124,7 @@ impl fmt::Debug for TokenIdentity {
 impl ResolvesClientCert for TokenIdentity {
     /// The certificate whatever issuers the server names: there is only this one.
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Record::note(|record| record.is_asked = true);
         let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         shown.as_ref().map(|shown| Arc::clone(&shown.certified))
     }
@@ -116,9 +147,7 @@ impl SigningKey for TokenKey {
             Some((*scheme, name))
         });
         let Some((scheme, name)) = chosen else {
-            self.identity
-                .is_out_of_schemes
-                .store(true, Ordering::Relaxed);
+            Record::note(|record| record.is_out_of_schemes = true);
             return None;
         };
         Some(Box::new(TokenSigner {

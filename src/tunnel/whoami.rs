@@ -15,10 +15,10 @@ use serde::Deserialize;
 use tokio::runtime::Builder;
 use tokio::time::timeout;
 
-use super::upstream::Upstream;
-use super::{Destination, HANDSHAKES, Observer, preparation};
+use super::upstream::{HTTP_1_1, Server, Upstream};
+use super::{Destination, Observer, preparation};
 use crate::error::{Error, UpstreamFailure};
-use crate::keyring::Keyring;
+use crate::keyring::{KeyNumber, Keyring};
 
 const PATH: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const QUESTION: &str = r#"{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}"#;
@@ -42,20 +42,26 @@ pub enum Recognition {
 /// Connects to the cluster with the key and asks.
 pub fn whoami(
     destination: Destination,
+    key: KeyNumber,
     keyring: &Arc<Keyring>,
     observer: &Arc<dyn Observer>,
 ) -> Result<Recognition, Error> {
     let runtime = Builder::new_current_thread()
         .enable_all()
-        .max_blocking_threads(HANDSHAKES)
         .build()
         .map_err(|error| preparation(&error))?;
     let path = path_below(&destination.cluster.server);
-    let upstream = Upstream::new(destination, Arc::clone(keyring), Arc::clone(observer));
+    let server = Server::new(destination, Arc::clone(observer));
+    let upstream = Arc::new(Upstream::new(Arc::clone(&server), keyring, Some(key)));
     let outcome = runtime.block_on(async {
-        let stream = upstream.connect(vec![b"http/1.1".to_vec()]).await?;
-        upstream.connected(&stream);
-        let (host, exchange) = (upstream.host(), TokioIo::new(stream));
+        let connection = upstream.connect(Some(HTTP_1_1.to_vec())).await;
+        let connection =
+            connection.map_err(|_| Error::Internal("a connection was lost".to_owned()))??;
+        upstream.connected(&connection);
+        if !connection.is_authenticated() {
+            return Err(upstream.error(UpstreamFailure::NotAsked));
+        }
+        let (host, exchange) = (server.host(), TokioIo::new(connection.stream));
         match timeout(LIMIT, ask(exchange, &host, &path)).await {
             Ok(Ok(recognition)) => Ok(recognition),
             Ok(Err(Failure::Connection(error))) => Err(upstream.broken(&error)),

@@ -2,19 +2,34 @@
 //!
 //! rustls asks for little more than a record at a time, and each question is a system call. So more
 //! is read than was asked for, into a buffer that all connections of a thread share; what is left
-//! over rests with its connection. An idle connection holds nothing.
+//! over rests with its connection, if it is much with the buffer itself. An idle connection holds
+//! nothing.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::io;
+use std::mem;
+use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_rustls::{client, server};
+
+use super::relay::Side;
 
 const AHEAD: usize = 128 * 1024;
 
+/// What is left over is copied if it isn't more.
+const LITTLE: usize = 16 * 1024;
+
+/// More than this is not read before anybody wants it.
+const MOST: usize = 256 * 1024;
+
 thread_local! {
     static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; AHEAD]);
+    /// A buffer that a connection has given back.
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// A stream of bytes to a server.
@@ -25,6 +40,10 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 /// The stream, with what was read ahead from it.
 pub(super) struct Wire<S> {
     stream: S,
+    /// A whole buffer, where much is left over; what is left of it.
+    buffer: Vec<u8>,
+    left: Range<usize>,
+    /// What came behind that.
     ahead: Vec<u8>,
     /// How much of it has been taken.
     taken: usize,
@@ -34,9 +53,33 @@ impl<S> Wire<S> {
     pub(super) fn new(stream: S) -> Self {
         Self {
             stream,
+            buffer: Vec::new(),
+            left: 0..0,
             ahead: Vec::new(),
             taken: 0,
         }
+    }
+}
+
+impl<S: AsyncRead + Unpin> Wire<S> {
+    /// Waits for the end of what comes, which is read ahead; for ever if that is too much.
+    pub(super) async fn end(&mut self) {
+        poll_fn(|context| {
+            while self.ahead.len() < MOST {
+                let count = BUFFER.with_borrow_mut(|buffer| {
+                    let mut buffer = ReadBuf::new(buffer);
+                    let outcome =
+                        ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer));
+                    self.ahead.extend_from_slice(buffer.filled());
+                    Poll::Ready(outcome.map_or(0, |()| buffer.filled().len()))
+                });
+                if ready!(count) == 0 {
+                    return Poll::Ready(());
+                }
+            }
+            Poll::Pending
+        })
+        .await;
     }
 }
 
@@ -47,19 +90,43 @@ impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
         wanted: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if !this.left.is_empty() {
+            let rest = this.buffer.get(this.left.clone()).unwrap_or_default();
+            this.left.start += put(rest, wanted);
+            if this.left.is_empty() {
+                SPARE.set(mem::take(&mut this.buffer));
+            }
+            return Poll::Ready(Ok(()));
+        }
         if let Some(ahead) = this.ahead.get(this.taken..).filter(|rest| !rest.is_empty()) {
             this.taken += put(ahead, wanted);
             return Poll::Ready(Ok(()));
         }
         (this.ahead, this.taken) = (Vec::new(), 0);
         BUFFER.with_borrow_mut(|buffer| {
-            let mut buffer = ReadBuf::new(buffer);
-            ready!(Pin::new(&mut this.stream).poll_read(context, &mut buffer))?;
-            let bytes = buffer.filled();
-            let rest = bytes.get(put(bytes, wanted)..).unwrap_or_default();
-            this.ahead.extend_from_slice(rest);
+            let mut read = ReadBuf::new(buffer);
+            ready!(Pin::new(&mut this.stream).poll_read(context, &mut read))?;
+            let bytes = read.filled();
+            let (length, taken) = (bytes.len(), put(bytes, wanted));
+            let rest = bytes.get(taken..).unwrap_or_default();
+            if rest.len() > LITTLE {
+                this.buffer = mem::replace(buffer, another());
+                this.left = taken..length;
+            } else {
+                this.ahead.extend_from_slice(rest);
+            }
             Poll::Ready(Ok(()))
         })
+    }
+}
+
+/// A buffer in the place of one that rests with its connection.
+fn another() -> Vec<u8> {
+    let spare = SPARE.take();
+    if spare.is_empty() {
+        vec![0; AHEAD]
+    } else {
+        spare
     }
 }
 
@@ -97,5 +164,74 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
+    }
+}
+
+/// Without the alert `close_notify`, which says that nothing is missing (RFC 8446, section 6.1).
+impl<S: AsyncRead + AsyncWrite + Unpin> Side for client::TlsStream<S> {
+    fn poll_break_off(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(self.get_mut().get_mut().0).poll_shutdown(context)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Side for server::TlsStream<S> {
+    fn poll_break_off(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(self.get_mut().get_mut().0).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+    use tokio::runtime::Builder;
+
+    use super::*;
+
+    #[test]
+    fn what_is_read_ahead_comes_in_its_order_and_leaves_nothing_behind() {
+        let runtime = Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let (mut server, stream) = duplex(1 << 20);
+            let mut wire = Wire::new(stream);
+            let sent: Vec<u8> = (0..=250).cycle().take(1 << 20).collect();
+            server.write_all(&sent).await.unwrap();
+            // In pieces as rustls asks for them.
+            let mut heard = Vec::new();
+            while heard.len() < sent.len() {
+                let mut piece = vec![0; 4096 + heard.len() % 12_000];
+                let length = wire.read(&mut piece).await.unwrap();
+                heard.extend_from_slice(&piece[..length]);
+            }
+            assert!(heard == sent);
+            server.shutdown().await.unwrap();
+            assert_eq!(wire.read(&mut [0; 1]).await.unwrap(), 0);
+            assert_eq!(wire.ahead.capacity() + wire.buffer.capacity(), 0);
+        });
+    }
+
+    #[test]
+    fn connections_side_by_side_share_no_bytes() {
+        let runtime = Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let mut heard: [Vec<u8>; 3] = Default::default();
+            let mut ends = Vec::new();
+            for letter in *b"abc" {
+                let (mut server, stream) = duplex(1 << 20);
+                server.write_all(&vec![letter; 200_000]).await.unwrap();
+                ends.push((letter, server, Wire::new(stream)));
+            }
+            for _ in 0..60 {
+                for ((_, _, wire), heard) in ends.iter_mut().zip(&mut heard) {
+                    let mut piece = [0; 4096];
+                    if heard.len() < 200_000 {
+                        let length = wire.read(&mut piece).await.unwrap();
+                        heard.extend_from_slice(&piece[..length]);
+                    }
+                }
+            }
+            for ((letter, ..), heard) in ends.iter().zip(&heard) {
+                assert!(heard.len() == 200_000 && heard.iter().all(|byte| byte == letter));
+            }
+        });
     }
 }

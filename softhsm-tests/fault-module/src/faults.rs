@@ -89,6 +89,7 @@ fn suffer(action: &Action, place: Place<'_>) -> Result<(), CK_RV> {
         // They change the answer.
         Action::Absent
         | Action::ClearFlags(_)
+        | Action::Clock(_)
         | Action::Flip
         | Action::Garble
         | Action::Misaligned
@@ -98,6 +99,7 @@ fn suffer(action: &Action, place: Place<'_>) -> Result<(), CK_RV> {
         | Action::OtherKey
         | Action::PinPad
         | Action::RefuseQuery
+        | Action::Serial(_)
         | Action::SessionObject(_)
         | Action::SetFlags(_)
         | Action::Size(_)

@@ -31,7 +31,9 @@
 //! | `null-list` | `C_GetInterface` | an interface whose function list is null |
 //! | `old` | `C_GetInterface` | an interface of version 2.40 |
 //! | `set=FLAGS`, `clear=FLAGS` | `C_GetTokenInfo` | flags of the token, names joined by `+` |
-//! | `garble` | `C_GetInfo`, `C_GetTokenInfo` | no string ends or is UTF-8 |
+//! | `clock=TEXT` | `C_GetTokenInfo` | a clock with this time; `_` is a blank, NULs fill it up |
+//! | `serial=TEXT` | `C_GetTokenInfo` | each token has this serial number |
+//! | `garble` | `C_GetInfo`, `C_GetTokenInfo` | no string ends or is UTF-8; reserved flags are set |
 //! | `garble`, `zero` | `C_GetAttributeValue` | values are 0xff or 0 all over |
 //! | `count=SIZE` | `C_GetSlotList`, `C_GetMechanismList`, `C_FindObjects` | the number that is told |
 //! | `length=SIZE` | `C_GetAttributeValue`, `C_Sign` | the length that is told |
@@ -74,6 +76,7 @@ pub(crate) enum Action {
     Absent,
     ChangeDirectory,
     ClearFlags(CK_FLAGS),
+    Clock([u8; 16]),
     Complain,
     Delay(Duration),
     Flip,
@@ -92,6 +95,7 @@ pub(crate) enum Action {
     RefuseQuery,
     Return(CK_RV),
     SegmentationFault,
+    Serial([u8; 16]),
     SessionObject(String),
     SetFlags(CK_FLAGS),
     Size(Size),
@@ -198,6 +202,7 @@ impl Action {
             ("absent", "") => Self::Absent,
             ("chdir", "") => Self::ChangeDirectory,
             ("clear", flags) => Self::ClearFlags(parse_flags(flags)?),
+            ("clock", text) => Self::Clock(parse_field(text)?),
             ("count" | "length", size) => Self::Size(parse_size(size)?),
             ("crash", "abort") => Self::Abort,
             ("crash", "segv") => Self::SegmentationFault,
@@ -220,6 +225,7 @@ impl Action {
             ("print", "error") => Self::Complain,
             ("refuse-query", "") => Self::RefuseQuery,
             ("return", value) => Self::Return(parse_number(value)?),
+            ("serial", text) => Self::Serial(parse_field(text)?),
             ("session-object", prefix) => Self::SessionObject(prefix.to_owned()),
             ("set", flags) => Self::SetFlags(parse_flags(flags)?),
             ("stop", "") => Self::Stop,
@@ -236,7 +242,9 @@ impl Action {
         let gives_list = ["C_GetFunctionList", "C_GetInterface"].contains(&place);
         match self {
             Self::Absent => place.starts_with("C_") && !gives_list,
-            Self::ClearFlags(_) | Self::SetFlags(_) => place == "C_GetTokenInfo",
+            Self::ClearFlags(_) | Self::Clock(_) | Self::Serial(_) | Self::SetFlags(_) => {
+                place == "C_GetTokenInfo"
+            }
             Self::Flip => place == "C_Sign",
             Self::Garble => ["C_GetAttributeValue", "C_GetInfo", "C_GetTokenInfo"].contains(&place),
             Self::Misaligned | Self::Null => gives_list,
@@ -270,6 +278,14 @@ fn parse_visits(text: &str) -> Option<RangeInclusive<u64>> {
             only..=only
         }
     })
+}
+
+/// Filled up with NULs; an underscore stands for a blank.
+fn parse_field(text: &str) -> Option<[u8; 16]> {
+    let mut time = [0; 16];
+    let text = text.replace('_', " ");
+    time.get_mut(..text.len())?.copy_from_slice(text.as_bytes());
+    Some(time)
 }
 
 fn parse_size(text: &str) -> Option<Size> {

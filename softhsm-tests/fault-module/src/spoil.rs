@@ -4,11 +4,11 @@
 use std::{env, ptr, slice};
 
 use cryptoki_sys::{
-    CK_ATTRIBUTE, CK_ATTRIBUTE_PTR, CK_BBOOL, CK_BYTE_PTR, CK_INFO_PTR, CK_MECHANISM_PTR,
+    CK_ATTRIBUTE, CK_ATTRIBUTE_PTR, CK_BBOOL, CK_BYTE_PTR, CK_FLAGS, CK_INFO_PTR, CK_MECHANISM_PTR,
     CK_MECHANISM_TYPE_PTR, CK_OBJECT_CLASS, CK_OBJECT_HANDLE, CK_OBJECT_HANDLE_PTR, CK_RV,
     CK_SESSION_HANDLE, CK_SLOT_ID, CK_SLOT_ID_PTR, CK_TOKEN_INFO_PTR, CK_ULONG, CK_ULONG_PTR,
-    CK_USER_TYPE, CK_UTF8CHAR_PTR, CKA_CLASS, CKA_LABEL, CKA_TOKEN, CKO_PRIVATE_KEY,
-    CKR_ARGUMENTS_BAD, CKR_FUNCTION_NOT_SUPPORTED, CKR_KEY_HANDLE_INVALID, CKR_OK,
+    CK_USER_TYPE, CK_UTF8CHAR_PTR, CKA_CLASS, CKA_LABEL, CKA_TOKEN, CKF_CLOCK_ON_TOKEN,
+    CKO_PRIVATE_KEY, CKR_ARGUMENTS_BAD, CKR_FUNCTION_NOT_SUPPORTED, CKR_KEY_HANDLE_INVALID, CKR_OK,
     CKR_PIN_INCORRECT,
 };
 
@@ -32,6 +32,7 @@ pub(crate) fn info(
         let info = unsafe { &mut *info };
         info.manufacturerID.fill(GARBAGE);
         info.libraryDescription.fill(GARBAGE);
+        info.flags = CK_FLAGS::MAX;
     }
     Ok(())
 }
@@ -95,7 +96,7 @@ pub(crate) fn key(
     pass_on(session, mechanism, other.ok_or(CKR_KEY_HANDLE_INVALID)?)
 }
 
-/// `set` and `clear`: flags of the token. `garble`: its strings.
+/// `set` and `clear`: flags of the token. `clock`: its time. `serial`: its number. `garble`: its strings.
 pub(crate) fn token_info(
     actions: &[&Action],
     pass_on: impl Fn(CK_SLOT_ID, CK_TOKEN_INFO_PTR) -> Outcome,
@@ -108,6 +109,10 @@ pub(crate) fn token_info(
     for action in actions {
         match action {
             Action::ClearFlags(flags) => info.flags &= !flags,
+            Action::Clock(time) => {
+                info.flags |= CKF_CLOCK_ON_TOKEN;
+                info.utcTime = *time;
+            }
             Action::Garble => {
                 info.label.fill(GARBAGE);
                 info.manufacturerID.fill(GARBAGE);
@@ -115,6 +120,7 @@ pub(crate) fn token_info(
                 info.serialNumber.fill(GARBAGE);
                 info.utcTime.fill(GARBAGE);
             }
+            Action::Serial(serial) => info.serialNumber = *serial,
             Action::SetFlags(flags) => info.flags |= flags,
             _ => {}
         }

@@ -86,11 +86,10 @@ static GATE: LazyLock<Gate> = LazyLock::new(|| {
             insecure: true,
             proxy_url: None,
         },
-        key: keys[0],
     };
     let (tell, told) = channel();
     let observer: Arc<dyn Observer> = Arc::new(Teller(tell));
-    let tunnels = Tunnels::open(vec![destination], &Arc::new(keyring), &observer);
+    let tunnels = Tunnels::open(vec![destination], &keys, &Arc::new(keyring), &observer);
     let tunnels = tunnels.unwrap_or_else(|error| panic!("{error}"));
     let detour = tunnels.detours().next().expect("a detour");
     Gate {

@@ -8,7 +8,9 @@
 use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
-use pkcs11_external_signer::kubeconfig::{Context, Detour, Kubeconfig, Provider, Stanza};
+use pkcs11_external_signer::kubeconfig::{
+    Context, Detour, Kubeconfig, Pass, Provider, Stanza,
+};
 use pkcs11_external_signer::printable::printable;
 use serde_json::Value;
 
@@ -31,7 +33,8 @@ fuzz_target!(|content: &[u8]| {
         look_at(&config, &before, context);
     }
     let Some(led) = contexts.first() else { return };
-    config.redirect(&led.cluster, &led.user, &detour());
+    config.redirect(&led.cluster, &detour(), |context| context.user == led.user);
+    config.identify(&led.user, &PASS);
     let after = document(&config);
     for (old, new) in contexts.iter().zip(config.contexts()) {
         let (was, is) = (
@@ -137,7 +140,10 @@ fn detour() -> Detour<'static> {
         address: ADDRESS,
         server_name: "detour.invalid",
         authority_pem: "authority",
-        certificate_pem: "certificate",
-        key_pem: "key",
     }
 }
+
+const PASS: Pass<'_> = Pass {
+    certificate_pem: "certificate",
+    key_pem: "key",
+};

@@ -14,6 +14,7 @@ use crate::fixture::keys::{Key, Kind};
 use crate::fixture::program::Invocation;
 use crate::fixture::request::Configuration;
 use crate::fixture::softhsm::Store;
+use crate::fixture::tool::tool;
 
 pub(super) const PIN: &str = "123456";
 pub(super) const WRONG_PIN: &str = "654321";
@@ -146,7 +147,7 @@ impl Cards {
     /// Gives a locked PIN its tries back, by the PUK.
     pub(super) fn unblock(&self, card: usize) {
         let reader = format!("Yubico YubiKey (virtual) 00 0{}", card - 1);
-        let output = Command::new("yubico-piv-tool")
+        let output = tool("yubico-piv-tool", "yubico-piv-tool")
             .args(["--reader", &reader, "--action", "unblock-pin"])
             .args(["--pin", "12345678", "--new-pin", PIN])
             .env(

@@ -81,7 +81,10 @@ fn three_tries_lead_to_the_lock_and_the_last_wants_a_word() {
         // OpenSC says nothing of the first wrong PIN.
         let is_counted = wrong.stderr.contains("counted a wrong PIN");
         assert_eq!(is_counted, library == YKCS11, "{}", wrong.stderr);
-        sign().run().fails(7, &["was not sent"]);
+        sign()
+            .variable("TOKEN_PIN", WRONG_PIN)
+            .run()
+            .fails(7, &["was not sent"]);
         // The second wrong one, and the right one as the last.
         let mut terminal = sign_at_terminal(&token, "1", &key);
         terminal.expect_prompt().type_line(WRONG_PIN);
@@ -380,13 +383,13 @@ fn a_key_is_made_and_certified_as_the_guide_says() {
         let run = |block: &str| {
             let block = format!("module={}\n{block}", cards.environment.variable(library));
             let follow = guide::follow(store, &block);
-            cards.enter(follow.variable("GNUTLS_PIN", PIN)).run()
+            guide::typing(cards.enter(follow), &block, PIN)
         };
-        run(make).printed();
+        run(make);
         guide::issue(store);
         let certified = run(certify);
         assert_names(&certified, "1");
-        let printed = certified.printed();
+        let printed = &certified;
         let (_, serial) = printed.split_once("tokenSerial: \"").unwrap();
         let (serial, _) = serial.split_once('"').unwrap();
         let is_as_before = serial == cards::serial(library, 1);

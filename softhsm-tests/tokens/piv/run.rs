@@ -109,7 +109,8 @@ impl<'c> Steps<'c> {
     #[track_caller]
     fn expect_success(self) -> Outcome {
         let outcome = self.running.finish();
-        assert_eq!(outcome.printed(), "namespace/default\n");
+        assert_eq!(outcome.status.code(), Some(0), "{outcome:?}");
+        assert_eq!(outcome.stdout, b"namespace/default\n", "{outcome:?}");
         outcome
     }
 }

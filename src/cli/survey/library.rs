@@ -2,18 +2,15 @@
 
 use std::time::Duration;
 
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
-
 use super::{CertificateEntry, Fault, Key, Library, Note, Opened, PinState, Token};
-use crate::certificate::{Certificate, Moment, now};
+use crate::certificate::{Certificate, Moment, now, rfc_3339};
 use crate::cli::turn;
 use crate::config::{
     Filter, ObjectId, ObjectSelector, PinSource, TokenSelector, TrustedLibrary, Uri,
 };
 use crate::error::{Error, LoginError, TokenError};
 use crate::pin::{PinProvider as _, Sources};
-use crate::token::{self, Candidate, Candidates, Module, OccupiedSlot, TokenState};
+use crate::token::{self, Candidate, Candidates, Module, OccupiedSlot, Standing, TokenState};
 
 /// How long another process may keep the library: shorter than the look at it may take, so that
 /// who waits for a PIN is named, and not taken for a library that hangs.
@@ -42,8 +39,14 @@ pub(super) fn look(
         Access::Public => None,
         Access::Login(source) => Some(Sources::new(source.unwrap_or(PinSource::Prompt))),
     };
-    let turn = turn::take_within(PATIENCE, library)?;
-    let (module, _) = opened.insert((Module::open(library)?, turn));
+    let init_args = filter.init_args.as_ref();
+    let (module, _) = match opened {
+        Some(open) => open,
+        None => {
+            let turn = turn::take_within(PATIENCE, library)?;
+            opened.insert((Module::open(library, init_args)?, turn))
+        }
+    };
     let slots = module.occupied_slots()?;
     let chosen: Vec<_> = slots
         .iter()
@@ -56,19 +59,31 @@ pub(super) fn look(
         keep_for_one(pins, &chosen)?;
     }
     // Among all tokens, also those that aren't looked at: TPMs have the same serial for each.
-    let shares_serial = |state: &TokenState| {
-        let tokens = slots.iter().filter_map(|slot| slot.token.as_ref().ok());
-        let initialized = tokens.filter(|token| token.initialized);
-        let same = initialized.filter(|token| token.name.serial == state.name.serial);
-        same.count() > 1
+    let tokens = slots.iter().filter_map(|slot| slot.token.as_ref().ok());
+    let initialized: Vec<_> = tokens.filter(|token| token.initialized).collect();
+    let same_serial = |state: &TokenState| {
+        let same = |it: &&&TokenState| it.name.serial == state.name.serial;
+        let labels = initialized
+            .iter()
+            .filter(same)
+            .map(|it| it.name.label.clone());
+        labels.collect::<Vec<_>>()
     };
     let tokens = chosen
         .into_iter()
         .map(|slot| match &slot.token {
-            Ok(state) => Token {
-                needs_label: shares_serial(state),
-                ..describe(path, module, state, &filter.object, pins.as_mut())
-            },
+            Ok(state) => {
+                let labels = same_serial(state);
+                let (same, others): (Vec<_>, Vec<_>) =
+                    labels.iter().partition(|label| **label == state.name.label);
+                let place = Place {
+                    path,
+                    state,
+                    needs_label: !others.is_empty(),
+                    needs_slot_id: same.len() > 1,
+                };
+                describe(&place, module, &filter.object, pins.as_mut())
+            }
             Err(failure) => Token {
                 error: Some(Fault::from(&Error::from(TokenError::Call {
                     doing: "reading the token's description",
@@ -80,6 +95,7 @@ pub(super) fn look(
                 login_required: false,
                 ca_certificates: 0,
                 needs_label: false,
+                needs_slot_id: false,
                 pin: PinState::Unknown,
                 keys: Vec::new(),
             },
@@ -87,8 +103,14 @@ pub(super) fn look(
         .collect();
     Ok(Library {
         path_lib: path.to_owned(),
+        init_args: init_args.map(|it| it.as_c_str().to_string_lossy().into_owned()),
         error: None,
         empty_slots: slots.is_empty().then(|| module.empty_slots()),
+        uninitialized_slots: slots
+            .iter()
+            .filter(|_| slots.iter().all(OccupiedSlot::is_uninitialized))
+            .map(|slot| slot.slot)
+            .collect(),
         tokens,
     })
 }
@@ -111,13 +133,21 @@ fn keep_for_one(pins: &mut Sources, chosen: &[&OccupiedSlot]) -> Result<(), Erro
     Ok(())
 }
 
+/// A token and what names it among the library's others.
+struct Place<'a> {
+    path: &'a str,
+    state: &'a TokenState,
+    needs_label: bool,
+    needs_slot_id: bool,
+}
+
 fn describe(
-    path: &str,
+    place: &Place<'_>,
     module: &Module,
-    state: &TokenState,
     wanted: &ObjectSelector,
     pins: Option<&mut Sources>,
 ) -> Token {
+    let state = place.state;
     let is_revealed = pins.is_some();
     let (candidates, error) = match open(module, state, pins) {
         Ok((candidates, refused)) => (candidates, refused),
@@ -133,16 +163,22 @@ fn describe(
     };
     let is_shut = matches!(pin, PinState::Locked | PinState::ToBeChanged);
     let sees_all = error.is_none() && (is_revealed || !state.login_required);
-    let ids: Vec<_> = keys.iter().map(|candidate| candidate.id.clone()).collect();
+    // Hidden keys may be theirs, so one that is named is listed.
+    let is_left_out = |it: &Candidate| it.is_authority && !wanted.is_given();
+    let authorities = keys.iter().filter(|it| is_left_out(it)).count();
     let named = |candidate: Candidate| {
-        let needs_label =
-            candidate.id.is_empty() || ids.iter().filter(|id| **id == candidate.id).count() > 1;
+        let needs_label = match candidate.standing {
+            Standing::ById => false,
+            Standing::ByLabel | Standing::Ambiguous => true,
+            Standing::Superseded { needs_label } => needs_label,
+        };
         let uri = Uri {
             token: text(&state.name.label),
             serial: text(&state.name.serial),
+            slot_id: place.needs_slot_id.then_some(state.name.slot),
             id: (!candidate.id.is_empty()).then(|| ObjectId::from_bytes(candidate.id.clone())),
             object: text(&candidate.label).filter(|_| needs_label),
-            module_path: text(path),
+            module_path: text(place.path),
             ..Uri::default()
         };
         Key {
@@ -156,12 +192,14 @@ fn describe(
         token_label: state.name.label.clone(),
         token_serial: state.name.serial.clone(),
         login_required: state.login_required,
-        needs_label: false,
+        needs_label: place.needs_label,
+        needs_slot_id: place.needs_slot_id,
         pin,
         error: error.as_ref().map(Fault::from),
-        ca_certificates: candidates.authorities,
+        ca_certificates: authorities,
         keys: keys
             .into_iter()
+            .filter(|it| !is_left_out(it))
             .map(named)
             .filter(|key| key.fits(wanted))
             .collect(),
@@ -179,7 +217,7 @@ fn open(
         ..TokenSelector::default()
     };
     let mut token = token::Token::open(module, &selector)?;
-    let refused = match pins.map(|pins| token.reveal("all its objects", pins)) {
+    let refused = match pins.map(|pins| token.reveal("to see its private objects", pins)) {
         // A person who gives up is done with all tokens, not with one.
         Some(Err(error @ Error::Login(LoginError::Cancelled { .. }))) => return Err(error),
         Some(Err(error)) => Some(error),
@@ -208,6 +246,11 @@ fn key(candidate: Candidate, sees_all: bool, is_open: bool) -> Key {
             kind = certificate.public_key().to_string();
             notes.extend(certificate_notes(&certificate));
             notes.extend(candidate.is_contradicted.then_some(Note::OtherKey));
+            notes.extend(match candidate.standing {
+                Standing::ById | Standing::ByLabel => None,
+                Standing::Superseded { .. } => Some(Note::Superseded),
+                Standing::Ambiguous => Some(Note::Ambiguous),
+            });
             Some(CertificateEntry::from(&certificate))
         }
     };
@@ -218,8 +261,12 @@ fn key(candidate: Candidate, sees_all: bool, is_open: bool) -> Key {
     {
         notes.push(Note::PinPerSignature);
     }
-    if sees_all && !candidate.key.is_some_and(|key| key.is_private) {
-        notes.push(Note::NoPrivateKey);
+    match &candidate.key {
+        Some(key) if key.is_private => {
+            notes.extend((!key.can_sign).then_some(Note::NotForSigning));
+        }
+        _ if sees_all => notes.push(Note::NoPrivateKey),
+        _ => {}
     }
     Key {
         object_id: (!candidate.id.is_empty())
@@ -259,17 +306,10 @@ impl From<&Certificate> for CertificateEntry {
             user: certificate.user().map(str::to_owned),
             groups: certificate.groups().to_vec(),
             issuer: certificate.issuer_text().to_owned(),
-            not_before: date(validity.not_before),
-            not_after: date(validity.not_after),
+            serial_number: certificate.serial_number().to_owned(),
+            not_before: rfc_3339(validity.not_before),
+            not_after: rfc_3339(validity.not_after),
             expires: validity.expiry(now()),
         }
     }
-}
-
-/// RFC 3339; empty for what no calendar has.
-fn date(seconds: i64) -> String {
-    OffsetDateTime::from_unix_timestamp(seconds)
-        .ok()
-        .and_then(|date| date.format(&Rfc3339).ok())
-        .unwrap_or_default()
 }

@@ -13,9 +13,10 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Fault, Library, Survey};
-use crate::discovery;
+use crate::discovery::{self, Installed};
 use crate::error::{Error, ModuleError};
 use crate::process::descriptors::hand_on_none;
+use crate::process::signals::Postponed;
 
 /// How long a library may take where nobody is asked anything.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -37,28 +38,46 @@ pub(super) fn look_everywhere(
     if libraries.is_empty() {
         return Err(ModuleError::NoneFound.into());
     }
-    let look = |library: &PathBuf| ask(library, arguments, asks, shows_noise);
-    let found = if asks {
-        libraries.iter().map(look).collect()
-    } else {
-        thread::scope(|scope| {
-            let threads: Vec<_> = libraries
-                .iter()
-                .map(|library| (library, scope.spawn(move || look(library))))
-                .collect();
-            threads
-                .into_iter()
-                .map(|(library, thread)| {
-                    let died = |_| failed(library, "looking at it panicked".to_owned());
-                    thread.join().unwrap_or_else(died)
-                })
-                .collect()
-        })
+    if !asks {
+        return Ok(look_at(&libraries, arguments, LIMIT, shows_noise));
+    }
+    let look = |library| {
+        let _postponed = Postponed::begin();
+        ask(library, arguments, ATTENDED_LIMIT, shows_noise)
     };
-    Ok(Survey::new(found))
+    Ok(Survey::new(libraries.iter().map(look).collect()))
 }
 
-fn ask(library: &Path, arguments: &[OsString], asks: bool, shows_noise: bool) -> Library {
+/// All of these at the same time.
+pub(super) fn look_at(
+    libraries: &[Installed],
+    arguments: &[OsString],
+    limit: Duration,
+    shows_noise: bool,
+) -> Survey {
+    let look = |library| ask(library, arguments, limit, shows_noise);
+    Survey::new(thread::scope(|scope| {
+        let threads: Vec<_> = libraries
+            .iter()
+            .map(|library| (library, scope.spawn(move || look(library))))
+            .collect();
+        threads
+            .into_iter()
+            .map(|(library, thread)| {
+                let died = |_| failed(&library.path, "looking at it panicked".to_owned());
+                thread.join().unwrap_or_else(died)
+            })
+            .collect()
+    }))
+}
+
+fn ask(
+    installed: &Installed,
+    arguments: &[OsString],
+    limit: Duration,
+    shows_noise: bool,
+) -> Library {
+    let library = &installed.path;
     let noise = if shows_noise {
         Stdio::inherit()
     } else {
@@ -66,11 +85,14 @@ fn ask(library: &Path, arguments: &[OsString], asks: bool, shows_noise: bool) ->
     };
     let mut module = OsString::from("--module=");
     module.push(library);
+    let init_args = installed.init_args.as_ref();
+    let init_args = init_args.map(|text| format!("--init-args={text}"));
     let child = std::env::current_exe().and_then(|program| {
         let mut command = Command::new(program);
         command
             .args(["list", "--json"])
             .arg(module)
+            .args(init_args)
             .args(arguments)
             // What is there is for whoever reads it next, and never a PIN for whatever is found.
             .stdin(Stdio::null())
@@ -78,7 +100,6 @@ fn ask(library: &Path, arguments: &[OsString], asks: bool, shows_noise: bool) ->
             .stderr(noise);
         hand_on_none(&mut command).spawn()
     });
-    let limit = if asks { ATTENDED_LIMIT } else { LIMIT };
     match child {
         Err(error) => failed(library, format!("no process to look at it: {error}")),
         Ok(child) => match answer(child, limit) {
@@ -120,6 +141,10 @@ fn answer(mut child: Child, limit: Duration) -> Option<Ended> {
 fn ended(status: Option<ExitStatus>) -> String {
     match status.and_then(|status| status.signal()) {
         Some(signal) => format!("it crashes the process that loads it (signal {signal})"),
+        // A library's trouble, and no document that says which.
+        None if status.and_then(|status| status.code()) == Some(4) => {
+            "it crashes the process that loads it".to_owned()
+        }
         None => "the process that looked at it gave no answer".to_owned(),
     }
 }

@@ -6,15 +6,18 @@
 mod library;
 mod machine;
 
+use std::path::PathBuf;
+use std::time::Duration;
 use std::{fmt, iter};
 
 use serde::{Deserialize, Serialize};
 
 use self::library::{Access, look};
-use self::machine::look_everywhere;
+use self::machine::{look_at, look_everywhere};
 use super::selection::Selection;
 use crate::config::{Filter, ObjectSelector, PinSource, Uri};
-use crate::error::{ConfigError, Error, ObjectError, RequestError, TokenError};
+use crate::discovery::Installed;
+use crate::error::{ConfigError, Error, ObjectError, RequestError, TokenError, TokenName};
 use crate::process::lock::Lock;
 use crate::protocol::Configuration;
 use crate::report;
@@ -36,6 +39,18 @@ pub(super) struct Query<'a> {
 
 /// The library that was opened in this process, to be finalised when the answer is out.
 pub(super) type Opened = Option<(Module, Option<Lock>)>;
+
+/// What the library that is named, or else each of these, shows without a login and within this time.
+pub(super) fn glance(selection: &Selection, found: Vec<Installed>, limit: Duration) -> Survey {
+    let mut selection = selection.clone();
+    let named = selection.module.take().map(|path| Installed {
+        path: PathBuf::from(path),
+        init_args: selection.init_args.take(),
+    });
+    let libraries = named.map_or(found, |named| vec![named]);
+    let arguments: Vec<_> = selection.arguments().collect();
+    look_at(&libraries, &arguments, limit, false)
+}
 
 impl Query<'_> {
     /// Looks at the library that is named, in this process, or else at every one that is found.
@@ -62,6 +77,11 @@ impl Query<'_> {
             // Several libraries may show the same token, and each would send it the PIN.
             _ if matches!(access, Access::Login(Some(_))) => Err(RequestError::ArgumentNeeds {
                 argument: "--login with a stored PIN",
+                other: "--module <FILE>",
+            }
+            .into()),
+            _ if self.selection.init_args.is_some() => Err(RequestError::ArgumentNeeds {
+                argument: "--init-args",
                 other: "--module <FILE>",
             }
             .into()),
@@ -133,11 +153,17 @@ pub(super) struct Survey {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Library {
     pub(super) path_lib: String,
+    /// What the library was told at its start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) init_args: Option<String>,
     /// Why nothing is known of its tokens.
     pub(super) error: Option<Fault>,
     /// Where it shows no token at all: what its slots call themselves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) empty_slots: Option<Vec<String>>,
+    /// Where no token can be used: the slots of those that are not initialised.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) uninitialized_slots: Vec<u64>,
     pub(super) tokens: Vec<Token>,
 }
 
@@ -150,6 +176,9 @@ pub(super) struct Token {
     pub(super) login_required: bool,
     /// Another token of the library has the same serial number, so the label is needed too.
     pub(super) needs_label: bool,
+    /// Another one has the same serial number and the same label.
+    #[serde(default)]
+    pub(super) needs_slot_id: bool,
     pub(super) pin: PinState,
     /// Why not all of its objects are listed.
     pub(super) error: Option<Fault>,
@@ -198,6 +227,9 @@ pub(super) struct CertificateEntry {
     /// … in these groups.
     pub(super) groups: Vec<String>,
     pub(super) issuer: String,
+    /// In hexadecimal digits.
+    #[serde(default)]
+    pub(super) serial_number: String,
     /// RFC 3339.
     pub(super) not_before: String,
     pub(super) not_after: String,
@@ -224,6 +256,12 @@ pub(super) enum Note {
     NoPrivateKey,
     /// The certificate isn't that of the key under its CKA_ID.
     OtherKey,
+    /// Another certificate of the same key is meant, which is valid longer.
+    Superseded,
+    /// Another key's certificate has the same CKA_ID and label.
+    Ambiguous,
+    /// The private key's CKA_SIGN is false.
+    NotForSigning,
 }
 
 impl Note {
@@ -246,6 +284,9 @@ impl fmt::Display for Note {
             Self::NoUser => "no user (CN)",
             Self::NoPrivateKey => "no private key",
             Self::OtherKey => "certificate of another key",
+            Self::Superseded => "superseded",
+            Self::Ambiguous => "objectId and label of another key",
+            Self::NotForSigning => "key not for signing",
         })
     }
 }
@@ -287,6 +328,15 @@ impl From<&Error> for Fault {
 }
 
 impl Token {
+    /// As errors name it.
+    pub(super) fn name(&self) -> TokenName {
+        TokenName {
+            slot: self.slot_id,
+            label: self.token_label.clone(),
+            serial: self.token_serial.clone(),
+        }
+    }
+
     /// All that it has is listed, and that is nothing.
     fn is_bare(&self) -> bool {
         self.keys.is_empty() && self.error.is_none()
@@ -318,8 +368,35 @@ impl Survey {
         }
     }
 
+    /// Where tokens are seen, all of them, and none has a key or a certificate: that.
+    pub(super) fn emptiness(&self) -> Option<ObjectError> {
+        let is_empty = |token: &Token| token.is_bare() && token.ca_certificates == 0;
+        if !self.tokens().all(is_empty) {
+            return None;
+        }
+        let mut places = self
+            .libraries
+            .iter()
+            .flat_map(|library| library.tokens.iter().map(move |token| (library, token)));
+        places.next().map(|(library, token)| ObjectError::NoKeyYet {
+            token: format!("\"{}\"", token.token_label),
+            label: token.token_label.clone(),
+            module: library.path_lib.clone(),
+        })
+    }
+
     pub(super) fn tokens(&self) -> impl Iterator<Item = &Token> {
         self.libraries.iter().flat_map(|library| &library.tokens)
+    }
+
+    /// The token, where there is one.
+    pub(super) fn only_token(&self) -> Option<(&Library, &Token)> {
+        let mut tokens = self.libraries.iter().flat_map(|library| {
+            let tokens = library.tokens.iter();
+            tokens.map(move |token| (library, token))
+        });
+        let only = tokens.next();
+        only.filter(|_| tokens.next().is_none())
     }
 
     /// The keys, each with where it is.

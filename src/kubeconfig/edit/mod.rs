@@ -36,6 +36,9 @@ const OTHER_CREDENTIALS: [&str; 10] = [
     "username",
 ];
 
+/// How a file begins that says nothing yet.
+const HEAD: &str = "apiVersion: v1\nkind: Config\n";
+
 /// A kubeconfig that nobody else writes meanwhile.
 pub struct Document {
     path: PathBuf,
@@ -55,10 +58,21 @@ pub enum Saved {
 
 /// In which file an entry stands or belongs (client-go, tools/clientcmd, config.go): where there is
 /// one of that name; else the first file that is there, else the last.
+///
+/// Errors: one of the files can't be read, or is none that could be replaced: a pipe's content would
+/// be gone for whoever reads it next.
 pub fn file_for(
     locations: &Locations,
     holds: impl Fn(&Kubeconfig) -> bool,
 ) -> Result<Option<PathBuf>, KubeconfigError> {
+    for path in locations.files() {
+        if let Some(reason) = file::not_replaceable(path) {
+            return Err(KubeconfigError::Unwritable {
+                path: path.clone(),
+                reason: reason.to_owned(),
+            });
+        }
+    }
     for path in locations.files() {
         let one = Locations {
             files: vec![path.clone()],
@@ -114,7 +128,7 @@ impl Document {
                 reason,
             }
         })?;
-        let text = match file::read(path) {
+        let text = match file.read() {
             Ok(content) => match std::str::from_utf8(&content) {
                 Ok(text) => Zeroizing::new(text.to_owned()),
                 Err(_) => return Err(unreadable("it is not UTF-8".to_owned())),
@@ -281,13 +295,22 @@ impl Document {
             } else {
                 "\n"
             };
-            let head = "apiVersion: v1\nkind: Config\n";
-            let new = format!("{start}{head}{list}:\n- {}", *block(2));
+            let new = format!("{start}{HEAD}{list}:\n- {}", *block(2));
             return Some(self.spliced(text.len(), text.len(), &new));
         };
         let Content::Object(members) = &root.content else {
-            // Nothing but comments, a null, or no kubeconfig.
-            return None;
+            // `null`, or a document with nothing in it.
+            let before = text.get(..root.range.start)?;
+            let start = if before.is_empty() || before.ends_with('\n') {
+                ""
+            } else {
+                "\n"
+            };
+            let entry = block(2);
+            let new = format!("{start}{HEAD}{list}:\n- {}", entry.trim_end());
+            let is_last = text.get(root.range.end..)?.is_empty();
+            let end = if is_last { "\n" } else { "" };
+            return Some(self.spliced(root.range.start, root.range.end, &format!("{new}{end}")));
         };
         let Some((key, value)) = root.member(list) else {
             if root.is_flow {
@@ -342,9 +365,13 @@ impl Document {
                 stanza::scalar(user)
             }
         };
-        if let Some((_, old)) = context.member("user") {
-            let is_text = matches!(&old.content, Content::Scalar(text) if !text.is_empty());
-            return is_text.then(|| self.spliced(old.range.start, old.range.end, &scalar(context)));
+        if let Some((key, old)) = context.member("user") {
+            if !old.range.is_empty() {
+                return Some(self.spliced(old.range.start, old.range.end, &scalar(context)));
+            }
+            // A null without a text.
+            let colon = text.get(key.range.end..)?.find(':')? + key.range.end + 1;
+            return Some(self.spliced(colon, colon, &format!(" {}", scalar(context))));
         }
         if context.is_flow {
             let is_empty =

@@ -69,6 +69,25 @@ fn a_user_is_added_where_the_files_own_style_has_it() {
             format!("# mine\napiVersion: v1\nkind: Config\nusers:\n{block}"),
         ),
         (
+            "null\n".into(),
+            format!("apiVersion: v1\nkind: Config\nusers:\n{block}"),
+        ),
+        (
+            "~".into(),
+            format!("apiVersion: v1\nkind: Config\nusers:\n{block}"),
+        ),
+        (
+            "---\n".into(),
+            format!("---\napiVersion: v1\nkind: Config\nusers:\n{block}"),
+        ),
+        (
+            "# mine\n--- # c\nnull # none\n...\n".into(),
+            format!(
+                "# mine\n--- # c\napiVersion: v1\nkind: Config\nusers:\n{} # none\n...\n",
+                block.trim_end()
+            ),
+        ),
+        (
             "kind: Config".into(),
             format!("kind: Config\nusers:\n{block}"),
         ),
@@ -332,6 +351,22 @@ fn a_context_is_pointed_at_the_user() {
         (
             r#"{"contexts":[{"name":"c","context":{"cluster":"k"}}]}"#,
             r#"{"contexts":[{"name":"c","context":{"user":"jane","cluster":"k"}}]}"#,
+        ),
+        (
+            "contexts:\n- context:\n    cluster: k\n    user: \"\"\n  name: c\n",
+            "contexts:\n- context:\n    cluster: k\n    user: jane\n  name: c\n",
+        ),
+        (
+            "contexts:\n- context:\n    user: # none\n    cluster: k\n  name: c\n",
+            "contexts:\n- context:\n    user: jane # none\n    cluster: k\n  name: c\n",
+        ),
+        (
+            "contexts:\n- context:\n    cluster: k\n    user: null\n  name: c\n",
+            "contexts:\n- context:\n    cluster: k\n    user: jane\n  name: c\n",
+        ),
+        (
+            "contexts: [{name: c, context: {user: , cluster: k}}]\n",
+            "contexts: [{name: c, context: {user: \"jane\" , cluster: k}}]\n",
         ),
     ] {
         assert_eq!(with_context(before), after);

@@ -1,0 +1,379 @@
+//! Several certificates of a key, and several keys, under one CKA_ID: what a renewal leaves behind.
+
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::fixture::keys::{Key, Kind, issued, key};
+use crate::fixture::openssl::{Issue, assert_verifies, issue, openssl};
+use crate::fixture::program::{Invocation, Outcome};
+use crate::fixture::request::{
+    Configuration, Hash, Options, Scheme, certificate_request, sample, sign_request,
+};
+use crate::fixture::softhsm::{Object, PIN, Store, softhsm_library, token_with};
+
+/// A certificate of the P-256 key for jane, this many days from now.
+fn janes(days: i32) -> Vec<u8> {
+    issued(Kind::P256, "/O=dev/CN=jane", days, "clientAuth")
+}
+
+fn jane(der: &[u8]) -> Object {
+    Object::issued(der.to_owned(), &[1]).labelled("jane")
+}
+
+/// The P-256 key and these certificates, all with the same CKA_ID, subject and label.
+fn renewed(certificates: &[&[u8]]) -> Store {
+    let private = Object::key(key(Kind::P256), &[1]).labelled("jane");
+    token_with(std::iter::once(private).chain(certificates.iter().map(|der| jane(der))))
+}
+
+fn answered(store: &Store, configuration: &Configuration) -> Outcome {
+    store.ask(&certificate_request(configuration)).run()
+}
+
+fn signed(store: &Store, configuration: &Configuration) -> Outcome {
+    let configuration = configuration.clone().with("pinSource", "env:TOKEN_PIN");
+    let options = Options::hash(Hash::Sha256);
+    let request = sign_request(&configuration, &options, &sample(32));
+    store.ask(&request).run()
+}
+
+#[track_caller]
+fn assert_is_of(outcome: &Outcome, key: &Key) {
+    let scheme = match key.kind {
+        Kind::Rsa(_) | Kind::OtherRsa => Scheme::Pkcs1(Hash::Sha256),
+        _ => Scheme::Ecdsa,
+    };
+    assert_verifies(key, scheme, &sample(32), &outcome.silently().signature());
+}
+
+fn command(store: &Store, name: &str, arguments: &[&str]) -> Invocation {
+    Invocation::new(store.directory.path())
+        .argument(name)
+        .argument(&format!("--module={}", softhsm_library().display()))
+        .arguments(arguments)
+        .variable("TOKEN_PIN", PIN)
+}
+
+/// The keys of the only token, as `list --json` has them.
+fn listed(store: &Store, arguments: &[&str]) -> Vec<Value> {
+    let outcome = command(store, "list", &["--json"])
+        .arguments(arguments)
+        .run();
+    let document: Value = serde_json::from_str(&outcome.silently().printed()).unwrap();
+    let keys = document["libraries"][0]["tokens"][0]["keys"].as_array();
+    keys.unwrap().clone()
+}
+
+/// Notes, usable and needsLabel of each key.
+fn remarks(store: &Store, arguments: &[&str]) -> Value {
+    let keys = listed(store, arguments).into_iter();
+    keys.map(|key| json!([key["notes"], key["usable"], key["needsLabel"]]))
+        .collect()
+}
+
+#[test]
+fn of_several_certificates_of_a_key_the_one_valid_now_and_longest_is_meant_everywhere() {
+    let (older, expired, short, long) = (janes(-1), janes(0), janes(20), janes(100));
+    // It is valid in the second in which it was issued.
+    thread::sleep(Duration::from_secs(2));
+    for (certificates, meant, is_expired) in [
+        (&[&*expired, &*long][..], &long, false),
+        (&[&*long, &*expired], &long, false),
+        (&[&*short, &*long, &*expired], &long, false),
+        (&[&*long, &*short], &long, false),
+        (&[&*older, &*expired], &expired, true),
+    ] {
+        let store = renewed(certificates);
+        let by_id = store.configuration();
+        let by_label = by_id
+            .clone()
+            .without("objectId")
+            .with("objectLabel", "jane");
+        let by_both = by_id.clone().with("objectLabel", "jane");
+        for configuration in [by_id, by_label, by_both] {
+            let outcome = answered(&store, &configuration);
+            assert_eq!(outcome.certificate(), **meant);
+            if is_expired {
+                assert!(outcome.stderr.contains("it expired"), "{}", outcome.stderr);
+            } else {
+                outcome.silently();
+                assert_is_of(&signed(&store, &configuration), key(Kind::P256));
+            }
+        }
+        if is_expired {
+            continue;
+        }
+        let object = ["--object-id=1", "--token-label=test token"];
+        let check = command(&store, "check", &object).argument("--pin-source=env:TOKEN_PIN");
+        let report = check.run();
+        assert!(
+            report
+                .silently()
+                .printed()
+                .contains("it expires in 3 months"),
+            "{report:?}"
+        );
+
+        let keys = listed(&store, &["--login", "--pin-source=env:TOKEN_PIN"]);
+        let (good, others): (Vec<_>, Vec<_>) =
+            keys.iter().partition(|key| key["usable"] == json!(true));
+        let [good] = good[..] else { panic!("{keys:?}") };
+        assert_eq!(
+            (&good["needsLabel"], &good["notes"]),
+            (&json!(false), &json!([]))
+        );
+        assert_eq!(good["certificate"]["expires"], "in 3 months");
+        let is_superseded = |key: &&&Value| key["notes"].to_string().contains("superseded");
+        assert_eq!(
+            others.iter().filter(is_superseded).count(),
+            certificates.len() - 1
+        );
+
+        for arguments in [&[][..], &["--object-id=1"], &["--object-label=jane"]] {
+            let entry = command(&store, "kubeconfig", arguments).run();
+            let entry = entry.silently().printed();
+            assert!(entry.contains("objectId: \"1\""), "{entry}");
+            assert!(!entry.contains("objectLabel"), "{entry}");
+        }
+    }
+}
+
+#[test]
+fn which_of_several_certificates_is_taken_is_told_with_v() {
+    let long = janes(100);
+    let store = renewed(&[&janes(-1), &long]);
+    let outcome = store
+        .ask(&certificate_request(&store.configuration()))
+        .variable("PKCS11_EXTERNAL_SIGNER_LOG", "info")
+        .run();
+    let (_, parsed) = x509_parser::parse_x509_certificate(&long).unwrap();
+    let serial = parsed
+        .raw_serial_as_string()
+        .replace(':', "")
+        .to_uppercase();
+    let told = format!("is taken, serial number {serial}");
+    assert!(
+        outcome
+            .stderr
+            .contains("2 certificates with objectId \"1\""),
+        "{}",
+        outcome.stderr
+    );
+    assert!(outcome.stderr.contains(&told), "{}", outcome.stderr);
+}
+
+#[test]
+fn a_certificate_that_is_there_twice_is_one() {
+    let der = janes(100);
+    let store = renewed(&[&der, &der]);
+    assert_eq!(remarks(&store, &[]), json!([[[], true, false]]));
+    assert_eq!(
+        answered(&store, &store.configuration())
+            .silently()
+            .certificate(),
+        der
+    );
+    command(&store, "kubeconfig", &[])
+        .run()
+        .silently()
+        .printed();
+}
+
+#[test]
+fn certificates_that_nothing_tells_apart_are_shown_with_dates_and_serial_numbers() {
+    let other = issued(Kind::Rsa(2048), "/O=dev/CN=jane", 100, "clientAuth");
+    let store = token_with([
+        Object::key(key(Kind::P256), &[1]).labelled("jane"),
+        Object::key(key(Kind::Rsa(2048)), &[1]).labelled("jane"),
+        jane(&janes(100)),
+        jane(&other),
+    ]);
+    let (_, parsed) = x509_parser::parse_x509_certificate(&other).unwrap();
+    let serial = parsed
+        .raw_serial_as_string()
+        .replace(':', "")
+        .to_uppercase();
+    let until = parsed.validity().not_after.to_datetime().date().to_string();
+    let told = [
+        "2 certificates with objectId \"1\"",
+        "to the certificate that is meant, or remove what is not used:",
+        "(RSA-2048), valid from 20",
+        &format!("to {until}, serial number {serial}"),
+    ];
+    answered(&store, &store.configuration()).fails(6, &told);
+    let remark = json!([["ambiguous"], false, true]);
+    assert_eq!(remarks(&store, &[]), json!([remark, remark]));
+    // What would never work isn't written, nor is there a choice of two that are the same.
+    command(&store, "kubeconfig", &["--object-id=1"])
+        .run()
+        .fails(6, &told);
+    command(&store, "kubeconfig", &[])
+        .run()
+        .fails(6, &["no key that can be used"]);
+    // The remedy works.
+    for kind in [Kind::P256, Kind::Rsa(2048)] {
+        let file = key(kind).certificate_pem();
+        let configuration = store.configuration();
+        let configuration = configuration.with("certificateFile", file.to_str().unwrap());
+        assert_is_of(&signed(&store, &configuration), key(kind));
+    }
+}
+
+#[test]
+fn of_several_keys_the_certificates_is_meant() {
+    for (own, other) in [
+        (Kind::Rsa(2048), Kind::OtherRsa),
+        (Kind::P256, Kind::P384),
+        (Kind::P384, Kind::P256),
+        (Kind::P256, Kind::Rsa(2048)),
+    ] {
+        let (own, other) = (key(own), key(other));
+        let keys = |first, second| [Object::key(first, &[1]), Object::key(second, &[1])];
+        for keys in [keys(own, other), keys(other, own)] {
+            let [first, second] = keys.map(|key| key.labelled("jane"));
+            let certificate = Object::certificate(own, &[1]).labelled("jane");
+            let on_token = token_with([first.clone(), second.clone(), certificate]);
+            assert_is_of(&signed(&on_token, &on_token.configuration()), own);
+            let rows = remarks(&on_token, &["--login", "--pin-source=env:TOKEN_PIN"]);
+            assert_eq!(rows[0], json!([[], true, true]), "{rows}");
+            let alone = token_with([first, second]);
+            let file = own.certificate_pem();
+            let configuration = alone.configuration();
+            let by_file = configuration.with("certificateFile", file.to_str().unwrap());
+            assert_is_of(&signed(&alone, &by_file), own);
+        }
+    }
+}
+
+/// A private key of an elliptic curve shows no point, but its public key does and has its label.
+#[test]
+fn keys_on_one_curve_are_told_apart_by_their_public_keys() {
+    let (own, other) = (key(Kind::P256), key(Kind::Authority));
+    let store = token_with([
+        Object::key(other, &[1]).labelled("old"),
+        Object::public_key(other, &[1]).labelled("old"),
+        Object::key(own, &[1]).labelled("new"),
+        Object::public_key(own, &[1]).labelled("new"),
+        Object::certificate(own, &[1]).labelled("jane"),
+    ]);
+    assert_is_of(&signed(&store, &store.configuration()), own);
+    let bare = token_with([
+        Object::key(other, &[1]).labelled("old"),
+        Object::key(own, &[1]).labelled("new"),
+        Object::certificate(own, &[1]).labelled("jane"),
+    ]);
+    signed(&bare, &bare.configuration()).fails(6, &["2 private keys", "\"old\"", "\"new\""]);
+}
+
+/// What `openssl req -x509` makes is a CA's, and its private key is hidden before a login.
+#[test]
+fn a_self_signed_certificate_is_found_by_its_id() {
+    let own = key(Kind::Authority);
+    let store = token_with(Object::pair(own, &[1]));
+    answered(&store, &store.configuration())
+        .silently()
+        .certificate();
+    let shown = command(&store, "list", &[]).run().silently().printed();
+    assert!(shown.contains("no certificate but that of a CA"), "{shown}");
+    let shown = command(&store, "list", &["--object-id=1"])
+        .run()
+        .silently()
+        .printed();
+    assert!(shown.contains("test authority"), "{shown}");
+    for arguments in [
+        &["--object-id=1"][..],
+        &["--uri=pkcs11:id=%01"],
+        &["--login", "--pin-source=env:TOKEN_PIN"],
+    ] {
+        let entry = command(&store, "kubeconfig", arguments).run();
+        let entry = entry.silently().printed();
+        assert!(entry.contains("CN=test authority"), "{entry}");
+    }
+    command(&store, "kubeconfig", &["--object-id=2"])
+        .run()
+        .fails(
+            6,
+            &[
+                "no key or certificate with",
+                "--login` shows also what a token hides",
+            ],
+        );
+    // One beside a public key that isn't its own is a CA's, as those in cackey are.
+    let beside = Object::public_key(key(Kind::OtherRsa), &[1]);
+    let store = token_with([Object::certificate(own, &[1]), beside]);
+    let shown = command(&store, "list", &[]).run().silently().printed();
+    assert!(shown.contains("no certificate but that of a CA"), "{shown}");
+}
+
+/// Types that are found on tokens are told by their names.
+#[test]
+fn a_key_of_an_unsupported_type_is_told_by_its_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let private = directory.path().join("private.pem");
+    let out = private.to_str().unwrap();
+    openssl(["genpkey", "-algorithm", "ED448", "-out", out]);
+    let authority = key(Kind::Authority);
+    let [_, der] = issue(
+        directory.path(),
+        "ed448",
+        &Issue {
+            key: &private,
+            subject: "/CN=jane",
+            extensions: "extendedKeyUsage=clientAuth\n",
+            days: 1,
+            issuer: [&authority.certificate_pem(), &authority.private_pem()],
+        },
+    );
+    let store = token_with([Object::issued(fs::read(der).unwrap(), &[1])]);
+    let told = ["a key of an unsupported type: Ed448 (1.3.101.113)"];
+    answered(&store, &store.configuration()).fails(6, &told);
+}
+
+/// Requests don't look at it, and `check` ends as they do.
+#[test]
+fn a_stale_public_key_is_remarked_and_the_private_key_decides() {
+    let (own, other) = (key(Kind::P256), key(Kind::P384));
+    let certificate = Object::certificate(own, &[1]);
+    let object = ["--object-id=1", "--token-label=test token"];
+    let check = |store: &Store, arguments: &[&str]| {
+        command(store, "check", &object).arguments(arguments).run()
+    };
+    let stale = token_with([
+        Object::key(own, &[1]),
+        Object::public_key(other, &[1]),
+        certificate.clone(),
+    ]);
+    assert_is_of(&signed(&stale, &stale.configuration()), own);
+    let report = check(&stale, &["--pin-source=env:TOKEN_PIN"]).told(0);
+    assert!(
+        report.contains("the token holds another public key under this id"),
+        "{report}"
+    );
+    // Without the private key it can't be told.
+    let report = check(&stale, &["--no-login"]).told(6);
+    assert!(report.contains("does not belong to"), "{report}");
+    let foreign = token_with([
+        Object::key(other, &[1]),
+        Object::public_key(other, &[1]),
+        certificate,
+    ]);
+    signed(&foreign, &foreign.configuration()).fails(6, &["does not belong to"]);
+    let report = check(&foreign, &["--pin-source=env:TOKEN_PIN"]).told(6);
+    assert_eq!(report.matches("does not belong to").count(), 1, "{report}");
+}
+
+#[test]
+fn a_key_that_may_not_sign_is_told_as_that() {
+    let store = token_with([
+        Object::key(key(Kind::P256), &[1]).not_for_signing(),
+        Object::certificate(key(Kind::P256), &[1]),
+    ]);
+    let login = ["--login", "--pin-source=env:TOKEN_PIN"];
+    assert_eq!(
+        remarks(&store, &login),
+        json!([[["not-for-signing"], false, false]])
+    );
+}

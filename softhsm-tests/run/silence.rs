@@ -1,0 +1,151 @@
+//! Servers that say nothing and tokens that take their time: nobody else waits for them, it is told,
+//! and it has an end.
+
+use std::fs;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{run, run_recorded};
+use crate::fixture::cluster::{JANE, cluster};
+use crate::fixture::keys::Kind;
+use crate::fixture::program::Outcome;
+use crate::fixture::softhsm::Store;
+
+const WHOAMI: &str = "kubectl auth whoami -o jsonpath={.status.userInfo.username}";
+
+/// A port whose connections of these numbers, from 0, are accepted and left alone; the others are led
+/// to the server.
+fn silent_at(numbers: impl Fn(usize) -> bool + Send + 'static, server: &str) -> SocketAddr {
+    let server = server.trim_start_matches("https://").to_owned();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        let mut left_alone = Vec::new();
+        for (number, connection) in listener.incoming().enumerate() {
+            let connection = connection.unwrap();
+            if numbers(number) {
+                left_alone.push(connection);
+                continue;
+            }
+            let onward = TcpStream::connect(&server).unwrap();
+            for (mut from, mut to) in [
+                (connection.try_clone().unwrap(), onward.try_clone().unwrap()),
+                (onward, connection),
+            ] {
+                thread::spawn(move || {
+                    let _ = io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(std::net::Shutdown::Write);
+                });
+            }
+        }
+    });
+    address
+}
+
+/// A run of bash with a second context, `hung`, whose server is silent at these connections.
+fn with_hung(
+    store: &Store,
+    numbers: impl Fn(usize) -> bool + Send + 'static,
+    script: &str,
+) -> Outcome {
+    drop(run(store, &["true"]));
+    let own = store.directory.path().join("kubeconfig");
+    let mut config: Value = serde_json::from_slice(&fs::read(&own).unwrap()).unwrap();
+    let mut hung = config["clusters"][0].clone();
+    let address = silent_at(numbers, hung["cluster"]["server"].as_str().unwrap());
+    hung["name"] = json!("hung");
+    hung["cluster"]["server"] = json!(format!("https://{address}"));
+    config["clusters"].as_array_mut().unwrap().push(hung);
+    let context = json!({"name": "hung", "context": {"cluster": "hung", "user": "jane"}});
+    config["contexts"].as_array_mut().unwrap().push(context);
+    let file = store.directory.path().join("hung");
+    fs::write(&file, config.to_string()).unwrap();
+    run(
+        store,
+        &[
+            "--kubeconfig",
+            file.to_str().unwrap(),
+            "--",
+            "bash",
+            "-c",
+            script,
+        ],
+    )
+    .run()
+}
+
+#[test]
+fn a_silent_server_holds_up_no_other_and_the_end_is_quiet() {
+    for kubectl in ["kubectl", "timeout 1 kubectl"] {
+        let store = cluster().token(Kind::P256, JANE);
+        let hanging = format!(
+            "for i in $(seq 20); do {kubectl} --context hung get --raw /x >/dev/null 2>&1 & done"
+        );
+        let script = format!("{hanging}; sleep 1.2; timeout 5 {WHOAMI}; exit 7");
+        let outcome = with_hung(&store, |_| true, &script);
+        assert_eq!(outcome.status.code(), Some(7), "{outcome:?}");
+        assert_eq!(outcome.stdout, b"jane", "{outcome:?}");
+        // On a busy machine it may have taken long enough to be told of.
+        let mut lines = outcome.stderr.lines();
+        assert!(
+            lines.all(|line| line.contains("no answer for")),
+            "{outcome:?}"
+        );
+    }
+}
+
+#[test]
+fn a_silent_server_is_told_of_once() {
+    let store = cluster().token(Kind::P256, JANE);
+    let outcome = with_hung(&store, |_| true, "kubectl --context hung get --raw /x");
+    assert_eq!(outcome.status.code(), Some(1), "{outcome:?}");
+    assert_eq!(
+        outcome.stderr.matches("no answer for 5 s").count(),
+        1,
+        "{outcome:?}"
+    );
+    assert!(outcome.took < Duration::from_secs(15), "{outcome:?}");
+    let script = "kubectl --context hung --request-timeout=3s get --raw /x";
+    let outcome = with_hung(&store, |_| true, script);
+    // After nearly three seconds, of which some passed before we were asked.
+    let told = outcome.stderr.matches(" s, and the command has given up");
+    assert_eq!(told.count(), 1, "{outcome:?}");
+    assert!(outcome.stderr.contains("no answer for "), "{outcome:?}");
+}
+
+#[test]
+fn a_handshake_that_hangs_does_not_hold_up_the_next() {
+    let store = cluster().token(Kind::P256, JANE);
+    // The first asks for the protocol, the second is the one that hangs.
+    for hanging in [0, 1] {
+        let script = format!(
+            "kubectl config use-context hung >/dev/null
+             {WHOAMI} >/dev/null 2>&1 & sleep 1; SECONDS=0; {WHOAMI}; echo \" $((SECONDS < 5))\""
+        );
+        let outcome = with_hung(&store, move |number| number == hanging, &script);
+        assert_eq!(outcome.stdout, b"jane 1\n", "{outcome:?}");
+    }
+}
+
+#[test]
+fn a_signature_may_take_longer_than_a_handshake() {
+    let store = cluster().token(Kind::P256, JANE);
+    let outcome = run_recorded(&store, "C_SignInit:delay=11000", &["sh", "-c", WHOAMI]).run();
+    assert_eq!(outcome.printed(), "jane");
+    outcome.silently();
+    assert_eq!(store.calls("C_SignInit").len(), 1);
+}
+
+#[test]
+fn a_signature_that_comes_too_late_is_the_next_commands() {
+    let store = cluster().token(Kind::P256, JANE);
+    let script = format!("timeout 2 {WHOAMI}; sleep 5; {WHOAMI}");
+    let outcome = run_recorded(&store, "C_SignInit:delay=5000", &["bash", "-c", &script]).run();
+    let told = "the signature came after 5 s, and the command had given up";
+    assert_eq!(outcome.printed_beside(&[told]), "jane");
+    assert_eq!(store.calls("C_SignInit").len(), 1, "{outcome:?}");
+}

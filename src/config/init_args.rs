@@ -1,0 +1,64 @@
+//! `initArgs`: what a library wants to be told when it is initialised, for those that have no
+//! configuration file of their own, such as NSS.
+
+use std::ffi::{CStr, CString};
+
+use crate::error::Problem;
+
+/// A longer text is no library's parameters.
+const LONGEST: usize = 4096;
+
+/// The text for C_Initialize (CK_C_INITIALIZE_ARGS, pReserved).
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct InitArgs(CString);
+
+impl InitArgs {
+    /// It may come with somebody else's kubeconfig, and only `pathLib` says which library runs.
+    pub(super) fn parse(value: &str) -> Result<Self, Problem> {
+        if value.to_ascii_lowercase().contains("library=") {
+            return Err(Problem::new(
+                "initArgs names a library",
+                "take library= out of initArgs: pathLib says which library is loaded",
+            ));
+        }
+        let is_line = value.len() <= LONGEST && !value.chars().any(char::is_control);
+        let text = CString::new(value).ok().filter(|_| is_line);
+        text.map(Self).ok_or_else(|| {
+            Problem::new(
+                "initArgs is too long, or not one line",
+                "write into initArgs what the library wants, as in configDir='sql:/home/jane/nssdb' \
+                 flags=readOnly",
+            )
+        })
+    }
+
+    pub fn as_c_str(&self) -> &CStr {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_library_wants_is_taken_as_it_is() {
+        let nss = "configDir='sql:/home/jane/nssdb' certPrefix='' secmod='' flags=readOnly";
+        let taken = InitArgs::parse(nss).unwrap();
+        assert_eq!(taken.as_c_str().to_str(), Ok(nss));
+    }
+
+    #[test]
+    fn what_names_a_library_or_is_no_line_is_refused() {
+        for (value, what) in [
+            ("Library='/home/jane/evil.so'", "initArgs names a library"),
+            ("a\nb", "initArgs is too long, or not one line"),
+            ("a\0b", "initArgs is too long, or not one line"),
+            (&*"x".repeat(4097), "initArgs is too long, or not one line"),
+        ] {
+            let problem = InitArgs::parse(value).unwrap_err();
+            assert!(problem.what.starts_with(what), "{}", problem.what);
+            assert!(problem.remedy.contains("initArgs"), "{}", problem.remedy);
+        }
+    }
+}
