@@ -21,10 +21,8 @@ pub enum RequestError {
         actual: usize,
     },
     EmptyDigest,
-    Hash {
-        number: i64,
-        name: Option<&'static str>,
-    },
+    /// A number of Go's `crypto.Hash` that can't be signed with.
+    Hash(i64),
     Kind(String),
     /// A field that is there with a value it can't have.
     Malformed {
@@ -83,15 +81,7 @@ impl fmt::Display for RequestError {
                 hash.length()
             ),
             Self::EmptyDigest => write!(f, "the digest is empty"),
-            Self::Hash {
-                number,
-                name: Some(name),
-            } => {
-                write!(f, "unsupported hash {number} ({name}) in signerOpts")
-            }
-            Self::Hash { number, name: None } => {
-                write!(f, "unknown hash {number} in signerOpts")
-            }
+            Self::Hash(number) => write!(f, "unsupported hash {number} in signerOpts"),
             Self::Kind(kind) => write!(f, "unknown kind \"{kind}\""),
             Self::Malformed { field, expected } => {
                 write!(f, "malformed field {field}: expected {expected}")
@@ -155,7 +145,7 @@ impl RequestError {
             Self::DigestLength { .. } | Self::EmptyDigest => {
                 "the digest must be made with the hash that signerOpts names"
             }
-            Self::Hash { .. } => {
+            Self::Hash(_) => {
                 "crypto.Hash numbers understood here: 3 (SHA-1), 4 (SHA-224), 5 (SHA-256), \
                  6 (SHA-384) and 7 (SHA-512); outside *rsa.PSSOptions also 8 (MD5SHA1) and, for \
                  Ed25519 and ECDSA, 0 (not hashed)"

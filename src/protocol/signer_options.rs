@@ -56,7 +56,7 @@ fn pss(options: &str) -> Result<SignerOptions, RequestError> {
     let [hash_member, salt_member] = members(options, ["Hash", "SaltLength"])
         .map_err(|_| malformed("a JSON object inside a string"))?;
     let hash = match hash_member.read("signerOpts.Hash", "the number of a hash")? {
-        number @ (0 | 8) => return Err(unsupported(number)),
+        number @ (0 | 8) => return Err(RequestError::Hash(number)),
         number => hash(number)?,
     };
     let salt = match salt_member.read("signerOpts.SaltLength", "a whole number")? {
@@ -78,30 +78,8 @@ fn hash(number: i64) -> Result<Hash, RequestError> {
         6 => Ok(Hash::Sha384),
         7 => Ok(Hash::Sha512),
         8 => Ok(Hash::Md5Sha1),
-        _ => Err(unsupported(number)),
+        _ => Err(RequestError::Hash(number)),
     }
-}
-
-fn unsupported(number: i64) -> RequestError {
-    let name = match number {
-        0 => Some("not hashed"),
-        1 => Some("MD4"),
-        2 => Some("MD5"),
-        8 => Some("MD5SHA1"),
-        9 => Some("RIPEMD160"),
-        10 => Some("SHA3-224"),
-        11 => Some("SHA3-256"),
-        12 => Some("SHA3-384"),
-        13 => Some("SHA3-512"),
-        14 => Some("SHA-512/224"),
-        15 => Some("SHA-512/256"),
-        16 => Some("BLAKE2s-256"),
-        17 => Some("BLAKE2b-256"),
-        18 => Some("BLAKE2b-384"),
-        19 => Some("BLAKE2b-512"),
-        _ => None,
-    };
-    RequestError::Hash { number, name }
 }
 
 fn malformed(expected: &'static str) -> RequestError {
@@ -128,15 +106,12 @@ mod tests {
             (7, Hash::Sha512),
             (8, Hash::Md5Sha1),
         ];
-        for number in 1..=19_i64 {
+        for number in (1..=19).chain([-1, 20, i64::MAX, i64::MIN]) {
             let decoded = SignerOptions::decode(HASH, &number.to_string());
             match supported.iter().find(|(known, _)| *known == number) {
                 Some((_, hash)) => assert_eq!(decoded.unwrap(), SignerOptions::Hashed(*hash)),
                 None => assert!(
-                    matches!(
-                        decoded,
-                        Err(RequestError::Hash { number: same, name: Some(_) }) if same == number
-                    ),
+                    matches!(decoded, Err(RequestError::Hash(same)) if same == number),
                     "{number}"
                 ),
             }
@@ -145,12 +120,6 @@ mod tests {
             SignerOptions::decode(HASH, " 0 ").unwrap(),
             SignerOptions::Unhashed
         );
-        for number in [-1, 20, i64::MAX, i64::MIN] {
-            assert!(matches!(
-                SignerOptions::decode(HASH, &number.to_string()),
-                Err(RequestError::Hash { name: None, .. })
-            ));
-        }
     }
 
     #[test]
@@ -204,12 +173,12 @@ mod tests {
             (
                 PSS,
                 r#"{"SaltLength":-1,"Hash":0}"#,
-                "unsupported hash 0 (not hashed) in signerOpts",
+                "unsupported hash 0 in signerOpts",
             ),
             (
                 PSS,
                 r#"{"SaltLength":-1,"Hash":8}"#,
-                "unsupported hash 8 (MD5SHA1) in signerOpts",
+                "unsupported hash 8 in signerOpts",
             ),
             (
                 PSS,
