@@ -17,7 +17,7 @@ use crate::config::{ObjectId, ObjectSelector};
 use crate::error::{Error, ObjectError, SigningError};
 use crate::pin::PinProvider;
 use crate::protocol::SignRequest;
-use crate::scheme::{Scheme, ecdsa};
+use crate::scheme::{Scheme, ecdsa, requested};
 use crate::token::{PrivateKey, Token, WantedKey};
 use crate::verify::{VerifiedSignature, verify};
 
@@ -115,7 +115,7 @@ impl Identity {
         request: &SignRequest,
         pins: &mut dyn PinProvider,
     ) -> Result<VerifiedSignature, Error> {
-        let scheme = Scheme::choose(&request.options, self.certificate.public_key())?;
+        let scheme = requested(&request.options, self.certificate.public_key())?;
         token.check_mechanism(&scheme)?;
         let key = self.key(token, pins)?;
         self.sign_with(token, &key, scheme, &request.digest, pins)

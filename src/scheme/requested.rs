@@ -1,0 +1,173 @@
+//! The scheme that a sign request asks for.
+//!
+//! Go's `crypto.Hash` alone does not say which scheme is meant; the key's type decides.
+
+use super::{Scheme, pss};
+use crate::certificate::PublicKey;
+use crate::error::RequestError;
+use crate::hash::Hash;
+use crate::protocol::{SaltLength, SignerOptions};
+
+/// The scheme that these options mean for a signature with this key.
+///
+/// # Errors
+///
+/// The key can't make such a signature: it is of another type, or too short for the hash and salt.
+pub fn requested(options: &SignerOptions, key: &PublicKey) -> Result<Scheme, RequestError> {
+    let contradiction = |wanted: &str| {
+        Err(RequestError::OptionsContradictKey {
+            options: wanted.to_owned(),
+            key: key.to_string(),
+        })
+    };
+    match (key, *options) {
+        (PublicKey::Rsa { .. }, SignerOptions::Pss { hash, salt }) => rsa_pss(hash, salt, key),
+        (PublicKey::Rsa { .. }, SignerOptions::Hashed(hash)) => {
+            Scheme::rsa_pkcs1(hash, key).ok_or_else(|| too_short(hash, key))
+        }
+        (PublicKey::Rsa { .. }, SignerOptions::Unhashed) => {
+            contradiction("a signature over an unhashed message")
+        }
+        // In TLS 1.2 the hash is chosen apart from the curve.
+        (PublicKey::Ecdsa { curve, .. }, SignerOptions::Hashed(_) | SignerOptions::Unhashed) => {
+            Ok(Scheme::Ecdsa { curve: *curve })
+        }
+        (PublicKey::Ed25519(_), SignerOptions::Unhashed) => Ok(Scheme::Ed25519),
+        (PublicKey::Ed25519(_), SignerOptions::Hashed(hash)) => {
+            contradiction(&format!("a signature over a {hash} digest"))
+        }
+        (PublicKey::Ecdsa { .. } | PublicKey::Ed25519(_), SignerOptions::Pss { .. }) => {
+            contradiction("an RSA-PSS signature")
+        }
+    }
+}
+
+fn rsa_pss(hash: Hash, salt: SaltLength, key: &PublicKey) -> Result<Scheme, RequestError> {
+    let longest =
+        pss::longest_salt(hash, key.modulus_bits()).ok_or_else(|| too_short(hash, key))?;
+    let salt = match salt {
+        SaltLength::EqualsHash => hash.length(),
+        SaltLength::Exactly(bytes) => bytes,
+        SaltLength::Longest => longest,
+    };
+    Scheme::rsa_pss(hash, salt, key).ok_or_else(|| RequestError::SaltTooLong {
+        salt,
+        longest,
+        hash,
+        key: key.to_string(),
+    })
+}
+
+fn too_short(hash: Hash, key: &PublicKey) -> RequestError {
+    RequestError::KeyTooShort {
+        hash,
+        key: key.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::certificate::Curve;
+
+    fn rsa(bits: usize) -> PublicKey {
+        let mut modulus = vec![0xff; bits.div_ceil(8)];
+        if !bits.is_multiple_of(8) {
+            modulus[0] = (1 << (bits % 8)) - 1;
+        }
+        PublicKey::Rsa {
+            modulus,
+            exponent: vec![1, 0, 1],
+        }
+    }
+
+    fn pss(hash: Hash, salt: SaltLength, bits: usize) -> Result<Scheme, RequestError> {
+        requested(&SignerOptions::Pss { hash, salt }, &rsa(bits))
+    }
+
+    #[test]
+    fn salt_lengths_are_those_of_go() {
+        use SaltLength::{EqualsHash, Exactly, Longest};
+        for (hash, salt, bits, expected) in [
+            (Hash::Sha256, EqualsHash, 2048, 32),
+            (Hash::Sha256, Longest, 2048, 222),
+            (Hash::Sha512, EqualsHash, 4096, 64),
+            // One bit above a whole number of bytes: the encoded message is a byte shorter.
+            (Hash::Sha256, Longest, 2049, 222),
+            (Hash::Sha256, Longest, 2047, 222),
+            (Hash::Sha1, Exactly(1), 1024, 1),
+            (Hash::Sha256, Exactly(222), 2048, 222),
+        ] {
+            assert_eq!(
+                pss(hash, salt, bits).unwrap(),
+                Scheme::RsaPss {
+                    hash,
+                    salt: expected
+                }
+            );
+        }
+    }
+
+    #[test]
+    fn a_salt_that_does_not_fit_is_refused() {
+        for (salt, bits) in [
+            (SaltLength::Exactly(223), 2048),
+            (SaltLength::Exactly(usize::MAX), 2048),
+            (SaltLength::Exactly(223), 2049),
+        ] {
+            let refused = pss(Hash::Sha256, salt, bits);
+            assert!(matches!(
+                refused,
+                Err(RequestError::SaltTooLong { longest: 222, .. })
+            ));
+        }
+        // 128 bytes hold a SHA-512 digest and 62 bytes of salt, but not 64.
+        let refused = pss(Hash::Sha512, SaltLength::EqualsHash, 1024);
+        assert!(matches!(
+            refused,
+            Err(RequestError::SaltTooLong { longest: 62, .. })
+        ));
+    }
+
+    #[test]
+    fn options_that_contradict_the_key_are_refused() {
+        let ecdsa = PublicKey::Ecdsa {
+            curve: Curve::P384,
+            point: Vec::new(),
+        };
+        let ed25519 = PublicKey::Ed25519([0; 32]);
+        let pss = SignerOptions::Pss {
+            hash: Hash::Sha256,
+            salt: SaltLength::EqualsHash,
+        };
+        for (options, key) in [
+            (pss, &ecdsa),
+            (pss, &ed25519),
+            (SignerOptions::Hashed(Hash::Sha512), &ed25519),
+            (SignerOptions::Unhashed, &rsa(2048)),
+        ] {
+            let refused = requested(&options, key);
+            assert!(matches!(
+                refused,
+                Err(RequestError::OptionsContradictKey { .. })
+            ));
+        }
+    }
+
+    #[test]
+    fn the_key_decides_what_a_hash_means() {
+        let hashed = SignerOptions::Hashed(Hash::Sha256);
+        let ecdsa = PublicKey::Ecdsa {
+            curve: Curve::P521,
+            point: Vec::new(),
+        };
+        assert_eq!(
+            requested(&hashed, &rsa(2048)).unwrap(),
+            Scheme::RsaPkcs1 { hash: Hash::Sha256 }
+        );
+        assert_eq!(
+            requested(&hashed, &ecdsa).unwrap(),
+            Scheme::Ecdsa { curve: Curve::P521 }
+        );
+    }
+}
