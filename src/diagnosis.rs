@@ -7,11 +7,12 @@
 
 #![forbid(unsafe_code)]
 
-use crate::certificate::{Moment, now};
+use crate::certificate::ValidityState;
 use crate::config::Config;
 use crate::error::{Error, ObjectError};
 use crate::pin::PinProvider;
 use crate::process::lock::Lock;
+use crate::process::unix_time;
 use crate::scheme::Scheme;
 use crate::signer::Identity;
 use crate::token::{AcceptedPin, Module, PinState, Token};
@@ -260,11 +261,12 @@ impl Walk<'_, '_> {
 
     fn validity(&mut self, identity: &Identity) {
         let certificate = &identity.certificate;
-        let expiry = certificate.validity().expiry(now());
-        let concerns = certificate.concerns(now());
-        let moment = certificate.validity().at(now());
-        let is_fatal =
-            matches!(moment, Moment::Before | Moment::After) || !certificate.is_for_clients();
+        let now = unix_time();
+        let expiry = certificate.validity().expiry(now);
+        let concerns = certificate.concerns(now);
+        let state = certificate.validity().at(now);
+        let is_fatal = matches!(state, ValidityState::NotYetValid | ValidityState::Expired)
+            || !certificate.is_for_clients();
         match concerns.is_empty() {
             true => self.good(
                 Step::Validity,

@@ -16,11 +16,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::certificate::now;
 use crate::config::{Config, InitArgs, ObjectSelector, TokenSelector, TrustedLibrary};
 use crate::error::{Error, ModuleError, ObjectError, RunError, SigningError, TokenError};
 use crate::pin::{Shared, Sources};
 use crate::process::lock::{self, Lock, LockError};
+use crate::process::unix_time;
 use crate::scheme::Scheme;
 use crate::signer::Identity;
 use crate::token::{self, AcceptedPin, FoundToken, Module, PrivateKey, Token};
@@ -537,7 +537,7 @@ impl<'m> OpenLibrary<'m> {
             chain: identity.chain(token)?,
             subject: identity.certificate.subject().to_owned(),
             schemes,
-            concerns: identity.certificate.concerns(now()),
+            concerns: identity.certificate.concerns(unix_time()),
         });
         Ok(KeyInUse {
             token: place,

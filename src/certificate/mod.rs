@@ -8,10 +8,9 @@
 mod name;
 mod validity;
 
-pub use validity::{Moment, Validity, day, rfc_3339};
+pub use validity::{Validity, ValidityState, day, rfc_3339};
 
 use std::fmt;
-use std::time::SystemTime;
 
 use x509_parser::asn1_rs::Tag;
 use x509_parser::oid_registry::{
@@ -354,8 +353,10 @@ pub fn meant(certificates: &[&Certificate], now: i64) -> Vec<usize> {
     let has_others = certificates.iter().any(|it| !it.is_ca);
     let rank = |certificate: &Certificate| {
         let validity = certificate.validity;
-        let moment = validity.at(now);
-        let is_valid = matches!(moment, Moment::Within | Moment::NearTheEnd);
+        let is_valid = matches!(
+            validity.at(now),
+            ValidityState::Valid | ValidityState::ExpiresSoon
+        );
         let (not_before, not_after) = (validity.not_before, validity.not_after);
         (is_valid, certificate.is_for_clients, not_after, not_before)
     };
@@ -395,14 +396,6 @@ fn other_than_certificate(der: &[u8]) -> Option<&'static str> {
 
 fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02X}")).collect()
-}
-
-/// In seconds since 1970; a clock before that is as good as at it.
-pub fn now() -> i64 {
-    let since = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
-    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
 fn issuer(certificate: &X509Certificate<'_>) -> Option<Vec<u8>> {

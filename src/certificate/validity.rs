@@ -10,31 +10,31 @@ pub struct Validity {
     pub not_after: i64,
 }
 
-/// Where a moment lies in a [`Validity`].
+/// What a [`Validity`] says at a given time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Moment {
-    Before,
-    Within,
-    /// Within, but with less than two weeks left.
-    NearTheEnd,
-    After,
+pub enum ValidityState {
+    NotYetValid,
+    Valid,
+    /// Valid for less than two weeks more.
+    ExpiresSoon,
+    Expired,
 }
 
 impl Validity {
-    /// Where `now` lies, in seconds since 1970.
-    pub fn at(&self, now: i64) -> Moment {
+    /// The state at `now`, in seconds since 1970.
+    pub fn at(&self, now: i64) -> ValidityState {
         if now > self.not_after {
-            Moment::After
+            ValidityState::Expired
         } else if now < self.not_before {
-            Moment::Before
+            ValidityState::NotYetValid
         } else if self.not_after.saturating_sub(now) < SOON {
-            Moment::NearTheEnd
+            ValidityState::ExpiresSoon
         } else {
-            Moment::Within
+            ValidityState::Valid
         }
     }
 
-    /// When it ends, as seen from `now`: `in 3 months`, `2 days ago`.
+    /// How far its end is from `now` (seconds since 1970): `in 3 months`, `2 days ago`.
     pub fn expiry(&self, now: i64) -> String {
         if now > self.not_after {
             format!("{} ago", duration(now.saturating_sub(self.not_after)))
@@ -43,18 +43,18 @@ impl Validity {
         }
     }
 
-    /// What is the matter with it at `now`, if anything is.
+    /// Why a server refuses it at `now`, or will soon.
     pub(super) fn concern(&self, now: i64) -> Option<String> {
         match self.at(now) {
-            Moment::After => Some(format!("it expired {}", self.expiry(now))),
-            Moment::Before => {
+            ValidityState::Expired => Some(format!("it expired {}", self.expiry(now))),
+            ValidityState::NotYetValid => {
                 let wait = duration(self.not_before.saturating_sub(now));
                 Some(format!(
                     "it is not valid yet, but in {wait}; is the clock right?"
                 ))
             }
-            Moment::NearTheEnd => Some(format!("it expires {}", self.expiry(now))),
-            Moment::Within => None,
+            ValidityState::ExpiresSoon => Some(format!("it expires {}", self.expiry(now))),
+            ValidityState::Valid => None,
         }
     }
 }
@@ -148,7 +148,7 @@ mod tests {
             not_before: i64::MIN,
             not_after: i64::MAX,
         };
-        assert_eq!(forever.at(i64::MIN), Moment::Within);
+        assert_eq!(forever.at(i64::MIN), ValidityState::Valid);
         assert!(forever.expiry(-1).starts_with("in "));
     }
 }

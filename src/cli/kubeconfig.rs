@@ -9,7 +9,6 @@ use super::completions::values;
 use super::selection::{self, HEADING, Selection, is_selector};
 use super::survey::{CertificateEntry, Key, Library, Note, Opened, Query, Survey, Token};
 use super::turn;
-use crate::certificate::now;
 use crate::config::{Config, Filter, ObjectSelector, PinSource, without_object};
 use crate::error::{ConfigError, Error, KubeconfigError, ObjectError, TokenName};
 use crate::kubeconfig::{Document, Provider, Saved, Stanza, file_for};
@@ -17,6 +16,7 @@ use crate::pin;
 use crate::printable::{printable, shell_word};
 use crate::process::answer::AnswerChannel;
 use crate::process::signals::{Grace, is_interrupted};
+use crate::process::unix_time;
 use crate::protocol::Configuration;
 use crate::report;
 use crate::signer::Identity;
@@ -259,7 +259,7 @@ fn tried(arguments: &Arguments, place: Place<'_>, opened: &mut Opened) -> Result
     if file.is_none() {
         return Ok(key.clone());
     }
-    for concern in certificate.concerns(now()) {
+    for concern in certificate.concerns(unix_time()) {
         let subject = certificate.subject();
         report::warning(&format!("the certificate of {subject}: {concern}"));
     }

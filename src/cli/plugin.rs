@@ -5,13 +5,13 @@
 use zeroize::Zeroizing;
 
 use super::turn;
-use crate::certificate::now;
 use crate::config::{Config, PinSource};
 use crate::error::{Error, RequestError};
 use crate::pin::Sources;
 use crate::process::answer::AnswerChannel;
 use crate::process::environment::NotUtf8;
 use crate::process::lock::Lock;
+use crate::process::unix_time;
 use crate::protocol::{Operation, Request, Response};
 use crate::report;
 use crate::signer::Identity;
@@ -64,7 +64,7 @@ fn answer(
     let identity = Identity::find(&mut token, config.object, file, Some(&mut pins))?;
     match &request.operation {
         Operation::Certificate => {
-            for concern in identity.certificate.concerns(now()) {
+            for concern in identity.certificate.concerns(unix_time()) {
                 let subject = identity.certificate.subject();
                 report::warning(&format!("the certificate of {subject}: {concern}"));
             }

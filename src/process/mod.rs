@@ -28,6 +28,16 @@ pub mod watchdog;
 
 pub use runtime::fnv_1a;
 
+use std::time::SystemTime;
+
+/// The clock, in whole seconds since 1970; 0 for a clock that is set before that.
+pub fn unix_time() -> i64 {
+    let since = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
 /// The number of this process's session, which has one terminal at most; 0 where its leader can't
 /// be seen from here.
 pub fn session() -> i32 {

@@ -10,10 +10,10 @@ use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass, ObjectHan
 use super::object::{self, Query};
 use super::slot::{self, TokenState};
 use super::{Module, Token, ckr};
-use crate::certificate::{Certificate, Curve, meant, now};
+use crate::certificate::{Certificate, Curve, meant};
 use crate::error::{CallFailure, Error, ObjectError, TokenError};
 use crate::pin::PinProvider;
-use crate::process::watchdog;
+use crate::process::{unix_time, watchdog};
 
 /// A slot with a token in it.
 pub struct OccupiedSlot {
@@ -268,7 +268,7 @@ impl Candidate {
                 _ => Standing::ByLabel,
             };
         };
-        let now = now();
+        let now = unix_time();
         let choice = |named: Vec<&Self>| {
             let named: Vec<_> = named.into_iter().filter_map(Self::certificate).collect();
             let meant = meant(&named, now);

@@ -31,13 +31,13 @@ use cryptoki::slot::Slot;
 use self::mechanism::{Operation, Padding};
 use self::object::Query;
 use self::raw::Session;
-use crate::certificate::{Certificate, PublicKey, day, issuer_of, meant, now};
+use crate::certificate::{Certificate, PublicKey, day, issuer_of, meant};
 use crate::config::{ObjectSelector, TokenSelector};
 use crate::error::{
     CallFailure, Error, LoginError, ObjectError, SigningError, TokenError, TokenName,
 };
 use crate::pin::{Notice, PinProvider};
-use crate::process::watchdog;
+use crate::process::{unix_time, watchdog};
 use crate::scheme::Scheme;
 
 /// A token that takes longer than this to sign is probably waiting to be touched.
@@ -503,7 +503,7 @@ impl<'m> Token<'m> {
             many => self.readable_certificates(many, selector),
         };
         let certificates: Vec<_> = found.iter().map(|(_, certificate)| certificate).collect();
-        let meant = meant(&certificates, now());
+        let meant = meant(&certificates, unix_time());
         let [place] = meant[..] else {
             let meant: Vec<_> = meant
                 .iter()

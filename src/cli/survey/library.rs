@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use super::{CertificateEntry, Fault, Key, Library, Note, Opened, PinState, Token};
-use crate::certificate::{Certificate, Moment, now, rfc_3339};
+use crate::certificate::{Certificate, ValidityState, rfc_3339};
 use crate::cli::turn;
 use crate::config::{
     Filter, ObjectId, ObjectSelector, PinSource, TokenSelector, TrustedLibrary, Uri,
 };
 use crate::error::{Error, LoginError, TokenError};
 use crate::pin::{PinProvider as _, Sources};
+use crate::process::unix_time;
 use crate::token::{self, Candidate, Candidates, Module, OccupiedSlot, Standing, TokenState};
 
 /// How long another process may keep the library: shorter than the look at it may take, so that
@@ -287,11 +288,11 @@ fn text(text: &str) -> Option<String> {
 }
 
 fn certificate_notes(certificate: &Certificate) -> impl Iterator<Item = Note> {
-    let validity = match certificate.validity().at(now()) {
-        Moment::Before => Some(Note::NotYetValid),
-        Moment::Within => None,
-        Moment::NearTheEnd => Some(Note::ExpiresSoon),
-        Moment::After => Some(Note::Expired),
+    let validity = match certificate.validity().at(unix_time()) {
+        ValidityState::NotYetValid => Some(Note::NotYetValid),
+        ValidityState::Valid => None,
+        ValidityState::ExpiresSoon => Some(Note::ExpiresSoon),
+        ValidityState::Expired => Some(Note::Expired),
     };
     let usage = (!certificate.is_for_clients()).then_some(Note::NotForClients);
     let user = certificate.user().is_none().then_some(Note::NoUser);
@@ -309,7 +310,7 @@ impl From<&Certificate> for CertificateEntry {
             serial_number: certificate.serial_number().to_owned(),
             not_before: rfc_3339(validity.not_before),
             not_after: rfc_3339(validity.not_after),
-            expires: validity.expiry(now()),
+            expires: validity.expiry(unix_time()),
         }
     }
 }
