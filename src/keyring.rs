@@ -19,6 +19,7 @@ use std::time::Duration;
 use crate::config::{Config, InitArgs, ObjectSelector, TokenSelector, TrustedLibrary};
 use crate::error::{Error, ModuleError, ObjectError, RunError, SigningError, TokenError};
 use crate::pin::{Shared, Sources};
+use crate::process::environment::TakenVariables;
 use crate::process::lock::{self, Lock, LockError};
 use crate::process::unix_time;
 use crate::scheme::Scheme;
@@ -118,10 +119,14 @@ impl OpenKey {
 }
 
 impl Keyring {
-    /// The keys in the order of their configurations. No library is loaded before a key is opened;
-    /// PINs in the environment are taken out of it now, while the process has one thread.
-    pub fn new(configs: Vec<Config>, teller: Teller) -> Result<(Self, Vec<KeyNumber>), Error> {
-        Self::start(configs, None, teller)
+    /// The keys in the order of their configurations. No library is loaded before a key is opened.
+    /// The variables that the configurations name for PINs have to be among `variables`.
+    pub fn new(
+        configs: Vec<Config>,
+        variables: &TakenVariables,
+        teller: Teller,
+    ) -> Result<(Self, Vec<KeyNumber>), Error> {
+        Self::start(configs, variables, None, teller)
     }
 
     /// [`Keyring::new`] with one key, whose library is open.
@@ -130,16 +135,22 @@ impl Keyring {
         opened: Opened,
         teller: Teller,
     ) -> Result<(Self, Vec<KeyNumber>), Error> {
-        Self::start(vec![config], Some(opened), teller)
+        Self::start(
+            vec![config],
+            &TakenVariables::default(),
+            Some(opened),
+            teller,
+        )
     }
 
     fn start(
         configs: Vec<Config>,
+        variables: &TakenVariables,
         mut opened: Option<Opened>,
         teller: Teller,
     ) -> Result<(Self, Vec<KeyNumber>), Error> {
         let unattended = Arc::new(AtomicBool::new(false));
-        let mut shared = Shared::default();
+        let shared = Shared::default();
         let mut libraries: Vec<(TrustedLibrary, Vec<Key>)> = Vec::new();
         let mut numbers = Vec::with_capacity(configs.len());
         for config in configs {
@@ -148,7 +159,7 @@ impl Keyring {
                 token: config.token,
                 object: config.object,
                 certificate_file: config.certificate_file,
-                pins: Sources::for_run(config.pin, &mut shared, Arc::clone(&unattended)),
+                pins: Sources::for_run(config.pin, variables, &shared, Arc::clone(&unattended)),
             };
             let known = libraries
                 .iter()

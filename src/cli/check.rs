@@ -23,6 +23,7 @@ use crate::kubeconfig::{Cluster, Context, Kubeconfig, Provider, Stanza};
 use crate::pin::{PinProvider, Sources};
 use crate::printable::{excerpt, line, printable_json};
 use crate::process::answer::AnswerChannel;
+use crate::process::environment::{SingleThreaded, TakenVariables};
 use crate::process::watchdog;
 use crate::protocol::Configuration;
 use crate::report;
@@ -93,7 +94,7 @@ impl Arguments {
 
 /// Tells of each step; the exit code.
 #[cold]
-pub(super) fn run(arguments: &Arguments, verbosity: u8) -> u8 {
+pub(super) fn run(arguments: &Arguments, verbosity: u8, alone: SingleThreaded) -> u8 {
     let palette = Palette::for_standard_output();
     let columns = report::columns(&io::stdout());
     let channel = match AnswerChannel::open() {
@@ -113,16 +114,23 @@ pub(super) fn run(arguments: &Arguments, verbosity: u8) -> u8 {
         steps: Vec::new(),
     };
     let mut open = Open::default();
-    check(arguments, verbosity, &mut open, &mut teller);
+    check(arguments, verbosity, alone, &mut open, &mut teller);
     let code = teller.finish();
     open.finish(code);
     code
 }
 
 /// `None` where it ended before the way to the token began.
-fn check(arguments: &Arguments, verbosity: u8, open: &mut Open, teller: &mut Teller) -> Option<()> {
+fn check(
+    arguments: &Arguments,
+    verbosity: u8,
+    alone: SingleThreaded,
+    open: &mut Open,
+    teller: &mut Teller,
+) -> Option<()> {
     let source = diagnosis::keep(teller, Step::Configuration, Source::of(arguments))?;
     let mut map = source.configuration(arguments);
+    let variables = super::take_variables(source.configuration(arguments), alone);
     let found = match source.is_kubeconfigs {
         true => Ok(None),
         false => complete(&mut map, arguments, verbosity),
@@ -191,7 +199,7 @@ fn check(arguments: &Arguments, verbosity: u8, open: &mut Open, teller: &mut Tel
         false => None,
     };
     // Of this process's two ways to the token, the second gets the PIN that the first one used.
-    let mut pins = Sources::new(mem::replace(&mut config.pin, PinSource::Prompt));
+    let mut pins = Sources::new(mem::replace(&mut config.pin, PinSource::Prompt), &variables);
     let turn = diagnosis::keep(teller, Step::Token, turn::take(&config.library))?;
     let asked: Option<&mut dyn PinProvider> = if arguments.no_login {
         None
@@ -347,6 +355,7 @@ fn complete(
         has_certificate: arguments.certificate_file.is_some(),
         login: false,
         pin_source: None,
+        variables: &TakenVariables::default(),
         verbosity,
     };
     let mut opened = None;

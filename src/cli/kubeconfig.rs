@@ -15,6 +15,7 @@ use crate::kubeconfig::{Document, Provider, Saved, Stanza, file_for};
 use crate::pin;
 use crate::printable::{printable, shell_word};
 use crate::process::answer::AnswerChannel;
+use crate::process::environment::{SingleThreaded, TakenVariables};
 use crate::process::signals::{Grace, is_interrupted};
 use crate::process::unix_time;
 use crate::protocol::Configuration;
@@ -80,9 +81,9 @@ impl Arguments {
 
 /// Prints or writes; the exit code.
 #[cold]
-pub(super) fn run(arguments: &Arguments, verbosity: u8) -> u8 {
+pub(super) fn run(arguments: &Arguments, verbosity: u8, alone: SingleThreaded) -> u8 {
     let mut opened = None;
-    let code = match produce(arguments, verbosity, &mut opened) {
+    let code = match produce(arguments, verbosity, alone, &mut opened) {
         Ok(()) => 0,
         Err(error) => {
             report::error(&error);
@@ -95,16 +96,25 @@ pub(super) fn run(arguments: &Arguments, verbosity: u8) -> u8 {
     code
 }
 
-fn produce(arguments: &Arguments, verbosity: u8, opened: &mut Opened) -> Result<(), Error> {
+fn produce(
+    arguments: &Arguments,
+    verbosity: u8,
+    alone: SingleThreaded,
+    opened: &mut Opened,
+) -> Result<(), Error> {
     let mut channel = AnswerChannel::open()?;
     if arguments.user.as_deref() == Some("") {
         return Err(KubeconfigError::UserUnnamed.into());
     }
     // Read as one, since options and URI have to agree.
-    let mut map = arguments.selection.configuration([
-        ("uri", arguments.uri.as_deref()),
-        ("pinSource", arguments.pin_source.as_deref()),
-    ]);
+    let configuration = || {
+        arguments.selection.configuration([
+            ("uri", arguments.uri.as_deref()),
+            ("pinSource", arguments.pin_source.as_deref()),
+        ])
+    };
+    let variables = super::take_variables(configuration(), alone);
+    let mut map = configuration();
     let wanted = Filter::from_map(&mut map)?.object;
     let pin_source = map.value("pinSource");
     if let Some(source) = pin_source {
@@ -119,6 +129,7 @@ fn produce(arguments: &Arguments, verbosity: u8, opened: &mut Opened) -> Result<
         has_certificate: arguments.certificate_file.is_some(),
         login: arguments.login,
         pin_source: pin_source.filter(|_| arguments.login),
+        variables: &variables,
         verbosity,
     };
     let survey = search.look(opened)?;
@@ -153,6 +164,7 @@ pub(super) struct Search<'a> {
     pub(super) login: bool,
     /// Of the login.
     pub(super) pin_source: Option<&'a str>,
+    pub(super) variables: &'a TakenVariables,
     pub(super) verbosity: u8,
 }
 
@@ -167,6 +179,7 @@ impl Search<'_> {
             uri: uri.as_ref().map(|uri| uri.as_str()),
             login: self.login,
             pin_source: self.pin_source,
+            variables: self.variables,
             verbosity: self.verbosity,
         };
         let mut survey = query.look(opened)?;

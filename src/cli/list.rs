@@ -15,6 +15,7 @@ use super::table::{Cell, Heading, Line, table};
 use crate::error::{Error, TokenError};
 use crate::printable::printable_json;
 use crate::process::answer::AnswerChannel;
+use crate::process::environment::SingleThreaded;
 use crate::report;
 
 /// Show the tokens, keys and certificates that could authenticate
@@ -61,9 +62,9 @@ impl Arguments {
 
 /// Prints the list; the exit code.
 #[cold]
-pub(super) fn run(arguments: &Arguments, verbosity: u8) -> u8 {
+pub(super) fn run(arguments: &Arguments, verbosity: u8, alone: SingleThreaded) -> u8 {
     let mut opened = None;
-    let code = list(arguments, verbosity, &mut opened).unwrap_or_else(|error| {
+    let code = list(arguments, verbosity, alone, &mut opened).unwrap_or_else(|error| {
         report::error(&error);
         error.exit_code()
     });
@@ -73,15 +74,24 @@ pub(super) fn run(arguments: &Arguments, verbosity: u8) -> u8 {
     code
 }
 
-fn list(arguments: &Arguments, verbosity: u8, opened: &mut Opened) -> Result<u8, Error> {
+fn list(
+    arguments: &Arguments,
+    verbosity: u8,
+    alone: SingleThreaded,
+    opened: &mut Opened,
+) -> Result<u8, Error> {
     let palette = Palette::for_standard_output();
     let columns = report::columns(&io::stdout());
     let mut channel = AnswerChannel::open()?;
+    let uri = arguments.uri.as_ref().and_then(Option::as_deref);
+    let pin_source = arguments.pin_source.as_deref();
+    let configuration = super::survey::configuration(&arguments.selection, uri, pin_source);
     let query = Query {
         selection: &arguments.selection,
-        uri: arguments.uri.as_ref().and_then(Option::as_deref),
+        uri,
         login: arguments.login,
-        pin_source: arguments.pin_source.as_deref(),
+        pin_source,
+        variables: &super::take_variables(configuration, alone),
         verbosity,
     };
     let survey = query.look(opened).or_else(|error| match query.library() {

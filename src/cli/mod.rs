@@ -26,9 +26,12 @@ use clap::{CommandFactory as _, FromArgMatches as _};
 
 use rustix::process::Rlimit;
 
+use crate::config::PinSource;
 use crate::error::{Error, RequestError};
 use crate::kubeconfig::{Kubeconfig, Locations};
-use crate::process::{environment, harden, signals};
+use crate::process::environment::{self, SingleThreaded, TakenVariables};
+use crate::process::{harden, signals};
+use crate::protocol::Configuration;
 use crate::report;
 
 /// The variable that holds a request of the external signer protocol.
@@ -98,7 +101,7 @@ enum Command {
 }
 
 /// Runs the program; its exit code.
-pub fn main() -> u8 {
+pub fn main(alone: SingleThreaded) -> u8 {
     let core = harden::harden();
     signals::announce();
     // A panic's own message could show what it stumbled over.
@@ -109,7 +112,7 @@ pub fn main() -> u8 {
         report::error(&Error::Internal(format!("panic at {place}")));
     }));
     report::speak_as(called());
-    let request = environment::take(REQUEST);
+    let request = environment::take(REQUEST, &alone);
     let is_alone = std::env::args_os().len() <= 1;
     let completed = completions::asked_for();
     // A shell that completes shows whatever is told in the middle of the line.
@@ -118,14 +121,14 @@ pub fn main() -> u8 {
         (Some(words), _) => completions::complete(words),
         (None, Some(request)) if is_alone => {
             report::tell_steps(logged);
-            plugin::run(request)
+            plugin::run(request, alone)
         }
         (None, None) if is_alone => {
             report::lines(ABOUT);
             report::lines(&format!("help: {} --help shows the commands\n", called()));
             2
         }
-        _ => command_line(logged, core),
+        _ => command_line(logged, core, alone),
     });
     outcome.unwrap_or(70)
 }
@@ -134,7 +137,7 @@ pub fn main() -> u8 {
 /// touch the memory pages of what it doesn't need.
 #[cold]
 #[inline(never)]
-fn command_line(logged: u8, core: Rlimit) -> u8 {
+fn command_line(logged: u8, core: Rlimit, alone: SingleThreaded) -> u8 {
     let Arguments { verbose, command } = match parse() {
         Ok(arguments) => arguments,
         Err(error) => return not_a_command(error),
@@ -149,11 +152,11 @@ fn command_line(logged: u8, core: Rlimit) -> u8 {
     }
     report::tell_steps(verbosity);
     match command {
-        Command::Check(arguments) => check::run(&arguments, verbosity),
+        Command::Check(arguments) => check::run(&arguments, verbosity, alone),
         Command::Completions(arguments) => completions::run(&arguments),
-        Command::Kubeconfig(arguments) => kubeconfig::run(&arguments, verbosity),
-        Command::List(arguments) => list::run(&arguments, verbosity),
-        Command::Run(arguments) => run::run(&arguments, verbosity > 0, core),
+        Command::Kubeconfig(arguments) => kubeconfig::run(&arguments, verbosity, alone),
+        Command::List(arguments) => list::run(&arguments, verbosity, alone),
+        Command::Run(arguments) => run::run(&arguments, verbosity > 0, core, alone),
         Command::Version => print(&version::text(verbose > 0)),
     }
 }
@@ -230,6 +233,13 @@ fn load(locations: &Locations) -> Result<Kubeconfig, Error> {
         ));
     }
     Ok(kubeconfig)
+}
+
+/// Takes the variable that a configuration names for the PIN out of the environment. What is wrong
+/// with the configuration is left to whoever uses it.
+fn take_variables(mut configuration: Configuration, alone: SingleThreaded) -> TakenVariables {
+    let source = PinSource::from_map(&mut configuration).ok().flatten();
+    TakenVariables::take(source.as_ref().and_then(PinSource::variable), alone)
 }
 
 /// The kubeconfig of this name, or those that kubectl would read.

@@ -2,14 +2,12 @@
 
 #![forbid(unsafe_code)]
 
-use zeroize::Zeroizing;
-
 use super::turn;
 use crate::config::{Config, PinSource};
 use crate::error::{Error, RequestError};
 use crate::pin::Sources;
 use crate::process::answer::AnswerChannel;
-use crate::process::environment::NotUtf8;
+use crate::process::environment::{NotUtf8, SingleThreaded, TakenVariables};
 use crate::process::lock::Lock;
 use crate::process::unix_time;
 use crate::protocol::{Operation, Request, Response};
@@ -18,10 +16,10 @@ use crate::signer::Identity;
 use crate::token::{self, Module, Token};
 
 /// Answers the request, or tells why not; the exit code.
-pub(super) fn run(request: Result<Zeroizing<String>, NotUtf8>) -> u8 {
+pub(super) fn run(request: Result<String, NotUtf8>, alone: SingleThreaded) -> u8 {
     // Kept until the outcome is out: a library that hangs or crashes at its end can't spoil it.
     let mut module = None;
-    let code = match answer(request, &mut module) {
+    let code = match answer(request, alone, &mut module) {
         Ok(()) => 0,
         Err(error) => {
             report::error(&error);
@@ -35,7 +33,8 @@ pub(super) fn run(request: Result<Zeroizing<String>, NotUtf8>) -> u8 {
 }
 
 fn answer(
-    request: Result<Zeroizing<String>, NotUtf8>,
+    request: Result<String, NotUtf8>,
+    alone: SingleThreaded,
     opened: &mut Option<(Module, Option<Lock>)>,
 ) -> Result<(), Error> {
     let channel = AnswerChannel::open()?;
@@ -44,7 +43,9 @@ fn answer(
     drop(text);
     let config = Config::from_map(&mut request.configuration)?;
     let pin_in_configuration = matches!(config.pin, PinSource::Configuration(_));
-    let mut pins = Sources::new(config.pin);
+    let variables = TakenVariables::take(config.pin.variable(), alone);
+    let mut pins = Sources::new(config.pin, &variables);
+    drop(variables);
 
     let lock = turn::take(&config.library)?;
     // Said by the first of several requests at once, not by those that queued behind it.

@@ -21,6 +21,7 @@ use crate::error::{Error, KubeconfigError, RunError};
 use crate::keyring::{KeyNumber, Keyring};
 use crate::kubeconfig::{Context, Kubeconfig, Provider};
 use crate::process::command::{Inheritance, Running, Signals};
+use crate::process::environment::{SingleThreaded, TakenVariables};
 use crate::process::memory;
 use crate::process::run_directory::RunDirectory;
 use crate::process::watchdog;
@@ -103,9 +104,14 @@ impl Arguments {
 
 /// Runs the command; its exit code, or that of the error that kept it from running.
 #[cold]
-pub(super) fn run(arguments: &Arguments, is_verbose: bool, core: Rlimit) -> u8 {
+pub(super) fn run(
+    arguments: &Arguments,
+    is_verbose: bool,
+    core: Rlimit,
+    alone: SingleThreaded,
+) -> u8 {
     let mut keyring = None;
-    let code = serve(arguments, is_verbose, core, &mut keyring).unwrap_or_else(|error| {
+    let code = serve(arguments, is_verbose, core, alone, &mut keyring).unwrap_or_else(|error| {
         report::error(&error);
         error.exit_code()
     });
@@ -119,6 +125,7 @@ fn serve(
     arguments: &Arguments,
     is_verbose: bool,
     core: Rlimit,
+    alone: SingleThreaded,
     opened: &mut Option<Arc<Keyring>>,
 ) -> Result<u8, Error> {
     let preparation = |error: io::Error| RunError::Preparation {
@@ -148,7 +155,10 @@ fn serve(
         return Err(nothing_to_serve(arguments, &kubeconfig));
     }
     warn_without_context(arguments, &kubeconfig);
-    let (keyring, keys) = Keyring::new(configs, turn::tell)?;
+    let names = configs.iter().filter_map(|config| config.pin.variable());
+    let variables = TakenVariables::take(names, alone);
+    let (keyring, keys) = Keyring::new(configs, &variables, turn::tell)?;
+    drop(variables);
     let keyring = Arc::clone(opened.insert(Arc::new(keyring)));
     for Destination { name, cluster } in &destinations {
         if cluster.insecure {

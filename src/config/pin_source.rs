@@ -52,6 +52,14 @@ impl PinSource {
         pin.map(Self::Configuration).or(source)
     }
 
+    /// The environment variable that it is to be taken out of.
+    pub fn variable(&self) -> Option<&str> {
+        match self {
+            Self::Environment(name) => Some(name),
+            _ => None,
+        }
+    }
+
     /// The value of `pinSource`.
     pub fn parse(value: &str) -> Result<Self, Problem> {
         source(value)

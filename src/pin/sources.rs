@@ -1,6 +1,5 @@
 //! The sources of a configuration, in their order.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
@@ -14,7 +13,7 @@ use super::tried::Tried;
 use super::{PinProvider, PinRequest, askpass, file, standard_input};
 use crate::config::PinSource;
 use crate::error::{LoginError, PinOrigin, TokenName};
-use crate::process::environment::{self, NotUtf8};
+use crate::process::environment::{NotUtf8, TakenVariables};
 use crate::process::watchdog;
 use crate::secret::Pin;
 
@@ -32,42 +31,34 @@ pub struct Sources {
     since: Option<SystemTime>,
 }
 
-type Taken = Option<Result<Zeroizing<String>, NotUtf8>>;
+type Taken = Option<Result<String, NotUtf8>>;
 
-/// What several sources have in common: what was taken out of the environment, and what tokens were
-/// sent.
+/// What several sources have in common: what tokens were sent.
 #[derive(Default)]
 pub struct Shared {
-    variables: BTreeMap<String, Taken>,
     tried: Tried,
 }
 
-impl Shared {
-    fn take(&mut self, name: &str) -> Taken {
-        self.variables
-            .entry(name.to_owned())
-            .or_insert_with(|| environment::take(name))
-            .clone()
-    }
-}
-
 impl Sources {
-    /// To be made before the turn at a library is taken: a PIN in the environment is taken out of
-    /// it here, while nothing of a library runs and there is one thread.
-    pub fn new(source: PinSource) -> Self {
+    /// To be made before the turn at a library is taken. A variable that the source names has to be
+    /// among `variables`.
+    pub fn new(source: PinSource, variables: &TakenVariables) -> Self {
         Self {
             since: Some(SystemTime::now()),
-            ..Self::for_run(source, &mut Shared::default(), Arc::default())
+            ..Self::for_run(source, variables, &Shared::default(), Arc::default())
         }
     }
 
     /// One of several in the same process; nobody is asked at the terminal once `unattended` is
     /// set.
-    pub fn for_run(source: PinSource, shared: &mut Shared, unattended: Arc<AtomicBool>) -> Self {
-        let variable = match &source {
-            PinSource::Environment(name) => shared.take(name),
-            _ => None,
-        };
+    pub fn for_run(
+        source: PinSource,
+        variables: &TakenVariables,
+        shared: &Shared,
+        unattended: Arc<AtomicBool>,
+    ) -> Self {
+        let value = source.variable().and_then(|name| variables.get(name));
+        let variable = value.map(|value| value.map(str::to_owned));
         Self {
             source,
             variable,
@@ -113,9 +104,8 @@ impl Sources {
         match &self.variable {
             None => Err(failure("is not set")),
             Some(Err(NotUtf8)) => Err(failure("is not UTF-8 text")),
-            Some(Ok(value)) => {
-                Pin::new(value.clone()).ok_or_else(|| failure("is empty or too long for a PIN"))
-            }
+            Some(Ok(value)) => Pin::new(Zeroizing::new(value.clone()))
+                .ok_or_else(|| failure("is empty or too long for a PIN")),
         }
     }
 }

@@ -21,12 +21,8 @@ const LOWEST_DESCRIPTOR: i32 = 10;
 /// runtime has opened /dev/null there, and an answer would be lost without an error.
 static CLOSED_AT_START: AtomicBool = AtomicBool::new(false);
 
-#[used]
-#[cfg_attr(target_os = "macos", unsafe(link_section = "__DATA,__mod_init_func"))]
-#[cfg_attr(not(target_os = "macos"), unsafe(link_section = ".init_array"))]
-static BEFORE_MAIN: extern "C" fn() = look_at_standard_output;
-
-extern "C" fn look_at_standard_output() {
+/// Finds out whether standard output is closed. For a program to have called before its `main`.
+pub extern "C" fn look_at_standard_output() {
     // SAFETY: F_GETFD takes no third argument and only reads.
     let flags = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) };
     CLOSED_AT_START.store(flags == -1, Ordering::Relaxed);
@@ -152,27 +148,6 @@ mod tests {
     /// What the test harness printed, up to the end of `test NAME ... `, and what follows it.
     fn answer_in(output: &[u8]) -> (&str, &str) {
         str::from_utf8(output).unwrap().split_once(" ... ").unwrap()
-    }
-
-    #[test]
-    fn a_closed_standard_output_is_told() {
-        if child::is_this() {
-            leave(match AnswerChannel::open() {
-                Err(RequestError::OutputClosed) => 23,
-                _ => 1,
-            });
-        }
-        let test = child::command("process::answer::tests::a_closed_standard_output_is_told");
-        let mut shell = Command::new("sh");
-        shell
-            .args(["-c", "exec \"$0\" \"$@\" >&-"])
-            .arg(test.get_program())
-            .args(test.get_args());
-        shell.envs(
-            test.get_envs()
-                .filter_map(|(name, value)| Some((name, value?))),
-        );
-        assert_eq!(shell.status().unwrap().code(), Some(23));
     }
 
     fn channel_to(output: impl Into<OwnedFd>) -> AnswerChannel {

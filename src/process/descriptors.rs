@@ -4,11 +4,9 @@
 //! Ours are closed on exec, as Rust opens them. A library's need not be, and what our caller handed
 //! to us is not a matter of whoever asks for a PIN.
 
-use std::os::fd::{AsFd as _, BorrowedFd, RawFd};
+use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
-
-use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 
 /// The program, to be started at once, gets none but its standard streams.
 pub fn hand_on_none(command: &mut Command) -> &mut Command {
@@ -35,17 +33,13 @@ pub(super) fn open_descriptors() -> Vec<RawFd> {
     // That of the directory itself was among them. Taken for the caller's, its number would let
     // the next one that gets it through to the command.
     descriptors.retain(|descriptor| {
-        // SAFETY: it is only used for the call below, which fails if it was closed meanwhile.
-        let descriptor = unsafe { BorrowedFd::borrow_raw(*descriptor) };
-        fcntl_getfd(descriptor).is_ok()
+        // SAFETY: F_GETFD only reads, and fails for a number that is not open.
+        unsafe { libc::fcntl(*descriptor, libc::F_GETFD) != -1 }
     });
     descriptors
 }
 
 pub(super) fn close_on_exec(descriptor: RawFd) {
-    // SAFETY: it is only used for the two calls below, which fail if it was closed meanwhile.
-    let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
-    if let Ok(flags) = fcntl_getfd(descriptor.as_fd()) {
-        let _ = fcntl_setfd(descriptor, flags | FdFlags::CLOEXEC);
-    }
+    // SAFETY: it sets the only flag that a descriptor has, and fails for a number that is not open.
+    let _ = unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
 }

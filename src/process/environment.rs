@@ -4,21 +4,37 @@
 //! `/proc/PID/environ` shows to every process of the same user. They are overwritten in place.
 //! The client's own environment is out of reach.
 
+use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char};
+use std::marker::PhantomData;
 use std::{ptr, slice, str};
 
-use zeroize::{Zeroizing, optimization_barrier};
+use zeroize::optimization_barrier;
 
 /// The value is not UTF-8 text.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct NotUtf8;
+
+/// Proof that the process has one thread: another one could be reading the environment while it is
+/// changed.
+pub struct SingleThreaded(PhantomData<*const ()>);
+
+impl SingleThreaded {
+    /// For `main`.
+    ///
+    /// # Safety
+    /// The process has one thread, and starts no other one before this value is dropped.
+    pub unsafe fn new() -> Self {
+        Self(PhantomData)
+    }
+}
 
 /// The value of the variable, which is gone from the environment afterwards: every entry of that
 /// name is overwritten and removed, and the first one's value returned. `None` if there is none.
 ///
-/// To be called while the process has one thread, so before a module is loaded: another thread
-/// could be reading the environment.
-pub fn take(name: &str) -> Option<Result<Zeroizing<String>, NotUtf8>> {
+/// # Errors
+/// [`NotUtf8`]; the variable is gone all the same.
+pub fn take(name: &str, _alone: &SingleThreaded) -> Option<Result<String, NotUtf8>> {
     // No variable has such a name, and removing one panics.
     if name.is_empty() || name.contains(['=', '\0']) {
         return None;
@@ -29,7 +45,7 @@ pub fn take(name: &str) -> Option<Result<Zeroizing<String>, NotUtf8>> {
         // SAFETY: the entry is the C library's, and with one thread nobody else uses it now.
         if let Some(value) = unsafe { value_of(entry, name) } {
             first.get_or_insert_with(|| match str::from_utf8(value) {
-                Ok(text) => Ok(Zeroizing::new(text.to_owned())),
+                Ok(text) => Ok(text.to_owned()),
                 Err(_) => Err(NotUtf8),
             });
             value.fill(0);
@@ -41,6 +57,32 @@ pub fn take(name: &str) -> Option<Result<Zeroizing<String>, NotUtf8>> {
     // SAFETY: with one thread nobody reads the environment meanwhile.
     unsafe { std::env::remove_var(name) };
     Some(first)
+}
+
+/// Variables that were taken out of the environment, by name.
+#[derive(Default)]
+pub struct TakenVariables(BTreeMap<String, Result<String, NotUtf8>>);
+
+impl TakenVariables {
+    /// [Takes](take) all of these, after which the process may start threads.
+    pub fn take<'a>(names: impl IntoIterator<Item = &'a str>, alone: SingleThreaded) -> Self {
+        let mut taken = BTreeMap::new();
+        for name in names {
+            if let Some(value) = take(name, &alone) {
+                taken.insert(name.to_owned(), value);
+            }
+        }
+        Self(taken)
+    }
+
+    /// `None` for a variable that was not set.
+    ///
+    /// # Errors
+    /// [`NotUtf8`]
+    pub fn get(&self, name: &str) -> Option<Result<&str, NotUtf8>> {
+        let value = self.0.get(name)?;
+        Some(value.as_deref().map_err(|error| *error))
+    }
 }
 
 /// The entry at a place in the block; `None` at the block's end.
@@ -97,6 +139,11 @@ mod tests {
     const SECRET: &str = "a-secret-of-this-test";
     const DONE: u8 = 23;
 
+    fn alone() -> SingleThreaded {
+        // SAFETY: nothing runs beside a test in a child; elsewhere nothing is found to be changed.
+        unsafe { SingleThreaded::new() }
+    }
+
     /// Whether the kernel still shows these bytes as part of the process's environment.
     #[cfg(target_os = "linux")]
     fn is_shown(bytes: &[u8]) -> bool {
@@ -114,10 +161,10 @@ mod tests {
     fn a_taken_value_is_gone_from_the_block() {
         if child::is_this() {
             assert!(is_shown(SECRET.as_bytes()));
-            assert_eq!(take(NAME).unwrap().unwrap().as_str(), SECRET);
+            assert_eq!(take(NAME, &alone()).unwrap().unwrap(), SECRET);
             assert!(!is_shown(SECRET.as_bytes()));
             assert!(std::env::var_os(NAME).is_none());
-            assert!(take(NAME).is_none());
+            assert!(take(NAME, &alone()).is_none());
             // Nothing else was touched.
             assert!(child::is_this());
             leave(DONE);
@@ -154,7 +201,7 @@ mod tests {
         if child::is_this() {
             rename(TWIN, NAME);
             assert!(is_shown(b"=one-secret") && is_shown(b"=two-secret"));
-            assert!(take(NAME).unwrap().unwrap().ends_with("-secret"));
+            assert!(take(NAME, &alone()).unwrap().unwrap().ends_with("-secret"));
             assert!(!is_shown(b"secret"));
             assert!(std::env::var_os(NAME).is_none());
             leave(DONE);
@@ -170,7 +217,7 @@ mod tests {
     #[test]
     fn an_empty_value_is_a_value() {
         if child::is_this() {
-            assert_eq!(take(NAME).unwrap().unwrap().as_str(), "");
+            assert_eq!(take(NAME, &alone()).unwrap().unwrap(), "");
             leave(DONE);
         }
         let output = child::command("process::environment::tests::an_empty_value_is_a_value")
@@ -183,7 +230,7 @@ mod tests {
     #[test]
     fn bytes_that_are_no_text_are_told_and_taken_all_the_same() {
         if child::is_this() {
-            assert!(take(NAME).unwrap().is_err());
+            assert!(take(NAME, &alone()).unwrap().is_err());
             assert!(std::env::var_os(NAME).is_none());
             leave(DONE);
         }
@@ -199,7 +246,7 @@ mod tests {
     #[test]
     fn a_name_that_no_variable_has_is_not_found() {
         for name in ["", "=", "PATH=", "PATH\0", "NOBODY_SETS_THIS_VARIABLE"] {
-            assert!(take(name).is_none(), "{name:?}");
+            assert!(take(name, &alone()).is_none(), "{name:?}");
         }
     }
 }

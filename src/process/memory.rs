@@ -5,15 +5,13 @@
 //! too, for the cost of a memset. It doesn't cover memory of the module's own, nor the stack:
 //! [`wash`] does that.
 
-use std::alloc::{GlobalAlloc, Layout, System};
+use std::alloc::{GlobalAlloc, Layout};
 use std::hint::black_box;
 
 use zeroize::optimization_barrier;
 
-#[global_allocator]
-static ALLOCATOR: Wiping<System> = Wiping(System);
-
-struct Wiping<A>(A);
+/// An allocator that wipes each block when it is freed; for the program's `#[global_allocator]`.
+pub struct Wiping<A>(pub A);
 
 // SAFETY: each block comes from `A` with the layout asked for and goes back to it with the same.
 //
@@ -64,6 +62,7 @@ pub fn wash<const DEPTH: usize>() {
 
 #[cfg(test)]
 mod tests {
+    use std::alloc::System;
     use std::cell::Cell;
     use std::slice;
 

@@ -10,6 +10,7 @@ use crate::config::{
 };
 use crate::error::{Error, LoginError, TokenError};
 use crate::pin::{PinProvider as _, Sources};
+use crate::process::environment::TakenVariables;
 use crate::process::unix_time;
 use crate::token::{self, Candidate, Candidates, Module, OccupiedSlot, Standing, TokenState};
 
@@ -18,11 +19,11 @@ use crate::token::{self, Candidate, Candidates, Module, OccupiedSlot, Standing, 
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How private objects are to be seen.
-pub(super) enum Access {
+pub(super) enum Access<'a> {
     /// Not at all.
     Public,
     /// After a login with the PIN from here.
-    Login(Option<PinSource>),
+    Login(Option<PinSource>, &'a TakenVariables),
 }
 
 /// What the library shows. It stays open in `opened`, to be finalised when the answer is out.
@@ -32,13 +33,14 @@ pub(super) fn look(
     path: &str,
     library: &TrustedLibrary,
     filter: &Filter,
-    access: Access,
+    access: Access<'_>,
     opened: &mut Opened,
 ) -> Result<Library, Error> {
-    // Before anything of the library runs: it takes a PIN out of the environment.
     let mut pins = match access {
         Access::Public => None,
-        Access::Login(source) => Some(Sources::new(source.unwrap_or(PinSource::Prompt))),
+        Access::Login(source, variables) => {
+            Some(Sources::new(source.unwrap_or(PinSource::Prompt), variables))
+        }
     };
     let init_args = filter.init_args.as_ref();
     let (module, _) = match opened {

@@ -18,6 +18,7 @@ use super::selection::Selection;
 use crate::config::{Filter, ObjectSelector, PinSource, Uri};
 use crate::discovery::Installed;
 use crate::error::{ConfigError, Error, ObjectError, RequestError, TokenError, TokenName};
+use crate::process::environment::TakenVariables;
 use crate::process::lock::Lock;
 use crate::protocol::Configuration;
 use crate::report;
@@ -33,6 +34,8 @@ pub(super) struct Query<'a> {
     pub(super) login: bool,
     /// Of the login; without it, and without one in the URI, a person is asked.
     pub(super) pin_source: Option<&'a str>,
+    /// The variable that it names.
+    pub(super) variables: &'a TakenVariables,
     /// How much to tell, as a number of `-v`; with any, what the libraries write to standard error.
     pub(super) verbosity: u8,
 }
@@ -65,7 +68,7 @@ impl Query<'_> {
             );
         }
         let access = if self.login {
-            Access::Login(pin)
+            Access::Login(pin, self.variables)
         } else {
             Access::Public
         };
@@ -75,7 +78,7 @@ impl Query<'_> {
                 Ok(Survey::new(vec![found]))
             }
             // Several libraries may show the same token, and each would send it the PIN.
-            _ if matches!(access, Access::Login(Some(_))) => Err(RequestError::ArgumentNeeds {
+            _ if matches!(access, Access::Login(Some(_), _)) => Err(RequestError::ArgumentNeeds {
                 argument: "--login with a stored PIN",
                 other: "--module <FILE>",
             }
@@ -134,12 +137,21 @@ impl Query<'_> {
     }
 
     fn configuration(&self) -> Configuration {
-        let mut map = self.selection.configuration([("uri", self.uri)]);
-        if let Some(source) = self.pin_source {
-            PinSource::override_in(&mut map, source);
-        }
-        map
+        configuration(self.selection, self.uri, self.pin_source)
     }
+}
+
+/// What these options say, as a configuration.
+pub(super) fn configuration(
+    selection: &Selection,
+    uri: Option<&str>,
+    pin_source: Option<&str>,
+) -> Configuration {
+    let mut map = selection.configuration([("uri", uri)]);
+    if let Some(source) = pin_source {
+        PinSource::override_in(&mut map, source);
+    }
+    map
 }
 
 #[derive(Debug, Deserialize, Serialize)]
