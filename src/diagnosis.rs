@@ -9,13 +9,15 @@
 
 use crate::certificate::ValidityState;
 use crate::config::Config;
-use crate::error::{Error, ObjectError};
+use crate::error::Error;
+use crate::pin::PinError;
 use crate::pin::PinProvider;
 use crate::process::lock::Lock;
 use crate::process::unix_time;
 use crate::scheme::Scheme;
 use crate::signer::Identity;
 use crate::token::{AcceptedPin, Module, PinState, Token};
+use crate::token::{LoginError, ObjectError};
 
 /// A step of the way.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -154,7 +156,11 @@ impl Walk<'_, '_> {
         let file = config.certificate_file.as_deref();
         let mut is_logged_in = false;
         let mut identity = Identity::find(self.token, config.object.clone(), file, None);
-        if matches!(&identity, Err(Error::Object(error)) if error.may_be_hidden()) {
+        let is_hidden = |error: &Error| {
+            let error = error.downcast_ref::<ObjectError>();
+            error.is_some_and(ObjectError::may_be_hidden)
+        };
+        if identity.as_ref().is_err_and(is_hidden) {
             if !is_open {
                 // Why it can't be looked for was said.
                 return None;
@@ -375,7 +381,9 @@ impl Walk<'_, '_> {
                 Err(error) => {
                     // Each further try could cost a PIN, or a person another prompt.
                     // A key that isn't the certificate's makes no other one either.
-                    let is_last = matches!(error, Error::Login(_) | Error::Object(_));
+                    let is_last = error.is::<LoginError>()
+                        || error.is::<PinError>()
+                        || error.is::<ObjectError>();
                     self.bad(Step::Signature, error);
                     if is_last {
                         break;

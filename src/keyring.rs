@@ -17,14 +17,16 @@ use std::thread;
 use std::time::Duration;
 
 use crate::config::{Config, InitArgs, ObjectSelector, TokenSelector, TrustedLibrary};
-use crate::error::{Error, ModuleError, ObjectError, RunError, SigningError, TokenError};
+use crate::error::Error;
 use crate::pin::{Shared, Sources};
+use crate::process::RunError;
 use crate::process::environment::TakenVariables;
 use crate::process::lock::{self, Lock, LockError};
 use crate::process::unix_time;
 use crate::scheme::Scheme;
 use crate::signer::Identity;
 use crate::token::{self, AcceptedPin, FoundToken, Module, PrivateKey, Token};
+use crate::token::{LoginError, ModuleError, ObjectError, SigningError, TokenError};
 
 /// How long a token may take for a reply while a command runs; somebody may have to touch it.
 const REPLY_LIMIT: Duration = Duration::from_secs(60);
@@ -258,7 +260,7 @@ impl Keyring {
         limit: Option<Duration>,
         order: impl FnOnce(Reply<T>) -> Order,
     ) -> Result<T, Error> {
-        let gone = || Error::Internal("the thread of a library has ended".to_owned());
+        let gone = || Error::internal("the thread of a library has ended".to_owned());
         let room = self.rooms.get(key.room).ok_or_else(gone)?;
         let (reply, answer) = mpsc::channel();
         room.orders.send(order(reply)).map_err(|_| gone())?;
@@ -615,27 +617,23 @@ impl Order {
 
 /// Whether opening the token anew could help. A PIN that was refused stays refused.
 fn may_be_lost(error: &Error) -> bool {
-    match error {
-        // Another process has it; nothing is known of the token.
-        Error::Token(TokenError::Busy { .. }) => false,
-        Error::Token(_) => true,
+    if let Some(error) = error.downcast_ref() {
+        // While another process has the token, nothing is known of it.
+        !matches!(error, TokenError::Busy { .. })
+    } else if let Some(error) = error.downcast_ref() {
         // What is not on the token isn't there after the next login either.
-        Error::Object(error) => matches!(error, ObjectError::Call { .. }),
-        Error::Signing(error) => matches!(
+        matches!(error, ObjectError::Call { .. })
+    } else if let Some(error) = error.downcast_ref() {
+        matches!(
             error,
             SigningError::Call { .. } | SigningError::Refused { .. }
-        ),
-        Error::Login(error) => error.is_a_failed_call(),
-        Error::Config(_)
-        | Error::Internal(_)
-        | Error::Kubeconfig(_)
-        | Error::Module(_)
-        | Error::Request(_)
-        | Error::Run(_)
-        | Error::Upstream(_) => false,
+        )
+    } else {
+        let error = error.downcast_ref::<LoginError>();
+        error.is_some_and(LoginError::is_a_failed_call)
     }
 }
 
 fn unknown() -> Error {
-    Error::Internal("a key without a configuration".to_owned())
+    Error::internal("a key without a configuration".to_owned())
 }

@@ -19,7 +19,8 @@ use log::{LevelFilter, Log, Metadata, Record};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{LocalModes, tcgetattr, tcgetwinsize};
 
-use crate::error::{Error, Help};
+use crate::config::ConfigError;
+use crate::error::{Error, Remedy};
 use crate::printable::{line, printable};
 use crate::process::{signals, watchdog};
 
@@ -66,10 +67,10 @@ pub fn spoken(remedy: &str) -> String {
 
 /// What to do about an error, spoken; what it lists are candidates that keep their names, but for
 /// the remedies of a configuration.
-pub fn help(error: &Error) -> Help {
-    let mut help = error.help();
+pub fn help(error: &Error) -> Remedy {
+    let mut help = error.remedy();
     help.text = spoken(&help.text);
-    if let Error::Config(_) = error {
+    if error.is::<ConfigError>() {
         for remedy in &mut help.candidates {
             *remedy = spoken(remedy);
         }
@@ -356,7 +357,8 @@ pub fn folded(text: &str, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::{TokenError, TokenName};
+    use crate::config::TokenName;
+    use crate::token::TokenError;
 
     #[test]
     fn an_error_is_told_with_its_remedy_and_nothing_of_it_moves_the_cursor() {

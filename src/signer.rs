@@ -12,12 +12,13 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::Instant;
 
-use crate::certificate::Certificate;
+use crate::certificate::{Certificate, CertificateError};
 use crate::config::{ObjectId, ObjectSelector};
-use crate::error::{Error, ObjectError, SigningError};
+use crate::error::Error;
 use crate::pin::PinProvider;
 use crate::protocol::SignRequest;
 use crate::scheme::{Scheme, ecdsa, requested};
+use crate::token::{ObjectError, SigningError};
 use crate::token::{PrivateKey, Token, WantedKey};
 use crate::verify::{VerifiedSignature, verify};
 
@@ -195,10 +196,12 @@ impl Identity {
     }
 }
 
-fn read_certificates(path: &Path) -> Result<(Certificate, Vec<Vec<u8>>), ObjectError> {
-    let failure = |reason: std::io::Error| ObjectError::CertificateFile {
-        path: path.to_owned(),
-        reason: reason.to_string(),
+fn read_certificates(path: &Path) -> Result<(Certificate, Vec<Vec<u8>>), Error> {
+    let failure = |reason: std::io::Error| {
+        Error::from(ObjectError::CertificateFile {
+            path: path.to_owned(),
+            reason: reason.to_string(),
+        })
     };
     let mut bytes = Vec::new();
     // O_NONBLOCK: a FIFO must not hold up whoever waits for the token.
@@ -214,10 +217,11 @@ fn read_certificates(path: &Path) -> Result<(Certificate, Vec<Vec<u8>>), ObjectE
         .read_to_end(&mut bytes)
         .map_err(failure)?;
     Certificate::chain_from_pem_or_der(&bytes, "").map_err(|error| match error {
-        ObjectError::Certificate { reason, .. } => ObjectError::CertificateFile {
+        CertificateError::Unusable { reason, .. } => ObjectError::CertificateFile {
             path: path.to_owned(),
             reason: format!("no usable X.509 certificate: {reason}"),
-        },
-        other => other,
+        }
+        .into(),
+        other => other.into(),
     })
 }

@@ -5,9 +5,11 @@
 
 #![forbid(unsafe_code)]
 
+mod error;
 mod name;
 mod validity;
 
+pub use error::CertificateError;
 pub use validity::{Validity, ValidityState, day, rfc_3339};
 
 use std::fmt;
@@ -21,8 +23,6 @@ use x509_parser::pem::Pem;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 use x509_parser::public_key::RSAPublicKey;
 use x509_parser::x509::SubjectPublicKeyInfo;
-
-use crate::error::ObjectError;
 
 /// RSA keys that are signed with, in bits.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 1024..=8192;
@@ -56,9 +56,9 @@ pub struct Certificate {
 
 impl Certificate {
     /// `source` says in messages where the certificate comes from.
-    pub fn from_der(mut der: Vec<u8>, source: &str) -> Result<Self, ObjectError> {
-        let unusable = |reason: &str| ObjectError::Certificate {
-            source: source.to_owned(),
+    pub fn from_der(mut der: Vec<u8>, source: &str) -> Result<Self, CertificateError> {
+        let unusable = |reason: &str| CertificateError::Unusable {
+            source_name: source.to_owned(),
             reason: reason.to_owned(),
         };
         if der.is_empty() {
@@ -72,8 +72,8 @@ impl Certificate {
         }
         let length = der.len() - rest.len();
         let public_key = PublicKey::from_info(parsed.public_key()).map_err(|algorithm| {
-            ObjectError::UnsupportedKey {
-                source: source.to_owned(),
+            CertificateError::UnsupportedKey {
+                source_name: source.to_owned(),
                 algorithm,
             }
         })?;
@@ -110,12 +110,12 @@ impl Certificate {
     pub fn chain_from_pem_or_der(
         bytes: &[u8],
         source: &str,
-    ) -> Result<(Self, Vec<Vec<u8>>), ObjectError> {
+    ) -> Result<(Self, Vec<Vec<u8>>), CertificateError> {
         let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
         if bytes.first() == Some(&0x30) {
             if let Some(reason) = other_than_certificate(bytes) {
-                return Err(ObjectError::Certificate {
-                    source: source.to_owned(),
+                return Err(CertificateError::Unusable {
+                    source_name: source.to_owned(),
                     reason: reason.to_owned(),
                 });
             }
@@ -147,8 +147,8 @@ impl Certificate {
                     }
                 }
             }
-            None => Err(ObjectError::Certificate {
-                source: source.to_owned(),
+            None => Err(CertificateError::Unusable {
+                source_name: source.to_owned(),
                 reason: match others.first() {
                     Some(block) => format!("it holds a {} and no CERTIFICATE", block.label),
                     None => "it is neither PEM nor DER".to_owned(),

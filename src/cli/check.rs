@@ -11,14 +11,16 @@ use serde::Serialize;
 
 use super::again::Invocation;
 use super::completions::values;
+use super::error::ArgumentNeeds;
 use super::kubeconfig::{Search, set_token, stanza};
 use super::selection::{self, HEADING, Selection};
 use super::style::{Palette, Style};
 use super::turn;
 use crate::config::{Config, Filter, PinSource};
 use crate::diagnosis::{self, Finding, Observer, Opened, Step, Way};
-use crate::error::{Error, Help, KubeconfigError, ObjectError, RequestError};
+use crate::error::{Error, Remedy};
 use crate::keyring::{self, Keyring};
+use crate::kubeconfig::KubeconfigError;
 use crate::kubeconfig::{Cluster, Context, Kubeconfig, Provider, Stanza};
 use crate::pin::{PinProvider, Sources};
 use crate::printable::{excerpt, line, printable_json};
@@ -28,6 +30,7 @@ use crate::process::watchdog;
 use crate::protocol::Configuration;
 use crate::report;
 use crate::token::AcceptedPin;
+use crate::token::ObjectError;
 use crate::tunnel::{self, Destination, Recognition};
 
 /// Test each step up to a signature: what works, what doesn't, and what to do about it
@@ -137,7 +140,9 @@ fn check(
     };
     // That nothing names a key is said where there isn't just one, either.
     let found = match (found, source.no_key) {
-        (Err(error), Some(why)) if !matches!(error, Error::Object(ObjectError::Choice { .. })) => {
+        (Err(error), Some(why))
+            if !matches!(error.downcast_ref(), Some(ObjectError::Choice { .. })) =>
+        {
             Err(why)
         }
         (found, why) => found.map(|found| (found, why)),
@@ -267,15 +272,23 @@ impl Source {
                 _ => return Ok(without_kubeconfig(None)),
             };
             let other = "--server";
-            return Err(RequestError::ArgumentNeeds { argument, other }.into());
+            return Err(ArgumentNeeds { argument, other }.into());
         }
         let wants_kubeconfig = arguments.server || context || file;
         match Self::of_kubeconfig(arguments, !names_a_key) {
-            Err(Error::Kubeconfig(
-                error @ (KubeconfigError::Missing { .. }
-                | KubeconfigError::NoCurrentContext { .. }
-                | KubeconfigError::NotExternalSigner { .. }),
-            )) if !wants_kubeconfig => Ok(without_kubeconfig(Some(error.into()))),
+            Err(error)
+                if !wants_kubeconfig
+                    && matches!(
+                        error.downcast_ref(),
+                        Some(
+                            KubeconfigError::Missing { .. }
+                                | KubeconfigError::NoCurrentContext { .. }
+                                | KubeconfigError::NotExternalSigner { .. }
+                        )
+                    ) =>
+            {
+                Ok(without_kubeconfig(Some(error)))
+            }
             source => source,
         }
     }
@@ -368,14 +381,18 @@ fn complete(
     // What is wrong with the only key is for the check to tell.
     let mut keys = survey.keys();
     let only_key = keys.next().filter(|_| keys.next().is_none());
-    let chosen = search.choose(&survey).or_else(|error| match error {
-        Error::Object(ObjectError::NoUsable { .. }) => only_key.ok_or(error),
-        _ => Err(error),
-    });
+    let chosen = search
+        .choose(&survey)
+        .or_else(|error| match error.downcast_ref() {
+            Some(ObjectError::NoUsable { .. }) => only_key.ok_or(error),
+            _ => Err(error),
+        });
     let (stanza, uri) = match (chosen, survey.only_token()) {
         (Ok(place @ (_, _, key)), _) => (stanza(None, place, None), key.uri.clone()),
         // It can be one that the token hides.
-        (Err(Error::Object(ObjectError::NoneFits { .. })), Some((library, token))) => {
+        (Err(error), Some((library, token)))
+            if matches!(error.downcast_ref(), Some(ObjectError::NoneFits { .. })) =>
+        {
             let mut stanza = Stanza::default();
             set_token(&mut stanza, library, token);
             (stanza, format!("token {}", token.name()))
@@ -414,7 +431,7 @@ fn server(
         let key = keys
             .first()
             .copied()
-            .ok_or_else(|| Error::Internal("a keyring without keys".to_owned()))?;
+            .ok_or_else(|| Error::internal("a keyring without keys".to_owned()))?;
         let server = cluster.server.clone();
         let destination = Destination { name, cluster };
         let recognition = tunnel::whoami(destination, key, &keyring, &observer)?;
@@ -511,7 +528,7 @@ impl Observer for Teller {
             Finding::Concern(text, remedy) => (
                 Status::Concern,
                 text,
-                Some(Help::from(report::spoken(&remedy))),
+                Some(Remedy::from(report::spoken(&remedy))),
                 None,
             ),
             Finding::Bad(error) => (
@@ -536,7 +553,7 @@ impl Observer for Teller {
 }
 
 impl Teller {
-    fn shown(&self, step: Step, status: Status, text: &str, help: Option<&Help>) -> String {
+    fn shown(&self, step: Step, status: Status, text: &str, help: Option<&Remedy>) -> String {
         let (mark, style) = match status {
             Status::Good => ("✔", Style::Good),
             Status::Concern => ("!", Style::Concern),
@@ -583,7 +600,7 @@ impl Teller {
             });
             match document {
                 Ok(document) => self.write(&format!("{}\n", printable_json(&document))),
-                Err(error) => self.lost = Some(Error::Internal(format!("JSON: {error}"))),
+                Err(error) => self.lost = Some(Error::internal(format!("JSON: {error}"))),
             }
         }
         match self.lost {

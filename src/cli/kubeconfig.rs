@@ -10,7 +10,9 @@ use super::selection::{self, HEADING, Selection, is_selector};
 use super::survey::{CertificateEntry, Key, Library, Note, Opened, Query, Survey, Token};
 use super::turn;
 use crate::config::{Config, Filter, ObjectSelector, PinSource, without_object};
-use crate::error::{ConfigError, Error, KubeconfigError, ObjectError, TokenName};
+use crate::config::{ConfigError, TokenName};
+use crate::error::Error;
+use crate::kubeconfig::KubeconfigError;
 use crate::kubeconfig::{Document, Provider, Saved, Stanza, file_for};
 use crate::pin;
 use crate::printable::{printable, shell_word};
@@ -21,6 +23,7 @@ use crate::process::unix_time;
 use crate::protocol::Configuration;
 use crate::report;
 use crate::signer::Identity;
+use crate::token::ObjectError;
 use crate::token::{self, Module};
 
 /// How often somebody may mistype a choice.
@@ -255,13 +258,15 @@ fn tried(arguments: &Arguments, place: Place<'_>, opened: &mut Opened) -> Result
         *opened = Some((module, turn));
     }
     let Some((module, _)) = opened else {
-        return Err(Error::Internal("a library that is not open".to_owned()));
+        return Err(Error::internal("a library that is not open".to_owned()));
     };
     let mut token = token::Token::open(module, &config.token)?;
     let file = config.certificate_file.as_deref();
     let certificate = match Identity::find(&mut token, config.object, file, None) {
         Ok(identity) => identity.certificate,
-        Err(Error::Object(error)) if error.may_be_hidden() => return Ok(key.clone()),
+        Err(error) if error.downcast_ref().is_some_and(ObjectError::may_be_hidden) => {
+            return Ok(key.clone());
+        }
         // One that was named although it has none, or none yet.
         Err(error) if file.is_none() && key.certificate.is_none() => {
             report::warning(&format!("nothing works with this user yet: {error}"));

@@ -12,11 +12,12 @@ use super::survey::{
     CertificateEntry, Fault, Key, Library, Note, Opened, PinState, Query, Survey, Token,
 };
 use super::table::{Cell, Heading, Line, table};
-use crate::error::{Error, TokenError};
+use crate::error::Error;
 use crate::printable::printable_json;
 use crate::process::answer::AnswerChannel;
 use crate::process::environment::SingleThreaded;
 use crate::report;
+use crate::token::TokenError;
 
 /// Show the tokens, keys and certificates that could authenticate
 #[derive(Debug, clap::Args)]
@@ -105,7 +106,7 @@ fn list(
     let missed = query.miss(&survey);
     let document = if arguments.json {
         let document = serde_json::to_string_pretty(&survey)
-            .map_err(|error| Error::Internal(format!("the list as JSON: {error}")))?;
+            .map_err(|error| Error::internal(format!("the list as JSON: {error}")))?;
         printable_json(&document).into_owned()
     } else if let Some(None) = arguments.uri {
         uris(&survey)

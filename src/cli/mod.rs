@@ -5,6 +5,7 @@
 mod again;
 mod check;
 mod completions;
+mod error;
 mod kubeconfig;
 mod list;
 mod plugin;
@@ -17,6 +18,11 @@ mod table;
 mod turn;
 mod version;
 
+#[cfg(test)]
+mod samples;
+#[cfg(test)]
+mod troubleshooting;
+
 use std::ffi::OsString;
 use std::panic;
 use std::path::{Path, PathBuf};
@@ -27,8 +33,9 @@ use clap::{CommandFactory as _, FromArgMatches as _};
 use rustix::process::Rlimit;
 
 use crate::config::PinSource;
-use crate::error::{Error, RequestError};
+use crate::error::Error;
 use crate::kubeconfig::{Kubeconfig, Locations};
+use crate::process::AnswerError;
 use crate::process::environment::{self, SingleThreaded, TakenVariables};
 use crate::process::{harden, signals};
 use crate::protocol::Configuration;
@@ -109,7 +116,7 @@ pub fn main(alone: SingleThreaded) -> u8 {
         let place = info.location().map_or_else(String::new, |it| {
             format!("{}:{}:{}", in_its_crate(it.file()), it.line(), it.column())
         });
-        report::error(&Error::Internal(format!("panic at {place}")));
+        report::error(&Error::internal(format!("panic at {place}")));
     }));
     report::speak_as(called());
     let request = environment::take(REQUEST, &alone);
@@ -287,7 +294,7 @@ fn print(text: &str) -> u8 {
     let Err(error) = report::answer_text(text) else {
         return 0;
     };
-    let error = Error::from(RequestError::AnswerLost(error));
+    let error = Error::from(AnswerError::Lost(error));
     report::error(&error);
     error.exit_code()
 }

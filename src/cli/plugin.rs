@@ -4,13 +4,13 @@
 
 use super::turn;
 use crate::config::{Config, PinSource};
-use crate::error::{Error, RequestError};
+use crate::error::Error;
 use crate::pin::Sources;
 use crate::process::answer::AnswerChannel;
 use crate::process::environment::{NotUtf8, SingleThreaded, TakenVariables};
 use crate::process::lock::Lock;
 use crate::process::unix_time;
-use crate::protocol::{Operation, Request, Response};
+use crate::protocol::{Operation, Request, RequestError, Response};
 use crate::report;
 use crate::signer::Identity;
 use crate::token::{self, Module, Token};

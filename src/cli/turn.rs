@@ -6,10 +6,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::config::TrustedLibrary;
-use crate::error::{Error, ModuleError, TokenError};
+use crate::error::Error;
 use crate::process::lock::{self, Lock, LockError};
 use crate::process::{leave, watchdog};
 use crate::report;
+use crate::token::{ModuleError, TokenError};
 
 /// Keeps other processes off the library while this one uses it: SoftHSM's files, for one, don't
 /// stand two logins at once. Without a place for the lock it goes on, with a warning. From then on

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use toml::de::DeTable;
 
+use super::error::Problem;
 use super::library::{Access, Weakness};
-use crate::error::Problem;
 use crate::printable::{excerpt, printable};
 
 /// Nothing else is looked at: whoever starts the program has no say in it.

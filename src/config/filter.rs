@@ -1,8 +1,8 @@
 //! A part of a configuration, to choose by: any of its selectors, or none.
 
 use super::allowed::Allowed;
+use super::error::ConfigError;
 use super::{InitArgs, ObjectSelector, Reader, TokenSelector, TrustedLibrary};
-use crate::error::ConfigError;
 use crate::protocol::Configuration;
 
 /// Which library, tokens and objects are meant; what isn't given doesn't matter.

@@ -3,7 +3,7 @@
 
 use std::ffi::{CStr, CString};
 
-use crate::error::Problem;
+use super::error::Problem;
 
 /// A longer text is no library's parameters.
 const LONGEST: usize = 4096;

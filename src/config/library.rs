@@ -17,8 +17,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use super::allowed::{Allowed, PLACE};
+use super::error::Problem;
 use super::quoted;
-use crate::error::Problem;
 use crate::printable::printable;
 
 /// A library that passed the check, or a path without one.

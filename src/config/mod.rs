@@ -6,12 +6,14 @@
 #![forbid(unsafe_code)]
 
 mod allowed;
+mod error;
 mod filter;
 mod init_args;
 mod library;
 mod object_id;
 mod pin_source;
 mod selector;
+mod token_name;
 mod uri;
 
 #[cfg(test)]
@@ -21,15 +23,16 @@ use std::path::PathBuf;
 
 use zeroize::Zeroizing;
 
+pub use error::{ConfigError, Problem};
 pub use filter::Filter;
 pub use init_args::InitArgs;
 pub use library::TrustedLibrary;
 pub use object_id::ObjectId;
 pub use pin_source::PinSource;
 pub use selector::{ObjectSelector, TokenSelector};
+pub use token_name::TokenName;
 pub use uri::{Uri, without_object};
 
-use crate::error::{ConfigError, Problem};
 use crate::printable::excerpt;
 use crate::protocol::Configuration;
 

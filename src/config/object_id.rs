@@ -6,8 +6,8 @@
 
 use std::fmt;
 
+use super::error::Problem;
 use super::quoted;
-use crate::error::Problem;
 
 /// The bytes of a CKA_ID.
 #[derive(Clone, Debug, Eq, PartialEq)]

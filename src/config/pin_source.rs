@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use zeroize::Zeroizing;
 
+use super::error::{ConfigError, Problem};
 use super::uri::without_pin;
 use super::{Reader, absolute_path, quoted};
-use crate::error::{ConfigError, Problem};
 use crate::protocol::Configuration;
 use crate::secret::{MAX_PIN_LENGTH, Pin};
 

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
+use super::error::Problem;
 use super::{ObjectId, Reader, quoted};
-use crate::error::Problem;
 use crate::printable::printable;
 
 /// What isn't given doesn't matter; no text is empty.

@@ -8,8 +8,8 @@ use std::fmt;
 
 use zeroize::Zeroizing;
 
+use super::error::Problem;
 use super::{ObjectId, Reader, Setting, quoted};
-use crate::error::Problem;
 use crate::printable::excerpt;
 use crate::protocol::Configuration;
 

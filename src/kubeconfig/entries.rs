@@ -1,10 +1,10 @@
 //! What the entries of a kubeconfig say, as far as a connection to the cluster needs it.
 
+use super::error::KubeconfigError;
 use super::file::{self, Failure};
 use super::schema::base64;
 use super::value::{Object, Value, text_at};
 use super::{Entries, Kubeconfig};
-use crate::error::KubeconfigError;
 use crate::protocol::Configuration;
 
 /// The provider whose users are ours.

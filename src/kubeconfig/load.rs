@@ -3,11 +3,11 @@
 
 use std::path::Path;
 
+use super::error::KubeconfigError;
 use super::file::{self, Failure};
 use super::locations::Locations;
 use super::value::{Object, Value, text_at};
 use super::{Entries, Kubeconfig, schema, yaml};
-use crate::error::KubeconfigError;
 
 impl Kubeconfig {
     /// All files that are there, the first before the later: of entries with the same name the

@@ -8,6 +8,7 @@
 
 mod edit;
 mod entries;
+mod error;
 mod file;
 mod load;
 mod locations;
@@ -20,6 +21,7 @@ mod yaml;
 
 pub use edit::{Document, Saved, Stanza, file_for};
 pub use entries::{Cluster, Context, Provider};
+pub use error::KubeconfigError;
 pub use locations::Locations;
 pub use redirect::{Detour, Pass};
 
@@ -29,7 +31,6 @@ use std::path::PathBuf;
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use zeroize::Zeroizing;
 
-use crate::error::KubeconfigError;
 use value::Object;
 
 /// One kubeconfig, merged from its files, every path in it absolute. No `Debug`: it can hold a PIN
@@ -159,7 +160,7 @@ mod tests {
         assert_eq!(config.current_context(), Some("a"));
         let error = crate::error::Error::from(config.set_current_context("c").unwrap_err());
         assert_eq!(error.to_string(), "the kubeconfig has no context \"c\"");
-        assert_eq!(error.help().candidates, ["a", "b"]);
+        assert_eq!(error.remedy().candidates, ["a", "b"]);
         assert_eq!(error.exit_code(), 3);
         assert_eq!(config.current_context(), Some("a"));
         let error = config.set_current_context("\u{1b}[2J").unwrap_err();

@@ -16,9 +16,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use zeroize::Zeroizing;
 
+use super::error::{PinError, PinOrigin};
 use super::file::first_line;
 use super::{ANSWER_LIMIT, PinRequest, pinentry};
-use crate::error::{LoginError, PinOrigin};
 use crate::printable::printable;
 use crate::process::descriptors::hand_on_none;
 use crate::secret::{MAX_PIN_LENGTH, Pin};
@@ -55,14 +55,14 @@ pub(super) struct Program {
 impl Program {
     /// That of `PKCS11_EXTERNAL_SIGNER_ASKPASS`, else of `SSH_ASKPASS`, else pinentry. One that is
     /// named and isn't there is an error: somebody means it.
-    pub(super) fn find() -> Result<Self, LoginError> {
+    pub(super) fn find() -> Result<Self, PinError> {
         for variable in ["PKCS11_EXTERNAL_SIGNER_ASKPASS", "SSH_ASKPASS"] {
             let Some(path) = std::env::var_os(variable).filter(|path| !path.is_empty()) else {
                 continue;
             };
             let path = PathBuf::from(path);
             if !path.is_absolute() || !is_executable(&path) {
-                return Err(LoginError::Askpass {
+                return Err(PinError::Askpass {
                     program: path,
                     reason: format!("it is named by {variable}, and is no path of a program"),
                 });
@@ -81,7 +81,7 @@ impl Program {
                 path,
                 is_pinentry: true,
             })
-            .ok_or(LoginError::NoAskpass)
+            .ok_or(PinError::NoAskpass)
     }
 
     pub(super) fn origin(&self) -> PinOrigin {
@@ -93,15 +93,15 @@ impl Program {
         &self,
         request: &PinRequest<'_>,
         has_terminal: bool,
-    ) -> Result<Pin, LoginError> {
+    ) -> Result<Pin, PinError> {
         if request.confirm.is_some() && !self.is_pinentry {
             // What such a program answers to a question can't be told from a script's habit.
-            return Err(LoginError::FinalTry {
+            return Err(PinError::FinalTry {
                 token: request.token.to_string(),
                 origin: self.origin(),
             });
         }
-        let failed = |reason: String| LoginError::Askpass {
+        let failed = |reason: String| PinError::Askpass {
             program: self.path.clone(),
             reason,
         };
@@ -120,12 +120,12 @@ impl Program {
         });
         let token = request.token.to_string();
         match answer {
-            None => Err(LoginError::TimedOut {
+            None => Err(PinError::TimedOut {
                 token,
                 seconds: ANSWER_LIMIT.as_secs(),
             }),
             Some(Err(error)) => Err(failed(error.to_string())),
-            Some(Ok(None)) => Err(LoginError::Cancelled { token }),
+            Some(Ok(None)) => Err(PinError::Cancelled { token }),
             Some(Ok(Some(pin))) if request.allows(&pin) => Ok(pin),
             Some(Ok(Some(_))) => Err(request.wrong_length(self.origin())),
         }

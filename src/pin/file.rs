@@ -8,13 +8,13 @@ use std::path::Path;
 use rustix::process::geteuid;
 use zeroize::Zeroizing;
 
-use crate::error::LoginError;
+use super::error::PinError;
 use crate::secret::{MAX_PIN_LENGTH, Pin};
 
 /// The file's first line. What is checked is the file that was opened, whatever the path leads to
 /// by then.
-pub(super) fn read(path: &Path) -> Result<Pin, LoginError> {
-    let failure = |reason: &str| LoginError::File {
+pub(super) fn read(path: &Path) -> Result<Pin, PinError> {
+    let failure = |reason: &str| PinError::File {
         path: path.to_owned(),
         reason: reason.to_owned(),
     };

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod askpass;
+mod error;
 mod file;
 mod notice;
 mod pinentry;
@@ -16,12 +17,13 @@ mod sources;
 mod standard_input;
 mod tried;
 
+pub use error::{PinError, PinOrigin};
 pub use notice::Notice;
 pub use sources::{Shared, Sources};
 
 use std::time::Duration;
 
-use crate::error::{LoginError, PinOrigin, TokenName};
+use crate::config::TokenName;
 use crate::printable::printable;
 use crate::secret::Pin;
 
@@ -57,8 +59,8 @@ impl PinRequest<'_> {
         (self.shortest..=self.longest).contains(&pin.length())
     }
 
-    fn wrong_length(&self, origin: PinOrigin) -> LoginError {
-        LoginError::Length {
+    fn wrong_length(&self, origin: PinOrigin) -> PinError {
+        PinError::Length {
             token: self.token.to_string(),
             origin,
             shortest: self.shortest,
@@ -80,10 +82,10 @@ pub trait PinProvider {
     fn origin(&mut self) -> PinOrigin;
 
     /// The PIN, of a length that the token can have.
-    fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, LoginError>;
+    fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, PinError>;
 
     /// A person's word that the reader may ask for the PIN, where a wrong one locks the token.
-    fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), LoginError>;
+    fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), PinError>;
 
     /// The token has accepted one.
     fn accepted(&mut self, token: &TokenName);

@@ -200,7 +200,7 @@ mod tests {
     use std::sync::LazyLock;
 
     use super::*;
-    use crate::error::TokenName;
+    use crate::config::TokenName;
 
     fn token() -> &'static TokenName {
         static TOKEN: LazyLock<TokenName> = LazyLock::new(|| TokenName {

@@ -21,9 +21,9 @@ use rustix::termios::{
 };
 use zeroize::Zeroizing;
 
+use super::error::{PinError, PinOrigin};
 use super::queue::Turn;
 use super::{ANSWER_LIMIT, PinRequest};
-use crate::error::{LoginError, PinOrigin};
 use crate::printable::printable;
 use crate::process::signals::{self, Held, Signal};
 use crate::secret::Pin;
@@ -64,7 +64,7 @@ impl Terminal {
     }
 
     /// Asks until there is a PIN that the token can have.
-    pub(super) fn ask(&self, request: &PinRequest<'_>, turn: &Turn) -> Result<Pin, LoginError> {
+    pub(super) fn ask(&self, request: &PinRequest<'_>, turn: &Turn) -> Result<Pin, PinError> {
         let mut notice = request.notice.map(str::to_owned);
         if request.confirm.is_some() {
             self.confirm(request, PinOrigin::Person, turn)?;
@@ -88,7 +88,7 @@ impl Terminal {
         request: &PinRequest<'_>,
         origin: PinOrigin,
         turn: &Turn,
-    ) -> Result<(), LoginError> {
+    ) -> Result<(), PinError> {
         let said = [request.notice, request.confirm].into_iter().flatten();
         let mut text: String = said.map(line).collect();
         text.push_str("Type yes to go on: ");
@@ -97,14 +97,15 @@ impl Terminal {
             return Ok(());
         }
         turn.brake();
-        Err(LoginError::FinalTry {
-            token: request.token.to_string(),
-            origin,
+        let token = request.token.to_string();
+        Err(match origin {
+            PinOrigin::Reader => PinError::FinalTryAtReader { token },
+            origin => PinError::FinalTry { token, origin },
         })
     }
 
     /// An answer that is no secret; `None` where none was given in time.
-    pub(super) fn ask_openly(&self, question: &str) -> Result<Option<String>, LoginError> {
+    pub(super) fn ask_openly(&self, question: &str) -> Result<Option<String>, PinError> {
         Ok(match self.enter_again(question, true, None)? {
             Entry::Line(line) => Some(String::from_utf8_lossy(&line).into_owned()),
             Entry::Empty | Entry::Nothing | Entry::Signal(_) | Entry::TimedOut => None,
@@ -125,16 +126,16 @@ impl Terminal {
         echo: bool,
         request: &PinRequest<'_>,
         turn: &Turn,
-    ) -> Result<Zeroizing<Vec<u8>>, LoginError> {
+    ) -> Result<Zeroizing<Vec<u8>>, PinError> {
         let token = request.token.to_string();
         match self.enter_again(text, echo, Some(turn))? {
             Entry::Line(line) => Ok(line),
             Entry::Empty => {
                 turn.brake();
-                Err(LoginError::Cancelled { token })
+                Err(PinError::Cancelled { token })
             }
-            Entry::Nothing | Entry::Signal(_) => Err(LoginError::Cancelled { token }),
-            Entry::TimedOut => Err(LoginError::TimedOut {
+            Entry::Nothing | Entry::Signal(_) => Err(PinError::Cancelled { token }),
+            Entry::TimedOut => Err(PinError::TimedOut {
                 token,
                 seconds: ANSWER_LIMIT.as_secs(),
             }),
@@ -142,16 +143,11 @@ impl Terminal {
     }
 
     /// Asks, and once more after each stop.
-    fn enter_again(
-        &self,
-        text: &str,
-        echo: bool,
-        turn: Option<&Turn>,
-    ) -> Result<Entry, LoginError> {
+    fn enter_again(&self, text: &str, echo: bool, turn: Option<&Turn>) -> Result<Entry, PinError> {
         loop {
             let entry = self
                 .enter_once(text, echo)
-                .map_err(|error| LoginError::Terminal {
+                .map_err(|error| PinError::Terminal {
                     reason: error.to_string(),
                 })?;
             match (&entry, turn) {
@@ -351,7 +347,7 @@ fn why_not(line: &[u8], request: &PinRequest<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::TokenName;
+    use crate::config::TokenName;
 
     #[test]
     fn an_entry_that_is_no_pin_is_explained_without_being_shown() {

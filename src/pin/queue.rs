@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use super::Notice;
-use crate::error::LoginError;
+use super::error::PinError;
 use crate::printable::printable;
 use crate::process;
 use crate::process::lock::{self, Lock, LockError};
@@ -41,7 +41,7 @@ pub(super) struct Turn {
 impl Turn {
     /// Waits for the prompts before this one. `since` is when the PIN was first needed: if one of
     /// them was cancelled since then, this one was behind it.
-    pub(super) fn take(place: Place, token: &str, since: SystemTime) -> Result<Self, LoginError> {
+    pub(super) fn take(place: Place, token: &str, since: SystemTime) -> Result<Self, PinError> {
         // Its number stands for the terminal, which processes see under different names.
         let place = match place {
             Place::Terminal => format!("terminal of session {}", process::session()),
@@ -66,7 +66,7 @@ impl Turn {
                     thread::sleep(rest);
                 }
                 Brake::Behind | Brake::New(_) => {
-                    return Err(LoginError::CancelledBefore {
+                    return Err(PinError::CancelledBefore {
                         token: token.to_owned(),
                     });
                 }
@@ -103,7 +103,7 @@ impl Turn {
     }
 
     /// Lets others ask while this process is stopped, and waits for its turn again.
-    pub(super) fn yield_while(&self, stopped: impl FnOnce()) -> Result<(), LoginError> {
+    pub(super) fn yield_while(&self, stopped: impl FnOnce()) -> Result<(), PinError> {
         self.lock.replace(None);
         stopped();
         self.lock.replace(acquire(&self.place)?);
@@ -115,13 +115,13 @@ fn how(word: &str) -> String {
     format!("a prompt was {word}")
 }
 
-fn acquire(place: &str) -> Result<Option<Lock>, LoginError> {
+fn acquire(place: &str) -> Result<Option<Lock>, PinError> {
     match Lock::acquire(place, &mut |_| {}) {
         Ok(lock) => Ok(Some(lock)),
         Err(LockError::Unavailable(_)) => Ok(None),
         Err(LockError::Busy { holder }) => {
             let holder = holder.map_or_else(String::new, |holder| format!(" (process {holder})"));
-            Err(LoginError::Terminal {
+            Err(PinError::Terminal {
                 reason: format!(
                     "another prompt{holder} has had it for {} s",
                     lock::LIMIT.as_secs()

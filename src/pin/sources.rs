@@ -6,13 +6,13 @@ use std::time::{Duration, SystemTime};
 
 use zeroize::Zeroizing;
 
+use super::error::{PinError, PinOrigin};
 use super::notice::Notice;
 use super::prompt::Terminal;
 use super::queue::{Place, Turn};
 use super::tried::Tried;
 use super::{PinProvider, PinRequest, askpass, file, standard_input};
-use crate::config::PinSource;
-use crate::error::{LoginError, PinOrigin, TokenName};
+use crate::config::{PinSource, TokenName};
 use crate::process::environment::{NotUtf8, TakenVariables};
 use crate::process::watchdog;
 use crate::secret::Pin;
@@ -79,7 +79,7 @@ impl Sources {
         &self,
         request: &PinRequest<'_>,
         since: SystemTime,
-    ) -> Result<Pin, LoginError> {
+    ) -> Result<Pin, PinError> {
         let program = askpass::Program::find()?;
         let is_left = self.unattended.load(Ordering::Relaxed);
         let has_terminal = !is_left && Terminal::open().is_some();
@@ -87,7 +87,7 @@ impl Sources {
         let pin = program.ask(request, has_terminal).inspect_err(|error| {
             if matches!(
                 error,
-                LoginError::Cancelled { .. } | LoginError::TimedOut { .. }
+                PinError::Cancelled { .. } | PinError::TimedOut { .. }
             ) {
                 turn.brake();
             }
@@ -96,8 +96,8 @@ impl Sources {
         Ok(pin)
     }
 
-    fn taken(&self, name: &str) -> Result<Pin, LoginError> {
-        let failure = |reason| LoginError::Environment {
+    fn taken(&self, name: &str) -> Result<Pin, PinError> {
+        let failure = |reason| PinError::Environment {
             name: name.to_owned(),
             reason,
         };
@@ -136,22 +136,21 @@ impl PinProvider for Sources {
         }
     }
 
-    fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, LoginError> {
+    fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, PinError> {
         let _pause = watchdog::pause();
         let since = self.since.take().unwrap_or_else(SystemTime::now);
         self.next(request, since)
     }
 
-    fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), LoginError> {
+    fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), PinError> {
         let _pause = watchdog::pause();
         let since = self.since.take().unwrap_or_else(SystemTime::now);
         let token = request.token.to_string();
         if self.unattended.load(Ordering::Relaxed) {
-            return Err(LoginError::TerminalLeft { token });
+            return Err(PinError::TerminalLeft { token });
         }
         let Some(terminal) = Terminal::open() else {
-            let origin = PinOrigin::Reader;
-            return Err(LoginError::FinalTry { token, origin });
+            return Err(PinError::FinalTryAtReader { token });
         };
         let turn = Turn::take(Place::Terminal, &token, since)?;
         terminal.confirm(request, PinOrigin::Reader, &turn)
@@ -192,12 +191,12 @@ impl PinProvider for Sources {
 }
 
 impl Sources {
-    fn next(&mut self, request: &PinRequest<'_>, since: SystemTime) -> Result<Pin, LoginError> {
+    fn next(&mut self, request: &PinRequest<'_>, since: SystemTime) -> Result<Pin, PinError> {
         // What is on standard input by then is the command's, too.
         let is_left = self.unattended.load(Ordering::Relaxed);
         let pin = match &self.source {
             PinSource::Prompt | PinSource::StandardInput if is_left => {
-                return Err(LoginError::TerminalLeft {
+                return Err(PinError::TerminalLeft {
                     token: request.token.to_string(),
                 });
             }
@@ -221,7 +220,7 @@ impl Sources {
                         } else {
                             standard_input::whole_line(request.shortest, request.longest)
                         };
-                        line.ok_or_else(|| LoginError::NoPin {
+                        line.ok_or_else(|| PinError::NoPin {
                             token: request.token.to_string(),
                         })
                     }

@@ -13,8 +13,8 @@ use rustix::io::{Errno, pread, read};
 use rustix::stdio::stdin;
 use zeroize::Zeroizing;
 
+use super::error::PinError;
 use super::file::first_line;
-use crate::error::LoginError;
 use crate::secret::{MAX_PIN_LENGTH, Pin};
 
 /// How long `pinSource: stdin` waits for its line.
@@ -33,8 +33,8 @@ pub(super) fn is_terminal() -> bool {
 }
 
 /// `pinSource: stdin`: the next line, taken byte by byte so that the rest stays.
-pub(super) fn read_line() -> Result<Pin, LoginError> {
-    let failure = |reason: &str| LoginError::StandardInput {
+pub(super) fn read_line() -> Result<Pin, PinError> {
+    let failure = |reason: &str| PinError::StandardInput {
         reason: reason.to_owned(),
     };
     let deadline = Instant::now() + LINE_LIMIT;

@@ -5,7 +5,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::error::{LoginError, PinOrigin, TokenName};
+use super::error::{PinError, PinOrigin};
+use crate::config::TokenName;
 use crate::secret::Pin;
 
 /// How often a PIN may be sent where its login comes to no clear end.
@@ -49,16 +50,16 @@ impl Tried {
         token: &TokenName,
         pin: &Pin,
         origin: PinOrigin,
-    ) -> Result<(), LoginError> {
+    ) -> Result<(), PinError> {
         let all = self.all();
         let same =
             |tried: &&Try| tried.token.is_same_token(token) && tried.pin.expose() == pin.expose();
         let same: Vec<_> = all.iter().filter(same).collect();
         let token = token.to_string();
         if same.iter().any(|tried| tried.is_refused) {
-            Err(LoginError::Repeated { token, origin })
+            Err(PinError::Repeated { token, origin })
         } else if same.len() >= DOUBTS {
-            Err(LoginError::RefusedBefore { token, origin })
+            Err(PinError::RefusedBefore { token, origin })
         } else {
             Ok(())
         }
@@ -89,7 +90,7 @@ mod tests {
         Pin::new(Zeroizing::new(text.to_owned())).unwrap()
     }
 
-    fn check(tried: &Tried, token: &TokenName, text: &str) -> Result<(), LoginError> {
+    fn check(tried: &Tried, token: &TokenName, text: &str) -> Result<(), PinError> {
         tried.check(token, &pin(text), PinOrigin::Askpass(PathBuf::from("ask")))
     }
 
@@ -105,7 +106,7 @@ mod tests {
         let moved = token("1", 7);
         for refused in ["1111", "2222"] {
             let error = check(&tried, &moved, refused).unwrap_err();
-            assert!(matches!(error, LoginError::Repeated { .. }), "{error}");
+            assert!(matches!(error, PinError::Repeated { .. }), "{error}");
             assert!(check(&tried, &other, refused).is_ok());
         }
         assert!(check(&tried, &one, "3333").is_ok());
@@ -123,7 +124,7 @@ mod tests {
         assert!(check(&tried, &token, "1111").is_ok());
         tried.add(&token, &pin("1111"), false);
         let error = check(&tried, &token, "1111").unwrap_err();
-        assert!(matches!(error, LoginError::RefusedBefore { .. }), "{error}");
+        assert!(matches!(error, PinError::RefusedBefore { .. }), "{error}");
         assert_eq!(tried.count(&token), 3);
     }
 }

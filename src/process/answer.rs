@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, fcntl_dupfd_cloexec, write};
 use rustix::stdio;
 
-use crate::error::RequestError;
+use super::error::AnswerError;
 
 /// Above the numbers that a program would take for its own, as shells do it.
 const LOWEST_DESCRIPTOR: i32 = 10;
@@ -38,13 +38,13 @@ impl AnswerChannel {
     /// Takes standard output. To be called once, before a module is loaded.
     ///
     /// # Errors
-    /// [`RequestError::OutputClosed`] if the program was started without a standard output,
-    /// [`RequestError::OutputNotSetAside`] if there is no descriptor left to keep it under.
-    pub fn open() -> Result<Self, RequestError> {
+    /// [`AnswerError::Closed`] if the program was started without a standard output,
+    /// [`AnswerError::NotSetAside`] if there is no descriptor left to keep it under.
+    pub fn open() -> Result<Self, AnswerError> {
         if CLOSED_AT_START.load(Ordering::Relaxed) {
-            return Err(RequestError::OutputClosed);
+            return Err(AnswerError::Closed);
         }
-        let failed = |error: Errno| RequestError::OutputNotSetAside(error.into());
+        let failed = |error: Errno| AnswerError::NotSetAside(error.into());
         // Closed on exec: a program that the module starts must not keep the client waiting for
         // the end of the answer.
         let output = fcntl_dupfd_cloexec(stdio::stdout(), LOWEST_DESCRIPTOR).map_err(failed)?;
@@ -56,8 +56,8 @@ impl AnswerChannel {
     /// runtime ignores SIGPIPE.
     ///
     /// # Errors
-    /// [`RequestError::AnswerLost`]; a part of the document may have been written.
-    pub fn send(mut self, document: &str) -> Result<(), RequestError> {
+    /// [`AnswerError::Lost`]; a part of the document may have been written.
+    pub fn send(mut self, document: &str) -> Result<(), AnswerError> {
         self.write(&format!("{document}\n"))
     }
 
@@ -66,14 +66,14 @@ impl AnswerChannel {
     ///
     /// # Errors
     /// As for [`AnswerChannel::send`].
-    pub fn show(&mut self, text: &str) -> Result<(), RequestError> {
+    pub fn show(&mut self, text: &str) -> Result<(), AnswerError> {
         match self.write(text) {
-            Err(RequestError::AnswerLost(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+            Err(AnswerError::Lost(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
             outcome => outcome,
         }
     }
 
-    fn write(&mut self, text: &str) -> Result<(), RequestError> {
+    fn write(&mut self, text: &str) -> Result<(), AnswerError> {
         let mut rest = text.as_bytes();
         while !rest.is_empty() {
             match write(&self.output, rest) {
@@ -81,7 +81,7 @@ impl AnswerChannel {
                 Err(Errno::INTR) => {}
                 // Some clients hand on a pipe that doesn't block.
                 Err(Errno::AGAIN) => self.wait_for_room(),
-                Err(error) => return Err(RequestError::AnswerLost(error.into())),
+                Err(error) => return Err(AnswerError::Lost(error.into())),
             }
         }
         Ok(())
@@ -161,7 +161,7 @@ mod tests {
         let (reader, writer) = pipe().unwrap();
         drop(reader);
         match channel_to(writer).send(DOCUMENT) {
-            Err(RequestError::AnswerLost(error)) => {
+            Err(AnswerError::Lost(error)) => {
                 assert_eq!(error.kind(), ErrorKind::BrokenPipe);
             }
             other => panic!("{other:?}"),
@@ -173,7 +173,7 @@ mod tests {
     fn a_full_disk_is_an_error() {
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
         match channel_to(full).send(DOCUMENT) {
-            Err(RequestError::AnswerLost(error)) => {
+            Err(AnswerError::Lost(error)) => {
                 assert_eq!(error.kind(), ErrorKind::StorageFull);
             }
             other => panic!("{other:?}"),

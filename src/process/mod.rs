@@ -17,6 +17,7 @@ pub mod command;
 pub mod descriptors;
 pub mod ending;
 pub mod environment;
+mod error;
 pub mod harden;
 pub mod lock;
 pub mod marker;
@@ -26,6 +27,7 @@ mod runtime;
 pub mod signals;
 pub mod watchdog;
 
+pub use error::{AnswerError, RunError};
 pub use runtime::fnv_1a;
 
 use std::time::SystemTime;

@@ -6,7 +6,23 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
 
-use crate::error::INTERRUPTIONS;
+/// Whole, since a signal handler can't put a text together.
+macro_rules! interrupted_by {
+    ($signal:literal) => {
+        concat!(
+            "pkcs11-external-signer: error: interrupted by ",
+            $signal,
+            "\nhelp: nothing was answered; run the command again\n"
+        )
+    };
+}
+
+/// The messages for SIGHUP, SIGINT and SIGTERM.
+pub(crate) const INTERRUPTIONS: [&str; 3] = [
+    interrupted_by!("SIGHUP"),
+    interrupted_by!("SIGINT"),
+    interrupted_by!("SIGTERM"),
+];
 
 /// A signal that ends or stops the process.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -8,8 +8,8 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use zeroize::Zeroizing;
 
+use super::error::RequestError;
 use super::members::{EACH_KEY_ONCE, Text};
-use crate::error::RequestError;
 use crate::printable::excerpt;
 
 /// String to string. One of the values can be a PIN: all are wiped, and none can be printed.

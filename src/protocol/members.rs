@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::error::RequestError;
+use super::error::RequestError;
 
 /// What is refused in a key that occurs twice: which of the values counts, parsers disagree on.
 pub(super) const EACH_KEY_ONCE: &str = "each key once";

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod configuration;
+mod error;
 mod members;
 mod request;
 mod response;
@@ -17,6 +18,7 @@ mod signer_options;
 mod corpus;
 
 pub use configuration::Configuration;
+pub use error::RequestError;
 pub use request::{Operation, Request, SignRequest};
 pub use response::Response;
 pub use signer_options::{SaltLength, SignerOptions};

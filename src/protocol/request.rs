@@ -8,10 +8,10 @@ use base64::engine::general_purpose::STANDARD;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
+use super::error::RequestError;
 use super::members::{EACH_KEY_ONCE, Member, members};
 use super::signer_options::SignerOptions;
 use super::{API_VERSION, Configuration, Spelling};
-use crate::error::RequestError;
 use crate::printable::excerpt;
 
 /// A request that says all that its kind has to say.

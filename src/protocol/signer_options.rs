@@ -2,8 +2,8 @@
 //!
 //! `crypto.Hash` alone does not say which scheme is meant: `scheme` decides that by the key.
 
+use super::error::RequestError;
 use super::members::members;
-use crate::error::RequestError;
 use crate::hash::Hash;
 use crate::printable::excerpt;
 

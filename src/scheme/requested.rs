@@ -4,8 +4,8 @@
 
 use super::{Scheme, pss};
 use crate::certificate::PublicKey;
-use crate::error::RequestError;
 use crate::hash::Hash;
+use crate::protocol::RequestError;
 use crate::protocol::{SaltLength, SignerOptions};
 
 /// The scheme that these options mean for a signature with this key.

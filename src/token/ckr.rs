@@ -5,7 +5,7 @@
 use cryptoki::error::{Error, RvError};
 use cryptoki_sys::CK_RV;
 
-use crate::error::CallFailure;
+use super::error::CallFailure;
 
 /// No return value: the library says that it has succeeded, with a count or a length that can't be.
 /// (What libraries return is never an unknown code of this size: such are the vendors'.)

@@ -18,7 +18,7 @@ use object::{
     ObjectSegment as _, ReadCache, ReadRef,
 };
 
-use crate::error::ModuleError;
+use super::error::ModuleError;
 
 /// Either is enough (PKCS#11 3.0, 3.2).
 const ENTRY_POINTS: [&str; 2] = ["C_GetFunctionList", "C_GetInterface"];

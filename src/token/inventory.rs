@@ -7,11 +7,12 @@
 
 use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass, ObjectHandle};
 
+use super::error::{CallFailure, TokenError};
 use super::object::{self, Query};
 use super::slot::{self, TokenState};
 use super::{Module, Token, ckr};
-use crate::certificate::{Certificate, Curve, meant};
-use crate::error::{CallFailure, Error, ObjectError, TokenError};
+use crate::certificate::{Certificate, CertificateError, Curve, meant};
+use crate::error::Error;
 use crate::pin::PinProvider;
 use crate::process::{unix_time, watchdog};
 
@@ -37,7 +38,7 @@ pub struct Candidate {
     /// CKA_LABEL of the certificate, or of the key where there is no certificate.
     pub label: String,
     /// `None` where the token shows none under this CKA_ID; an error for one that can't be used.
-    pub certificate: Option<Result<Certificate, ObjectError>>,
+    pub certificate: Option<Result<Certificate, CertificateError>>,
     /// `None` where the token shows none, as most do before a login.
     pub key: Option<VisibleKey>,
     /// The keys that the token shows under this CKA_ID aren't the certificate's.

@@ -15,10 +15,12 @@ use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::session::UserType;
 use cryptoki::types::AuthPin;
 
+use super::error::LoginError;
 use super::refusals::{Refusals, Sent, Verdict, alone_with};
 use super::slot::{self, PinState, TokenState};
 use super::{Token, ckr};
-use crate::error::{Error, LoginError, PinOrigin};
+use crate::error::Error;
+use crate::pin::{PinError, PinOrigin};
 use crate::pin::{PinProvider, PinRequest};
 use crate::process::lock::Lock;
 use crate::process::signals::Grace;
@@ -190,13 +192,13 @@ impl Token<'_> {
             Ok(refusals) if is_stored => refusals.verdict(&state),
             _ => Verdict::Clear,
         };
-        let refused_before = || LoginError::RefusedBefore {
+        let refused_before = || PinError::RefusedBefore {
             token: token.clone(),
             origin: origin.clone(),
         };
         if is_stored {
             if state.pin == PinState::FinalTry {
-                return Err(LoginError::FinalTry { token, origin }.into());
+                return Err(PinError::FinalTry { token, origin }.into());
             }
             let is_refused = match verdict {
                 Verdict::Clear => false,
@@ -417,8 +419,8 @@ fn ask<T>(
     state: &TokenState,
     key: &str,
     refused: Option<PinState>,
-    ask: impl FnOnce(&PinRequest<'_>) -> Result<T, LoginError>,
-) -> Result<T, LoginError> {
+    ask: impl FnOnce(&PinRequest<'_>) -> Result<T, PinError>,
+) -> Result<T, PinError> {
     let is_final = state.pin == PinState::FinalTry;
     let notice = match (refused, state.pin) {
         (Some(left), _) => Some(format!("the token refused the PIN{}", left.tries_left())),

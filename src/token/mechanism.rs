@@ -9,8 +9,8 @@ use cryptoki::mechanism::eddsa::{EddsaParams, EddsaSignatureScheme};
 use cryptoki::mechanism::rsa::{PkcsMgfType, PkcsPssParams};
 use cryptoki::mechanism::{Mechanism, MechanismType};
 
+use super::error::SigningError;
 use crate::certificate::PublicKey;
-use crate::error::SigningError;
 use crate::hash::Hash;
 use crate::scheme::{Scheme, ecdsa, pkcs1, pss};
 

@@ -6,6 +6,7 @@
 //! in), [`Token::sign`].
 
 mod ckr;
+mod error;
 mod exports;
 mod inventory;
 mod login;
@@ -16,6 +17,10 @@ mod raw;
 mod refusals;
 mod slot;
 
+pub use error::{
+    CallFailure, LoginError, ModuleError, ObjectError, ObjectSummary, SigningError, TokenError,
+    TriesLeft, UnusableSlot, WhyUnusable,
+};
 pub use inventory::{Candidate, Candidates, OccupiedSlot, Standing, VisibleKey};
 pub use module::Module;
 pub use slot::{PinState, TokenState};
@@ -32,10 +37,9 @@ use self::mechanism::{Operation, Padding};
 use self::object::Query;
 use self::raw::Session;
 use crate::certificate::{Certificate, PublicKey, day, issuer_of, meant};
-use crate::config::{ObjectSelector, TokenSelector};
-use crate::error::{
-    CallFailure, Error, LoginError, ObjectError, SigningError, TokenError, TokenName,
-};
+use crate::config::{ObjectSelector, TokenName, TokenSelector};
+use crate::error::Error;
+use crate::pin::PinError;
 use crate::pin::{Notice, PinProvider};
 use crate::process::{unix_time, watchdog};
 use crate::scheme::Scheme;
@@ -164,21 +168,32 @@ pub fn open_or_ask<T>(
     mut open: impl FnMut() -> Result<T, Error>,
 ) -> Result<T, Error> {
     let missing = match open() {
-        Err(Error::Token(error)) if error.is_want_of_a_token() => error,
+        Err(error)
+            if error
+                .downcast_ref()
+                .is_some_and(TokenError::is_want_of_a_token) =>
+        {
+            error
+        }
         outcome => return outcome,
     };
     if !pins.insert(&missing.to_string()) {
-        return Err(missing.into());
+        return Err(missing);
     }
     let inserted = Instant::now();
     loop {
         match open() {
-            Err(Error::Token(_)) if inserted.elapsed() < READY_LIMIT => {
+            Err(error) if error.is::<TokenError>() && inserted.elapsed() < READY_LIMIT => {
                 thread::sleep(READY_GLANCE);
             }
             outcome => return outcome,
         }
     }
+}
+
+/// Whether there was no source for a PIN.
+fn is_without_pin(error: &Error) -> bool {
+    matches!(error.downcast_ref(), Some(PinError::NoPin { .. }))
 }
 
 impl<'m> Token<'m> {
@@ -233,7 +248,8 @@ impl<'m> Token<'m> {
             let outcome = pins.map(|pins| self.login(&selector.to_string(), pins));
             match outcome {
                 // It may be a private object, or it may not be there.
-                None | Some(Err(Error::Login(LoginError::NoPin { .. }))) => is_unsearched = true,
+                None => is_unsearched = true,
+                Some(Err(error)) if is_without_pin(&error) => is_unsearched = true,
                 Some(outcome) => {
                     outcome?;
                     if let Some(found) = self.visible_certificate(selector)? {
@@ -399,7 +415,7 @@ impl<'m> Token<'m> {
                 Err(Refusal::Other(error)) => return Err(error),
             }
         }
-        Err(Error::Internal("no way to sign was left".to_owned()))
+        Err(Error::internal("no way to sign was left".to_owned()))
     }
 
     /// Refuses a scheme that the token has no mechanism for (C_GetMechanismList).
@@ -599,10 +615,16 @@ impl<'m> Token<'m> {
     ) -> Result<ObjectHandle, Error> {
         let _step = watchdog::step("looking for the key (C_FindObjects)");
         match self.only_key(wanted) {
-            Err(missing @ Error::Object(ObjectError::NoKey { .. })) if !self.logged_in => {
+            Err(missing)
+                if !self.logged_in
+                    && matches!(missing.downcast_ref(), Some(ObjectError::NoKey { .. })) =>
+            {
                 match self.authenticate(UserType::User, words, pins) {
                     Ok(()) => self.only_key(wanted),
-                    Err(Error::Login(LoginError::NoPin { .. } | LoginError::NotSet { .. })) => {
+                    Err(error)
+                        if is_without_pin(&error)
+                            || matches!(error.downcast_ref(), Some(LoginError::NotSet { .. })) =>
+                    {
                         Err(missing)
                     }
                     Err(error) => Err(error),

@@ -8,10 +8,11 @@ use std::time::Duration;
 use cryptoki::context::{CInitializeArgs, CInitializeFlags, Pkcs11};
 use cryptoki::error::{Error as CryptokiError, RvError};
 
+use super::error::ModuleError;
 use super::raw::{self, Functions};
 use super::{ckr, exports};
 use crate::config::{InitArgs, TrustedLibrary};
-use crate::error::{Error, ModuleError};
+use crate::error::Error;
 use crate::printable::printable;
 use crate::process::{ending, memory, watchdog};
 
@@ -149,7 +150,7 @@ fn tell_crashes(path: &Path) {
     });
     let text = format!(
         "pkcs11-external-signer: error: {error}\nhelp: {}\n",
-        error.help()
+        error.remedy()
     );
     let (before, behind) = text.split_once('\0').unwrap_or((&text, ""));
     ending::tell_crashes(&printable(before), behind);

@@ -10,10 +10,10 @@
 use cryptoki::error::Error as CryptokiError;
 use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass, ObjectHandle};
 
+use super::error::ObjectSummary;
 use super::raw::Session;
 use crate::certificate::{Certificate, Curve, PublicKey, day};
 use crate::config::{ObjectId, ObjectSelector};
-use crate::error::ObjectSummary;
 use crate::process::watchdog;
 
 type Result<T> = std::result::Result<T, CryptokiError>;

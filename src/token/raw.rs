@@ -29,8 +29,8 @@ use cryptoki_sys::{
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 
 use super::ckr;
+use super::error::{CallFailure, ModuleError};
 use super::module::Module;
-use crate::error::{CallFailure, ModuleError};
 
 /// Longer than any signature: RSA-8192 makes 1024 bytes.
 const LONGEST_SIGNATURE: usize = 4096;

@@ -17,8 +17,8 @@ use std::time::SystemTime;
 
 use sha2::{Digest as _, Sha256};
 
+use super::error::TokenError;
 use super::slot::{PinState, TokenState};
-use crate::error::TokenError;
 use crate::printable::printable;
 use crate::process::lock::{self, Lock, LockError};
 use crate::process::marker::{Line, Marker};

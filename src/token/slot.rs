@@ -6,9 +6,10 @@ use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::slot::{Slot, TokenInfo};
 
 use super::ckr;
+use super::error::{TokenError, TriesLeft, UnusableSlot, WhyUnusable};
 use super::module::Module;
+use crate::config::TokenName;
 use crate::config::TokenSelector;
-use crate::error::{TokenError, TokenName, TriesLeft, UnusableSlot, WhyUnusable};
 use crate::process::watchdog;
 
 /// What a token says of itself, read at one moment.

@@ -11,7 +11,7 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::error::UpstreamFailure;
+use super::error::UpstreamFailure;
 
 /// A connection whose other end is gone without a word is noticed after some of these.
 const KEEPALIVE: Duration = Duration::from_secs(30);

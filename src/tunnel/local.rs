@@ -39,13 +39,14 @@ use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 use zeroize::Zeroizing;
 
+use super::error::UpstreamFailure;
 use super::relay::relay;
 use super::upstream::{Connection, HTTP_1_1, Offer, Server, Stop, Upstream};
 use super::wire::Wire;
 use super::{preparation, trust};
-use crate::error::{RunError, UpstreamFailure};
 use crate::keyring::{KeyNumber, Keyring};
 use crate::kubeconfig::{Detour, Pass};
+use crate::process::RunError;
 use crate::process::fnv_1a;
 
 /// A connection that is silent for longer is not the command's.

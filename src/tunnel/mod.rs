@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod error;
 mod local;
 mod no_proxy;
 mod p521;
@@ -22,6 +23,7 @@ mod upstream;
 mod whoami;
 mod wire;
 
+pub use error::{UpstreamError, UpstreamFailure};
 pub use whoami::{Recognition, whoami};
 
 use std::sync::Arc;
@@ -34,9 +36,10 @@ use tokio::sync::oneshot;
 
 use self::local::{Credentials, Listener, Shortage, Unproven};
 use self::upstream::Server;
-use crate::error::{Error, RunError};
+use crate::error::Error;
 use crate::keyring::{KeyNumber, Keyring};
 use crate::kubeconfig::{Cluster, Detour, Pass};
+use crate::process::RunError;
 use crate::process::signals;
 
 /// A cluster to be reached.

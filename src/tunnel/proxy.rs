@@ -22,9 +22,9 @@ use tokio_rustls::TlsConnector;
 use tower_service::Service;
 
 use super::address::Address;
+use super::error::UpstreamFailure;
 use super::wire::Stream;
 use super::{no_proxy, trust};
-use crate::error::UpstreamFailure;
 
 /// To a server, and through which proxy, if through one.
 pub(super) struct Route {

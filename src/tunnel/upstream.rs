@@ -29,13 +29,14 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::{Connect, TlsStream};
 
 use super::address::Address;
+use super::error::{UpstreamError, UpstreamFailure};
 use super::proxy::Route;
 use super::relay::Broken;
 use super::resumption::{Sessions, Turn};
 use super::signing_key::{Record, TokenIdentity, token_trouble};
 use super::wire::{Stream, Wire};
 use super::{Destination, Observer, trust};
-use crate::error::{Error, UpstreamError, UpstreamFailure};
+use crate::error::Error;
 use crate::keyring::{KeyNumber, Keyring, OpenKey};
 
 /// As long as kubectl waits for a connection.
@@ -385,7 +386,7 @@ impl Upstream {
                 turn.progress();
             }
             let internal = |error: &dyn std::fmt::Display| {
-                Stop::Failed(Error::Internal(format!("a handshake: {error}")))
+                Stop::Failed(Error::internal(format!("a handshake: {error}")))
             };
             let permit = self
                 .steps
@@ -451,7 +452,7 @@ impl Upstream {
                     let _permit = self.steps.acquire().await;
                     spawn_blocking(move || identity.open())
                         .await
-                        .map_err(|error| Error::Internal(format!("opening a key: {error}")))??
+                        .map_err(|error| Error::internal(format!("opening a key: {error}")))??
                 }
             }),
         };

@@ -15,9 +15,10 @@ use serde::Deserialize;
 use tokio::runtime::Builder;
 use tokio::time::timeout;
 
+use super::error::UpstreamFailure;
 use super::upstream::{HTTP_1_1, Server, Upstream};
 use super::{Destination, Observer, preparation};
-use crate::error::{Error, UpstreamFailure};
+use crate::error::Error;
 use crate::keyring::{KeyNumber, Keyring};
 
 const PATH: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
@@ -56,7 +57,7 @@ pub fn whoami(
     let outcome = runtime.block_on(async {
         let connection = upstream.connect(Some(HTTP_1_1.to_vec())).await;
         let connection =
-            connection.map_err(|_| Error::Internal("a connection was lost".to_owned()))??;
+            connection.map_err(|_| Error::internal("a connection was lost".to_owned()))??;
         upstream.connected(&connection);
         if !connection.is_authenticated() {
             return Err(upstream.error(UpstreamFailure::NotAsked));

@@ -7,7 +7,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use pkcs11_external_signer::config::{Config, Filter, PinSource, Uri};
-use pkcs11_external_signer::error::ConfigError;
+use pkcs11_external_signer::config::ConfigError;
 use pkcs11_external_signer::printable::printable;
 
 /// In every `pin`, and in no other value.

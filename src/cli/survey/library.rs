@@ -8,11 +8,13 @@ use crate::cli::turn;
 use crate::config::{
     Filter, ObjectId, ObjectSelector, PinSource, TokenSelector, TrustedLibrary, Uri,
 };
-use crate::error::{Error, LoginError, TokenError};
-use crate::pin::{PinProvider as _, Sources};
+use crate::error::Error;
+use crate::pin::{PinError, PinProvider as _, Sources};
 use crate::process::environment::TakenVariables;
 use crate::process::unix_time;
-use crate::token::{self, Candidate, Candidates, Module, OccupiedSlot, Standing, TokenState};
+use crate::token::{
+    self, Candidate, Candidates, Module, OccupiedSlot, Standing, TokenError, TokenState,
+};
 
 /// How long another process may keep the library: shorter than the look at it may take, so that
 /// who waits for a PIN is named, and not taken for a library that hangs.
@@ -222,7 +224,9 @@ fn open(
     let mut token = token::Token::open(module, &selector)?;
     let refused = match pins.map(|pins| token.reveal("to see its private objects", pins)) {
         // A person who gives up is done with all tokens, not with one.
-        Some(Err(error @ Error::Login(LoginError::Cancelled { .. }))) => return Err(error),
+        Some(Err(error)) if matches!(error.downcast_ref(), Some(PinError::Cancelled { .. })) => {
+            return Err(error);
+        }
         Some(Err(error)) => Some(error),
         Some(Ok(())) | None => None,
     };

@@ -14,9 +14,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Fault, Library, Survey};
 use crate::discovery::{self, Installed};
-use crate::error::{Error, ModuleError};
+use crate::error::Error;
 use crate::process::descriptors::hand_on_none;
 use crate::process::signals::Postponed;
+use crate::token::ModuleError;
 
 /// How long a library may take where nobody is asked anything.
 const LIMIT: Duration = Duration::from_secs(20);

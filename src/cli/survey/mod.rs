@@ -15,14 +15,17 @@ use serde::{Deserialize, Serialize};
 use self::library::{Access, look};
 use self::machine::{look_at, look_everywhere};
 use super::selection::Selection;
+use crate::cli::error::ArgumentNeeds;
+use crate::config::{ConfigError, TokenName};
 use crate::config::{Filter, ObjectSelector, PinSource, Uri};
 use crate::discovery::Installed;
-use crate::error::{ConfigError, Error, ObjectError, RequestError, TokenError, TokenName};
+use crate::error::Error;
 use crate::process::environment::TakenVariables;
 use crate::process::lock::Lock;
 use crate::protocol::Configuration;
 use crate::report;
 use crate::token::Module;
+use crate::token::{ObjectError, TokenError};
 
 /// The document's version; fields may be added to it, none is taken away or changes its meaning.
 const API_VERSION: &str = "pkcs11-external-signer/v1";
@@ -78,12 +81,12 @@ impl Query<'_> {
                 Ok(Survey::new(vec![found]))
             }
             // Several libraries may show the same token, and each would send it the PIN.
-            _ if matches!(access, Access::Login(Some(_), _)) => Err(RequestError::ArgumentNeeds {
+            _ if matches!(access, Access::Login(Some(_), _)) => Err(ArgumentNeeds {
                 argument: "--login with a stored PIN",
                 other: "--module <FILE>",
             }
             .into()),
-            _ if self.selection.init_args.is_some() => Err(RequestError::ArgumentNeeds {
+            _ if self.selection.init_args.is_some() => Err(ArgumentNeeds {
                 argument: "--init-args",
                 other: "--module <FILE>",
             }
@@ -334,7 +337,7 @@ impl From<&Error> for Fault {
             message: error.to_string(),
             help: report::help(error).to_string(),
             exit_code: error.exit_code(),
-            is_busy: matches!(error, Error::Token(TokenError::Busy { .. })),
+            is_busy: matches!(error.downcast_ref(), Some(TokenError::Busy { .. })),
         }
     }
 }

@@ -20,7 +20,7 @@ use super::file::{self, Failure};
 use super::replace::LockedFile;
 use super::value::{Object, Value, json, object_at};
 use super::{Kubeconfig, Locations, Provider};
-use crate::error::KubeconfigError;
+use crate::kubeconfig::KubeconfigError;
 
 /// What a user can be known by otherwise; client-go would take some of it before the provider.
 const OTHER_CREDENTIALS: [&str; 10] = [

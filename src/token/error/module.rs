@@ -3,7 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::{CallFailure, Help};
+use super::CallFailure;
+use crate::error::{Failure, Remedy};
 
 #[derive(Debug)]
 pub enum ModuleError {
@@ -103,9 +104,15 @@ impl fmt::Display for ModuleError {
     }
 }
 
-impl ModuleError {
-    pub(super) fn help(&self) -> Help {
-        Help::new(match self {
+impl std::error::Error for ModuleError {}
+
+impl Failure for ModuleError {
+    fn exit_code(&self) -> u8 {
+        4
+    }
+
+    fn remedy(&self) -> Remedy {
+        Remedy::new(match self {
             Self::Crashed { .. } => {
                 "update the library, or use another one for this token; what it printed itself stands \
                  above"

@@ -10,12 +10,20 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::{
-    CallFailure, ConfigError, Error, KubeconfigError, LoginError, ModuleError, ObjectError,
-    ObjectSummary, PinOrigin, Problem, RequestError, RunError, SigningError, TokenError, TokenName,
-    TriesLeft, UnusableSlot, UpstreamError, UpstreamFailure, WhyUnusable,
-};
+use super::error::ArgumentNeeds;
+use crate::certificate::CertificateError;
+use crate::config::{ConfigError, Problem, TokenName};
+use crate::error::Error;
 use crate::hash::Hash;
+use crate::kubeconfig::KubeconfigError;
+use crate::pin::{PinError, PinOrigin};
+use crate::process::{AnswerError, RunError};
+use crate::protocol::RequestError;
+use crate::token::{
+    CallFailure, LoginError, ModuleError, ObjectError, ObjectSummary, SigningError, TokenError,
+    TriesLeft, UnusableSlot, WhyUnusable,
+};
+use crate::tunnel::{UpstreamError, UpstreamFailure};
 
 /// The values, and the compiler's word that no variant of the type is missing among them.
 macro_rules! every {
@@ -32,24 +40,22 @@ macro_rules! every {
 
 /// All of them.
 pub(super) fn all() -> Vec<Error> {
-    every!(Error:
-        Config(ConfigError { problems: vec![problem(), problem()] }),
-        Internal(text()),
-        Kubeconfig(KubeconfigError::Missing { paths: vec![path()] }),
-        Login(LoginError::NoAskpass),
-        Module(ModuleError::NoneFound),
-        Object(ObjectError::Choice { found: vec![text(), text()] }),
-        Request(RequestError::NotUtf8),
-        Run(RunError::Listener { reason: ErrorKind::PermissionDenied.into(), ports: 1 }),
-        Signing(SigningError::Random(text())),
-        Token(TokenError::NoneFits { selector: text() }),
-        Upstream(UpstreamError {
-            cluster: text(),
-            server: text(),
-            failure: UpstreamFailure::NotRecognised,
-        }),
-    )
+    let config = ConfigError {
+        problems: vec![problem(), problem()],
+    };
+    let arguments = ArgumentNeeds {
+        argument: "--context",
+        other: "--write",
+    };
+    [
+        Error::internal(text()),
+        Error::from(config),
+        Error::from(arguments),
+    ]
     .into_iter()
+    .chain(answer().into_iter().map(Error::from))
+    .chain(certificate().into_iter().map(Error::from))
+    .chain(pin().into_iter().map(Error::from))
     .chain(kubeconfig().into_iter().map(Error::from))
     .chain(login().into_iter().map(Error::from))
     .chain(module().into_iter().map(Error::from))
@@ -92,17 +98,47 @@ fn kubeconfig() -> Vec<KubeconfigError> {
     )
 }
 
-fn login() -> Vec<LoginError> {
-    every!(LoginError:
+fn answer() -> Vec<AnswerError> {
+    every!(AnswerError:
+        Closed,
+        Lost(ErrorKind::BrokenPipe.into()),
+        NotSetAside(ErrorKind::Other.into()),
+    )
+}
+
+fn certificate() -> Vec<CertificateError> {
+    every!(CertificateError:
+        Unusable { source_name: text(), reason: text() },
+        UnsupportedKey { source_name: text(), algorithm: text() },
+    )
+}
+
+fn pin() -> Vec<PinError> {
+    every!(PinError:
         Askpass { program: path(), reason: text() },
-        Call { token: text(), failure: failure() },
         Cancelled { token: text() },
         CancelledBefore { token: text() },
-        ContextUnreachable { key: text(), module: path(), failure: failure() },
         Environment { name: text(), reason: "is not set" },
         File { path: path(), reason: text() },
         FinalTry { token: text(), origin: PinOrigin::Person },
-        FinalTry { token: text(), origin: PinOrigin::Reader },
+        FinalTryAtReader { token: text() },
+        Length { token: text(), origin: PinOrigin::StandardInput, shortest: 6, longest: 8 },
+        NoAskpass,
+        NoPin { token: text() },
+        RefusedBefore { token: text(), origin: PinOrigin::Askpass(path()) },
+        RefusedBefore { token: text(), origin: PinOrigin::Configuration },
+        Repeated { token: text(), origin: PinOrigin::Askpass(path()) },
+        StandardInput { reason: text() },
+        Terminal { reason: text() },
+        TerminalLeft { token: text() },
+        TimedOut { token: text(), seconds: 60 },
+    )
+}
+
+fn login() -> Vec<LoginError> {
+    every!(LoginError:
+        Call { token: text(), failure: failure() },
+        ContextUnreachable { key: text(), module: path(), failure: failure() },
         Incorrect {
             token: text(),
             origin: PinOrigin::Person,
@@ -121,20 +157,10 @@ fn login() -> Vec<LoginError> {
             left: TriesLeft::Untold,
             failure: failure(),
         },
-        Length { token: text(), origin: PinOrigin::StandardInput, shortest: 6, longest: 8 },
         Locked { token: text() },
-        NoAskpass,
         NoMemory { token: text(), origin: PinOrigin::Person, reason: text() },
-        NoPin { token: text() },
         NotSet { token: text(), failure: failure() },
         ReaderCancelled { token: text(), failure: failure() },
-        RefusedBefore { token: text(), origin: PinOrigin::Askpass(path()) },
-        RefusedBefore { token: text(), origin: PinOrigin::Configuration },
-        Repeated { token: text(), origin: PinOrigin::Askpass(path()) },
-        StandardInput { reason: text() },
-        Terminal { reason: text() },
-        TerminalLeft { token: text() },
-        TimedOut { token: text(), seconds: 60 },
         ToBeChanged { token: text(), module: path(), told: text() },
         TriesSpent { token: text() },
     )
@@ -158,7 +184,6 @@ fn module() -> Vec<ModuleError> {
 fn object() -> Vec<ObjectError> {
     every!(ObjectError:
         Call { doing: "reading the certificates", failure: failure() },
-        Certificate { source: text(), reason: text() },
         CertificateFile { path: path(), reason: text() },
         Choice { found: vec![text()] },
         Invalid { subject: text(), reason: text() },
@@ -206,15 +231,12 @@ fn object() -> Vec<ObjectError> {
             token: text(),
             found: vec![summary(), summary()],
         },
-        UnsupportedKey { source: text(), algorithm: text() },
     )
 }
 
 fn request() -> Vec<RequestError> {
     every!(RequestError:
-        AnswerLost(ErrorKind::BrokenPipe.into()),
         ApiVersion(text()),
-        ArgumentNeeds { argument: "--context", other: "--write" },
         DigestLength { hash: Hash::Sha256, actual: 31 },
         EmptyDigest,
         Hash(10),
@@ -224,8 +246,6 @@ fn request() -> Vec<RequestError> {
         NotJson { line: 1, column: 2 },
         NotObject,
         NotUtf8,
-        OutputClosed,
-        OutputNotSetAside(ErrorKind::Other.into()),
         OptionsContradictKey { options: text(), key: text() },
         OptionsType(text()),
         Salt(-2),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::Help;
+use crate::error::{Failure, Remedy};
 
 /// At least one problem.
 #[derive(Debug)]
@@ -44,11 +44,17 @@ impl fmt::Display for ConfigError {
     }
 }
 
-impl ConfigError {
-    pub(super) fn help(&self) -> Help {
+impl std::error::Error for ConfigError {}
+
+impl Failure for ConfigError {
+    fn exit_code(&self) -> u8 {
+        3
+    }
+
+    fn remedy(&self) -> Remedy {
         match self.problems.as_slice() {
-            [only] => Help::new(only.remedy.clone()),
-            many => Help::with_candidates(
+            [only] => Remedy::new(only.remedy.clone()),
+            many => Remedy::with_candidates(
                 "in the kubeconfig, under auth-provider.config:",
                 &many
                     .iter()

@@ -5,7 +5,7 @@ use std::fmt;
 
 use http::StatusCode;
 
-use super::Help;
+use crate::error::{Failure, Remedy};
 
 /// What went wrong on the way to which cluster.
 #[derive(Debug)]
@@ -68,9 +68,69 @@ pub enum UpstreamFailure {
     Unusable(String),
 }
 
-impl UpstreamError {
-    pub(super) fn help(&self) -> Help {
-        Help::new(match &self.failure {
+impl fmt::Display for UpstreamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            cluster, server, ..
+        } = self;
+        write!(f, "cluster \"{cluster}\" ({server}): ")?;
+        match &self.failure {
+            UpstreamFailure::Authority => {
+                f.write_str("the server's certificate is not trusted: it is a CA's, not a server's")
+            }
+            UpstreamFailure::Answer(status) => {
+                write!(f, "the server answered with HTTP status {status}")
+            }
+            UpstreamFailure::NotRecognised => {
+                f.write_str("the server does not take the certificate for a user")
+            }
+            UpstreamFailure::Broken(reason) => write!(f, "the connection broke off: {reason}"),
+            UpstreamFailure::Connect(reason) => write!(f, "no connection: {reason}"),
+            UpstreamFailure::Proxy { proxy, reason } => {
+                write!(f, "no connection through the proxy {proxy}: {reason}")
+            }
+            UpstreamFailure::ProxyAnswer { proxy, status } => {
+                write!(f, "the proxy {proxy} answered {status}")
+            }
+            UpstreamFailure::Rejected { certificate, alert } => write!(
+                f,
+                "the server refused the certificate of {certificate}: {alert}"
+            ),
+            UpstreamFailure::Resolve(reason) => write!(f, "the name has no address: {reason}"),
+            UpstreamFailure::SchemesRefused { key } => {
+                write!(f, "the server takes no signature that {key} can make")
+            }
+            UpstreamFailure::TimedOut { doing, seconds } => {
+                write!(f, "{doing} took longer than {seconds} s")
+            }
+            UpstreamFailure::NotAsked => {
+                f.write_str("the server asked for no client certificate, so it knows nobody by it")
+            }
+            UpstreamFailure::OwnCertificate => f.write_str(
+                "the command showed a client certificate that is not one of the run's, and the \
+                 tunnel can't use it",
+            ),
+            UpstreamFailure::VersionRefused { key, alert } => write!(
+                f,
+                "the server refused TLS 1.2 ({alert}), and the key of {key} can't serve TLS 1.3"
+            ),
+            UpstreamFailure::Untrusted(reason) => {
+                write!(f, "the server's certificate is not trusted: {reason}")
+            }
+            UpstreamFailure::Unusable(reason) => f.write_str(reason),
+        }
+    }
+}
+
+impl std::error::Error for UpstreamError {}
+
+impl Failure for UpstreamError {
+    fn exit_code(&self) -> u8 {
+        9
+    }
+
+    fn remedy(&self) -> Remedy {
+        Remedy::new(match &self.failure {
             UpstreamFailure::Connect(_) | UpstreamFailure::TimedOut { .. } => {
                 "check that the API server runs, and the network, VPN or proxy-url that leads to it"
             }
@@ -129,59 +189,5 @@ impl UpstreamError {
             }
             UpstreamFailure::Unusable(_) => "correct the cluster's entry in the kubeconfig",
         })
-    }
-}
-
-impl fmt::Display for UpstreamError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            cluster, server, ..
-        } = self;
-        write!(f, "cluster \"{cluster}\" ({server}): ")?;
-        match &self.failure {
-            UpstreamFailure::Authority => {
-                f.write_str("the server's certificate is not trusted: it is a CA's, not a server's")
-            }
-            UpstreamFailure::Answer(status) => {
-                write!(f, "the server answered with HTTP status {status}")
-            }
-            UpstreamFailure::NotRecognised => {
-                f.write_str("the server does not take the certificate for a user")
-            }
-            UpstreamFailure::Broken(reason) => write!(f, "the connection broke off: {reason}"),
-            UpstreamFailure::Connect(reason) => write!(f, "no connection: {reason}"),
-            UpstreamFailure::Proxy { proxy, reason } => {
-                write!(f, "no connection through the proxy {proxy}: {reason}")
-            }
-            UpstreamFailure::ProxyAnswer { proxy, status } => {
-                write!(f, "the proxy {proxy} answered {status}")
-            }
-            UpstreamFailure::Rejected { certificate, alert } => write!(
-                f,
-                "the server refused the certificate of {certificate}: {alert}"
-            ),
-            UpstreamFailure::Resolve(reason) => write!(f, "the name has no address: {reason}"),
-            UpstreamFailure::SchemesRefused { key } => {
-                write!(f, "the server takes no signature that {key} can make")
-            }
-            UpstreamFailure::TimedOut { doing, seconds } => {
-                write!(f, "{doing} took longer than {seconds} s")
-            }
-            UpstreamFailure::NotAsked => {
-                f.write_str("the server asked for no client certificate, so it knows nobody by it")
-            }
-            UpstreamFailure::OwnCertificate => f.write_str(
-                "the command showed a client certificate that is not one of the run's, and the \
-                 tunnel can't use it",
-            ),
-            UpstreamFailure::VersionRefused { key, alert } => write!(
-                f,
-                "the server refused TLS 1.2 ({alert}), and the key of {key} can't serve TLS 1.3"
-            ),
-            UpstreamFailure::Untrusted(reason) => {
-                write!(f, "the server's certificate is not trusted: {reason}")
-            }
-            UpstreamFailure::Unusable(reason) => f.write_str(reason),
-        }
     }
 }

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::{CallFailure, Help};
+use super::CallFailure;
+use crate::error::{Failure, Remedy, one_of};
 
 #[derive(Debug)]
 pub enum SigningError {
@@ -64,7 +65,7 @@ impl fmt::Display for SigningError {
             } => write!(
                 f,
                 "token {token} can't make {scheme} signatures: it offers no {}",
-                super::one_of(wanted)
+                one_of(wanted)
             ),
             Self::NotForSigning {
                 key,
@@ -93,9 +94,15 @@ impl fmt::Display for SigningError {
     }
 }
 
-impl SigningError {
-    pub(super) fn help(&self) -> Help {
-        Help::new(match self {
+impl std::error::Error for SigningError {}
+
+impl Failure for SigningError {
+    fn exit_code(&self) -> u8 {
+        8
+    }
+
+    fn remedy(&self) -> Remedy {
+        Remedy::new(match self {
             Self::Call { .. } => {
                 "check that the token is still inserted, take it out and put it back, then try again"
             }

@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::fmt;
 use std::path::PathBuf;
 
-use super::{CallFailure, Help};
+use super::CallFailure;
+use crate::error::{Failure, Remedy};
 use crate::printable::shell_word;
 
 /// An object as the configuration can name it.
@@ -33,11 +34,6 @@ pub enum ObjectError {
     Call {
         doing: &'static str,
         failure: CallFailure,
-    },
-    /// A certificate that can't be read as one.
-    Certificate {
-        source: String,
-        reason: String,
     },
     CertificateFile {
         path: PathBuf,
@@ -96,20 +92,12 @@ pub enum ObjectError {
         token: String,
         found: Vec<ObjectSummary>,
     },
-    /// A key of a type that no TLS client signs with here.
-    UnsupportedKey {
-        source: String,
-        algorithm: String,
-    },
 }
 
 impl fmt::Display for ObjectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Call { doing, failure } => write!(f, "{doing} failed: {failure}"),
-            Self::Certificate { source, reason } => {
-                write!(f, "{source} is not a usable X.509 certificate: {reason}")
-            }
             Self::CertificateFile { path, reason } => {
                 write!(f, "certificateFile {}: {reason}", path.display())
             }
@@ -162,12 +150,6 @@ impl fmt::Display for ObjectError {
             } => {
                 write!(f, "{} {what} with {selector} on token {token}", found.len())
             }
-            Self::UnsupportedKey { source, algorithm } => {
-                write!(
-                    f,
-                    "{source} holds a key of an unsupported type: {algorithm}"
-                )
-            }
         }
     }
 }
@@ -183,41 +165,46 @@ impl ObjectError {
             }
         )
     }
+}
 
-    pub(super) fn help(&self) -> Help {
+impl std::error::Error for ObjectError {}
+
+impl Failure for ObjectError {
+    fn exit_code(&self) -> u8 {
+        6
+    }
+
+    fn remedy(&self) -> Remedy {
         match self {
-            Self::Call { .. } => Help::new(
+            Self::Call { .. } => Remedy::new(
                 "check that the token is still inserted, take it out and put it back, then try again",
             ),
-            Self::Certificate { .. } => Help::new(
-                "write the certificate to the token again, as DER, or set certificateFile",
-            ),
-            Self::CertificateFile { .. } => Help::new(
+            Self::CertificateFile { .. } => Remedy::new(
                 "certificateFile must name a readable file with one certificate, PEM or DER",
             ),
-            Self::Invalid { .. } => Help::new(
+            Self::Invalid { .. } => Remedy::new(
                 "have the cluster's CA issue one for this key that is valid now, names the user in \
                  CN and allows TLS clients (extended key usage clientAuth), and write it to the \
                  token in place of this one",
             ),
-            Self::Choice { found } => Help::with_candidates(
+            Self::Choice { found } => Remedy::with_candidates(
                 "name one, with --uri or --object-id and --token-serial:",
                 found,
             ),
-            Self::NoneFits { found, .. } if !found.is_empty() => Help::with_candidates(
+            Self::NoneFits { found, .. } if !found.is_empty() => Remedy::with_candidates(
                 "name one of those that are there; --login shows also what a token hides without a \
                  PIN:",
                 found,
             ),
-            Self::NoneFits { .. } => Help::new(
+            Self::NoneFits { .. } => Remedy::new(
                 "insert the token that holds it; `list --login` shows also what a token hides without a \
                  PIN, and `kubeconfig --login` writes it down",
             ),
-            Self::NoUsable { found } if found.is_empty() => Help::new(
+            Self::NoUsable { found } if found.is_empty() => Remedy::new(
                 "insert the token that holds it; `list --login` shows also what a token hides without a \
                  PIN, and `kubeconfig --login` writes it down",
             ),
-            Self::NoKeyYet { module, label, .. } => Help::new(format!(
+            Self::NoKeyYet { module, label, .. } => Remedy::new(format!(
                 "make one: pkcs11-tool --module {}{} --login --keypairgen --key-type EC:prime256v1 \
                  --usage-sign --id 10 --label NAME, and have a certificate issued for it: \
                  docs/tokens.md#a-key-and-its-certificate; `list --login` shows also what a token hides \
@@ -228,35 +215,35 @@ impl ObjectError {
                     label => format!(" --token-label {}", shell_word(label)),
                 }
             )),
-            Self::NoUsable { found } => Help::with_candidates(
+            Self::NoUsable { found } => Remedy::with_candidates(
                 "correct what is wrong with one of these (docs/tokens.md#a-key-and-its-certificate has how \
                  a certificate is issued), or choose one as it is with --object-id:",
                 found,
             ),
-            Self::Mismatch { .. } => Help::new(
+            Self::Mismatch { .. } => Remedy::new(
                 "install the certificate that was issued for this key, or name the object it belongs to",
             ),
-            Self::NoCertificate { present, .. } if present.is_empty() => Help::new(
+            Self::NoCertificate { present, .. } if present.is_empty() => Remedy::new(
                 "the token shows no certificate: write one to it under the key's CKA_ID, or set \
                  certificateFile to a file that holds it",
             ),
-            Self::NoCertificate { present, .. } => Help::with_candidates(
+            Self::NoCertificate { present, .. } => Remedy::with_candidates(
                 "name one of the certificates that are there, or set certificateFile if the token \
                  holds none for this key:",
                 present,
             ),
-            Self::NoKey { present, .. } if present.is_empty() => Help::new(
+            Self::NoKey { present, .. } if present.is_empty() => Remedy::new(
                 "the token shows no private key at all: check that this is the right token and that \
                  the key was made on it; if it wants no login but hides keys all the same, set \
                  pinSource",
             ),
             Self::NoKey { present, .. } => {
-                Help::with_candidates("name one of the keys that are there:", present)
+                Remedy::with_candidates("name one of the keys that are there:", present)
             }
             Self::Several { found, .. } => {
                 let name = |it: &ObjectSummary| (it.id.clone(), it.label.clone());
                 let names: HashSet<_> = found.iter().map(name).collect();
-                Help::with_candidates(
+                Remedy::with_candidates(
                     if names.len() == found.len() {
                         "make the choice unique with objectId and objectLabel together, set \
                          certificateFile to the certificate that is meant, or remove what is not used:"
@@ -267,10 +254,6 @@ impl ObjectError {
                     found,
                 )
             }
-            Self::UnsupportedKey { .. } => Help::new(
-                "use an RSA key of 1024 to 8192 bits, an ECDSA key on P-256, P-384 or P-521, or an \
-                 Ed25519 key",
-            ),
         }
     }
 }

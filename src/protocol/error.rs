@@ -1,21 +1,13 @@
 //! Exit code 2: the request can't be answered as it was asked.
 
 use std::fmt;
-use std::io;
 
-use super::Help;
+use crate::error::{Failure, Remedy};
 use crate::hash::Hash;
 
 #[derive(Debug)]
 pub enum RequestError {
-    /// The answer could not be written.
-    AnswerLost(io::Error),
     ApiVersion(String),
-    /// An argument that goes with another one only.
-    ArgumentNeeds {
-        argument: &'static str,
-        other: &'static str,
-    },
     DigestLength {
         hash: Hash,
         actual: usize,
@@ -39,10 +31,6 @@ pub enum RequestError {
     /// JSON, but something other than an object.
     NotObject,
     NotUtf8,
-    /// Standard output was closed before the program started.
-    OutputClosed,
-    /// There is no descriptor left under which it could be kept from the library.
-    OutputNotSetAside(io::Error),
     OptionsContradictKey {
         options: String,
         key: String,
@@ -65,16 +53,7 @@ pub enum RequestError {
 impl fmt::Display for RequestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::AnswerLost(error) => {
-                write!(
-                    f,
-                    "the answer could not be written to standard output: {error}"
-                )
-            }
             Self::ApiVersion(version) => write!(f, "unsupported apiVersion \"{version}\""),
-            Self::ArgumentNeeds { argument, other } => {
-                write!(f, "missing argument: {argument} needs {other}")
-            }
             Self::DigestLength { hash, actual } => write!(
                 f,
                 "the digest has {actual} bytes, but a {hash} digest has {}",
@@ -95,12 +74,6 @@ impl fmt::Display for RequestError {
             }
             Self::NotObject => write!(f, "the request is not a JSON object"),
             Self::NotUtf8 => write!(f, "the request is not valid UTF-8"),
-            Self::OutputClosed => {
-                write!(f, "standard output is closed: the answer has nowhere to go")
-            }
-            Self::OutputNotSetAside(error) => {
-                write!(f, "standard output can't be set aside: {error}")
-            }
             Self::OptionsContradictKey { options, key } => {
                 write!(
                     f,
@@ -128,20 +101,18 @@ impl fmt::Display for RequestError {
     }
 }
 
-impl RequestError {
-    pub(super) fn help(&self) -> Help {
-        Help::new(match self {
-            Self::AnswerLost(_) | Self::OutputClosed => {
-                "run the program with a standard output that stays open until it ends"
-            }
-            Self::OutputNotSetAside(_) => {
-                "too many files are open for the limit: raise it (`ulimit -n`), or start the \
-                 program with fewer open"
-            }
+impl std::error::Error for RequestError {}
+
+impl Failure for RequestError {
+    fn exit_code(&self) -> u8 {
+        2
+    }
+
+    fn remedy(&self) -> Remedy {
+        Remedy::new(match self {
             Self::ApiVersion(_) => {
                 "this program speaks external-signer.authentication.k8s.io/v1alpha1"
             }
-            Self::ArgumentNeeds { .. } => "pkcs11-external-signer --help tells what goes with what",
             Self::DigestLength { .. } | Self::EmptyDigest => {
                 "the digest must be made with the hash that signerOpts names"
             }

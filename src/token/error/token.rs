@@ -4,36 +4,9 @@ use std::collections::HashSet;
 use std::fmt;
 use std::time::Duration;
 
-use super::{CallFailure, Help};
-
-/// A token as people tell it from others.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct TokenName {
-    pub slot: u64,
-    /// Without the padding.
-    pub label: String,
-    pub serial: String,
-}
-
-impl TokenName {
-    /// Whether both are one token, in whichever slots it was seen.
-    pub fn is_same_token(&self, other: &Self) -> bool {
-        self.label == other.label && self.serial == other.serial
-    }
-}
-
-impl fmt::Display for TokenName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.serial.as_str() {
-            "" => write!(f, "\"{}\" (no serial, slotId {})", self.label, self.slot),
-            serial => write!(
-                f,
-                "\"{}\" (serial {serial}, slotId {})",
-                self.label, self.slot
-            ),
-        }
-    }
-}
+use super::CallFailure;
+use crate::config::TokenName;
+use crate::error::{Failure, Remedy};
 
 /// A slot without an initialised token.
 #[derive(Debug)]
@@ -182,58 +155,6 @@ impl TokenError {
             _ => false,
         }
     }
-
-    pub(super) fn help(&self) -> Help {
-        match self {
-            Self::Ambiguous { found, .. } => {
-                Help::with_candidates(format!("add {} to choose one:", what_differs(found)), found)
-            }
-            Self::Busy { .. } => Help::new(
-                "finish or end the other request (it may be waiting for a PIN or a touch) and try again",
-            ),
-            Self::Call { .. } => Help::new(
-                "check that the token is inserted and no other program holds it, take it out \
-                 and put it back, then try again",
-            ),
-            Self::Contradiction { .. } => Help::new(
-                "correct slotId, tokenLabel or tokenSerial, or insert the token that is meant; \
-                 all that are given must agree",
-            ),
-            Self::NoneFits { .. } => Help::new(
-                "insert the token, or correct what names it; `list` without it shows what is there",
-            ),
-            Self::SeveralForPin { found } => Help::with_candidates(
-                "name its token with --token-serial, --token-label or --slot-id:",
-                found,
-            ),
-            Self::Removed { .. } => Help::new("put the token back and try again"),
-            Self::EmptySlot { present, .. } if present.is_empty() => {
-                Help::new("insert the token and try again")
-            }
-            Self::Slots(_) => Help::new(
-                "check that the reader is plugged in, that its service (pcscd) runs and serves you, \
-                 and the library's configuration",
-            ),
-            Self::NotInitialized { slot, present } => {
-                let way = format!(
-                    "initialise it, which erases what is on it: pkcs11-tool --module FILE --slot {slot} \
-                     --init-token --label NAME, then pkcs11-tool --module FILE --slot {slot} --login \
-                     --login-type so --init-pin, or the token's own tool"
-                );
-                match present.as_slice() {
-                    [] => Help::new(way),
-                    _ => Help::with_candidates(way + "; or name one that is there:", present),
-                }
-            }
-            Self::EmptySlot { present, .. } => where_to_look(present, &[]),
-            Self::NoSlot {
-                present, unusable, ..
-            }
-            | Self::NoToken {
-                present, unusable, ..
-            } => where_to_look(present, unusable),
-        }
-    }
 }
 
 /// What tells each of these tokens from the others, and stays the same if anything does.
@@ -254,21 +175,21 @@ fn what_differs(tokens: &[TokenName]) -> &'static str {
 }
 
 /// The remedy where the token isn't: by what is in its place.
-fn where_to_look(present: &[TokenName], unusable: &[UnusableSlot]) -> Help {
+fn where_to_look(present: &[TokenName], unusable: &[UnusableSlot]) -> Remedy {
     if !present.is_empty() {
-        Help::with_candidates(
+        Remedy::with_candidates(
             "insert the token, or name one that is there (tokenSerial stays the same when slot \
              numbers move):",
             present,
         )
     } else if unusable.is_empty() {
-        Help::new(
+        Remedy::new(
             "the library sees no token at all, and no reader: plug it in, check the reader's service \
              (pcscd), a remote token's server (for p11-kit-client.so: P11_KIT_SERVER_ADDRESS), and \
              the library's configuration",
         )
     } else if unusable.iter().any(UnusableSlot::is_unreadable) {
-        Help::with_candidates(
+        Remedy::with_candidates(
             "check that no other program holds the token, take it out and put it back, then try \
              again; the slots are:",
             unusable,
@@ -277,16 +198,77 @@ fn where_to_look(present: &[TokenName], unusable: &[UnusableSlot]) -> Help {
         .iter()
         .all(|slot| matches!(slot.why, WhyUnusable::NotInitialized))
     {
-        Help::with_candidates(
+        Remedy::with_candidates(
             "initialise the token (pkcs11-tool --init-token, or its own tool; `list` tells how), or \
              correct the library's configuration; its slots are:",
             unusable,
         )
     } else {
-        Help::with_candidates(
+        Remedy::with_candidates(
             "insert the token, initialise it, or correct the library's configuration; its slots are:",
             unusable,
         )
+    }
+}
+
+impl std::error::Error for TokenError {}
+
+impl Failure for TokenError {
+    fn exit_code(&self) -> u8 {
+        5
+    }
+
+    fn remedy(&self) -> Remedy {
+        match self {
+            Self::Ambiguous { found, .. } => Remedy::with_candidates(
+                format!("add {} to choose one:", what_differs(found)),
+                found,
+            ),
+            Self::Busy { .. } => Remedy::new(
+                "finish or end the other request (it may be waiting for a PIN or a touch) and try again",
+            ),
+            Self::Call { .. } => Remedy::new(
+                "check that the token is inserted and no other program holds it, take it out \
+                 and put it back, then try again",
+            ),
+            Self::Contradiction { .. } => Remedy::new(
+                "correct slotId, tokenLabel or tokenSerial, or insert the token that is meant; \
+                 all that are given must agree",
+            ),
+            Self::NoneFits { .. } => Remedy::new(
+                "insert the token, or correct what names it; `list` without it shows what is there",
+            ),
+            Self::SeveralForPin { found } => Remedy::with_candidates(
+                "name its token with --token-serial, --token-label or --slot-id:",
+                found,
+            ),
+            Self::Removed { .. } => Remedy::new("put the token back and try again"),
+            Self::EmptySlot { present, .. } if present.is_empty() => {
+                Remedy::new("insert the token and try again")
+            }
+            Self::Slots(_) => Remedy::new(
+                "check that the reader is plugged in, that its service (pcscd) runs and serves you, \
+                 and the library's configuration",
+            ),
+            Self::NotInitialized { slot, present } => {
+                let way = format!(
+                    "initialise it, which erases what is on it: pkcs11-tool --module FILE --slot {slot} \
+                     --init-token --label NAME, then pkcs11-tool --module FILE --slot {slot} --login \
+                     --login-type so --init-pin, or the token's own tool"
+                );
+                match present.as_slice() {
+                    [] => Remedy::new(way),
+                    _ => Remedy::with_candidates(way + "; or name one that is there:", present),
+                }
+            }
+            Self::EmptySlot { present, .. } => where_to_look(present, &[]),
+            Self::NoSlot {
+                present, unusable, ..
+            }
+            | Self::NoToken {
+                present, unusable, ..
+            } => where_to_look(present, unusable),
+        }
     }
 }
 

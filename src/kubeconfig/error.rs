@@ -6,7 +6,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::{Help, one_of};
+use crate::error::{Failure, Remedy, one_of};
 use crate::printable::{excerpt, printable, shell_word};
 
 #[derive(Debug)]
@@ -175,27 +175,47 @@ impl fmt::Display for KubeconfigError {
     }
 }
 
-impl KubeconfigError {
-    pub(super) fn help(&self) -> Help {
+fn shown(path: &std::path::Path) -> String {
+    printable(&path.to_string_lossy()).into_owned()
+}
+
+fn choice(kind: &str, candidates: &[String]) -> Remedy {
+    if candidates.is_empty() {
+        return Remedy::new(format!(
+            "there is no {kind} at all: check --kubeconfig and KUBECONFIG"
+        ));
+    }
+    let shown: Vec<_> = candidates.iter().map(|name| printable(name)).collect();
+    Remedy::with_candidates(format!("name a {kind} that is there:"), &shown)
+}
+
+impl std::error::Error for KubeconfigError {}
+
+impl Failure for KubeconfigError {
+    fn exit_code(&self) -> u8 {
+        3
+    }
+
+    fn remedy(&self) -> Remedy {
         match self {
-            Self::Authority { .. } => Help::new(
+            Self::Authority { .. } => Remedy::new(
                 "correct certificate-authority of that cluster; a relative path starts from the \
                  directory of the kubeconfig it stands in",
             ),
-            Self::Field { .. } => Help::new(
+            Self::Field { .. } => Remedy::new(
                 "correct that field; a number or a word such as yes that is meant as text stands \
                  in quotes",
             ),
-            Self::InsecureAuthority { .. } => Help::new(
+            Self::InsecureAuthority { .. } => Remedy::new(
                 "take insecure-skip-tls-verify out of that cluster to have its server verified",
             ),
-            Self::Malformed { .. } => Help::new(
+            Self::Malformed { .. } => Remedy::new(
                 "correct the file; `kubectl config view --kubeconfig FILE` has to read it, too",
             ),
             Self::Missing { paths } if paths.is_empty() => {
-                Help::new("set HOME, or name the file with --kubeconfig or KUBECONFIG")
+                Remedy::new("set HOME, or name the file with --kubeconfig or KUBECONFIG")
             }
-            Self::Missing { .. } => Help::new(
+            Self::Missing { .. } => Remedy::new(
                 "correct --kubeconfig or KUBECONFIG, or make the file with \
                  `pkcs11-external-signer kubeconfig --write`",
             ),
@@ -203,52 +223,40 @@ impl KubeconfigError {
             Self::NoContext { candidates, .. } | Self::NoCurrentContext { candidates } => {
                 choice("context", candidates)
             }
-            Self::NotExternalSigner { context, .. } => Help::new(format!(
+            Self::NotExternalSigner { context, .. } => Remedy::new(format!(
                 "name a context with --context, or write the user with \
                  `pkcs11-external-signer kubeconfig --write --context {}`",
                 shell_word(context)
             )),
-            Self::NoServer { .. } => Help::new("set server of that cluster, as https://HOST:PORT"),
-            Self::Repeated { .. } => {
-                Help::new("remove the one that isn't meant, or give it another name")
+            Self::NoServer { .. } => {
+                Remedy::new("set server of that cluster, as https://HOST:PORT")
             }
-            Self::UserExists { name, .. } => Help::new(format!(
+            Self::Repeated { .. } => {
+                Remedy::new("remove the one that isn't meant, or give it another name")
+            }
+            Self::UserExists { name, .. } => Remedy::new(format!(
                 "choose another name with --user, or give --user {} to replace that one",
                 shell_word(name)
             )),
-            Self::UserUnnamed => Help::new(
+            Self::UserUnnamed => Remedy::new(
                 "name it with --user; without that it is called as the certificate's CN, or else \
                  as the key's label",
             ),
-            Self::NotEditable { .. } => Help::new(
+            Self::NotEditable { .. } => Remedy::new(
                 "run the command without --write and paste what it prints; the file was not touched",
             ),
-            Self::Unwritable { .. } => Help::new(
+            Self::Unwritable { .. } => Remedy::new(
                 "correct that, or run the command without --write and paste what it prints; the file \
                  was not touched",
             ),
-            Self::WritableByOthers { path, .. } => Help::new(format!(
+            Self::WritableByOthers { path, .. } => Remedy::new(format!(
                 "make sure that nobody has changed it, then take the permission away: \
                  `chmod go-w {}`",
                 shell_word(&path.to_string_lossy())
             )),
-            Self::Unreadable { .. } => {
-                Help::new("make it a regular file that you can read, or take it out of KUBECONFIG")
-            }
+            Self::Unreadable { .. } => Remedy::new(
+                "make it a regular file that you can read, or take it out of KUBECONFIG",
+            ),
         }
     }
-}
-
-fn shown(path: &std::path::Path) -> String {
-    printable(&path.to_string_lossy()).into_owned()
-}
-
-fn choice(kind: &str, candidates: &[String]) -> Help {
-    if candidates.is_empty() {
-        return Help::new(format!(
-            "there is no {kind} at all: check --kubeconfig and KUBECONFIG"
-        ));
-    }
-    let shown: Vec<_> = candidates.iter().map(|name| printable(name)).collect();
-    Help::with_candidates(format!("name a {kind} that is there:"), &shown)
 }
