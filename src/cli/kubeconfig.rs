@@ -179,7 +179,7 @@ impl Search<'_> {
         let uri = self.uri.map(without_object);
         let query = Query {
             selection: &selection,
-            uri: uri.as_ref().map(|uri| uri.as_str()),
+            uri: uri.as_deref(),
             login: self.login,
             pin_source: self.pin_source,
             variables: self.variables,

@@ -21,8 +21,6 @@ mod properties;
 
 use std::path::PathBuf;
 
-use zeroize::Zeroizing;
-
 pub use error::{ConfigError, Problem};
 pub use filter::Filter;
 pub use init_args::InitArgs;
@@ -132,7 +130,7 @@ impl<'a> Reader<'a> {
     fn read_owned<T>(
         &mut self,
         key: &str,
-        parse: impl FnOnce(Zeroizing<String>) -> Result<T, Problem>,
+        parse: impl FnOnce(String) -> Result<T, Problem>,
     ) -> Setting<T> {
         let Some(value) = self.map.take(key) else {
             return Setting::Absent;
@@ -154,7 +152,7 @@ impl<'a> Reader<'a> {
 
     fn library(&mut self) -> Option<TrustedLibrary> {
         let value = self.map.take("pathLib");
-        let checked = match value.as_ref().map(|value| value.as_str()) {
+        let checked = match value.as_deref() {
             None => {
                 self.lacks(library::missing("pathLib is missing"));
                 return None;

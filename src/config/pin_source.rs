@@ -4,8 +4,6 @@
 
 use std::path::PathBuf;
 
-use zeroize::Zeroizing;
-
 use super::error::{ConfigError, Problem};
 use super::uri::without_pin;
 use super::{Reader, absolute_path, quoted};
@@ -66,7 +64,7 @@ impl PinSource {
     }
 }
 
-fn pin(value: Zeroizing<String>) -> Result<Pin, Problem> {
+fn pin(value: String) -> Result<Pin, Problem> {
     let refused = |what: &str| {
         Problem::new(
             what,
@@ -82,7 +80,7 @@ fn pin(value: Zeroizing<String>) -> Result<Pin, Problem> {
     if value.contains(['\n', '\r']) {
         return Err(refused("pin holds a line break"));
     }
-    Pin::new(value).ok_or_else(|| refused("pin is too long"))
+    Pin::new(value.into()).ok_or_else(|| refused("pin is too long"))
 }
 
 fn source(value: &str) -> Result<PinSource, Problem> {
@@ -187,9 +185,9 @@ mod tests {
             ("1234\n", "pin holds a line break"),
             (long.as_str(), "pin is too long"),
         ] {
-            let problem = pin(Zeroizing::new(value.to_owned())).err().unwrap();
+            let problem = pin(value.to_owned()).err().unwrap();
             assert_eq!(problem.what, what);
         }
-        assert!(pin(Zeroizing::new("1".repeat(MAX_PIN_LENGTH))).is_ok());
+        assert!(pin("1".repeat(MAX_PIN_LENGTH)).is_ok());
     }
 }

@@ -6,8 +6,6 @@
 
 use std::fmt;
 
-use zeroize::Zeroizing;
-
 use super::error::Problem;
 use super::{ObjectId, Reader, Setting, quoted};
 use crate::printable::excerpt;
@@ -28,7 +26,7 @@ pub struct Uri {
     /// As `pinSource` has it.
     pub pin_source: Option<String>,
     /// Never printed.
-    pub pin_value: Option<Zeroizing<String>>,
+    pub pin_value: Option<String>,
 }
 
 /// What a URI can say of the PIN.
@@ -37,21 +35,19 @@ const OF_PIN: [&str; 2] = ["pin-source", "pin-value"];
 const OF_OBJECT: [&str; 2] = ["id", "object"];
 
 /// The URI as it is written, but for what it says of the PIN.
-pub(super) fn without_pin(uri: &str) -> Zeroizing<String> {
+pub(super) fn without_pin(uri: &str) -> String {
     without(uri, OF_PIN)
 }
 
 /// The URI as it is written, a PIN in it included, but for what it says of the object.
-pub fn without_object(uri: &str) -> Zeroizing<String> {
+pub fn without_object(uri: &str) -> String {
     without(uri, OF_OBJECT)
 }
 
-fn without(uri: &str, names: [&str; 2]) -> Zeroizing<String> {
+fn without(uri: &str, names: [&str; 2]) -> String {
     let (scheme, rest) = uri.split_once(':').unwrap_or((uri, ""));
     let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
-    // At its full length, since what is kept can be a PIN.
-    let mut kept = Zeroizing::new(String::with_capacity(uri.len() + 2));
-    kept.push_str(scheme);
+    let mut kept = scheme.to_owned();
     for (component, before, between) in [(path, ':', ';'), (query, '?', '&')] {
         kept.push(before);
         let stays = |it: &&str| !names.contains(&it.split('=').next().unwrap_or_default());
@@ -139,7 +135,7 @@ impl Uri {
                 Ok(())
             }
             "id" => {
-                self.id = Some(ObjectId::from_bytes(bytes(name, value)?.to_vec()));
+                self.id = Some(ObjectId::from_bytes(bytes(name, value)?));
                 Ok(())
             }
             // One object stands for the pair that shares its CKA_ID.
@@ -157,16 +153,15 @@ impl Uri {
     }
 
     /// As keys of the configuration.
-    fn pairs(&self) -> impl Iterator<Item = (&'static str, Zeroizing<String>)> {
-        let copy = |text: &String| Zeroizing::new(text.clone());
+    fn pairs(&self) -> impl Iterator<Item = (&'static str, String)> {
         [
-            ("pathLib", self.module_path.as_ref().map(copy)),
-            ("slotId", self.slot_id.map(|slot| slot.to_string().into())),
-            ("tokenLabel", self.token.as_ref().map(copy)),
-            ("tokenSerial", self.serial.as_ref().map(copy)),
-            ("objectId", self.id.as_ref().map(|id| id.to_string().into())),
-            ("objectLabel", self.object.as_ref().map(copy)),
-            ("pinSource", self.pin_source.as_ref().map(copy)),
+            ("pathLib", self.module_path.clone()),
+            ("slotId", self.slot_id.map(|slot| slot.to_string())),
+            ("tokenLabel", self.token.clone()),
+            ("tokenSerial", self.serial.clone()),
+            ("objectId", self.id.as_ref().map(ToString::to_string)),
+            ("objectLabel", self.object.clone()),
+            ("pinSource", self.pin_source.clone()),
             ("pin", self.pin_value.clone()),
         ]
         .into_iter()
@@ -307,24 +302,23 @@ fn is_printed(byte: u8, is_query: bool) -> bool {
 }
 
 fn put(place: &mut Option<String>, name: &str, value: &str) -> Result<(), Problem> {
-    *place = Some(text(name, value)?.to_string());
+    *place = Some(text(name, value)?);
     Ok(())
 }
 
-fn text(name: &str, value: &str) -> Result<Zeroizing<String>, Problem> {
-    let bytes = bytes(name, value)?;
-    match std::str::from_utf8(&bytes) {
-        Ok(text) if !text.contains('\0') => Ok(Zeroizing::new(text.to_owned())),
+fn text(name: &str, value: &str) -> Result<String, Problem> {
+    match String::from_utf8(bytes(name, value)?) {
+        Ok(text) if !text.contains('\0') => Ok(text),
         Ok(_) => Err(problem(name, "holds a NUL", "correct it")),
         Err(_) => Err(problem(name, "is not UTF-8", "correct its % escapes")),
     }
 }
 
 /// Percent-decoded.
-fn bytes(name: &str, value: &str) -> Result<Zeroizing<Vec<u8>>, Problem> {
+fn bytes(name: &str, value: &str) -> Result<Vec<u8>, Problem> {
     const ESCAPES: &str = "write other characters than letters, digits and -._~ as % and two \
                            hexadecimal digits: %20 for a space, %25 for a %";
-    let mut decoded = Zeroizing::new(Vec::with_capacity(value.len()));
+    let mut decoded = Vec::with_capacity(value.len());
     let mut rest = value.bytes();
     while let Some(byte) = rest.next() {
         decoded.push(match byte {

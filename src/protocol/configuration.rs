@@ -6,19 +6,18 @@ use std::fmt;
 
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
-use zeroize::Zeroizing;
 
 use super::error::RequestError;
 use super::members::{EACH_KEY_ONCE, Text};
 use crate::printable::excerpt;
 
-/// String to string. One of the values can be a PIN: all are wiped, and none can be printed.
+/// String to string. One of the values can be a PIN: none can be printed.
 #[derive(Default)]
-pub struct Configuration(BTreeMap<String, Zeroizing<String>>);
+pub struct Configuration(BTreeMap<String, String>);
 
 impl Configuration {
     /// The value of `key`, which is then no longer here.
-    pub fn take(&mut self, key: &str) -> Option<Zeroizing<String>> {
+    pub fn take(&mut self, key: &str) -> Option<String> {
         self.0.remove(key)
     }
 
@@ -28,12 +27,12 @@ impl Configuration {
 
     /// The value of `key`, which stays.
     pub fn value(&self, key: &str) -> Option<&str> {
-        self.0.get(key).map(|value| value.as_str())
+        self.0.get(key).map(String::as_str)
     }
 
     /// Gives `key` a value in place of the one it has.
     pub fn set(&mut self, key: &str, value: &str) {
-        self.0.insert(key.into(), Zeroizing::new(value.into()));
+        self.0.insert(key.into(), value.into());
     }
 
     /// From the text of a JSON object; errors name the key, never the value.
@@ -54,7 +53,7 @@ impl Configuration {
 impl<'a> FromIterator<(&'a str, &'a str)> for Configuration {
     /// The last of several values of one key stays.
     fn from_iter<I: IntoIterator<Item = (&'a str, &'a str)>>(pairs: I) -> Self {
-        let owned = |(key, value): (&str, &str)| (key.into(), Zeroizing::new(value.into()));
+        let owned = |(key, value): (&str, &str)| (key.into(), value.into());
         Self(pairs.into_iter().map(owned).collect())
     }
 }
@@ -83,7 +82,7 @@ impl<'de> Visitor<'de> for Strings {
                 serde_json::from_str::<Text<'_>>(raw.get()),
             ) {
                 (Entry::Vacant(place), Ok(Text(value))) => {
-                    place.insert(Zeroizing::new(value.into_owned()));
+                    place.insert(value.into_owned());
                     continue;
                 }
                 (Entry::Vacant(place), Err(_)) => Fault {

@@ -57,7 +57,7 @@ fn describe(text: &str) -> String {
         "tokenLabel",
     ] {
         if let Some(value) = request.configuration.take(key) {
-            let _ = writeln!(description, "{key} = {}", *value);
+            let _ = writeln!(description, "{key} = {value}");
         }
     }
     description

@@ -37,7 +37,6 @@ use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
-use zeroize::Zeroizing;
 
 use super::error::UpstreamFailure;
 use super::relay::relay;
@@ -73,7 +72,7 @@ pub(super) struct Credentials {
     server_name: String,
     /// For each user, in PEM.
     certificates: Vec<String>,
-    key: Zeroizing<String>,
+    key: String,
     /// Whose certificate (in DER) stands for which key.
     users: Arc<HashMap<Vec<u8>, KeyNumber>>,
     /// For connections that ask for the server name.
@@ -154,9 +153,9 @@ fn key_pair() -> Result<KeyPair, rcgen::Error> {
 }
 
 /// As SEC 1 has it (`BEGIN EC PRIVATE KEY`): some clients read no PKCS #8, such as fabric8's for Java.
-fn sec1_pem(key: &KeyPair) -> Result<Zeroizing<String>, Box<dyn std::error::Error>> {
+fn sec1_pem(key: &KeyPair) -> Result<String, Box<dyn std::error::Error>> {
     let key = SecretKey::from_pkcs8_der(key.serialized_der())?;
-    Ok(key.to_sec1_pem(LineEnding::LF)?)
+    Ok(key.to_sec1_pem(LineEnding::LF)?.to_string())
 }
 
 /// Valid whatever a clock says: it is the keys that end with the run.
