@@ -204,6 +204,31 @@ fn a_token_that_does_not_tell_its_mechanisms_is_tried() {
     assert_signed(&sign(&store, "C_GetMechanismList:return=0x54").run());
 }
 
+/// A list is asked for its length and for itself, which are two calls.
+#[test]
+fn nothing_is_asked_of_a_token_twice() {
+    let store = token_with_pair(Kind::P256);
+    assert_signed(sign(&store, "").run().silently());
+    for (function, calls) in [
+        ("C_GetFunctionList", 1),
+        ("C_Initialize", 1),
+        ("C_GetSlotList", 2),
+        // To find it, and before the login.
+        ("C_GetTokenInfo", 2),
+        ("C_OpenSession", 1),
+        ("C_GetSessionInfo", 0),
+        ("C_GetMechanismList", 2),
+        // For the certificate, for a key that is there without a login, and for one behind it.
+        ("C_FindObjectsInit", 3),
+        ("C_FindObjects", 3),
+        ("C_Login", 1),
+        ("C_SignInit", 1),
+        ("C_Sign", 1),
+    ] {
+        assert_eq!(store.calls(function).len(), calls, "{function}");
+    }
+}
+
 #[test]
 fn a_silent_token_brings_a_notice_that_goes_away_again() {
     let store = token_with_pair(Kind::P256);

@@ -417,7 +417,7 @@ fn a_final_try_that_is_told_still_after_the_right_pin_is_an_old_one() {
 
     // It may be a new one where it was gone after the right PIN, or where the login has ended.
     let gone = format!("{always},C_GetTokenInfo#4:clear=CKF_USER_PIN_FINAL_TRY");
-    let logged_out = format!("{always},C_GetSessionInfo#2:return=0xb3");
+    let logged_out = format!("{always},C_GetSessionInfo#1:return=0xb3");
     for plan in [gone, logged_out] {
         let mut terminal = begin(&plan);
         terminal.expect("last try").expect("yes").type_line("no");

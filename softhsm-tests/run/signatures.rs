@@ -33,6 +33,22 @@ fn without_a_connection_there_is_no_signature() {
     assert_eq!(signatures(&store), 0);
 }
 
+/// An RSA key has six schemes of TLS, and each is looked for among the token's mechanisms.
+#[test]
+fn nothing_is_asked_of_a_token_twice_when_its_key_is_opened() {
+    let store = cluster().token(Kind::Rsa(2048), JANE);
+    run_recorded(&store, "", &["true"]).run().printed();
+    for (function, calls) in [
+        ("C_GetFunctionList", 1),
+        ("C_GetMechanismList", 2),
+        // For the certificate, for a key that is there without a login, for one behind it, and for
+        // the certificate's issuer.
+        ("C_FindObjectsInit", 4),
+    ] {
+        assert_eq!(store.calls(function).len(), calls, "{function}");
+    }
+}
+
 #[test]
 fn a_slow_token_is_not_asked_for_what_a_ticket_can_do() {
     let store = cluster().token(Kind::P256, JANE);

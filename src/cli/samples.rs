@@ -138,7 +138,6 @@ fn pin() -> Vec<PinError> {
 fn login() -> Vec<LoginError> {
     every!(LoginError:
         Call { token: text(), failure: failure() },
-        ContextUnreachable { key: text(), module: path(), failure: failure() },
         Incorrect {
             token: text(),
             origin: PinOrigin::Person,

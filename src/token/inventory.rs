@@ -5,10 +5,11 @@
 
 #![forbid(unsafe_code)]
 
-use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass, ObjectHandle};
+use cryptoki::object::{AttributeType, KeyType, ObjectClass};
 
 use super::error::{CallFailure, TokenError};
 use super::object::{self, Query};
+use super::raw::ObjectHandle;
 use super::slot::{self, TokenState};
 use super::{Module, Token, ckr};
 use crate::certificate::{Certificate, CertificateError, Curve, meant};
@@ -237,19 +238,17 @@ impl Token<'_> {
 
     fn kind(&self, object: ObjectHandle) -> String {
         let read = |kind| object::bytes(&self.session, object, kind).unwrap_or_default();
-        match object::attribute(&self.session, object, AttributeType::KeyType) {
-            Ok(Some(Attribute::KeyType(KeyType::RSA))) => {
+        match object::key_type(&self.session, object) {
+            Some(KeyType::RSA) => {
                 format!("RSA-{}", bits(&read(AttributeType::Modulus)))
             }
-            Ok(Some(Attribute::KeyType(KeyType::EC))) => {
-                match Curve::from_parameters(&read(AttributeType::EcParams)) {
-                    Some(curve) => format!("ECDSA {curve}"),
-                    None => "EC on another curve".to_owned(),
-                }
-            }
-            Ok(Some(Attribute::KeyType(KeyType::EC_EDWARDS))) => "Ed25519".to_owned(),
-            Ok(Some(Attribute::KeyType(other))) => other.to_string().replace("CKK_", ""),
-            _ => String::new(),
+            Some(KeyType::EC) => match Curve::from_parameters(&read(AttributeType::EcParams)) {
+                Some(curve) => format!("ECDSA {curve}"),
+                None => "EC on another curve".to_owned(),
+            },
+            Some(KeyType::EC_EDWARDS) => "Ed25519".to_owned(),
+            Some(other) => other.to_string().replace("CKK_", ""),
+            None => String::new(),
         }
     }
 }

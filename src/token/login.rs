@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::session::UserType;
-use cryptoki::types::AuthPin;
 
 use super::error::LoginError;
 use super::refusals::{Refusals, Sent, Verdict, alone_with};
@@ -268,9 +267,7 @@ impl Token<'_> {
     fn send(&self, user: UserType, entry: &PinEntry) -> Result<Option<PinState>, CryptokiError> {
         let step = watchdog::step("the login (C_Login)");
         let _grace = Grace::begin();
-        let auth_pin = AuthPin::new(entry.kept.pin.expose().into());
-        let outcome = self.session.login(user, Some(&auth_pin));
-        drop(auth_pin);
+        let outcome = self.session.login(user, Some(entry.kept.pin.expose()));
         drop(step);
         let after = match (&outcome, user, entry.state.pin) {
             // Nothing may come between a context-specific login and C_Sign.

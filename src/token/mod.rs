@@ -25,17 +25,19 @@ pub use inventory::{Candidate, Candidates, OccupiedSlot, Standing, VisibleKey};
 pub use module::Module;
 pub use slot::{PinState, TokenState};
 
+use std::cell::OnceCell;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use cryptoki::error::{Error as CryptokiError, RvError};
-use cryptoki::object::{AttributeType, ObjectClass, ObjectHandle};
+use cryptoki::mechanism::MechanismType;
+use cryptoki::object::{AttributeType, ObjectClass};
 use cryptoki::session::UserType;
 use cryptoki::slot::Slot;
 
 use self::mechanism::{Operation, Padding};
 use self::object::Query;
-use self::raw::Session;
+use self::raw::{ObjectHandle, Session};
 use crate::certificate::{Certificate, PublicKey, day, issuer_of, meant};
 use crate::config::{ObjectSelector, TokenName, TokenSelector};
 use crate::error::Error;
@@ -65,9 +67,11 @@ pub struct FoundToken {
 pub struct Token<'m> {
     module: &'m Module,
     slot: Slot,
-    session: Session,
+    session: Session<'m>,
     /// As it was when the session was opened.
     state: TokenState,
+    /// What it offers; `None` where it doesn't say.
+    mechanisms: OnceCell<Option<Vec<MechanismType>>>,
     logged_in: bool,
     kept: Option<login::Kept>,
     disregards_refusals: bool,
@@ -142,18 +146,16 @@ impl FoundToken {
             state.pin,
             state.own_keypad
         );
-        // Closing it on drop would call into the library after the answer, with no bound.
-        let session = module
-            .context()
-            .open_ro_session_no_drop(slot)
-            .map_err(|error| TokenError::Call {
-                doing: "opening a session",
-                failure: ckr::failure(&error),
-            })?;
+        let session = module.functions().open_session(slot);
+        let session = session.map_err(|error| TokenError::Call {
+            doing: "opening a session",
+            failure: ckr::failure(&error),
+        })?;
         Ok(Token {
             module,
             slot,
-            session: Session::new(module, session),
+            session,
+            mechanisms: OnceCell::new(),
             state,
             logged_in: false,
             kept: None,
@@ -431,16 +433,12 @@ impl<'m> Token<'m> {
 
     fn paddings(&self, scheme: &Scheme) -> Result<Vec<Padding>, Error> {
         // Asked about one mechanism, SoftHSM also says yes to those it was told to withhold.
-        let offered = self.session.mechanisms(self.module, self.slot);
-        Ok(mechanism::paddings(
-            scheme,
-            &self.name(),
-            |mechanism| match &offered {
-                Ok(offered) => offered.contains(&mechanism),
-                // A module that can't be asked is tried.
-                Err(_) => true,
-            },
-        )?)
+        let offered = self
+            .mechanisms
+            .get_or_init(|| self.module.functions().mechanisms(self.slot).ok());
+        // A library that doesn't say is tried.
+        let offers = |wanted| offered.as_ref().is_none_or(|it| it.contains(&wanted));
+        Ok(mechanism::paddings(scheme, &self.name(), offers)?)
     }
 
     fn perform(
@@ -472,8 +470,8 @@ impl<'m> Token<'m> {
         pins: &dyn PinProvider,
     ) -> Result<Vec<u8>, CryptokiError> {
         let _notice = self.touch_notice(pins);
-        self.session
-            .sign_at_once(&operation.mechanism, key.object, &operation.input)
+        self.session.sign_init(&operation.mechanism, key.object)?;
+        self.session.sign(&operation.input)
     }
 
     /// C_SignInit, C_Login(CKU_CONTEXT_SPECIFIC), C_Sign (PKCS#11, section 5.13.1). Nothing may
@@ -484,17 +482,10 @@ impl<'m> Token<'m> {
         operation: &Operation,
         pins: &mut dyn PinProvider,
     ) -> Result<Vec<u8>, Refusal> {
-        let direct = self.session.direct().map_err(|failure| {
-            Error::from(LoginError::ContextUnreachable {
-                key: key.words.clone(),
-                module: self.module.path().to_owned(),
-                failure: failure.clone(),
-            })
-        })?;
         self.session.sign_init(&operation.mechanism, key.object)?;
         self.authenticate(UserType::ContextSpecific, &key.words, pins)?;
         let _notice = self.touch_notice(pins);
-        Ok(direct.sign(&self.session, &operation.input)?)
+        Ok(self.session.sign(&operation.input)?)
     }
 
     fn touch_notice(&self, pins: &dyn PinProvider) -> Notice {

@@ -5,11 +5,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cryptoki::context::{CInitializeArgs, CInitializeFlags, Pkcs11};
+use cryptoki::context::CInitializeFlags;
 use cryptoki::error::{Error as CryptokiError, RvError};
 
 use super::error::ModuleError;
-use super::raw::{self, Functions};
+use super::raw::Functions;
 use super::{ckr, exports};
 use crate::config::{InitArgs, TrustedLibrary};
 use crate::error::Error;
@@ -22,7 +22,6 @@ const FINALIZE_LIMIT: Duration = Duration::from_secs(2);
 /// A loaded and initialised library. It is never unloaded: some crash when they are.
 #[derive(Debug)]
 pub struct Module {
-    context: Pkcs11,
     functions: Functions,
     path: PathBuf,
     /// Somebody else in this process initialised the library, who will also finalise it.
@@ -48,13 +47,8 @@ impl Module {
         };
         exports::check(&path)?;
         tell_crashes(&path);
-        let functions = raw::inspect(&path)?;
-        // Whatever fails now, the library isn't unloaded.
-        let context = Pkcs11::new(&path).map_err(|error| ModuleError::NoFunctions {
-            path: path.clone(),
-            failure: ckr::failure(&error),
-        })?;
-        let borrowed = match initialize(&context, init_args) {
+        let functions = Functions::load(&path)?;
+        let borrowed = match initialize(&functions, init_args) {
             Ok(()) => false,
             Err(error) if ckr::code(&error) == Some(RvError::CryptokiAlreadyInitialized) => true,
             Err(error) => {
@@ -65,7 +59,6 @@ impl Module {
             }
         };
         let module = Self {
-            context,
             functions,
             path,
             borrowed,
@@ -80,7 +73,7 @@ impl Module {
     /// Who made the library, what it calls itself, and its version (C_GetInfo); `None` where it
     /// doesn't say.
     pub fn description(&self) -> Option<String> {
-        let info = self.ask(Functions::info, Pkcs11::get_library_info).ok()?;
+        let info = self.functions.info().ok()?;
         let version = info.library_version();
         let (maker, name) = (info.manufacturer_id(), info.library_description());
         Some(format!(
@@ -97,25 +90,6 @@ impl Module {
         &self.path
     }
 
-    pub(super) fn context(&self) -> &Pkcs11 {
-        &self.context
-    }
-
-    /// A call past cryptoki, which refuses answers for what nobody here wants to know of them; one of
-    /// cryptoki's where the library gives every caller an instance of its own (see `raw`).
-    pub(super) fn ask<T>(
-        &self,
-        direct: impl FnOnce(&Functions) -> Result<T, CryptokiError>,
-        of_cryptoki: impl FnOnce(&Pkcs11) -> Result<T, CryptokiError>,
-    ) -> Result<T, CryptokiError> {
-        match direct(&self.functions) {
-            Err(error) if ckr::code(&error) == Some(RvError::CryptokiNotInitialized) => {
-                of_cryptoki(&self.context)
-            }
-            outcome => outcome,
-        }
-    }
-
     pub(super) fn functions(&self) -> &Functions {
         &self.functions
     }
@@ -125,7 +99,7 @@ impl Module {
     /// one.
     pub fn close(self) {
         if !self.borrowed {
-            let _ = self.context.finalize();
+            let _ = self.functions.finalize();
         }
     }
 
@@ -138,7 +112,7 @@ impl Module {
             return;
         }
         // The answer is given; what the library thinks of its end changes nothing.
-        let _ = self.context.finalize();
+        let _ = self.functions.finalize();
     }
 }
 
@@ -156,15 +130,12 @@ fn tell_crashes(path: &Path) {
     ending::tell_crashes(&printable(before), behind);
 }
 
-fn initialize(context: &Pkcs11, init_args: Option<&InitArgs>) -> Result<(), CryptokiError> {
-    let arguments = |flags| match init_args {
-        Some(init_args) => raw::with_parameters(flags, init_args.as_c_str()),
-        None => CInitializeArgs::new(flags),
-    };
-    match context.initialize(arguments(CInitializeFlags::OS_LOCKING_OK)) {
+fn initialize(functions: &Functions, init_args: Option<&InitArgs>) -> Result<(), CryptokiError> {
+    let parameters = init_args.map(InitArgs::as_c_str);
+    match functions.initialize(CInitializeFlags::OS_LOCKING_OK, parameters) {
         // A library without locks of its own: we make one call at a time anyway.
-        Err(error) if ckr::code(&error) == Some(RvError::CantLock) => context
-            .initialize(arguments(CInitializeFlags::empty()))
+        Err(error) if ckr::code(&error) == Some(RvError::CantLock) => functions
+            .initialize(CInitializeFlags::empty(), parameters)
             .map_err(|_| error),
         other => other,
     }

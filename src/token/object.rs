@@ -8,10 +8,11 @@
 #![forbid(unsafe_code)]
 
 use cryptoki::error::Error as CryptokiError;
-use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass, ObjectHandle};
+use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass};
+use cryptoki_sys::CK_KEY_TYPE;
 
 use super::error::ObjectSummary;
-use super::raw::Session;
+use super::raw::{ObjectHandle, Session};
 use crate::certificate::{Certificate, Curve, PublicKey, day};
 use crate::config::{ObjectId, ObjectSelector};
 use crate::process::watchdog;
@@ -37,7 +38,7 @@ impl<'a> Query<'a> {
 }
 
 /// All that fit (C_FindObjects).
-pub(super) fn find(session: &Session, query: Query<'_>) -> Result<Vec<ObjectHandle>> {
+pub(super) fn find(session: &Session<'_>, query: Query<'_>) -> Result<Vec<ObjectHandle>> {
     let mut template = vec![Attribute::Class(query.class)];
     if let Some(id) = query.id {
         template.push(Attribute::Id(id.to_owned()));
@@ -49,7 +50,10 @@ pub(super) fn find(session: &Session, query: Query<'_>) -> Result<Vec<ObjectHand
 }
 
 /// The certificates of this subject (DER of the Name).
-pub(super) fn find_certificate_of(session: &Session, subject: &[u8]) -> Result<Vec<ObjectHandle>> {
+pub(super) fn find_certificate_of(
+    session: &Session<'_>,
+    subject: &[u8],
+) -> Result<Vec<ObjectHandle>> {
     session.find(&[
         Attribute::Class(ObjectClass::CERTIFICATE),
         Attribute::Subject(subject.to_owned()),
@@ -57,56 +61,58 @@ pub(super) fn find_certificate_of(session: &Session, subject: &[u8]) -> Result<V
 }
 
 /// One attribute; `None` where the object doesn't have it or doesn't show it.
-pub(super) fn attribute(
-    session: &Session,
+fn attribute(
+    session: &Session<'_>,
     object: ObjectHandle,
     kind: AttributeType,
-) -> Result<Option<Attribute>> {
+) -> Result<Option<Vec<u8>>> {
     watchdog::renew();
-    Ok(session.attributes(object, &[kind])?.pop())
+    let shown = session.attributes(object, &[kind])?.pop();
+    Ok(shown.map(|(_, value)| value))
+}
+
+/// CKA_KEY_TYPE; `None` for one that isn't shown or has no name.
+pub(super) fn key_type(session: &Session<'_>, object: ObjectHandle) -> Option<KeyType> {
+    let shown = attribute(session, object, AttributeType::KeyType).ok()??;
+    named_key_type(&shown)
+}
+
+fn named_key_type(shown: &[u8]) -> Option<KeyType> {
+    let number = CK_KEY_TYPE::from_ne_bytes(shown.try_into().ok()?);
+    KeyType::try_from(number).ok()
+}
+
+/// A CK_BBOOL; `None` for other than one byte.
+fn boolean(shown: &[u8]) -> Option<bool> {
+    match shown {
+        [value] => Some(*value != 0),
+        _ => None,
+    }
 }
 
 /// A boolean attribute; `None` where the module doesn't say, or says it in other than one byte.
 pub(super) fn flag(
-    session: &Session,
+    session: &Session<'_>,
     object: ObjectHandle,
     kind: AttributeType,
 ) -> Result<Option<bool>> {
-    match attribute(session, object, kind) {
-        Ok(Some(
-            Attribute::Token(value)
-            | Attribute::Private(value)
-            | Attribute::Sign(value)
-            | Attribute::AlwaysAuthenticate(value),
-        )) => Ok(Some(value)),
-        Err(error @ CryptokiError::Pkcs11(..)) => Err(error),
-        Ok(_) | Err(_) => Ok(None),
-    }
+    let shown = attribute(session, object, kind)?;
+    Ok(shown.as_deref().and_then(boolean))
 }
 
 /// A byte string, such as CKA_ID, CKA_VALUE or CKA_MODULUS; empty where there is none.
 pub(super) fn bytes(
-    session: &Session,
+    session: &Session<'_>,
     object: ObjectHandle,
     kind: AttributeType,
 ) -> Result<Vec<u8>> {
-    Ok(match attribute(session, object, kind)? {
-        Some(
-            Attribute::Id(bytes)
-            | Attribute::Label(bytes)
-            | Attribute::Value(bytes)
-            | Attribute::Modulus(bytes)
-            | Attribute::EcParams(bytes)
-            | Attribute::EcPoint(bytes),
-        ) => bytes,
-        _ => Vec::new(),
-    })
+    attribute(session, object, kind).map(Option::unwrap_or_default)
 }
 
 /// Without the objects that live in the session alone: a YubiKey's attestation certificates
 /// share CKA_ID and public key with the certificate that is meant.
 pub(super) fn without_session_objects(
-    session: &Session,
+    session: &Session<'_>,
     objects: Vec<ObjectHandle>,
 ) -> Result<Vec<ObjectHandle>> {
     affirming(session, objects, AttributeType::Token)
@@ -114,7 +120,7 @@ pub(super) fn without_session_objects(
 
 /// Without the keys that say they can't sign.
 pub(super) fn able_to_sign(
-    session: &Session,
+    session: &Session<'_>,
     objects: Vec<ObjectHandle>,
 ) -> Result<Vec<ObjectHandle>> {
     affirming(session, objects, AttributeType::Sign)
@@ -122,7 +128,7 @@ pub(super) fn able_to_sign(
 
 /// The objects that don't deny an attribute; what a module doesn't say counts as a yes.
 fn affirming(
-    session: &Session,
+    session: &Session<'_>,
     objects: Vec<ObjectHandle>,
     kind: AttributeType,
 ) -> Result<Vec<ObjectHandle>> {
@@ -144,21 +150,20 @@ pub(super) struct Traits {
 }
 
 /// CKA_ALWAYS_AUTHENTICATE, and whose key it is by its type and its modulus or curve.
-pub(super) fn traits(session: &Session, object: ObjectHandle, key: &PublicKey) -> Result<Traits> {
+pub(super) fn traits(
+    session: &Session<'_>,
+    object: ObjectHandle,
+    key: &PublicKey,
+) -> Result<Traits> {
     watchdog::renew();
     let telling = match key {
         PublicKey::Rsa { .. } => AttributeType::Modulus,
         PublicKey::Ecdsa { .. } | PublicKey::Ed25519(_) => AttributeType::EcParams,
     };
     let asks = AttributeType::AlwaysAuthenticate;
-    let shown = match session.attributes(object, &[AttributeType::KeyType, asks, telling]) {
-        Err(error @ CryptokiError::Pkcs11(..)) => return Err(error),
-        shown => shown.unwrap_or_default(),
-    };
-    let always_authenticate = shown.iter().find_map(|attribute| match attribute {
-        Attribute::AlwaysAuthenticate(yes) => Some(*yes),
-        _ => None,
-    });
+    let shown = session.attributes(object, &[AttributeType::KeyType, asks, telling])?;
+    let always_authenticate = shown.iter().find(|(kind, _)| *kind == asks);
+    let always_authenticate = always_authenticate.and_then(|(_, value)| boolean(value));
     Ok(Traits {
         always_authenticate,
         is_anothers: is_of(&shown, key) == Some(false),
@@ -168,7 +173,7 @@ pub(super) fn traits(session: &Session, object: ObjectHandle, key: &PublicKey) -
 /// Whether a key object has this public key; `None` where the object doesn't show it and could
 /// have it by its type and curve.
 pub(super) fn belongs_to(
-    session: &Session,
+    session: &Session<'_>,
     object: ObjectHandle,
     key: &PublicKey,
 ) -> Result<Option<bool>> {
@@ -192,7 +197,7 @@ pub(super) fn belongs_to(
 
 /// The objects that don't show another public key than this one.
 pub(super) fn possible(
-    session: &Session,
+    session: &Session<'_>,
     objects: &[ObjectHandle],
     key: &PublicKey,
 ) -> Result<Vec<ObjectHandle>> {
@@ -207,7 +212,7 @@ pub(super) fn possible(
 
 /// CKA_LABEL of each object that shows this public key, among the public keys of a search.
 pub(super) fn labels_of(
-    session: &Session,
+    session: &Session<'_>,
     query: Query<'_>,
     key: &PublicKey,
 ) -> Result<Vec<Vec<u8>>> {
@@ -222,20 +227,22 @@ pub(super) fn labels_of(
 }
 
 /// Whether what a key object shows is this public key's; `None` where it could be.
-fn is_of(shown: &[Attribute], key: &PublicKey) -> Option<bool> {
-    let answers = shown.iter().filter_map(|attribute| match (attribute, key) {
-        (Attribute::KeyType(key_type), _) => is_of_another_type(*key_type, key).then_some(false),
-        (Attribute::Modulus(shown), PublicKey::Rsa { modulus, .. }) => {
+fn is_of(shown: &[(AttributeType, Vec<u8>)], key: &PublicKey) -> Option<bool> {
+    let answers = shown.iter().filter_map(|(kind, shown)| match (*kind, key) {
+        (AttributeType::KeyType, _) => {
+            is_of_another_type(named_key_type(shown)?, key).then_some(false)
+        }
+        (AttributeType::Modulus, PublicKey::Rsa { modulus, .. }) => {
             let shown = without_leading_zeros(shown);
             (!shown.is_empty()).then(|| shown == without_leading_zeros(modulus))
         }
         // A DER OCTET STRING around the point, or the point alone: modules do either.
-        (Attribute::EcPoint(shown), PublicKey::Ecdsa { point, .. }) => Some(holds(shown, point)),
-        (Attribute::EcPoint(shown), PublicKey::Ed25519(point)) => Some(holds(shown, point)),
-        (Attribute::EcParams(shown), PublicKey::Ecdsa { curve, .. }) => {
+        (AttributeType::EcPoint, PublicKey::Ecdsa { point, .. }) => Some(holds(shown, point)),
+        (AttributeType::EcPoint, PublicKey::Ed25519(point)) => Some(holds(shown, point)),
+        (AttributeType::EcParams, PublicKey::Ecdsa { curve, .. }) => {
             (Curve::from_parameters(shown)? != *curve).then_some(false)
         }
-        (Attribute::EcParams(shown), PublicKey::Ed25519(_)) => {
+        (AttributeType::EcParams, PublicKey::Ed25519(_)) => {
             Curve::from_parameters(shown).map(|_| false)
         }
         _ => None,
@@ -267,7 +274,7 @@ fn without_leading_zeros(number: &[u8]) -> &[u8] {
 /// Every object of a class that stays on the token, for a message, those first that are near to what
 /// was named; what can't be read is left out.
 pub(super) fn summaries(
-    session: &Session,
+    session: &Session<'_>,
     class: ObjectClass,
     named: &ObjectSelector,
 ) -> Vec<ObjectSummary> {
@@ -299,7 +306,7 @@ pub(super) fn summaries(
 
 /// One object as the configuration can name it.
 pub(super) fn summary(
-    session: &Session,
+    session: &Session<'_>,
     object: ObjectHandle,
     class: ObjectClass,
 ) -> ObjectSummary {
@@ -319,7 +326,7 @@ pub(super) fn summary(
     }
 }
 
-fn certificate_words(session: &Session, object: ObjectHandle) -> String {
+fn certificate_words(session: &Session<'_>, object: ObjectHandle) -> String {
     let der = bytes(session, object, AttributeType::Value).unwrap_or_default();
     match Certificate::from_der(der, "the object") {
         Ok(certificate) => {
@@ -342,11 +349,9 @@ fn certificate_words(session: &Session, object: ObjectHandle) -> String {
     }
 }
 
-fn key_words(session: &Session, object: ObjectHandle) -> String {
-    match attribute(session, object, AttributeType::KeyType) {
-        Ok(Some(Attribute::KeyType(kind))) => {
-            format!("private key, {}", kind.to_string().replace("CKK_", ""))
-        }
-        _ => "private key".to_owned(),
+fn key_words(session: &Session<'_>, object: ObjectHandle) -> String {
+    match key_type(session, object) {
+        Some(kind) => format!("private key, {}", kind.to_string().replace("CKK_", "")),
+        None => "private key".to_owned(),
     }
 }

@@ -1,28 +1,27 @@
-//! What cryptoki 0.12 can't do: call a library without believing its counts, lengths and pointers,
-//! and C_Sign on its own, after C_SignInit and a context-specific login, into a buffer that is
-//! there at once.
+//! The one place that calls a PKCS#11 library: its entry points and the functions of its list.
 //!
-//! Made to be deleted when a cryptoki release has it. The library is opened a second time for its
-//! function list; where that list leads to another instance (p11-kit's proxy makes one for every
-//! caller) the session is unknown there, [`Session::new`] finds it out, and the calls are cryptoki's.
+//! The types are cryptoki's, the calls are made here (docs/decisions/0002-direct-c-sign.md). What a
+//! library answers is checked: pointers for null and alignment, counts and lengths against the room
+//! that it was given.
 
 #![allow(unsafe_code, reason = "calls through PKCS#11's C function list")]
 
 use std::ffi::CStr;
-use std::mem;
-use std::ops::Deref;
+use std::mem::{self, offset_of};
 use std::path::Path;
-use std::ptr::{self, NonNull};
+use std::ptr;
 
-use cryptoki::context::{CInitializeArgs, CInitializeFlags, Function, Info};
-use cryptoki::error::{Error, Rv};
+use cryptoki::context::{CInitializeFlags, Function, Info};
+use cryptoki::error::{Error, Rv, RvError};
 use cryptoki::mechanism::{Mechanism, MechanismType};
-use cryptoki::object::{Attribute, AttributeInfo, AttributeType, ObjectHandle};
+use cryptoki::object::{Attribute, AttributeType};
+use cryptoki::session::UserType;
 use cryptoki::slot::{Slot, SlotInfo, TokenInfo};
 use cryptoki_sys::{
-    CK_ATTRIBUTE, CK_BBOOL, CK_C_GetFunctionList, CK_C_GetInterface, CK_FUNCTION_LIST, CK_INFO,
-    CK_INTERFACE, CK_OBJECT_HANDLE, CK_RV, CK_SESSION_HANDLE, CK_SESSION_INFO, CK_SLOT_INFO,
-    CK_STATE, CK_TOKEN_INFO, CK_ULONG, CK_UNAVAILABLE_INFORMATION, CK_VERSION, CKF_CLOCK_ON_TOKEN,
+    CK_ATTRIBUTE, CK_BBOOL, CK_BYTE, CK_C_GetFunctionList, CK_C_GetInterface, CK_C_INITIALIZE_ARGS,
+    CK_FUNCTION_LIST, CK_INFO, CK_INTERFACE, CK_MECHANISM, CK_OBJECT_HANDLE, CK_RV,
+    CK_SESSION_HANDLE, CK_SESSION_INFO, CK_SLOT_INFO, CK_TOKEN_INFO, CK_ULONG,
+    CK_UNAVAILABLE_INFORMATION, CK_VERSION, CKF_CLOCK_ON_TOKEN, CKF_SERIAL_SESSION,
     CKR_ARGUMENTS_BAD, CKR_ATTRIBUTE_SENSITIVE, CKR_ATTRIBUTE_TYPE_INVALID, CKR_BUFFER_TOO_SMALL,
     CKR_OK, CKS_RO_PUBLIC_SESSION, CKS_RW_PUBLIC_SESSION,
 };
@@ -30,57 +29,23 @@ use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 
 use super::ckr;
 use super::error::{CallFailure, ModuleError};
-use super::module::Module;
 
-/// Longer than any signature: RSA-8192 makes 1024 bytes.
+/// More than any signature has: RSA-8192 makes 1024 bytes.
 const LONGEST_SIGNATURE: usize = 4096;
-/// An attribute longer than this is no certificate and no key of any size we sign with.
+/// An attribute of more bytes is no certificate and no key of a size that we sign with.
 const LONGEST_ATTRIBUTE: usize = 64 * 1024;
-/// More slots, or more mechanisms, no library has.
+/// No library has more slots or more mechanisms.
 const LONGEST_LIST: usize = 4096;
-/// More objects no search of ours finds on a token.
+/// No search of ours finds more objects on a token.
 const MOST_OBJECTS: usize = 4096;
-/// Objects that are asked for at once.
+/// Objects that one C_FindObjects asks for.
 const BATCH: usize = 16;
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// Loads the library, for good, and makes the calls that `Pkcs11::new` is about to make: cryptoki
-/// follows the pointers in their answers unseen, and unloads a library that fails one of them,
-/// which some don't survive.
-pub(super) fn inspect(path: &Path) -> std::result::Result<Functions, ModuleError> {
-    let library = open(path).map_err(|error| ModuleError::Load {
-        path: path.to_owned(),
-        reason: error.to_string(),
-    })?;
-    let list = match interface(&library) {
-        Ok(None) => function_list(&library),
-        Ok(Some(list)) => Ok(list),
-        Err(flaw) => Err(flaw),
-    };
-    // One reference more than are ever given back.
-    mem::forget(library);
-    list.map(Functions).map_err(|flaw| match flaw {
-        Flaw::Missing(symbol) => ModuleError::NotAModule {
-            path: path.to_owned(),
-            reason: format!("it has no {symbol}"),
-        },
-        Flaw::Call(failure) => ModuleError::NoFunctions {
-            path: path.to_owned(),
-            failure,
-        },
-    })
-}
-
-/// The arguments of C_Initialize, with the library's own parameters in pReserved: a text, as NSS, YubiHSM
-/// and p11-kit's `x-init-reserved` have it.
-pub(super) fn with_parameters(flags: CInitializeFlags, parameters: &CStr) -> CInitializeArgs {
-    let parameters = Box::leak(Box::<CStr>::from(parameters));
-    // SAFETY: the text is never freed, whatever a library keeps of it. What kind of structure a library
-    // expects here is its own: one that expects no text may misread it, as it would in any program
-    // that the user tells to give it one.
-    unsafe { CInitializeArgs::new_with_reserved(flags, NonNull::from(parameters).cast()) }
-}
+/// A library's function list. The library stays loaded: some crash when they are unloaded.
+#[derive(Debug)]
+pub(super) struct Functions(CK_FUNCTION_LIST);
 
 /// Why a library's functions can't be called.
 enum Flaw {
@@ -97,85 +62,69 @@ impl Flaw {
     }
 }
 
-fn open(path: &Path) -> std::result::Result<Library, libloading::Error> {
-    // SAFETY: constructors run, in a library that the user has chosen and nobody else can change.
-    unsafe { Library::open(Some(path), RTLD_LAZY | RTLD_LOCAL) }
-}
-
-/// What C_GetInterface gives, if it is of PKCS#11 3, which cryptoki takes then. A library without
-/// it is asked for C_GetFunctionList, and so is one that has no such interface; cryptoki gives up
-/// one that fails the call.
-fn interface(library: &Library) -> std::result::Result<Option<CK_FUNCTION_LIST>, Flaw> {
-    let function = Function::GetInterface;
-    // SAFETY: the symbol has this type in every PKCS#11 library (version 3.0, section 5.4).
-    let entry = unsafe { library.get::<CK_C_GetInterface>(b"C_GetInterface\0") };
-    let Some(entry) = entry.ok().and_then(|entry| *entry) else {
-        return Ok(None);
-    };
-    let mut interface: *mut CK_INTERFACE = ptr::null_mut();
-    // SAFETY: without name and version it gives the default one, to a place for one pointer.
-    let code = unsafe { entry(ptr::null_mut(), ptr::null_mut(), &raw mut interface, 0) };
-    succeeded(code, function)?;
-    if interface.is_null() {
-        return Ok(None);
-    }
-    if !interface.is_aligned() {
-        return Err(Flaw::of(function, "CKR_OK, but a broken interface"));
-    }
-    // SAFETY: CKR_OK promises an interface, which lives as long as the library.
-    let list = unsafe { (*interface).pFunctionList }.cast::<CK_FUNCTION_LIST>();
-    if list.is_null() || !list.is_aligned() {
-        let reason = "CKR_OK, but an interface without a function list";
-        return Err(Flaw::of(function, reason));
-    }
-    // SAFETY: every version's list begins with its version.
-    let version = unsafe { list.cast::<CK_VERSION>().read() };
-    if version.major < 3 {
-        return Ok(None);
-    }
-    // SAFETY: a later version's list begins as that of 2.40, and lives as long as the library.
-    Ok(Some(unsafe { list.read() }))
-}
-
-/// What C_GetFunctionList gives.
-fn function_list(library: &Library) -> std::result::Result<CK_FUNCTION_LIST, Flaw> {
-    let (function, symbol) = (Function::GetFunctionList, "C_GetFunctionList");
-    // SAFETY: the symbol has this type in every PKCS#11 library (section 5.4).
-    let entry = unsafe { library.get::<CK_C_GetFunctionList>(symbol.as_bytes()) };
-    let Some(entry) = entry.ok().and_then(|entry| *entry) else {
-        return Err(Flaw::Missing(symbol));
-    };
-    let mut list: *mut CK_FUNCTION_LIST = ptr::null_mut();
-    // SAFETY: `list` is valid for the library to write one pointer to.
-    let code = unsafe { entry(&raw mut list) };
-    succeeded(code, function)?;
-    if list.is_null() || !list.is_aligned() {
-        return Err(Flaw::of(function, "CKR_OK, but no function list"));
-    }
-    // SAFETY: CKR_OK promises a function list, which lives as long as the library.
-    Ok(unsafe { list.read() })
-}
-
-fn succeeded(code: CK_RV, function: Function) -> std::result::Result<(), Flaw> {
-    match Rv::from(code) {
-        Rv::Ok => Ok(()),
-        Rv::Error(error) => Err(Flaw::of(function, ckr::name(error))),
-    }
-}
-
-/// A library's functions, in an instance that may not be the one that cryptoki has.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Functions(CK_FUNCTION_LIST);
-
 impl Functions {
-    /// C_GetSlotList.
-    pub(super) fn slots(&self, with_token: bool) -> Result<Vec<Slot>> {
-        let call = self.0.C_GetSlotList.ok_or(Error::NullFunctionPointer)?;
-        let slots = list(Function::GetSlotList, |slots, count| {
-            // SAFETY: `slots` is null or has room for `count`.
-            unsafe { call(CK_BBOOL::from(with_token), slots, count) }
+    /// Loads the library and takes its function list, once: p11-kit's proxy makes another instance
+    /// of itself for each call of an entry point.
+    ///
+    /// # Errors
+    /// If it does not load, has no entry point, or gives no function list.
+    pub(super) fn load(path: &Path) -> std::result::Result<Self, ModuleError> {
+        // SAFETY: constructors run, in a library that the user has chosen and nobody else can
+        // change.
+        let library = unsafe { Library::open(Some(path), RTLD_LAZY | RTLD_LOCAL) };
+        let library = library.map_err(|error| ModuleError::Load {
+            path: path.to_owned(),
+            reason: error.to_string(),
         })?;
-        slots.into_iter().map(Slot::try_from).collect()
+        let list = match interface(&library) {
+            Ok(None) => function_list(&library),
+            Ok(Some(list)) => Ok(list),
+            Err(flaw) => Err(flaw),
+        };
+        // The list's pointers lead into the library, which is never unloaded.
+        mem::forget(library);
+        list.map(Self).map_err(|flaw| match flaw {
+            Flaw::Missing(symbol) => ModuleError::NotAModule {
+                path: path.to_owned(),
+                reason: format!("it has no {symbol}"),
+            },
+            Flaw::Call(failure) => ModuleError::NoFunctions {
+                path: path.to_owned(),
+                failure,
+            },
+        })
+    }
+
+    /// C_Initialize, with the library's own parameters in pReserved: a text, as NSS, YubiHSM and
+    /// p11-kit's `x-init-reserved` have it.
+    pub(super) fn initialize(
+        &self,
+        flags: CInitializeFlags,
+        parameters: Option<&CStr>,
+    ) -> Result<()> {
+        let call = self.0.C_Initialize.ok_or(Error::NullFunctionPointer)?;
+        let mut arguments = CK_C_INITIALIZE_ARGS {
+            flags: flags.bits(),
+            ..CK_C_INITIALIZE_ARGS::default()
+        };
+        if let Some(parameters) = parameters {
+            // Never freed, whatever a library keeps of it.
+            let parameters = Box::leak(Box::<CStr>::from(parameters));
+            arguments.pReserved = ptr::from_mut(parameters).cast();
+        }
+        // SAFETY: the arguments are the standard's, without functions for mutexes. Which structure a
+        // library expects in pReserved is its own affair: one that expects no text may misread it,
+        // as it would in any program that the user tells to pass one.
+        let code = unsafe { call((&raw mut arguments).cast()) };
+        checked(code, Function::Initialize)
+    }
+
+    /// C_Finalize, which ends all sessions.
+    pub(super) fn finalize(&self) -> Result<()> {
+        let call = self.0.C_Finalize.ok_or(Error::NullFunctionPointer)?;
+        // SAFETY: the reserved argument has to be null.
+        let code = unsafe { call(ptr::null_mut()) };
+        checked(code, Function::Finalize)
     }
 
     /// C_GetInfo. Its flags, which the standard reserves, are left out: cryptoki refuses any.
@@ -187,6 +136,16 @@ impl Functions {
         checked(code, Function::GetInfo)?;
         info.flags = 0;
         Info::try_from(info)
+    }
+
+    /// C_GetSlotList.
+    pub(super) fn slots(&self, with_token: bool) -> Result<Vec<Slot>> {
+        let call = self.0.C_GetSlotList.ok_or(Error::NullFunctionPointer)?;
+        let slots = list(Function::GetSlotList, |slots, count| {
+            // SAFETY: `slots` is null or has room for `count`.
+            unsafe { call(CK_BBOOL::from(with_token), slots, count) }
+        })?;
+        slots.into_iter().map(Slot::try_from).collect()
     }
 
     /// C_GetSlotInfo.
@@ -211,7 +170,7 @@ impl Functions {
     }
 
     /// C_GetMechanismList, without the mechanisms that cryptoki doesn't know.
-    fn mechanisms(&self, slot: Slot) -> Result<Vec<MechanismType>> {
+    pub(super) fn mechanisms(&self, slot: Slot) -> Result<Vec<MechanismType>> {
         let call = self
             .0
             .C_GetMechanismList
@@ -224,24 +183,80 @@ impl Functions {
         Ok(mechanisms.into_iter().filter_map(known).collect())
     }
 
-    /// C_FindObjectsInit, C_FindObjects, C_FindObjectsFinal.
-    fn find(
-        &self,
-        session: CK_SESSION_HANDLE,
-        template: &[Attribute],
-    ) -> Result<Vec<ObjectHandle>> {
-        let begin = self.0.C_FindObjectsInit.ok_or(Error::NullFunctionPointer)?;
-        let end = self
-            .0
-            .C_FindObjectsFinal
-            .ok_or(Error::NullFunctionPointer)?;
+    /// C_OpenSession: a read-only one, which ends with C_Finalize. To close it before would be a
+    /// call into the library after the answer, with no bound on its time.
+    pub(super) fn open_session(&self, slot: Slot) -> Result<Session<'_>> {
+        let call = self.0.C_OpenSession.ok_or(Error::NullFunctionPointer)?;
+        let mut handle = 0;
+        // SAFETY: a slot is a number, there is no callback, `handle` is valid to be written.
+        let code = unsafe {
+            call(
+                slot.into(),
+                CKF_SERIAL_SESSION,
+                ptr::null_mut(),
+                None,
+                &raw mut handle,
+            )
+        };
+        checked(code, Function::OpenSession).map(|()| Session {
+            functions: &self.0,
+            handle,
+        })
+    }
+}
+
+/// An open session.
+pub(super) struct Session<'m> {
+    functions: &'m CK_FUNCTION_LIST,
+    handle: CK_SESSION_HANDLE,
+}
+
+/// An object that a search has found, for as long as the session lasts.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct ObjectHandle(CK_OBJECT_HANDLE);
+
+impl Session<'_> {
+    /// Whether it is still there, with its login if there was one (C_GetSessionInfo): both end when
+    /// the token is taken out. A library that can't tell is believed to have it.
+    pub(super) fn lives(&self, logged_in: bool) -> bool {
+        let Some(call) = self.functions.C_GetSessionInfo else {
+            return true;
+        };
+        let mut info = CK_SESSION_INFO::default();
+        // SAFETY: a session handle is a number, `info` is valid to be written.
+        let code = unsafe { call(self.handle, &raw mut info) };
+        let public = [CKS_RO_PUBLIC_SESSION, CKS_RW_PUBLIC_SESSION];
+        match checked(code, Function::GetSessionInfo) {
+            Ok(()) => !logged_in || !public.contains(&info.state),
+            Err(error) => ckr::code(&error) == Some(RvError::FunctionNotSupported),
+        }
+    }
+
+    /// C_Login; without a PIN, the reader asks for it.
+    pub(super) fn login(&self, user: UserType, pin: Option<&str>) -> Result<()> {
+        let call = self.functions.C_Login.ok_or(Error::NullFunctionPointer)?;
+        let (pin, length) = pin.map_or((ptr::null(), 0), |pin| (pin.as_ptr(), pin.len()));
+        // SAFETY: the PIN is null or as long as is said, and only read: the standard's prototype is
+        // not const-correct.
+        let code = unsafe { call(self.handle, user.into(), pin.cast_mut(), length as CK_ULONG) };
+        checked(code, Function::Login)
+    }
+
+    /// All objects that fit (C_FindObjectsInit, C_FindObjects, C_FindObjectsFinal).
+    pub(super) fn find(&self, template: &[Attribute]) -> Result<Vec<ObjectHandle>> {
+        let functions = self.functions;
+        let missing = Error::NullFunctionPointer;
+        let (Some(begin), Some(end)) = (functions.C_FindObjectsInit, functions.C_FindObjectsFinal)
+        else {
+            return Err(missing);
+        };
         let mut wanted: Vec<CK_ATTRIBUTE> = template.iter().map(CK_ATTRIBUTE::from).collect();
         // SAFETY: the attributes point into `template`, and are as many as is said.
-        let code = unsafe { begin(session, wanted.as_mut_ptr(), wanted.len() as CK_ULONG) };
+        let code = unsafe { begin(self.handle, wanted.as_mut_ptr(), wanted.len() as CK_ULONG) };
         checked(code, Function::FindObjectsInit)?;
-        let found = self.found(session);
+        let found = self.found();
         // SAFETY: a session handle is a number.
-        let code = unsafe { end(session) };
+        let code = unsafe { end(self.handle) };
         // What was found is found. If the search is still on, the next call will say so.
         if let Err(error) = checked(code, Function::FindObjectsFinal) {
             log::info!("{}", ckr::failure(&error));
@@ -249,9 +264,10 @@ impl Functions {
         found
     }
 
-    fn found(&self, session: CK_SESSION_HANDLE) -> Result<Vec<ObjectHandle>> {
-        let call = self.0.C_FindObjects.ok_or(Error::NullFunctionPointer)?;
+    fn found(&self) -> Result<Vec<ObjectHandle>> {
         let function = Function::FindObjects;
+        let call = self.functions.C_FindObjects;
+        let call = call.ok_or(Error::NullFunctionPointer)?;
         let mut found = Vec::new();
         loop {
             let mut handles: [CK_OBJECT_HANDLE; BATCH] = [0; BATCH];
@@ -259,7 +275,7 @@ impl Functions {
             // SAFETY: there is room for as many handles as are asked for.
             let code = unsafe {
                 call(
-                    session,
+                    self.handle,
                     handles.as_mut_ptr(),
                     BATCH as CK_ULONG,
                     &raw mut count,
@@ -267,10 +283,7 @@ impl Functions {
             };
             checked(code, function)?;
             let count = at_most(BATCH, count, function)?;
-            found.extend(handles.iter().take(count).map(|handle| {
-                // SAFETY: one that the library has just given.
-                unsafe { ObjectHandle::new_from_raw(*handle) }
-            }));
+            found.extend(handles.iter().take(count).copied().map(ObjectHandle));
             if count < BATCH {
                 return Ok(found);
             }
@@ -278,32 +291,29 @@ impl Functions {
         }
     }
 
-    /// C_GetAttributeValue for the lengths, and again for the values; without what the object doesn't
-    /// have or doesn't show.
-    fn attributes(
+    /// The attributes that the object has and shows, in the order they are asked for: their lengths
+    /// (C_GetAttributeValue), and then their values. An empty one counts as none.
+    pub(super) fn attributes(
         &self,
-        session: CK_SESSION_HANDLE,
         object: ObjectHandle,
         kinds: &[AttributeType],
-    ) -> Result<Vec<Attribute>> {
-        let call = self
-            .0
-            .C_GetAttributeValue
-            .ok_or(Error::NullFunctionPointer)?;
+    ) -> Result<Vec<(AttributeType, Vec<u8>)>> {
+        let call = self.functions.C_GetAttributeValue;
+        let call = call.ok_or(Error::NullFunctionPointer)?;
         let read = |asked: &mut [CK_ATTRIBUTE]| {
             let count = asked.len() as CK_ULONG;
             // SAFETY: so many attributes, whose values are null or have room for their lengths.
-            unsafe { call(session, object.handle(), asked.as_mut_ptr(), count) }
+            unsafe { call(self.handle, object.0, asked.as_mut_ptr(), count) }
         };
-        let attribute = |kind: AttributeType, value: *mut u8, length: usize| CK_ATTRIBUTE {
+        let attribute = |kind: AttributeType, value: *mut CK_BYTE, length: usize| CK_ATTRIBUTE {
             type_: kind.into(),
             pValue: value.cast(),
             ulValueLen: length as CK_ULONG,
         };
-        let queries = kinds
+        let mut queries: Vec<_> = kinds
             .iter()
-            .map(|kind| attribute(*kind, ptr::null_mut(), 0));
-        let mut queries: Vec<_> = queries.collect();
+            .map(|kind| attribute(*kind, ptr::null_mut(), 0))
+            .collect();
         let wants_buffers = match read(&mut queries) {
             CKR_ARGUMENTS_BAD => true,
             code => {
@@ -326,32 +336,46 @@ impl Functions {
             .iter_mut()
             .map(|(kind, value)| attribute(*kind, value.as_mut_ptr(), value.len()))
             .collect();
+        // Zeros in a buffer that the library has refused to fill are no value.
         if asked.is_empty() || !are_shown(read(&mut asked))? {
             return Ok(Vec::new());
         }
         let mut shown = Vec::with_capacity(asked.len());
-        for ((kind, mut value), told) in values.into_iter().zip(asked) {
-            if told.ulValueLen == CK_UNAVAILABLE_INFORMATION {
+        for ((kind, mut value), CK_ATTRIBUTE { ulValueLen, .. }) in values.into_iter().zip(asked) {
+            if ulValueLen == CK_UNAVAILABLE_INFORMATION {
                 continue;
             }
-            let length = at_most(value.len(), told.ulValueLen, Function::GetAttributeValue)?;
-            // What is no value of its kind is none.
-            let told = Attribute::try_from(attribute(kind, value.as_mut_ptr(), length));
-            shown.extend(told.ok().filter(|_| length > 0));
+            value.truncate(at_most(
+                value.len(),
+                ulValueLen,
+                Function::GetAttributeValue,
+            )?);
+            shown.extend((!value.is_empty()).then_some((kind, value)));
         }
         Ok(shown)
     }
 
-    /// C_Sign of the operation that is active in the session, with no length query before it.
-    fn sign(&self, session: CK_SESSION_HANDLE, input: &[u8]) -> Result<Vec<u8>> {
-        let sign = self.0.C_Sign.ok_or(Error::NullFunctionPointer)?;
+    /// C_SignInit.
+    pub(super) fn sign_init(&self, mechanism: &Mechanism<'_>, key: ObjectHandle) -> Result<()> {
+        let call = self.functions.C_SignInit;
+        let call = call.ok_or(Error::NullFunctionPointer)?;
+        let mut mechanism = CK_MECHANISM::from(mechanism);
+        // SAFETY: the mechanism's parameters are borrowed from `mechanism`, which outlives the call.
+        let code = unsafe { call(self.handle, &raw mut mechanism, key.0) };
+        checked(code, Function::SignInit)
+    }
+
+    /// C_Sign of the operation that C_SignInit has begun, into a buffer that is there at once:
+    /// SoftHSM ends the operation of a key that wants its PIN each time when it is asked for the
+    /// length.
+    pub(super) fn sign(&self, input: &[u8]) -> Result<Vec<u8>> {
+        let call = self.functions.C_Sign.ok_or(Error::NullFunctionPointer)?;
         let mut signature = vec![0; LONGEST_SIGNATURE];
         let mut length = signature.len() as CK_ULONG;
-        // SAFETY: both buffers are valid for the lengths given, and the standard's prototype is
-        // not const-correct: the input is only read.
+        // SAFETY: both buffers are valid for the lengths given; the input is only read.
         let code = unsafe {
-            sign(
-                session,
+            call(
+                self.handle,
                 input.as_ptr().cast_mut(),
                 input.len() as CK_ULONG,
                 signature.as_mut_ptr(),
@@ -362,127 +386,81 @@ impl Functions {
         signature.truncate(at_most(signature.len(), length, Function::Sign)?);
         Ok(signature)
     }
-
-    /// The state of a session (C_GetSessionInfo), if it is this instance's.
-    fn state(&self, session: CK_SESSION_HANDLE) -> Result<CK_STATE> {
-        let inspect = self.0.C_GetSessionInfo.ok_or(Error::NullFunctionPointer)?;
-        let mut info = CK_SESSION_INFO::default();
-        // SAFETY: a session handle is a number, `info` is valid to be written.
-        let code = unsafe { inspect(session, &raw mut info) };
-        checked(code, Function::GetSessionInfo).map(|()| info.state)
-    }
 }
 
-/// A session of cryptoki's, and a way past cryptoki to it.
-pub(super) struct Session {
-    session: cryptoki::session::Session,
-    /// Not there where the instance that holds the session can't be reached.
-    direct: std::result::Result<Functions, CallFailure>,
+/// What C_GetInterface gives, if it is of PKCS#11 3. A library without such an interface, or that
+/// refuses to give it, is asked for C_GetFunctionList.
+fn interface(library: &Library) -> std::result::Result<Option<CK_FUNCTION_LIST>, Flaw> {
+    let function = Function::GetInterface;
+    // SAFETY: the symbol has this type in every PKCS#11 library (version 3.0, section 5.4).
+    let entry = unsafe { library.get::<CK_C_GetInterface>(b"C_GetInterface\0") };
+    let Some(entry) = entry.ok().and_then(|entry| *entry) else {
+        return Ok(None);
+    };
+    let mut interface: *mut CK_INTERFACE = ptr::null_mut();
+    // SAFETY: without name and version it gives the default one, to a place for one pointer.
+    let code = unsafe { entry(ptr::null_mut(), ptr::null_mut(), &raw mut interface, 0) };
+    if let Err(error) = checked(code, function) {
+        log::info!("{}", ckr::failure(&error));
+        return Ok(None);
+    }
+    if interface.is_null() {
+        return Ok(None);
+    }
+    if !interface.is_aligned() {
+        return Err(Flaw::of(function, "CKR_OK, but a broken interface"));
+    }
+    // SAFETY: CKR_OK promises an interface, which lives as long as the library.
+    let list = unsafe { (*interface).pFunctionList };
+    let (version, list) = read_list(list.cast(), function)?;
+    Ok((version.major >= 3).then_some(list))
 }
 
-impl Session {
-    pub(super) fn new(module: &Module, session: cryptoki::session::Session) -> Self {
-        let functions = module.functions();
-        let direct = match functions.state(session.handle()) {
-            Ok(_) => Ok(*functions),
-            Err(error) => Err(ckr::failure(&error)),
-        };
-        Self { session, direct }
+/// What C_GetFunctionList gives.
+fn function_list(library: &Library) -> std::result::Result<CK_FUNCTION_LIST, Flaw> {
+    let symbol = "C_GetFunctionList";
+    // SAFETY: the symbol has this type in every PKCS#11 library (section 5.4).
+    let entry = unsafe { library.get::<CK_C_GetFunctionList>(symbol.as_bytes()) };
+    let Some(entry) = entry.ok().and_then(|entry| *entry) else {
+        return Err(Flaw::Missing(symbol));
+    };
+    let function = Function::GetFunctionList;
+    let mut list: *mut CK_FUNCTION_LIST = ptr::null_mut();
+    // SAFETY: `list` is valid for the library to write one pointer to.
+    let code = unsafe { entry(&raw mut list) };
+    if let Rv::Error(error) = Rv::from(code) {
+        return Err(Flaw::of(function, ckr::name(error)));
     }
-
-    /// Whether it is still there, with its login if there was one: both end when the token is taken
-    /// out, but not in every library. One that couldn't be asked before isn't asked now.
-    pub(super) fn lives(&self, logged_in: bool) -> bool {
-        let Ok(direct) = &self.direct else {
-            return true;
-        };
-        let public = [CKS_RO_PUBLIC_SESSION, CKS_RW_PUBLIC_SESSION];
-        direct
-            .state(self.handle())
-            .is_ok_and(|state| !logged_in || !public.contains(&state))
-    }
-
-    /// All objects that fit (C_FindObjects).
-    pub(super) fn find(&self, template: &[Attribute]) -> Result<Vec<ObjectHandle>> {
-        match &self.direct {
-            Ok(direct) => direct.find(self.handle(), template),
-            Err(_) => self.find_objects(template),
-        }
-    }
-
-    /// The attributes that the object has and shows.
-    pub(super) fn attributes(
-        &self,
-        object: ObjectHandle,
-        kinds: &[AttributeType],
-    ) -> Result<Vec<Attribute>> {
-        if let Ok(direct) = &self.direct {
-            return direct.attributes(self.handle(), object, kinds);
-        }
-        let mut shown = Vec::with_capacity(kinds.len());
-        for (kind, info) in kinds.iter().zip(self.get_attribute_info(object, kinds)?) {
-            match info {
-                AttributeInfo::Available(length) if (1..=LONGEST_ATTRIBUTE).contains(&length) => {}
-                _ => continue,
-            }
-            #[expect(
-                clippy::disallowed_methods,
-                reason = "the module has just said that it has it"
-            )]
-            match self.get_attributes(object, &[*kind]) {
-                Ok(values) => shown.extend(values),
-                Err(error @ Error::Pkcs11(..)) => return Err(error),
-                // What is no value of its kind is none.
-                Err(_) => {}
-            }
-        }
-        Ok(shown)
-    }
-
-    /// What the token in this session's slot offers (C_GetMechanismList).
-    pub(super) fn mechanisms(&self, module: &Module, slot: Slot) -> Result<Vec<MechanismType>> {
-        match &self.direct {
-            Ok(direct) => direct.mechanisms(slot),
-            Err(_) => module.context().get_mechanism_list(slot),
-        }
-    }
-
-    /// C_SignInit, C_Sign.
-    pub(super) fn sign_at_once(
-        &self,
-        mechanism: &Mechanism<'_>,
-        key: ObjectHandle,
-        input: &[u8],
-    ) -> Result<Vec<u8>> {
-        let Ok(direct) = &self.direct else {
-            return self.sign(mechanism, key, input);
-        };
-        self.sign_init(mechanism, key)?;
-        direct.sign(self.handle(), input)
-    }
-
-    /// What C_Sign alone can be called with, or why it can't be called alone.
-    pub(super) fn direct(&self) -> std::result::Result<DirectSign, &CallFailure> {
-        self.direct.as_ref().map(|functions| DirectSign(*functions))
-    }
+    Ok(read_list(list, function)?.1)
 }
 
-impl Deref for Session {
-    type Target = cryptoki::session::Session;
-
-    fn deref(&self) -> &Self::Target {
-        &self.session
+/// Copies a function list and its version. The last function of 2.40, C_WaitForSlotEvent, which is
+/// never called, is left out: 2.0 doesn't have it.
+fn read_list(
+    list: *const CK_FUNCTION_LIST,
+    function: Function,
+) -> std::result::Result<(CK_VERSION, CK_FUNCTION_LIST), Flaw> {
+    if list.is_null() || !list.is_aligned() {
+        return Err(Flaw::of(function, "CKR_OK, but no function list"));
     }
-}
-
-/// The way to C_Sign on its own.
-pub(super) struct DirectSign(Functions);
-
-impl DirectSign {
-    /// C_Sign of the operation that is active in the session.
-    pub(super) fn sign(&self, session: &Session, input: &[u8]) -> Result<Vec<u8>> {
-        self.0.sign(session.handle(), input)
+    // SAFETY: CKR_OK promises a list, and each version's begins with its version.
+    let version = unsafe { list.cast::<CK_VERSION>().read() };
+    if version.major < 2 {
+        let CK_VERSION { major, minor } = version;
+        let reason = format!("CKR_OK, but a function list of version {major}.{minor}");
+        return Err(Flaw::of(function, reason));
     }
+    let mut copy = CK_FUNCTION_LIST::default();
+    // SAFETY: the list of each version from 2.0 on begins with these functions, and null is a value
+    // of each.
+    unsafe {
+        ptr::copy_nonoverlapping(
+            list.cast::<u8>(),
+            (&raw mut copy).cast::<u8>(),
+            offset_of!(CK_FUNCTION_LIST, C_WaitForSlotEvent),
+        );
+    }
+    Ok((version, copy))
 }
 
 /// A list that is asked for its length first, and may have grown until it is asked for itself.
@@ -519,7 +497,7 @@ fn are_shown(code: CK_RV) -> Result<bool> {
     }
 }
 
-/// A count or length that the library tells, unless it is more than there is room for.
+/// A count or length from the library, unless it is more than there is room for.
 fn at_most(room: usize, told: CK_ULONG, function: Function) -> Result<usize> {
     match usize::try_from(told) {
         Ok(told) if told <= room => Ok(told),

@@ -67,10 +67,7 @@ impl PinState {
 /// Reads the token's state afresh (C_GetTokenInfo).
 pub(super) fn state(module: &Module, slot: Slot) -> Result<TokenState, CryptokiError> {
     watchdog::renew();
-    let info = module.ask(
-        |functions| functions.token_info(slot),
-        |context| context.get_token_info(slot),
-    )?;
+    let info = module.functions().token_info(slot)?;
     Ok(TokenState {
         name: TokenName {
             slot: slot.id(),
@@ -103,17 +100,8 @@ fn pin_state(info: &TokenInfo) -> PinState {
 
 /// The slots that hold a token (C_GetSlotList).
 pub(super) fn occupied(module: &Module) -> Result<Vec<Slot>, TokenError> {
-    slots(module, true).map_err(|error| TokenError::Slots(ckr::failure(&error)))
-}
-
-fn slots(module: &Module, with_token: bool) -> Result<Vec<Slot>, CryptokiError> {
-    module.ask(
-        |functions| functions.slots(with_token),
-        |context| match with_token {
-            true => context.get_slots_with_token(),
-            false => context.get_all_slots(),
-        },
-    )
+    let slots = module.functions().slots(true);
+    slots.map_err(|error| TokenError::Slots(ckr::failure(&error)))
 }
 
 /// The slot and token that fit everything the selector gives.
@@ -138,7 +126,7 @@ fn named(
 ) -> Result<(Slot, TokenState), TokenError> {
     let Some(slot) = occupied.iter().copied().find(|slot| slot.id() == id) else {
         let present = present(module, occupied);
-        let every = slots(module, false).unwrap_or_default();
+        let every = module.functions().slots(false).unwrap_or_default();
         return Err(if every.iter().any(|slot| slot.id() == id) {
             TokenError::EmptySlot { slot: id, present }
         } else {
@@ -256,13 +244,9 @@ fn unusable(module: &Module) -> Vec<UnusableSlot> {
 
 /// Each slot, its name, and whether a token is in it.
 fn described(module: &Module) -> impl Iterator<Item = (Slot, String, bool)> {
-    let slots = slots(module, false).unwrap_or_default();
+    let slots = module.functions().slots(false).unwrap_or_default();
     slots.into_iter().filter_map(|slot| {
-        let info = module.ask(
-            |functions| functions.slot_info(slot),
-            |context| context.get_slot_info(slot),
-        );
-        let info = info.ok()?;
+        let info = module.functions().slot_info(slot).ok()?;
         Some((
             slot,
             unpadded(info.slot_description()),

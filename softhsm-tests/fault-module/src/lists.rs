@@ -2,7 +2,7 @@
 //! exports. C_GetInterface belongs to version 3.0; most libraries don't have it, and neither has
 //! this one, unless it is built with the feature `interface`.
 
-use cryptoki_sys::{CK_FUNCTION_LIST_PTR_PTR, CK_RV, CKR_ARGUMENTS_BAD, CKR_OK};
+use cryptoki_sys::{CK_FUNCTION_LIST_PTR_PTR, CK_RV, CK_VERSION, CKR_ARGUMENTS_BAD, CKR_OK};
 
 use crate::plan::Action;
 use crate::{calls, faults, log};
@@ -17,7 +17,13 @@ pub unsafe extern "C" fn C_GetFunctionList(list: CK_FUNCTION_LIST_PTR_PTR) -> CK
         if list.is_null() {
             return Err(CKR_ARGUMENTS_BAD);
         }
-        let given = spoilt(&actions, (&raw const *calls::function_list()).cast_mut());
+        let given = if actions.contains(&&Action::Old) {
+            let version = CK_VERSION { major: 1, minor: 0 };
+            Box::into_raw(Box::new([version; 16])).cast()
+        } else {
+            (&raw const *calls::function_list()).cast_mut()
+        };
+        let given = spoilt(&actions, given);
         // SAFETY: not null, and the caller vouches for the rest.
         unsafe { list.write(given) };
         faults::after(&actions)

@@ -30,6 +30,7 @@
 //! | `misaligned` | `C_GetFunctionList`, `C_GetInterface` | a pointer that is off by one |
 //! | `null-list` | `C_GetInterface` | an interface whose function list is null |
 //! | `old` | `C_GetInterface` | an interface of version 2.40 |
+//! | `old` | `C_GetFunctionList` | a list of version 1.0 that is as short as one |
 //! | `set=FLAGS`, `clear=FLAGS` | `C_GetTokenInfo` | flags of the token, names joined by `+` |
 //! | `clock=TEXT` | `C_GetTokenInfo` | a clock with this time; `_` is a blank, NULs fill it up |
 //! | `serial=TEXT` | `C_GetTokenInfo` | each token has this serial number |
@@ -247,8 +248,8 @@ impl Action {
             }
             Self::Flip => place == "C_Sign",
             Self::Garble => ["C_GetAttributeValue", "C_GetInfo", "C_GetTokenInfo"].contains(&place),
-            Self::Misaligned | Self::Null => gives_list,
-            Self::NullList | Self::Old => place == "C_GetInterface",
+            Self::Misaligned | Self::Null | Self::Old => gives_list,
+            Self::NullList => place == "C_GetInterface",
             Self::OtherKey => place == "C_SignInit",
             Self::PinPad => place == "C_Login",
             Self::RefuseQuery | Self::Size(_) => is_counted || is_measured,

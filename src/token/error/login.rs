@@ -33,16 +33,6 @@ impl fmt::Display for TriesLeft {
 pub enum LoginError {
     #[error("login to token {token} failed: {failure}")]
     Call { token: String, failure: CallFailure },
-    /// A key that wants its PIN for every signature, behind a library that can't be asked for one.
-    #[error(
-        "{key} wants the PIN for every signature, which can't be given through {}: {failure}",
-        .module.display()
-    )]
-    ContextUnreachable {
-        key: String,
-        module: PathBuf,
-        failure: CallFailure,
-    },
     #[error("token {token} refused the PIN {origin}{left}: {failure}")]
     Incorrect {
         token: String,
@@ -95,9 +85,6 @@ impl Failure for LoginError {
         Remedy::new(match self {
             Self::Call { .. } => {
                 "check that the token is still inserted and no other program holds it, then try again"
-            }
-            Self::ContextUnreachable { .. } => {
-                "name the token's own library in pathLib instead of a proxy such as p11-kit-proxy.so"
             }
             Self::Locked { .. }
             | Self::Incorrect {
