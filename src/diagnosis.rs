@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::pin::PinError;
 use crate::pin::PinProvider;
+use crate::pin_entry;
 use crate::process::lock::Lock;
 use crate::process::unix_time;
 use crate::scheme::Scheme;
@@ -117,7 +118,7 @@ pub fn examine(
                 None => format!("{path} is trusted and loaded"),
             };
             observer.found(Step::Library, Finding::Good(text));
-            module
+            module.with_wait_observer(pin_entry::show_after)
         }
         Err(error) => {
             observer.found(Step::Library, Finding::Bad(error.into()));

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use crate::config::{Config, InitArgs, ObjectSelector, TokenSelector, TrustedLibrary};
 use crate::error::Error;
-use crate::pin::{Shared, Sources};
+use crate::pin_entry::{self, Sources};
 use crate::process::RunError;
 use crate::process::environment::TakenVariables;
 use crate::process::lock::{self, Lock, LockError};
@@ -152,7 +152,6 @@ impl Keyring {
         teller: Teller,
     ) -> Result<(Self, Vec<KeyNumber>), Error> {
         let unattended = Arc::new(AtomicBool::new(false));
-        let shared = Shared::default();
         let mut libraries: Vec<(TrustedLibrary, Vec<Key>)> = Vec::new();
         let mut numbers = Vec::with_capacity(configs.len());
         for config in configs {
@@ -161,7 +160,7 @@ impl Keyring {
                 token: config.token,
                 object: config.object,
                 certificate_file: config.certificate_file,
-                pins: Sources::for_run(config.pin, variables, &shared, Arc::clone(&unattended)),
+                pins: Sources::for_run(config.pin, variables, Arc::clone(&unattended)),
             };
             let known = libraries
                 .iter()
@@ -341,7 +340,8 @@ fn serve(
         let init_args = first.and_then(|key| key.init_args.clone());
         let opened = turn.take(library).and_then(|()| match open.take() {
             Some(module) => Ok(module),
-            None => Ok(Module::open(library, init_args.as_ref())?),
+            None => Ok(Module::open(library, init_args.as_ref())?
+                .with_wait_observer(pin_entry::show_after)),
         });
         let module = match opened {
             Ok(opened) => opened,

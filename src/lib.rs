@@ -8,12 +8,12 @@
 pub mod hash;
 // Makes text from elsewhere fit for a terminal.
 pub mod printable;
-// Values that are wiped when they are dropped.
-pub mod secret;
 // What can go wrong: the text, the remedy and the exit code of each error.
 pub mod error;
 // The operating system: memory, environment, signals, locks, the end of the process.
 pub mod process;
+// A PIN, the request for one, and the trait of whoever has it.
+pub mod pin;
 // The messages of the external signer protocol, as data.
 pub mod protocol;
 // The configuration map, checked and typed.
@@ -28,10 +28,10 @@ pub mod certificate;
 pub mod scheme;
 // Verifies a signature with the certificate's public key; the only source of a `VerifiedSignature`.
 pub mod verify;
-// Where a PIN can come from.
-pub mod pin;
 // The only part that speaks PKCS#11.
 pub mod token;
+// The PIN sources of the configuration: a file, a prompt at the terminal, another program.
+pub mod pin_entry;
 // From a configuration to an identity, and from a scheme to a verified signature.
 pub mod signer;
 // The keys of a run: tokens that stay open from their first use to its end.

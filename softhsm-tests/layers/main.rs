@@ -218,15 +218,6 @@ const APART: &[(&str, &str)] = &[
 
 /// What modules still use against the rules: delete a line when it is no longer needed.
 const EXCEPTIONS: &[(&str, &str)] = &[
-    // Until pin_entry takes the prompts, askpass, pinentry, the files and standard input.
-    ("pin", "files"),
-    ("pin", "processes"),
-    ("pin", "standard streams"),
-    ("pin", "the clock"),
-    ("pin", "the environment"),
-    ("pin", "the terminal"),
-    ("pin", "threads"),
-    ("pin", "users"),
     // Until report only writes.
     ("report", "files"),
     ("report", "threads"),

@@ -14,7 +14,7 @@ use crate::config::{ConfigError, TokenName};
 use crate::error::Error;
 use crate::kubeconfig::KubeconfigError;
 use crate::kubeconfig::{Document, Provider, Saved, Stanza, file_for};
-use crate::pin;
+use crate::pin_entry;
 use crate::printable::{printable, shell_word};
 use crate::process::answer::AnswerChannel;
 use crate::process::environment::{SingleThreaded, TakenVariables};
@@ -300,7 +300,7 @@ fn pick<'a>(found: &[Place<'a>]) -> Result<Place<'a>, Error> {
     }
     for _ in 0..TRIES {
         question.push_str(&format!("Its number (1 to {}): ", found.len()));
-        let Some(Some(answer)) = pin::ask_openly(&question) else {
+        let Some(Some(answer)) = pin_entry::ask_openly(&question) else {
             break;
         };
         let number = answer.trim().parse::<usize>().ok();

@@ -5,7 +5,7 @@
 use super::turn;
 use crate::config::{Config, PinSource};
 use crate::error::Error;
-use crate::pin::Sources;
+use crate::pin_entry::{self, Sources};
 use crate::process::answer::AnswerChannel;
 use crate::process::environment::{NotUtf8, SingleThreaded, TakenVariables};
 use crate::process::lock::Lock;
@@ -57,7 +57,8 @@ fn answer(
         );
     }
     let (module, _) = opened.insert((
-        Module::open(&config.library, config.init_args.as_ref())?,
+        Module::open(&config.library, config.init_args.as_ref())?
+            .with_wait_observer(pin_entry::show_after),
         lock,
     ));
     let mut token = token::open_or_ask(&mut pins, || Token::open(module, &config.token))?;

@@ -139,7 +139,7 @@ fn statements() -> Vec<Statement> {
         ("cli", "report::note", 0, NOTES, ""),
         ("cli", "report::steps", 0, NOTES, ""),
         ("tunnel", "observer.connection", 0, NOTES, ""),
-        ("token", "pins.notice", 1, NOTES, ""),
+        ("token", "module.waiting", 1, NOTES, ""),
         ("cli", "Finding::Concern", 0, REMARKS, ""),
         ("diagnosis.rs", "concern", 1, REMARKS, ""),
     ] {

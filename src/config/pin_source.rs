@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use super::error::{ConfigError, Problem};
 use super::uri::without_pin;
 use super::{Reader, absolute_path, quoted};
+use crate::pin::{MAX_PIN_LENGTH, Pin};
 use crate::protocol::Configuration;
-use crate::secret::{MAX_PIN_LENGTH, Pin};
 
 /// `pin` goes before `pinSource`, and without both the PIN is asked for.
 pub enum PinSource {

@@ -1,40 +1,65 @@
-//! Where a PIN can come from: the configuration, a file, the environment, standard input, a person
-//! at the terminal, or another program that asks one.
+//! What the token's side needs to get a PIN: the PIN itself, the request for one, and the trait of
+//! whoever has it.
 //!
-//! `token` sees it as the trait [`PinProvider`] and decides how often a PIN is sent; this part
-//! knows nothing of tokens but what a prompt has to say.
+//! Nothing here knows a terminal. `pin_entry` asks a person at one; another [`PinProvider`] may ask
+//! over a socket. How often a PIN is sent is `token`'s decision, whatever the provider does.
 
 #![forbid(unsafe_code)]
 
-mod askpass;
 mod error;
-mod file;
-mod notice;
-mod pinentry;
-mod prompt;
-mod queue;
-mod sources;
-mod standard_input;
-mod tried;
+
+use std::fmt;
+
+use zeroize::Zeroizing;
 
 pub use error::{PinError, PinOrigin};
-pub use notice::Notice;
-pub use sources::{Shared, Sources};
 
-use std::time::Duration;
+/// The longest PIN that is handed to a token, in bytes.
+pub const MAX_PIN_LENGTH: usize = 255;
 
-use crate::config::TokenName;
-use crate::printable::printable;
-use crate::secret::Pin;
+/// A PIN, never empty: an empty one would tell some modules to use a reader's own keypad. It is
+/// wiped when it is dropped, and can be neither printed nor cloned by accident.
+pub struct Pin(Zeroizing<String>);
 
-/// What a PIN is asked for. The texts are as they come from the token; whoever shows them makes
-/// them fit for a terminal.
+impl Pin {
+    /// `None` for a text that can't be a PIN: empty, or longer than [`MAX_PIN_LENGTH`].
+    pub fn new(text: Zeroizing<String>) -> Option<Self> {
+        (1..=MAX_PIN_LENGTH)
+            .contains(&text.len())
+            .then_some(Self(text))
+    }
+
+    /// The PIN itself, for the one call that sends it to the token.
+    pub(crate) fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// A second copy, for a source that may be asked again; wiped like the first.
+    pub(crate) fn duplicate(&self) -> Self {
+        Self(self.0.clone())
+    }
+
+    /// Its length in bytes, which PKCS#11's limits count (CK_TOKEN_INFO, ulMinPinLen).
+    pub fn length(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl fmt::Debug for Pin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Pin(…)")
+    }
+}
+
+/// What a PIN is asked for. The texts are as they come from the token: a provider that shows them
+/// makes them printable first.
 pub struct PinRequest<'a> {
-    pub token: &'a TokenName,
+    /// Label, serial and slot.
+    pub token: &'a str,
     pub key: &'a str,
     /// In bytes.
     pub shortest: usize,
-    /// In bytes, at most [`crate::secret::MAX_PIN_LENGTH`].
+    /// In bytes, at most [`MAX_PIN_LENGTH`].
     pub longest: usize,
     /// What has to be said before the prompt, such as that the last PIN was wrong.
     pub notice: Option<&'a str>,
@@ -42,65 +67,94 @@ pub struct PinRequest<'a> {
     pub confirm: Option<&'a str>,
 }
 
-/// How long a person may take for an answer.
-const ANSWER_LIMIT: Duration = Duration::from_secs(60);
-
 impl PinRequest<'_> {
-    /// What a person is asked, in one line that is fit for a terminal.
-    fn question(&self) -> String {
-        format!(
-            "PIN for token {}, {}: ",
-            printable(&self.token.to_string()),
-            printable(self.key)
-        )
-    }
-
-    fn allows(&self, pin: &Pin) -> bool {
+    /// Whether the token can have a PIN of this length.
+    pub fn allows(&self, pin: &Pin) -> bool {
         (self.shortest..=self.longest).contains(&pin.length())
     }
-
-    fn wrong_length(&self, origin: PinOrigin) -> PinError {
-        PinError::Length {
-            token: self.token.to_string(),
-            origin,
-            shortest: self.shortest,
-            longest: self.longest,
-        }
-    }
 }
 
-/// Asks the person at the terminal something that is no secret. `None` without a terminal; no
-/// answer is `Some(None)`. The question must be fit for a terminal.
-pub fn ask_openly(question: &str) -> Option<Option<String>> {
-    let terminal = prompt::Terminal::open()?;
-    Some(terminal.ask_openly(question).ok().flatten())
-}
-
-/// The stored PINs and the person, as a token sees them.
+/// Whoever has the PIN: a configuration, a person at a terminal, another process.
 pub trait PinProvider {
     /// Where the next PIN would come from. Nothing is asked or consumed for the answer.
     fn origin(&mut self) -> PinOrigin;
 
     /// The PIN, of a length that the token can have.
+    ///
+    /// # Errors
+    /// Why there is none: the source has no usable PIN, or the person gave none.
     fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, PinError>;
 
-    /// A person's word that the reader may ask for the PIN, where a wrong one locks the token.
+    /// Asks a person to agree that the reader asks for the PIN, where a wrong one locks the token.
+    ///
+    /// # Errors
+    /// The person did not agree, or could not be asked.
     fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), PinError>;
 
-    /// The token has accepted one.
-    fn accepted(&mut self, token: &TokenName);
-
-    /// The token was sent one that a person or their program gave, and hasn't accepted it. Unless
-    /// it was refused, that is because the login came to no clear end.
-    fn not_accepted(&mut self, token: &TokenName, pin: &Pin, is_refused: bool);
-
-    /// How many of those the token was sent in this process since it accepted one.
-    fn tries(&self, token: &TokenName) -> usize;
-
-    /// Asks a person to insert the token that is missing; whether they say that they have. Nobody
-    /// is asked who wouldn't be asked for the PIN at a terminal.
+    /// Asks a person to insert the token that is missing; whether they say that they have. Without
+    /// a person who would be asked for the PIN, `false`.
     fn insert(&mut self, missing: &str) -> bool;
+}
 
-    /// A line on the terminal that comes after `delay` and goes when the guard is dropped.
-    fn notice(&self, delay: Duration, text: &str) -> Notice;
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+    use std::os::unix::net::UnixStream;
+    use std::thread;
+
+    use super::*;
+
+    /// Asks a process at the other end of a socket.
+    struct OverSocket(UnixStream);
+
+    impl PinProvider for OverSocket {
+        fn origin(&mut self) -> PinOrigin {
+            PinOrigin::Person
+        }
+
+        fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, PinError> {
+            let token = request.token.to_string();
+            writeln!(self.0, "PIN {token}").unwrap();
+            let mut answer = Zeroizing::new(String::new());
+            self.0.read_to_string(&mut answer).unwrap();
+            Pin::new(answer)
+                .filter(|pin| request.allows(pin))
+                .ok_or(PinError::Cancelled { token })
+        }
+
+        fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), PinError> {
+            let token = request.token.to_string();
+            Err(PinError::Cancelled { token })
+        }
+
+        fn insert(&mut self, _missing: &str) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn a_pin_can_be_asked_over_a_socket() {
+        let request = PinRequest {
+            token: "one",
+            key: "key",
+            shortest: 4,
+            longest: 8,
+            notice: None,
+            confirm: None,
+        };
+        for (answer, expected) in [("1234", Some("1234")), ("123", None), ("", None)] {
+            let (own, other) = UnixStream::pair().unwrap();
+            let person = thread::spawn(move || {
+                let mut other = BufReader::new(other);
+                let mut question = String::new();
+                other.read_line(&mut question).unwrap();
+                assert_eq!(question, "PIN one\n");
+                other.get_mut().write_all(answer.as_bytes()).unwrap();
+            });
+            let provider: &mut dyn PinProvider = &mut OverSocket(own);
+            let pin = provider.pin(&request).ok();
+            assert_eq!(pin.as_ref().map(Pin::expose), expected);
+            person.join().unwrap();
+        }
+    }
 }

@@ -17,14 +17,13 @@ use cryptoki::session::UserType;
 use super::error::LoginError;
 use super::refusals::{Refusals, Sent, Verdict, alone_with};
 use super::slot::{self, PinState, TokenState};
+use super::tried::TRIED;
 use super::{Token, ckr};
 use crate::error::Error;
-use crate::pin::{PinError, PinOrigin};
-use crate::pin::{PinProvider, PinRequest};
+use crate::pin::{MAX_PIN_LENGTH, Pin, PinError, PinOrigin, PinProvider, PinRequest};
 use crate::process::lock::Lock;
 use crate::process::signals::Grace;
 use crate::process::watchdog;
-use crate::secret::{MAX_PIN_LENGTH, Pin};
 
 /// How often a person may try in one process, until the token accepts a PIN.
 const ATTENDED_TRIES: usize = 3;
@@ -99,7 +98,7 @@ impl Token<'_> {
                     "login: token {token} accepted the PIN {}",
                     entry.kept.origin
                 );
-                pins.accepted(&entry.state.name);
+                TRIED.forget(&entry.state.name);
                 self.logged_in = true;
                 self.kept = Some(Kept {
                     is_accepted: true,
@@ -112,7 +111,7 @@ impl Token<'_> {
                 return Ok(());
             };
             if entry.kept.origin.is_attended() && may_have_counted(&error) {
-                pins.not_accepted(&entry.state.name, &entry.kept.pin, is_refusal(&error));
+                TRIED.add(&entry.state.name, &entry.kept.pin, is_refusal(&error));
             }
             match ckr::code(&error) {
                 Some(RvError::UserAlreadyLoggedIn) => {
@@ -126,7 +125,7 @@ impl Token<'_> {
                 _ if is_refusal(&error) => {
                     let left = self.live_state()?.pin;
                     let origin = entry.kept.origin;
-                    if !origin.is_attended() || pins.tries(&entry.state.name) >= ATTENDED_TRIES {
+                    if !origin.is_attended() || TRIED.count(&entry.state.name) >= ATTENDED_TRIES {
                         return Err(LoginError::Incorrect {
                             token,
                             origin,
@@ -211,15 +210,21 @@ impl Token<'_> {
         }
         let kept = match kept {
             Some(kept) => kept,
-            None if origin.is_attended() && pins.tries(&state.name) >= ATTENDED_TRIES => {
+            None if origin.is_attended() && TRIED.count(&state.name) >= ATTENDED_TRIES => {
                 return Err(LoginError::TriesSpent { token }.into());
             }
-            None => Kept {
-                pin: ask(&state, key, refused, |request| pins.pin(request))?,
-                origin: origin.clone(),
-                is_accepted: false,
-                outlasts_final_try: false,
-            },
+            None => {
+                let pin = ask(&state, key, refused, |request| pins.pin(request))?;
+                if let PinOrigin::Askpass(_) = origin {
+                    TRIED.check(&state.name, &pin, origin.clone())?;
+                }
+                Kept {
+                    pin,
+                    origin: origin.clone(),
+                    is_accepted: false,
+                    outlasts_final_try: false,
+                }
+            }
         };
         if alone.is_none() {
             alone = Some(alone_with(&state)?);
@@ -304,7 +309,7 @@ impl Token<'_> {
             true => "",
             false => " (pinSource is not used)",
         };
-        let _notice = pins.notice(
+        let _notice = self.module.waiting(
             Duration::ZERO,
             &format!("enter the PIN at the reader{unused} of token {token}"),
         );
@@ -428,7 +433,7 @@ fn ask<T>(
     };
     let (shortest, longest) = state.pin_lengths;
     ask(&PinRequest {
-        token: &state.name,
+        token: &state.name.to_string(),
         key,
         shortest,
         longest: if longest == 0 {

@@ -16,15 +16,17 @@ mod object;
 mod raw;
 mod refusals;
 mod slot;
+mod tried;
 
 pub use error::{
     CallFailure, LoginError, ModuleError, ObjectError, ObjectSummary, SigningError, TokenError,
     TriesLeft, UnusableSlot, WhyUnusable,
 };
 pub use inventory::{Candidate, Candidates, OccupiedSlot, Standing, VisibleKey};
-pub use module::Module;
+pub use module::{Module, WaitObserver};
 pub use slot::{PinState, TokenState};
 
+use std::any::Any;
 use std::cell::OnceCell;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -42,7 +44,7 @@ use crate::certificate::{Certificate, PublicKey, day, issuer_of, meant};
 use crate::config::{ObjectSelector, TokenName, TokenSelector};
 use crate::error::Error;
 use crate::pin::PinError;
-use crate::pin::{Notice, PinProvider};
+use crate::pin::PinProvider;
 use crate::process::{unix_time, watchdog};
 use crate::scheme::Scheme;
 
@@ -450,14 +452,14 @@ impl<'m> Token<'m> {
         if key.always_authenticate {
             return self.perform_with_pin(key, operation, pins);
         }
-        match self.perform_plainly(key, operation, pins) {
+        match self.perform_plainly(key, operation) {
             Err(error) if ckr::code(&error) != Some(RvError::UserNotLoggedIn) => Err(error.into()),
             // The key wants its PIN each time, but doesn't say so.
             Err(_) if self.logged_in => self.perform_with_pin(key, operation, pins),
             // The token wants a login, but doesn't say so.
             Err(_) => {
                 self.authenticate(UserType::User, &key.words, pins)?;
-                Ok(self.perform_plainly(key, operation, pins)?)
+                Ok(self.perform_plainly(key, operation)?)
             }
             Ok(signature) => Ok(signature),
         }
@@ -467,9 +469,8 @@ impl<'m> Token<'m> {
         &self,
         key: &PrivateKey,
         operation: &Operation,
-        pins: &dyn PinProvider,
     ) -> Result<Vec<u8>, CryptokiError> {
-        let _notice = self.touch_notice(pins);
+        let _notice = self.touch_notice();
         self.session.sign_init(&operation.mechanism, key.object)?;
         self.session.sign(&operation.input)
     }
@@ -484,12 +485,12 @@ impl<'m> Token<'m> {
     ) -> Result<Vec<u8>, Refusal> {
         self.session.sign_init(&operation.mechanism, key.object)?;
         self.authenticate(UserType::ContextSpecific, &key.words, pins)?;
-        let _notice = self.touch_notice(pins);
+        let _notice = self.touch_notice();
         Ok(self.session.sign(&operation.input)?)
     }
 
-    fn touch_notice(&self, pins: &dyn PinProvider) -> Notice {
-        pins.notice(
+    fn touch_notice(&self) -> Box<dyn Any> {
+        self.module.waiting(
             TOUCH_NOTICE_DELAY,
             &format!("touch the token if it blinks: {}", self.name()),
         )

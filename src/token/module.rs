@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::any::Any;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -26,7 +27,12 @@ pub struct Module {
     path: PathBuf,
     /// Somebody else in this process initialised the library, who will also finalise it.
     borrowed: bool,
+    on_wait: WaitObserver,
 }
+
+/// What is called when the token waits for a person, to touch it or to use the reader's keypad: how
+/// long the token may take before that is said, and the words. It is over when the result is dropped.
+pub type WaitObserver = fn(Duration, &str) -> Box<dyn Any>;
 
 impl Module {
     /// Loads and initialises the library (C_GetFunctionList or C_GetInterface, C_Initialize). What
@@ -62,6 +68,7 @@ impl Module {
             functions,
             path,
             borrowed,
+            on_wait: |_, _| Box::new(()),
         };
         if log::log_enabled!(log::Level::Info) {
             let description = module.description().unwrap_or_default();
@@ -83,6 +90,17 @@ impl Module {
             version.major(),
             version.minor()
         ))
+    }
+
+    /// Has the observer know what this library's tokens wait for; without one nobody does.
+    #[must_use]
+    pub fn with_wait_observer(mut self, on_wait: WaitObserver) -> Self {
+        self.on_wait = on_wait;
+        self
+    }
+
+    pub(super) fn waiting(&self, delay: Duration, text: &str) -> Box<dyn Any> {
+        (self.on_wait)(delay, text)
     }
 
     /// The library's file.

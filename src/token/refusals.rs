@@ -19,11 +19,11 @@ use sha2::{Digest as _, Sha256};
 
 use super::error::TokenError;
 use super::slot::{PinState, TokenState};
+use crate::pin::Pin;
 use crate::printable::printable;
 use crate::process::lock::{self, Lock, LockError};
 use crate::process::marker::{Line, Marker};
 use crate::process::watchdog;
-use crate::secret::Pin;
 
 /// Logins that came to no end, or to one that says nothing, before they count as a refusal: a client
 /// that has no patience left kills, and a right PIN must not be held back for one kill.

@@ -9,7 +9,8 @@ use crate::config::{
     Filter, ObjectId, ObjectSelector, PinSource, TokenSelector, TrustedLibrary, Uri,
 };
 use crate::error::Error;
-use crate::pin::{PinError, PinProvider as _, Sources};
+use crate::pin::{PinError, PinProvider as _};
+use crate::pin_entry::{self, Sources};
 use crate::process::environment::TakenVariables;
 use crate::process::unix_time;
 use crate::token::{
@@ -49,7 +50,9 @@ pub(super) fn look(
         Some(open) => open,
         None => {
             let turn = turn::take_within(PATIENCE, library)?;
-            opened.insert((Module::open(library, init_args)?, turn))
+            let module =
+                Module::open(library, init_args)?.with_wait_observer(pin_entry::show_after);
+            opened.insert((module, turn))
         }
     };
     let slots = module.occupied_slots()?;

@@ -5,10 +5,9 @@ use std::process::Child;
 
 use zeroize::Zeroizing;
 
-use super::PinRequest;
 use super::file::first_line;
+use crate::pin::{Pin, PinRequest};
 use crate::printable::printable;
-use crate::secret::Pin;
 
 /// The longest line of the protocol.
 const LINE: usize = 1000;
@@ -39,7 +38,7 @@ impl Dialog {
         Self {
             description: format!(
                 "Token {}\n{}",
-                printable(&request.token.to_string()),
+                printable(request.token),
                 printable(request.key)
             ),
             error: request.notice.map(|text| printable(text).into_owned()),
@@ -197,23 +196,11 @@ fn decode(piece: &[u8], data: &mut Zeroizing<Vec<u8>>) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::LazyLock;
-
     use super::*;
-    use crate::config::TokenName;
-
-    fn token() -> &'static TokenName {
-        static TOKEN: LazyLock<TokenName> = LazyLock::new(|| TokenName {
-            slot: 1,
-            label: "100%".to_owned(),
-            serial: "x".to_owned(),
-        });
-        &TOKEN
-    }
 
     fn request<'a>(notice: Option<&'a str>, confirm: Option<&'a str>) -> PinRequest<'a> {
         PinRequest {
-            token: token(),
+            token: "\"100%\" (serial x, slotId 1)",
             key: "the key\nof jane",
             shortest: 4,
             longest: 8,

@@ -13,9 +13,8 @@ use rustix::io::{Errno, pread, read};
 use rustix::stdio::stdin;
 use zeroize::Zeroizing;
 
-use super::error::PinError;
 use super::file::first_line;
-use crate::secret::{MAX_PIN_LENGTH, Pin};
+use crate::pin::{MAX_PIN_LENGTH, Pin, PinError};
 
 /// How long `pinSource: stdin` waits for its line.
 const LINE_LIMIT: Duration = Duration::from_secs(60);

@@ -8,8 +8,7 @@ use std::path::Path;
 use rustix::process::geteuid;
 use zeroize::Zeroizing;
 
-use super::error::PinError;
-use crate::secret::{MAX_PIN_LENGTH, Pin};
+use crate::pin::{MAX_PIN_LENGTH, Pin, PinError};
 
 /// The file's first line. What is checked is the file that was opened, whatever the path leads to
 /// by then.

@@ -16,12 +16,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use zeroize::Zeroizing;
 
-use super::error::{PinError, PinOrigin};
 use super::file::first_line;
-use super::{ANSWER_LIMIT, PinRequest, pinentry};
+use super::{ANSWER_LIMIT, pinentry, question, wrong_length};
+use crate::pin::{MAX_PIN_LENGTH, Pin, PinError, PinOrigin, PinRequest};
 use crate::printable::printable;
 use crate::process::descriptors::hand_on_none;
-use crate::secret::{MAX_PIN_LENGTH, Pin};
 
 /// What such a program needs to show itself; nothing else of the environment is handed on.
 const KEPT: [&str; 18] = [
@@ -127,7 +126,7 @@ impl Program {
             Some(Err(error)) => Err(failed(error.to_string())),
             Some(Ok(None)) => Err(PinError::Cancelled { token }),
             Some(Ok(Some(pin))) if request.allows(&pin) => Ok(pin),
-            Some(Ok(Some(_))) => Err(request.wrong_length(self.origin())),
+            Some(Ok(Some(_))) => Err(wrong_length(request, self.origin())),
         }
     }
 
@@ -140,7 +139,7 @@ impl Program {
             let mut text = request
                 .notice
                 .map_or_else(String::new, |notice| format!("{}\n", printable(notice)));
-            text.push_str(&request.question());
+            text.push_str(&question(request));
             command.arg(text).stdin(Stdio::null());
         }
         command.stdout(Stdio::piped());

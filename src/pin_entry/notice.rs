@@ -1,5 +1,6 @@
 //! A line on the terminal that comes after a while and goes when what it told of is over.
 
+use std::any::Any;
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -16,17 +17,21 @@ use crate::process::signals;
 /// Of a terminal that doesn't say.
 const USUAL_COLUMNS: usize = 80;
 
+/// Shows the line once `delay` has passed, until what this gives is dropped.
+pub fn show_after(delay: Duration, text: &str) -> Box<dyn Any> {
+    Box::new(Notice::after(delay, text))
+}
+
 /// The guard: dropped, it takes the line away, or sees to it that it never comes.
-#[derive(Debug)]
-pub struct Notice {
+pub(super) struct Notice {
     running: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
 impl Notice {
     /// Without a terminal, or without a thread to wait in, nothing is shown.
-    pub fn after(delay: Duration, text: &str) -> Self {
+    pub(super) fn after(delay: Duration, text: &str) -> Self {
         if open().is_none() {
-            return Self::none();
+            return Self { running: None };
         }
         let text = printable(text).into_owned();
         let (sender, over) = mpsc::channel::<()>();
@@ -46,11 +51,6 @@ impl Notice {
         Self {
             running: thread.ok().map(|thread| (sender, thread)),
         }
-    }
-
-    /// Shows nothing.
-    pub fn none() -> Self {
-        Self { running: None }
     }
 }
 

@@ -1,42 +1,61 @@
-//! What people and their programs had sent to a token in this process, until it accepts one.
+//! What people and their programs had sent to the tokens in this process, until one was accepted.
 //!
-//! In a run each connection that needs the token asks anew. What is counted and not sent again must
-//! hold for all of them, whichever of a token's keys they are for.
+//! In a run each connection that needs the token asks anew. What is counted, and what is not sent
+//! again, must hold for all of them, whichever of a token's keys and whichever library they use. So
+//! the process has one list. It holds no PIN, only keyed hashes that tell one from another.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+#![forbid(unsafe_code)]
 
-use super::error::{PinError, PinOrigin};
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
 use crate::config::TokenName;
-use crate::secret::Pin;
+use crate::pin::{Pin, PinError, PinOrigin};
 
 /// How often a PIN may be sent where its login comes to no clear end.
 const DOUBTS: usize = 2;
 
-/// That of all sources of a process.
-#[derive(Clone, Default)]
-pub(super) struct Tried(Arc<Mutex<Vec<Try>>>);
+/// Those of this process.
+pub(super) static TRIED: LazyLock<Tried> = LazyLock::new(Tried::new);
+
+pub(super) struct Tried {
+    tries: Mutex<Vec<Try>>,
+    /// Its key is this process's, and random.
+    hash: RandomState,
+}
 
 struct Try {
     token: TokenName,
-    pin: Pin,
+    pin: u64,
     /// Otherwise the token may not have looked at it.
     is_refused: bool,
 }
 
 impl Tried {
+    fn new() -> Self {
+        Self {
+            tries: Mutex::default(),
+            hash: RandomState::new(),
+        }
+    }
+
+    /// The token hasn't accepted this PIN. Unless it was refused, that is because the login came to
+    /// no clear end.
     pub(super) fn add(&self, token: &TokenName, pin: &Pin, is_refused: bool) {
+        let pin = self.hash.hash_one(pin.expose());
         self.all().push(Try {
             token: token.clone(),
-            pin: pin.duplicate(),
+            pin,
             is_refused,
         });
     }
 
-    /// The token has accepted one.
+    /// The token has accepted a PIN.
     pub(super) fn forget(&self, token: &TokenName) {
         self.all().retain(|tried| !tried.token.is_same_token(token));
     }
 
+    /// How many PINs the token was sent since it accepted one.
     pub(super) fn count(&self, token: &TokenName) -> usize {
         let all = self.all();
         all.iter()
@@ -51,9 +70,9 @@ impl Tried {
         pin: &Pin,
         origin: PinOrigin,
     ) -> Result<(), PinError> {
+        let pin = self.hash.hash_one(pin.expose());
         let all = self.all();
-        let same =
-            |tried: &&Try| tried.token.is_same_token(token) && tried.pin.expose() == pin.expose();
+        let same = |tried: &&Try| tried.token.is_same_token(token) && tried.pin == pin;
         let same: Vec<_> = all.iter().filter(same).collect();
         let token = token.to_string();
         if same.iter().any(|tried| tried.is_refused) {
@@ -66,7 +85,7 @@ impl Tried {
     }
 
     fn all(&self) -> MutexGuard<'_, Vec<Try>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -96,7 +115,7 @@ mod tests {
 
     #[test]
     fn all_that_a_token_refused_stays_refused_until_that_token_accepts_one() {
-        let tried = Tried::default();
+        let tried = Tried::new();
         let (one, other) = (token("1", 1), token("2", 2));
         tried.add(&one, &pin("1111"), true);
         tried.add(&one, &pin("2222"), true);
@@ -117,7 +136,7 @@ mod tests {
 
     #[test]
     fn one_doubt_is_no_refusal_and_two_are() {
-        let tried = Tried::default();
+        let tried = Tried::new();
         let token = token("1", 1);
         tried.add(&token, &pin("1111"), false);
         tried.add(&token, &pin("2222"), false);

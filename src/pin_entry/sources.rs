@@ -2,20 +2,17 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use zeroize::Zeroizing;
 
-use super::error::{PinError, PinOrigin};
-use super::notice::Notice;
 use super::prompt::Terminal;
 use super::queue::{Place, Turn};
-use super::tried::Tried;
-use super::{PinProvider, PinRequest, askpass, file, standard_input};
-use crate::config::{PinSource, TokenName};
+use super::{askpass, file, standard_input, wrong_length};
+use crate::config::PinSource;
+use crate::pin::{Pin, PinError, PinOrigin, PinProvider, PinRequest};
 use crate::process::environment::{NotUtf8, TakenVariables};
 use crate::process::watchdog;
-use crate::secret::Pin;
 
 /// Where this run's PIN comes from.
 pub struct Sources {
@@ -24,7 +21,6 @@ pub struct Sources {
     variable: Taken,
     /// The terminal has been left to somebody else.
     unattended: Arc<AtomicBool>,
-    tried: Tried,
     /// Without a terminal, a prompt doesn't look for its PIN on standard input.
     leaves_input: bool,
     /// Since when a PIN is wanted, where that is longer than it is asked for.
@@ -33,19 +29,13 @@ pub struct Sources {
 
 type Taken = Option<Result<String, NotUtf8>>;
 
-/// What several sources have in common: what tokens were sent.
-#[derive(Default)]
-pub struct Shared {
-    tried: Tried,
-}
-
 impl Sources {
     /// To be made before the turn at a library is taken. A variable that the source names has to be
     /// among `variables`.
     pub fn new(source: PinSource, variables: &TakenVariables) -> Self {
         Self {
             since: Some(SystemTime::now()),
-            ..Self::for_run(source, variables, &Shared::default(), Arc::default())
+            ..Self::for_run(source, variables, Arc::default())
         }
     }
 
@@ -54,7 +44,6 @@ impl Sources {
     pub fn for_run(
         source: PinSource,
         variables: &TakenVariables,
-        shared: &Shared,
         unattended: Arc<AtomicBool>,
     ) -> Self {
         let value = source.variable().and_then(|name| variables.get(name));
@@ -63,7 +52,6 @@ impl Sources {
             source,
             variable,
             unattended,
-            tried: shared.tried.clone(),
             leaves_input: false,
             since: None,
         }
@@ -74,7 +62,7 @@ impl Sources {
         self.leaves_input = true;
     }
 
-    /// From a program. One that repeats itself is no person: a PIN that was refused stays refused.
+    /// From a program.
     fn asked_of_program(
         &self,
         request: &PinRequest<'_>,
@@ -83,17 +71,15 @@ impl Sources {
         let program = askpass::Program::find()?;
         let is_left = self.unattended.load(Ordering::Relaxed);
         let has_terminal = !is_left && Terminal::open().is_some();
-        let turn = Turn::take(Place::Window, &request.token.to_string(), since)?;
-        let pin = program.ask(request, has_terminal).inspect_err(|error| {
+        let turn = Turn::take(Place::Window, request.token, since)?;
+        program.ask(request, has_terminal).inspect_err(|error| {
             if matches!(
                 error,
                 PinError::Cancelled { .. } | PinError::TimedOut { .. }
             ) {
                 turn.brake();
             }
-        })?;
-        self.tried.check(request.token, &pin, program.origin())?;
-        Ok(pin)
+        })
     }
 
     fn taken(&self, name: &str) -> Result<Pin, PinError> {
@@ -156,18 +142,6 @@ impl PinProvider for Sources {
         terminal.confirm(request, PinOrigin::Reader, &turn)
     }
 
-    fn accepted(&mut self, token: &TokenName) {
-        self.tried.forget(token);
-    }
-
-    fn not_accepted(&mut self, token: &TokenName, pin: &Pin, is_refused: bool) {
-        self.tried.add(token, pin, is_refused);
-    }
-
-    fn tries(&self, token: &TokenName) -> usize {
-        self.tried.count(token)
-    }
-
     fn insert(&mut self, missing: &str) -> bool {
         let asks = match &self.source {
             PinSource::Prompt => true,
@@ -183,10 +157,6 @@ impl PinProvider for Sources {
             Turn::take(Place::Terminal, missing, since)
                 .is_ok_and(|turn| terminal.insert(missing, &turn))
         })
-    }
-
-    fn notice(&self, delay: Duration, text: &str) -> Notice {
-        Notice::after(delay, text)
     }
 }
 
@@ -211,7 +181,7 @@ impl Sources {
                 return match Terminal::open() {
                     Some(terminal) => {
                         let place = Place::Terminal;
-                        let turn = Turn::take(place, &request.token.to_string(), since)?;
+                        let turn = Turn::take(place, request.token, since)?;
                         terminal.ask(request, &turn)
                     }
                     None => {
@@ -230,7 +200,7 @@ impl Sources {
         if request.allows(&pin) {
             Ok(pin)
         } else {
-            Err(request.wrong_length(self.origin()))
+            Err(wrong_length(request, self.origin()))
         }
     }
 }

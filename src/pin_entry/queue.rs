@@ -7,8 +7,8 @@ use std::cell::RefCell;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use super::Notice;
-use super::error::PinError;
+use super::notice::Notice;
+use crate::pin::PinError;
 use crate::printable::printable;
 use crate::process;
 use crate::process::lock::{self, Lock, LockError};

@@ -21,12 +21,11 @@ use rustix::termios::{
 };
 use zeroize::Zeroizing;
 
-use super::error::{PinError, PinOrigin};
 use super::queue::Turn;
-use super::{ANSWER_LIMIT, PinRequest};
+use super::{ANSWER_LIMIT, question, wrong_length};
+use crate::pin::{Pin, PinError, PinOrigin, PinRequest};
 use crate::printable::printable;
 use crate::process::signals::{self, Held, Signal};
-use crate::secret::Pin;
 
 /// How often a typed PIN may have a length that the token's can't have.
 const ENTRIES: usize = 3;
@@ -72,14 +71,14 @@ impl Terminal {
         }
         for _ in 0..ENTRIES {
             let mut text = notice.map_or_else(String::new, |notice| line(&notice));
-            text.push_str(&request.question());
+            text.push_str(&question(request));
             let entry = self.enter(&text, false, request, turn)?;
             match typed_pin(&entry) {
                 Some(pin) if request.allows(&pin) => return Ok(pin),
                 _ => notice = Some(why_not(&entry, request)),
             }
         }
-        Err(request.wrong_length(PinOrigin::Person))
+        Err(wrong_length(request, PinOrigin::Person))
     }
 
     /// The explicit word that a token's final try needs, with a PIN that comes from `origin`.
@@ -347,17 +346,11 @@ fn why_not(line: &[u8], request: &PinRequest<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::TokenName;
 
     #[test]
     fn an_entry_that_is_no_pin_is_explained_without_being_shown() {
-        let token = TokenName {
-            slot: 1,
-            label: "t".to_owned(),
-            serial: "s".to_owned(),
-        };
         let request = PinRequest {
-            token: &token,
+            token: "t",
             key: "k",
             shortest: 6,
             longest: 8,
