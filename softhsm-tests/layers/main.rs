@@ -136,6 +136,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Who can change the library, and which ones the administrator allows.
     ("config::allowed", &["files"]),
     ("config::library", &["files", "users"]),
+    ("config::trust", &["files"]),
     ("discovery", &["files", "the environment"]),
     (
         "kubeconfig",

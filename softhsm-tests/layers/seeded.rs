@@ -41,7 +41,7 @@ fn program(file: &str, code: &str) -> Texts {
             "use std::fs;\n".to_owned(),
         );
     }
-    for name in ["allowed", "library"] {
+    for name in ["allowed", "library", "trust"] {
         texts.insert(format!("src/config/{name}.rs"), String::new());
         let config = texts.get_mut("src/config/mod.rs").expect("it is there");
         config.push_str(&format!("mod {name};\n"));
@@ -303,6 +303,7 @@ fn what_is_allowed() {
     );
     assert_allowed("src/config/library.rs", "use std::fs;");
     assert_allowed("src/config/allowed.rs", "use std::fs;");
+    assert_allowed("src/config/trust.rs", "use std::fs;");
     assert_allowed("src/pin_entry/inner.rs", "use rustix::termios;");
     assert_allowed("src/main.rs", "use pkcs11_external_signer::cli;");
     assert_allowed(

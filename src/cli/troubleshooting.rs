@@ -127,7 +127,7 @@ fn statements() -> Vec<Statement> {
         ("config", "Problem::new", 0, "3", ""),
         ("config/mod.rs", "missing", 0, "3", ""),
         ("config/pin_source.rs", "refused", 0, "3", ""),
-        ("config/object_id.rs", "problem", 1, "3", "objectId VALUE "),
+        ("config/object_id.rs", "problem", 0, "3", "objectId VALUE "),
         ("config/uri.rs", "problem", 1, "3", "uri: VALUE "),
         ("tunnel", "unusable", 0, "9", UPSTREAM),
         ("tunnel", "UpstreamFailure::Unusable", 0, "9", UPSTREAM),

@@ -1,9 +1,10 @@
 //! Which libraries the machine's administrator allows: `/etc/pkcs11-external-signer/config.toml`.
 //!
-//! Without that file, any library may be loaded that nobody but root and the user can change. With
-//! it, only one that it lists, whatever a kubeconfig, a variable or an option says. A file that
-//! can't be read, trusted or understood allows none.
+//! Without that file, any library may be loaded that only root and the user can change. With it, only
+//! one that it lists, whatever a kubeconfig, a variable or an option says. A file that can't be
+//! read, trusted or parsed allows none.
 
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
@@ -11,11 +12,14 @@ use std::path::{Path, PathBuf};
 use toml::de::DeTable;
 
 use super::error::Problem;
-use super::library::{Access, Weakness};
+use super::trust::weakness;
 use crate::printable::{excerpt, printable};
 
-/// Nothing else is looked at: whoever starts the program has no say in it.
+/// The file's only place: whoever starts the program can't choose another one.
 pub(super) const PLACE: &str = "/etc/pkcs11-external-signer/config.toml";
+
+/// The only user that the file may belong to.
+const ROOT: u32 = 0;
 
 /// A longer file is no list of libraries.
 const LONGEST_FILE: u64 = 1 << 20;
@@ -48,12 +52,14 @@ impl Allowed {
             }
         })
     }
+}
 
-    /// What is listed, for a message.
-    pub(super) fn words(&self) -> String {
+/// What is listed, for a message.
+impl fmt::Display for Allowed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.as_slice() {
-            [] => "it lists none".to_owned(),
-            listed => format!("it lists {}", printable(&listed.join(", "))),
+            [] => f.write_str("it lists none"),
+            listed => write!(f, "it lists {}", printable(&listed.join(", "))),
         }
     }
 }
@@ -67,20 +73,16 @@ fn read_trusted() -> Result<Allowed, Problem> {
         Ok(rest) => etc.join(rest),
         Err(_) => PathBuf::from(PLACE),
     };
-    let mut components: Vec<&Path> = path.ancestors().collect();
-    components.reverse();
-    for component in components {
-        let metadata = fs::symlink_metadata(component).map_err(|error| unreadable(&error))?;
-        let is_link = metadata.is_symlink();
-        let weakness = if is_link || component == path && !metadata.is_file() {
-            Some(Weakness::NoFile)
-        } else {
-            // Of root's alone.
-            Access::of(&metadata).weakness(0, false)
-        };
-        if let Some(weakness) = weakness {
-            return Err(untrusted(component, &weakness, is_link));
-        }
+    let weakness = weakness(&path, true, ROOT, false).map_err(|error| unreadable(&error))?;
+    if let Some((component, weakness)) = weakness {
+        let component = component.display().to_string();
+        return Err(Problem::new(
+            format!("{PLACE} can't be trusted: {component} {weakness}"),
+            format!(
+                "{}; until then no library is loaded",
+                weakness.remedy(&component)
+            ),
+        ));
     }
     let mut bytes = Vec::new();
     File::open(&path)
@@ -147,32 +149,6 @@ fn malformed(bytes: &[u8], place: usize, what: &str) -> Problem {
 
 fn unreadable(error: &io::Error) -> Problem {
     Problem::new(format!("{PLACE} can't be read: {error}"), UNTIL_MENDED)
-}
-
-fn untrusted(component: &Path, weakness: &Weakness, is_link: bool) -> Problem {
-    let component = component.display();
-    let (why, remedy) = match weakness {
-        Weakness::NoFile if is_link => (
-            "is a symbolic link".to_owned(),
-            format!("put a directory or file of root's in the place of {component}"),
-        ),
-        Weakness::NoFile => (
-            weakness.to_string(),
-            format!("put a file of root's in the place of {component}"),
-        ),
-        Weakness::Owner(owner) => (
-            format!("belongs to uid {owner}, not to root"),
-            format!("give {component} to root (chown root)"),
-        ),
-        Weakness::Writable(_) => (
-            weakness.to_string(),
-            format!("take the write permission off {component} (chmod go-w)"),
-        ),
-    };
-    Problem::new(
-        format!("{PLACE} can't be trusted: {component} {why}"),
-        format!("{remedy}; until then no library is loaded"),
-    )
 }
 
 #[cfg(test)]

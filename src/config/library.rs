@@ -1,24 +1,23 @@
-//! `pathLib`: a library that nobody but root and the user can change.
+//! `pathLib`: a library that only root and the user can change.
 //!
 //! Loading a library runs it, with the PIN in the same process. So the file and each directory
-//! above it, with symbolic links resolved, must be in the hands of root or the user. Access control
-//! lists are not looked at. Where the machine's administrator has said which libraries may be
-//! loaded, it must be one of those as well.
+//! above it, with symbolic links resolved, must belong to root or the user, and be writable by nobody
+//! else. Access control lists are not looked at. Where the machine's administrator lists the libraries
+//! that may be loaded, it must be one of those as well.
 //!
-//! What is checked is what is loaded, without a descriptor (by which libraries would not find what
-//! lies beside them): each directory is checked before what it holds, so from then on nobody else
-//! can lead the path elsewhere. A path that leads nowhere is not loaded at all.
+//! What is checked is what is loaded, without a descriptor (through which a library would not find the
+//! files beside it): each directory is checked before what it holds, so from then on only root and
+//! the user can change where the path leads. A path that leads nowhere is not loaded at all.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use super::allowed::{Allowed, PLACE};
 use super::error::Problem;
 use super::quoted;
+use super::trust::{STICKY, Weakness, weakness};
 use crate::printable::printable;
 
 /// A library that passed the check, or a path without one.
@@ -28,7 +27,12 @@ pub struct TrustedLibrary {
 }
 
 impl TrustedLibrary {
-    /// Looks at the file system; the problem names the component at fault.
+    /// Checks the file and the directories above it.
+    ///
+    /// # Errors
+    ///
+    /// The path is relative or leads through /proc, a component of it can be changed by others (the
+    /// problem names it), or the administrator does not allow the library.
     pub fn check(value: &str) -> Result<Self, Problem> {
         let path = Path::new(value);
         if !path.is_absolute() {
@@ -39,69 +43,35 @@ impl TrustedLibrary {
             ));
         }
         let allowed = Allowed::read()?;
-        let unreadable = |error: io::Error| {
-            Problem::new(
-                format!("pathLib {} can't be checked: {error}", quoted(value)),
-                "set pathLib to a library that you can read, by a path that leads there",
-            )
-        };
-        let resolved = match resolve(path) {
-            Ok(resolved) => resolved,
-            Err(Unresolved::Elsewhere(place)) => {
-                return Err(Problem::new(
-                    format!(
-                        "pathLib {} leads through {}, where each process finds something else",
-                        quoted(value),
-                        printable(&place.to_string_lossy())
-                    ),
-                    "set pathLib to the path at which the library is installed, which `realpath` \
-                     prints",
-                ));
-            }
-            Err(Unresolved::Failed(error)) => return Err(unreadable(error)),
-        };
-        if let Some((component, weakness)) = weakness(&resolved).map_err(unreadable)? {
-            let component = component.to_string_lossy();
-            let component = printable(&component);
-            return Err(Problem::new(
-                format!(
-                    "pathLib {} is not safe to load: {component} {weakness}",
-                    quoted(value)
-                ),
-                weakness.remedy(&component),
-            ));
-        }
-        let end = resolved.end();
+        let resolved = resolve_safely(path).map_err(|refusal| refusal.problem(value))?;
+        let place = resolved.place();
         // Where case doesn't count (macOS), one library has one path all the same.
-        let end = end.map(|end| end.canonicalize().unwrap_or(end));
+        let place = place.map(|place| place.canonicalize().unwrap_or(place));
+        let is_there = resolved.missing.is_none();
         if let Some(allowed) = allowed
-            && !end.as_deref().is_some_and(|end| allowed.allows(end))
+            && !place.as_deref().is_some_and(|place| allowed.allows(place))
         {
-            let leads = match (&resolved, &end) {
-                (Resolved::Library(_), Some(end)) if end != path => {
-                    format!(", which is {},", printable(&end.to_string_lossy()))
+            let target = match &place {
+                Some(place) if is_there && place != path => {
+                    format!(", which is {},", printable(&place.to_string_lossy()))
                 }
                 _ => String::new(),
             };
             return Err(Problem::new(
-                format!("pathLib {}{leads} is not allowed by {PLACE}", quoted(value)),
                 format!(
-                    "set pathLib to a library that this file lists ({}), or have the machine's \
-                     administrator add this one",
-                    allowed.words()
+                    "pathLib {}{target} is not allowed by {PLACE}",
+                    quoted(value)
+                ),
+                format!(
+                    "set pathLib to a library that this file lists ({allowed}), or have the \
+                     machine's administrator add this one"
                 ),
             ));
         }
-        Ok(match (resolved, end) {
-            (Resolved::Library(_), Some(path)) => Self {
-                path,
-                is_there: true,
-            },
-            _ => Self {
-                path: path.to_owned(),
-                is_there: false,
-            },
-        })
+        let path = place
+            .filter(|_| is_there)
+            .unwrap_or_else(|| path.to_owned());
+        Ok(Self { path, is_there })
     }
 
     /// What to call it: absolute, and without symbolic links if the file was there.
@@ -109,73 +79,111 @@ impl TrustedLibrary {
         &self.path
     }
 
-    /// What to load, at a path without symbolic links on which nobody but root and the user can
-    /// change anything; `None` if nothing was there.
+    /// What to load: a path without symbolic links on which only root and the user can change
+    /// anything; `None` if nothing was there.
     pub fn file(&self) -> Option<&Path> {
         self.is_there.then_some(self.path.as_path())
     }
 }
 
-/// The problem of a configuration without a library.
-pub(super) fn missing(what: &str) -> Problem {
-    Problem::new(
-        what,
-        "set pathLib to the absolute path of the token's PKCS#11 library, such as \
-         /usr/lib/x86_64-linux-gnu/opensc-pkcs11.so",
-    )
-}
-
-/// Where a path leads; both are canonical.
-enum Resolved {
-    Library(PathBuf),
-    /// Nothing is there; this is the last directory on the way, and what it lacks.
-    Missing {
-        directory: PathBuf,
-        rest: PathBuf,
-    },
+/// Where a path leads.
+struct Resolved {
+    /// Canonical: the library, or the last directory that exists on the path to it.
+    existing: PathBuf,
+    /// What that directory lacks.
+    missing: Option<PathBuf>,
 }
 
 impl Resolved {
     /// Where the library is, or would be; `None` if that can't be said.
-    fn end(&self) -> Option<PathBuf> {
+    fn place(&self) -> Option<PathBuf> {
+        let Some(missing) = &self.missing else {
+            return Some(self.existing.clone());
+        };
+        let is_plain = |it: Component<'_>| matches!(it, Component::Normal(_));
+        let is_known = missing.components().all(is_plain);
+        is_known.then(|| self.existing.join(missing))
+    }
+}
+
+/// Why a path is not loaded from.
+enum Refusal {
+    Failed(io::Error),
+    /// It leads through a place that is another one for each process.
+    PerProcess(PathBuf),
+    Weak(PathBuf, Weakness),
+}
+
+impl From<io::Error> for Refusal {
+    fn from(error: io::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl Refusal {
+    fn problem(self, value: &str) -> Problem {
+        let value = quoted(value);
         match self {
-            Self::Library(canonical) => Some(canonical.clone()),
-            Self::Missing { directory, rest } => rest
-                .components()
-                .all(|component| matches!(component, Component::Normal(_)))
-                .then(|| directory.join(rest)),
+            Self::Failed(error) => Problem::new(
+                format!("pathLib {value} can't be checked: {error}"),
+                "set pathLib to a library that you can read, by a path that leads there",
+            ),
+            Self::PerProcess(place) => Problem::new(
+                format!(
+                    "pathLib {value} leads through {}, where each process finds something else",
+                    printable(&place.to_string_lossy())
+                ),
+                "set pathLib to the path at which the library is installed, which `realpath` \
+                 prints",
+            ),
+            Self::Weak(component, weakness) => {
+                let component = component.to_string_lossy();
+                let component = printable(&component);
+                Problem::new(
+                    format!("pathLib {value} is not safe to load: {component} {weakness}"),
+                    match weakness {
+                        Weakness::NoFile => "set pathLib to the library's file itself".to_owned(),
+                        // Taking the bits off a shared directory would break it for all its users.
+                        Weakness::Writable(mode) if mode & STICKY != 0 => format!(
+                            "install the library outside {component}, in a directory of root's"
+                        ),
+                        _ => format!(
+                            "{}, or set pathLib to a library in a directory of root's",
+                            weakness.remedy(&component)
+                        ),
+                    },
+                )
+            }
         }
     }
 }
 
-/// Why a path has no end.
-enum Unresolved {
-    /// This stands for another place in each process.
-    Elsewhere(PathBuf),
-    Failed(io::Error),
-}
-
-impl From<io::Error> for Unresolved {
-    fn from(error: io::Error) -> Self {
-        Self::Failed(error)
+/// Resolves the path, and checks that only root and the user can change what it leads to.
+fn resolve_safely(path: &Path) -> Result<Resolved, Refusal> {
+    let resolved = resolve(path)?;
+    let user = rustix::process::geteuid().as_raw();
+    let is_there = resolved.missing.is_none();
+    match weakness(&resolved.existing, is_there, user, true)? {
+        Some((component, weakness)) => Err(Refusal::Weak(component, weakness)),
+        None => Ok(resolved),
     }
 }
 
 /// As many as Linux follows.
 const MOST_LINKS: usize = 40;
 
-/// As `realpath` does it, and sees each place on the way.
-fn resolve(path: &Path) -> Result<Resolved, Unresolved> {
+/// Resolves symbolic links as `realpath` does, which would hide that one leads through /proc.
+fn resolve(path: &Path) -> Result<Resolved, Refusal> {
     let mut place = PathBuf::from("/");
-    // The next one last, and whether a link said so.
-    let mut ahead: Vec<(OsString, bool)> = Vec::new();
+    // The components that are left, the next one last, and whether a link names them.
+    let mut left: Vec<(OsString, bool)> = Vec::new();
     let mut links = 0;
-    let put = |ahead: &mut Vec<(OsString, bool)>, path: &Path, of_link| {
+    let push = |left: &mut Vec<(OsString, bool)>, path: &Path, of_link| {
         let names = path.components().rev();
-        ahead.extend(names.map(|name| (name.as_os_str().to_owned(), of_link)));
+        left.extend(names.map(|name| (name.as_os_str().to_owned(), of_link)));
     };
-    put(&mut ahead, path, false);
-    while let Some((name, of_link)) = ahead.pop() {
+    push(&mut left, path, false);
+    while let Some((name, of_link)) = left.pop() {
         if name == "." {
             continue;
         }
@@ -191,16 +199,16 @@ fn resolve(path: &Path) -> Result<Resolved, Unresolved> {
                 return Err(io::Error::other("a symbolic link on the way leads nowhere").into());
             }
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                ahead.push((name, false));
-                return Ok(Resolved::Missing {
-                    directory: place,
-                    rest: ahead.into_iter().rev().map(|(name, _)| name).collect(),
+                left.push((name, false));
+                return Ok(Resolved {
+                    existing: place,
+                    missing: Some(left.into_iter().rev().map(|(name, _)| name).collect()),
                 });
             }
             Err(error) => return Err(error.into()),
         };
-        if is_elsewhere(&next, &found)? {
-            return Err(Unresolved::Elsewhere(next));
+        if is_per_process(&next, &found)? {
+            return Err(Refusal::PerProcess(next));
         }
         if !found.is_symlink() {
             place = next;
@@ -210,134 +218,25 @@ fn resolve(path: &Path) -> Result<Resolved, Unresolved> {
         if links > MOST_LINKS {
             return Err(io::Error::from(rustix::io::Errno::LOOP).into());
         }
-        put(&mut ahead, &fs::read_link(&next)?, true);
+        push(&mut left, &fs::read_link(&next)?, true);
     }
-    Ok(Resolved::Library(place))
+    Ok(Resolved {
+        existing: place,
+        missing: None,
+    })
 }
 
-/// /proc, wherever it is mounted, in which /dev/fd and /dev/stdin are links: `self/cwd` there is
-/// where a stranger's files were unpacked.
+/// Whether it is /proc, wherever it is mounted. /dev/fd and /dev/stdin are links into it; `self/cwd`
+/// there is where a stranger's files were unpacked.
 #[cfg(target_os = "linux")]
-fn is_elsewhere(place: &Path, found: &Metadata) -> io::Result<bool> {
-    let is_proc = |place| Ok(rustix::fs::statfs(place)?.f_type == rustix::fs::PROC_SUPER_MAGIC);
-    if found.is_dir() {
-        is_proc(place)
-    } else {
-        Ok(false)
-    }
+fn is_per_process(place: &Path, found: &Metadata) -> io::Result<bool> {
+    Ok(found.is_dir() && rustix::fs::statfs(place)?.f_type == rustix::fs::PROC_SUPER_MAGIC)
 }
 
-/// The descriptors, to which /dev/stdin is a link.
+/// Whether it is the directory of descriptors, to which /dev/stdin is a link.
 #[cfg(not(target_os = "linux"))]
-fn is_elsewhere(place: &Path, _found: &Metadata) -> io::Result<bool> {
+fn is_per_process(place: &Path, _found: &Metadata) -> io::Result<bool> {
     Ok(place.as_os_str().eq_ignore_ascii_case("/dev/fd"))
-}
-
-/// Why a component can't be trusted.
-#[derive(Debug, Eq, PartialEq)]
-pub(super) enum Weakness {
-    /// Not a regular file.
-    NoFile,
-    Owner(u32),
-    Writable(u32),
-}
-
-/// The first weak component, from the root down: what is in a directory is looked at when nobody
-/// else can change it any more.
-fn weakness(resolved: &Resolved) -> io::Result<Option<(PathBuf, Weakness)>> {
-    let (last, library) = match resolved {
-        Resolved::Library(path) => (path, true),
-        Resolved::Missing { directory, .. } => (directory, false),
-    };
-    let user = rustix::process::geteuid().as_raw();
-    let mut components: Vec<&Path> = last.ancestors().collect();
-    components.reverse();
-    for component in components {
-        let metadata = fs::symlink_metadata(component)?;
-        let is_last = component == last;
-        let access = Access::of(&metadata);
-        // In a sticky directory only the owner of an entry can replace it, and the entry that
-        // counts is the next component. Where that is missing, anybody could put it there.
-        let sticky = access.mode & STICKY != 0 && metadata.is_dir() && !is_last;
-        let weakness = if metadata.is_symlink() {
-            // It wasn't when the path was resolved.
-            return Err(io::Error::other("it was changed meanwhile"));
-        } else if is_last && library && !metadata.is_file() {
-            Some(Weakness::NoFile)
-        } else {
-            access.weakness(user, sticky)
-        };
-        if let Some(weakness) = weakness {
-            return Ok(Some((component.to_owned(), weakness)));
-        }
-    }
-    Ok(None)
-}
-
-const STICKY: u32 = 0o1000;
-const GROUP_WRITE: u32 = 0o020;
-const OTHERS_WRITE: u32 = 0o002;
-
-/// Who owns a component, and who may write to it.
-pub(super) struct Access {
-    owner: u32,
-    group: u32,
-    mode: u32,
-}
-
-impl Access {
-    pub(super) fn of(metadata: &Metadata) -> Self {
-        Self {
-            owner: metadata.uid(),
-            group: metadata.gid(),
-            mode: metadata.mode() & 0o7777,
-        }
-    }
-
-    /// For someone who trusts root and this user.
-    pub(super) fn weakness(&self, user: u32, sticky: bool) -> Option<Weakness> {
-        if self.owner != 0 && self.owner != user {
-            return Some(Weakness::Owner(self.owner));
-        }
-        let group_write = self.mode & GROUP_WRITE != 0 && !is_administrators(self.group);
-        let writable = group_write || self.mode & OTHERS_WRITE != 0;
-        (writable && !sticky).then_some(Weakness::Writable(self.mode))
-    }
-}
-
-/// macOS: wheel and admin, which can become root anyway and own what Homebrew installs.
-fn is_administrators(group: u32) -> bool {
-    cfg!(target_os = "macos") && matches!(group, 0 | 80)
-}
-
-impl fmt::Display for Weakness {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoFile => f.write_str("is not a regular file"),
-            Self::Owner(owner) => write!(f, "belongs to uid {owner}, neither to root nor to you"),
-            Self::Writable(mode) if mode & OTHERS_WRITE != 0 => {
-                write!(f, "can be changed by every user (mode {mode:04o})")
-            }
-            Self::Writable(mode) => write!(f, "can be changed by its group (mode {mode:04o})"),
-        }
-    }
-}
-
-impl Weakness {
-    fn remedy(&self, component: &str) -> String {
-        const ELSEWHERE: &str = "or set pathLib to a library in a place of root's";
-        match self {
-            Self::NoFile => "set pathLib to the library's file itself".to_owned(),
-            Self::Owner(_) => format!("give {component} to root (chown root), {ELSEWHERE}"),
-            // Taking the bits off a shared sticky directory would break it for all its users.
-            Self::Writable(mode) if mode & STICKY != 0 => {
-                format!("install the library outside {component}, {ELSEWHERE}")
-            }
-            Self::Writable(_) => {
-                format!("take the write permission off {component} (chmod go-w), {ELSEWHERE}")
-            }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -537,52 +436,5 @@ mod tests {
         for value in ["opensc-pkcs11.so", "./lib.so", "~/lib.so"] {
             assert_eq!(reason(Path::new(value)), "is not an absolute path");
         }
-    }
-
-    #[test]
-    fn only_root_and_the_user_are_owners_to_trust() {
-        let access = |owner, mode| Access {
-            owner,
-            group: 100,
-            mode,
-        };
-        assert_eq!(access(0, 0o755).weakness(1000, false), None);
-        assert_eq!(access(1000, 0o700).weakness(1000, false), None);
-        assert_eq!(
-            access(1001, 0o755).weakness(1000, false),
-            Some(Weakness::Owner(1001))
-        );
-        // Also for root, and in a sticky directory, whose owner may replace any entry.
-        assert_eq!(
-            access(1001, 0o755).weakness(0, false),
-            Some(Weakness::Owner(1001))
-        );
-        assert_eq!(
-            access(1001, 0o1777).weakness(1000, true),
-            Some(Weakness::Owner(1001))
-        );
-        assert_eq!(
-            access(0, 0o775).weakness(1000, false),
-            Some(Weakness::Writable(0o775))
-        );
-    }
-
-    #[test]
-    fn the_group_of_administrators_is_trusted_where_it_is_roots() {
-        let homebrew = Access {
-            owner: 501,
-            group: 80,
-            mode: 0o775,
-        };
-        assert_eq!(
-            homebrew.weakness(501, false).is_none(),
-            cfg!(target_os = "macos")
-        );
-        let open = Access {
-            owner: 501,
-            group: 80,
-            mode: 0o777,
-        };
-        assert_eq!(open.weakness(501, false), Some(Weakness::Writable(0o777)));
     }
 }

@@ -1,19 +1,20 @@
 //! The configuration map, made typed: which library, which token, which object, whose PIN.
 //!
-//! Everything that is wrong is reported at once, so that nobody mends a kubeconfig run by run. A
-//! problem quotes the value it is about, except where that can be a PIN.
+//! All problems are reported at once. A problem quotes the value it is about, unless that can be a
+//! PIN.
 
 #![forbid(unsafe_code)]
 
 mod allowed;
 mod error;
-mod filter;
 mod init_args;
 mod library;
 mod object_id;
 mod pin_source;
+mod reader;
 mod selector;
 mod token_name;
+mod trust;
 mod uri;
 
 #[cfg(test)]
@@ -22,7 +23,6 @@ mod properties;
 use std::path::PathBuf;
 
 pub use error::{ConfigError, Problem};
-pub use filter::Filter;
 pub use init_args::InitArgs;
 pub use library::TrustedLibrary;
 pub use object_id::ObjectId;
@@ -31,6 +31,8 @@ pub use selector::{ObjectSelector, TokenSelector};
 pub use token_name::TokenName;
 pub use uri::{Uri, without_object};
 
+use self::allowed::Allowed;
+use self::reader::Reader;
 use crate::printable::excerpt;
 use crate::protocol::Configuration;
 
@@ -46,128 +48,82 @@ pub struct Config {
 }
 
 impl Config {
-    /// Takes the values of the keys it knows out of `map`; all other keys pass.
+    /// Takes the values of the keys it knows out of `map` and ignores all other keys.
+    ///
+    /// # Errors
+    ///
+    /// Every key that is malformed or missing, and a library that others can change.
     pub fn from_map(map: &mut Configuration) -> Result<Self, ConfigError> {
         let mut reader = Reader::new(map);
-        let library = reader.library();
-        let init_args = reader.read("initArgs", InitArgs::parse).value();
-        let token = TokenSelector::read(&mut reader);
-        let object = ObjectSelector::read(&mut reader);
-        let certificate_file = reader.read("certificateFile", certificate_file).value();
-        let pin = PinSource::read(&mut reader);
-        match (library, reader.problems) {
-            (Some(library), problems) if problems.is_empty() => Ok(Self {
-                library,
-                init_args,
-                token,
-                object,
-                certificate_file,
-                pin,
-            }),
-            (_, problems) => Err(ConfigError { problems }),
+        if !reader.has(&["pathLib"]) {
+            reader.missing(
+                "pathLib is missing",
+                "set pathLib to the absolute path of the token's PKCS#11 library, such as \
+                 /usr/lib/x86_64-linux-gnu/opensc-pkcs11.so",
+            );
         }
-    }
-}
-
-/// The map while it is read, with the problems found so far.
-struct Reader<'a> {
-    map: &'a mut Configuration,
-    problems: Vec<Problem>,
-    /// `uri` is there and can't be read: what else is missing it may have said.
-    is_uri_refused: bool,
-    /// What only `uri` says.
-    manufacturer: Option<String>,
-    model: Option<String>,
-}
-
-/// What came of a key.
-enum Setting<T> {
-    Absent,
-    /// There, with a problem that has been noted.
-    Refused,
-    Read(T),
-}
-
-impl<T> Setting<T> {
-    fn is_absent(&self) -> bool {
-        matches!(self, Self::Absent)
-    }
-
-    fn value(self) -> Option<T> {
-        match self {
-            Self::Read(value) => Some(value),
-            Self::Absent | Self::Refused => None,
+        let library = reader.read("pathLib", TrustedLibrary::check);
+        let init_args = reader.read("initArgs", InitArgs::parse);
+        let names_token = reader.has_value(&["slotId", "tokenLabel", "tokenSerial"]);
+        let token = reader.token();
+        if !names_token && !token.is_given() {
+            reader.missing(
+                "no token is named: slotId, tokenLabel and tokenSerial are all missing",
+                "set tokenLabel, tokenSerial or slotId; pkcs11-external-signer list shows them",
+            );
         }
+        let names_object = reader.has_value(&["objectId", "objectLabel"]);
+        let object = reader.object();
+        if !names_object {
+            reader.missing(
+                "no object is named: objectId and objectLabel are both missing",
+                "set objectId or objectLabel; pkcs11-external-signer list shows them",
+            );
+        }
+        let certificate_file = reader.read("certificateFile", certificate_file);
+        let pin = reader.pin().unwrap_or(PinSource::Prompt);
+        reader.finish(library.map(|library| Self {
+            library,
+            init_args,
+            token,
+            object,
+            certificate_file,
+            pin,
+        }))
     }
 }
 
-impl<'a> Reader<'a> {
-    fn new(map: &'a mut Configuration) -> Self {
-        let mut reader = Self {
-            map,
-            problems: Vec::new(),
-            is_uri_refused: false,
-            manufacturer: None,
-            model: None,
+/// Which library, tokens and objects are meant: the part of a configuration to choose by. What isn't
+/// given doesn't matter.
+pub struct Filter {
+    pub library: Option<TrustedLibrary>,
+    pub init_args: Option<InitArgs>,
+    pub token: TokenSelector,
+    pub object: ObjectSelector,
+}
+
+impl Filter {
+    /// Takes the values of the keys it knows out of `map` and ignores all other keys.
+    ///
+    /// # Errors
+    ///
+    /// Every key that is malformed, a library that others can change, and an unusable list of
+    /// allowed libraries.
+    pub fn from_map(map: &mut Configuration) -> Result<Self, ConfigError> {
+        let mut reader = Reader::new(map);
+        if !reader.has_value(&["pathLib"])
+            && let Err(problem) = Allowed::read()
+        {
+            // Reported once, and not for each library that is found.
+            reader.problems.push(problem);
+        }
+        let filter = Self {
+            library: reader.read("pathLib", TrustedLibrary::check),
+            init_args: reader.read("initArgs", InitArgs::parse),
+            token: reader.token(),
+            object: reader.object(),
         };
-        reader.unfold_uri();
-        reader
-    }
-
-    /// What was read, unless there were problems.
-    fn finish<T>(self, read: T) -> Result<T, ConfigError> {
-        match self.problems {
-            problems if problems.is_empty() => Ok(read),
-            problems => Err(ConfigError { problems }),
-        }
-    }
-
-    /// An optional key. One that is there but empty is a problem and otherwise counts as absent.
-    fn read<T>(&mut self, key: &str, parse: impl FnOnce(&str) -> Result<T, Problem>) -> Setting<T> {
-        self.read_owned(key, |value| parse(&value))
-    }
-
-    fn read_owned<T>(
-        &mut self,
-        key: &str,
-        parse: impl FnOnce(String) -> Result<T, Problem>,
-    ) -> Setting<T> {
-        let Some(value) = self.map.take(key) else {
-            return Setting::Absent;
-        };
-        if value.is_empty() {
-            let remedy = format!("leave {key} out, or give it a value");
-            self.problems
-                .push(Problem::new(format!("{key} is empty"), remedy));
-            return Setting::Absent;
-        }
-        match parse(value) {
-            Ok(value) => Setting::Read(value),
-            Err(problem) => {
-                self.problems.push(problem);
-                Setting::Refused
-            }
-        }
-    }
-
-    fn library(&mut self) -> Option<TrustedLibrary> {
-        let value = self.map.take("pathLib");
-        let checked = match value.as_deref() {
-            None => {
-                self.lacks(library::missing("pathLib is missing"));
-                return None;
-            }
-            Some("") => Err(library::missing("pathLib is empty")),
-            Some(path) => TrustedLibrary::check(path),
-        };
-        checked.map_err(|problem| self.problems.push(problem)).ok()
-    }
-
-    /// Nothing says what has to be said.
-    fn lacks(&mut self, problem: Problem) {
-        if !self.is_uri_refused {
-            self.problems.push(problem);
-        }
+        reader.finish(Some(filter))
     }
 }
 
@@ -182,6 +138,13 @@ fn certificate_file(value: &str) -> Result<PathBuf, Problem> {
 
 fn absolute_path(value: &str) -> Option<PathBuf> {
     (value.starts_with('/') && !value.contains('\0')).then(|| PathBuf::from(value))
+}
+
+/// What follows the mark of hexadecimal digits, if it is there.
+fn after_0x(value: &str) -> Option<&str> {
+    value
+        .strip_prefix("0x")
+        .or_else(|| value.strip_prefix("0X"))
 }
 
 /// The beginning of a value, as a message shows it.

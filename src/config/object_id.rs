@@ -7,7 +7,8 @@
 use std::fmt;
 
 use super::error::Problem;
-use super::quoted;
+use super::{after_0x, quoted};
+use crate::printable::excerpt;
 
 /// The bytes of a CKA_ID.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -15,17 +16,71 @@ pub struct ObjectId(Vec<u8>);
 
 impl ObjectId {
     /// From decimal 0 to 255, or hexadecimal of any length: `0x0102`, `01:02`.
+    ///
+    /// # Errors
+    ///
+    /// Digits that are neither, or could be both.
     pub fn parse(value: &str) -> Result<Self, Problem> {
-        if let Some(digits) = value
-            .strip_prefix("0x")
-            .or_else(|| value.strip_prefix("0X"))
-        {
-            return prefixed(value, digits);
+        let problem = |fault: &str, remedy: String| {
+            let what = format!("objectId {} {fault}", quoted(value));
+            Err(Problem::new(what, remedy))
+        };
+        let prefixed = after_0x(value);
+        let groups: Vec<&str> = match prefixed {
+            Some(digits) => vec![digits],
+            None => value.split(':').collect(),
+        };
+        let is_hexadecimal =
+            |it: &&str| !it.is_empty() && it.bytes().all(|it| it.is_ascii_hexdigit());
+        if !groups.iter().all(is_hexadecimal) {
+            return problem(
+                "is neither decimal nor hexadecimal",
+                "write objectId as a decimal number from 0 to 255 for one byte, or in hexadecimal \
+                 as 0x0102 or 01:02"
+                    .to_owned(),
+            );
         }
-        if value.contains(':') {
-            return separated(value);
+        let is_odd = |group: &&str| group.len() % 2 == 1;
+        let padded = groups.iter().map(|group| {
+            if is_odd(group) {
+                format!("0{group}")
+            } else {
+                (*group).to_owned()
+            }
+        });
+        let digits: String = padded.collect();
+        let bytes = bytes(&digits);
+        let spelt = format!("0x{}", excerpt(&digits));
+        if prefixed.is_some() || groups.len() > 1 {
+            return match groups.iter().any(is_odd) {
+                false => Ok(Self(bytes)),
+                true => problem(
+                    "has an odd number of digits",
+                    format!("write objectId with two digits for each byte: {spelt}"),
+                ),
+            };
         }
-        unmarked(value)
+        match value.parse::<u8>() {
+            // 00 to 09 are the same byte either way.
+            Ok(byte) if !value.starts_with('0') || value.len() <= 2 => Ok(Self(vec![byte])),
+            Ok(byte) => problem(
+                "can be read as decimal and as hexadecimal",
+                format!(
+                    "write objectId as {byte} if it is decimal, or {spelt} if it is hexadecimal"
+                ),
+            ),
+            Err(_) => problem(
+                if value.bytes().all(|digit| digit.is_ascii_digit()) {
+                    "is no single byte"
+                } else {
+                    "is hexadecimal without saying so"
+                },
+                format!(
+                    "write {spelt} for these hexadecimal digits as objectId; decimal is for one \
+                     byte, 0 to 255"
+                ),
+            ),
+        }
     }
 
     /// As a token has it.
@@ -49,132 +104,7 @@ impl fmt::Display for ObjectId {
     }
 }
 
-const FORMS: &str = "write objectId as a decimal number from 0 to 255 for one byte, or in \
-                     hexadecimal as 0x0102 or 01:02";
-
-fn prefixed(value: &str, digits: &str) -> Result<ObjectId, Problem> {
-    if digits.is_empty() || !is_hexadecimal(digits) {
-        return Err(problem(value, "is not hexadecimal after its 0x", FORMS));
-    }
-    if digits.len() % 2 == 1 {
-        let remedy = format!(
-            "write objectId with two digits for each byte: 0x{}",
-            even(digits)
-        );
-        return Err(problem(
-            value,
-            "has an odd number of digits",
-            readable(remedy),
-        ));
-    }
-    Ok(ObjectId(bytes(digits)))
-}
-
-fn separated(value: &str) -> Result<ObjectId, Problem> {
-    let mut groups = value.split(':');
-    if groups
-        .clone()
-        .any(|group| group.is_empty() || !is_hexadecimal(group))
-    {
-        return Err(problem(
-            value,
-            "is not hexadecimal between its colons",
-            FORMS,
-        ));
-    }
-    if groups.any(|group| group.len() % 2 == 1) {
-        let corrected: Vec<String> = value.split(':').map(even).collect();
-        let remedy = format!(
-            "write objectId with two digits for each byte: {}",
-            corrected.join(":")
-        );
-        return Err(problem(
-            value,
-            "has an odd number of digits",
-            readable(remedy),
-        ));
-    }
-    Ok(ObjectId(value.split(':').flat_map(bytes).collect()))
-}
-
-/// Neither `0x` nor colons.
-fn unmarked(value: &str) -> Result<ObjectId, Problem> {
-    let decimal = value.bytes().all(|digit| digit.is_ascii_digit());
-    let number = if decimal {
-        value.parse::<u8>().ok()
-    } else {
-        None
-    };
-    match number {
-        Some(byte) if !value.starts_with('0') || value.len() == 1 => Ok(ObjectId(vec![byte])),
-        // 00 to 09 are the same byte either way.
-        Some(byte) if value.len() == 2 => Ok(ObjectId(vec![byte])),
-        Some(byte) => Err(problem(
-            value,
-            "can be read as decimal and as hexadecimal",
-            readable(format!(
-                "write objectId as {byte} if it is decimal, or {} if it is hexadecimal",
-                marked(value)
-            )),
-        )),
-        None if value.is_empty() || !is_hexadecimal(value) => {
-            Err(problem(value, "is neither decimal nor hexadecimal", FORMS))
-        }
-        None => Err(problem(
-            value,
-            if decimal {
-                "is no single byte"
-            } else {
-                "is hexadecimal without saying so"
-            },
-            readable(format!(
-                "write {} for these hexadecimal digits as objectId; decimal is for one byte, 0 to 255",
-                marked(value)
-            )),
-        )),
-    }
-}
-
-/// The digits as hexadecimal that can't be mistaken: `0x0102 or 01:02`.
-fn marked(digits: &str) -> String {
-    let digits = even(digits);
-    if digits.len() == 2 {
-        return format!("0x{digits}");
-    }
-    let mut separated = String::with_capacity(digits.len() * 3 / 2);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && index % 2 == 0 {
-            separated.push(':');
-        }
-        separated.push(digit);
-    }
-    format!("0x{digits} or {separated}")
-}
-
-/// With a zero in front where a digit is missing.
-fn even(digits: &str) -> String {
-    if digits.len() % 2 == 1 {
-        format!("0{digits}")
-    } else {
-        digits.to_owned()
-    }
-}
-
-/// A corrected text is of use only while it can be read.
-fn readable(remedy: String) -> String {
-    const READABLE: usize = 200;
-    if remedy.len() > READABLE {
-        FORMS.to_owned()
-    } else {
-        remedy
-    }
-}
-
-fn is_hexadecimal(text: &str) -> bool {
-    text.bytes().all(|digit| digit.is_ascii_hexdigit())
-}
-
-/// Of hexadecimal digits, in pairs.
+/// From pairs of hexadecimal digits.
 fn bytes(digits: &str) -> Vec<u8> {
     let value = |digit: &u8| char::from(*digit).to_digit(16).unwrap_or_default();
     let pair = |pair: &[u8]| {
@@ -182,10 +112,6 @@ fn bytes(digits: &str) -> Vec<u8> {
             .fold(0, |byte, digit| byte << 4 | value(digit) as u8)
     };
     digits.as_bytes().chunks(2).map(pair).collect()
-}
-
-fn problem(value: &str, fault: &str, remedy: impl Into<String>) -> Problem {
-    Problem::new(format!("objectId {} {fault}", quoted(value)), remedy)
 }
 
 #[cfg(test)]
@@ -219,7 +145,7 @@ mod tests {
             (
                 "010",
                 "can be read as decimal and as hexadecimal",
-                "as 10 if it is decimal, or 0x0010 or 00:10",
+                "as 10 if it is decimal, or 0x0010",
             ),
             (
                 "000",
@@ -229,20 +155,16 @@ mod tests {
             (
                 "0102",
                 "can be read as decimal and as hexadecimal",
-                "as 102 if it is decimal, or 0x0102 or 01:02",
+                "as 102 if it is decimal, or 0x0102",
             ),
-            ("0300", "is no single byte", "0x0300 or 03:00"),
-            ("256", "is no single byte", "0x0256 or 02:56"),
+            ("0300", "is no single byte", "0x0300 for"),
+            ("256", "is no single byte", "0x0256 for"),
             ("ab", "is hexadecimal without saying so", "write 0xab for"),
-            (
-                "a1b2c3",
-                "is hexadecimal without saying so",
-                "0xa1b2c3 or a1:b2:c3",
-            ),
+            ("a1b2c3", "is hexadecimal without saying so", "0xa1b2c3 for"),
             ("0x1", "has an odd number of digits", "0x01"),
             ("0x102", "has an odd number of digits", "0x0102"),
-            ("1:2", "has an odd number of digits", "01:02"),
-            ("1:02", "has an odd number of digits", "01:02"),
+            ("1:2", "has an odd number of digits", "0x0102"),
+            ("1:02", "has an odd number of digits", "0x0102"),
         ] {
             let problem = ObjectId::parse(value).unwrap_err();
             assert_eq!(problem.what, format!("objectId \"{value}\" {fault}"));

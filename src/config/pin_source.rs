@@ -24,30 +24,25 @@ pub enum PinSource {
 }
 
 impl PinSource {
-    pub(super) fn read(reader: &mut Reader<'_>) -> Self {
-        Self::read_any(reader).unwrap_or(Self::Prompt)
-    }
-
-    /// That of a map in which it may be left open, be it `uri` that says it.
+    /// The source that a map names, `None` for a map that names none. Takes the keys it knows out
+    /// of the map.
+    ///
+    /// # Errors
+    ///
+    /// A key that is malformed: `uri`, `pin` or `pinSource`.
     pub fn from_map(map: &mut Configuration) -> Result<Option<Self>, ConfigError> {
         let mut reader = Reader::new(map);
-        let source = Self::read_any(&mut reader);
-        reader.finish(source)
+        let source = reader.pin();
+        reader.finish(Some(source))
     }
 
-    /// Has the PIN come from this source, whatever the map says of it.
+    /// Replaces whatever the map says of the PIN by this `pinSource`.
     pub fn override_in(map: &mut Configuration, source: &str) {
         drop(map.take("pin"));
         if let Some(uri) = map.take("uri") {
             map.set("uri", &without_pin(&uri));
         }
         map.set("pinSource", source);
-    }
-
-    fn read_any(reader: &mut Reader<'_>) -> Option<Self> {
-        let pin = reader.read_owned("pin", pin).value();
-        let source = reader.read("pinSource", Self::parse).value();
-        pin.map(Self::Configuration).or(source)
     }
 
     /// The environment variable that it is to be taken out of.
@@ -58,13 +53,44 @@ impl PinSource {
         }
     }
 
-    /// The value of `pinSource`.
+    /// Parses the value of `pinSource`.
+    ///
+    /// # Errors
+    ///
+    /// A value of another form, which is not quoted where it can be a PIN.
     pub fn parse(value: &str) -> Result<Self, Problem> {
-        source(value)
+        match value.split_once(':') {
+            None if value == "askpass" => Ok(Self::Askpass),
+            None if value == "prompt" => Ok(Self::Prompt),
+            None if value == "stdin" => Ok(Self::StandardInput),
+            Some(("env", name)) if is_variable(name) => Ok(Self::Environment(name.to_owned())),
+            Some(("env", _)) => Err(Problem::new(
+                "pinSource env: names no environment variable",
+                "write pinSource as env: and the variable's name, without its value: env:TOKEN_PIN",
+            )),
+            Some(("file", path)) => absolute_path(path).map(Self::File).ok_or_else(|| {
+                // Without a slash it may be a PIN.
+                let shown = if path.contains('/') {
+                    quoted(value)
+                } else {
+                    "file:".to_owned()
+                };
+                Problem::new(
+                    format!("pinSource {shown} holds no absolute path"),
+                    "write pinSource as file: and the file's whole path: file:/home/jane/.pin",
+                )
+            }),
+            _ => Err(Problem::new(
+                "pinSource is none of prompt, askpass, stdin, file:/path and env:NAME",
+                "set pinSource to prompt, askpass, stdin, file:/path or env:NAME; the PIN itself \
+                 has no place in it",
+            )),
+        }
     }
 }
 
-fn pin(value: String) -> Result<Pin, Problem> {
+/// Parses the value of `pin`.
+pub(super) fn pin(value: &str) -> Result<Pin, Problem> {
     let refused = |what: &str| {
         Problem::new(
             what,
@@ -80,45 +106,10 @@ fn pin(value: String) -> Result<Pin, Problem> {
     if value.contains(['\n', '\r']) {
         return Err(refused("pin holds a line break"));
     }
-    Pin::new(value.into()).ok_or_else(|| refused("pin is too long"))
+    Pin::new(value.to_owned().into()).ok_or_else(|| refused("pin is too long"))
 }
 
-fn source(value: &str) -> Result<PinSource, Problem> {
-    match value {
-        "askpass" => return Ok(PinSource::Askpass),
-        "prompt" => return Ok(PinSource::Prompt),
-        "stdin" => return Ok(PinSource::StandardInput),
-        _ => {}
-    }
-    if let Some(path) = value.strip_prefix("file:") {
-        return absolute_path(path).map(PinSource::File).ok_or_else(|| {
-            // Without a slash it may be a PIN.
-            let shown = if path.contains('/') {
-                quoted(value)
-            } else {
-                "file:".to_owned()
-            };
-            Problem::new(
-                format!("pinSource {shown} holds no absolute path"),
-                "write pinSource as file: and the file's whole path: file:/home/jane/.pin",
-            )
-        });
-    }
-    match value.strip_prefix("env:") {
-        Some(name) if is_variable(name) => Ok(PinSource::Environment(name.to_owned())),
-        Some(_) => Err(Problem::new(
-            "pinSource env: names no environment variable",
-            "write pinSource as env: and the variable's name, without its value: env:TOKEN_PIN",
-        )),
-        None => Err(Problem::new(
-            "pinSource is none of prompt, askpass, stdin, file:/path and env:NAME",
-            "set pinSource to prompt, askpass, stdin, file:/path or env:NAME; the PIN itself has \
-             no place in it",
-        )),
-    }
-}
-
-/// A name as shells take them. What begins with a digit is sooner a PIN.
+/// Whether a shell takes it as a variable's name. What begins with a digit is more likely a PIN.
 fn is_variable(name: &str) -> bool {
     name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
         && name
@@ -132,12 +123,17 @@ mod tests {
 
     #[test]
     fn the_four_sources_are_read() {
-        assert!(matches!(source("prompt"), Ok(PinSource::Prompt)));
-        assert!(matches!(source("stdin"), Ok(PinSource::StandardInput)));
+        assert!(matches!(PinSource::parse("prompt"), Ok(PinSource::Prompt)));
+        assert!(matches!(
+            PinSource::parse("stdin"),
+            Ok(PinSource::StandardInput)
+        ));
         assert!(
-            matches!(source("file:/a b"), Ok(PinSource::File(path)) if path.as_os_str() == "/a b")
+            matches!(PinSource::parse("file:/a b"), Ok(PinSource::File(path)) if path.as_os_str() == "/a b")
         );
-        assert!(matches!(source("env:A"), Ok(PinSource::Environment(name)) if name == "A"));
+        assert!(
+            matches!(PinSource::parse("env:A"), Ok(PinSource::Environment(name)) if name == "A")
+        );
     }
 
     #[test]
@@ -173,7 +169,7 @@ mod tests {
                 "pinSource env: names no environment variable",
             ),
         ] {
-            assert_eq!(source(value).err().unwrap().what, what, "{value}");
+            assert_eq!(PinSource::parse(value).err().unwrap().what, what, "{value}");
         }
     }
 
@@ -185,9 +181,9 @@ mod tests {
             ("1234\n", "pin holds a line break"),
             (long.as_str(), "pin is too long"),
         ] {
-            let problem = pin(value.to_owned()).err().unwrap();
+            let problem = pin(value).err().unwrap();
             assert_eq!(problem.what, what);
         }
-        assert!(pin("1".repeat(MAX_PIN_LENGTH)).is_ok());
+        assert!(pin(&"1".repeat(MAX_PIN_LENGTH)).is_ok());
     }
 }

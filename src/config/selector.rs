@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::error::Problem;
-use super::{ObjectId, Reader, quoted};
+use super::{ObjectId, after_0x, quoted};
 use crate::printable::printable;
 
 /// What isn't given doesn't matter; no text is empty.
@@ -17,7 +17,7 @@ pub struct TokenSelector {
     pub serial: Option<String>,
     /// The manufacturerID of CK_TOKEN_INFO, which only a URI names.
     pub manufacturer: Option<String>,
-    /// The model of CK_TOKEN_INFO, likewise.
+    /// The model of CK_TOKEN_INFO, which only a URI names.
     pub model: Option<String>,
 }
 
@@ -31,79 +31,17 @@ pub struct ObjectSelector {
 }
 
 impl TokenSelector {
-    /// One that names a token.
-    pub(super) fn read(reader: &mut Reader<'_>) -> Self {
-        let (selector, is_given) = Self::read_any(reader);
-        if !is_given {
-            reader.lacks(Problem::new(
-                "no token is named: slotId, tokenLabel and tokenSerial are all missing",
-                "set tokenLabel, tokenSerial or slotId; pkcs11-external-signer list shows them",
-            ));
-        }
-        selector
-    }
-
     /// Whether it names anything.
     pub fn is_given(&self) -> bool {
-        let Self {
-            slot,
-            label,
-            serial,
-            manufacturer,
-            model,
-        } = self;
-        let texts = [label, serial, manufacturer, model];
-        slot.is_some() || texts.into_iter().any(Option::is_some)
-    }
-
-    /// And whether any of it was given, be it with a problem.
-    pub(super) fn read_any(reader: &mut Reader<'_>) -> (Self, bool) {
-        let slot = reader.read("slotId", slot);
-        let label = reader.read("tokenLabel", text);
-        let serial = reader.read("tokenSerial", text);
-        let (manufacturer, model) = (reader.manufacturer.take(), reader.model.take());
-        let is_given = !(slot.is_absent() && label.is_absent() && serial.is_absent())
-            || manufacturer.is_some()
-            || model.is_some();
-        let selector = Self {
-            slot: slot.value(),
-            label: label.value(),
-            serial: serial.value(),
-            manufacturer,
-            model,
-        };
-        (selector, is_given)
+        let texts = [&self.label, &self.serial, &self.manufacturer, &self.model];
+        self.slot.is_some() || texts.into_iter().any(Option::is_some)
     }
 }
 
 impl ObjectSelector {
-    /// One that names an object.
-    pub(super) fn read(reader: &mut Reader<'_>) -> Self {
-        let (selector, is_given) = Self::read_any(reader);
-        if !is_given {
-            reader.lacks(Problem::new(
-                "no object is named: objectId and objectLabel are both missing",
-                "set objectId or objectLabel; pkcs11-external-signer list shows them",
-            ));
-        }
-        selector
-    }
-
     /// Whether it names anything.
     pub fn is_given(&self) -> bool {
         self.id.is_some() || self.label.is_some()
-    }
-
-    /// And whether any of it was given, be it with a problem.
-    pub(super) fn read_any(reader: &mut Reader<'_>) -> (Self, bool) {
-        let id = reader.read("objectId", ObjectId::parse);
-        let label = reader.read("objectLabel", text);
-        let is_given = !(id.is_absent() && label.is_absent());
-        let selector = Self {
-            id: id.value(),
-            label: label.value(),
-        };
-        (selector, is_given)
     }
 }
 
@@ -113,18 +51,10 @@ impl fmt::Display for TokenSelector {
             f,
             [
                 self.slot.map(|slot| format!("slotId {slot}")),
-                self.label
-                    .as_ref()
-                    .map(|label| format!("tokenLabel \"{}\"", printable(label))),
-                self.serial
-                    .as_ref()
-                    .map(|serial| format!("tokenSerial \"{}\"", printable(serial))),
-                self.manufacturer
-                    .as_ref()
-                    .map(|maker| format!("manufacturer \"{}\"", printable(maker))),
-                self.model
-                    .as_ref()
-                    .map(|model| format!("model \"{}\"", printable(model))),
+                text("tokenLabel", &self.label),
+                text("tokenSerial", &self.serial),
+                text("manufacturer", &self.manufacturer),
+                text("model", &self.model),
             ],
         )
     }
@@ -132,19 +62,17 @@ impl fmt::Display for TokenSelector {
 
 impl fmt::Display for ObjectSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        enumerate(
-            f,
-            [
-                self.id.as_ref().map(|id| format!("objectId \"{id}\"")),
-                self.label
-                    .as_ref()
-                    .map(|label| format!("objectLabel \"{}\"", printable(label))),
-            ],
-        )
+        let id = self.id.as_ref().map(|id| format!("objectId \"{id}\""));
+        enumerate(f, [id, text("objectLabel", &self.label)])
     }
 }
 
-/// Those that are there: `a`, `a and b`, `a, b and c`.
+fn text(key: &str, value: &Option<String>) -> Option<String> {
+    let value = value.as_ref()?;
+    Some(format!("{key} \"{}\"", printable(value)))
+}
+
+/// The parts that are there: `a`, `a and b`, `a, b and c`.
 fn enumerate<const N: usize>(
     f: &mut fmt::Formatter<'_>,
     parts: [Option<String>; N],
@@ -157,15 +85,9 @@ fn enumerate<const N: usize>(
     }
 }
 
-fn text(value: &str) -> Result<String, Problem> {
-    Ok(value.to_owned())
-}
-
+/// CK_SLOT_ID, in decimal digits or in hexadecimal ones after `0x`.
 pub(super) fn slot(value: &str) -> Result<u64, Problem> {
-    let (digits, radix) = match value
-        .strip_prefix("0x")
-        .or_else(|| value.strip_prefix("0X"))
-    {
+    let (digits, radix) = match after_0x(value) {
         Some(digits) => (digits, 16),
         None => (value, 10),
     };

@@ -1,15 +1,16 @@
 //! RFC 7512 `pkcs11:` URIs: a key by one text that other tools print and take.
 //!
-//! Strict: what is misspelt is named, and what this program can't match is refused rather than
-//! passed over, since a wider match could find another key. No problem quotes a PIN, nor a whole
-//! URI that might hold one.
+//! Strict: an attribute that this program can't match is refused, since ignoring it could find
+//! another key. No problem quotes a PIN, nor a whole URI that might hold one.
 
+use std::borrow::Cow;
 use std::fmt;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
+
+use super::ObjectId;
 use super::error::Problem;
-use super::{ObjectId, Reader, Setting, quoted};
 use crate::printable::excerpt;
-use crate::protocol::Configuration;
 
 /// What a URI says of a token, an object, a library and a PIN; no text in it is empty.
 #[derive(Default)]
@@ -29,40 +30,59 @@ pub struct Uri {
     pub pin_value: Option<String>,
 }
 
-/// What a URI can say of the PIN.
-const OF_PIN: [&str; 2] = ["pin-source", "pin-value"];
-/// What it can say of the object.
-const OF_OBJECT: [&str; 2] = ["id", "object"];
+const SCHEME: &str = "pkcs11:";
 
-/// The URI as it is written, but for what it says of the PIN.
+/// What stands for itself in an attribute's value, besides letters and digits (RFC 7512, section
+/// 2.3). Some programs print a `/`, `?` or `&` of a label unescaped.
+const UNESCAPED: &[u8] = b"-._~:[]@!$'()*+,=/?|&";
+
+/// What is escaped when a URI is printed. A `'` would end the single quotes of a shell.
+const PATH: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b':')
+    .remove(b'[')
+    .remove(b']')
+    .remove(b'@')
+    .remove(b'!')
+    .remove(b'$')
+    .remove(b'(')
+    .remove(b')')
+    .remove(b'*')
+    .remove(b'+')
+    .remove(b',')
+    .remove(b'=');
+const QUERY: &AsciiSet = &PATH.remove(b'/').remove(b'?').remove(b'|');
+
+/// The URI as it is written, without the PIN and its source.
 pub(super) fn without_pin(uri: &str) -> String {
-    without(uri, OF_PIN)
+    without(uri, ["pin-source", "pin-value"])
 }
 
-/// The URI as it is written, a PIN in it included, but for what it says of the object.
+/// The URI as it is written, including a PIN in it, without the object.
 pub fn without_object(uri: &str) -> String {
-    without(uri, OF_OBJECT)
+    without(uri, ["id", "object"])
 }
 
 fn without(uri: &str, names: [&str; 2]) -> String {
     let (scheme, rest) = uri.split_once(':').unwrap_or((uri, ""));
     let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let mut kept = scheme.to_owned();
-    for (component, before, between) in [(path, ':', ';'), (query, '?', '&')] {
-        kept.push(before);
+    let keep = |component: &str, separator: &str| {
         let stays = |it: &&str| !names.contains(&it.split('=').next().unwrap_or_default());
-        for (place, attribute) in component.split(between).filter(stays).enumerate() {
-            if place > 0 {
-                kept.push(between);
-            }
-            kept.push_str(attribute);
-        }
-    }
-    kept
+        let attributes: Vec<_> = component.split(separator).filter(stays).collect();
+        attributes.join(separator)
+    };
+    format!("{scheme}:{}?{}", keep(path, ";"), keep(query, "&"))
 }
 
 impl Uri {
-    /// Errors name the attribute at fault.
+    /// Parses a URI.
+    ///
+    /// # Errors
+    ///
+    /// The first attribute that is malformed or unknown, by its name.
     pub fn parse(text: &str) -> Result<Self, Problem> {
         let scheme = text.get(..SCHEME.len()).unwrap_or_default();
         if !scheme.eq_ignore_ascii_case(SCHEME) {
@@ -77,12 +97,16 @@ impl Uri {
         let mut uri = Self::default();
         let mut seen = Vec::new();
         for (component, separator) in [(path, ';'), (query, '&')] {
-            let attributes = component.split(separator);
-            for attribute in attributes.filter(|it| !component.is_empty() || !it.is_empty()) {
+            if component.is_empty() {
+                continue;
+            }
+            for attribute in component.split(separator) {
                 let (name, value) = attribute.split_once('=').ok_or_else(|| {
                     Problem::new(
                         "uri has an attribute without a value",
-                        format!("write each attribute of uri as name=value, parted by {separator}"),
+                        format!(
+                            "write each attribute of uri as name=value, separated by {separator}"
+                        ),
                     )
                 })?;
                 // Only a vendor's own in the query may be repeated (RFC 7512, section 2.3).
@@ -90,220 +114,119 @@ impl Uri {
                     return Err(problem(name, "occurs twice", "leave one of them out"));
                 }
                 seen.push(name);
-                uri.take(name, value, separator == '&')?;
+                uri.set(name, value, separator == '&')?;
             }
         }
         Ok(uri)
     }
 
-    fn take(&mut self, name: &str, value: &str, is_query: bool) -> Result<(), Problem> {
-        if is_query {
-            return match name {
-                "module-path" => put(&mut self.module_path, name, value),
-                "pin-source" => {
-                    let source = text(name, value)?;
-                    self.pin_source = Some(pin_source(&source)?);
-                    Ok(())
-                }
-                "pin-value" => {
-                    self.pin_value = Some(text(name, value)?);
-                    Ok(())
-                }
-                // RFC 7512, section 2.4: a vendor's own, which a consumer may pass over.
-                _ if name.starts_with("x-") => Ok(()),
-                "module-name" => Err(problem(
+    fn set(&mut self, name: &str, value: &str, is_query: bool) -> Result<(), Problem> {
+        match (is_query, name) {
+            (false, "token") => self.token = Some(text(name, value)?),
+            (false, "manufacturer") => self.manufacturer = Some(text(name, value)?),
+            (false, "model") => self.model = Some(text(name, value)?),
+            (false, "serial") => self.serial = Some(text(name, value)?),
+            (false, "slot-id") => self.slot_id = Some(number(name, &text(name, value)?)?),
+            (false, "id") => self.id = Some(ObjectId::from_bytes(bytes(name, value)?)),
+            (false, "object") => self.object = Some(text(name, value)?),
+            // One object stands for the pair that shares its CKA_ID.
+            (false, "type") if matches!(value, "cert" | "private" | "public") => {}
+            (false, "type") => {
+                return Err(problem(
+                    name,
+                    "names no certificate and no key pair",
+                    "write type=private, or leave it out",
+                ));
+            }
+            (true, "module-path") => self.module_path = Some(text(name, value)?),
+            (true, "pin-source") => self.pin_source = Some(pin_source(&text(name, value)?)?),
+            (true, "pin-value") => self.pin_value = Some(text(name, value)?),
+            // A vendor's own, which a consumer may ignore (RFC 7512, section 2.4).
+            (true, _) if name.starts_with("x-") => {}
+            (true, "module-name") => {
+                return Err(problem(
                     name,
                     "can't be looked up",
                     "give module-path, or pathLib, with the library's whole path",
-                )),
-                _ => Err(unknown(name, "pin-source, pin-value and module-path")),
-            };
-        }
-        match name {
-            "token" => put(&mut self.token, name, value),
-            "manufacturer" => put(&mut self.manufacturer, name, value),
-            "model" => put(&mut self.model, name, value),
-            "serial" => put(&mut self.serial, name, value),
-            "object" => put(&mut self.object, name, value),
-            "slot-id" => {
-                let number = text(name, value)?;
-                let is_decimal = number.bytes().all(|digit| digit.is_ascii_digit());
-                let number = number.parse().ok().filter(|_| is_decimal);
-                self.slot_id = Some(number.ok_or_else(|| {
-                    problem(name, "is not a number", "write it in decimal digits")
-                })?);
-                Ok(())
+                ));
             }
-            "id" => {
-                self.id = Some(ObjectId::from_bytes(bytes(name, value)?));
-                Ok(())
+            (true, _) => return Err(unknown(name, "pin-source, pin-value and module-path")),
+            (false, _) => {
+                return Err(unknown(
+                    name,
+                    "token, manufacturer, model, serial, slot-id, id, object and type",
+                ));
             }
-            // One object stands for the pair that shares its CKA_ID.
-            "type" if matches!(value, "cert" | "private" | "public") => Ok(()),
-            "type" => Err(problem(
-                name,
-                "names no certificate and no key pair",
-                "write type=private, or leave it out",
-            )),
-            _ => Err(unknown(
-                name,
-                "token, manufacturer, model, serial, slot-id, id, object and type",
-            )),
         }
+        Ok(())
     }
 
-    /// As keys of the configuration.
-    fn pairs(&self) -> impl Iterator<Item = (&'static str, String)> {
+    /// What keys of the configuration can say as well: the attribute, the key and its value.
+    pub(super) fn settings(
+        &self,
+    ) -> impl Iterator<Item = (&'static str, &'static str, Cow<'_, str>)> {
+        fn text(value: &Option<String>) -> Option<Cow<'_, str>> {
+            value.as_deref().map(Cow::Borrowed)
+        }
         [
-            ("pathLib", self.module_path.clone()),
-            ("slotId", self.slot_id.map(|slot| slot.to_string())),
-            ("tokenLabel", self.token.clone()),
-            ("tokenSerial", self.serial.clone()),
-            ("objectId", self.id.as_ref().map(ToString::to_string)),
-            ("objectLabel", self.object.clone()),
-            ("pinSource", self.pin_source.clone()),
-            ("pin", self.pin_value.clone()),
+            ("module-path", "pathLib", text(&self.module_path)),
+            (
+                "slot-id",
+                "slotId",
+                self.slot_id.map(|it| it.to_string().into()),
+            ),
+            ("token", "tokenLabel", text(&self.token)),
+            ("serial", "tokenSerial", text(&self.serial)),
+            (
+                "id",
+                "objectId",
+                self.id.as_ref().map(|it| it.to_string().into()),
+            ),
+            ("object", "objectLabel", text(&self.object)),
+            ("pin-source", "pinSource", text(&self.pin_source)),
+            ("pin-value", "pin", text(&self.pin_value)),
         ]
         .into_iter()
-        .filter_map(|(key, value)| Some((key, value?)))
+        .filter_map(|(attribute, key, value)| Some((attribute, key, value?)))
     }
-}
-
-impl Reader<'_> {
-    /// Takes `uri` out of the map, and puts what it says under the keys that say the same.
-    pub(super) fn unfold_uri(&mut self) {
-        let uri = match self.read("uri", Uri::parse) {
-            Setting::Absent => return,
-            Setting::Refused => {
-                self.is_uri_refused = true;
-                return;
-            }
-            Setting::Read(uri) => uri,
-        };
-        for (key, value) in uri.pairs() {
-            match contradiction(self.map, key, &value) {
-                Some(problem) => self.problems.push(problem),
-                None if self.map.has(key) => {}
-                None => self.map.set(key, &value),
-            }
-        }
-        self.manufacturer = uri.manufacturer;
-        self.model = uri.model;
-    }
-}
-
-/// Between what the URI says and what stands under the key.
-fn contradiction(map: &Configuration, key: &'static str, of_uri: &str) -> Option<Problem> {
-    let given = map.value(key)?;
-    let number = |text: &str| super::selector::slot(text).ok();
-    let is_same = match key {
-        "objectId" => match (ObjectId::parse(given), ObjectId::parse(of_uri)) {
-            (Ok(given), Ok(of_uri)) => given == of_uri,
-            // Told as a problem of its own.
-            _ => true,
-        },
-        "slotId" => number(given).is_none_or(|given| Some(given) == number(of_uri)),
-        _ => given == of_uri,
-    };
-    if is_same {
-        return None;
-    }
-    let attribute = match key {
-        "pathLib" => "module-path",
-        "slotId" => "slot-id",
-        "tokenLabel" => "token",
-        "tokenSerial" => "serial",
-        "objectId" => "id",
-        "objectLabel" => "object",
-        "pinSource" => "pin-source",
-        _ => "pin-value",
-    };
-    Some(Problem::new(
-        if key.starts_with("pin") {
-            format!("uri has another {attribute} than {key}")
-        } else {
-            format!(
-                "uri has {attribute} {}, but {key} is {}",
-                quoted(of_uri),
-                quoted(given)
-            )
-        },
-        format!("take {attribute} out of uri, or leave {key} out"),
-    ))
 }
 
 /// The form that other tools take; never with a PIN.
 impl fmt::Display for Uri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(SCHEME)?;
-        let mut separator = "";
-        let mut write = |f: &mut fmt::Formatter<'_>, name: &str, bytes: &[u8], next| {
-            write!(f, "{separator}{name}=")?;
-            separator = next;
-            bytes.iter().try_for_each(|byte| {
-                // An id is bytes, and its letters say nothing.
-                if name != "id" && is_printed(*byte, false) {
-                    write!(f, "{}", char::from(*byte))
-                } else {
-                    write!(f, "%{byte:02X}")
-                }
-            })
+        let escaped = |value: &Option<String>, set| {
+            let value = value.as_ref()?;
+            Some(percent_encode(value.as_bytes(), set).to_string())
         };
-        let slot = self.slot_id.map(|slot| slot.to_string());
-        for (name, value) in [
-            ("token", &self.token),
-            ("manufacturer", &self.manufacturer),
-            ("model", &self.model),
-            ("serial", &self.serial),
-            ("slot-id", &slot),
-        ] {
-            if let Some(value) = value {
-                write(f, name, value.as_bytes(), ";")?;
-            }
-        }
-        if let Some(id) = &self.id {
-            write(f, "id", id.as_bytes(), ";")?;
-        }
-        if let Some(object) = &self.object {
-            write(f, "object", object.as_bytes(), ";")?;
-        }
-        let mut separator = "?";
-        for (name, value) in [
-            ("module-path", &self.module_path),
-            ("pin-source", &self.pin_source),
-        ] {
-            let Some(value) = value else { continue };
-            write!(f, "{separator}{name}=")?;
-            separator = "&";
-            for byte in value.bytes() {
-                if is_printed(byte, true) {
-                    write!(f, "{}", char::from(byte))?;
-                } else {
-                    write!(f, "%{byte:02X}")?;
-                }
+        // Bytes whose letters mean nothing.
+        let id = self.id.as_ref().map(|id| {
+            let bytes = id.as_bytes().iter();
+            bytes.map(|byte| format!("%{byte:02X}")).collect()
+        });
+        let path = [
+            ("token", escaped(&self.token, PATH)),
+            ("manufacturer", escaped(&self.manufacturer, PATH)),
+            ("model", escaped(&self.model, PATH)),
+            ("serial", escaped(&self.serial, PATH)),
+            ("slot-id", self.slot_id.map(|slot| slot.to_string())),
+            ("id", id),
+            ("object", escaped(&self.object, PATH)),
+        ];
+        let query = [
+            ("module-path", escaped(&self.module_path, QUERY)),
+            ("pin-source", escaped(&self.pin_source, QUERY)),
+        ];
+        f.write_str(SCHEME)?;
+        for (attributes, first, next) in [(&path[..], "", ";"), (&query[..], "?", "&")] {
+            let mut separator = first;
+            for (name, value) in attributes {
+                let Some(value) = value else { continue };
+                write!(f, "{separator}{name}={value}")?;
+                separator = next;
             }
         }
         Ok(())
     }
-}
-
-const SCHEME: &str = "pkcs11:";
-
-/// What may stand for itself (RFC 7512, section 2.3; `&` in a path could, too).
-fn is_plain(byte: u8, is_query: bool) -> bool {
-    byte.is_ascii_alphanumeric()
-        || b"-._~:[]@!$'()*+,=".contains(&byte)
-        || is_query && b"/?|".contains(&byte)
-}
-
-/// As [`is_plain`], but for what ends a shell's single quotes.
-fn is_printed(byte: u8, is_query: bool) -> bool {
-    byte != b'\'' && is_plain(byte, is_query)
-}
-
-fn put(place: &mut Option<String>, name: &str, value: &str) -> Result<(), Problem> {
-    *place = Some(text(name, value)?);
-    Ok(())
 }
 
 fn text(name: &str, value: &str) -> Result<String, Problem> {
@@ -314,63 +237,55 @@ fn text(name: &str, value: &str) -> Result<String, Problem> {
     }
 }
 
-/// Percent-decoded.
+fn number(name: &str, digits: &str) -> Result<u64, Problem> {
+    let is_decimal = digits.bytes().all(|digit| digit.is_ascii_digit());
+    let number = digits.parse().ok().filter(|_| is_decimal);
+    number.ok_or_else(|| problem(name, "is not a number", "write it in decimal digits"))
+}
+
+/// Decodes a value strictly.
 fn bytes(name: &str, value: &str) -> Result<Vec<u8>, Problem> {
     const ESCAPES: &str = "write other characters than letters, digits and -._~ as % and two \
                            hexadecimal digits: %20 for a space, %25 for a %";
-    let mut decoded = Vec::with_capacity(value.len());
-    let mut rest = value.bytes();
-    while let Some(byte) = rest.next() {
-        decoded.push(match byte {
-            b'%' => {
-                let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
-                let (high, low) = (digit(rest.next()), digit(rest.next()));
-                let code = high
-                    .zip(low)
-                    .and_then(|(high, low)| u8::try_from(high * 16 + low).ok());
-                code.ok_or_else(|| problem(name, "has a % without two digits", ESCAPES))?
-            }
-            // Some print a / or a ? of a label as it is.
-            b'&' => byte,
-            _ if is_plain(byte, true) => byte,
-            _ => {
-                return Err(problem(
-                    name,
-                    "has a character that must be escaped",
-                    ESCAPES,
-                ));
-            }
-        });
-    }
-    if decoded.is_empty() {
-        return Err(problem(
+    let is_escape = |rest: &str| {
+        let digits = rest.bytes().take(2).filter(u8::is_ascii_hexdigit);
+        digits.count() == 2
+    };
+    let is_allowed =
+        |byte: u8| byte == b'%' || byte.is_ascii_alphanumeric() || UNESCAPED.contains(&byte);
+    if value.is_empty() {
+        let remedy = "leave it out, or give it a value";
+        Err(problem(name, "is empty", remedy))
+    } else if !value.split('%').skip(1).all(is_escape) {
+        Err(problem(name, "has a % without two digits", ESCAPES))
+    } else if !value.bytes().all(is_allowed) {
+        Err(problem(
             name,
-            "is empty",
-            "leave it out, or give it a value",
-        ));
+            "has a character that must be escaped",
+            ESCAPES,
+        ))
+    } else {
+        Ok(percent_decode_str(value).collect())
     }
-    Ok(decoded)
 }
 
-/// A path alone is a file's (RFC 7512, section 2.4), and so is a file URI of this machine's
-/// (RFC 8089, section 2).
+/// `pin-source` as `pinSource` has it. A path alone is a file's (RFC 7512, section 2.4), and so is a
+/// file URI of this machine's (RFC 8089, section 2).
 fn pin_source(value: &str) -> Result<String, Problem> {
     let path = match value.strip_prefix("file://") {
-        Some(rest) => Some(rest.strip_prefix("localhost").unwrap_or(rest)),
-        None => value.strip_prefix('/').map(|_| value),
+        Some(rest) => rest.strip_prefix("localhost").unwrap_or(rest),
+        None if value.starts_with('/') => value,
+        None => return Ok(value.to_owned()),
     };
-    match path {
-        None => Ok(value.to_owned()),
-        // Two slashes would be read as the beginning of a machine's name.
-        Some(path) if path.starts_with('/') => {
-            Ok(format!("file:/{}", path.trim_start_matches('/')))
-        }
-        Some(_) => Err(problem(
+    if !path.starts_with('/') {
+        return Err(problem(
             "pin-source",
             "is a file on another machine",
             "write it as file:/path",
-        )),
+        ));
     }
+    // Two slashes would be read as the beginning of a machine's name.
+    Ok(format!("file:/{}", path.trim_start_matches('/')))
 }
 
 fn unknown(name: &str, known: &str) -> Problem {
@@ -382,11 +297,9 @@ fn unknown(name: &str, known: &str) -> Problem {
 }
 
 fn problem(name: &str, what: &str, remedy: &str) -> Problem {
-    // A name that is no name may be a piece of a PIN.
-    let is_name = name
-        .bytes()
-        .all(|byte| byte.is_ascii_alphabetic() || byte == b'-');
-    let name = if is_name {
+    // A name of other characters may be a piece of a PIN.
+    let is_name = |byte: u8| byte.is_ascii_alphabetic() || byte == b'-';
+    let name = if name.bytes().all(is_name) {
         excerpt(name)
     } else {
         "…".to_owned()
@@ -516,7 +429,7 @@ mod tests {
         assert_eq!(uri.to_string(), "pkcs11:token=a%27b?module-path=/c%27d");
         let uri = Uri::parse("pkcs11:id=%01?pin-value=1234").ok().unwrap();
         assert_eq!(uri.to_string(), "pkcs11:id=%01");
-        assert_eq!(uri.pin_value.as_ref().unwrap().as_str(), "1234");
+        assert_eq!(uri.pin_value.as_deref(), Some("1234"));
     }
 
     proptest! {
