@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::fixture::keys::Kind;
 use crate::fixture::openssl::assert_signed;
-use crate::fixture::places::{RUNTIME, STATE};
+use crate::fixture::places::{RUNTIME, state};
 use crate::fixture::program::{Invocation, Outcome};
 use crate::fixture::request::{Hash, Options, certificate_request, sample, sign_request};
 use crate::fixture::root::{copy_of_program, hand_over, need_root};
@@ -178,10 +178,11 @@ fn a_full_disk_at_the_runtime_directory_stops_runs_and_no_requests() {
 #[test]
 fn without_a_directory_to_write_to_there_is_a_warning_and_no_stored_pin_is_sent() {
     let store = token_with_pair(Kind::P256);
+    let state = state();
     // The token itself must stay writable: SoftHSM counts logins in it.
     let read_only = mounted(&format!(
         "mount --bind \"$HOME\" \"$HOME\"; \
-         for place in /tmp /dev/shm {RUNTIME} {STATE}; do \
+         for place in /tmp /dev/shm {RUNTIME} {state}; do \
            mount --bind $place $place; mount -o remount,bind,ro $place; \
          done; unset XDG_RUNTIME_DIR"
     ));
@@ -216,12 +217,13 @@ fn a_stored_pin_is_sent_once_or_never_where_there_is_no_room_to_remember_it() {
         ("size=4k", 0),
         ("size=8k", 1),
     ];
+    let state = state();
     for (room, sent) in shortages {
         let store = token_with_pair(Kind::P256);
         let wrong = store.faulty(store.configuration()).with("pin", WRONG_PIN);
         let request = sign_request(&wrong, &Options::hash(Hash::Sha256), &sample(32));
         let little = mounted(&format!(
-            "mount -t tmpfs -o {room},mode=700 none {STATE}; \
+            "mount -t tmpfs -o {room},mode=700 none {state}; \
              for _ in 1 2 3; do \"$SIGNER\" && exit 99; done"
         ));
         let invocation = store
