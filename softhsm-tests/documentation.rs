@@ -150,7 +150,7 @@ fn sources(folder: &Path) -> Vec<String> {
             .any(|name| path.ends_with(name))
         {
             let code = fs::read_to_string(&path).unwrap();
-            let code = code.split("#[cfg(test)]").next().unwrap();
+            let code = code.split("#[cfg(test)]\nmod tests").next().unwrap();
             found.push(code.to_owned());
         }
     }
@@ -178,7 +178,11 @@ fn variables(code: &str) -> Vec<String> {
     let mut names = Vec::new();
     for call in ["env::var_os", "environment::take"] {
         for rest in code.split(call).skip(1) {
-            let argument = rest.trim_start_matches('(').split(')').next().unwrap();
+            let argument = rest
+                .trim_start_matches('(')
+                .split([',', ')'])
+                .next()
+                .unwrap();
             let constant = code.split_once(&format!("const {argument}: &str = "));
             let named = constant.map_or(argument, |(_, value)| value.split(';').next().unwrap());
             match named.strip_prefix('"') {
