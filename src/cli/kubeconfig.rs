@@ -18,7 +18,7 @@ use crate::pin_entry;
 use crate::printable::{printable, shell_word};
 use crate::process::answer::AnswerChannel;
 use crate::process::environment::{SingleThreaded, TakenVariables};
-use crate::process::signals::{Grace, is_interrupted};
+use crate::process::signals::{Deferral, is_interrupted};
 use crate::process::unix_time;
 use crate::protocol::Configuration;
 use crate::report;
@@ -448,7 +448,7 @@ fn write(
         None => None,
     };
     // Locks that stay behind would keep kubectl from the files.
-    let _grace = Grace::begin_firmly();
+    let _deferral = Deferral::for_files();
     let mut document = Document::open(&user_file, is_interrupted)?;
     let kubeconfig = super::load(&locations.optional())?;
     let mut old = match kubeconfig.provider(name) {

@@ -177,7 +177,7 @@ fn serve(
         }
     }
     keyring.leave_terminal();
-    memory::wash::<{ memory::KUBECONFIG }>();
+    memory::scrub_stack::<{ memory::KUBECONFIG_DEPTH }>();
 
     let presence = Arc::new(Presence::new(arguments.end_with_token));
     let reporter = Reporter::new(is_verbose, Arc::clone(&presence));
@@ -217,9 +217,9 @@ fn serve(
     let running = Running::start(&arguments.command, &variables, inheritance, signals)
         .map_err(|reason| not_started(&arguments.command, reason))?;
     report::leave_screen();
-    let ending = running.wait();
+    let code = running.wait();
     report::take_screen_back();
-    let ending = ending.map_err(preparation)?;
+    let code = code.map_err(preparation)?;
     if fs::read(&file).is_ok_and(|left| left != content.as_bytes()) {
         report::warning(
             "the command has changed its kubeconfig, which ends with the run; \
@@ -227,7 +227,7 @@ fn serve(
         );
     }
     presence.end();
-    Ok(ending.exit_code())
+    Ok(code)
 }
 
 /// The variables with which the command goes to its ports directly, also where it has a proxy: Go

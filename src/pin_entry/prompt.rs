@@ -25,7 +25,7 @@ use super::queue::Turn;
 use super::{ANSWER_LIMIT, question, wrong_length};
 use crate::pin::{Pin, PinError, PinOrigin, PinRequest};
 use crate::printable::printable;
-use crate::process::signals::{self, Held, Signal};
+use crate::process::signals::{self, PromptSignals, Signal};
 
 /// How often a typed PIN may have a length that the token's can't have.
 const ENTRIES: usize = 3;
@@ -170,7 +170,7 @@ impl Terminal {
     }
 
     fn enter_once(&self, text: &str, echo: bool) -> io::Result<Entry> {
-        let held = Held::new()?;
+        let held = PromptSignals::new()?;
         let entry = self.converse(text, echo, &held);
         // The settings are the old ones by now. A signal goes before anything that was typed.
         match held.release() {
@@ -179,7 +179,7 @@ impl Terminal {
         }
     }
 
-    fn converse(&self, text: &str, echo: bool, held: &Held) -> io::Result<Entry> {
+    fn converse(&self, text: &str, echo: bool, held: &PromptSignals) -> io::Result<Entry> {
         let _hidden = Hidden::new(&self.file, echo)?;
         let deadline = Instant::now() + ANSWER_LIMIT;
         let entry = match self.show(text, held, deadline)? {
@@ -194,7 +194,12 @@ impl Terminal {
     }
 
     /// Writes the text; what came instead, if anything.
-    fn show(&self, text: &str, held: &Held, deadline: Instant) -> io::Result<Option<Entry>> {
+    fn show(
+        &self,
+        text: &str,
+        held: &PromptSignals,
+        deadline: Instant,
+    ) -> io::Result<Option<Entry>> {
         let mut rest = text.as_bytes();
         while !rest.is_empty() {
             match write(&self.file, rest) {
@@ -211,7 +216,7 @@ impl Terminal {
         Ok(None)
     }
 
-    fn read_line(&self, held: &Held, deadline: Instant) -> io::Result<Entry> {
+    fn read_line(&self, held: &PromptSignals, deadline: Instant) -> io::Result<Entry> {
         let mut line = Zeroizing::new(vec![0; LINE]);
         loop {
             if let Some(other) = self.wait(PollFlags::IN, held, deadline)? {
@@ -235,7 +240,12 @@ impl Terminal {
     }
 
     /// Waits until it's worth trying to read or to write; what came instead, if anything.
-    fn wait(&self, events: PollFlags, held: &Held, deadline: Instant) -> io::Result<Option<Entry>> {
+    fn wait(
+        &self,
+        events: PollFlags,
+        held: &PromptSignals,
+        deadline: Instant,
+    ) -> io::Result<Option<Entry>> {
         loop {
             if let Some(signal) = held.caught() {
                 return Ok(Some(Entry::Signal(signal)));

@@ -13,8 +13,7 @@ use std::thread;
 
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{
-    Pid, Resource, Rlimit, Signal, WaitOptions, WaitStatus, getpid, getrlimit, kill_process,
-    setrlimit, waitpid,
+    Pid, Resource, Rlimit, Signal, WaitOptions, getpid, getrlimit, kill_process, setrlimit, waitpid,
 };
 use rustix::stdio;
 use signal_hook::consts::{
@@ -66,23 +65,6 @@ impl Inheritance {
             core,
             files,
         })
-    }
-}
-
-/// How a command has ended.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Ending {
-    Exited(u8),
-    Killed(i32),
-}
-
-impl Ending {
-    /// As a shell has it.
-    pub fn exit_code(self) -> u8 {
-        match self {
-            Self::Exited(code) => code,
-            Self::Killed(signal) => u8::try_from(128 + signal).unwrap_or(255),
-        }
     }
 }
 
@@ -163,16 +145,18 @@ impl Running {
         Ok(Self { process })
     }
 
-    /// Waits for its end. While it is stopped, so are we: the shell above us waits for that.
-    pub fn wait(self) -> io::Result<Ending> {
+    /// Waits for its end, and gives its exit code as a shell has it. While it is stopped, so are we:
+    /// the shell above us waits for that.
+    pub fn wait(self) -> io::Result<u8> {
         loop {
             let status = match waitpid(Some(self.process), WaitOptions::UNTRACED) {
                 Ok(Some((_, status))) => status,
                 Ok(None) | Err(Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
             };
-            if let Some(ending) = ending(status) {
-                return Ok(ending);
+            let killed = status.terminating_signal().map(|signal| 128 + signal);
+            if let Some(code) = status.exit_status().or(killed) {
+                return Ok(u8::try_from(code).unwrap_or(255));
             }
             if status.stopped() {
                 let _ = kill_process(getpid(), Signal::STOP);
@@ -181,13 +165,6 @@ impl Running {
             }
         }
     }
-}
-
-fn ending(status: WaitStatus) -> Option<Ending> {
-    let exited = status
-        .exit_status()
-        .map(|code| Ending::Exited(u8::try_from(code).unwrap_or(255)));
-    exited.or_else(|| status.terminating_signal().map(Ending::Killed))
 }
 
 /// Passes on what somebody sends to us, to the process that is told of. What the terminal sends,

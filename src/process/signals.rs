@@ -1,10 +1,21 @@
-//! Signals: an end that is told, and a prompt that leaves the terminal as it was.
+//! Signals: an interruption that is announced before it ends the process, and a prompt that leaves
+//! the terminal as it was.
+//!
+//! One handler does all of it, by what the process is doing. It is set with sigaction(2) and not
+//! through signal-hook, which never gives a signal its old action back: what the parent had ignored
+//! (`nohup`) has to be ignored again after a prompt, also by the command of a run.
 
-use std::io;
+use std::io::{self, Read as _};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
+
+use rustix::io::write;
+use rustix::stdio::stderr;
+use signal_hook::low_level;
 
 /// Whole, since a signal handler can't put a text together.
 macro_rules! interrupted_by {
@@ -35,184 +46,188 @@ impl Signal {
     }
 }
 
-/// From now on, an interruption is told in one line before it ends the process, which dies of
-/// the signal all the same. Signals that the parent had ignored (`nohup`) stay ignored.
-pub fn announce() {
-    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM] {
-        if !is_ignored(signal) {
-            // SA_RESTART: a library whose call may end first is not to see it fail.
-            handle(signal, announce_and_die, libc::SA_RESTART);
-        }
-    }
-}
+/// What ends a process from outside.
+pub(super) const INTERRUPTING: [libc::c_int; 3] = [libc::SIGHUP, libc::SIGINT, libc::SIGTERM];
+/// What the terminal's keys send. Somebody who presses them at a prompt means the prompt, also
+/// where the client was started deaf to them. SIGTTIN and SIGTTOU stop a job in the background, as
+/// they should.
+const KEYS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP];
 
-/// The signals of [`announce`] do again what they do to any process.
-pub(super) fn unannounce() {
-    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM] {
-        if !is_ignored(signal) {
-            // SAFETY: the default action needs no handler.
-            unsafe { libc::signal(signal, libc::SIG_DFL) };
-        }
-    }
-}
+/// What the handler does with a signal: one of the following.
+static MODE: AtomicU8 = AtomicU8::new(ANNOUNCE);
+/// Announce it and die of it.
+const ANNOUNCE: u8 = 0;
+/// Announce it, and die of it after the login; of a second one at once.
+const LOGIN: u8 = 1;
+/// Announce it, and die of it when the files are written; pass over a second one.
+const FILES: u8 = 2;
+/// Leave the first SIGINT to the child; otherwise as [`ANNOUNCE`].
+const CHILD: u8 = 3;
+/// Store it for the prompt.
+const PROMPT: u8 = 4;
 
-extern "C" fn announce_and_die(signal: libc::c_int) {
-    let first = DEFERRED.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst);
-    if first.is_ok() {
-        tell(signal);
-    }
-    match GRACE.load(Ordering::SeqCst) {
-        YIELDING if first.is_ok() => end_within(LOGIN_SECONDS),
-        FIRM if first.is_ok() => end_within(FILE_SECONDS),
-        FIRM => {}
-        _ => die_of(signal),
-    }
-}
-
-fn end_within(seconds: libc::c_uint) {
-    handle(libc::SIGALRM, end_of_grace, 0);
-    // SAFETY: alarm is async-signal-safe and has no preconditions.
-    unsafe { libc::alarm(seconds) };
-}
-
-fn tell(signal: libc::c_int) {
-    let [hangup, interrupt, termination] = INTERRUPTIONS;
-    let text = match signal {
-        libc::SIGHUP => hangup,
-        libc::SIGINT => interrupt,
-        _ => termination,
-    };
-    // SAFETY: write is async-signal-safe and the text is valid for its length.
-    let _ = unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
-}
-
-/// It does what it does to any process; in its own handler, when that returns.
-fn die_of(signal: libc::c_int) {
-    // SAFETY: signal is async-signal-safe, and the default action needs no handler.
-    unsafe { libc::signal(signal, libc::SIG_DFL) };
-    raise(Signal(signal));
-}
+/// The signal that has come and is still to be acted on, 0 for none.
+static CAUGHT: AtomicI32 = AtomicI32::new(0);
+/// Wakes the poll of a prompt: what is written to the second is read from the first.
+static WAKE: OnceLock<(UnixStream, UnixStream)> = OnceLock::new();
 
 /// Longer than any login takes that nobody has to do something for.
 const LOGIN_SECONDS: libc::c_uint = 2;
 /// Longer than a busy disk takes for a small file.
 const FILE_SECONDS: libc::c_uint = 10;
 
-/// The [`Grace`] that lives, and the signal that waits for its end, 0 for none.
-static GRACE: AtomicU8 = AtomicU8::new(NO_GRACE);
-static DEFERRED: AtomicI32 = AtomicI32::new(0);
-
-const NO_GRACE: u8 = 0;
-const YIELDING: u8 = 1;
-const FIRM: u8 = 2;
-
-/// While it lives, a signal of [`announce`] is told at once and ends the process when it is dropped,
-/// or some seconds later all the same.
-#[must_use]
-pub struct Grace(());
-
-impl Grace {
-    /// For a login. A second signal ends it, too: somebody means it.
-    pub fn begin() -> Self {
-        GRACE.store(YIELDING, Ordering::SeqCst);
-        Self(())
-    }
-
-    /// For files that are written. A second signal changes nothing: Ctrl-C can come from the terminal
-    /// and from a parent that passes it on. For whoever looks at [`is_interrupted`] wherever it waits.
-    pub fn begin_firmly() -> Self {
-        GRACE.store(FIRM, Ordering::SeqCst);
-        Self(())
+/// From now on, an interruption is announced in one line before it ends the process, which dies of
+/// the signal all the same. Signals that the parent had ignored (`nohup`) stay ignored.
+pub fn announce() {
+    for signal in heard() {
+        // SA_RESTART: a library whose call may end first is not to see it fail.
+        handle(signal, on_signal, libc::SA_RESTART);
     }
 }
 
-impl Drop for Grace {
-    fn drop(&mut self) {
-        GRACE.store(NO_GRACE, Ordering::SeqCst);
-        let signal = DEFERRED.load(Ordering::SeqCst);
-        if signal != 0 {
+/// The signals of [`announce`] do again what they do to any process.
+pub(super) fn unannounce() {
+    for signal in heard() {
+        exchange(signal, Some(&default_action()));
+    }
+}
+
+fn heard() -> impl Iterator<Item = libc::c_int> {
+    INTERRUPTING
+        .into_iter()
+        .filter(|signal| !is_ignored(*signal))
+}
+
+/// Everything it calls is async-signal-safe: atomics, write, alarm, sigaction and raise.
+extern "C" fn on_signal(signal: libc::c_int) {
+    let first = CAUGHT.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst);
+    match MODE.load(Ordering::SeqCst) {
+        PROMPT => {
+            // A stop never hides an end.
+            if signal != libc::SIGTSTP {
+                CAUGHT.store(signal, Ordering::SeqCst);
+            }
+            if let Some((_, wake)) = WAKE.get() {
+                let _ = write(wake, &[0]);
+            }
+        }
+        CHILD if first.is_ok() && signal == libc::SIGINT => {}
+        LOGIN if first.is_ok() => announce_and_end_within(LOGIN_SECONDS, signal),
+        FILES if first.is_ok() => announce_and_end_within(FILE_SECONDS, signal),
+        FILES => {}
+        LOGIN => die_of(signal),
+        _ => {
+            tell(signal);
             die_of(signal);
         }
     }
 }
 
-/// Whether the process ends with the [`Grace`] that lives.
-pub fn is_interrupted() -> bool {
-    DEFERRED.load(Ordering::SeqCst) != 0
+fn announce_and_end_within(seconds: libc::c_uint, signal: libc::c_int) {
+    tell(signal);
+    handle(libc::SIGALRM, on_alarm, 0);
+    alarm(seconds);
 }
 
-extern "C" fn end_of_grace(_alarm: libc::c_int) {
-    die_of(DEFERRED.load(Ordering::SeqCst));
+extern "C" fn on_alarm(_alarm: libc::c_int) {
+    die_of(CAUGHT.load(Ordering::SeqCst));
 }
 
-/// While it lives, Ctrl-C is for a child that asks at the terminal, which gets it, too: only what the
-/// child has put right is this process's to write to. It comes when this is dropped; a second one
-/// doesn't wait.
+fn tell(signal: libc::c_int) {
+    let place = INTERRUPTING.iter().position(|it| *it == signal);
+    if let Some(text) = place.and_then(|place| INTERRUPTIONS.get(place)) {
+        let _ = write(stderr(), text.as_bytes());
+    }
+}
+
+/// It does what it does to any process.
+fn die_of(signal: libc::c_int) {
+    let _ = low_level::emulate_default_handler(signal);
+}
+
+/// While it lives, a signal of [`announce`] doesn't end the process; the one that has come does when
+/// it is dropped.
 #[must_use]
-pub struct Postponed(Option<libc::sigaction>);
+pub struct Deferral(());
 
-impl Postponed {
-    pub fn begin() -> Self {
-        let is_heard = !is_ignored(libc::SIGINT);
-        Self(is_heard.then(|| handle(libc::SIGINT, postpone, libc::SA_RESTART)))
+impl Deferral {
+    /// For a login. The signal is announced at once and ends the process after some seconds all the
+    /// same. A second one doesn't wait.
+    pub fn for_login() -> Self {
+        Self::begin(LOGIN)
+    }
+
+    /// For files that are written: as for a login, but a second signal changes nothing, since Ctrl-C
+    /// can come from the terminal and from a parent that passes it on. For whoever looks at
+    /// [`is_interrupted`] wherever it waits.
+    pub fn for_files() -> Self {
+        Self::begin(FILES)
+    }
+
+    /// For a child that asks at the terminal. Ctrl-C is sent to both, and only what the child has put
+    /// right is this process's to write to; so it is announced when this is dropped. A second one
+    /// doesn't wait, nor does another signal.
+    pub fn of_ctrl_c_for_child() -> Self {
+        Self::begin(CHILD)
+    }
+
+    fn begin(mode: u8) -> Self {
+        MODE.store(mode, Ordering::SeqCst);
+        Self(())
     }
 }
 
-impl Drop for Postponed {
+impl Drop for Deferral {
     fn drop(&mut self) {
-        let Some(before) = &self.0 else { return };
-        // SAFETY: the action is one that the kernel gave us for this signal.
-        unsafe { libc::sigaction(libc::SIGINT, &raw const *before, std::ptr::null_mut()) };
-        if IS_POSTPONED.swap(false, Ordering::SeqCst) {
-            raise(Signal(libc::SIGINT));
+        let mode = MODE.swap(ANNOUNCE, Ordering::SeqCst);
+        let signal = CAUGHT.load(Ordering::SeqCst);
+        if signal == 0 {
+            return;
         }
+        if mode == CHILD {
+            tell(signal);
+        }
+        die_of(signal);
     }
 }
 
-static IS_POSTPONED: AtomicBool = AtomicBool::new(false);
-
-extern "C" fn postpone(signal: libc::c_int) {
-    if IS_POSTPONED.swap(true, Ordering::SeqCst) {
-        announce_and_die(signal);
-    }
+/// Whether the process ends with the [`Deferral`] that lives.
+pub fn is_interrupted() -> bool {
+    CAUGHT.load(Ordering::SeqCst) != 0
 }
-
-/// What the terminal's keys send. Somebody who presses them at a prompt means the prompt, also
-/// where the client was started deaf to them. SIGTTIN and SIGTTOU stop a job in the background, as
-/// they should.
-const KEYS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP];
-const OTHERS: [libc::c_int; 2] = [libc::SIGHUP, libc::SIGTERM];
-
-/// The signal that came last, 0 for none, and where its coming is written to wake a poll. A stop
-/// never hides an end.
-static CAUGHT: AtomicI32 = AtomicI32::new(0);
-static WAKE: AtomicI32 = AtomicI32::new(-1);
 
 /// While it lives, signals that would end or stop the process are stored instead, so that the
 /// terminal can be put right before they do. What is ignored and comes from no key stays ignored.
-pub struct Held {
+pub struct PromptSignals {
     before: Vec<(libc::c_int, libc::sigaction)>,
-    wake: UnixStream,
-    _source: UnixStream,
+    wake: &'static UnixStream,
 }
 
-impl Held {
+impl PromptSignals {
+    /// # Errors
+    /// There are no descriptors left.
     pub fn new() -> io::Result<Self> {
-        let (wake, source) = UnixStream::pair()?;
-        source.set_nonblocking(true)?;
+        if WAKE.get().is_none() {
+            let (wake, source) = UnixStream::pair()?;
+            wake.set_nonblocking(true)?;
+            source.set_nonblocking(true)?;
+            let _ = WAKE.set((wake, source));
+        }
+        let (wake, _) = WAKE
+            .get()
+            .ok_or_else(|| io::Error::other("no pair of sockets"))?;
+        let mut wake_reader = wake;
+        // Left by the prompt before.
+        let _ = wake_reader.read(&mut [0; 64]);
         CAUGHT.store(0, Ordering::SeqCst);
-        WAKE.store(source.as_raw_fd(), Ordering::SeqCst);
-        let others = OTHERS.into_iter().filter(|signal| !is_ignored(*signal));
+        MODE.store(PROMPT, Ordering::SeqCst);
+        let others = heard().filter(|signal| !KEYS.contains(signal));
         let before = KEYS
             .into_iter()
             .chain(others)
-            .map(|signal| (signal, handle(signal, store, 0)))
+            .map(|signal| (signal, handle(signal, on_signal, 0)))
             .collect();
-        Ok(Self {
-            before,
-            wake,
-            _source: source,
-        })
+        Ok(Self { before, wake })
     }
 
     /// Readable when a signal has come.
@@ -222,67 +237,65 @@ impl Held {
 
     /// The signal that has come, if any.
     pub fn caught(&self) -> Option<Signal> {
-        caught()
+        Some(CAUGHT.load(Ordering::SeqCst))
+            .filter(|signal| *signal != 0)
+            .map(Signal)
     }
 
     /// Puts the old actions back; the signal that has come until then, so that none is lost.
-    pub fn release(self) -> Option<Signal> {
-        drop(self);
-        caught()
+    pub fn release(mut self) -> Option<Signal> {
+        self.restore();
+        let caught = self.caught();
+        CAUGHT.store(0, Ordering::SeqCst);
+        caught
     }
-}
 
-impl Drop for Held {
-    fn drop(&mut self) {
-        for (signal, action) in &self.before {
-            // SAFETY: the action is one that the kernel gave us for this signal.
-            unsafe { libc::sigaction(*signal, &raw const *action, std::ptr::null_mut()) };
+    fn restore(&mut self) {
+        for (signal, action) in self.before.drain(..) {
+            exchange(signal, Some(&action));
         }
-        WAKE.store(-1, Ordering::SeqCst);
+        MODE.store(ANNOUNCE, Ordering::SeqCst);
     }
 }
 
-fn caught() -> Option<Signal> {
-    match CAUGHT.load(Ordering::SeqCst) {
-        0 => None,
-        signal => Some(Signal(signal)),
+impl Drop for PromptSignals {
+    fn drop(&mut self) {
+        self.restore();
     }
-}
-
-extern "C" fn store(signal: libc::c_int) {
-    if signal == libc::SIGTSTP {
-        let _ = CAUGHT.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst);
-    } else {
-        CAUGHT.store(signal, Ordering::SeqCst);
-    }
-    let wake = WAKE.load(Ordering::SeqCst);
-    // SAFETY: write is async-signal-safe; a stream that is full or closed wakes nobody and harms
-    // nothing.
-    let _ = unsafe { libc::write(wake, [0_u8].as_ptr().cast(), 1) };
 }
 
 /// Lets the calling thread, and those it starts, write to the terminal from the background, where
 /// `stty tostop` would have the whole process stopped for it.
 pub fn write_in_background() {
-    let mut set = MaybeUninit::uninit();
-    // SAFETY: the set is valid to be written.
-    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
-    // SAFETY: sigemptyset has initialised it.
-    let mut set: libc::sigset_t = unsafe { set.assume_init() };
-    // SAFETY: the set is valid, and SIGTTOU a signal.
-    unsafe { libc::sigaddset(&raw mut set, libc::SIGTTOU) };
-    // SAFETY: the set is valid; the old mask isn't asked for.
-    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+    mask(libc::SIG_BLOCK, &[libc::SIGTTOU]);
 }
 
 /// Sends the signal to this process; returns if that has stopped it and it was continued.
 pub fn raise(signal: Signal) {
-    // SAFETY: raise has no preconditions.
-    unsafe { libc::raise(signal.0) };
+    let _ = low_level::raise(signal.0);
 }
 
-/// Sets a handler; the action before it.
-fn handle(
+/// Blocks (`SIG_BLOCK`) or unblocks (`SIG_UNBLOCK`) these signals for the calling thread.
+pub(super) fn mask(how: libc::c_int, signals: &[libc::c_int]) {
+    let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: a valid place for a set.
+    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+    for signal in signals {
+        // SAFETY: the set was initialised above.
+        unsafe { libc::sigaddset(set.as_mut_ptr(), *signal) };
+    }
+    // SAFETY: the set was initialised above; the old mask isn't asked for.
+    unsafe { libc::pthread_sigmask(how, set.as_ptr(), ptr::null_mut()) };
+}
+
+/// Has SIGALRM come in so many seconds.
+pub(super) fn alarm(seconds: libc::c_uint) {
+    // SAFETY: alarm has no preconditions.
+    unsafe { libc::alarm(seconds) };
+}
+
+/// Sets a handler, which may call nothing but what is async-signal-safe; the action before it.
+pub(super) fn handle(
     signal: libc::c_int,
     handler: extern "C" fn(libc::c_int),
     flags: libc::c_int,
@@ -290,17 +303,20 @@ fn handle(
     let mut action = default_action();
     action.sa_sigaction = handler as *const () as libc::sighandler_t;
     action.sa_flags = flags;
-    let mut before = default_action();
-    // SAFETY: both actions are valid, and the handlers given here are async-signal-safe.
-    unsafe { libc::sigaction(signal, &raw const action, &raw mut before) };
-    before
+    exchange(signal, Some(&action))
 }
 
 pub(super) fn is_ignored(signal: libc::c_int) -> bool {
-    let mut action = default_action();
-    // SAFETY: without a new action nothing is changed.
-    unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut action) };
-    action.sa_sigaction == libc::SIG_IGN
+    exchange(signal, None).sa_sigaction == libc::SIG_IGN
+}
+
+/// Sets an action, if one is given; the action before it.
+fn exchange(signal: libc::c_int, action: Option<&libc::sigaction>) -> libc::sigaction {
+    let action = action.map_or(ptr::null(), ptr::from_ref);
+    let mut before = default_action();
+    // SAFETY: the new action is null, the kernel's own, or made by `handle` or `default_action`.
+    unsafe { libc::sigaction(signal, action, &raw mut before) };
+    before
 }
 
 fn default_action() -> libc::sigaction {

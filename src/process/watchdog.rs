@@ -7,8 +7,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -21,13 +20,17 @@ const TICK: Duration = Duration::from_secs(1);
 /// Rust's own needs, and a library's thread-local storage.
 const STACK: usize = 256 * 1024;
 
-static WATCHED: Mutex<Option<Step>> = Mutex::new(None);
-static IS_ON: AtomicBool = AtomicBool::new(false);
-/// The thread is there.
-static IS_WATCHING: AtomicBool = AtomicBool::new(false);
-static STARTED: Condvar = Condvar::new();
+static WATCH: Mutex<Watch> = Mutex::new(Watch {
+    is_on: false,
+    step: None,
+});
 
-/// The step that is watched.
+struct Watch {
+    is_on: bool,
+    /// The step that is watched.
+    step: Option<Step>,
+}
+
 struct Step {
     doing: &'static str,
     /// What it has taken.
@@ -38,62 +41,56 @@ struct Step {
 /// [`LIMIT`], with what that step does. It should end the process. Without a thread there is no
 /// bound.
 pub fn start(expired: impl FnOnce(&'static str) + Send + 'static) {
-    let watch = move || {
+    if std::mem::replace(&mut lock().is_on, true) {
+        return;
+    }
+    let (started, start) = mpsc::channel();
+    let _ = thread::Builder::new().stack_size(STACK).spawn(move || {
+        let _ = started.send(());
         if let Some(doing) = watch() {
             expired(doing);
         }
-    };
-    if !IS_ON.swap(true, Ordering::Relaxed) {
-        let thread = thread::Builder::new().stack_size(STACK).spawn(watch);
-        // A thread can't begin while a library's constructor hangs, which holds the loader's lock.
-        let mut watched = lock();
-        while thread.is_ok() && !IS_WATCHING.load(Ordering::Relaxed) {
-            watched = STARTED
-                .wait(watched)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-    }
+    });
+    // A thread can't begin while a library's constructor hangs, which holds the loader's lock.
+    let _ = start.recv();
 }
 
 /// Waits for a step to take too long; what it does. `None` once nothing is watched any more.
 fn watch() -> Option<&'static str> {
-    {
-        let _watched = lock();
-        IS_WATCHING.store(true, Ordering::Relaxed);
-        STARTED.notify_one();
-    }
-    while IS_ON.load(Ordering::Relaxed) {
+    loop {
         thread::sleep(TICK);
-        let mut watched = lock();
-        let Some(step) = watched.as_mut() else {
-            continue;
-        };
-        step.ticks += 1;
-        if TICK * step.ticks > LIMIT {
-            return Some(step.doing);
+        let mut watch = lock();
+        if !watch.is_on {
+            return None;
+        }
+        if let Some(step) = &mut watch.step {
+            step.ticks += 1;
+            if TICK * step.ticks > LIMIT {
+                return Some(step.doing);
+            }
         }
     }
-    None
 }
 
 /// From now on no step is watched.
 pub fn stop() {
-    IS_ON.store(false, Ordering::Relaxed);
-    let _ = replace(None);
+    *lock() = Watch {
+        is_on: false,
+        step: None,
+    };
 }
 
 /// Watches this step until the guard is dropped. One within another has a time of its own, and so
 /// has the outer one after it.
 pub fn step(doing: &'static str) -> Guard {
-    let step = IS_ON.load(Ordering::Relaxed).then(|| Step::new(doing));
     Guard {
-        before: replace(step),
+        before: replace(Some(doing)),
     }
 }
 
 /// The step goes on, and has all its time again: a loop of many calls is no call that hangs.
 pub fn renew() {
-    if let Some(step) = lock().as_mut() {
+    if let Some(step) = &mut lock().step {
         step.ticks = 0;
     }
 }
@@ -113,21 +110,19 @@ pub struct Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let _ = replace(self.before.map(Step::new));
+        let _ = replace(self.before);
     }
 }
 
-impl Step {
-    fn new(doing: &'static str) -> Self {
-        Self { doing, ticks: 0 }
-    }
-}
-
-fn replace(step: Option<Step>) -> Option<&'static str> {
-    let before = std::mem::replace(&mut *lock(), step);
+fn replace(doing: Option<&'static str>) -> Option<&'static str> {
+    let mut watch = lock();
+    let step = doing
+        .filter(|_| watch.is_on)
+        .map(|doing| Step { doing, ticks: 0 });
+    let before = std::mem::replace(&mut watch.step, step);
     before.map(|step| step.doing)
 }
 
-fn lock() -> MutexGuard<'static, Option<Step>> {
-    WATCHED.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock() -> MutexGuard<'static, Watch> {
+    WATCH.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -22,7 +22,7 @@ use super::{Token, ckr};
 use crate::error::Error;
 use crate::pin::{MAX_PIN_LENGTH, Pin, PinError, PinOrigin, PinProvider, PinRequest};
 use crate::process::lock::Lock;
-use crate::process::signals::Grace;
+use crate::process::signals::Deferral;
 use crate::process::watchdog;
 
 /// How often a person may try in one process, until the token accepts a PIN.
@@ -265,13 +265,13 @@ impl Token<'_> {
         })))
     }
 
-    /// C_Login with the PIN, and what came of it remembered. While the grace lives, Ctrl-C and its
-    /// like wait: SoftHSM empties the token's file at each login and then writes it anew, and who is
-    /// killed in between has lost the token; and what was refused must be remembered. Gives what the
-    /// token says of its PIN after it was right, where it had something to say before.
+    /// C_Login with the PIN, and what came of it remembered. Signals are deferred meanwhile: SoftHSM
+    /// empties the token's file at each login and then writes it anew, so a process killed in between
+    /// loses the token; and a refusal has to be remembered. Returns what the token says of its PIN
+    /// after a successful login, where it had something to say before.
     fn send(&self, user: UserType, entry: &PinEntry) -> Result<Option<PinState>, CryptokiError> {
         let step = watchdog::step("the login (C_Login)");
-        let _grace = Grace::begin();
+        let _deferral = Deferral::for_login();
         let outcome = self.session.login(user, Some(entry.kept.pin.expose()));
         drop(step);
         let after = match (&outcome, user, entry.state.pin) {

@@ -15,7 +15,7 @@ use super::{ckr, exports};
 use crate::config::{InitArgs, TrustedLibrary};
 use crate::error::Error;
 use crate::printable::printable;
-use crate::process::{ending, memory, watchdog};
+use crate::process::{exit_guard, memory, watchdog};
 
 /// How long C_Finalize may take before the process ends without it.
 const FINALIZE_LIMIT: Duration = Duration::from_secs(2);
@@ -44,7 +44,7 @@ impl Module {
     ) -> Result<Self, ModuleError> {
         let _step = watchdog::step("loading and initialising it (C_Initialize)");
         // Loading it saves registers in which a piece of the configuration may stand.
-        memory::wash::<{ memory::REQUEST }>();
+        memory::scrub_stack::<{ memory::REQUEST_DEPTH }>();
         let Some(path) = library.file().map(Path::to_owned) else {
             return Err(ModuleError::Load {
                 path: library.path().to_owned(),
@@ -124,8 +124,8 @@ impl Module {
     /// Finalises the library (C_Finalize, which closes its sessions). The process ends with
     /// `code` even if the library hangs or crashes on the way: call this when the answer is out.
     pub fn finalize(self, code: u8) {
-        memory::wash::<{ memory::REQUEST }>();
-        ending::bound(FINALIZE_LIMIT, code);
+        memory::scrub_stack::<{ memory::REQUEST_DEPTH }>();
+        exit_guard::arm(FINALIZE_LIMIT, code);
         if self.borrowed {
             return;
         }
@@ -145,7 +145,7 @@ fn tell_crashes(path: &Path) {
         error.remedy()
     );
     let (before, behind) = text.split_once('\0').unwrap_or((&text, ""));
-    ending::tell_crashes(&printable(before), behind);
+    exit_guard::report_crashes(&printable(before), behind);
 }
 
 fn initialize(functions: &Functions, init_args: Option<&InitArgs>) -> Result<(), CryptokiError> {

@@ -16,7 +16,7 @@ use super::{Fault, Library, Survey};
 use crate::discovery::{self, Installed};
 use crate::error::Error;
 use crate::process::descriptors::hand_on_none;
-use crate::process::signals::Postponed;
+use crate::process::signals::Deferral;
 use crate::token::ModuleError;
 
 /// How long a library may take where nobody is asked anything.
@@ -43,7 +43,7 @@ pub(super) fn look_everywhere(
         return Ok(look_at(&libraries, arguments, LIMIT, shows_noise));
     }
     let look = |library| {
-        let _postponed = Postponed::begin();
+        let _deferral = Deferral::of_ctrl_c_for_child();
         ask(library, arguments, ATTENDED_LIMIT, shows_noise)
     };
     Ok(Survey::new(libraries.iter().map(look).collect()))

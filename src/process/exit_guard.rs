@@ -1,19 +1,27 @@
-//! What makes an answer already given safe from its module, and tells of one that crashes before.
+//! Ends the process as it has to whatever a module does: with an error while an answer is awaited,
+//! and with the answer's exit code afterwards.
 //!
 //! C_Finalize hangs in some modules (a thread that is never joined, a reader that was pulled) and
 //! crashes in others. The client has its answer by then, but judges it by the exit code, and can't
 //! go on before the process ends.
 
-use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use rustix::io::write;
+use rustix::stdio::stderr;
+use signal_hook::low_level::signal_name;
+
 use super::leave;
+use super::signals::{INTERRUPTING, alarm, handle, mask};
 
 /// The exit code, where a signal handler can read it.
 static CODE: AtomicU8 = AtomicU8::new(0);
+
+/// What a crash is told with: what stands before and behind the signal's name.
+static CRASH_MESSAGE: AtomicPtr<[String; 2]> = AtomicPtr::new(ptr::null_mut());
 
 /// What a crash arrives as; SIGTRAP is a compiler's trap on some processors, SIGSYS a filter's.
 const CRASHES: [libc::c_int; 7] = [
@@ -29,23 +37,18 @@ const CRASHES: [libc::c_int; 7] = [
 /// The exit code of a library's trouble, as `ModuleError` has it.
 const CRASHED: u8 = 4;
 
-/// What a crash is told with: what stands before and behind the signal's name.
-static TOLD: AtomicPtr<[Box<[u8]>; 2]> = AtomicPtr::new(ptr::null_mut());
-
-/// What ends a process from outside. It comes too late to change anything.
-const INTERRUPTIONS: [libc::c_int; 3] = [libc::SIGHUP, libc::SIGINT, libc::SIGTERM];
-
 /// Room for a handler and the processor's state, which alone takes 11 KiB where there is AMX.
 const CRASH_STACK: usize = 64 * 1024;
 /// The watchdog needs next to nothing; the module's thread-local storage is in it, too.
 const WATCHDOG_STACK: usize = 256 * 1024;
 
-/// From now on, until [`bound`], a crash ends the process with a line on standard error, in which the
-/// signal's name stands between these, and with the exit code of a library's trouble. A library can put
-/// handlers of its own in place.
-pub fn tell_crashes(before: &str, behind: &str) {
-    let text = [before, behind].map(|text| text.as_bytes().into());
-    TOLD.store(Box::leak(Box::new(text)), Ordering::Release);
+/// From now on, until [`arm`], a crash ends the process with a line on standard error, in which the
+/// signal's name stands between these, and with the exit code of a library's trouble. A library can
+/// put handlers of its own in place.
+pub fn report_crashes(before: &str, behind: &str) {
+    let text = [before, behind].map(str::to_owned);
+    // Never freed: a handler may be reading the one before.
+    CRASH_MESSAGE.store(Box::leak(Box::new(text)), Ordering::Release);
     catch(&CRASHES, tell_crash);
 }
 
@@ -53,23 +56,8 @@ pub fn tell_crashes(before: &str, behind: &str) {
 /// latest, and at once if the module crashes or calls exit, or the process is interrupted. To be
 /// called right before C_Finalize, when the answer is out, since a module may have put handlers of
 /// its own in place before.
-pub fn bound(limit: Duration, code: u8) {
+pub fn arm(limit: Duration, code: u8) {
     CODE.store(code, Ordering::Relaxed);
-    bound_crashes();
-    end_on(&INTERRUPTIONS);
-    // A thread and not an alarm, because a module can block a signal or take it over.
-    let watchdog = thread::Builder::new()
-        .stack_size(WATCHDOG_STACK)
-        .spawn(move || {
-            thread::sleep(limit);
-            leave(code)
-        });
-    if watchdog.is_err() {
-        bound_by_alarm(limit);
-    }
-}
-
-fn bound_crashes() {
     // A stack that overflows has no room for a handler. Where this fails, that case alone is lost.
     let memory = Box::leak(Box::<[u8]>::new_uninit_slice(CRASH_STACK));
     let stack = libc::stack_t {
@@ -79,46 +67,37 @@ fn bound_crashes() {
     };
     // SAFETY: the stack's memory is never freed and used for nothing else.
     let _ = unsafe { libc::sigaltstack(&raw const stack, ptr::null_mut()) };
-    end_on(&CRASHES);
+    catch(&CRASHES, end);
+    catch(&INTERRUPTING, end);
     // SAFETY: the function lives as long as the process. Exit functions run in the reverse order
     // of their registration: this one before any that a module has registered.
     let _ = unsafe { libc::atexit(end_at_exit) };
+    // A thread and not an alarm, because a module can block a signal or take it over.
+    let watchdog = thread::Builder::new()
+        .stack_size(WATCHDOG_STACK)
+        .spawn(move || {
+            thread::sleep(limit);
+            leave(code)
+        });
+    if watchdog.is_err() {
+        arm_alarm(limit);
+    }
 }
 
 /// The same end by a signal, in whole seconds, for a process that can have no more threads.
-fn bound_by_alarm(limit: Duration) {
-    end_on(&[libc::SIGALRM]);
+fn arm_alarm(limit: Duration) {
+    catch(&[libc::SIGALRM], end);
     // Rounded up: alarm(0) would mean never.
-    let seconds = u32::try_from(limit.as_secs())
-        .unwrap_or(u32::MAX)
-        .saturating_add(1);
-    // SAFETY: alarm has no preconditions.
-    unsafe { libc::alarm(seconds) };
+    alarm(u32::try_from(limit.as_secs()).map_or(u32::MAX, |seconds| seconds.saturating_add(1)));
 }
 
-/// Makes the signals end the process with [`CODE`], also where the module has blocked them: a
-/// blocked SIGSEGV would kill it without asking the handler.
-fn end_on(signals: &[libc::c_int]) {
-    catch(signals, end);
-}
-
+/// Also where the module has blocked the signals: a blocked SIGSEGV would kill the process without
+/// asking the handler.
 fn catch(signals: &[libc::c_int], handler: extern "C" fn(libc::c_int)) {
-    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: zeros are a valid sigaction: the default action, no flags, an empty mask.
-    let action = unsafe { action.assume_init_mut() };
-    action.sa_sigaction = handler as libc::sighandler_t;
-    action.sa_flags = libc::SA_ONSTACK;
-    let mut unblocked = MaybeUninit::<libc::sigset_t>::zeroed();
-    // SAFETY: a valid place for a set.
-    unsafe { libc::sigemptyset(unblocked.as_mut_ptr()) };
     for signal in signals {
-        // SAFETY: the handlers only read atomics and call write and _exit: they are async-signal-safe.
-        let _ = unsafe { libc::sigaction(*signal, action, ptr::null_mut()) };
-        // SAFETY: the set was initialised above.
-        unsafe { libc::sigaddset(unblocked.as_mut_ptr(), *signal) };
+        handle(*signal, handler, libc::SA_ONSTACK);
     }
-    // SAFETY: the set was initialised above.
-    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, unblocked.as_ptr(), ptr::null_mut()) };
+    mask(libc::SIG_UNBLOCK, signals);
 }
 
 extern "C" fn end(_signal: libc::c_int) {
@@ -126,20 +105,11 @@ extern "C" fn end(_signal: libc::c_int) {
 }
 
 extern "C" fn tell_crash(signal: libc::c_int) {
-    let name: &[u8] = match signal {
-        libc::SIGABRT => b"SIGABRT",
-        libc::SIGBUS => b"SIGBUS",
-        libc::SIGFPE => b"SIGFPE",
-        libc::SIGILL => b"SIGILL",
-        libc::SIGSEGV => b"SIGSEGV",
-        libc::SIGSYS => b"SIGSYS",
-        _ => b"SIGTRAP",
-    };
+    let name = signal_name(signal).unwrap_or_default();
     // SAFETY: null, or a value that is never freed nor changed.
-    if let Some([before, behind]) = unsafe { TOLD.load(Ordering::Acquire).as_ref() } {
+    if let Some([before, behind]) = unsafe { CRASH_MESSAGE.load(Ordering::Acquire).as_ref() } {
         for text in [before, name, behind] {
-            // SAFETY: write is async-signal-safe; the text is as long as it says.
-            unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
+            let _ = write(stderr(), text.as_bytes());
         }
     }
     leave(CRASHED)
@@ -165,12 +135,12 @@ mod tests {
     /// Asserts that `fault`, in a process of its own, ends it with the answer's code.
     fn assert_ends(test: &str, limit: Duration, fault: fn()) {
         if child::is_this() {
-            bound(limit, ANSWERED);
+            arm(limit, ANSWERED);
             fault();
             leave(1);
         }
         let start = Instant::now();
-        let output = child::command(&format!("process::ending::tests::{test}"))
+        let output = child::command(&format!("process::exit_guard::tests::{test}"))
             .output()
             .unwrap();
         assert_eq!(
@@ -193,11 +163,8 @@ mod tests {
     }
 
     fn block_all_signals() {
-        let mut all = MaybeUninit::<libc::sigset_t>::zeroed();
-        // SAFETY: a valid place for a set.
-        unsafe { libc::sigfillset(all.as_mut_ptr()) };
-        // SAFETY: the set was initialised above.
-        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), ptr::null_mut()) };
+        let all: Vec<_> = (1..32).collect();
+        mask(libc::SIG_BLOCK, &all);
     }
 
     #[test]
@@ -223,10 +190,10 @@ mod tests {
         if child::is_this() {
             CODE.store(ANSWERED, Ordering::Relaxed);
             block_all_signals();
-            bound_by_alarm(Duration::ZERO);
+            arm_alarm(Duration::ZERO);
             wait_forever();
         }
-        let test = "process::ending::tests::a_hang_without_a_watchdog_ends_in_time";
+        let test = "process::exit_guard::tests::a_hang_without_a_watchdog_ends_in_time";
         let output = child::command(test).output().unwrap();
         assert_eq!(
             output.status.code(),
@@ -289,10 +256,11 @@ mod tests {
                 unsafe { libc::signal(signal, libc::SIG_DFL) };
             }
             block_all_signals();
-            bound(LONG, ANSWERED);
+            arm(LONG, ANSWERED);
             write_where_nothing_is();
         }
-        let test = "process::ending::tests::handlers_and_a_mask_put_in_place_before_do_not_matter";
+        let test =
+            "process::exit_guard::tests::handlers_and_a_mask_put_in_place_before_do_not_matter";
         let output = child::command(test).output().unwrap();
         assert_eq!(
             output.status.code(),
