@@ -1,7 +1,7 @@
 //! Writes the manual pages of all commands: `cargo run --example man-pages DIRECTORY`.
 //!
-//! Options and examples are those of `--help`; exit status, environment and files are the tables of
-//! docs/errors.md and docs/commands.md. The date is that of SOURCE_DATE_EPOCH, or today.
+//! Options and examples are those of `--help`; exit status, configuration, environment and files are the
+//! tables of docs/errors.md, docs/configuration.md and docs/commands.md. The date is that of SOURCE_DATE_EPOCH, or today.
 
 use std::fs;
 use std::io;
@@ -47,6 +47,8 @@ fn name(command: &Command) -> String {
 struct Shared {
     date: String,
     exit_status: String,
+    /// The program's own page alone has it.
+    configuration: String,
     environment: String,
     files: String,
 }
@@ -55,6 +57,7 @@ impl Shared {
     fn read() -> io::Result<Self> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let errors = fs::read_to_string(root.join("docs/errors.md"))?;
+        let configuration = fs::read_to_string(root.join("docs/configuration.md"))?;
         let commands = fs::read_to_string(root.join("docs/commands.md"))?;
         let seconds = std::env::var_os("SOURCE_DATE_EPOCH");
         let moment = seconds
@@ -70,6 +73,12 @@ impl Shared {
         Ok(Self {
             date: moment.date().to_string(),
             exit_status: section(&errors, "# Errors and exit codes")?,
+            configuration: [
+                section(&configuration, "## Keys of the kubeconfig entry")?,
+                ".PP\nA PIN, by the value of pinSource:\n".to_owned(),
+                section(&configuration, "## Where the PIN comes from")?,
+            ]
+            .concat(),
             environment: section(&commands, "## Environment")?,
             files: section(&commands, "## Files")?,
         })
@@ -105,14 +114,17 @@ impl Shared {
                 Some((heading, lines)) if lines.starts_with("  ") => {
                     page.section(&heading.to_uppercase(), &as_it_stands(lines));
                 }
-                // They have a section of their own.
-                _ if paragraph.starts_with("Exit codes: ") => {}
+                // They have sections of their own.
+                _ if paragraph.starts_with("Exit codes") => {}
                 _ => page.paragraph(&lines(paragraph)),
             }
         }
         page.rendered(|it| man.render_options_section(it))?;
         if command.has_subcommands() {
             page.rendered(|it| man.render_subcommands_section(it))?;
+        }
+        if is_program {
+            page.section("CONFIGURATION", &self.configuration);
         }
         page.section("EXIT STATUS", &self.exit_status);
         page.text(

@@ -74,10 +74,8 @@ In the kubeconfig:
           slotId: \"0\"                                # or tokenLabel, tokenSerial
           objectId: \"2\"                              # or objectLabel
 
-Further keys: certificateFile, pin, pinSource (prompt, askpass, stdin, file:/path, env:NAME), uri.
-
-Exit codes: 0 answered, 2 request, 3 configuration, 4 library, 5 token, 6 certificate or key,
-7 login, 8 signing, 9 tunnel, 70 a bug in this program; `run` gives its command's.
+Exit codes, and the other keys (pinSource, certificateFile, uri …), are in the manual page and in
+docs/errors.md and docs/configuration.md.
 ";
 
 /// The program's commands. Without one it is the external signer.
