@@ -1,7 +1,7 @@
 //! Bytes both ways between two streams, with half-close and back-pressure, and no knowledge of
 //! what they are.
 //!
-//! An idle connection holds no buffer: a run may have hundreds of them. What ends one direction
+//! An idle connection holds no buffer: a run may have hundreds of them. The end of one direction
 //! leaves the other to its own end: a server may have answered before it stopped reading.
 
 use std::cell::RefCell;
@@ -15,28 +15,28 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::timeout;
 
-/// Some TLS records.
+/// Some TLS records, in bytes.
 const SCRATCH: usize = 128 * 1024;
 
 /// How long a connection on which nothing more is passed on waits for its sides to close it. What
-/// they send meanwhile is thrown away: a socket that is closed with bytes unread takes back what it
-/// has not delivered.
+/// they send meanwhile is discarded: a socket that is closed with bytes unread loses what it has not
+/// delivered.
 const LINGER: Duration = Duration::from_secs(5);
 
 thread_local! {
-    /// Where bytes rest between a read and the write that follows it at once.
+    /// Holds bytes between a read and the write that follows it at once.
     static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; SCRATCH]);
 }
 
 /// One of the two streams.
 pub(super) trait Side: AsyncRead + AsyncWrite + Unpin {
-    /// Ends what is sent as a connection that broke off ends; a shutdown would vouch that it was
+    /// Ends what is sent as a connection that broke off ends; a shutdown would assert that it was
     /// all.
     fn poll_break_off(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>>;
 }
 
 /// How a stream failed, if it did.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Broken {
     pub(super) reading: Option<io::Error>,
     pub(super) writing: Option<io::Error>,
@@ -44,46 +44,43 @@ pub(super) struct Broken {
     pub(super) is_early: bool,
 }
 
-/// Copies until both directions have ended. The end of one side is passed on to the other, which may
-/// go on sending; as it may when it takes no more itself. The answer is how the other stream failed.
+/// Copies until both directions have ended, and returns how the other stream failed. The end of one
+/// side is passed on to the other, which may go on sending, even when it takes no more itself.
 pub(super) async fn relay<A: Side, B: Side>(mut one: A, mut other: B) -> Broken {
     let (mut there, mut back) = (Direction::default(), Direction::default());
-    let mut broken = Broken::default();
+    let mut is_early = None;
     poll_fn(|context| {
         loop {
+            let before = (there.is_over, back.is_over);
             there.poll(context, Pin::new(&mut one), Pin::new(&mut other));
             back.poll(context, Pin::new(&mut other), Pin::new(&mut one));
-            let (there_failed, back_failed) = (there.failure.take(), back.failure.take());
-            if there_failed.is_none() && back_failed.is_none() {
-                break;
+            // A side that can't be read is sent nothing more.
+            back.is_over |= there.read_error.is_some();
+            there.is_over |= back.read_error.is_some();
+            if there.write_error.is_some() || back.read_error.is_some() {
+                let has_ended = back.has_ended && back.read_error.is_none();
+                is_early.get_or_insert(!back.has_begun && !there.has_ended && !has_ended);
             }
-            // Who can't be read is sent nothing more.
-            back.is_over |= matches!(there_failed, Some(Failure::Reading(_)));
-            there.is_over |= matches!(back_failed, Some(Failure::Reading(_)));
-            let is_early =
-                !back.has_begun && there.end.is_none() && !matches!(back.end, Some(End::Clean));
-            if let Some(Failure::Writing(error)) = there_failed {
-                broken.writing = Some(error);
-                broken.is_early |= is_early;
-            }
-            if let Some(Failure::Reading(error)) = back_failed {
-                broken.reading = Some(error);
-                broken.is_early |= is_early;
+            if before == (there.is_over, back.is_over) {
+                return ready_if(there.is_over && back.is_over);
             }
         }
-        ended(there.is_over && back.is_over)
     })
     .await;
     let closed = poll_fn(|context| {
         there.discard(context, Pin::new(&mut one));
         back.discard(context, Pin::new(&mut other));
-        ended(there.end.is_some() && back.end.is_some())
+        ready_if(there.has_ended && back.has_ended)
     });
     let _ = timeout(LINGER, closed).await;
-    broken
+    Broken {
+        reading: back.read_error,
+        writing: there.write_error,
+        is_early: is_early.unwrap_or_default(),
+    }
 }
 
-fn ended(is_so: bool) -> Poll<()> {
+fn ready_if(is_so: bool) -> Poll<()> {
     if is_so {
         Poll::Ready(())
     } else {
@@ -99,20 +96,11 @@ struct Direction {
     waiting: Vec<u8>,
     is_unflushed: bool,
     /// There is no more to read.
-    end: Option<End>,
-    /// Nothing more is passed on; what comes is thrown away.
+    has_ended: bool,
+    /// Nothing more is passed on; what comes is discarded.
     is_over: bool,
-    failure: Option<Failure>,
-}
-
-enum End {
-    Clean,
-    Broken,
-}
-
-enum Failure {
-    Reading(io::Error),
-    Writing(io::Error),
+    read_error: Option<io::Error>,
+    write_error: Option<io::Error>,
 }
 
 impl Direction {
@@ -120,27 +108,21 @@ impl Direction {
     fn poll<A: AsyncRead, B: Side>(
         &mut self,
         context: &mut Context<'_>,
-        from: Pin<&mut A>,
+        mut from: Pin<&mut A>,
         to: Pin<&mut B>,
     ) {
-        let mut from = from;
         if !self.is_over {
-            match self.poll_pass_on(context, from.as_mut(), to) {
-                Poll::Pending => return,
-                Poll::Ready(outcome) => {
-                    self.is_over = true;
-                    self.waiting = Vec::new();
-                    self.failure = self
-                        .failure
-                        .take()
-                        .or_else(|| outcome.err().map(Failure::Writing));
-                }
-            }
+            let Poll::Ready(outcome) = self.poll_pass_on(context, from.as_mut(), to) else {
+                return;
+            };
+            self.is_over = true;
+            self.waiting = Vec::new();
+            self.write_error = outcome.err();
         }
         self.discard(context, from);
     }
 
-    /// To the end, or until a write fails.
+    /// Passes on what there is, until the end or a write that fails.
     fn poll_pass_on<A: AsyncRead, B: Side>(
         &mut self,
         context: &mut Context<'_>,
@@ -155,23 +137,22 @@ impl Direction {
                     return Poll::Pending;
                 }
             }
-            match self.end {
-                None => {}
-                Some(End::Clean) => return to.poll_shutdown(context),
-                Some(End::Broken) => {
-                    ready!(to.as_mut().poll_flush(context))?;
-                    // What it answers is no news.
-                    let _ = ready!(to.poll_break_off(context));
-                    return Poll::Ready(Ok(()));
-                }
+            if self.has_ended && self.read_error.is_none() {
+                return to.poll_shutdown(context);
             }
-            let is_dry = BUFFER.with_borrow_mut(|buffer| {
+            if self.has_ended {
+                ready!(to.as_mut().poll_flush(context))?;
+                // It has failed already; that this fails as well is not worth reporting.
+                let _ = ready!(to.poll_break_off(context));
+                return Poll::Ready(Ok(()));
+            }
+            let is_drained = BUFFER.with_borrow_mut(|buffer| {
                 let mut buffer = ReadBuf::new(buffer);
-                let is_dry = self.read(context, &mut buffer, from.as_mut());
+                self.read_error = self.read(context, &mut buffer, from.as_mut());
                 self.write(context, buffer.filled(), to.as_mut())?;
-                io::Result::Ok(is_dry)
+                io::Result::Ok(buffer.remaining() > 0)
             })?;
-            if is_dry && self.end.is_none() {
+            if is_drained && !self.has_ended {
                 if self.is_unflushed && self.waiting.is_empty() {
                     ready!(to.as_mut().poll_flush(context))?;
                     self.is_unflushed = false;
@@ -181,30 +162,26 @@ impl Direction {
         }
     }
 
-    /// Reads what there is; whether nothing is left for now.
+    /// Reads until there is nothing left for now, or the buffer is full.
     fn read<A: AsyncRead>(
         &mut self,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
         mut from: Pin<&mut A>,
-    ) -> bool {
-        while buffer.remaining() > 0 {
+    ) -> Option<io::Error> {
+        while buffer.remaining() > 0 && !self.has_ended {
             let before = buffer.filled().len();
             match from.as_mut().poll_read(context, buffer) {
-                Poll::Pending => return true,
+                Poll::Pending => break,
                 Poll::Ready(Err(error)) => {
-                    self.end = Some(End::Broken);
-                    self.failure = Some(Failure::Reading(error));
-                    return true;
+                    self.has_ended = true;
+                    return Some(error);
                 }
-                Poll::Ready(Ok(())) if buffer.filled().len() == before => {
-                    self.end = Some(End::Clean);
-                    return true;
-                }
+                Poll::Ready(Ok(())) if buffer.filled().len() == before => self.has_ended = true,
                 Poll::Ready(Ok(())) => self.has_begun = true,
             }
         }
-        false
+        None
     }
 
     /// Writes as much as the other side takes at once; the rest is left waiting.
@@ -231,16 +208,14 @@ impl Direction {
         Ok(())
     }
 
-    /// Throws away what comes.
+    /// Discards what comes.
     fn discard<A: AsyncRead>(&mut self, context: &mut Context<'_>, mut from: Pin<&mut A>) {
         BUFFER.with_borrow_mut(|buffer| {
-            while self.end.is_none() {
+            loop {
                 let mut buffer = ReadBuf::new(buffer);
-                match from.as_mut().poll_read(context, &mut buffer) {
-                    Poll::Pending => return,
-                    Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {}
-                    Poll::Ready(Ok(())) => self.end = Some(End::Clean),
-                    Poll::Ready(Err(_)) => self.end = Some(End::Broken),
+                let _ = self.read(context, &mut buffer, from.as_mut());
+                if buffer.remaining() > 0 {
+                    return;
                 }
             }
         });
@@ -330,14 +305,14 @@ mod tests {
     }
 
     /// Says something, then fails or ends; what it is sent it takes or refuses.
-    struct Server {
+    struct ScriptedServer {
         words: Vec<u8>,
         ends: bool,
         takes: bool,
         ending: Arc<Mutex<Option<&'static str>>>,
     }
 
-    impl Server {
+    impl ScriptedServer {
         fn new(words: &[u8], ends: bool, takes: bool) -> Self {
             Self {
                 words: words.to_owned(),
@@ -348,7 +323,7 @@ mod tests {
         }
     }
 
-    impl AsyncRead for Server {
+    impl AsyncRead for ScriptedServer {
         fn poll_read(
             mut self: Pin<&mut Self>,
             _: &mut Context<'_>,
@@ -363,7 +338,7 @@ mod tests {
         }
     }
 
-    impl AsyncWrite for Server {
+    impl AsyncWrite for ScriptedServer {
         fn poll_write(
             self: Pin<&mut Self>,
             _: &mut Context<'_>,
@@ -386,7 +361,7 @@ mod tests {
         }
     }
 
-    impl Side for Server {
+    impl Side for ScriptedServer {
         fn poll_break_off(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
             *self.ending.lock().unwrap() = Some("broken off");
             Poll::Ready(Ok(()))
@@ -397,7 +372,7 @@ mod tests {
     fn what_came_before_a_failure_arrives_and_the_failure_is_told() {
         run(async {
             let (mut command, one) = duplex(1000);
-            let relay = tokio::spawn(relay(one, Server::new(b"last words", false, true)));
+            let relay = tokio::spawn(relay(one, ScriptedServer::new(b"last words", false, true)));
             let mut heard = Vec::new();
             command.read_to_end(&mut heard).await.unwrap();
             assert_eq!(heard, b"last words");
@@ -409,7 +384,7 @@ mod tests {
         run(async {
             let (_command, one) = duplex(1000);
             tokio::time::pause();
-            let broken = relay(one, Server::new(b"", false, true)).await;
+            let broken = relay(one, ScriptedServer::new(b"", false, true)).await;
             assert!(broken.is_early);
         });
     }
@@ -419,7 +394,7 @@ mod tests {
         run(async {
             let answer: Vec<u8> = (0..=255).cycle().take(1 << 20).collect();
             let (mut command, one) = duplex(1000);
-            let server = Server::new(&answer, true, false);
+            let server = ScriptedServer::new(&answer, true, false);
             // It is refused before anything is read of the answer.
             command.write_all(b"request").await.unwrap();
             let relay = tokio::spawn(relay(one, server));
@@ -444,9 +419,9 @@ mod tests {
     fn an_end_that_was_none_is_not_passed_on_as_one() {
         let ending = |is_clean: bool| {
             run(async {
-                let server = Server::new(b"", true, true);
+                let server = ScriptedServer::new(b"", true, true);
                 let ending = Arc::clone(&server.ending);
-                let command = Server::new(b"request", is_clean, true);
+                let command = ScriptedServer::new(b"request", is_clean, true);
                 assert!(!has_failed(&relay(command, server).await));
                 ending.lock().unwrap().take()
             })
@@ -461,7 +436,9 @@ mod tests {
             tokio::time::pause();
             let begin = tokio::time::Instant::now();
             let (command, one) = duplex(1000);
-            assert!(has_failed(&relay(one, Server::new(b"", false, true)).await));
+            assert!(has_failed(
+                &relay(one, ScriptedServer::new(b"", false, true)).await
+            ));
             assert!((LINGER..2 * LINGER).contains(&begin.elapsed()));
             drop(command);
         });

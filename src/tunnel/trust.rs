@@ -1,4 +1,4 @@
-//! Whom TLS believes: the cryptography used, and the certificates a server may show.
+//! The cryptography of TLS, and which certificates of a server are trusted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,13 +16,13 @@ use x509_parser::prelude::{ASN1Time, FromDer as _, X509Certificate};
 use super::p521::Secp521r1;
 use crate::kubeconfig::Cluster;
 
-/// For the hop inside this machine.
+/// The cryptography of connections inside this machine.
 pub(super) fn provider() -> Arc<CryptoProvider> {
     Arc::new(default_provider())
 }
 
-/// For the way to the server: with the exchange first that also a quantum computer can't undo, as
-/// kubectl has it.
+/// The cryptography of connections to a server: like kubectl it prefers the key exchange that a
+/// quantum computer can't break.
 pub(super) fn far_provider() -> Arc<CryptoProvider> {
     let mut provider = default_provider();
     provider.kx_groups = vec![
@@ -35,33 +35,51 @@ pub(super) fn far_provider() -> Arc<CryptoProvider> {
     Arc::new(provider)
 }
 
-/// Who decides about the certificate of a cluster's server; the error is a text for people.
-pub(super) fn verifier(
-    cluster: &Cluster,
-    provider: &Arc<CryptoProvider>,
-) -> Result<Arc<dyn ServerCertVerifier>, String> {
-    if cluster.insecure {
-        return Ok(Arc::new(Anybody(Arc::clone(provider))));
+/// Decides about the certificate that a cluster's server shows.
+#[derive(Debug)]
+pub(super) struct ServerVerifier {
+    provider: Arc<CryptoProvider>,
+    /// `None` for `insecure-skip-tls-verify`: any certificate is accepted.
+    issuers: Option<Arc<WebPkiServerVerifier>>,
+    /// Those of `certificate-authority`. Go accepts them as the server's own, too, whether a CA's or
+    /// not, under its name and while they are valid.
+    authorities: Vec<CertificateDer<'static>>,
+}
+
+impl ServerVerifier {
+    /// # Errors
+    ///
+    /// Why the cluster's `certificate-authority`, or this machine's, can't be used, as a text for
+    /// people.
+    pub(super) fn new(cluster: &Cluster, provider: &Arc<CryptoProvider>) -> Result<Self, String> {
+        let authorities = match &cluster.authority {
+            Some(pem) if !cluster.insecure => configured(pem)?,
+            _ => Vec::new(),
+        };
+        let mut roots = RootCertStore::empty();
+        for certificate in &authorities {
+            roots
+                .add(certificate.clone())
+                .map_err(|error| format!("its certificate-authority can't be used: {error}"))?;
+        }
+        let issuers = if cluster.insecure {
+            None
+        } else {
+            let roots = match &cluster.authority {
+                Some(_) => roots,
+                None => system()?,
+            };
+            let provider = Arc::clone(provider);
+            let verifier =
+                WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
+            Some(verifier.map_err(|error| error.to_string())?)
+        };
+        Ok(Self {
+            provider: Arc::clone(provider),
+            issuers,
+            authorities,
+        })
     }
-    let below = |roots| {
-        WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
-            .build()
-            .map_err(|error| error.to_string())
-    };
-    let Some(pem) = &cluster.authority else {
-        return Ok(below(system()?)?);
-    };
-    let configured = configured(pem)?;
-    let mut roots = RootCertStore::empty();
-    for certificate in &configured {
-        roots
-            .add(certificate.clone())
-            .map_err(|error| format!("its certificate-authority can't be used: {error}"))?;
-    }
-    Ok(Arc::new(Configured {
-        below: below(roots)?,
-        certificates: configured,
-    }))
 }
 
 fn configured(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
@@ -74,11 +92,11 @@ fn configured(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     Ok(certificates)
 }
 
-/// What this machine trusts.
+/// The certificates that this machine trusts.
 pub(super) fn system() -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();
-    // Some of them are too old for anybody to check.
+    // Some of them are of an algorithm that is too old to check.
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() {
         let reason = found
@@ -92,15 +110,7 @@ pub(super) fn system() -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-/// `certificate-authority`: what its certificates have issued, and they themselves. The latter is
-/// Go's rule: a server may show one of them, a CA's or not, under its name and while it is valid.
-#[derive(Debug)]
-struct Configured {
-    certificates: Vec<CertificateDer<'static>>,
-    below: Arc<WebPkiServerVerifier>,
-}
-
-impl ServerCertVerifier for Configured {
+impl ServerCertVerifier for ServerVerifier {
     fn verify_server_cert(
         &self,
         shown: &CertificateDer<'_>,
@@ -109,40 +119,11 @@ impl ServerCertVerifier for Configured {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        if !self.certificates.contains(shown) {
-            return self
-                .below
-                .verify_server_cert(shown, intermediates, name, ocsp, now);
+        match &self.issuers {
+            None => Ok(ServerCertVerified::assertion()),
+            Some(_) if self.authorities.contains(shown) => verify_itself(shown, name, now),
+            Some(issuers) => issuers.verify_server_cert(shown, intermediates, name, ocsp, now),
         }
-        let (_, parsed) =
-            X509Certificate::from_der(shown).map_err(|_| CertificateError::BadEncoding)?;
-        let time = |time: ASN1Time| {
-            let seconds = u64::try_from(time.timestamp()).unwrap_or_default();
-            UnixTime::since_unix_epoch(Duration::from_secs(seconds))
-        };
-        let not_before = time(parsed.validity().not_before);
-        let not_after = time(parsed.validity().not_after);
-        if now < not_before {
-            return Err(CertificateError::NotValidYetContext {
-                time: now,
-                not_before,
-            }
-            .into());
-        }
-        if now > not_after {
-            return Err(CertificateError::ExpiredContext {
-                time: now,
-                not_after,
-            }
-            .into());
-        }
-        match parsed.extended_key_usage() {
-            Ok(None) => {}
-            Ok(Some(usage)) if usage.value.server_auth || usage.value.any => {}
-            _ => return Err(CertificateError::InvalidPurpose.into()),
-        }
-        verify_server_name(&ParsedCertificate::try_from(shown)?, name)?;
-        Ok(ServerCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
@@ -151,48 +132,7 @@ impl ServerCertVerifier for Configured {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.below
-            .verify_tls12_signature(message, certificate, signed)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.below
-            .verify_tls13_signature(message, certificate, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.below.supported_verify_schemes()
-    }
-}
-
-/// `insecure-skip-tls-verify`: any certificate, whoever it is from.
-#[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
+        let algorithms = &self.provider.signature_verification_algorithms;
         verify_tls12_signature(message, certificate, signed, algorithms)
     }
 
@@ -202,11 +142,43 @@ impl ServerCertVerifier for Anybody {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
+        let algorithms = &self.provider.signature_verification_algorithms;
         verify_tls13_signature(message, certificate, signed, algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
     }
+}
+
+/// Checks the name, time and purpose of a certificate that is trusted itself.
+fn verify_itself(
+    shown: &CertificateDer<'_>,
+    name: &ServerName<'_>,
+    now: UnixTime,
+) -> Result<ServerCertVerified, rustls::Error> {
+    let (_, parsed) =
+        X509Certificate::from_der(shown).map_err(|_| CertificateError::BadEncoding)?;
+    let time = |time: ASN1Time| {
+        let seconds = u64::try_from(time.timestamp()).unwrap_or_default();
+        UnixTime::since_unix_epoch(Duration::from_secs(seconds))
+    };
+    let not_before = time(parsed.validity().not_before);
+    let not_after = time(parsed.validity().not_after);
+    let time = now;
+    if now < not_before {
+        return Err(CertificateError::NotValidYetContext { time, not_before }.into());
+    }
+    if now > not_after {
+        return Err(CertificateError::ExpiredContext { time, not_after }.into());
+    }
+    match parsed.extended_key_usage() {
+        Ok(None) => {}
+        Ok(Some(usage)) if usage.value.server_auth || usage.value.any => {}
+        _ => return Err(CertificateError::InvalidPurpose.into()),
+    }
+    verify_server_name(&ParsedCertificate::try_from(shown)?, name)?;
+    Ok(ServerCertVerified::assertion())
 }

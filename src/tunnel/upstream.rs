@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use http::Uri;
 use rustls::client::Resumption;
-use rustls::client::danger::ServerCertVerifier;
 use rustls::pki_types::ServerName;
 use rustls::{
     AlertDescription, CertificateError, ClientConfig, ClientConnection, HandshakeKind,
@@ -34,8 +33,9 @@ use super::proxy::Route;
 use super::relay::Broken;
 use super::resumption::{Sessions, Turn};
 use super::signing_key::{Record, TokenIdentity, token_trouble};
+use super::trust::{self, ServerVerifier};
 use super::wire::{Stream, Wire};
-use super::{Destination, Observer, trust};
+use super::{Destination, Observer};
 use crate::error::Error;
 use crate::keyring::{KeyNumber, Keyring, OpenKey};
 
@@ -475,8 +475,8 @@ impl Upstream {
 
     fn new_config(&self, key: Option<&OpenKey>) -> Result<ClientConfig, String> {
         let provider = trust::far_provider();
-        let verifier: Arc<dyn ServerCertVerifier> =
-            trust::verifier(&self.server.destination.cluster, &provider)?;
+        let cluster = &self.server.destination.cluster;
+        let verifier = Arc::new(ServerVerifier::new(cluster, &provider)?);
         let versions = if key.is_none_or(OpenKey::serves_tls_1_3) {
             &[&version::TLS13, &version::TLS12][..]
         } else {

@@ -1,34 +1,33 @@
 //! A stream of bytes on the network, read in large pieces.
 //!
 //! rustls asks for little more than a record at a time, and each question is a system call. So more
-//! is read than was asked for, into a buffer that all connections of a thread share; what is left
-//! over rests with its connection, if it is much with the buffer itself. An idle connection holds
-//! nothing.
+//! is read than was asked for, into a buffer that the connections of a thread share; what is left
+//! over stays with its connection. An idle connection holds nothing.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
 use std::mem;
 use std::ops::Range;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::{client, server};
 
 use super::relay::Side;
 
+/// The length of a buffer.
 const AHEAD: usize = 128 * 1024;
 
-/// What is left over is copied if it isn't more.
+/// A rest that isn't longer is copied, and its buffer given back.
 const LITTLE: usize = 16 * 1024;
 
-/// More than this is not read before anybody wants it.
+/// More than this is not read before it is asked for.
 const MOST: usize = 256 * 1024;
 
 thread_local! {
-    static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; AHEAD]);
-    /// A buffer that a connection has given back.
+    /// The buffer that no connection holds.
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
@@ -40,13 +39,9 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 /// The stream, with what was read ahead from it.
 pub(super) struct Wire<S> {
     stream: S,
-    /// A whole buffer, where much is left over; what is left of it.
     buffer: Vec<u8>,
+    /// What of the buffer has not been asked for.
     left: Range<usize>,
-    /// What came behind that.
-    ahead: Vec<u8>,
-    /// How much of it has been taken.
-    taken: usize,
 }
 
 impl<S> Wire<S> {
@@ -55,9 +50,40 @@ impl<S> Wire<S> {
             stream,
             buffer: Vec::new(),
             left: 0..0,
-            ahead: Vec::new(),
-            taken: 0,
         }
+    }
+
+    fn rest(&self) -> &[u8] {
+        self.buffer.get(self.left.clone()).unwrap_or_default()
+    }
+
+    /// Hands over as much as is wanted, and gives the buffer back if little is left.
+    fn hand_over(&mut self, wanted: &mut ReadBuf<'_>) {
+        let length = self.left.len().min(wanted.remaining());
+        wanted.put_slice(self.rest().get(..length).unwrap_or_default());
+        self.left.start += length;
+        let is_little = self.left.len() <= LITTLE && self.buffer.len() == AHEAD;
+        if is_little || self.left.is_empty() {
+            let rest = self.rest().to_vec();
+            self.left = 0..rest.len();
+            give_back(mem::replace(&mut self.buffer, rest));
+        }
+    }
+}
+
+/// A buffer of [`AHEAD`] bytes.
+fn take() -> Vec<u8> {
+    let spare = SPARE.take();
+    if spare.is_empty() {
+        vec![0; AHEAD]
+    } else {
+        spare
+    }
+}
+
+fn give_back(buffer: Vec<u8>) {
+    if buffer.len() == AHEAD {
+        SPARE.set(buffer);
     }
 }
 
@@ -65,16 +91,20 @@ impl<S: AsyncRead + Unpin> Wire<S> {
     /// Waits for the end of what comes, which is read ahead; for ever if that is too much.
     pub(super) async fn end(&mut self) {
         poll_fn(|context| {
-            while self.ahead.len() < MOST {
-                let count = BUFFER.with_borrow_mut(|buffer| {
-                    let mut buffer = ReadBuf::new(buffer);
-                    let outcome =
-                        ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer));
-                    self.ahead.extend_from_slice(buffer.filled());
-                    Poll::Ready(outcome.map_or(0, |()| buffer.filled().len()))
-                });
-                if ready!(count) == 0 {
-                    return Poll::Ready(());
+            while self.left.len() < MOST {
+                let mut buffer = take();
+                let mut read = ReadBuf::new(&mut buffer);
+                let outcome = Pin::new(&mut self.stream).poll_read(context, &mut read);
+                let length = read.filled().len();
+                let all = [self.rest(), read.filled()].concat();
+                give_back(buffer);
+                match outcome {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(_) if length == 0 => return Poll::Ready(()),
+                    Poll::Ready(_) => {
+                        self.left = 0..all.len();
+                        give_back(mem::replace(&mut self.buffer, all));
+                    }
                 }
             }
             Poll::Pending
@@ -90,51 +120,16 @@ impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
         wanted: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if !this.left.is_empty() {
-            let rest = this.buffer.get(this.left.clone()).unwrap_or_default();
-            this.left.start += put(rest, wanted);
-            if this.left.is_empty() {
-                SPARE.set(mem::take(&mut this.buffer));
-            }
-            return Poll::Ready(Ok(()));
+        let mut outcome = Poll::Ready(Ok(()));
+        if this.left.is_empty() {
+            this.buffer = take();
+            let mut read = ReadBuf::new(&mut this.buffer);
+            outcome = Pin::new(&mut this.stream).poll_read(context, &mut read);
+            this.left = 0..read.filled().len();
         }
-        if let Some(ahead) = this.ahead.get(this.taken..).filter(|rest| !rest.is_empty()) {
-            this.taken += put(ahead, wanted);
-            return Poll::Ready(Ok(()));
-        }
-        (this.ahead, this.taken) = (Vec::new(), 0);
-        BUFFER.with_borrow_mut(|buffer| {
-            let mut read = ReadBuf::new(buffer);
-            ready!(Pin::new(&mut this.stream).poll_read(context, &mut read))?;
-            let bytes = read.filled();
-            let (length, taken) = (bytes.len(), put(bytes, wanted));
-            let rest = bytes.get(taken..).unwrap_or_default();
-            if rest.len() > LITTLE {
-                this.buffer = mem::replace(buffer, another());
-                this.left = taken..length;
-            } else {
-                this.ahead.extend_from_slice(rest);
-            }
-            Poll::Ready(Ok(()))
-        })
+        this.hand_over(wanted);
+        outcome
     }
-}
-
-/// A buffer in the place of one that rests with its connection.
-fn another() -> Vec<u8> {
-    let spare = SPARE.take();
-    if spare.is_empty() {
-        vec![0; AHEAD]
-    } else {
-        spare
-    }
-}
-
-/// Hands over as much as is wanted; how much that is.
-fn put(bytes: &[u8], wanted: &mut ReadBuf<'_>) -> usize {
-    let length = bytes.len().min(wanted.remaining());
-    wanted.put_slice(bytes.get(..length).unwrap_or_default());
-    length
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
@@ -205,7 +200,7 @@ mod tests {
             assert!(heard == sent);
             server.shutdown().await.unwrap();
             assert_eq!(wire.read(&mut [0; 1]).await.unwrap(), 0);
-            assert_eq!(wire.ahead.capacity() + wire.buffer.capacity(), 0);
+            assert_eq!(wire.buffer.capacity(), 0);
         });
     }
 
