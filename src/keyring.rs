@@ -1,116 +1,57 @@
 //! The keys of a run: tokens that stay open, with one session each, from their first use to the
 //! end.
 //!
-//! A PKCS#11 session belongs to one thread at a time, so each library has a thread of its own that
-//! alone speaks to it; whoever needs a key sends an order there and waits for the reply, with a
-//! bound. A token that was taken out and put back is opened once more, after C_Finalize, without
-//! which some libraries never see it again.
+//! A PKCS#11 session belongs to one thread at a time, so each library has a thread that alone
+//! calls it. Other threads send requests there and wait for the reply, with a limit while a command
+//! runs. If a token was removed and inserted again, its library is finalised and opened once more:
+//! some libraries don't see the token again otherwise.
 
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
+use std::mem;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::config::{Config, InitArgs, ObjectSelector, TokenSelector, TrustedLibrary};
+use crate::config::{Config, InitArgs, PinSource};
 use crate::error::Error;
 use crate::pin_entry::{self, Sources};
-use crate::process::RunError;
+use crate::pipeline::{Library, LibraryLock, Pipeline, SigningKey, StageObserver};
 use crate::process::environment::TakenVariables;
-use crate::process::lock::{self, Lock, LockError};
-use crate::process::unix_time;
+use crate::process::{RunError, lock, unix_time};
 use crate::scheme::Scheme;
-use crate::signer::Identity;
-use crate::token::{self, AcceptedPin, FoundToken, Module, PrivateKey, Token};
-use crate::token::{LoginError, ModuleError, ObjectError, SigningError, TokenError};
+use crate::token::{
+    AcceptedPin, LoginError, ModuleError, ObjectError, SigningError, Token, TokenError,
+};
+use crate::verify::VerifiedSignature;
 
-/// How long a token may take for a reply while a command runs; somebody may have to touch it.
+/// How long a token may take for a reply while a command runs; a person may have to touch it.
 const REPLY_LIMIT: Duration = Duration::from_secs(60);
 
-/// A configured key: which library's thread knows it, and under which number.
+/// How long a library's thread may take to finalise it; one that waits for a token is left behind.
+const FINISH_LIMIT: Duration = Duration::from_secs(2);
+
+/// A configured key: which library's thread serves it, and its place there.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct KeyNumber {
-    room: usize,
+    library: usize,
     key: usize,
 }
 
 /// What a TLS client has to know of a key that is open.
 #[derive(Debug)]
 pub struct OpenKey {
-    /// The certificate and those above it, in DER.
+    /// The certificate and its issuers, in DER.
     pub chain: Vec<Vec<u8>>,
     pub subject: String,
     /// The schemes that the key and its token can make, those that TLS prefers first.
     pub schemes: Vec<Scheme>,
     /// Why a server will refuse the certificate, now or soon.
     pub concerns: Vec<String>,
-}
-
-/// All keys of a run.
-pub struct Keyring {
-    rooms: Vec<Room>,
-    /// Set when the terminal belongs to the command.
-    unattended: Arc<AtomicBool>,
-}
-
-/// A library that is open, as [`Config::library`] of a key names it.
-pub struct Opened {
-    pub module: Module,
-    /// The turn at it.
-    pub lock: Option<Lock>,
-    /// What its token has accepted.
-    pub accepted: Option<AcceptedPin>,
-}
-
-struct Room {
-    library: PathBuf,
-    orders: Sender<Order>,
-    turn: Turn,
-}
-
-/// The lock on a library, while a token is opened in it; shared with whoever waits for that, and
-/// gives it back when the library hangs.
-#[derive(Clone)]
-struct Turn {
-    lock: Arc<Mutex<Option<Lock>>>,
-    teller: Teller,
-    unattended: Arc<AtomicBool>,
-}
-
-/// What is called when another process, of this number, has had a library for a while, unless the
-/// terminal is a command's.
-pub type Teller = fn(Option<u32>);
-
-enum Order {
-    Open {
-        key: usize,
-        reply: Reply<Arc<OpenKey>>,
-    },
-    Sign {
-        key: usize,
-        scheme: Scheme,
-        digest: Vec<u8>,
-        reply: Reply<Vec<u8>>,
-    },
-    /// The names of tokens that were opened and are no longer there.
-    Look { reply: Sender<Vec<String>> },
-    /// The process ends with this code, whatever the library thinks of it.
-    Finish { code: u8, reply: Sender<()> },
-}
-
-type Reply<T> = Sender<Result<T, Error>>;
-
-/// What a configuration says of one key.
-struct Key {
-    init_args: Option<InitArgs>,
-    token: TokenSelector,
-    object: ObjectSelector,
-    certificate_file: Option<PathBuf>,
-    pins: Sources,
 }
 
 impl OpenKey {
@@ -120,106 +61,179 @@ impl OpenKey {
     }
 }
 
+/// Is called when another process, with this number if it is known, has had a library for a while;
+/// not once the terminal belongs to the command.
+pub type WaitNotice = fn(Option<u32>);
+
+/// All keys of a run.
+pub struct Keyring {
+    libraries: Vec<LibraryThread>,
+    /// Set when the terminal belongs to the command.
+    unattended: Arc<AtomicBool>,
+}
+
+/// A library's thread, as the others see it.
+struct LibraryThread {
+    path: PathBuf,
+    requests: Sender<ThreadRequest>,
+    /// Held while a token is opened; released if the library hangs.
+    lock: LibraryLock,
+}
+
+type Reply<T> = Sender<Result<T, Error>>;
+
+/// What a library's thread can be asked for.
+enum ThreadRequest {
+    Key(KeyRequest),
+    /// The names of tokens that were opened and are no longer there.
+    Missing(Sender<Vec<String>>),
+    /// The process ends with this code, even if the library hangs or crashes.
+    Finish(u8, Sender<()>),
+}
+
+struct KeyRequest {
+    key: usize,
+    work: Work,
+}
+
+enum Work {
+    Open(Reply<Arc<OpenKey>>),
+    Sign {
+        scheme: Scheme,
+        digest: Vec<u8>,
+        reply: Reply<VerifiedSignature>,
+    },
+}
+
+impl KeyRequest {
+    fn refuse(self, error: Error) {
+        match self.work {
+            Work::Open(reply) => drop(reply.send(Err(error))),
+            Work::Sign { reply, .. } => drop(reply.send(Err(error))),
+        }
+    }
+}
+
 impl Keyring {
-    /// The keys in the order of their configurations. No library is loaded before a key is opened.
-    /// The variables that the configurations name for PINs have to be among `variables`.
+    /// Numbers the keys in the order of their configurations. No library is loaded before a key is
+    /// opened. The variables that the configurations name for PINs must be among `variables`.
+    ///
+    /// # Errors
+    /// [`RunError::Preparation`] if there is no thread for a library.
     pub fn new(
         configs: Vec<Config>,
         variables: &TakenVariables,
-        teller: Teller,
+        notice: WaitNotice,
     ) -> Result<(Self, Vec<KeyNumber>), Error> {
-        Self::start(configs, variables, None, teller)
+        Self::start(configs, variables, None, Vec::new(), notice)
     }
 
-    /// [`Keyring::new`] with one key, whose library is open.
-    pub fn of_open(
+    /// [`Keyring::new`] with one key, whose library is open and whose token may have accepted a
+    /// PIN.
+    ///
+    /// # Errors
+    /// Those of [`Keyring::new`].
+    pub fn with_open_library(
         config: Config,
-        opened: Opened,
-        teller: Teller,
+        library: Library,
+        accepted: Option<AcceptedPin>,
+        notice: WaitNotice,
     ) -> Result<(Self, Vec<KeyNumber>), Error> {
-        Self::start(
-            vec![config],
-            &TakenVariables::default(),
-            Some(opened),
-            teller,
-        )
+        let accepted = accepted.into_iter().collect();
+        let variables = TakenVariables::default();
+        Self::start(vec![config], &variables, Some(library), accepted, notice)
     }
 
     fn start(
         configs: Vec<Config>,
         variables: &TakenVariables,
-        mut opened: Option<Opened>,
-        teller: Teller,
+        mut opened: Option<Library>,
+        mut accepted: Vec<AcceptedPin>,
+        notice: WaitNotice,
     ) -> Result<(Self, Vec<KeyNumber>), Error> {
         let unattended = Arc::new(AtomicBool::new(false));
-        let mut libraries: Vec<(TrustedLibrary, Vec<Key>)> = Vec::new();
+        let mut libraries: Vec<(PathBuf, Vec<ConfiguredKey>)> = Vec::new();
         let mut numbers = Vec::with_capacity(configs.len());
-        for config in configs {
-            let key = Key {
-                init_args: config.init_args,
-                token: config.token,
-                object: config.object,
-                certificate_file: config.certificate_file,
-                pins: Sources::for_run(config.pin, variables, Arc::clone(&unattended)),
-            };
-            let known = libraries
-                .iter()
-                .position(|(library, _)| library.path() == config.library.path());
-            let room = known.unwrap_or_else(|| {
-                libraries.push((config.library, Vec::new()));
-                libraries.len() - 1
-            });
-            if let Some((_, keys)) = libraries.get_mut(room) {
-                numbers.push(KeyNumber {
-                    room,
-                    key: keys.len(),
-                });
-                keys.push(key);
+        for mut config in configs {
+            let source = mem::replace(&mut config.pin, PinSource::Prompt);
+            let pins = Sources::for_run(source, variables, Arc::clone(&unattended));
+            let path = config.library.path().to_owned();
+            let key = ConfiguredKey { config, pins };
+            let known = libraries.iter().position(|(known, _)| *known == path);
+            let library = known.unwrap_or(libraries.len());
+            match libraries.get_mut(library) {
+                Some((_, keys)) => keys.push(key),
+                None => libraries.push((path, vec![key])),
             }
+            let place = libraries.get(library).map_or(0, |(_, keys)| keys.len() - 1);
+            numbers.push(KeyNumber {
+                library,
+                key: place,
+            });
         }
-        let rooms = libraries
+        let libraries = libraries
             .into_iter()
-            .map(|(library, keys)| {
-                let turn = Turn {
-                    lock: Arc::default(),
-                    teller,
-                    unattended: Arc::clone(&unattended),
+            .map(|(path, keys)| {
+                let library = opened.take();
+                let (sender, requests) = mpsc::channel();
+                let worker = Worker {
+                    keys,
+                    requests,
+                    lock: library
+                        .as_ref()
+                        .map_or_else(LibraryLock::default, |it| it.lock.clone()),
+                    waiting: Waiting {
+                        notice,
+                        unattended: Arc::clone(&unattended),
+                    },
+                    accepted: mem::take(&mut accepted),
+                    lost: Vec::new(),
                 };
-                Room::start(library, keys, opened.take(), turn)
+                LibraryThread::start(path, sender, worker, library)
             })
             .collect::<Result<_, _>>()?;
-        Ok((Self { rooms, unattended }, numbers))
+        let keyring = Self {
+            libraries,
+            unattended,
+        };
+        Ok((keyring, numbers))
     }
 
-    /// The path of the library that the key is reached through.
+    /// The path of the key's library.
     pub fn library(&self, key: KeyNumber) -> &Path {
-        self.rooms
-            .get(key.room)
-            .map_or_else(|| Path::new(""), |room| &room.library)
+        let library = self.libraries.get(key.library);
+        library.map_or_else(|| Path::new(""), |library| &library.path)
     }
 
-    /// Opens the key, unless it is open: with a login where its token requires one, so that what
-    /// follows needs no PIN. There is no bound; a person may be typing.
+    /// Opens the key, unless it is open, with a login if its token requires one. There is no limit
+    /// of time; a person may be typing.
+    ///
+    /// # Errors
+    /// Those of the stages of the [`pipeline`](crate::pipeline) up to the key.
     pub fn open(&self, key: KeyNumber) -> Result<Arc<OpenKey>, Error> {
-        self.request(key, None, |reply| Order::Open {
-            key: key.key,
-            reply,
-        })
+        self.request(key, None, Work::Open)
     }
 
-    /// [`Keyring::open`] while a command runs and waits for the answer.
+    /// [`Keyring::open`] while a command runs and waits.
+    ///
+    /// # Errors
+    /// Those of [`Keyring::open`], and [`SigningError::NoReply`] after 60 s.
     pub fn open_in_time(&self, key: KeyNumber) -> Result<Arc<OpenKey>, Error> {
-        self.request(key, Some(REPLY_LIMIT), |reply| Order::Open {
-            key: key.key,
-            reply,
-        })
+        self.request(key, Some(REPLY_LIMIT), Work::Open)
     }
 
-    /// A signature that the certificate's public key has accepted; ECDSA in DER. For Ed25519 the
-    /// digest is the whole message.
-    pub fn sign(&self, key: KeyNumber, scheme: Scheme, digest: Vec<u8>) -> Result<Vec<u8>, Error> {
-        self.request(key, Some(REPLY_LIMIT), |reply| Order::Sign {
-            key: key.key,
+    /// Signs, and opens the key first if it isn't open. For Ed25519 the digest is the whole
+    /// message. Blocks up to 60 s.
+    ///
+    /// # Errors
+    /// Those of [`Keyring::open_in_time`] and of [`Pipeline::sign`].
+    pub fn sign(
+        &self,
+        key: KeyNumber,
+        scheme: Scheme,
+        digest: Vec<u8>,
+    ) -> Result<VerifiedSignature, Error> {
+        self.request(key, Some(REPLY_LIMIT), |reply| Work::Sign {
             scheme,
             digest,
             reply,
@@ -228,51 +242,59 @@ impl Keyring {
 
     /// The names of the tokens that were opened and are no longer there.
     pub fn missing(&self) -> Vec<String> {
-        let looks = self.rooms.iter().filter_map(|room| {
-            let (reply, answer) = mpsc::channel();
-            room.orders.send(Order::Look { reply }).ok()?;
-            answer.recv().ok()
+        let replies = self.libraries.iter().filter_map(|library| {
+            let (reply, missing) = mpsc::channel();
+            library.requests.send(ThreadRequest::Missing(reply)).ok()?;
+            missing.recv().ok()
         });
-        looks.flatten().collect()
+        replies.flatten().collect()
     }
 
-    /// From now on nobody is asked for a PIN: the terminal is the command's.
+    /// From now on, no PIN is asked for: the terminal is the command's.
     pub fn leave_terminal(&self) {
         self.unattended.store(true, Ordering::Relaxed);
     }
 
-    /// Ends the sessions (C_Finalize); after that, and if a library hangs or crashes on the way,
-    /// the process ends with `code`.
+    /// Finalises the libraries (C_Finalize); the process ends with `code` even if one hangs or
+    /// crashes.
     pub fn finish(&self, code: u8) {
-        for room in &self.rooms {
+        for library in &self.libraries {
             let (reply, done) = mpsc::channel();
-            if room.orders.send(Order::Finish { code, reply }).is_ok() {
-                // A room that is busy with a token that doesn't answer is left behind.
-                let _ = done.recv_timeout(Duration::from_secs(2));
+            if library
+                .requests
+                .send(ThreadRequest::Finish(code, reply))
+                .is_ok()
+            {
+                let _ = done.recv_timeout(FINISH_LIMIT);
             }
         }
     }
 
     fn request<T>(
         &self,
-        key: KeyNumber,
+        KeyNumber { library, key }: KeyNumber,
         limit: Option<Duration>,
-        order: impl FnOnce(Reply<T>) -> Order,
+        work: impl FnOnce(Reply<T>) -> Work,
     ) -> Result<T, Error> {
-        let gone = || Error::internal("the thread of a library has ended".to_owned());
-        let room = self.rooms.get(key.room).ok_or_else(gone)?;
+        let ended = || Error::internal("the thread of a library has ended".to_owned());
+        let library = self.libraries.get(library).ok_or_else(ended)?;
         let (reply, answer) = mpsc::channel();
-        room.orders.send(order(reply)).map_err(|_| gone())?;
+        let request = KeyRequest {
+            key,
+            work: work(reply),
+        };
+        let sent = library.requests.send(ThreadRequest::Key(request));
+        sent.map_err(|_| ended())?;
         let Some(limit) = limit else {
-            return answer.recv().map_err(|_| gone())?;
+            return answer.recv().map_err(|_| ended())?;
         };
         match answer.recv_timeout(limit) {
             Ok(outcome) => outcome,
-            Err(RecvTimeoutError::Disconnected) => Err(gone()),
+            Err(RecvTimeoutError::Disconnected) => Err(ended()),
             Err(RecvTimeoutError::Timeout) => {
-                room.turn.give_back();
+                library.lock.release();
                 Err(SigningError::NoReply {
-                    library: room.library.clone(),
+                    library: library.path.clone(),
                     seconds: limit.as_secs(),
                 }
                 .into())
@@ -281,341 +303,295 @@ impl Keyring {
     }
 }
 
-impl Room {
+impl LibraryThread {
     fn start(
-        library: TrustedLibrary,
-        keys: Vec<Key>,
-        opened: Option<Opened>,
-        turn: Turn,
-    ) -> Result<Self, Error> {
-        let path = library.path().to_owned();
-        let (orders, received) = mpsc::channel();
-        let own_turn = turn.clone();
+        path: PathBuf,
+        requests: Sender<ThreadRequest>,
+        worker: Worker,
+        opened: Option<Library>,
+    ) -> Result<Self, RunError> {
+        let lock = worker.lock.clone();
         thread::Builder::new()
             .name("token".to_owned())
-            .spawn(move || serve(&library, keys, opened, &received, &own_turn))
+            .spawn(move || worker.run(opened))
             .map_err(|error| RunError::Preparation {
                 reason: format!("no thread for a token: {error}"),
             })?;
         Ok(Self {
-            library: path,
-            orders,
-            turn,
+            path,
+            requests,
+            lock,
         })
     }
 }
 
-/// The life of a library's thread: a library is opened when there is an order for it, and once
-/// more when its token was lost.
-fn serve(
-    library: &TrustedLibrary,
-    mut keys: Vec<Key>,
-    opened: Option<Opened>,
-    orders: &Receiver<Order>,
-    turn: &Turn,
-) {
-    let (mut open, mut accepted) = match opened {
-        None => (None, Vec::new()),
-        Some(opened) => {
-            *turn.held() = opened.lock;
-            (Some(opened.module), opened.accepted.into_iter().collect())
-        }
-    };
-    let mut unserved = None;
-    // The tokens that were lost when the library was finalised.
-    let mut lost = Vec::new();
-    while let Some(order) = unserved.take().or_else(|| orders.recv().ok()) {
-        if let Order::Finish { code, reply } = order {
-            if let Some(module) = open {
-                module.finalize(code);
-            }
-            let _ = reply.send(());
-            return;
-        }
-        if let Order::Look { reply } = order {
-            let _ = reply.send(lost.clone());
-            continue;
-        }
-        let first = order.key().and_then(|number| keys.get(number));
-        let init_args = first.and_then(|key| key.init_args.clone());
-        let opened = turn.take(library).and_then(|()| match open.take() {
-            Some(module) => Ok(module),
-            None => Ok(Module::open(library, init_args.as_ref())?
-                .with_wait_observer(pin_entry::show_after)),
-        });
-        let module = match opened {
-            Ok(opened) => opened,
-            Err(error) => {
-                turn.give_back();
-                order.refuse(error);
-                continue;
-            }
-        };
-        let mut open = OpenLibrary {
-            module: &module,
-            library,
-            init_args,
-            turn,
-            tokens: Vec::new(),
-            keys: HashMap::new(),
-        };
-        let end = open.serve(&mut keys, &mut accepted, &lost, order, orders);
-        if !open.tokens.is_empty() {
-            lost = open.tokens.iter().map(Token::name).collect();
-        }
-        accepted.extend(open.tokens.into_iter().filter_map(Token::into_accepted_pin));
-        match end {
-            End::Reopen(order) => {
-                module.close();
-                unserved = Some(order);
-            }
-            End::Finish(code, reply) => {
-                // No PIN outlives the command, however long the library takes for its end.
-                drop((keys, accepted));
-                module.finalize(code);
-                let _ = reply.send(());
-                return;
-            }
-            End::Abandoned => return,
+struct ConfiguredKey {
+    /// Its PIN source is in `pins`.
+    config: Config,
+    pins: Sources,
+}
+
+struct Waiting {
+    notice: WaitNotice,
+    unattended: Arc<AtomicBool>,
+}
+
+impl StageObserver for Waiting {
+    fn waiting(&mut self, holder: Option<u32>) {
+        if !self.unattended.load(Ordering::Relaxed) {
+            (self.notice)(holder);
         }
     }
 }
 
-/// A library that is loaded, with the tokens and keys that have been opened in it.
-struct OpenLibrary<'m> {
-    module: &'m Module,
-    library: &'m TrustedLibrary,
-    init_args: Option<InitArgs>,
-    turn: &'m Turn,
-    tokens: Vec<Token<'m>>,
-    keys: HashMap<usize, KeyInUse>,
+/// What a library's thread has, whether or not the library is open.
+struct Worker {
+    keys: Vec<ConfiguredKey>,
+    requests: Receiver<ThreadRequest>,
+    lock: LibraryLock,
+    waiting: Waiting,
+    /// For tokens that are opened again.
+    accepted: Vec<AcceptedPin>,
+    /// The tokens that were open when the library was last closed.
+    lost: Vec<String>,
 }
 
-struct KeyInUse {
-    token: usize,
-    identity: Identity,
-    private_key: PrivateKey,
-    shown: Arc<OpenKey>,
-}
-
-enum End {
-    /// The token was lost under this order; it has not been replied to.
-    Reopen(Order),
+/// What a library's thread does next.
+enum Next {
+    Serve(KeyRequest),
     Finish(u8, Sender<()>),
-    /// Nobody is left to send an order.
-    Abandoned,
+    /// The keyring is gone.
+    End,
 }
 
-impl<'m> OpenLibrary<'m> {
-    /// Serves the order that the library was opened for, and those that follow.
-    fn serve(
-        &mut self,
-        keys: &mut [Key],
-        accepted: &mut Vec<AcceptedPin>,
-        lost: &[String],
-        first: Order,
-        orders: &Receiver<Order>,
-    ) -> End {
-        let mut order = first;
+impl Worker {
+    /// Opens the library when there is a request for a key, and again when a token was lost.
+    fn run(mut self, mut library: Option<Library>) {
+        let mut next = self.next(&[]);
         loop {
-            match order {
-                Order::Finish { code, reply } => return End::Finish(code, reply),
-                Order::Look { reply } => drop(reply.send(self.missing(lost))),
-                Order::Open { key, reply } => {
-                    let was_open = self.knows_token_of(key, keys);
-                    match self.key(key, keys, accepted) {
-                        Err(error) if was_open && may_be_lost(&error) => {
-                            return End::Reopen(Order::Open { key, reply });
-                        }
-                        outcome => {
-                            let shown = outcome.map(|key| Arc::clone(&key.shown));
-                            let _ = reply.send(shown);
-                        }
+            let request = match next {
+                Next::Serve(request) => request,
+                Next::Finish(code, reply) => {
+                    // PINs are wiped even if C_Finalize hangs.
+                    drop((self.keys, self.accepted));
+                    if let Some(library) = library {
+                        library.finalize(code);
                     }
+                    let _ = reply.send(());
+                    return;
                 }
-                Order::Sign {
-                    key,
-                    scheme,
-                    digest,
-                    reply,
-                } => {
-                    let was_open = self.knows_token_of(key, keys);
-                    match self.sign(key, scheme, &digest, keys, accepted) {
-                        Err(error) if was_open && may_be_lost(&error) => {
-                            return End::Reopen(Order::Sign {
-                                key,
-                                scheme,
-                                digest,
-                                reply,
-                            });
-                        }
-                        outcome => drop(reply.send(outcome)),
+                Next::End => return,
+            };
+            let opened = match library.take() {
+                Some(library) => Ok(library),
+                None => self.open_library(request.key),
+            };
+            next = match opened {
+                Ok(opened) => {
+                    let next = self.serve(&opened, request);
+                    match next {
+                        Next::Serve(_) => opened.close(),
+                        Next::Finish(..) | Next::End => library = Some(opened),
                     }
+                    next
                 }
-            }
-            self.turn.give_back();
-            order = match orders.recv() {
-                Ok(order) => order,
-                Err(_) => return End::Abandoned,
+                Err(error) => {
+                    self.lock.release();
+                    request.refuse(error);
+                    self.next(&[])
+                }
             };
         }
     }
 
-    /// What was lost before the library was opened counts as long as no token is open in it.
-    fn missing(&self, lost: &[String]) -> Vec<String> {
-        if self.tokens.is_empty() {
-            return lost.to_owned();
+    /// Waits for the next request that an open library is needed for.
+    fn next(&self, tokens: &[Token<'_>]) -> Next {
+        loop {
+            match self.requests.recv() {
+                Ok(ThreadRequest::Key(request)) => return Next::Serve(request),
+                Ok(ThreadRequest::Finish(code, reply)) => return Next::Finish(code, reply),
+                Ok(ThreadRequest::Missing(reply)) => drop(reply.send(self.missing(tokens))),
+                Err(_) => return Next::End,
+            }
         }
-        let missing = self.tokens.iter().filter(|token| token.is_missing());
+    }
+
+    /// The names of the open tokens that are missing; if none is open, of those that were.
+    fn missing(&self, tokens: &[Token<'_>]) -> Vec<String> {
+        if tokens.is_empty() {
+            return self.lost.clone();
+        }
+        let missing = tokens.iter().filter(|token| token.is_missing());
         missing.map(Token::name).collect()
     }
 
-    /// Whether the key's token has a session, which may have ended meanwhile.
-    fn knows_token_of(&self, number: usize, keys: &[Key]) -> bool {
-        keys.get(number).is_some_and(|key| {
-            let mut tokens = self.tokens.iter();
-            tokens.any(|token| token.state().fits(&key.token))
-        })
+    fn open_library(&mut self, key: usize) -> Result<Library, Error> {
+        let config = &self.keys.get(key).ok_or_else(unknown_key)?.config;
+        let init_args = config.init_args.as_ref();
+        let lock = self.lock.clone();
+        let library = &config.library;
+        let library = Library::open(library, init_args, lock, lock::LIMIT, &mut self.waiting)?;
+        Ok(library.with_wait_observer(pin_entry::show_after))
+    }
+
+    /// Serves this request and those that follow. [`Next::Serve`] is a request whose token was lost:
+    /// the library has to be opened again for it.
+    fn serve(&mut self, library: &Library, first: KeyRequest) -> Next {
+        let config = self.keys.get(first.key).map(|key| &key.config);
+        let mut open = OpenKeys {
+            library,
+            init_args: config.and_then(|config| config.init_args.clone()),
+            tokens: Vec::new(),
+            keys: HashMap::new(),
+        };
+        let mut request = first;
+        let next = loop {
+            if let Some(request) = self.answer(&mut open, request) {
+                break Next::Serve(request);
+            }
+            self.lock.release();
+            match self.next(&open.tokens) {
+                Next::Serve(next) => request = next,
+                end => break end,
+            }
+        };
+        if !open.tokens.is_empty() {
+            self.lost = open.tokens.iter().map(Token::name).collect();
+        }
+        let accepted = open.tokens.into_iter();
+        self.accepted
+            .extend(accepted.filter_map(Token::into_accepted_pin));
+        next
+    }
+
+    /// Answers the request, or returns it if its token was open and may be lost.
+    fn answer(&mut self, open: &mut OpenKeys<'_>, request: KeyRequest) -> Option<KeyRequest> {
+        let was_open = self.keys.get(request.key).is_some_and(|key| {
+            let mut tokens = open.tokens.iter();
+            tokens.any(|token| token.state().fits(&key.config.token))
+        });
+        let outcome = match &request.work {
+            Work::Open(reply) => self.key(open, request.key).map(|key| {
+                let _ = reply.send(Ok(Arc::clone(&key.shown)));
+            }),
+            Work::Sign {
+                scheme,
+                digest,
+                reply,
+            } => self
+                .sign(open, request.key, *scheme, digest)
+                .map(|signature| {
+                    let _ = reply.send(Ok(signature));
+                }),
+        };
+        match outcome {
+            Ok(()) => None,
+            Err(error) if was_open && may_be_lost(&error) => Some(request),
+            Err(error) => {
+                request.refuse(error);
+                None
+            }
+        }
+    }
+
+    /// The key, opened if it isn't yet.
+    fn key<'o>(
+        &mut self,
+        open: &'o mut OpenKeys<'_>,
+        number: usize,
+    ) -> Result<&'o OpenedKey, Error> {
+        if !open.keys.contains_key(&number) {
+            let key = self.keys.get_mut(number).ok_or_else(unknown_key)?;
+            let (lock, library) = (&self.lock, &key.config.library);
+            lock.acquire(library, lock::LIMIT, &mut self.waiting)?;
+            let opened = open.open(key, &mut self.accepted)?;
+            open.keys.insert(number, opened);
+        }
+        open.keys.get(&number).ok_or_else(unknown_key)
     }
 
     fn sign(
         &mut self,
+        open: &mut OpenKeys<'_>,
         number: usize,
         scheme: Scheme,
         digest: &[u8],
-        keys: &mut [Key],
-        accepted: &mut Vec<AcceptedPin>,
-    ) -> Result<Vec<u8>, Error> {
-        self.key(number, keys, accepted)?;
-        let (Some(key), Some(configured)) = (self.keys.get(&number), keys.get_mut(number)) else {
-            return Err(unknown());
-        };
-        let token = self.tokens.get_mut(key.token).ok_or_else(unknown)?;
-        let signature = key.identity.sign_with(
-            token,
-            &key.private_key,
-            scheme,
-            digest,
-            &mut configured.pins,
-        )?;
-        Ok(signature.as_bytes().to_owned())
+    ) -> Result<VerifiedSignature, Error> {
+        self.key(open, number)?;
+        let configured = self.keys.get_mut(number).ok_or_else(unknown_key)?;
+        let opened = open.keys.get(&number).ok_or_else(unknown_key)?;
+        let token = open.tokens.get_mut(opened.token).ok_or_else(unknown_key)?;
+        let ConfiguredKey { config, pins } = configured;
+        let observer = &mut ();
+        Pipeline { config, observer }.sign(token, &opened.key, scheme, digest, pins)
     }
+}
 
-    /// The key, opened if it isn't yet.
-    fn key(
+/// The tokens and keys that are open in a library.
+struct OpenKeys<'m> {
+    library: &'m Library,
+    init_args: Option<InitArgs>,
+    /// One session and one login each, for all its keys.
+    tokens: Vec<Token<'m>>,
+    keys: HashMap<usize, OpenedKey>,
+}
+
+struct OpenedKey {
+    /// Its place in [`OpenKeys::tokens`].
+    token: usize,
+    key: SigningKey,
+    shown: Arc<OpenKey>,
+}
+
+impl OpenKeys<'_> {
+    fn open(
         &mut self,
-        number: usize,
-        keys: &mut [Key],
+        key: &mut ConfiguredKey,
         accepted: &mut Vec<AcceptedPin>,
-    ) -> Result<&KeyInUse, Error> {
-        if !self.keys.contains_key(&number) {
-            self.turn.take(self.library)?;
-            let configured = keys.get_mut(number).ok_or_else(unknown)?;
-            let opened = self.open(configured, accepted)?;
-            self.keys.insert(number, opened);
-        }
-        self.keys.get(&number).ok_or_else(unknown)
-    }
-
-    fn open(&mut self, key: &mut Key, accepted: &mut Vec<AcceptedPin>) -> Result<KeyInUse, Error> {
-        if key.init_args != self.init_args {
+    ) -> Result<OpenedKey, Error> {
+        let ConfiguredKey { config, pins } = key;
+        let (library, tokens) = (self.library, &mut self.tokens);
+        if config.init_args != self.init_args {
             return Err(ModuleError::OtherInitArgs {
-                path: self.module.path().to_owned(),
+                path: library.module.path().to_owned(),
             }
             .into());
         }
-        // One token, one session and one login, however many keys are on it.
-        let (module, tokens) = (self.module, &mut self.tokens);
-        let place = token::open_or_ask(&mut key.pins, || {
-            let found = FoundToken::find(module, &key.token)?;
+        let place = library.token_with(&config.token, Some(pins), |found| {
             let name = found.name();
             let mut open = tokens.iter().enumerate();
             if let Some((place, known)) = open.find(|(_, token)| token.name() == name) {
-                // Before a PIN goes to it.
+                // Before a PIN is sent to it.
                 known.check_session()?;
                 return Ok(place);
             }
-            let mut opened = found.open(module)?;
+            let mut opened = found.open(&library.module)?;
             opened.recall(accepted);
             tokens.push(opened);
             Ok(tokens.len() - 1)
         })?;
-        let token = self.tokens.get_mut(place).ok_or_else(unknown)?;
-        let file = key.certificate_file.as_deref();
-        let identity = Identity::find(token, key.object.clone(), file, Some(&mut key.pins))?;
-        let mut schemes = Scheme::of_tls(identity.certificate.public_key());
-        schemes.retain(|scheme| token.check_mechanism(scheme).is_ok());
-        let private_key = identity.key(token, &mut key.pins)?;
-        let shown = Arc::new(OpenKey {
-            chain: identity.chain(token)?,
-            subject: identity.certificate.subject().to_owned(),
+        let token = tokens.get_mut(place).ok_or_else(unknown_key)?;
+        let observer = &mut ();
+        let mut pipeline = Pipeline { config, observer };
+        let identity = pipeline.identity(token, Some(pins))?;
+        let schemes = pipeline.tls_schemes(token, &identity)?;
+        let key = pipeline.key(token, identity, pins)?;
+        let certificate = &key.identity.certificate;
+        let shown = OpenKey {
+            chain: key.identity.chain(token)?,
+            subject: certificate.subject().to_owned(),
             schemes,
-            concerns: identity.certificate.concerns(unix_time()),
-        });
-        Ok(KeyInUse {
+            concerns: certificate.concerns(unix_time()),
+        };
+        Ok(OpenedKey {
             token: place,
-            identity,
-            private_key,
-            shown,
+            key,
+            shown: Arc::new(shown),
         })
     }
 }
 
-impl Turn {
-    /// Keeps other processes off the library meanwhile. Without a place for the lock it goes on.
-    fn take(&self, library: &TrustedLibrary) -> Result<(), Error> {
-        if self.held().is_some() {
-            return Ok(());
-        }
-        let name = library.path().to_string_lossy();
-        let mut tell = |holder| {
-            if !self.unattended.load(Ordering::Relaxed) {
-                (self.teller)(holder);
-            }
-        };
-        let lock = match Lock::acquire(&name, &mut tell) {
-            Ok(lock) => Some(lock),
-            Err(LockError::Unavailable(_)) => None,
-            Err(LockError::Busy { holder }) => {
-                return Err(TokenError::Busy {
-                    waited: lock::LIMIT,
-                    holder,
-                }
-                .into());
-            }
-        };
-        *self.held() = lock;
-        Ok(())
-    }
-
-    fn give_back(&self) {
-        *self.held() = None;
-    }
-
-    fn held(&self) -> MutexGuard<'_, Option<Lock>> {
-        self.lock.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Order {
-    fn key(&self) -> Option<usize> {
-        match self {
-            Self::Open { key, .. } | Self::Sign { key, .. } => Some(*key),
-            Self::Finish { .. } | Self::Look { .. } => None,
-        }
-    }
-
-    fn refuse(self, error: Error) {
-        match self {
-            Self::Open { reply, .. } => drop(reply.send(Err(error))),
-            Self::Sign { reply, .. } => drop(reply.send(Err(error))),
-            Self::Finish { reply, .. } => drop(reply.send(())),
-            Self::Look { .. } => {}
-        }
-    }
-}
-
-/// Whether opening the token anew could help. A PIN that was refused stays refused.
+/// Whether opening the token again could help. A PIN that was refused stays refused.
 fn may_be_lost(error: &Error) -> bool {
     if let Some(error) = error.downcast_ref() {
         // While another process has the token, nothing is known of it.
@@ -634,6 +610,90 @@ fn may_be_lost(error: &Error) -> bool {
     }
 }
 
-fn unknown() -> Error {
+fn unknown_key() -> Error {
     Error::internal("a key without a configuration".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::Configuration;
+    use crate::token::CallFailure;
+
+    /// Keys by their libraries and object ids.
+    fn keyring(keys: &[(&str, &str)]) -> (Keyring, Vec<KeyNumber>) {
+        let configs = keys.iter().map(|(library, id)| {
+            let pairs = [("pathLib", *library), ("slotId", "0"), ("objectId", *id)];
+            let mut map: Configuration = pairs.into_iter().collect();
+            Config::from_map(&mut map).unwrap()
+        });
+        Keyring::new(configs.collect(), &TakenVariables::default(), |_| {}).unwrap()
+    }
+
+    #[test]
+    fn keys_of_one_library_share_its_thread() {
+        let configs = [("/no/a.so", "1"), ("/no/b.so", "1"), ("/no/a.so", "2")];
+        let (keyring, numbers) = keyring(&configs);
+        let places: Vec<_> = numbers.iter().map(|it| (it.library, it.key)).collect();
+        assert_eq!(places, [(0, 0), (1, 0), (0, 1)]);
+        assert_eq!(keyring.libraries.len(), 2);
+        assert_eq!(keyring.library(numbers[1]), Path::new("/no/b.so"));
+    }
+
+    #[test]
+    fn a_library_that_does_not_load_fails_each_request_and_ends() {
+        let (keyring, numbers) = keyring(&[("/no/a.so", "1")]);
+        for _ in 0..2 {
+            let error = keyring.open(numbers[0]).unwrap_err();
+            assert!(
+                matches!(error.downcast_ref(), Some(ModuleError::Load { .. })),
+                "{error}"
+            );
+        }
+        let error = keyring
+            .sign(numbers[0], Scheme::Ed25519, Vec::new())
+            .unwrap_err();
+        assert_eq!(error.exit_code(), 4);
+        assert_eq!(keyring.missing(), [""; 0]);
+        keyring.finish(0);
+        assert_eq!(keyring.open(numbers[0]).unwrap_err().exit_code(), 70);
+    }
+
+    #[test]
+    fn a_token_is_opened_again_after_a_failed_call_and_not_after_a_refusal() {
+        let failure = CallFailure {
+            function: "C_Sign".to_owned(),
+            reason: "CKR_DEVICE_REMOVED".to_owned(),
+        };
+        let token = "\"prod\"".to_owned();
+        for (error, is_lost) in [
+            (
+                TokenError::Removed {
+                    token: token.clone(),
+                    failure: failure.clone(),
+                }
+                .into(),
+                true,
+            ),
+            (
+                TokenError::Busy {
+                    waited: Duration::ZERO,
+                    holder: None,
+                }
+                .into(),
+                false,
+            ),
+            (
+                LoginError::Call {
+                    token: token.clone(),
+                    failure,
+                }
+                .into(),
+                true,
+            ),
+            (LoginError::Locked { token }.into(), false),
+        ] {
+            assert_eq!(may_be_lost(&error), is_lost, "{error}");
+        }
+    }
 }

@@ -28,18 +28,18 @@ pub mod certificate;
 pub mod scheme;
 // Verifies a signature with the certificate's public key; the only source of a `VerifiedSignature`.
 pub mod verify;
+// The one document that answers a request.
+pub mod answer;
 // The only part that speaks PKCS#11.
 pub mod token;
 // The PIN sources of the configuration: a file, a prompt at the terminal, another program.
 pub mod pin_entry;
-// From a configuration to an identity, and from a scheme to a verified signature.
-pub mod signer;
+// From a configuration to a verified signature, in stages.
+pub mod pipeline;
 // The keys of a run: tokens that stay open from their first use to its end.
 pub mod keyring;
 // Connects clients on 127.0.0.1 to API servers, authenticated with the token's key.
 pub mod tunnel;
-// Goes from a configuration to a verified signature, one reported step at a time.
-pub mod diagnosis;
 // Writes messages to standard error.
 pub mod report;
 // The commands.

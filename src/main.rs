@@ -11,7 +11,7 @@ use std::alloc::System;
 use pkcs11_external_signer::cli;
 use pkcs11_external_signer::process::environment::SingleThreaded;
 use pkcs11_external_signer::process::memory::Wiping;
-use pkcs11_external_signer::process::{answer, leave};
+use pkcs11_external_signer::process::{leave, output};
 
 #[global_allocator]
 static ALLOCATOR: Wiping<System> = Wiping(System);
@@ -21,7 +21,7 @@ static ALLOCATOR: Wiping<System> = Wiping(System);
 #[used]
 #[cfg_attr(target_os = "macos", unsafe(link_section = "__DATA,__mod_init_func"))]
 #[cfg_attr(not(target_os = "macos"), unsafe(link_section = ".init_array"))]
-static BEFORE_MAIN: extern "C" fn() = answer::look_at_standard_output;
+static BEFORE_MAIN: extern "C" fn() = output::look_at_standard_output;
 
 fn main() {
     // SAFETY: nothing has started a thread yet, and what takes the value starts none as long as it

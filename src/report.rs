@@ -142,7 +142,7 @@ pub fn lines(text: &str) {
 }
 
 /// The text that was asked for with `--help` or `--version`, to standard output. Not for a process
-/// that has an [`AnswerChannel`](crate::process::answer::AnswerChannel). A reader that has had enough
+/// that has an [`AnswerChannel`](crate::answer::AnswerChannel). A reader that has had enough
 /// of it, such as a pager, is no error.
 pub fn answer_text(text: &str) -> io::Result<()> {
     let mut output = io::stdout().lock();

@@ -17,19 +17,31 @@ use crate::hash::Hash;
 use crate::scheme::Scheme;
 use crate::scheme::{ecdsa, pkcs1};
 
-/// A signature that the certificate's public key accepts for what was to be signed.
+/// A signature that the certificate's public key accepts for what was to be signed. Only
+/// [`verify`] makes one:
+///
+/// ```compile_fail,E0423
+/// let bytes = vec![0; 64];
+/// let _ = pkcs11_external_signer::verify::VerifiedSignature(bytes);
+/// ```
 #[must_use]
 #[derive(Debug)]
 pub struct VerifiedSignature(Vec<u8>);
 
 impl VerifiedSignature {
+    /// As TLS carries it: ECDSA in DER, RSA as long as the modulus.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
+
+    /// [`VerifiedSignature::as_bytes`], owned.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
 }
 
-/// Verifies; ECDSA signatures are in DER, and for Ed25519 the digest is the message. `None` for
-/// whatever the key does not accept.
+/// Verifies; ECDSA signatures are in DER, and for Ed25519 the digest is the message. `None` if the
+/// key does not accept the signature.
 pub fn verify(
     key: &PublicKey,
     scheme: &Scheme,

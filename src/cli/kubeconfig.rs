@@ -6,25 +6,27 @@ use std::path::PathBuf;
 
 use super::again::Invocation;
 use super::completions::values;
+use super::library;
+use super::listing::{
+    CertificateEntry, KeyEntry, KeyNote, LibraryEntry, ListQuery, Listing, TokenEntry,
+};
+use super::output::CommandOutput;
 use super::selection::{self, HEADING, Selection, is_selector};
-use super::survey::{CertificateEntry, Key, Library, Note, Opened, Query, Survey, Token};
-use super::turn;
 use crate::config::{Config, Filter, ObjectSelector, PinSource, without_object};
 use crate::config::{ConfigError, TokenName};
 use crate::error::Error;
 use crate::kubeconfig::KubeconfigError;
 use crate::kubeconfig::{Document, Provider, Saved, Stanza, file_for};
 use crate::pin_entry;
+use crate::pipeline::{Library, Pipeline};
 use crate::printable::{printable, shell_word};
-use crate::process::answer::AnswerChannel;
 use crate::process::environment::{SingleThreaded, TakenVariables};
+use crate::process::lock;
 use crate::process::signals::{Deferral, is_interrupted};
 use crate::process::unix_time;
 use crate::protocol::Configuration;
 use crate::report;
-use crate::signer::Identity;
 use crate::token::ObjectError;
-use crate::token::{self, Module};
 
 /// How often somebody may mistype a choice.
 const TRIES: usize = 3;
@@ -93,8 +95,8 @@ pub(super) fn run(arguments: &Arguments, verbosity: u8, alone: SingleThreaded) -
             error.exit_code()
         }
     };
-    if let Some((module, _lock)) = opened {
-        module.finalize(code);
+    if let Some(library) = opened {
+        library.finalize(code);
     }
     code
 }
@@ -103,9 +105,9 @@ fn produce(
     arguments: &Arguments,
     verbosity: u8,
     alone: SingleThreaded,
-    opened: &mut Opened,
+    opened: &mut Option<Library>,
 ) -> Result<(), Error> {
-    let mut channel = AnswerChannel::open()?;
+    let mut output = CommandOutput::open()?;
     if arguments.user.as_deref() == Some("") {
         return Err(KubeconfigError::UserUnnamed.into());
     }
@@ -135,8 +137,8 @@ fn produce(
         variables: &variables,
         verbosity,
     };
-    let survey = search.look(opened)?;
-    let (library, token, key) = search.choose(&survey)?;
+    let listing = search.look(opened)?;
+    let (library, token, key) = search.choose(&listing)?;
     let key = &tried(arguments, (library, token, key), opened)?;
     let chosen = (library, token, key);
     let name = arguments
@@ -149,12 +151,12 @@ fn produce(
     } else {
         let stanza = stanza(arguments.certificate_file.as_deref(), chosen, pin_source);
         let text = stanza.as_excerpt(name);
-        Ok(channel.show(&format!("{}\n", text.trim_end()))?)
+        Ok(output.print(&format!("{}\n", text.trim_end()))?)
     }
 }
 
 /// A key and where it is.
-pub(super) type Place<'a> = (&'a Library, &'a Token, &'a Key);
+pub(super) type Place<'a> = (&'a LibraryEntry, &'a TokenEntry, &'a KeyEntry);
 
 /// For the key that is meant, by what was said of it.
 pub(super) struct Search<'a> {
@@ -173,11 +175,11 @@ pub(super) struct Search<'a> {
 
 impl Search<'_> {
     /// What the library and the token that are named hold, or all of them.
-    pub(super) fn look(&self, opened: &mut Opened) -> Result<Survey, Error> {
+    pub(super) fn look(&self, opened: &mut Option<Library>) -> Result<Listing, Error> {
         // All objects, so that a miss can say which there are.
         let selection = self.selection.of_token();
         let uri = self.uri.map(without_object);
-        let query = Query {
+        let query = ListQuery {
             selection: &selection,
             uri: uri.as_deref(),
             login: self.login,
@@ -185,17 +187,17 @@ impl Search<'_> {
             variables: self.variables,
             verbosity: self.verbosity,
         };
-        let mut survey = query.look(opened)?;
+        let mut listing = query.look(opened)?;
         // What wasn't seen can be why nothing is found.
-        for fault in survey.faults_of_tokens() {
+        for fault in listing.faults_of_tokens() {
             report::warning(&format!("not everything was seen: {}", fault.message));
         }
-        if let Some(error) = query.miss(&survey) {
+        if let Some(error) = query.miss(&listing) {
             return Err(error);
         }
         // A certificate that is a CA's is seen by its name alone.
-        if self.wanted.is_given() && !survey.keys().any(|(_, _, key)| key.fits(&self.wanted)) {
-            let query = Query {
+        if self.wanted.is_given() && !listing.keys().any(|(_, _, key)| key.fits(&self.wanted)) {
+            let query = ListQuery {
                 selection: self.selection,
                 uri: self.uri,
                 login: false,
@@ -204,27 +206,27 @@ impl Search<'_> {
             };
             let named = query.look(opened)?;
             if named.keys().next().is_some() {
-                survey = named;
+                listing = named;
             }
         }
-        Ok(survey)
+        Ok(listing)
     }
 
     /// The key that is named, the only one that can be used, or the one that somebody picks.
-    pub(super) fn choose<'a>(&self, survey: &'a Survey) -> Result<Place<'a>, Error> {
+    pub(super) fn choose<'a>(&self, listing: &'a Listing) -> Result<Place<'a>, Error> {
         let selector = self.wanted.to_string();
-        let can_be_meant = |key: &Key| {
+        let can_be_meant = |key: &KeyEntry| {
             if selector.is_empty() {
-                key.usable || self.has_certificate && !key.notes.contains(&Note::NoPrivateKey)
+                key.usable || self.has_certificate && !key.notes.contains(&KeyNote::NoPrivateKey)
             } else {
                 key.fits(&self.wanted)
             }
         };
-        let mut found: Vec<Place<'_>> = survey
+        let mut found: Vec<Place<'_>> = listing
             .keys()
             .filter(|(_, _, key)| can_be_meant(key))
             .collect();
-        let is_superseded = |(_, _, key): &Place<'_>| key.notes.contains(&Note::Superseded);
+        let is_superseded = |(_, _, key): &Place<'_>| key.notes.contains(&KeyNote::Superseded);
         if !found.iter().all(is_superseded) {
             found.retain(|place| !is_superseded(place));
         }
@@ -233,9 +235,9 @@ impl Search<'_> {
         match found.as_slice() {
             [only] => Ok(*only),
             [] => {
-                let found = survey.keys().map(described).collect();
+                let found = listing.keys().map(described).collect();
                 Err(if selector.is_empty() {
-                    let nothing = survey.emptiness();
+                    let nothing = listing.emptiness();
                     nothing.unwrap_or(ObjectError::NoUsable { found }).into()
                 } else {
                     ObjectError::NoneFits { selector, found }.into()
@@ -248,21 +250,25 @@ impl Search<'_> {
 
 /// The key as the selection that is written down finds it: with the certificate of the file, if one
 /// is named. What a PIN is needed for is left out.
-fn tried(arguments: &Arguments, place: Place<'_>, opened: &mut Opened) -> Result<Key, Error> {
+fn tried(
+    arguments: &Arguments,
+    place: Place<'_>,
+    opened: &mut Option<Library>,
+) -> Result<KeyEntry, Error> {
     let (_, _, key) = place;
     let stanza = stanza(arguments.certificate_file.as_deref(), place, None);
     let config = Config::from_map(&mut stanza.pairs().collect())?;
-    if opened.is_none() {
-        let turn = turn::take(&config.library)?;
-        let module = Module::open(&config.library, config.init_args.as_ref())?;
-        *opened = Some((module, turn));
-    }
-    let Some((module, _)) = opened else {
-        return Err(Error::internal("a library that is not open".to_owned()));
+    let library = match opened {
+        Some(library) => library,
+        None => {
+            let init_args = config.init_args.as_ref();
+            opened.insert(library::open(&config.library, init_args, lock::LIMIT)?)
+        }
     };
-    let mut token = token::Token::open(module, &config.token)?;
+    let (config, observer) = (&config, &mut ());
+    let mut token = library.token(&config.token, None, observer)?;
     let file = config.certificate_file.as_deref();
-    let certificate = match Identity::find(&mut token, config.object, file, None) {
+    let certificate = match (Pipeline { config, observer }).identity(&mut token, None) {
         Ok(identity) => identity.certificate,
         Err(error) if error.downcast_ref().is_some_and(ObjectError::may_be_hidden) => {
             return Ok(key.clone());
@@ -281,7 +287,7 @@ fn tried(arguments: &Arguments, place: Place<'_>, opened: &mut Opened) -> Result
         let subject = certificate.subject();
         report::warning(&format!("the certificate of {subject}: {concern}"));
     }
-    Ok(Key {
+    Ok(KeyEntry {
         kind: certificate.public_key().to_string(),
         certificate: Some(CertificateEntry::from(&certificate)),
         ..key.clone()
@@ -328,8 +334,8 @@ fn described((library, token, key): Place<'_>) -> String {
         }
         None => parts.push(key.kind.clone()),
     }
-    parts.extend(key.notes.iter().map(Note::to_string));
-    parts.extend(token.pin.words().map(str::to_owned));
+    parts.extend(key.notes.iter().map(KeyNote::to_string));
+    parts.extend(token.pin_words().map(str::to_owned));
     let object = key.object_id.as_deref().unwrap_or(&key.object_label);
     let token = TokenName {
         slot: token.slot_id,
@@ -344,7 +350,7 @@ fn described((library, token, key): Place<'_>) -> String {
 }
 
 /// `None` where neither certificate nor label has one.
-fn user_name(key: &Key) -> Option<&str> {
+fn user_name(key: &KeyEntry) -> Option<&str> {
     let certificate = key.certificate.as_ref();
     let user = certificate.and_then(|certificate| certificate.user.as_deref());
     [user, Some(key.object_label.as_str())]
@@ -392,7 +398,7 @@ pub(super) fn stanza(
 }
 
 /// Library and token, by what stays: the serial number, since slot numbers move.
-pub(super) fn set_token(stanza: &mut Stanza, library: &Library, token: &Token) {
+pub(super) fn set_token(stanza: &mut Stanza, library: &LibraryEntry, token: &TokenEntry) {
     stanza.set("pathLib", &*library.path_lib, None);
     if let Some(init_args) = &library.init_args {
         stanza.set("initArgs", &**init_args, None);

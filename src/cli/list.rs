@@ -6,18 +6,19 @@ use std::io;
 
 use super::again::Invocation;
 use super::completions::values;
+use super::listing::{
+    CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, ListQuery, Listing, TokenEntry,
+};
+use super::output::CommandOutput;
 use super::selection::{self, Selection};
 use super::style::{Palette, Style};
-use super::survey::{
-    CertificateEntry, Fault, Key, Library, Note, Opened, PinState, Query, Survey, Token,
-};
-use super::table::{Cell, Heading, Line, table};
+use super::table::{Cell, Heading, TableLine, table};
 use crate::error::Error;
+use crate::pipeline::Library;
 use crate::printable::printable_json;
-use crate::process::answer::AnswerChannel;
 use crate::process::environment::SingleThreaded;
 use crate::report;
-use crate::token::TokenError;
+use crate::token::{PinState, TokenError};
 
 /// Show the tokens, keys and certificates that could authenticate
 #[derive(Debug, clap::Args)]
@@ -69,8 +70,8 @@ pub(super) fn run(arguments: &Arguments, verbosity: u8, alone: SingleThreaded) -
         report::error(&error);
         error.exit_code()
     });
-    if let Some((module, _lock)) = opened {
-        module.finalize(code);
+    if let Some(library) = opened {
+        library.finalize(code);
     }
     code
 }
@@ -79,15 +80,15 @@ fn list(
     arguments: &Arguments,
     verbosity: u8,
     alone: SingleThreaded,
-    opened: &mut Opened,
+    opened: &mut Option<Library>,
 ) -> Result<u8, Error> {
     let palette = Palette::for_standard_output();
     let columns = report::columns(&io::stdout());
-    let mut channel = AnswerChannel::open()?;
+    let mut output = CommandOutput::open()?;
     let uri = arguments.uri.as_ref().and_then(Option::as_deref);
     let pin_source = arguments.pin_source.as_deref();
-    let configuration = super::survey::configuration(&arguments.selection, uri, pin_source);
-    let query = Query {
+    let configuration = super::listing::configuration(&arguments.selection, uri, pin_source);
+    let query = ListQuery {
         selection: &arguments.selection,
         uri,
         login: arguments.login,
@@ -95,21 +96,21 @@ fn list(
         variables: &super::take_variables(configuration, alone),
         verbosity,
     };
-    let survey = query.look(opened).or_else(|error| match query.library() {
-        Some(path) if arguments.json => Ok(Survey::new(vec![Library {
+    let listing = query.look(opened).or_else(|error| match query.library() {
+        Some(path) if arguments.json => Ok(Listing::new(vec![LibraryEntry {
             path_lib: path,
-            error: Some(Fault::from(&error)),
-            ..Library::default()
+            error: Some(ErrorEntry::from(&error)),
+            ..LibraryEntry::default()
         }])),
         _ => Err(error),
     })?;
-    let missed = query.miss(&survey);
+    let missed = query.miss(&listing);
     let document = if arguments.json {
-        let document = serde_json::to_string_pretty(&survey)
+        let document = serde_json::to_string_pretty(&listing)
             .map_err(|error| Error::internal(format!("the list as JSON: {error}")))?;
         printable_json(&document).into_owned()
     } else if let Some(None) = arguments.uri {
-        uris(&survey)
+        uris(&listing)
     } else {
         let filter = query.filter()?;
         let asked = Asked {
@@ -117,22 +118,22 @@ fn list(
             object: filter.object.is_given(),
             login: arguments.login,
         };
-        text(&survey, asked, palette, columns)
+        text(&listing, asked, palette, columns)
     };
-    channel.show(&format!("{}\n", document.trim_end()))?;
+    output.print(&format!("{}\n", document.trim_end()))?;
     match missed {
         Some(error) => Err(error),
-        None => Ok(exit_code(&survey)),
+        None => Ok(exit_code(&listing)),
     }
 }
 
 /// Something was listed, or there was nothing to list; else why not.
-fn exit_code(survey: &Survey) -> u8 {
-    if survey.tokens().any(|token| !token.keys.is_empty()) {
+fn exit_code(listing: &Listing) -> u8 {
+    if listing.tokens().any(|token| !token.keys.is_empty()) {
         return 0;
     }
-    let of_libraries = survey.libraries.iter().map(|library| &library.error);
-    let tokens = survey.tokens();
+    let of_libraries = listing.libraries.iter().map(|library| &library.error);
+    let tokens = listing.tokens();
     let mut faults = tokens.map(|token| &token.error).chain(of_libraries);
     match faults.find_map(Option::as_ref) {
         Some(fault) => fault.exit_code,
@@ -153,8 +154,8 @@ const HEADINGS: [Heading<'_>; 8] = [
 ];
 
 /// One a line, of all keys that a URI can name.
-fn uris(survey: &Survey) -> String {
-    let keys = survey.tokens().flat_map(|token| &token.keys);
+fn uris(listing: &Listing) -> String {
+    let keys = listing.tokens().flat_map(|token| &token.keys);
     keys.map(|key| format!("{}\n", key.uri)).collect()
 }
 
@@ -168,10 +169,10 @@ struct Asked {
     login: bool,
 }
 
-fn text(survey: &Survey, asked: Asked, palette: Palette, columns: Option<usize>) -> String {
+fn text(listing: &Listing, asked: Asked, palette: Palette, columns: Option<usize>) -> String {
     let mut lines = Vec::new();
-    for library in &survey.libraries {
-        lines.push(Line::Across {
+    for library in &listing.libraries {
+        lines.push(TableLine::Across {
             text: library.path_lib.clone(),
             style: Some(Style::Heading),
         });
@@ -183,7 +184,7 @@ fn text(survey: &Survey, asked: Asked, palette: Palette, columns: Option<usize>)
                 Some(slot) if !asked.token => {
                     let (slot, present) = (*slot, Vec::new());
                     let error = TokenError::NotInitialized { slot, present };
-                    fault_lines(&Fault::from(&error.into()), &mut lines);
+                    fault_lines(&ErrorEntry::from(&error.into()), &mut lines);
                 }
                 _ => lines.push(across(format!("  {absence}"), None)),
             }
@@ -192,7 +193,7 @@ fn text(survey: &Survey, asked: Asked, palette: Palette, columns: Option<usize>)
             token_lines(token, asked, &mut lines);
         }
     }
-    if let Some(nothing) = survey.emptiness().filter(|_| !asked.object) {
+    if let Some(nothing) = listing.emptiness().filter(|_| !asked.object) {
         let help = report::help(&nothing.into());
         lines.push(across(format!("  help: {help}"), None));
     }
@@ -209,19 +210,18 @@ fn absence(empty_slots: Option<&[String]>, asked: Asked) -> String {
     }
 }
 
-fn token_lines(token: &Token, asked: Asked, lines: &mut Vec<Line>) {
+fn token_lines(token: &TokenEntry, asked: Asked, lines: &mut Vec<TableLine>) {
     let mut name = format!(
         "  slotId {}, tokenLabel \"{}\", tokenSerial \"{}\"",
         token.slot_id, token.token_label, token.token_serial
     );
-    let pin = token.pin.words();
-    if let Some(words) = pin {
+    if let Some(words) = token.pin_words() {
         name = format!("{name}: {words}");
     }
     let style = match token.pin {
-        PinState::Locked | PinState::ToBeChanged | PinState::FinalTry => Some(Style::Bad),
-        PinState::CountLow => Some(Style::Concern),
-        PinState::Good | PinState::Unknown => None,
+        Some(PinState::Locked | PinState::ToBeChanged | PinState::FinalTry) => Some(Style::Bad),
+        Some(PinState::CountLow) => Some(Style::Concern),
+        Some(PinState::Good) | None => None,
     };
     lines.push(across(name, style));
     lines.extend(token.keys.iter().map(row));
@@ -243,18 +243,18 @@ fn token_lines(token: &Token, asked: Asked, lines: &mut Vec<Line>) {
     }
 }
 
-fn row(key: &Key) -> Line {
+fn row(key: &KeyEntry) -> TableLine {
     let certificate = key.certificate.as_ref();
     let user = certificate.map_or("", |it| it.user.as_deref().unwrap_or("none"));
     let groups = certificate.map_or_else(String::new, groups);
-    let notes: Vec<_> = key.notes.iter().map(Note::to_string).collect();
-    let style = if key.notes.iter().any(Note::is_grave) {
+    let notes: Vec<_> = key.notes.iter().map(KeyNote::to_string).collect();
+    let style = if key.notes.iter().any(KeyNote::is_grave) {
         Style::Bad
     } else {
         Style::Concern
     };
     let plain = |text: &str| Cell::new(text, None);
-    Line::Row(vec![
+    TableLine::Row(vec![
         plain(key.object_id.as_deref().unwrap_or("none")),
         plain(&key.object_label),
         plain(&key.kind),
@@ -276,11 +276,11 @@ fn groups(certificate: &CertificateEntry) -> String {
     escaped.join(", ")
 }
 
-fn fault_lines(fault: &Fault, lines: &mut Vec<Line>) {
+fn fault_lines(fault: &ErrorEntry, lines: &mut Vec<TableLine>) {
     lines.push(across(format!("  {}", fault.message), Some(Style::Bad)));
     lines.push(across(format!("  help: {}", fault.help), None));
 }
 
-fn across(text: String, style: Option<Style>) -> Line {
-    Line::Across { text, style }
+fn across(text: String, style: Option<Style>) -> TableLine {
+    TableLine::Across { text, style }
 }

@@ -7,15 +7,16 @@ mod check;
 mod completions;
 mod error;
 mod kubeconfig;
+mod library;
 mod list;
+mod listing;
+mod output;
 mod plugin;
 mod presence;
 mod run;
 mod selection;
 mod style;
-mod survey;
 mod table;
-mod turn;
 mod version;
 
 #[cfg(test)]

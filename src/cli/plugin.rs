@@ -1,33 +1,31 @@
-//! The external signer's door: one request from the environment, one answer to standard output.
+//! The external signer: one request from the environment, one answer to standard output.
 
 #![forbid(unsafe_code)]
 
-use super::turn;
+use super::library;
+use crate::answer::{AnswerChannel, Response};
 use crate::config::{Config, PinSource};
 use crate::error::Error;
-use crate::pin_entry::{self, Sources};
-use crate::process::answer::AnswerChannel;
+use crate::pin_entry::Sources;
+use crate::pipeline::{Library, Pipeline};
 use crate::process::environment::{NotUtf8, SingleThreaded, TakenVariables};
-use crate::process::lock::Lock;
-use crate::process::unix_time;
-use crate::protocol::{Operation, Request, RequestError, Response};
+use crate::process::{lock, unix_time};
+use crate::protocol::{Operation, Request, RequestError};
 use crate::report;
-use crate::signer::Identity;
-use crate::token::{self, Module, Token};
 
-/// Answers the request, or tells why not; the exit code.
+/// Answers the request, or reports why not; the exit code.
 pub(super) fn run(request: Result<String, NotUtf8>, alone: SingleThreaded) -> u8 {
-    // Kept until the outcome is out: a library that hangs or crashes at its end can't spoil it.
-    let mut module = None;
-    let code = match answer(request, alone, &mut module) {
+    // Finalised after the answer is out: a library that hangs or crashes then can't spoil it.
+    let mut library = None;
+    let code = match answer(request, alone, &mut library) {
         Ok(()) => 0,
         Err(error) => {
             report::error(&error);
             error.exit_code()
         }
     };
-    if let Some((module, _lock)) = module {
-        module.finalize(code);
+    if let Some(library) = library {
+        library.finalize(code);
     }
     code
 }
@@ -35,48 +33,47 @@ pub(super) fn run(request: Result<String, NotUtf8>, alone: SingleThreaded) -> u8
 fn answer(
     request: Result<String, NotUtf8>,
     alone: SingleThreaded,
-    opened: &mut Option<(Module, Option<Lock>)>,
+    opened: &mut Option<Library>,
 ) -> Result<(), Error> {
     let channel = AnswerChannel::open()?;
     let text = request.map_err(|NotUtf8| RequestError::NotUtf8)?;
     let mut request = Request::decode(&text)?;
     drop(text);
-    let config = Config::from_map(&mut request.configuration)?;
-    let pin_in_configuration = matches!(config.pin, PinSource::Configuration(_));
-    let variables = TakenVariables::take(config.pin.variable(), alone);
-    let mut pins = Sources::new(config.pin, &variables);
+    let mut config = Config::from_map(&mut request.configuration)?;
+    let pin_source = std::mem::replace(&mut config.pin, PinSource::Prompt);
+    let pin_in_configuration = matches!(pin_source, PinSource::Configuration(_));
+    let variables = TakenVariables::take(pin_source.variable(), alone);
+    let mut pins = Sources::new(pin_source, &variables);
     drop(variables);
-
-    let lock = turn::take(&config.library)?;
-    // Said by the first of several requests at once, not by those that queued behind it.
-    let first = !lock.as_ref().is_some_and(Lock::waited);
-    if pin_in_configuration && first && matches!(request.operation, Operation::Sign(_)) {
+    let init_args = config.init_args.as_ref();
+    let library = opened.insert(library::open(&config.library, init_args, lock::LIMIT)?);
+    // Of several requests at once, only the first says it, and not those that waited for it.
+    let is_signature = matches!(request.operation, Operation::Sign(_));
+    if pin_in_configuration && is_signature && !library.lock.has_waited() {
         report::warning(
             "the PIN stands in the kubeconfig, where every program of yours can read it; \
              leave pin out to be asked, or set pinSource",
         );
     }
-    let (module, _) = opened.insert((
-        Module::open(&config.library, config.init_args.as_ref())?
-            .with_wait_observer(pin_entry::show_after),
-        lock,
-    ));
-    let mut token = token::open_or_ask(&mut pins, || Token::open(module, &config.token))?;
-    let file = config.certificate_file.as_deref();
-    let identity = Identity::find(&mut token, config.object, file, Some(&mut pins))?;
+    let observer = &mut ();
+    let mut token = library.token(&config.token, Some(&mut pins), observer)?;
+    let config = &config;
+    let mut pipeline = Pipeline { config, observer };
+    let identity = pipeline.identity(&mut token, Some(&mut pins))?;
     match &request.operation {
         Operation::Certificate => {
-            for concern in identity.certificate.concerns(unix_time()) {
-                let subject = identity.certificate.subject();
+            let certificate = &identity.certificate;
+            for concern in certificate.concerns(unix_time()) {
+                let subject = certificate.subject();
                 report::warning(&format!("the certificate of {subject}: {concern}"));
             }
-            let response = Response::Certificate(identity.certificate.der());
-            channel.send(&response.encode(request.spelling))?;
+            channel.send(&Response::Certificate(certificate.der()), request.spelling)?;
         }
         Operation::Sign(sign) => {
-            let signature = identity.sign(&mut token, sign, &mut pins)?;
-            let response = Response::Signature(signature.as_bytes());
-            channel.send(&response.encode(request.spelling))?;
+            let scheme = pipeline.scheme(&token, &identity, &sign.options)?;
+            let key = pipeline.key(&mut token, identity, &mut pins)?;
+            let signature = pipeline.sign(&mut token, &key, scheme, &sign.digest, &mut pins)?;
+            channel.send(&Response::Signature(&signature), request.spelling)?;
         }
     }
     Ok(())

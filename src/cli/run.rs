@@ -14,8 +14,8 @@ use rustix::process::Rlimit;
 
 use super::again::Invocation;
 use super::completions::values;
+use super::library;
 use super::presence::Presence;
-use super::turn;
 use crate::config::Config;
 use crate::error::Error;
 use crate::keyring::{KeyNumber, Keyring};
@@ -159,7 +159,7 @@ fn serve(
     warn_without_context(arguments, &kubeconfig);
     let names = configs.iter().filter_map(|config| config.pin.variable());
     let variables = TakenVariables::take(names, alone);
-    let (keyring, keys) = Keyring::new(configs, &variables, turn::tell)?;
+    let (keyring, keys) = Keyring::new(configs, &variables, library::note_wait)?;
     drop(variables);
     let keyring = Arc::clone(opened.insert(Arc::new(keyring)));
     for Destination { name, cluster } in &destinations {
@@ -395,7 +395,7 @@ fn config(kubeconfig: &Kubeconfig, user: &str) -> Result<UserKey, Error> {
 /// Opens the key that the command will need, with a prompt where it has to be.
 fn open(keyring: &Keyring, key: KeyNumber) -> Result<(), Error> {
     // While the command runs, the keyring keeps the time.
-    turn::bound(keyring.library(key));
+    library::end_if_it_hangs(keyring.library(key));
     let key = keyring.open(key);
     watchdog::stop();
     let key = key?;

@@ -16,7 +16,7 @@ const WIDEST_CELL: usize = 36;
 pub(super) type Heading<'a> = (&'a str, usize);
 
 /// A line of a table.
-pub(super) enum Line {
+pub(super) enum TableLine {
     /// Goes across all columns.
     Across {
         text: String,
@@ -45,13 +45,13 @@ impl Cell {
 /// characters, the widest cells are cut in their middle, and the last one of a row is folded.
 pub(super) fn table(
     headings: &[Heading<'_>],
-    lines: &[Line],
+    lines: &[TableLine],
     palette: Palette,
     columns: Option<usize>,
 ) -> String {
     let rows = lines.iter().filter_map(|line| match line {
-        Line::Row(cells) => Some(cells),
-        Line::Across { .. } => None,
+        TableLine::Row(cells) => Some(cells),
+        TableLine::Across { .. } => None,
     });
     let mut widths: Vec<usize> = headings.iter().map(|(it, _)| width(it)).collect();
     let mut has_rows = false;
@@ -78,7 +78,7 @@ pub(super) fn table(
     }
     for line in lines {
         match line {
-            Line::Across {
+            TableLine::Across {
                 text: across,
                 style,
             } => {
@@ -92,7 +92,7 @@ pub(super) fn table(
                 );
                 text.push('\n');
             }
-            Line::Row(cells) => row(cells, &widths, columns, palette, &mut text),
+            TableLine::Row(cells) => row(cells, &widths, columns, palette, &mut text),
         }
     }
     text
@@ -166,10 +166,11 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
-        let cells =
-            |texts: &[&str]| Line::Row(texts.iter().map(|text| Cell::new(text, None)).collect());
+        let cells = |texts: &[&str]| {
+            TableLine::Row(texts.iter().map(|text| Cell::new(text, None)).collect())
+        };
         let lines = [
-            Line::Across {
+            TableLine::Across {
                 text: "a heading\x07".to_owned(),
                 style: None,
             },
@@ -196,10 +197,11 @@ mod tests {
 
     #[test]
     fn columns_fit_into_the_width_that_there_is() {
-        let row =
-            |texts: &[&str]| Line::Row(texts.iter().map(|text| Cell::new(text, None)).collect());
+        let row = |texts: &[&str]| {
+            TableLine::Row(texts.iter().map(|text| Cell::new(text, None)).collect())
+        };
         let lines = [
-            Line::Across {
+            TableLine::Across {
                 text: "  help: words that take more than there is".to_owned(),
                 style: None,
             },

@@ -140,8 +140,7 @@ fn statements() -> Vec<Statement> {
         ("cli", "report::steps", 0, NOTES, ""),
         ("tunnel", "observer.connection", 0, NOTES, ""),
         ("token", "module.waiting", 1, NOTES, ""),
-        ("cli", "Finding::Concern", 0, REMARKS, ""),
-        ("diagnosis.rs", "concern", 1, REMARKS, ""),
+        ("cli/check", "concern", 1, REMARKS, ""),
     ] {
         let found = said(&root().join("src").join(place), call, argument);
         assert!(!found.is_empty(), "no {call} is left in src/{place}");

@@ -2,7 +2,7 @@
 //!
 //! In this order, while there is one thread and no library: [`harden`] (no core file, no reader),
 //! [`signals`] (an end that is told), [`environment`] (the request taken out and wiped),
-//! [`answer`] (standard output out of the library's reach). Then [`lock`] and [`marker`], which
+//! [`output`] (standard output out of the library's reach). Then [`lock`] and [`marker`], which
 //! other processes see, [`watchdog`], and when the answer is out [`exit_guard`]. [`memory`] works all
 //! the while, and [`descriptors`] for every program that is started. A run has a [`command`]
 //! besides, and a [`run_directory`] for what the command must find. System calls make this one of
@@ -10,7 +10,6 @@
 
 #![allow(unsafe_code, reason = "system calls and the environment block")]
 
-pub mod answer;
 #[cfg(test)]
 mod child;
 pub mod command;
@@ -22,6 +21,7 @@ pub mod harden;
 pub mod lock;
 pub mod marker;
 pub mod memory;
+pub mod output;
 pub mod run_directory;
 mod runtime;
 pub mod signals;

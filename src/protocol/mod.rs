@@ -11,7 +11,6 @@ mod configuration;
 mod error;
 mod members;
 mod request;
-mod response;
 mod signer_options;
 
 #[cfg(test)]
@@ -20,11 +19,10 @@ mod corpus;
 pub use configuration::Configuration;
 pub use error::RequestError;
 pub use request::{Operation, Request, SignRequest};
-pub use response::Response;
 pub use signer_options::{SaltLength, SignerOptions};
 
 /// The only version there is, in the proposal and in the reference implementation.
-const API_VERSION: &str = "external-signer.authentication.k8s.io/v1alpha1";
+pub(crate) const API_VERSION: &str = "external-signer.authentication.k8s.io/v1alpha1";
 
 /// Whose names for the kinds a client uses; it is answered in the same.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -230,6 +230,11 @@ impl<'m> Token<'m> {
         self.state.name.to_string()
     }
 
+    /// Whether this session has logged in.
+    pub fn is_logged_in(&self) -> bool {
+        self.logged_in
+    }
+
     /// What the token said of itself when it was opened.
     pub fn state(&self) -> &TokenState {
         &self.state
@@ -354,11 +359,6 @@ impl<'m> Token<'m> {
             always_authenticate,
             words,
         })
-    }
-
-    /// Whether [`Token::private_key`] finds the key without a login.
-    pub fn wants_no_login(&self, wanted: &WantedKey<'_>) -> bool {
-        self.key_without_login(wanted).is_some()
     }
 
     /// The token's signature (C_SignInit, C_Sign): ECDSA as PKCS#11's raw `r ‖ s`. Nothing is

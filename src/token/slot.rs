@@ -4,6 +4,7 @@
 
 use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::slot::{Slot, TokenInfo};
+use serde::{Deserialize, Serialize};
 
 use super::ckr;
 use super::error::{TokenError, TriesLeft, UnusableSlot, WhyUnusable};
@@ -43,7 +44,8 @@ impl TokenState {
 }
 
 /// CK_TOKEN_INFO's flags on the user PIN (PKCS#11, section 3.2).
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum PinState {
     /// A wrong PIN was tried since the last right one.
     CountLow,

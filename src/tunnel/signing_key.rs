@@ -17,6 +17,7 @@ use crate::error::Error;
 use crate::hash::Hash;
 use crate::keyring::{KeyNumber, Keyring, OpenKey};
 use crate::scheme::Scheme;
+use crate::verify::VerifiedSignature;
 
 thread_local! {
     /// Of the handshake that this thread makes a step of. rustls resumes sessions only with the same
@@ -96,7 +97,7 @@ impl TokenIdentity {
         Ok(key)
     }
 
-    fn sign(&self, scheme: Scheme, message: &[u8]) -> Result<Vec<u8>, Error> {
+    fn sign(&self, scheme: Scheme, message: &[u8]) -> Result<VerifiedSignature, Error> {
         let begin = Instant::now();
         let signing = self.sessions.signing();
         let outcome = self
@@ -175,10 +176,13 @@ struct TokenSigner {
 
 impl Signer for TokenSigner {
     fn sign(&self, message: &[u8]) -> Result<Vec<u8>, rustls::Error> {
-        self.identity.sign(self.scheme, message).map_err(|error| {
-            let trouble = TokenTrouble(Mutex::new(Some(error)));
-            rustls::Error::Other(OtherError(Arc::new(trouble)))
-        })
+        match self.identity.sign(self.scheme, message) {
+            Ok(signature) => Ok(signature.into_bytes()),
+            Err(error) => {
+                let trouble = TokenTrouble(Mutex::new(Some(error)));
+                Err(rustls::Error::Other(OtherError(Arc::new(trouble))))
+            }
+        }
     }
 
     fn scheme(&self) -> SignatureScheme {

@@ -7,9 +7,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use pkcs11_external_signer::answer::Response;
 use pkcs11_external_signer::config::Config;
 use pkcs11_external_signer::printable::printable;
-use pkcs11_external_signer::protocol::{Operation, Request, Response, Spelling};
+use pkcs11_external_signer::protocol::{Operation, Request, Spelling};
 use serde_json::Value;
 
 fuzz_target!(|text: &str| match Request::decode(text) {
@@ -47,7 +48,7 @@ fn compare(text: &str, request: &Request) {
         assert_eq!(sign.digest.len(), hash.length());
     }
     // The answer is encoded as the request's digest is.
-    let answer = Response::Signature(&sign.digest).encode(request.spelling);
+    let answer = Response::Certificate(&sign.digest).encode(request.spelling);
     let answer: Value = serde_json::from_str(&answer).expect("JSON");
-    assert_eq!(answer["signature"], document["digest"]);
+    assert_eq!(answer["certificate"], document["digest"]);
 }

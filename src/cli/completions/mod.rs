@@ -9,9 +9,9 @@ use std::path::PathBuf;
 
 use clap_complete::{CompletionCandidate, Shell, generate};
 
+use super::output::CommandOutput;
 use crate::error::Error;
 use crate::printable::is_harmful;
-use crate::process::answer::AnswerChannel;
 use crate::report;
 
 /// Print the completions of a shell
@@ -50,7 +50,7 @@ pub(super) fn run(arguments: &Arguments) -> u8 {
             String::from_utf8_lossy(&script).into_owned()
         }
     };
-    let sent = AnswerChannel::open().and_then(|mut channel| channel.show(&script));
+    let sent = CommandOutput::open().and_then(|mut output| output.print(&script));
     match sent.map_err(Error::from) {
         Ok(()) => 0,
         Err(error) => {
@@ -88,7 +88,7 @@ pub(super) fn asked_for() -> Option<Vec<OsString>> {
 /// Nothing is ever written to standard error. The exit code.
 #[cold]
 pub(super) fn complete(words: Vec<OsString>) -> u8 {
-    let Ok(channel) = AnswerChannel::open() else {
+    let Ok(mut output) = CommandOutput::open() else {
         return 2;
     };
     let is_kubectl = std::env::args_os().nth(1).is_none_or(|it| it != COMMAND);
@@ -97,7 +97,7 @@ pub(super) fn complete(words: Vec<OsString>) -> u8 {
         Some(count) => format!(":command {count}"),
         None => candidates(words),
     };
-    match channel.send(&answer) {
+    match output.print(&format!("{answer}\n")) {
         Ok(()) => 0,
         Err(_) => 2,
     }

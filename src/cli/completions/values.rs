@@ -7,8 +7,8 @@ use std::time::Duration;
 use clap::{ArgMatches, FromArgMatches as _};
 use clap_complete::{ArgValueCandidates, ArgValueCompleter, CompletionCandidate};
 
+use crate::cli::listing::{self, Listing};
 use crate::cli::selection::Selection;
-use crate::cli::survey::{self, Survey};
 use crate::cli::{command, locations};
 use crate::discovery::{self, Installed};
 use crate::kubeconfig::Kubeconfig;
@@ -161,7 +161,7 @@ fn libraries() -> Vec<Installed> {
 }
 
 /// A candidate for each token of the library that the line names, or of all.
-fn of_tokens(describe: fn(&survey::Token) -> (String, String)) -> ArgValueCandidates {
+fn of_tokens(describe: fn(&listing::TokenEntry) -> (String, String)) -> ArgValueCandidates {
     ArgValueCandidates::new(move || {
         let selection = selection();
         let library = Selection {
@@ -169,16 +169,16 @@ fn of_tokens(describe: fn(&survey::Token) -> (String, String)) -> ArgValueCandid
             init_args: selection.init_args,
             ..Selection::default()
         };
-        let survey = look(&library);
-        distinct(survey.tokens().map(describe))
+        let listing = look(&library);
+        distinct(listing.tokens().map(describe))
     })
 }
 
 /// A candidate for each key that is seen on the token that the line names, or on all.
-fn of_keys(describe: fn(&survey::Key) -> (String, String)) -> ArgValueCandidates {
+fn of_keys(describe: fn(&listing::KeyEntry) -> (String, String)) -> ArgValueCandidates {
     ArgValueCandidates::new(move || {
-        let survey = look(&selection().of_token());
-        distinct(survey.keys().map(|(_, _, key)| describe(key)))
+        let listing = look(&selection().of_token());
+        distinct(listing.keys().map(|(_, _, key)| describe(key)))
     })
 }
 
@@ -197,6 +197,6 @@ fn selection() -> Selection {
 }
 
 /// Without a login, in processes of their own, and only what answers at once.
-fn look(selection: &Selection) -> Survey {
-    survey::glance(selection, libraries(), LIMIT)
+fn look(selection: &Selection) -> Listing {
+    listing::glance(selection, libraries(), LIMIT)
 }

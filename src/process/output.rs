@@ -1,10 +1,9 @@
-//! Standard output, kept for the answer.
+//! Standard output, set aside for what this program itself prints.
 //!
-//! The client reads standard output as one JSON document, and a module may print whatever it
-//! likes: when it is loaded, in any call, at exit. So the real standard output is put aside before
-//! a module is loaded, and descriptor 1 leads to standard error from then on.
+//! The client reads standard output as one JSON document, and a module may print at any time: when
+//! it is loaded, in any call, at exit. So the real standard output is duplicated before a module is
+//! loaded, and descriptor 1 leads to standard error from then on.
 
-use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -28,19 +27,19 @@ pub extern "C" fn look_at_standard_output() {
     CLOSED_AT_START.store(flags == -1, Ordering::Relaxed);
 }
 
-/// The way to the client. Having one means that descriptor 1 no longer leads there, so what a
-/// module prints arrives at standard error; and that nothing has been answered yet.
-pub struct AnswerChannel {
+/// The real standard output. While one exists, descriptor 1 leads to standard error, so what a
+/// module prints arrives there.
+pub struct StandardOutput {
     output: OwnedFd,
 }
 
-impl AnswerChannel {
-    /// Takes standard output. To be called once, before a module is loaded.
+impl StandardOutput {
+    /// Sets standard output aside; to be called once, before a module is loaded.
     ///
     /// # Errors
     /// [`AnswerError::Closed`] if the program was started without a standard output,
     /// [`AnswerError::NotSetAside`] if there is no descriptor left to keep it under.
-    pub fn open() -> Result<Self, AnswerError> {
+    pub fn set_aside() -> Result<Self, AnswerError> {
         if CLOSED_AT_START.load(Ordering::Relaxed) {
             return Err(AnswerError::Closed);
         }
@@ -52,44 +51,28 @@ impl AnswerChannel {
         Ok(Self { output })
     }
 
-    /// Writes the document and a newline. A client that is gone is an error, not a signal: Rust's
-    /// runtime ignores SIGPIPE.
+    /// Writes the whole text. A reader that is gone is an error, not a signal: Rust's runtime
+    /// ignores SIGPIPE.
     ///
     /// # Errors
-    /// [`AnswerError::Lost`]; a part of the document may have been written.
-    pub fn send(mut self, document: &str) -> Result<(), AnswerError> {
-        self.write(&format!("{document}\n"))
-    }
-
-    /// Writes a part of what an operator's command prints. A reader that has had enough of it, such
-    /// as `head`, is no error.
-    ///
-    /// # Errors
-    /// As for [`AnswerChannel::send`].
-    pub fn show(&mut self, text: &str) -> Result<(), AnswerError> {
-        match self.write(text) {
-            Err(AnswerError::Lost(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-            outcome => outcome,
-        }
-    }
-
-    fn write(&mut self, text: &str) -> Result<(), AnswerError> {
+    /// [`AnswerError::Lost`]; a part of the text may have been written.
+    pub fn write(&mut self, text: &str) -> Result<(), AnswerError> {
         let mut rest = text.as_bytes();
         while !rest.is_empty() {
             match write(&self.output, rest) {
                 Ok(written) => rest = rest.get(written..).unwrap_or_default(),
                 Err(Errno::INTR) => {}
-                // Some clients hand on a pipe that doesn't block.
-                Err(Errno::AGAIN) => self.wait_for_room(),
+                // Some clients pass a pipe that doesn't block.
+                Err(Errno::AGAIN) => self.wait_until_writable(),
                 Err(error) => return Err(AnswerError::Lost(error.into())),
             }
         }
         Ok(())
     }
 
-    fn wait_for_room(&self) {
+    fn wait_until_writable(&self) {
         let mut output = [PollFd::new(&self.output, PollFlags::OUT)];
-        // Whatever it says, the next write tells what is the matter.
+        // The next write reports what is wrong, if anything is.
         let _ = poll(&mut output, None);
     }
 }
@@ -97,7 +80,7 @@ impl AnswerChannel {
 #[cfg(test)]
 mod tests {
     use std::fs::OpenOptions;
-    use std::io::Read as _;
+    use std::io::{ErrorKind, Read as _};
     use std::os::fd::AsFd;
     use std::process::Command;
 
@@ -118,8 +101,8 @@ mod tests {
     #[test]
     fn only_the_document_reaches_the_client() {
         if child::is_this() {
-            let channel = AnswerChannel::open().unwrap();
-            assert_eq!(fcntl_getfd(&channel.output).unwrap(), FdFlags::CLOEXEC);
+            let mut output = StandardOutput::set_aside().unwrap();
+            assert_eq!(fcntl_getfd(&output.output).unwrap(), FdFlags::CLOEXEC);
             print("noise before\n");
             // A program that the module starts prints there too.
             assert!(
@@ -129,16 +112,16 @@ mod tests {
                     .unwrap()
                     .success()
             );
-            channel.send(DOCUMENT).unwrap();
+            output.write(DOCUMENT).unwrap();
             print("noise after\n");
             leave(0);
         }
-        let output = child::command("process::answer::tests::only_the_document_reaches_the_client")
+        let output = child::command("process::output::tests::only_the_document_reaches_the_client")
             .output()
             .unwrap();
         assert!(output.status.success(), "{output:?}");
         let (harness, answer) = answer_in(&output.stdout);
-        assert_eq!(answer, format!("{DOCUMENT}\n"), "after {harness:?}");
+        assert_eq!(answer, DOCUMENT, "after {harness:?}");
         assert_eq!(
             String::from_utf8(output.stderr).unwrap(),
             "noise before\nnoise of a program\nnoise after\n"
@@ -150,8 +133,8 @@ mod tests {
         str::from_utf8(output).unwrap().split_once(" ... ").unwrap()
     }
 
-    fn channel_to(output: impl Into<OwnedFd>) -> AnswerChannel {
-        AnswerChannel {
+    fn to(output: impl Into<OwnedFd>) -> StandardOutput {
+        StandardOutput {
             output: output.into(),
         }
     }
@@ -160,10 +143,8 @@ mod tests {
     fn a_client_that_is_gone_is_an_error_and_no_signal() {
         let (reader, writer) = pipe().unwrap();
         drop(reader);
-        match channel_to(writer).send(DOCUMENT) {
-            Err(AnswerError::Lost(error)) => {
-                assert_eq!(error.kind(), ErrorKind::BrokenPipe);
-            }
+        match to(writer).write(DOCUMENT) {
+            Err(AnswerError::Lost(error)) => assert_eq!(error.kind(), ErrorKind::BrokenPipe),
             other => panic!("{other:?}"),
         }
     }
@@ -172,10 +153,8 @@ mod tests {
     #[cfg(target_os = "linux")]
     fn a_full_disk_is_an_error() {
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
-        match channel_to(full).send(DOCUMENT) {
-            Err(AnswerError::Lost(error)) => {
-                assert_eq!(error.kind(), ErrorKind::StorageFull);
-            }
+        match to(full).write(DOCUMENT) {
+            Err(AnswerError::Lost(error)) => assert_eq!(error.kind(), ErrorKind::StorageFull),
             other => panic!("{other:?}"),
         }
     }
@@ -193,7 +172,7 @@ mod tests {
                 .unwrap();
             received
         });
-        channel_to(writer).send(&document).unwrap();
-        assert_eq!(client.join().unwrap(), format!("{document}\n"));
+        to(writer).write(&document).unwrap();
+        assert_eq!(client.join().unwrap(), document);
     }
 }

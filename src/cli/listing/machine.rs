@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Fault, Library, Survey};
+use super::{ErrorEntry, LibraryEntry, Listing};
 use crate::discovery::{self, Installed};
 use crate::error::Error;
 use crate::process::descriptors::hand_on_none;
@@ -33,7 +33,7 @@ pub(super) fn look_everywhere(
     arguments: &[OsString],
     asks: bool,
     shows_noise: bool,
-) -> Result<Survey, Error> {
+) -> Result<Listing, Error> {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let libraries = discovery::libraries(home.as_deref());
     if libraries.is_empty() {
@@ -46,7 +46,7 @@ pub(super) fn look_everywhere(
         let _deferral = Deferral::of_ctrl_c_for_child();
         ask(library, arguments, ATTENDED_LIMIT, shows_noise)
     };
-    Ok(Survey::new(libraries.iter().map(look).collect()))
+    Ok(Listing::new(libraries.iter().map(look).collect()))
 }
 
 /// All of these at the same time.
@@ -55,9 +55,9 @@ pub(super) fn look_at(
     arguments: &[OsString],
     limit: Duration,
     shows_noise: bool,
-) -> Survey {
+) -> Listing {
     let look = |library| ask(library, arguments, limit, shows_noise);
-    Survey::new(thread::scope(|scope| {
+    Listing::new(thread::scope(|scope| {
         let threads: Vec<_> = libraries
             .iter()
             .map(|library| (library, scope.spawn(move || look(library))))
@@ -77,7 +77,7 @@ fn ask(
     arguments: &[OsString],
     limit: Duration,
     shows_noise: bool,
-) -> Library {
+) -> LibraryEntry {
     let library = &installed.path;
     let noise = if shows_noise {
         Stdio::inherit()
@@ -106,8 +106,8 @@ fn ask(
         Ok(child) => match answer(child, limit) {
             None => failed(library, format!("no answer within {} s", limit.as_secs())),
             Some((status, document)) => document
-                .and_then(|document| serde_json::from_slice::<Survey>(&document).ok())
-                .and_then(|survey| survey.libraries.into_iter().next())
+                .and_then(|document| serde_json::from_slice::<Listing>(&document).ok())
+                .and_then(|listing| listing.libraries.into_iter().next())
                 .unwrap_or_else(|| failed(library, ended(status))),
         },
     }
@@ -150,12 +150,12 @@ fn ended(status: Option<ExitStatus>) -> String {
     }
 }
 
-fn failed(library: &Path, reason: String) -> Library {
+fn failed(library: &Path, reason: String) -> LibraryEntry {
     let path = library.to_owned();
     let error = Error::from(ModuleError::NoAnswer { path, reason });
-    Library {
+    LibraryEntry {
         path_lib: library.to_string_lossy().into_owned(),
-        error: Some(Fault::from(&error)),
-        ..Library::default()
+        error: Some(ErrorEntry::from(&error)),
+        ..LibraryEntry::default()
     }
 }

@@ -2,36 +2,36 @@
 
 #![forbid(unsafe_code)]
 
+mod checklist;
+mod steps;
+
 use std::io;
 use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use serde::Serialize;
-
+use self::checklist::{CheckStep, Checklist, quoted};
+use self::steps::{Extent, check_key};
 use super::again::Invocation;
 use super::completions::values;
 use super::error::ArgumentNeeds;
 use super::kubeconfig::{Search, set_token, stanza};
+use super::library;
+use super::output::CommandOutput;
 use super::selection::{self, HEADING, Selection};
-use super::style::{Palette, Style};
-use super::turn;
+use super::style::Palette;
 use crate::config::{Config, Filter, PinSource};
-use crate::diagnosis::{self, Finding, Observer, Opened, Step, Way};
-use crate::error::{Error, Remedy};
-use crate::keyring::{self, Keyring};
-use crate::kubeconfig::KubeconfigError;
-use crate::kubeconfig::{Cluster, Context, Kubeconfig, Provider, Stanza};
-use crate::pin::PinProvider;
+use crate::error::Error;
+use crate::keyring::Keyring;
+use crate::kubeconfig::{Cluster, Context, Kubeconfig, KubeconfigError, Provider, Stanza};
 use crate::pin_entry::Sources;
-use crate::printable::{excerpt, line, printable_json};
-use crate::process::answer::AnswerChannel;
+use crate::pipeline::Library;
+use crate::printable::excerpt;
 use crate::process::environment::{SingleThreaded, TakenVariables};
 use crate::process::watchdog;
 use crate::protocol::Configuration;
 use crate::report;
-use crate::token::AcceptedPin;
-use crate::token::ObjectError;
+use crate::token::{AcceptedPin, ObjectError};
 use crate::tunnel::{self, Destination, Recognition};
 
 /// Test each step up to a signature: what works, what doesn't, and what to do about it
@@ -96,149 +96,149 @@ impl Arguments {
     }
 }
 
-/// Tells of each step; the exit code.
+/// Reports each step; the exit code.
 #[cold]
 pub(super) fn run(arguments: &Arguments, verbosity: u8, alone: SingleThreaded) -> u8 {
     let palette = Palette::for_standard_output();
     let columns = report::columns(&io::stdout());
-    let channel = match AnswerChannel::open() {
-        Ok(channel) => channel,
+    let output = match CommandOutput::open() {
+        Ok(output) => output,
         Err(error) => {
             let error = Error::from(error);
             report::error(&error);
             return error.exit_code();
         }
     };
-    let mut teller = Teller {
-        channel,
-        columns,
-        palette,
-        is_json: arguments.json,
-        lost: None,
-        steps: Vec::new(),
-    };
-    let mut open = Open::default();
-    check(arguments, verbosity, alone, &mut open, &mut teller);
-    let code = teller.finish();
+    let mut checklist = Checklist::new(output, palette, columns, arguments.json);
+    let mut open = OpenParts::default();
+    check(arguments, verbosity, alone, &mut open, &mut checklist);
+    let code = checklist.finish();
     open.finish(code);
     code
 }
 
-/// `None` where it ended before the way to the token began.
+/// `None` if it ended before a library was opened.
 fn check(
     arguments: &Arguments,
     verbosity: u8,
     alone: SingleThreaded,
-    open: &mut Open,
-    teller: &mut Teller,
+    open: &mut OpenParts,
+    checklist: &mut Checklist,
 ) -> Option<()> {
-    let source = diagnosis::keep(teller, Step::Configuration, Source::of(arguments))?;
-    let mut map = source.configuration(arguments);
+    let mut source = checklist.keep(CheckStep::Configuration, Source::of(arguments))?;
     let variables = super::take_variables(source.configuration(arguments), alone);
-    let found = match source.is_kubeconfigs {
-        true => Ok(None),
-        false => complete(&mut map, arguments, verbosity),
-    };
-    // That nothing names a key is said where there isn't just one, either.
-    let found = match (found, source.no_key) {
-        (Err(error), Some(why))
-            if !matches!(error.downcast_ref(), Some(ObjectError::Choice { .. })) =>
-        {
-            Err(why)
-        }
-        (found, why) => found.map(|found| (found, why)),
-    };
-    let (found, why) = diagnosis::keep(teller, Step::Configuration, found)?;
-    let mut config = diagnosis::keep(teller, Step::Configuration, Config::from_map(&mut map))?;
-    let finding = match (&source.context, found, why) {
-        (_, Some(uri), Some(why)) => Finding::Concern(
-            format!("{why}; the only key that can be used is checked: {uri}"),
-            "have a context use it: `pkcs11-external-signer kubeconfig --write --context NAME`"
-                .to_owned(),
-        ),
-        (_, Some(uri), None) => Finding::Good(format!("from the options, completed: {uri}")),
-        (Some(context), ..) if source.is_kubeconfigs => Finding::Good(format!(
-            "context \"{}\", cluster \"{}\", user \"{}\"",
-            context.name, context.cluster, context.user
-        )),
-        _ => Finding::Good("from the options".to_owned()),
-    };
-    teller.found(Step::Configuration, finding);
-    if let Some(program) = map.value("pathExec")
-        && !Path::new(program).is_file()
-    {
-        teller.found(
-            Step::Configuration,
-            Finding::Concern(
-                format!("pathExec {} is no program that is there", excerpt(program)),
-                "clients with the provider need it: pkcs11-external-signer kubeconfig prints the \
-                 right one; `run` does without"
-                    .to_owned(),
-            ),
-        );
-    }
-    if matches!(config.pin, PinSource::Configuration(_)) {
-        teller.found(
-            Step::Configuration,
-            Finding::Concern(
-                match source.is_kubeconfigs {
-                    true => {
-                        "the PIN stands in the configuration, where every program of yours can \
-                         read it"
-                    }
-                    false => {
-                        "the PIN stands on the command line, where every user of the machine can \
-                         read it"
-                    }
-                }
-                .to_owned(),
-                "leave pin out to be asked, or set pinSource".to_owned(),
-            ),
-        );
-    }
+    let config = configuration(arguments, verbosity, &mut source, checklist);
+    let mut config = checklist.keep(CheckStep::Configuration, config)?;
     // Before anybody is asked for a PIN.
     let cluster = match arguments.server {
-        true => {
-            let cluster = cluster_of(&source.kubeconfig, source.context.as_ref());
-            Some(diagnosis::keep(teller, Step::Server, cluster)?)
-        }
+        true => Some(checklist.keep(CheckStep::Server, source.cluster())?),
         false => None,
     };
-    // Of this process's two ways to the token, the second gets the PIN that the first one used.
+    // The token is opened twice; the second time with the PIN that it has accepted the first time.
     let mut pins = Sources::new(mem::replace(&mut config.pin, PinSource::Prompt), &variables);
-    let turn = diagnosis::keep(teller, Step::Token, turn::take(&config.library))?;
-    let asked: Option<&mut dyn PinProvider> = if arguments.no_login {
-        None
-    } else {
-        Some(&mut pins)
+    let extent = Extent {
+        with_login: !arguments.no_login,
+        despite_refusal: arguments.despite_refusal,
     };
-    let way = Way {
-        config: &config,
-        disregards_refusals: arguments.despite_refusal,
-    };
-    let accepted = diagnosis::examine(&way, turn, asked, &mut open.library, teller);
-    if let Some(cluster) = cluster
-        && teller.exit_code() == 0
+    let accepted = check_key(&config, &extent, &mut pins, &mut open.library, checklist);
+    if let Some((name, cluster)) = cluster
+        && let 0 = checklist.exit_code()
     {
-        // The keyring keeps the time from here.
+        // From here on, the keyring limits the time.
         watchdog::stop();
-        server(config, accepted, cluster, open, teller);
+        check_server(
+            config,
+            accepted,
+            Destination { name, cluster },
+            open,
+            checklist,
+        );
     }
     Some(())
 }
 
-/// What is open when the check has been told.
+/// Reads the configuration of the key, and reports where it comes from and what is unwise in it.
+fn configuration(
+    arguments: &Arguments,
+    verbosity: u8,
+    source: &mut Source,
+    checklist: &mut Checklist,
+) -> Result<Config, Error> {
+    let mut map = source.configuration(arguments);
+    let found = match source.is_kubeconfigs {
+        true => Ok(None),
+        false => complete(&mut map, arguments, verbosity),
+    };
+    let (found, no_key) = match (found, source.no_key.take()) {
+        // If there isn't one key to be found, the error is that nothing names one; if there are
+        // several, it lists them.
+        (Err(error), Some(why))
+            if !matches!(error.downcast_ref(), Some(ObjectError::Choice { .. })) =>
+        {
+            return Err(why);
+        }
+        (found, no_key) => (found?, no_key),
+    };
+    let config = Config::from_map(&mut map)?;
+    let step = CheckStep::Configuration;
+    match (&source.context, found, no_key) {
+        (_, Some(uri), Some(why)) => checklist.concern(
+            step,
+            format!("{why}; the only key that can be used is checked: {uri}"),
+            "have a context use it: `pkcs11-external-signer kubeconfig --write --context NAME`",
+        ),
+        (_, Some(uri), None) => {
+            checklist.good(step, format!("from the options, completed: {uri}"));
+        }
+        (Some(context), ..) if source.is_kubeconfigs => checklist.good(
+            step,
+            format!(
+                "context \"{}\", cluster \"{}\", user \"{}\"",
+                context.name, context.cluster, context.user
+            ),
+        ),
+        _ => checklist.good(step, "from the options"),
+    }
+    if let Some(program) = map.value("pathExec")
+        && !Path::new(program).is_file()
+    {
+        checklist.concern(
+            step,
+            format!("pathExec {} is no program that is there", excerpt(program)),
+            "clients with the provider need it: pkcs11-external-signer kubeconfig prints the right \
+             one; `run` does without",
+        );
+    }
+    if let PinSource::Configuration(_) = config.pin {
+        checklist.concern(
+            step,
+            match source.is_kubeconfigs {
+                true => {
+                    "the PIN stands in the configuration, where every program of yours can read it"
+                }
+                false => {
+                    "the PIN stands on the command line, where every user of the machine can read \
+                     it"
+                }
+            },
+            "leave pin out to be asked, or set pinSource",
+        );
+    }
+    Ok(config)
+}
+
+/// What is open until the findings have been reported.
 #[derive(Default)]
-struct Open {
-    library: Opened,
+struct OpenParts {
+    library: Option<Library>,
     keyring: Option<Arc<Keyring>>,
 }
 
-impl Open {
-    /// The process ends with this code, whatever the libraries think of their end.
+impl OpenParts {
+    /// The process ends with this code, even if a library hangs or crashes.
     fn finish(self, code: u8) {
-        if let Some((module, _lock)) = self.library {
-            module.finalize(code);
+        if let Some(library) = self.library {
+            library.finalize(code);
         }
         if let Some(keyring) = self.keyring {
             keyring.finish(code);
@@ -252,7 +252,7 @@ struct Source {
     context: Option<Context>,
     /// The key's configuration is the context's.
     is_kubeconfigs: bool,
-    /// Why it isn't, where no option names a key.
+    /// Why it isn't, if no option names a key.
     no_key: Option<Error>,
 }
 
@@ -339,14 +339,12 @@ impl Source {
         }
         map
     }
-}
 
-fn cluster_of(
-    kubeconfig: &Kubeconfig,
-    context: Option<&Context>,
-) -> Result<(String, Cluster), KubeconfigError> {
-    let name = context.map_or("", |context| context.cluster.as_str());
-    Ok((name.to_owned(), kubeconfig.cluster(name)?))
+    /// The context's cluster and its name.
+    fn cluster(&self) -> Result<(String, Cluster), KubeconfigError> {
+        let name = self.context.as_ref().map_or("", |it| it.cluster.as_str());
+        Ok((name.to_owned(), self.kubeconfig.cluster(name)?))
+    }
 }
 
 /// Adds what the options leave out of library, token and key where there is one of it, or somebody
@@ -373,22 +371,22 @@ fn complete(
         verbosity,
     };
     let mut opened = None;
-    let survey = search.look(&mut opened);
-    if let Some((module, _lock)) = opened {
+    let listing = search.look(&mut opened);
+    if let Some(library) = opened {
         let _step = watchdog::step("closing the library (C_Finalize)");
-        module.close();
+        library.close();
     }
-    let survey = survey?;
+    let listing = listing?;
     // What is wrong with the only key is for the check to tell.
-    let mut keys = survey.keys();
+    let mut keys = listing.keys();
     let only_key = keys.next().filter(|_| keys.next().is_none());
     let chosen = search
-        .choose(&survey)
+        .choose(&listing)
         .or_else(|error| match error.downcast_ref() {
             Some(ObjectError::NoUsable { .. }) => only_key.ok_or(error),
             _ => Err(error),
         });
-    let (stanza, uri) = match (chosen, survey.only_token()) {
+    let (stanza, uri) = match (chosen, listing.only_token()) {
         (Ok(place @ (_, _, key)), _) => (stanza(None, place, None), key.uri.clone()),
         // It can be one that the token hides.
         (Err(error), Some((library, token)))
@@ -408,56 +406,46 @@ fn complete(
     Ok(Some(uri))
 }
 
-/// The connection that `run` would make.
-fn server(
+/// Connects as `run` would, and asks the server for whom it takes us.
+fn check_server(
     config: Config,
     accepted: Option<AcceptedPin>,
-    (name, cluster): (String, Cluster),
-    open: &mut Open,
-    teller: &mut Teller,
+    destination: Destination,
+    open: &mut OpenParts,
+    checklist: &mut Checklist,
 ) {
     // The library stays open: some see no token any more after C_Finalize.
-    let Some((module, lock)) = open.library.take() else {
+    let Some(library) = open.library.take() else {
         return;
-    };
-    let opened = keyring::Opened {
-        module,
-        lock,
-        accepted,
     };
     let notes = Arc::new(Notes::default());
     let observer: Arc<dyn tunnel::Observer> = Arc::clone(&notes) as _;
-    let asked = Keyring::of_open(config, opened, turn::tell).and_then(|(keyring, keys)| {
-        let keyring = Arc::clone(open.keyring.insert(Arc::new(keyring)));
-        let key = keys
-            .first()
-            .copied()
-            .ok_or_else(|| Error::internal("a keyring without keys".to_owned()))?;
-        let server = cluster.server.clone();
-        let destination = Destination { name, cluster };
-        let recognition = tunnel::whoami(destination, key, &keyring, &observer)?;
-        Ok((server, recognition))
+    let server = destination.cluster.server.clone();
+    let keyring = Keyring::with_open_library(config, library, accepted, library::note_wait);
+    let recognition = keyring.and_then(|(keyring, keys)| {
+        let keyring = open.keyring.insert(Arc::new(keyring));
+        let key = keys.first().copied().unwrap_or_default();
+        tunnel::whoami(destination, key, keyring, &observer)
     });
     for line in notes.take() {
-        teller.found(Step::Server, Finding::Good(line));
+        checklist.good(CheckStep::Server, line);
     }
-    teller.found(
-        Step::Server,
-        match asked {
-            Err(error) => Finding::Bad(error),
-            Ok((server, Recognition::User { name, groups })) => Finding::Good(format!(
-                "{server} knows us as user \"{name}\", groups {}",
-                diagnosis::quoted(&groups)
-            )),
-            Ok((server, Recognition::NotTold)) => Finding::Concern(
-                format!("{server} was reached, but is too old to tell as whom it knows us"),
-                "try `run -- kubectl get namespaces`".to_owned(),
-            ),
-        },
-    );
+    match recognition {
+        Err(error) => checklist.bad(CheckStep::Server, &error),
+        Ok(Recognition::User { name, groups }) => {
+            let groups = quoted(&groups);
+            let text = format!("{server} knows us as user \"{name}\", groups {groups}");
+            checklist.good(CheckStep::Server, text);
+        }
+        Ok(Recognition::NotTold) => checklist.concern(
+            CheckStep::Server,
+            format!("{server} was reached, but is too old to tell as whom it knows us"),
+            "try `run -- kubectl get namespaces`",
+        ),
+    }
 }
 
-/// What the connection tells of itself.
+/// The lines about the connection.
 #[derive(Default)]
 struct Notes(Mutex<Vec<String>>);
 
@@ -479,137 +467,5 @@ impl tunnel::Observer for Notes {
 
     fn waiting(&self, text: &str) {
         report::warning(text);
-    }
-}
-
-/// Prints each finding, or keeps it for the document.
-struct Teller {
-    channel: AnswerChannel,
-    palette: Palette,
-    /// How wide standard output is, where it is a terminal.
-    columns: Option<usize>,
-    is_json: bool,
-    /// That standard output takes nothing any more.
-    lost: Option<Error>,
-    steps: Vec<Told>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Told {
-    step: &'static str,
-    status: Status,
-    text: String,
-    help: Option<String>,
-    /// Of a step that failed.
-    exit_code: Option<u8>,
-}
-
-#[derive(Clone, Copy, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum Status {
-    Good,
-    Concern,
-    Bad,
-}
-
-/// What `check --json` prints, described in docs/commands.md.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Document<'a> {
-    api_version: &'static str,
-    exit_code: u8,
-    steps: &'a [Told],
-}
-
-impl Observer for Teller {
-    fn found(&mut self, step: Step, finding: Finding) {
-        let (status, text, help, exit_code) = match finding {
-            Finding::Good(text) => (Status::Good, text, None, None),
-            Finding::Concern(text, remedy) => (
-                Status::Concern,
-                text,
-                Some(Remedy::from(report::spoken(&remedy))),
-                None,
-            ),
-            Finding::Bad(error) => (
-                Status::Bad,
-                error.to_string(),
-                Some(report::help(&error)),
-                Some(error.exit_code()),
-            ),
-        };
-        if !self.is_json {
-            let shown = self.shown(step, status, &text, help.as_ref());
-            self.write(&shown);
-        }
-        self.steps.push(Told {
-            step: step.name(),
-            status,
-            text,
-            help: help.map(|help| help.to_string()),
-            exit_code,
-        });
-    }
-}
-
-impl Teller {
-    fn shown(&self, step: Step, status: Status, text: &str, help: Option<&Remedy>) -> String {
-        let (mark, style) = match status {
-            Status::Good => ("✔", Style::Good),
-            Status::Concern => ("!", Style::Concern),
-            Status::Bad => ("✘", Style::Bad),
-        };
-        let folded = |line: String| match self.columns {
-            Some(columns) => report::hanging(&line, columns),
-            None => line,
-        };
-        let mark = self.palette.paint(style, mark);
-        let told = folded(format!("  {:14} {}", step.title(), line(text)));
-        let mut shown = format!("{mark} {}\n", told.trim_start());
-        if let Some(help) = help {
-            shown.push_str(&folded(format!("  help: {}", line(&help.text))));
-            shown.push('\n');
-            for candidate in &help.candidates {
-                shown.push_str(&format!("    {}\n", line(candidate)));
-            }
-        }
-        shown
-    }
-
-    fn write(&mut self, text: &str) {
-        if let Err(error) = self.channel.show(text) {
-            self.lost.get_or_insert_with(|| error.into());
-        }
-    }
-
-    /// That of the first step that failed.
-    fn exit_code(&self) -> u8 {
-        self.steps
-            .iter()
-            .find_map(|told| told.exit_code)
-            .unwrap_or(0)
-    }
-
-    fn finish(mut self) -> u8 {
-        let code = self.exit_code();
-        if self.is_json {
-            let document = serde_json::to_string_pretty(&Document {
-                api_version: "pkcs11-external-signer/v1",
-                exit_code: code,
-                steps: &self.steps,
-            });
-            match document {
-                Ok(document) => self.write(&format!("{}\n", printable_json(&document))),
-                Err(error) => self.lost = Some(Error::internal(format!("JSON: {error}"))),
-            }
-        }
-        match self.lost {
-            Some(error) => {
-                report::error(&error);
-                error.exit_code()
-            }
-            None => code,
-        }
     }
 }

@@ -12,26 +12,24 @@ use std::{fmt, iter};
 
 use serde::{Deserialize, Serialize};
 
-use self::library::{Access, look};
+use self::library::{ObjectAccess, look};
 use self::machine::{look_at, look_everywhere};
 use super::selection::Selection;
 use crate::cli::error::ArgumentNeeds;
-use crate::config::{ConfigError, TokenName};
-use crate::config::{Filter, ObjectSelector, PinSource, Uri};
+use crate::config::{ConfigError, Filter, ObjectSelector, PinSource, TokenName, Uri};
 use crate::discovery::Installed;
 use crate::error::Error;
+use crate::pipeline::Library;
 use crate::process::environment::TakenVariables;
-use crate::process::lock::Lock;
 use crate::protocol::Configuration;
 use crate::report;
-use crate::token::Module;
-use crate::token::{ObjectError, TokenError};
+use crate::token::{ObjectError, PinState, TokenError};
 
 /// The document's version; fields may be added to it, none is taken away or changes its meaning.
 const API_VERSION: &str = "pkcs11-external-signer/v1";
 
 /// What to look at.
-pub(super) struct Query<'a> {
+pub(super) struct ListQuery<'a> {
     pub(super) selection: &'a Selection,
     pub(super) uri: Option<&'a str>,
     pub(super) login: bool,
@@ -43,11 +41,8 @@ pub(super) struct Query<'a> {
     pub(super) verbosity: u8,
 }
 
-/// The library that was opened in this process, to be finalised when the answer is out.
-pub(super) type Opened = Option<(Module, Option<Lock>)>;
-
 /// What the library that is named, or else each of these, shows without a login and within this time.
-pub(super) fn glance(selection: &Selection, found: Vec<Installed>, limit: Duration) -> Survey {
+pub(super) fn glance(selection: &Selection, found: Vec<Installed>, limit: Duration) -> Listing {
     let mut selection = selection.clone();
     let named = selection.module.take().map(|path| Installed {
         path: PathBuf::from(path),
@@ -58,9 +53,9 @@ pub(super) fn glance(selection: &Selection, found: Vec<Installed>, limit: Durati
     look_at(&libraries, &arguments, limit, false)
 }
 
-impl Query<'_> {
+impl ListQuery<'_> {
     /// Looks at the library that is named, in this process, or else at every one that is found.
-    pub(super) fn look(&self, opened: &mut Opened) -> Result<Survey, Error> {
+    pub(super) fn look(&self, opened: &mut Option<Library>) -> Result<Listing, Error> {
         // What is wrong with the options is told once, and not by every process.
         let filter = self.filter()?;
         let pin = PinSource::from_map(&mut self.configuration())?;
@@ -71,17 +66,17 @@ impl Query<'_> {
             );
         }
         let access = if self.login {
-            Access::Login(pin, self.variables)
+            ObjectAccess::Login(pin, self.variables)
         } else {
-            Access::Public
+            ObjectAccess::Public
         };
         match (self.library(), &filter.library) {
             (Some(path), Some(library)) => {
                 let found = look(&path, library, &filter, access, opened)?;
-                Ok(Survey::new(vec![found]))
+                Ok(Listing::new(vec![found]))
             }
             // Several libraries may show the same token, and each would send it the PIN.
-            _ if matches!(access, Access::Login(Some(_), _)) => Err(ArgumentNeeds {
+            _ if matches!(access, ObjectAccess::Login(Some(_), _)) => Err(ArgumentNeeds {
                 argument: "--login with a stored PIN",
                 other: "--module <FILE>",
             }
@@ -95,25 +90,26 @@ impl Query<'_> {
         }
     }
 
-    /// The library that is named.
+    /// The library's path, if one is named.
     pub(super) fn library(&self) -> Option<String> {
         let of_uri = || Uri::parse(self.uri?).ok()?.module_path;
         self.selection.module.clone().or_else(of_uri)
     }
 
     /// The error of a query for a token that nobody has, or an object that no token has.
-    pub(super) fn miss(&self, survey: &Survey) -> Option<Error> {
+    pub(super) fn miss(&self, listing: &Listing) -> Option<Error> {
         let Filter { token, object, .. } = self.filter().ok()?;
-        let mut libraries = survey.libraries.iter();
+        let mut libraries = listing.libraries.iter();
         // One that is busy may have it, too.
-        let is_hidden = |library: &Library| library.error.as_ref().is_some_and(|it| it.is_busy);
+        let is_hidden =
+            |library: &LibraryEntry| library.error.as_ref().is_some_and(|it| it.is_busy);
         if libraries.clone().all(|library| library.error.is_some()) || libraries.any(is_hidden) {
             None
-        } else if token.is_given() && survey.tokens().next().is_none() {
+        } else if token.is_given() && listing.tokens().next().is_none() {
             let selector = token.to_string();
             Some(TokenError::NoneFits { selector }.into())
         // A token that couldn't be seen whole may have it.
-        } else if object.is_given() && survey.tokens().all(Token::is_bare) {
+        } else if object.is_given() && listing.tokens().all(TokenEntry::is_bare) {
             let selector = object.to_string();
             let found = Vec::new();
             Some(ObjectError::NoneFits { selector, found }.into())
@@ -122,7 +118,7 @@ impl Query<'_> {
         }
     }
 
-    fn look_everywhere(&self) -> Result<Survey, Error> {
+    fn look_everywhere(&self) -> Result<Listing, Error> {
         let mut arguments: Vec<_> = self.selection.arguments().collect();
         if let Some(Ok(uri)) = self.uri.map(Uri::parse) {
             // Printed anew: without a PIN that stands in it.
@@ -159,32 +155,32 @@ pub(super) fn configuration(
 
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Survey {
+pub(super) struct Listing {
     pub(super) api_version: String,
-    pub(super) libraries: Vec<Library>,
+    pub(super) libraries: Vec<LibraryEntry>,
 }
 
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Library {
+pub(super) struct LibraryEntry {
     pub(super) path_lib: String,
     /// What the library was told at its start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) init_args: Option<String>,
     /// Why nothing is known of its tokens.
-    pub(super) error: Option<Fault>,
+    pub(super) error: Option<ErrorEntry>,
     /// Where it shows no token at all: what its slots call themselves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) empty_slots: Option<Vec<String>>,
     /// Where no token can be used: the slots of those that are not initialised.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) uninitialized_slots: Vec<u64>,
-    pub(super) tokens: Vec<Token>,
+    pub(super) tokens: Vec<TokenEntry>,
 }
 
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Token {
+pub(super) struct TokenEntry {
     pub(super) slot_id: u64,
     pub(super) token_label: String,
     pub(super) token_serial: String,
@@ -194,37 +190,49 @@ pub(super) struct Token {
     /// Another one has the same serial number and the same label.
     #[serde(default)]
     pub(super) needs_slot_id: bool,
-    pub(super) pin: PinState,
+    /// `None`, or `unknown`, if the slot can't be read.
+    #[serde(with = "pin_state")]
+    pub(super) pin: Option<PinState>,
     /// Why not all of its objects are listed.
-    pub(super) error: Option<Fault>,
+    pub(super) error: Option<ErrorEntry>,
     /// Those without a key, which are not listed.
     pub(super) ca_certificates: usize,
-    pub(super) keys: Vec<Key>,
+    pub(super) keys: Vec<KeyEntry>,
 }
 
-/// What the token says of its PIN (CK_TOKEN_INFO, flags).
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum PinState {
-    Good,
-    CountLow,
-    FinalTry,
-    Locked,
-    ToBeChanged,
-    /// The slot's description can't be read.
-    Unknown,
+/// [`PinState`], with `unknown` for none.
+mod pin_state {
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+
+    use super::PinState;
+
+    pub(super) fn serialize<S: Serializer>(
+        state: &Option<PinState>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match state {
+            Some(state) => state.serialize(serializer),
+            None => "unknown".serialize(serializer),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<PinState>, D::Error> {
+        Ok(PinState::deserialize(deserializer).ok())
+    }
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Key {
+pub(super) struct KeyEntry {
     /// In the form the configuration takes; `null` for an object without CKA_ID.
     pub(super) object_id: Option<String>,
     pub(super) object_label: String,
     /// Type and size, such as `RSA-2048`; empty where the token doesn't tell.
     pub(super) kind: String,
     pub(super) certificate: Option<CertificateEntry>,
-    pub(super) notes: Vec<Note>,
+    pub(super) notes: Vec<KeyNote>,
     /// Whether a configuration that names it should work, as far as can be seen.
     pub(super) usable: bool,
     /// A `pkcs11:` URI (RFC 7512) that names library, token and key.
@@ -255,7 +263,7 @@ pub(super) struct CertificateEntry {
 /// What an operator should know of a key before relying on it.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Note {
+pub(super) enum KeyNote {
     /// CKA_ALWAYS_AUTHENTICATE.
     PinPerSignature,
     NoCertificate,
@@ -279,14 +287,14 @@ pub(super) enum Note {
     NotForSigning,
 }
 
-impl Note {
+impl KeyNote {
     /// Whether the key can't be used as it is.
     pub(super) fn is_grave(&self) -> bool {
         !matches!(self, Self::PinPerSignature | Self::ExpiresSoon)
     }
 }
 
-impl fmt::Display for Note {
+impl fmt::Display for KeyNote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::PinPerSignature => "PIN per signature",
@@ -306,23 +314,10 @@ impl fmt::Display for Note {
     }
 }
 
-impl PinState {
-    /// What there is to say of it, if anything.
-    pub(super) fn words(self) -> Option<&'static str> {
-        match self {
-            Self::Good | Self::Unknown => None,
-            Self::CountLow => Some("a wrong PIN was counted"),
-            Self::FinalTry => Some("one PIN try left"),
-            Self::Locked => Some("PIN locked"),
-            Self::ToBeChanged => Some("PIN must be changed"),
-        }
-    }
-}
-
 /// An error, as data.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Fault {
+pub(super) struct ErrorEntry {
     pub(super) message: String,
     pub(super) help: String,
     pub(super) exit_code: u8,
@@ -331,7 +326,7 @@ pub(super) struct Fault {
     pub(super) is_busy: bool,
 }
 
-impl From<&Error> for Fault {
+impl From<&Error> for ErrorEntry {
     fn from(error: &Error) -> Self {
         Self {
             message: error.to_string(),
@@ -342,7 +337,18 @@ impl From<&Error> for Fault {
     }
 }
 
-impl Token {
+impl TokenEntry {
+    /// What its PIN's state has to say to a person, if anything.
+    pub(super) fn pin_words(&self) -> Option<&'static str> {
+        match self.pin? {
+            PinState::Good => None,
+            PinState::CountLow => Some("a wrong PIN was counted"),
+            PinState::FinalTry => Some("one PIN try left"),
+            PinState::Locked => Some("PIN locked"),
+            PinState::ToBeChanged => Some("PIN must be changed"),
+        }
+    }
+
     /// As errors name it.
     pub(super) fn name(&self) -> TokenName {
         TokenName {
@@ -358,7 +364,7 @@ impl Token {
     }
 }
 
-impl Key {
+impl KeyEntry {
     /// Whether the selector means it; one that names nothing means all.
     pub(super) fn fits(&self, selector: &ObjectSelector) -> bool {
         let id = selector.id.as_ref().map(ToString::to_string);
@@ -368,15 +374,15 @@ impl Key {
     }
 }
 
-impl Survey {
+impl Listing {
     /// Why there may be more than was seen.
-    pub(super) fn faults_of_tokens(&self) -> impl Iterator<Item = &Fault> {
+    pub(super) fn faults_of_tokens(&self) -> impl Iterator<Item = &ErrorEntry> {
         let of_libraries = self.libraries.iter().filter_map(|it| it.error.as_ref());
         let of_tokens = self.tokens().filter_map(|token| token.error.as_ref());
         of_libraries.filter(|fault| fault.is_busy).chain(of_tokens)
     }
 
-    pub(super) fn new(libraries: Vec<Library>) -> Self {
+    pub(super) fn new(libraries: Vec<LibraryEntry>) -> Self {
         Self {
             api_version: API_VERSION.to_owned(),
             libraries,
@@ -385,7 +391,7 @@ impl Survey {
 
     /// Where tokens are seen, all of them, and none has a key or a certificate: that.
     pub(super) fn emptiness(&self) -> Option<ObjectError> {
-        let is_empty = |token: &Token| token.is_bare() && token.ca_certificates == 0;
+        let is_empty = |token: &TokenEntry| token.is_bare() && token.ca_certificates == 0;
         if !self.tokens().all(is_empty) {
             return None;
         }
@@ -400,12 +406,12 @@ impl Survey {
         })
     }
 
-    pub(super) fn tokens(&self) -> impl Iterator<Item = &Token> {
+    pub(super) fn tokens(&self) -> impl Iterator<Item = &TokenEntry> {
         self.libraries.iter().flat_map(|library| &library.tokens)
     }
 
     /// The token, where there is one.
-    pub(super) fn only_token(&self) -> Option<(&Library, &Token)> {
+    pub(super) fn only_token(&self) -> Option<(&LibraryEntry, &TokenEntry)> {
         let mut tokens = self.libraries.iter().flat_map(|library| {
             let tokens = library.tokens.iter();
             tokens.map(move |token| (library, token))
@@ -415,7 +421,7 @@ impl Survey {
     }
 
     /// The keys, each with where it is.
-    pub(super) fn keys(&self) -> impl Iterator<Item = (&Library, &Token, &Key)> {
+    pub(super) fn keys(&self) -> impl Iterator<Item = (&LibraryEntry, &TokenEntry, &KeyEntry)> {
         self.libraries.iter().flat_map(|library| {
             library.tokens.iter().flat_map(move |token| {
                 let keys = token.keys.iter();

@@ -1,0 +1,72 @@
+//! How the commands open a library: waits and trouble with the lock are reported, and a library
+//! that hangs ends the process.
+
+#![forbid(unsafe_code)]
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::config::{InitArgs, TrustedLibrary};
+use crate::error::Error;
+use crate::pin_entry;
+use crate::pipeline::{Library, LibraryLock, StageObserver};
+use crate::process::{leave, watchdog};
+use crate::report;
+use crate::token::ModuleError;
+
+/// Opens the library, for which other processes may take `patience` to finish. From now on each call
+/// has a limit of time.
+///
+/// # Errors
+/// Those of [`Library::open`].
+pub(super) fn open(
+    library: &TrustedLibrary,
+    init_args: Option<&InitArgs>,
+    patience: Duration,
+) -> Result<Library, Error> {
+    end_if_it_hangs(library.path());
+    let lock = LibraryLock::default();
+    let library = Library::open(library, init_args, lock, patience, &mut Reporting)?;
+    Ok(library.with_wait_observer(pin_entry::show_after))
+}
+
+/// Reports what the lock on a library has to tell.
+struct Reporting;
+
+impl StageObserver for Reporting {
+    fn waiting(&mut self, holder: Option<u32>) {
+        note_wait(holder);
+    }
+
+    fn unlocked(&mut self, reason: &str) {
+        warn_of_no_lock(reason);
+    }
+}
+
+/// Says which process has the library.
+pub(super) fn note_wait(holder: Option<u32>) {
+    let holder = holder.map_or_else(String::new, |holder| format!(" (process {holder})"));
+    report::note(&format!(
+        "waiting for another request{holder} to finish with the token"
+    ));
+}
+
+pub(super) fn warn_of_no_lock(reason: &str) {
+    report::warning(&format!(
+        "requests at the same time may disturb each other: {reason}"
+    ));
+}
+
+/// From now on, ends the process with an error if a call of the library takes too long.
+pub(super) fn end_if_it_hangs(library: &Path) {
+    let path = library.to_owned();
+    watchdog::start(move |doing| {
+        let error = Error::from(ModuleError::Hangs {
+            path,
+            doing,
+            seconds: watchdog::LIMIT.as_secs(),
+        });
+        report::last_error(&error);
+        leave(error.exit_code())
+    });
+}

@@ -1,0 +1,270 @@
+//! One library, looked at in this process.
+
+use std::time::Duration;
+
+use super::{CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, TokenEntry};
+use crate::certificate::{Certificate, ValidityState, rfc_3339};
+use crate::cli::library;
+use crate::config::{
+    Filter, ObjectId, ObjectSelector, PinSource, TokenSelector, TrustedLibrary, Uri,
+};
+use crate::error::Error;
+use crate::pin::{PinError, PinProvider as _};
+use crate::pin_entry::Sources;
+use crate::pipeline::Library;
+use crate::process::environment::TakenVariables;
+use crate::process::unix_time;
+use crate::token::{Candidate, OccupiedSlot, PinState, Standing, TokenError, TokenState};
+
+/// How long another process may keep the library: less than a process may take to look at it, so
+/// that the one that waits for a PIN is named, and this one isn't taken for one that hangs.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How private objects are to be seen.
+pub(super) enum ObjectAccess<'a> {
+    /// Not at all.
+    Public,
+    /// After a login with the PIN from here, or from a person.
+    Login(Option<PinSource>, &'a TakenVariables),
+}
+
+/// What the library shows. It stays open in `opened`, to be finalised when the answer is out.
+/// `path` is the library's path as it was given: links in it are not followed, since their targets
+/// often have a version in their names.
+pub(super) fn look(
+    path: &str,
+    trusted: &TrustedLibrary,
+    filter: &Filter,
+    access: ObjectAccess<'_>,
+    opened: &mut Option<Library>,
+) -> Result<LibraryEntry, Error> {
+    let mut pins = match access {
+        ObjectAccess::Public => None,
+        ObjectAccess::Login(source, variables) => {
+            Some(Sources::new(source.unwrap_or(PinSource::Prompt), variables))
+        }
+    };
+    let init_args = filter.init_args.as_ref();
+    let library = match opened {
+        Some(library) => library,
+        None => opened.insert(library::open(trusted, init_args, PATIENCE)?),
+    };
+    let slots = library.module.occupied_slots()?;
+    let chosen: Vec<_> = slots
+        .iter()
+        .filter(|slot| match &slot.token {
+            Ok(state) => state.initialized && state.fits(&filter.token),
+            Err(_) => true,
+        })
+        .collect();
+    if let Some(pins) = &mut pins {
+        keep_for_one(pins, &chosen)?;
+    }
+    // Among all tokens, even those that aren't looked at: TPMs have the same serial for each.
+    let states = slots.iter().filter_map(|slot| slot.token.as_ref().ok());
+    let states: Vec<_> = states.filter(|state| state.initialized).collect();
+    let mut tokens = Vec::new();
+    for slot in chosen {
+        tokens.push(match &slot.token {
+            Ok(state) => {
+                let token = name(state, &states);
+                let objects = &filter.object;
+                let shown = shown(library, state, pins.as_mut());
+                fill(token, shown, state, objects, pins.is_some(), path)
+            }
+            Err(failure) => TokenEntry {
+                slot_id: slot.slot,
+                error: Some(ErrorEntry::from(&Error::from(TokenError::Call {
+                    doing: "reading the token's description",
+                    failure: failure.clone(),
+                }))),
+                ..TokenEntry::default()
+            },
+        });
+    }
+    let has_no_usable_token = slots.iter().all(OccupiedSlot::is_uninitialized);
+    let uninitialized = slots.iter().filter(|_| has_no_usable_token);
+    Ok(LibraryEntry {
+        path_lib: path.to_owned(),
+        init_args: init_args.map(|it| it.as_c_str().to_string_lossy().into_owned()),
+        error: None,
+        empty_slots: slots.is_empty().then(|| library.module.empty_slots()),
+        uninitialized_slots: uninitialized.map(|slot| slot.slot).collect(),
+        tokens,
+    })
+}
+
+/// Refuses a stored PIN for several tokens: it belongs to one and would cost each of the others a
+/// try. Without a person and a stored PIN, the error of each token says that there is none.
+fn keep_for_one(pins: &mut Sources, chosen: &[&OccupiedSlot]) -> Result<(), Error> {
+    let states = chosen.iter().filter_map(|slot| slot.token.as_ref().ok());
+    let found: Vec<_> = states
+        .filter(|state| state.login_required)
+        .map(|state| state.name.clone())
+        .collect();
+    if found.len() > 1 {
+        pins.leave_input();
+        if !pins.origin().is_attended() {
+            return Err(TokenError::SeveralForPin { found }.into());
+        }
+    }
+    Ok(())
+}
+
+/// The token with what names it among the library's others, without its keys.
+fn name(state: &TokenState, all: &[&TokenState]) -> TokenEntry {
+    let same_serial = all.iter().filter(|it| it.name.serial == state.name.serial);
+    let same_label = |it: &&&TokenState| it.name.label == state.name.label;
+    let same_both = same_serial.clone().filter(same_label).count();
+    TokenEntry {
+        slot_id: state.name.slot,
+        token_label: state.name.label.clone(),
+        token_serial: state.name.serial.clone(),
+        login_required: state.login_required,
+        needs_label: same_both < same_serial.count(),
+        needs_slot_id: same_both > 1,
+        pin: Some(state.pin),
+        ..TokenEntry::default()
+    }
+}
+
+/// What the token shows, and why that isn't everything.
+fn shown(
+    library: &Library,
+    state: &TokenState,
+    pins: Option<&mut Sources>,
+) -> Result<(Vec<Candidate>, Option<Error>), Error> {
+    let selector = TokenSelector {
+        slot: Some(state.name.slot),
+        ..TokenSelector::default()
+    };
+    let mut token = library.token(&selector, None, &mut ())?;
+    let refused = match pins.map(|pins| token.reveal("to see its private objects", pins)) {
+        // A person who gives up is done with all tokens, not with one.
+        Some(Err(error)) if matches!(error.downcast_ref(), Some(PinError::Cancelled { .. })) => {
+            return Err(error);
+        }
+        Some(Err(error)) => Some(error),
+        Some(Ok(())) | None => None,
+    };
+    Ok((token.candidates()?.found, refused))
+}
+
+/// The token with the keys it shows.
+fn fill(
+    mut token: TokenEntry,
+    shown: Result<(Vec<Candidate>, Option<Error>), Error>,
+    state: &TokenState,
+    wanted: &ObjectSelector,
+    is_logged_in: bool,
+    path: &str,
+) -> TokenEntry {
+    let (candidates, error) = shown.unwrap_or_else(|error| (Vec::new(), Some(error)));
+    let is_shut = matches!(state.pin, PinState::Locked | PinState::ToBeChanged);
+    let sees_all = error.is_none() && (is_logged_in || !state.login_required);
+    token.error = error.as_ref().map(ErrorEntry::from);
+    for candidate in candidates {
+        // A hidden key may belong to a CA's certificate, so one that is asked for is listed.
+        if candidate.is_authority && !wanted.is_given() {
+            token.ca_certificates += 1;
+            continue;
+        }
+        let needs_label = match candidate.standing {
+            Standing::ById => false,
+            Standing::ByLabel | Standing::Ambiguous => true,
+            Standing::Superseded { needs_label } => needs_label,
+        };
+        let uri = Uri {
+            token: text(&token.token_label),
+            serial: text(&token.token_serial),
+            slot_id: token.needs_slot_id.then_some(token.slot_id),
+            id: (!candidate.id.is_empty()).then(|| ObjectId::from_bytes(candidate.id.clone())),
+            object: text(&candidate.label).filter(|_| needs_label),
+            module_path: text(path),
+            ..Uri::default()
+        };
+        let object_id = uri.id.as_ref().map(ToString::to_string);
+        let notes = notes(&candidate, sees_all);
+        let certificate = candidate.certificate.and_then(Result::ok);
+        let key = KeyEntry {
+            object_id,
+            object_label: candidate.label,
+            kind: match (&certificate, candidate.key) {
+                (Some(certificate), _) => certificate.public_key().to_string(),
+                (None, Some(key)) => key.kind,
+                (None, None) => String::new(),
+            },
+            certificate: certificate.as_ref().map(CertificateEntry::from),
+            usable: !is_shut && !notes.iter().any(KeyNote::is_grave),
+            notes,
+            uri: uri.to_string(),
+            needs_label,
+        };
+        if key.fits(wanted) {
+            token.keys.push(key);
+        }
+    }
+    token
+}
+
+/// What a URI can say of it.
+fn text(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// `sees_all`: a private key that isn't shown isn't there.
+fn notes(candidate: &Candidate, sees_all: bool) -> Vec<KeyNote> {
+    let mut notes = match &candidate.certificate {
+        None => vec![KeyNote::NoCertificate],
+        // As a sentence with the words of the error that a request would have.
+        Some(Err(error)) => vec![KeyNote::UnusableCertificate(error.to_string())],
+        Some(Ok(certificate)) => {
+            let standing = match candidate.standing {
+                Standing::ById | Standing::ByLabel => None,
+                Standing::Superseded { .. } => Some(KeyNote::Superseded),
+                Standing::Ambiguous => Some(KeyNote::Ambiguous),
+            };
+            let mut notes: Vec<_> = certificate_notes(certificate).collect();
+            notes.extend(candidate.is_contradicted.then_some(KeyNote::OtherKey));
+            notes.extend(standing);
+            notes
+        }
+    };
+    match &candidate.key {
+        Some(key) => {
+            notes.extend(key.always_authenticate.then_some(KeyNote::PinPerSignature));
+            notes.extend((key.is_private && !key.can_sign).then_some(KeyNote::NotForSigning));
+            notes.extend((!key.is_private && sees_all).then_some(KeyNote::NoPrivateKey));
+        }
+        None => notes.extend(sees_all.then_some(KeyNote::NoPrivateKey)),
+    }
+    notes
+}
+
+fn certificate_notes(certificate: &Certificate) -> impl Iterator<Item = KeyNote> {
+    let validity = match certificate.validity().at(unix_time()) {
+        ValidityState::NotYetValid => Some(KeyNote::NotYetValid),
+        ValidityState::Valid => None,
+        ValidityState::ExpiresSoon => Some(KeyNote::ExpiresSoon),
+        ValidityState::Expired => Some(KeyNote::Expired),
+    };
+    let usage = (!certificate.is_for_clients()).then_some(KeyNote::NotForClients);
+    let user = certificate.user().is_none().then_some(KeyNote::NoUser);
+    validity.into_iter().chain(usage).chain(user)
+}
+
+impl From<&Certificate> for CertificateEntry {
+    fn from(certificate: &Certificate) -> Self {
+        let validity = certificate.validity();
+        Self {
+            subject: certificate.subject().to_owned(),
+            user: certificate.user().map(str::to_owned),
+            groups: certificate.groups().to_vec(),
+            issuer: certificate.issuer_text().to_owned(),
+            serial_number: certificate.serial_number().to_owned(),
+            not_before: rfc_3339(validity.not_before),
+            not_after: rfc_3339(validity.not_after),
+            expires: validity.expiry(unix_time()),
+        }
+    }
+}

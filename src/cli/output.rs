@@ -1,0 +1,32 @@
+//! What a command prints on standard output.
+
+#![forbid(unsafe_code)]
+
+use std::io::ErrorKind;
+
+use crate::process::AnswerError;
+use crate::process::output::StandardOutput;
+
+/// Standard output, out of the reach of modules, for a command's text.
+pub(super) struct CommandOutput(StandardOutput);
+
+impl CommandOutput {
+    /// To be called once, before a module is loaded.
+    ///
+    /// # Errors
+    /// Those of [`StandardOutput::set_aside`].
+    pub(super) fn open() -> Result<Self, AnswerError> {
+        StandardOutput::set_aside().map(Self)
+    }
+
+    /// Prints the text. A reader that stops reading, such as `head`, is no error.
+    ///
+    /// # Errors
+    /// [`AnswerError::Lost`]; a part of the text may have been written.
+    pub(super) fn print(&mut self, text: &str) -> Result<(), AnswerError> {
+        match self.0.write(text) {
+            Err(AnswerError::Lost(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+            outcome => outcome,
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! The first two stages: a library under its lock, and a token in it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::StageObserver;
+use crate::config::{InitArgs, TokenSelector, TrustedLibrary};
+use crate::error::Error;
+use crate::pin::PinProvider;
+use crate::process::lock::{Lock, LockError};
+use crate::token::{self, FoundToken, Module, Token, TokenError, WaitObserver};
+
+/// A library that is loaded and initialised. Its lock is held until it is released or this is
+/// dropped.
+pub struct Library {
+    pub module: Module,
+    pub lock: LibraryLock,
+}
+
+impl Library {
+    /// Waits for other processes to finish with the library, at most `patience`, and opens it.
+    ///
+    /// # Errors
+    /// [`TokenError::Busy`] if it doesn't become free;
+    /// [`ModuleError`](crate::token::ModuleError) if it can't be loaded or initialised.
+    pub fn open(
+        library: &TrustedLibrary,
+        init_args: Option<&InitArgs>,
+        lock: LibraryLock,
+        patience: Duration,
+        observer: &mut dyn StageObserver,
+    ) -> Result<Self, Error> {
+        lock.acquire(library, patience, observer)?;
+        let module = Module::open(library, init_args)?;
+        let library = Self { module, lock };
+        observer.library(&library);
+        Ok(library)
+    }
+
+    /// Has `on_wait` called when a token waits for a person.
+    #[must_use]
+    pub fn with_wait_observer(self, on_wait: WaitObserver) -> Self {
+        Self {
+            module: self.module.with_wait_observer(on_wait),
+            lock: self.lock,
+        }
+    }
+
+    /// Opens a session to the token that the selector names. If it is missing and there are
+    /// `pins`, a person may be asked to insert it.
+    ///
+    /// # Errors
+    /// [`TokenError`] if there isn't exactly one token that fits, or it can't be opened.
+    pub fn token(
+        &self,
+        selector: &TokenSelector,
+        pins: Option<&mut dyn PinProvider>,
+        observer: &mut dyn StageObserver,
+    ) -> Result<Token<'_>, Error> {
+        let token = self.token_with(selector, pins, |found| found.open(&self.module))?;
+        observer.token(&token);
+        Ok(token)
+    }
+
+    /// [`Library::token`] for a caller who may have a session to it already.
+    ///
+    /// # Errors
+    /// Those of [`Library::token`] and of `open`.
+    pub fn token_with<T>(
+        &self,
+        selector: &TokenSelector,
+        pins: Option<&mut dyn PinProvider>,
+        mut open: impl FnMut(FoundToken) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut find_and_open = || open(FoundToken::find(&self.module, selector)?);
+        match pins {
+            Some(pins) => token::open_or_ask(pins, find_and_open),
+            None => find_and_open(),
+        }
+    }
+
+    /// Finalises the library (C_Finalize) so that it can be opened again, without a limit of time.
+    pub fn close(self) {
+        self.module.close();
+    }
+
+    /// Finalises the library (C_Finalize) at the end of the process, which ends with `code` even
+    /// if the library hangs or crashes: to be called when the answer is out.
+    pub fn finalize(self, code: u8) {
+        self.module.finalize(code);
+    }
+}
+
+/// A lock on a library between the processes of this user: SoftHSM's files, for example, don't
+/// survive two logins at once. Clones are the same lock, so that a thread which waits for another
+/// can release what that one holds.
+#[derive(Clone, Default)]
+pub struct LibraryLock(Arc<Mutex<Option<Lock>>>);
+
+impl LibraryLock {
+    /// Acquires the lock unless it is held. If there is no place for a lock, the observer is told
+    /// and the library is used without.
+    ///
+    /// # Errors
+    /// [`TokenError::Busy`] if other processes keep it longer than `patience`.
+    pub fn acquire(
+        &self,
+        library: &TrustedLibrary,
+        patience: Duration,
+        observer: &mut dyn StageObserver,
+    ) -> Result<(), Error> {
+        if self.held().is_some() {
+            return Ok(());
+        }
+        let name = library.path().to_string_lossy();
+        let lock = Lock::acquire_within(patience, &name, &mut |holder| observer.waiting(holder));
+        match lock {
+            Ok(lock) => *self.held() = Some(lock),
+            Err(LockError::Busy { holder }) => {
+                return Err(TokenError::Busy {
+                    waited: patience,
+                    holder,
+                }
+                .into());
+            }
+            Err(LockError::Unavailable(reason)) => observer.unlocked(&reason),
+        }
+        Ok(())
+    }
+
+    pub fn release(&self) {
+        *self.held() = None;
+    }
+
+    /// Whether another process held the lock when it was acquired.
+    pub fn has_waited(&self) -> bool {
+        self.held().as_ref().is_some_and(Lock::waited)
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<Lock>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
