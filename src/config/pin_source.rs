@@ -106,7 +106,7 @@ pub(super) fn pin(value: &str) -> Result<Pin, Problem> {
     if value.contains(['\n', '\r']) {
         return Err(refused("pin holds a line break"));
     }
-    Pin::new(value.to_owned().into()).ok_or_else(|| refused("pin is too long"))
+    Pin::new(value).ok_or_else(|| refused("pin is too long"))
 }
 
 /// Whether a shell takes it as a variable's name. What begins with a digit is more likely a PIN.

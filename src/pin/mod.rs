@@ -10,7 +10,7 @@ mod error;
 
 use std::fmt;
 
-use zeroize::Zeroizing;
+use zeroize::Zeroize as _;
 
 pub use error::{PinError, PinOrigin};
 
@@ -19,14 +19,14 @@ pub const MAX_PIN_LENGTH: usize = 255;
 
 /// A PIN, never empty: an empty one would tell some modules to use a reader's own keypad. It is
 /// wiped when it is dropped, and can be neither printed nor cloned by accident.
-pub struct Pin(Zeroizing<String>);
+pub struct Pin(String);
 
 impl Pin {
     /// `None` for a text that can't be a PIN: empty, or longer than [`MAX_PIN_LENGTH`].
-    pub fn new(text: Zeroizing<String>) -> Option<Self> {
+    pub fn new(text: &str) -> Option<Self> {
         (1..=MAX_PIN_LENGTH)
             .contains(&text.len())
-            .then_some(Self(text))
+            .then(|| Self(text.to_owned()))
     }
 
     /// The PIN itself, for the one call that sends it to the token.
@@ -42,6 +42,12 @@ impl Pin {
     /// Its length in bytes, which PKCS#11's limits count (CK_TOKEN_INFO, ulMinPinLen).
     pub fn length(&self) -> usize {
         self.0.len()
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.0.zeroize();
     }
 }
 
@@ -103,6 +109,7 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::process::memory::observed::{MARK, freed};
 
     /// Asks a process at the other end of a socket.
     struct OverSocket(UnixStream);
@@ -115,9 +122,9 @@ mod tests {
         fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, PinError> {
             let token = request.token.to_string();
             writeln!(self.0, "PIN {token}").unwrap();
-            let mut answer = Zeroizing::new(String::new());
+            let mut answer = String::new();
             self.0.read_to_string(&mut answer).unwrap();
-            Pin::new(answer)
+            Pin::new(&answer)
                 .filter(|pin| request.allows(pin))
                 .ok_or(PinError::Cancelled { token })
         }
@@ -156,5 +163,17 @@ mod tests {
             assert_eq!(pin.as_ref().map(Pin::expose), expected);
             person.join().unwrap();
         }
+    }
+
+    #[test]
+    fn a_pin_is_wiped_when_it_is_dropped() {
+        let copy = MARK.to_owned();
+        let pin = Pin::new(MARK).unwrap();
+        let before = freed();
+        drop(pin.duplicate());
+        drop(pin);
+        assert_eq!(freed(), before);
+        drop(copy);
+        assert_eq!(freed(), before + 1);
     }
 }

@@ -8,19 +8,17 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
-
-use rustix::process::{Pid, Signal, kill_process};
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
-use zeroize::Zeroizing;
 
 use super::file::first_line;
 use super::{ANSWER_LIMIT, pinentry, question, wrong_length};
 use crate::pin::{MAX_PIN_LENGTH, Pin, PinError, PinOrigin, PinRequest};
 use crate::printable::printable;
 use crate::process::descriptors::hand_on_none;
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 
 /// What such a program needs to show itself; nothing else of the environment is handed on.
 const KEPT: [&str; 18] = [
@@ -186,10 +184,12 @@ fn within<T: Send + 'static>(
 /// The first line of what it prints, if it ends well; `None` for an empty one and for a failure,
 /// which is how these programs say that somebody has cancelled.
 fn one_line(child: &mut Child) -> io::Result<Option<Pin>> {
-    let bytes = match child.stdout.take() {
-        Some(output) => beginning(output)?,
-        None => Zeroizing::default(),
-    };
+    let mut bytes = Vec::new();
+    if let Some(output) = child.stdout.take() {
+        // As much as a PIN and its line ending can be.
+        let mut beginning = output.take(MAX_PIN_LENGTH as u64 + 2);
+        beginning.read_to_end(&mut bytes)?;
+    }
     Ok(child
         .wait()?
         .success()
@@ -217,12 +217,4 @@ impl Drop for Screen {
             let _ = tcsetattr(terminal, OptionalActions::Now, settings);
         }
     }
-}
-
-/// As much as a PIN and its line ending can be, in a buffer that doesn't move.
-fn beginning(output: ChildStdout) -> io::Result<Zeroizing<Vec<u8>>> {
-    let longest = MAX_PIN_LENGTH + 2;
-    let mut bytes = Zeroizing::new(Vec::with_capacity(longest));
-    output.take(longest as u64).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }

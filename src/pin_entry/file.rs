@@ -5,10 +5,8 @@ use std::io::Read as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use rustix::process::geteuid;
-use zeroize::Zeroizing;
-
 use crate::pin::{MAX_PIN_LENGTH, Pin, PinError};
+use rustix::process::geteuid;
 
 /// The file's first line. What is checked is the file that was opened, whatever the path leads to
 /// by then.
@@ -25,7 +23,7 @@ pub(super) fn read(path: &Path) -> Result<Pin, PinError> {
         .map_err(|error| failure(&error.to_string()))?;
     check(&file).map_err(|reason| failure(&reason))?;
 
-    let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_PIN_LENGTH + 2));
+    let mut bytes = Vec::new();
     file.take(MAX_PIN_LENGTH as u64 + 2)
         .read_to_end(&mut bytes)
         .map_err(|error| failure(&error.to_string()))?;
@@ -63,7 +61,7 @@ pub(super) fn first_line(bytes: &[u8]) -> Option<Pin> {
     if text.chars().any(char::is_control) {
         return None;
     }
-    Pin::new(Zeroizing::new(text.to_owned()))
+    Pin::new(text)
 }
 
 #[cfg(test)]

@@ -3,8 +3,6 @@
 use std::io::{self, Read, Write};
 use std::process::Child;
 
-use zeroize::Zeroizing;
-
 use super::file::first_line;
 use crate::pin::{Pin, PinRequest};
 use crate::printable::printable;
@@ -57,7 +55,7 @@ impl Dialog {
 
     fn hold_with(&self, input: impl Write, output: impl Read) -> io::Result<Option<Pin>> {
         let mut talk = Talk { input, output };
-        talk.answer(&mut Zeroizing::default())?;
+        talk.answer(&mut Vec::new())?;
         if self.has_terminal {
             talk.option("ttyname", "/dev/tty")?;
             for (option, variable) in [("ttytype", "TERM"), ("lc-ctype", "LC_ALL")] {
@@ -69,10 +67,7 @@ impl Dialog {
         talk.say("SETTITLE", "pkcs11-external-signer")?;
         if let Some(question) = &self.confirm {
             talk.say("SETDESC", &format!("{question}\n\n{}", self.description))?;
-            if !talk
-                .ask("CONFIRM", &mut Zeroizing::default())?
-                .went_along()?
-            {
+            if !talk.ask("CONFIRM", &mut Vec::new())?.went_along()? {
                 return Ok(None);
             }
         }
@@ -81,7 +76,7 @@ impl Dialog {
         if let Some(error) = &self.error {
             talk.say("SETERROR", error)?;
         }
-        let mut data = Zeroizing::new(Vec::with_capacity(LINE));
+        let mut data = Vec::new();
         let is_given = talk.ask("GETPIN", &mut data)?.went_along()?;
         Ok(is_given.then(|| first_line(&data)).flatten())
     }
@@ -117,22 +112,22 @@ impl<I: Write, O: Read> Talk<I, O> {
     /// A setting that a pinentry of another kind may not know.
     fn option(&mut self, name: &str, value: &str) -> io::Result<()> {
         let command = format!("OPTION {name}={}", escaped(value));
-        self.ask(&command, &mut Zeroizing::default()).map(drop)
+        self.ask(&command, &mut Vec::new()).map(drop)
     }
 
     fn say(&mut self, command: &str, text: &str) -> io::Result<()> {
         let command = format!("{command} {}", escaped(text));
-        self.ask(&command, &mut Zeroizing::default()).map(drop)
+        self.ask(&command, &mut Vec::new()).map(drop)
     }
 
-    fn ask(&mut self, command: &str, data: &mut Zeroizing<Vec<u8>>) -> io::Result<End> {
+    fn ask(&mut self, command: &str, data: &mut Vec<u8>) -> io::Result<End> {
         self.input.write_all(format!("{command}\n").as_bytes())?;
         self.input.flush()?;
         self.answer(data)
     }
 
     /// Up to OK or ERR; what is neither that nor data says nothing to us.
-    fn answer(&mut self, data: &mut Zeroizing<Vec<u8>>) -> io::Result<End> {
+    fn answer(&mut self, data: &mut Vec<u8>) -> io::Result<End> {
         loop {
             let line = self.line()?;
             if let Some(piece) = line.strip_prefix(b"D ") {
@@ -145,9 +140,8 @@ impl<I: Write, O: Read> Talk<I, O> {
         }
     }
 
-    /// Byte by byte into one buffer: any other could leave a piece of the PIN behind.
-    fn line(&mut self) -> io::Result<Zeroizing<Vec<u8>>> {
-        let mut line = Zeroizing::new(Vec::with_capacity(LINE));
+    fn line(&mut self) -> io::Result<Vec<u8>> {
+        let mut line = Vec::new();
         let mut byte = [0];
         while line.len() < LINE {
             if self.output.read(&mut byte)? == 0 {
@@ -176,7 +170,7 @@ fn escaped(text: &str) -> String {
 }
 
 /// Appends the bytes; what doesn't fit any more is no PIN anyway.
-fn decode(piece: &[u8], data: &mut Zeroizing<Vec<u8>>) {
+fn decode(piece: &[u8], data: &mut Vec<u8>) {
     let mut rest = piece.iter().copied();
     while let Some(byte) = rest.next() {
         let byte = if byte == b'%' {
@@ -188,7 +182,7 @@ fn decode(piece: &[u8], data: &mut Zeroizing<Vec<u8>>) {
         } else {
             byte
         };
-        if data.len() < data.capacity() {
+        if data.len() < LINE {
             data.push(byte);
         }
     }

@@ -12,6 +12,11 @@ use std::os::fd::AsFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::time::{Duration, Instant};
 
+use super::queue::Turn;
+use super::{ANSWER_LIMIT, question, wrong_length};
+use crate::pin::{Pin, PinError, PinOrigin, PinRequest};
+use crate::printable::printable;
+use crate::process::signals::{self, PromptSignals, Signal};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::{Errno, read, write};
@@ -19,13 +24,6 @@ use rustix::termios::{
     InputModes, LocalModes, OptionalActions, OutputModes, QueueSelector, Termios, tcflush,
     tcgetattr, tcsetattr,
 };
-use zeroize::Zeroizing;
-
-use super::queue::Turn;
-use super::{ANSWER_LIMIT, question, wrong_length};
-use crate::pin::{Pin, PinError, PinOrigin, PinRequest};
-use crate::printable::printable;
-use crate::process::signals::{self, PromptSignals, Signal};
 
 /// How often a typed PIN may have a length that the token's can't have.
 const ENTRIES: usize = 3;
@@ -44,7 +42,7 @@ pub(super) struct Terminal {
 enum Entry {
     /// Enter, and nothing before it.
     Empty,
-    Line(Zeroizing<Vec<u8>>),
+    Line(Vec<u8>),
     Nothing,
     Signal(Signal),
     TimedOut,
@@ -125,7 +123,7 @@ impl Terminal {
         echo: bool,
         request: &PinRequest<'_>,
         turn: &Turn,
-    ) -> Result<Zeroizing<Vec<u8>>, PinError> {
+    ) -> Result<Vec<u8>, PinError> {
         let token = request.token.to_string();
         match self.enter_again(text, echo, Some(turn))? {
             Entry::Line(line) => Ok(line),
@@ -217,7 +215,7 @@ impl Terminal {
     }
 
     fn read_line(&self, held: &PromptSignals, deadline: Instant) -> io::Result<Entry> {
-        let mut line = Zeroizing::new(vec![0; LINE]);
+        let mut line = vec![0; LINE];
         loop {
             if let Some(other) = self.wait(PollFlags::IN, held, deadline)? {
                 return Ok(other);
@@ -336,7 +334,7 @@ fn typed_pin(line: &[u8]) -> Option<Pin> {
     if text.chars().any(char::is_control) {
         return None;
     }
-    Pin::new(Zeroizing::new(text.to_owned()))
+    Pin::new(text)
 }
 
 /// Why an entry is no PIN of this token, without a word of the entry.

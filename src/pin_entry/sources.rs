@@ -4,8 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
-use zeroize::Zeroizing;
-
 use super::prompt::Terminal;
 use super::queue::{Place, Turn};
 use super::{askpass, file, standard_input, wrong_length};
@@ -90,8 +88,9 @@ impl Sources {
         match &self.variable {
             None => Err(failure("is not set")),
             Some(Err(NotUtf8)) => Err(failure("is not UTF-8 text")),
-            Some(Ok(value)) => Pin::new(Zeroizing::new(value.clone()))
-                .ok_or_else(|| failure("is empty or too long for a PIN")),
+            Some(Ok(value)) => {
+                Pin::new(value).ok_or_else(|| failure("is empty or too long for a PIN"))
+            }
         }
     }
 }

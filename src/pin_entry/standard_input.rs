@@ -7,14 +7,12 @@
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
+use super::file::first_line;
+use crate::pin::{MAX_PIN_LENGTH, Pin, PinError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::FileType;
 use rustix::io::{Errno, pread, read};
 use rustix::stdio::stdin;
-use zeroize::Zeroizing;
-
-use super::file::first_line;
-use crate::pin::{MAX_PIN_LENGTH, Pin, PinError};
 
 /// How long `pinSource: stdin` waits for its line.
 const LINE_LIMIT: Duration = Duration::from_secs(60);
@@ -37,7 +35,7 @@ pub(super) fn read_line() -> Result<Pin, PinError> {
         reason: reason.to_owned(),
     };
     let deadline = Instant::now() + LINE_LIMIT;
-    let mut line = Zeroizing::new(Vec::with_capacity(LOOK));
+    let mut line = Vec::new();
     let mut byte = [0_u8];
     while line.len() < LOOK {
         if !wait(PollFlags::IN, deadline) {
@@ -89,9 +87,9 @@ fn only_line(bytes: &[u8], shortest: usize, longest: usize) -> Option<Pin> {
     first_line(content).filter(|pin| (shortest..=longest).contains(&pin.length()))
 }
 
-fn look_at_file() -> Option<Zeroizing<Vec<u8>>> {
+fn look_at_file() -> Option<Vec<u8>> {
     let offset = rustix::fs::tell(stdin()).ok()?;
-    let mut bytes = Zeroizing::new(vec![0; LOOK]);
+    let mut bytes = vec![0; LOOK];
     let length = pread(stdin(), bytes.as_mut_slice(), offset).ok()?;
     bytes.truncate(length);
     Some(bytes)
@@ -100,7 +98,7 @@ fn look_at_file() -> Option<Zeroizing<Vec<u8>>> {
 /// What the pipe holds when its last writer has gone; `None` if that doesn't come in time, or if
 /// there is more than a PIN.
 #[cfg(target_os = "linux")]
-fn look_at_pipe() -> Option<Zeroizing<Vec<u8>>> {
+fn look_at_pipe() -> Option<Vec<u8>> {
     use std::io::Read as _;
 
     use rustix::io::ioctl_fionread;
@@ -118,7 +116,7 @@ fn look_at_pipe() -> Option<Zeroizing<Vec<u8>>> {
     let (copy, into) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).ok()?;
     tee(stdin(), into, LOOK, SpliceFlags::NONBLOCK).ok()?;
     // One read could end with a packet, and tee with a pipe that takes fewer pieces.
-    let mut bytes = Zeroizing::new(Vec::with_capacity(2 * LOOK));
+    let mut bytes = Vec::new();
     std::fs::File::from(copy).read_to_end(&mut bytes).ok()?;
     let waiting = ioctl_fionread(stdin()).ok()?;
     (bytes.len() as u64 == waiting).then_some(bytes)
@@ -126,13 +124,13 @@ fn look_at_pipe() -> Option<Zeroizing<Vec<u8>>> {
 
 /// Without a way to look, input from a pipe is taken for a PIN only where it was announced.
 #[cfg(not(target_os = "linux"))]
-fn look_at_pipe() -> Option<Zeroizing<Vec<u8>>> {
+fn look_at_pipe() -> Option<Vec<u8>> {
     None
 }
 
 /// Consumes what was looked at.
 fn take(length: usize) {
-    let mut bytes = Zeroizing::new(vec![0; length]);
+    let mut bytes = vec![0; length];
     let mut taken = 0;
     while let Some(rest) = bytes.get_mut(taken..).filter(|rest| !rest.is_empty()) {
         match read(stdin(), rest) {

@@ -60,59 +60,73 @@ pub fn scrub_stack<const DEPTH: usize>() {
     }
 }
 
+/// For tests of what is wiped before it is freed: an allocator that doesn't wipe, and counts the blocks
+/// that are freed with [`MARK`](observed::MARK) at their beginning.
 #[cfg(test)]
-mod tests {
-    use std::alloc::System;
-    use std::cell::Cell;
+pub(crate) mod observed {
+    use std::alloc::{GlobalAlloc, Layout, System};
     use std::slice;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use super::*;
+    pub(crate) const MARK: &str = "freed with this at its beginning";
 
-    const SECRET: &[u8] = b"a secret of this test";
+    #[global_allocator]
+    static ALLOCATOR: Observed = Observed;
+    static FREED: AtomicUsize = AtomicUsize::new(0);
 
-    /// Looks at each block before it frees it.
-    #[derive(Default)]
-    struct Watching {
-        freed: Cell<usize>,
-        unwiped: Cell<usize>,
-    }
+    pub(crate) struct Observed;
 
     // SAFETY: each block comes from the system's allocator and goes back to it unchanged.
-    unsafe impl GlobalAlloc for Watching {
+    unsafe impl GlobalAlloc for Observed {
         unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-            // SAFETY: the caller's promises are passed on.
+            // SAFETY: the caller's promises are passed on. Zeros, since all bytes are looked at below.
             unsafe { System.alloc_zeroed(layout) }
         }
 
         unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
             // SAFETY: the block has this size and was zeroed when it was allocated.
             let bytes = unsafe { slice::from_raw_parts(block, layout.size()) };
-            let left = bytes.iter().filter(|byte| **byte != 0).count();
-            self.freed.set(self.freed.get() + 1);
-            self.unwiped.set(self.unwiped.get() + left);
+            if bytes.starts_with(MARK.as_bytes()) {
+                FREED.fetch_add(1, Ordering::Relaxed);
+            }
             // SAFETY: the caller's promises are passed on.
             unsafe { System.dealloc(block, layout) }
         }
     }
 
+    /// How many blocks have been.
+    pub(crate) fn freed() -> usize {
+        FREED.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::slice;
+
+    use super::observed::{MARK, Observed, freed};
+    use super::*;
+
+    const SECRET: &[u8] = b"a secret of this test";
+
     #[test]
     fn what_grows_and_what_is_freed_leaves_nothing_behind() {
-        let allocator = Wiping(Watching::default());
-        let small = Layout::array::<u8>(SECRET.len()).unwrap();
+        let allocator = Wiping(Observed);
+        let small = Layout::array::<u8>(MARK.len()).unwrap();
         let large = Layout::array::<u8>(1 << 20).unwrap();
+        let before = freed();
         // SAFETY: the layout is not empty.
         let block = unsafe { allocator.alloc(small) };
-        // SAFETY: the block is as long as the secret.
-        unsafe { block.copy_from_nonoverlapping(SECRET.as_ptr(), SECRET.len()) };
+        // SAFETY: the block is as long as the mark.
+        unsafe { block.copy_from_nonoverlapping(MARK.as_ptr(), MARK.len()) };
         // SAFETY: the block has this layout, and the new size is not zero.
         let block = unsafe { allocator.realloc(block, small, large.size()) };
-        assert_eq!((allocator.0.freed.get(), allocator.0.unwiped.get()), (1, 0));
-        // SAFETY: the block is longer than the secret, which was copied to its beginning.
-        let kept = unsafe { slice::from_raw_parts(block, SECRET.len()) };
-        assert_eq!(kept, SECRET);
+        // SAFETY: the block is longer than the mark, which was copied to its beginning.
+        let kept = unsafe { slice::from_raw_parts(block, MARK.len()) };
+        assert_eq!(kept, MARK.as_bytes());
         // SAFETY: the block has this layout now.
         unsafe { allocator.dealloc(block, large) };
-        assert_eq!((allocator.0.freed.get(), allocator.0.unwiped.get()), (2, 0));
+        assert_eq!(freed(), before);
     }
 
     /// How often the secret stands in the 64 KiB of this thread's stack below `top`.

@@ -93,8 +93,6 @@ impl Tried {
 mod tests {
     use std::path::PathBuf;
 
-    use zeroize::Zeroizing;
-
     use super::*;
 
     fn token(serial: &str, slot: u64) -> TokenName {
@@ -106,7 +104,7 @@ mod tests {
     }
 
     fn pin(text: &str) -> Pin {
-        Pin::new(Zeroizing::new(text.to_owned())).unwrap()
+        Pin::new(text).unwrap()
     }
 
     fn check(tried: &Tried, token: &TokenName, text: &str) -> Result<(), PinError> {
