@@ -409,13 +409,15 @@ pub fn issuer_of(der: &[u8]) -> Option<Vec<u8>> {
     issuer(&X509Certificate::from_der(der).ok()?.1)
 }
 
-fn bits(number: &[u8]) -> usize {
+/// Bits of a big-endian number without leading zeros.
+pub(crate) fn bits(number: &[u8]) -> usize {
     number
         .first()
         .map_or(0, |first| number.len() * 8 - first.leading_zeros() as usize)
 }
 
-fn without_leading_zeros(number: &[u8]) -> Vec<u8> {
+/// A big-endian number in as few bytes as it takes.
+pub(crate) fn without_leading_zeros(number: &[u8]) -> Vec<u8> {
     number
         .iter()
         .copied()

@@ -131,7 +131,7 @@ fn statements() -> Vec<Statement> {
         ("config/uri.rs", "problem", 1, "3", "uri: VALUE "),
         ("tunnel", "unusable", 0, "9", UPSTREAM),
         ("tunnel", "UpstreamFailure::Unusable", 0, "9", UPSTREAM),
-        ("token", "object_failure", 1, "6", ""),
+        ("token", "objects.failed", 0, "6", ""),
         ("cli", "report::warning", 0, WARNINGS, ""),
         ("cli/run.rs", "left", 0, WARNINGS, LEFT),
         ("tunnel", "tell_silence", 0, WARNINGS, UPSTREAM),
@@ -144,7 +144,7 @@ fn statements() -> Vec<Statement> {
     ] {
         let found = said(&root().join("src").join(place), call, argument);
         assert!(!found.is_empty(), "no {call} is left in src/{place}");
-        let after = if call == "object_failure" {
+        let after = if call == "objects.failed" {
             " failed: C_Sign: CKR_DEVICE_ERROR"
         } else {
             ""

@@ -2,29 +2,25 @@
 
 #![forbid(unsafe_code)]
 
-use cryptoki::error::{Error, RvError};
+use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki_sys::CK_RV;
 
-use super::error::CallFailure;
+use super::error::{CallFailure, TokenError};
+use crate::config::TokenName;
+use crate::error::Error;
 
 /// No return value: the library says that it has succeeded, with a count or a length that can't be.
 /// (What libraries return is never an unknown code of this size: such are the vendors'.)
 pub(super) const BEYOND_THE_BUFFER: RvError = RvError::UnknownErrorCode(CK_RV::MAX);
 
 /// The failed call and its `CKR_…` name; where it was no call that failed, what was wrong.
-pub(super) fn failure(error: &Error) -> CallFailure {
+pub(super) fn failure(error: &CryptokiError) -> CallFailure {
     match error {
-        Error::Pkcs11(code, function) => CallFailure {
+        CryptokiError::Pkcs11(code, function) => CallFailure {
             function: format!("C_{function:?}"),
             reason: name(*code),
         },
-        Error::NullFunctionPointer => answer("the library lacks a function it must have"),
-        // What the library calls the time on the token's clock.
-        Error::ParseInt(_) | Error::Utf8(_) => CallFailure {
-            function: "C_GetTokenInfo".to_owned(),
-            reason: format!("the library's answer can't be read ({error})"),
-        },
-        Error::InvalidValue | Error::NotSupported => answer("the library's answer makes no sense"),
+        CryptokiError::NullFunctionPointer => answer("the library lacks a function it must have"),
         other => answer(&format!("the library's answer can't be read ({other})")),
     }
 }
@@ -38,15 +34,15 @@ pub(super) fn answer(reason: &str) -> CallFailure {
 }
 
 /// The return value behind an error, where there is one.
-pub(super) fn code(error: &Error) -> Option<RvError> {
+pub(super) fn code(error: &CryptokiError) -> Option<RvError> {
     match error {
-        Error::Pkcs11(code, _) => Some(*code),
+        CryptokiError::Pkcs11(code, _) => Some(*code),
         _ => None,
     }
 }
 
 /// The token is no longer in its slot.
-pub(super) fn is_removed(error: &Error) -> bool {
+pub(super) fn is_removed(error: &CryptokiError) -> bool {
     matches!(
         code(error),
         Some(
@@ -56,6 +52,20 @@ pub(super) fn is_removed(error: &Error) -> bool {
                 | RvError::SlotIdInvalid
         )
     )
+}
+
+/// The error of a call on an open token: it was taken out, or what `otherwise` says.
+pub(super) fn removed_or(
+    error: &CryptokiError,
+    token: &TokenName,
+    otherwise: impl FnOnce(CallFailure) -> Error,
+) -> Error {
+    let failure = failure(error);
+    if !is_removed(error) {
+        return otherwise(failure);
+    }
+    let token = token.to_string();
+    TokenError::Removed { token, failure }.into()
 }
 
 macro_rules! named {
@@ -133,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_failure_names_the_call() {
-        let error = Error::Pkcs11(RvError::DeviceError, cryptoki::context::Function::Sign);
+        let error = CryptokiError::Pkcs11(RvError::DeviceError, cryptoki::context::Function::Sign);
         assert_eq!(failure(&error).to_string(), "C_Sign: CKR_DEVICE_ERROR");
     }
 }

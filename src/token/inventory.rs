@@ -5,25 +5,13 @@
 
 #![forbid(unsafe_code)]
 
-use cryptoki::object::{AttributeType, KeyType, ObjectClass};
+use cryptoki::object::{AttributeType, ObjectClass};
 
-use super::error::{CallFailure, TokenError};
-use super::object::{self, Query};
+use super::object::{Objects, Query};
 use super::raw::ObjectHandle;
-use super::slot::{self, TokenState};
-use super::{Module, Token, ckr};
-use crate::certificate::{Certificate, CertificateError, Curve, meant};
+use crate::certificate::{Certificate, CertificateError, meant};
 use crate::error::Error;
-use crate::pin::PinProvider;
 use crate::process::{unix_time, watchdog};
-
-/// A slot with a token in it.
-pub struct OccupiedSlot {
-    /// CK_SLOT_ID.
-    pub slot: u64,
-    /// What the token says of itself, or the call that failed.
-    pub token: Result<TokenState, CallFailure>,
-}
 
 /// What a token shows that could authenticate.
 #[derive(Default)]
@@ -77,180 +65,108 @@ pub struct VisibleKey {
     pub can_sign: bool,
 }
 
-impl Module {
-    /// The slots with a token, in the library's order (C_GetSlotList, C_GetTokenInfo).
-    pub fn occupied_slots(&self) -> Result<Vec<OccupiedSlot>, TokenError> {
-        let _step = watchdog::step("listing the slots (C_GetSlotList, C_GetTokenInfo)");
-        Ok(slot::occupied(self)?
-            .into_iter()
-            .filter_map(|slot| match slot::state(self, slot) {
-                Err(error) if slot::is_empty(&error) => None,
-                token => Some(OccupiedSlot {
-                    slot: slot.id(),
-                    token: token.map_err(|error| ckr::failure(&error)),
-                }),
-            })
-            .collect())
-    }
-
-    /// What the slots without a token call themselves: readers, for the most part.
-    pub fn empty_slots(&self) -> Vec<String> {
-        slot::empty(self)
-    }
-}
-
-impl OccupiedSlot {
-    pub fn is_uninitialized(&self) -> bool {
-        matches!(&self.token, Ok(state) if !state.initialized)
-    }
-}
-
-impl Token<'_> {
-    /// Logs in, where the token requires it, so that private objects are seen. `what` is wanted
-    /// for the prompt.
-    pub fn reveal(&mut self, what: &str, pins: &mut dyn PinProvider) -> Result<(), Error> {
-        self.login(what, pins)
-    }
-
-    /// What could authenticate, but for what lives in the session alone.
-    pub fn candidates(&self) -> Result<Candidates, Error> {
-        let _step = watchdog::step("listing the objects (C_FindObjects)");
-        let mut keys = self.visible_keys()?;
-        let mut candidates: Vec<Candidate> = Vec::new();
-        for object in self.every(ObjectClass::CERTIFICATE)? {
-            let (id, label) = self.names(object)?;
-            let der = object::bytes(&self.session, object, AttributeType::Value)
-                .map_err(|error| self.object_failure(&error, "reading a certificate"))?;
-            let certificate = Certificate::from_der(der, "it");
-            let public_key = certificate.as_ref().ok().map(Certificate::public_key);
-            let belongs = |key: &Key| {
-                object::belongs_to(&self.session, key.object, public_key?).unwrap_or_default()
-            };
-            let own = Key::taken(&mut keys, &id, &label, belongs);
-            let said: Vec<_> = own.iter().map(|key| belongs(key)).collect();
-            // A public key that doesn't show whose it is stands beside each of cackey's.
-            let has_key = own.iter().any(|key| key.is_private) || said.contains(&Some(true));
-            candidates.push(Candidate {
-                key: own.first().map(|key| self.shown(key)),
-                is_contradicted: said.contains(&Some(false)) && !said.contains(&Some(true)),
-                is_authority: !has_key && certificate.as_ref().is_ok_and(Certificate::is_ca),
-                id,
-                label,
-                certificate: Some(certificate),
-                standing: Standing::ById,
-            });
-        }
-        let alone = keys.into_iter().filter(|key| !key.is_listed);
-        candidates.extend(alone.map(|key| Candidate {
-            key: Some(self.shown(&key)),
-            id: key.id,
-            label: key.label,
-            certificate: None,
-            is_contradicted: false,
-            is_authority: false,
+/// The certificates and keys that could authenticate, without those that exist in the session alone.
+pub(super) fn candidates(objects: Objects<'_>) -> Result<Candidates, Error> {
+    let _step = watchdog::step("listing the objects (C_FindObjects)");
+    let mut keys = keys(objects)?;
+    let mut candidates: Vec<Candidate> = Vec::new();
+    for object in every(objects, ObjectClass::CERTIFICATE)? {
+        let (id, label) = names(objects, object)?;
+        let der = objects.bytes(object, AttributeType::Value);
+        let der = der.map_err(objects.failed("reading a certificate"))?;
+        let certificate = Certificate::from_der(der, "it");
+        let public_key = certificate.as_ref().ok().map(Certificate::public_key);
+        let belongs = |key: &KeyObject| {
+            let is_own = objects.belongs_to(key.object, public_key?);
+            is_own.unwrap_or_default()
+        };
+        let own = KeyObject::taken(&mut keys, &id, &label, belongs);
+        let answers: Vec<_> = own.iter().map(|key| belongs(key)).collect();
+        // A public key that doesn't show whose it is stands beside each of cackey's.
+        let has_key = own.iter().any(|key| key.is_private) || answers.contains(&Some(true));
+        candidates.push(Candidate {
+            key: own.first().map(|key| key.shown(objects)),
+            is_contradicted: answers.contains(&Some(false)) && !answers.contains(&Some(true)),
+            is_authority: !has_key && certificate.as_ref().is_ok_and(Certificate::is_ca),
+            id,
+            label,
+            certificate: Some(certificate),
             standing: Standing::ById,
-        }));
-        // Short ids first, so that 2 stands before 0x0101.
-        candidates.sort_by(|one, other| {
-            let order = |it: &Candidate| (it.id.len(), it.id.clone(), it.label.clone());
-            order(one).cmp(&order(other))
         });
-        // The same certificate twice is one.
-        candidates.dedup_by(|one, other| match (&one.certificate, &other.certificate) {
-            (Some(Ok(certificate)), Some(Ok(same))) => {
+    }
+    let alone = keys.into_iter().filter(|key| !key.is_listed);
+    candidates.extend(alone.map(|key| Candidate {
+        key: Some(key.shown(objects)),
+        id: key.id,
+        label: key.label,
+        certificate: None,
+        is_contradicted: false,
+        is_authority: false,
+        standing: Standing::ById,
+    }));
+    // Short ids first, so that 2 stands before 0x0101.
+    candidates.sort_by(|one, other| {
+        let order = |it: &Candidate| (it.id.len(), it.id.clone(), it.label.clone());
+        order(one).cmp(&order(other))
+    });
+    // The same certificate twice is one.
+    candidates.dedup_by(
+        |one, other| match (one.certificate(), other.certificate()) {
+            (Some(certificate), Some(same)) => {
                 let is_same = certificate.der() == same.der();
                 is_same && one.id == other.id && one.label == other.label
             }
             _ => false,
-        });
-        let standings: Vec<_> = candidates
-            .iter()
-            .map(|it| it.standing_among(&candidates))
-            .collect();
-        for (candidate, standing) in candidates.iter_mut().zip(standings) {
-            candidate.standing = standing;
-        }
-        Ok(Candidates { found: candidates })
+        },
+    );
+    let standings: Vec<_> = candidates
+        .iter()
+        .map(|it| it.standing_among(&candidates))
+        .collect();
+    for (candidate, standing) in candidates.iter_mut().zip(standings) {
+        candidate.standing = standing;
     }
+    Ok(Candidates { found: candidates })
+}
 
-    /// Private keys, and public keys, which are listed where the private one isn't seen.
-    fn visible_keys(&self) -> Result<Vec<Key>, Error> {
-        let mut keys: Vec<Key> = Vec::new();
-        for class in [ObjectClass::PRIVATE_KEY, ObjectClass::PUBLIC_KEY] {
-            let is_private = class == ObjectClass::PRIVATE_KEY;
-            for object in self.every(class)? {
-                let (id, label) = self.names(object)?;
-                if id.is_empty() && label.is_empty() {
-                    continue; // No configuration can name it.
-                }
-                let is_listed =
-                    !is_private && keys.iter().any(|key: &Key| key.belongs_to(&id, &label));
-                let signs = object::flag(&self.session, object, AttributeType::Sign);
-                let can_sign = !is_private
-                    || signs.map_err(|error| self.object_failure(&error, "reading the keys"))?
-                        != Some(false);
-                keys.push(Key {
-                    object,
-                    is_private,
-                    can_sign,
-                    id,
-                    label,
-                    is_listed,
-                });
+/// Private keys, and public keys, which are listed if the private one isn't seen.
+fn keys(objects: Objects<'_>) -> Result<Vec<KeyObject>, Error> {
+    let mut keys: Vec<KeyObject> = Vec::new();
+    for class in [ObjectClass::PRIVATE_KEY, ObjectClass::PUBLIC_KEY] {
+        let is_private = class == ObjectClass::PRIVATE_KEY;
+        for object in every(objects, class)? {
+            let (id, label) = names(objects, object)?;
+            if id.is_empty() && label.is_empty() {
+                continue; // No configuration can name it.
             }
-        }
-        Ok(keys)
-    }
-
-    fn shown(&self, key: &Key) -> VisibleKey {
-        let asks = AttributeType::AlwaysAuthenticate;
-        let always_authenticate = key.is_private
-            && object::flag(&self.session, key.object, asks).is_ok_and(|it| it == Some(true));
-        VisibleKey {
-            is_private: key.is_private,
-            kind: self.kind(key.object),
-            always_authenticate,
-            can_sign: key.can_sign,
-        }
-    }
-
-    fn every(&self, class: ObjectClass) -> Result<Vec<ObjectHandle>, Error> {
-        let query = Query {
-            class,
-            id: None,
-            label: None,
-        };
-        object::find(&self.session, query)
-            .and_then(|objects| object::without_session_objects(&self.session, objects))
-            .map_err(|error| self.object_failure(&error, "listing the objects"))
-    }
-
-    /// CKA_ID and CKA_LABEL.
-    fn names(&self, object: ObjectHandle) -> Result<(Vec<u8>, String), Error> {
-        let read = |kind| {
-            object::bytes(&self.session, object, kind)
-                .map_err(|error| self.object_failure(&error, "reading an object"))
-        };
-        let label = read(AttributeType::Label)?;
-        let label = String::from_utf8_lossy(&label).into_owned();
-        Ok((read(AttributeType::Id)?, label))
-    }
-
-    fn kind(&self, object: ObjectHandle) -> String {
-        let read = |kind| object::bytes(&self.session, object, kind).unwrap_or_default();
-        match object::key_type(&self.session, object) {
-            Some(KeyType::RSA) => {
-                format!("RSA-{}", bits(&read(AttributeType::Modulus)))
-            }
-            Some(KeyType::EC) => match Curve::from_parameters(&read(AttributeType::EcParams)) {
-                Some(curve) => format!("ECDSA {curve}"),
-                None => "EC on another curve".to_owned(),
-            },
-            Some(KeyType::EC_EDWARDS) => "Ed25519".to_owned(),
-            Some(other) => other.to_string().replace("CKK_", ""),
-            None => String::new(),
+            let is_listed = !is_private && keys.iter().any(|key| key.belongs_to(&id, &label));
+            let signs = objects.flag(object, AttributeType::Sign);
+            let can_sign =
+                !is_private || signs.map_err(objects.failed("reading the keys"))? != Some(false);
+            keys.push(KeyObject {
+                object,
+                is_private,
+                can_sign,
+                id,
+                label,
+                is_listed,
+            });
         }
     }
+    Ok(keys)
+}
+
+fn every(objects: Objects<'_>, class: ObjectClass) -> Result<Vec<ObjectHandle>, Error> {
+    let found = objects.find_stored(Query::every(class));
+    found.map_err(objects.failed("listing the objects"))
+}
+
+/// CKA_ID and CKA_LABEL.
+fn names(objects: Objects<'_>, object: ObjectHandle) -> Result<(Vec<u8>, String), Error> {
+    let failed = objects.failed("reading an object");
+    let label = objects.label(object).map_err(failed)?;
+    let id = objects.bytes(object, AttributeType::Id).map_err(failed)?;
+    Ok((id, label))
 }
 
 impl Candidate {
@@ -295,7 +211,7 @@ impl Candidate {
 }
 
 /// A key object while certificates are paired with keys.
-struct Key {
+struct KeyObject {
     object: ObjectHandle,
     is_private: bool,
     can_sign: bool,
@@ -305,7 +221,18 @@ struct Key {
     is_listed: bool,
 }
 
-impl Key {
+impl KeyObject {
+    fn shown(&self, objects: Objects<'_>) -> VisibleKey {
+        let asks = AttributeType::AlwaysAuthenticate;
+        let is_asking = || matches!(objects.flag(self.object, asks), Ok(Some(true)));
+        VisibleKey {
+            is_private: self.is_private,
+            kind: objects.key_kind(self.object),
+            always_authenticate: self.is_private && is_asking(),
+            can_sign: self.can_sign,
+        }
+    }
+
     /// Those that a request takes for a certificate's, which are listed with it: the private key, by
     /// what it shows and by its label where several have the CKA_ID, and all public keys.
     fn taken<'k>(
@@ -334,14 +261,4 @@ impl Key {
     fn belongs_to(&self, id: &[u8], label: &str) -> bool {
         self.id == id && (!id.is_empty() || self.label == label)
     }
-}
-
-/// Of a big-endian number.
-fn bits(number: &[u8]) -> usize {
-    let significant = number.iter().skip_while(|byte| **byte == 0);
-    let length = significant.clone().count();
-    significant
-        .take(1)
-        .map(|first| length * 8 - first.leading_zeros() as usize)
-        .sum()
 }

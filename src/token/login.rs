@@ -335,7 +335,7 @@ impl Token<'_> {
     }
 
     fn live_state(&self) -> Result<TokenState, Error> {
-        slot::state(self.module, self.slot).map_err(|error| {
+        slot::state(self.module.functions(), self.slot).map_err(|error| {
             self.failure(&error, |failure| {
                 LoginError::Call {
                     token: self.state.name.to_string(),

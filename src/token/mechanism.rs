@@ -28,12 +28,12 @@ pub(super) struct Operation {
     pub(super) input: Vec<u8>,
 }
 
-/// The ways this token can make such a signature, the best one first; never empty.
+/// How this token can pad for such a signature: the better way, and the other one if it has both.
 pub(super) fn paddings(
     scheme: &Scheme,
     token: &str,
     offers: impl Fn(MechanismType) -> bool,
-) -> Result<Vec<Padding>, SigningError> {
+) -> Result<(Padding, Option<Padding>), SigningError> {
     let (padded, bare, wanted): (_, _, &[&str]) = match scheme {
         Scheme::RsaPss { .. } => (
             MechanismType::RSA_PKCS_PSS,
@@ -48,21 +48,17 @@ pub(super) fn paddings(
         Scheme::Ecdsa { .. } => (MechanismType::ECDSA, None, &["CKM_ECDSA"]),
         Scheme::Ed25519 => (MechanismType::EDDSA, None, &["CKM_EDDSA"]),
     };
-    let mut paddings = Vec::with_capacity(2);
-    if offers(padded) {
-        paddings.push(Padding::Tokens);
-    }
-    if bare.is_some_and(offers) {
-        paddings.push(Padding::Ours);
-    }
-    if paddings.is_empty() {
-        return Err(SigningError::NoMechanism {
+    let ours = bare.is_some_and(&offers).then_some(Padding::Ours);
+    let tokens = offers(padded).then_some(Padding::Tokens);
+    match (tokens, ours) {
+        (Some(tokens), ours) => Ok((tokens, ours)),
+        (None, Some(ours)) => Ok((ours, None)),
+        (None, None) => Err(SigningError::NoMechanism {
             token: token.to_owned(),
             scheme: scheme.to_string(),
             wanted,
-        });
+        }),
     }
-    Ok(paddings)
 }
 
 /// The operation for a digest; for Ed25519 the digest is the whole message.

@@ -1,14 +1,15 @@
 //! The only part that speaks PKCS#11: a token with a session open to it, its certificates and
 //! its keys.
 //!
-//! The order of calls is the order of this list, and nothing is asked of the token twice:
-//! [`Module::open`], [`Token::open`], [`Token::certificate`], [`Token::private_key`] (which logs
-//! in), [`Token::sign`].
+//! A request makes these calls in this order, and asks nothing twice: [`Module::open`],
+//! [`Token::open`], [`Token::certificate`], [`Token::private_key`] (which logs in), [`Token::sign`].
 
+mod certificate;
 mod ckr;
 mod error;
 mod exports;
 mod inventory;
+mod key;
 mod login;
 mod mechanism;
 mod module;
@@ -18,13 +19,15 @@ mod refusals;
 mod slot;
 mod tried;
 
+pub use certificate::FoundCertificate;
 pub use error::{
     CallFailure, LoginError, ModuleError, ObjectError, ObjectSummary, SigningError, TokenError,
     TriesLeft, UnusableSlot, WhyUnusable,
 };
-pub use inventory::{Candidate, Candidates, OccupiedSlot, Standing, VisibleKey};
+pub use inventory::{Candidate, Candidates, Standing, VisibleKey};
+pub use key::WantedKey;
 pub use module::{Module, WaitObserver};
-pub use slot::{PinState, TokenState};
+pub use slot::{OccupiedSlot, PinState, TokenState};
 
 use std::any::Any;
 use std::cell::OnceCell;
@@ -33,19 +36,17 @@ use std::time::{Duration, Instant};
 
 use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::mechanism::MechanismType;
-use cryptoki::object::{AttributeType, ObjectClass};
 use cryptoki::session::UserType;
 use cryptoki::slot::Slot;
 
 use self::mechanism::{Operation, Padding};
-use self::object::Query;
+use self::object::Objects;
 use self::raw::{ObjectHandle, Session};
-use crate::certificate::{Certificate, PublicKey, day, issuer_of, meant};
+use crate::certificate::{Certificate, PublicKey};
 use crate::config::{ObjectSelector, TokenName, TokenSelector};
 use crate::error::Error;
-use crate::pin::PinError;
-use crate::pin::PinProvider;
-use crate::process::{unix_time, watchdog};
+use crate::pin::{PinError, PinProvider};
+use crate::process::watchdog;
 use crate::scheme::Scheme;
 
 /// A token that takes longer than this to sign is probably waiting to be touched.
@@ -55,9 +56,6 @@ const TOUCH_NOTICE_DELAY: Duration = Duration::from_millis(300);
 /// looked for.
 const READY_LIMIT: Duration = Duration::from_secs(3);
 const READY_GLANCE: Duration = Duration::from_millis(200);
-
-/// Certificates above the first one.
-const LONGEST_CHAIN: usize = 8;
 
 /// A token that is there, without a session yet.
 pub struct FoundToken {
@@ -77,22 +75,6 @@ pub struct Token<'m> {
     logged_in: bool,
     kept: Option<login::Kept>,
     disregards_refusals: bool,
-}
-
-/// A certificate on the token, and the CKA_ID that it shares with its key (may be empty).
-pub struct FoundCertificate {
-    pub certificate: Certificate,
-    pub id: Vec<u8>,
-}
-
-/// The private key of a certificate.
-pub struct WantedKey<'a> {
-    pub selector: &'a ObjectSelector,
-    /// CKA_ID of the certificate on the token, which leads to its key; the label decides where that
-    /// is empty or shared. Without one the selector names the key itself.
-    pub id: Option<&'a [u8]>,
-    /// The certificate's.
-    pub public_key: &'a PublicKey,
 }
 
 /// A PIN, and the token that has accepted it.
@@ -128,7 +110,7 @@ impl FoundToken {
     /// The token that the selector names.
     pub fn find(module: &Module, selector: &TokenSelector) -> Result<Self, Error> {
         let _step = watchdog::step("looking for the token (C_GetSlotList)");
-        let (slot, state) = slot::find(module, selector)?;
+        let (slot, state) = slot::find(module.functions(), module.path(), selector)?;
         Ok(Self { slot, state })
     }
 
@@ -195,11 +177,6 @@ pub fn open_or_ask<T>(
     }
 }
 
-/// Whether there was no source for a PIN.
-fn is_without_pin(error: &Error) -> bool {
-    matches!(error.downcast_ref(), Some(PinError::NoPin { .. }))
-}
-
 impl<'m> Token<'m> {
     /// The token that the selector names, with a session.
     pub fn open(module: &'m Module, selector: &TokenSelector) -> Result<Self, Error> {
@@ -220,7 +197,7 @@ impl<'m> Token<'m> {
 
     /// Whether it isn't there any more, as far as the library tells (C_GetTokenInfo).
     pub fn is_missing(&self) -> bool {
-        let is_there = slot::state(self.module, self.slot)
+        let is_there = slot::state(self.module.functions(), self.slot)
             .is_ok_and(|state| state.name.is_same_token(&self.state.name));
         !is_there || !self.session.lives(self.logged_in)
     }
@@ -240,57 +217,62 @@ impl<'m> Token<'m> {
         &self.state
     }
 
-    /// The one certificate that fits: session objects are passed over, and CA certificates as
-    /// long as another one is left. Logs in only if nothing is visible without, and not without
-    /// `pins`.
+    /// Finds the one certificate that fits: session objects are passed over, and CA certificates as
+    /// long as another one is left. Logs in only if none is visible without, and not without `pins`.
+    ///
+    /// # Errors
+    /// [`ObjectError`] if there isn't exactly one; the errors of a login.
     pub fn certificate(
         &mut self,
         selector: &ObjectSelector,
         pins: Option<&mut dyn PinProvider>,
     ) -> Result<FoundCertificate, Error> {
         let _step = watchdog::step("looking for the certificate (C_FindObjects)");
-        if let Some(found) = self.visible_certificate(selector)? {
+        if let Some(found) = certificate::find(self.objects(), selector)? {
             return Ok(found);
         }
         let mut is_unsearched = false;
         if !self.logged_in && self.state.login_required {
-            let outcome = pins.map(|pins| self.login(&selector.to_string(), pins));
-            match outcome {
+            match pins.map(|pins| self.login(&selector.to_string(), pins)) {
                 // It may be a private object, or it may not be there.
                 None => is_unsearched = true,
                 Some(Err(error)) if is_without_pin(&error) => is_unsearched = true,
                 Some(outcome) => {
                     outcome?;
-                    if let Some(found) = self.visible_certificate(selector)? {
+                    if let Some(found) = certificate::find(self.objects(), selector)? {
                         return Ok(found);
                     }
                 }
             }
         }
-        Err(self.no_certificate(selector, is_unsearched).into())
+        Err(certificate::missing(self.objects(), selector, is_unsearched).into())
     }
 
-    /// The certificates on the token that lead from this one towards its root, in DER, found by
-    /// CKA_SUBJECT; the root itself is left out.
+    /// The certificates on the token that lead from this one towards its root, in DER; without the
+    /// root.
+    ///
+    /// # Errors
+    /// If they can't be read.
     pub fn issuers(&self, certificate: &Certificate) -> Result<Vec<Vec<u8>>, Error> {
-        let _step = watchdog::step("reading the issuers' certificates (C_FindObjects)");
-        let failure = |error| self.object_failure(&error, "reading the issuer's certificate");
-        let mut chain: Vec<Vec<u8>> = Vec::new();
-        let mut issuer = certificate.issuer().map(<[u8]>::to_owned);
-        while let Some(subject) = issuer
-            && chain.len() < LONGEST_CHAIN
-        {
-            let found = object::find_certificate_of(&self.session, &subject).map_err(failure)?;
-            let Some(object) = found.first() else { break };
-            let der =
-                object::bytes(&self.session, *object, AttributeType::Value).map_err(failure)?;
-            // A root signs itself; every server that trusts it has it.
-            issuer = issuer_of(&der);
-            if issuer.is_some() {
-                chain.push(der);
-            }
-        }
-        Ok(chain)
+        certificate::issuers(self.objects(), certificate)
+    }
+
+    /// The certificates and keys that could authenticate, without those that exist in the session
+    /// alone.
+    ///
+    /// # Errors
+    /// If they can't be read.
+    pub fn candidates(&self) -> Result<Candidates, Error> {
+        inventory::candidates(self.objects())
+    }
+
+    /// Logs in, if the token requires it, so that private objects are seen. The prompt says that
+    /// the PIN is wanted for `what`.
+    ///
+    /// # Errors
+    /// Those of a login.
+    pub fn reveal(&mut self, what: &str, pins: &mut dyn PinProvider) -> Result<(), Error> {
+        self.login(what, pins)
     }
 
     /// A stored PIN is sent although the token has refused one: somebody says that it is another.
@@ -320,21 +302,18 @@ impl<'m> Token<'m> {
     }
 
     /// Whether the token shows a public key, under this selector, that isn't the certificate's.
+    ///
+    /// # Errors
+    /// If the public keys can't be read.
     pub fn contradicts(&self, selector: &ObjectSelector, key: &PublicKey) -> Result<bool, Error> {
-        let _step = watchdog::step("reading the public key (C_FindObjects)");
-        let query = Query::new(ObjectClass::PUBLIC_KEY, selector);
-        let shown = object::find(&self.session, query)
-            .and_then(|objects| {
-                objects
-                    .into_iter()
-                    .map(|object| object::belongs_to(&self.session, object, key))
-                    .collect::<Result<Vec<_>, _>>()
-            })
-            .map_err(|error| self.object_failure(&error, "reading the public key"))?;
-        Ok(shown.contains(&Some(false)) && !shown.contains(&Some(true)))
+        key::contradicts(self.objects(), selector, key)
     }
 
-    /// The one private key that fits, after a login where the token requires one.
+    /// Finds the one private key that fits, after a login if the token requires one for it.
+    /// `words` names the key in messages.
+    ///
+    /// # Errors
+    /// [`ObjectError`] if there isn't exactly one; the errors of a login.
     pub fn private_key(
         &mut self,
         wanted: &WantedKey<'_>,
@@ -345,13 +324,14 @@ impl<'m> Token<'m> {
             Some(object) => object,
             None => {
                 self.login(&words, pins)?;
-                self.key_behind_login(wanted, &words, pins)?
+                self.key_after_login(wanted, &words, pins)?
             }
         };
-        let traits = object::traits(&self.session, object, wanted.public_key)
-            .map_err(|error| self.object_failure(&error, "reading the key"))?;
-        let always_authenticate = traits.always_authenticate.unwrap_or(false);
+        let objects = self.objects();
+        let traits = objects.key_traits(object, wanted.public_key);
+        let traits = traits.map_err(objects.failed("reading the key"))?;
         log::info!("{words}: found");
+        let always_authenticate = traits.always_authenticate;
         log::debug!("key: PIN for every signature: {always_authenticate}");
         Ok(PrivateKey {
             object,
@@ -361,8 +341,39 @@ impl<'m> Token<'m> {
         })
     }
 
-    /// The token's signature (C_SignInit, C_Sign): ECDSA as PKCS#11's raw `r ‖ s`. Nothing is
-    /// proved about it yet.
+    /// What a token shows before a login is another question than what it shows after one.
+    fn key_without_login(&self, wanted: &WantedKey<'_>) -> Option<ObjectHandle> {
+        if self.logged_in || !self.state.login_required {
+            return None;
+        }
+        key::find_public(self.objects(), wanted)
+    }
+
+    /// Looks for the key, and once more after a login that the token doesn't ask for: it may hide
+    /// its keys all the same.
+    fn key_after_login(
+        &mut self,
+        wanted: &WantedKey<'_>,
+        words: &str,
+        pins: &mut dyn PinProvider,
+    ) -> Result<ObjectHandle, Error> {
+        let missing = match key::find(self.objects(), wanted) {
+            Err(error) if !self.logged_in && is_no_key(&error) => error,
+            outcome => return outcome,
+        };
+        match self.authenticate(UserType::User, words, pins) {
+            Ok(()) => key::find(self.objects(), wanted),
+            Err(error) if is_without_pin(&error) || is_pin_not_set(&error) => Err(missing),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Signs (C_SignInit, C_Sign): ECDSA as PKCS#11's raw `r ‖ s`. Nothing is proved about the
+    /// signature yet.
+    ///
+    /// # Errors
+    /// [`SigningError`] if the token can't or won't; the errors of a login for a key that wants the
+    /// PIN each time.
     pub fn sign(
         &mut self,
         key: &PrivateKey,
@@ -372,54 +383,26 @@ impl<'m> Token<'m> {
         pins: &mut dyn PinProvider,
     ) -> Result<Vec<u8>, Error> {
         let _step = watchdog::step("signing (C_SignInit, C_Sign)");
-        let mut paddings = self.paddings(scheme)?.into_iter().peekable();
-        let mut first = None;
-        while let Some(padding) = paddings.next() {
+        let (padding, other) = self.paddings(scheme)?;
+        let mut perform = |padding| {
             log::debug!("signature: {scheme}, padding: {padding:?}");
-            let operation = mechanism::operation(scheme, padding, digest, public_key)?;
-            match self.perform(key, &operation, pins) {
-                Ok(signature) => return Ok(signature),
-                Err(Refusal::Call(error))
-                    if refuses_mechanism(&error) && paddings.peek().is_some() =>
-                {
-                    first.get_or_insert(error);
-                }
-                Err(Refusal::Call(error)) => {
-                    // Some libraries keep the first operation active, and say that of the second.
-                    let error = match first {
-                        Some(first) if !ckr::is_removed(&error) => first,
-                        _ => error,
-                    };
-                    let (key, scheme) = (key.words.clone(), scheme.to_string());
-                    return Err(self.failure(&error, |failure| {
-                        if ckr::code(&error) == Some(RvError::KeyFunctionNotPermitted) {
-                            SigningError::NotForSigning {
-                                key,
-                                scheme,
-                                failure,
-                            }
-                            .into()
-                        } else if refuses_mechanism(&error) {
-                            SigningError::Refused {
-                                key,
-                                scheme,
-                                failure,
-                            }
-                            .into()
-                        } else {
-                            SigningError::Call {
-                                key,
-                                scheme,
-                                failure,
-                            }
-                            .into()
-                        }
-                    }));
-                }
-                Err(Refusal::Other(error)) => return Err(error),
+            let operation = mechanism::operation(scheme, padding, digest, public_key);
+            self.perform(key, &operation.map_err(Error::from)?, pins)
+        };
+        let outcome = match (perform(padding), other) {
+            (Err(Refusal::Call(refused)), Some(other)) if refuses_mechanism(&refused) => {
+                perform(other).map_err(|refusal| match refusal {
+                    // Some libraries keep the first operation active, and say so here.
+                    Refusal::Call(error) if !ckr::is_removed(&error) => Refusal::Call(refused),
+                    refusal => refusal,
+                })
             }
-        }
-        Err(Error::internal("no way to sign was left".to_owned()))
+            (outcome, _) => outcome,
+        };
+        outcome.map_err(|refusal| match refusal {
+            Refusal::Call(error) => self.signing_failure(key, scheme, &error),
+            Refusal::Other(error) => error,
+        })
     }
 
     /// Refuses a scheme that the token has no mechanism for (C_GetMechanismList).
@@ -429,11 +412,11 @@ impl<'m> Token<'m> {
 
     /// Whether the key shows that it isn't the certificate's, asked when a signature has failed.
     pub fn disowns(&self, key: &PrivateKey, public_key: &PublicKey) -> bool {
-        object::belongs_to(&self.session, key.object, public_key)
-            .is_ok_and(|own| own == Some(false))
+        let is_own = self.objects().belongs_to(key.object, public_key);
+        matches!(is_own, Ok(Some(false)))
     }
 
-    fn paddings(&self, scheme: &Scheme) -> Result<Vec<Padding>, Error> {
+    fn paddings(&self, scheme: &Scheme) -> Result<(Padding, Option<Padding>), Error> {
         // Asked about one mechanism, SoftHSM also says yes to those it was told to withhold.
         let offered = self
             .mechanisms
@@ -496,254 +479,46 @@ impl<'m> Token<'m> {
         )
     }
 
-    /// The certificate that can be seen as things are; `None` where there is none.
-    fn visible_certificate(
-        &self,
-        selector: &ObjectSelector,
-    ) -> Result<Option<FoundCertificate>, Error> {
-        let failure = |error| self.object_failure(&error, "reading the certificates");
-        let query = Query::new(ObjectClass::CERTIFICATE, selector);
-        let objects = object::find(&self.session, query)
-            .and_then(|objects| object::without_session_objects(&self.session, objects))
-            .map_err(failure)?;
-        let mut found = match objects.as_slice() {
-            [only] => vec![(*only, self.read_certificate(*only, selector)?)],
-            many => self.readable_certificates(many, selector),
-        };
-        let certificates: Vec<_> = found.iter().map(|(_, certificate)| certificate).collect();
-        let meant = meant(&certificates, unix_time());
-        let [place] = meant[..] else {
-            let meant: Vec<_> = meant
-                .iter()
-                .filter_map(|place| Some(found.get(*place)?.0))
-                .collect();
-            if meant.is_empty() {
-                return Ok(None);
-            }
-            return Err(self.several("certificates", selector, &meant, ObjectClass::CERTIFICATE));
-        };
-        let others = found.len() - 1;
-        let (object, certificate) = found.swap_remove(place);
-        if others > 0 {
-            log::info!(
-                "{} certificates with {selector}: the one valid until {} is taken, serial number {}",
-                others + 1,
-                day(certificate.validity().not_after),
-                certificate.serial_number(),
-            );
-        }
-        let id = match &selector.id {
-            Some(id) => id.as_bytes().to_owned(),
-            None => object::bytes(&self.session, object, AttributeType::Id).map_err(failure)?,
-        };
-        Ok(Some(FoundCertificate { certificate, id }))
-    }
-
-    fn read_certificate(
-        &self,
-        object: ObjectHandle,
-        selector: &ObjectSelector,
-    ) -> Result<Certificate, Error> {
-        let der = object::bytes(&self.session, object, AttributeType::Value)
-            .map_err(|error| self.object_failure(&error, "reading the certificate"))?;
-        Ok(Certificate::from_der(
-            der,
-            &format!("the certificate with {selector}"),
-        )?)
-    }
-
-    /// Among several, one that can't be read is no candidate.
-    fn readable_certificates(
-        &self,
-        objects: &[ObjectHandle],
-        selector: &ObjectSelector,
-    ) -> Vec<(ObjectHandle, Certificate)> {
-        objects
-            .iter()
-            .filter_map(|object| Some((*object, self.read_certificate(*object, selector).ok()?)))
-            .collect()
-    }
-
-    fn no_certificate(&self, selector: &ObjectSelector, is_unsearched: bool) -> ObjectError {
-        let matching = object::find(
-            &self.session,
-            Query::new(ObjectClass::CERTIFICATE, selector),
-        );
-        let matching = matching.unwrap_or_default();
-        let all = matching.len();
-        // None was left of them, so those that stay couldn't be read.
-        let staying = object::without_session_objects(&self.session, matching).ok();
-        ObjectError::NoCertificate {
-            selector: selector.to_string(),
-            token: self.name(),
-            passed_over: staying.as_ref().map_or(0, |staying| all - staying.len()),
-            unreadable: staying.map_or(0, |staying| staying.len()),
-            is_unsearched,
-            present: object::summaries(&self.session, ObjectClass::CERTIFICATE, selector),
-        }
-    }
-
-    /// The one private key that is there without a login because it wants none (CKA_PRIVATE is
-    /// false), as a PIV card's key for opening doors.
-    fn key_without_login(&self, wanted: &WantedKey<'_>) -> Option<ObjectHandle> {
-        if self.logged_in || !self.state.login_required {
-            return None;
-        }
-        let _step = watchdog::step("looking for the key (C_FindObjects)");
-        let [only] = self.keys(wanted).ok()?[..] else {
-            return None;
-        };
-        let is_private = object::flag(&self.session, only, AttributeType::Private);
-        matches!(is_private, Ok(Some(false))).then_some(only)
-    }
-
-    /// The one private key that fits. Where none is seen without a login that the token doesn't
-    /// ask for, it may hide them all the same.
-    fn key_behind_login(
-        &mut self,
-        wanted: &WantedKey<'_>,
-        words: &str,
-        pins: &mut dyn PinProvider,
-    ) -> Result<ObjectHandle, Error> {
-        let _step = watchdog::step("looking for the key (C_FindObjects)");
-        match self.only_key(wanted) {
-            Err(missing)
-                if !self.logged_in
-                    && matches!(missing.downcast_ref(), Some(ObjectError::NoKey { .. })) =>
-            {
-                match self.authenticate(UserType::User, words, pins) {
-                    Ok(()) => self.only_key(wanted),
-                    Err(error)
-                        if is_without_pin(&error)
-                            || matches!(error.downcast_ref(), Some(LoginError::NotSet { .. })) =>
-                    {
-                        Err(missing)
-                    }
-                    Err(error) => Err(error),
+    fn signing_failure(&self, key: &PrivateKey, scheme: &Scheme, error: &CryptokiError) -> Error {
+        let (key, scheme) = (key.words.clone(), scheme.to_string());
+        ckr::removed_or(error, &self.state.name, |failure| {
+            if ckr::code(error) == Some(RvError::KeyFunctionNotPermitted) {
+                SigningError::NotForSigning {
+                    key,
+                    scheme,
+                    failure,
+                }
+            } else if refuses_mechanism(error) {
+                SigningError::Refused {
+                    key,
+                    scheme,
+                    failure,
+                }
+            } else {
+                SigningError::Call {
+                    key,
+                    scheme,
+                    failure,
                 }
             }
-            outcome => outcome,
+            .into()
+        })
+    }
+
+    fn objects(&self) -> Objects<'_> {
+        Objects {
+            session: &self.session,
+            token: &self.state.name,
         }
     }
 
-    fn only_key(&self, wanted: &WantedKey<'_>) -> Result<ObjectHandle, Error> {
-        let class = ObjectClass::PRIVATE_KEY;
-        let selector = wanted.selector;
-        let found = self.keys(wanted)?;
-        match found.as_slice() {
-            [only] => Ok(*only),
-            [] => Err(ObjectError::NoKey {
-                selector: selector.to_string(),
-                token: self.name(),
-                present: object::summaries(&self.session, class, selector),
-            }
-            .into()),
-            many => Err(self.several("private keys", selector, many, class)),
-        }
-    }
-
-    /// The private keys under the certificate's CKA_ID; under the label where that is empty. Of
-    /// several, those that can be the certificate's.
-    fn keys(&self, wanted: &WantedKey<'_>) -> Result<Vec<ObjectHandle>, Error> {
-        let class = ObjectClass::PRIVATE_KEY;
-        let label = wanted.selector.label.as_deref();
-        let query = match wanted.id {
-            None => Query::new(class, wanted.selector),
-            Some([]) => Query {
-                class,
-                id: None,
-                label,
-            },
-            Some(id) => Query {
-                class,
-                id: Some(id),
-                label: None,
-            },
-        };
-        self.keys_of(query, label, wanted.public_key)
-            .map_err(|error| self.object_failure(&error, "looking for the key"))
-    }
-
-    fn keys_of(
-        &self,
-        query: Query<'_>,
-        label: Option<&str>,
-        public_key: &PublicKey,
-    ) -> Result<Vec<ObjectHandle>, CryptokiError> {
-        let session = &self.session;
-        let mut found = object::find(session, query)?;
-        if found.len() > 1 {
-            found = object::without_session_objects(session, found)?;
-        }
-        if found.len() > 1 {
-            found = object::able_to_sign(session, found)?;
-        }
-        if found.len() > 1 {
-            // If none can be, one of them is told to be another's.
-            let own = object::possible(session, &found, public_key)?;
-            found = if own.is_empty() { found } else { own };
-        }
-        if found.len() > 1
-            && let Some(label) = label.filter(|_| query.label.is_none())
-        {
-            let label = Some(label);
-            let labelled = object::find(session, Query { label, ..query })?;
-            if found.iter().any(|object| labelled.contains(object)) {
-                found.retain(|object| labelled.contains(object));
-            }
-        }
-        // Keys on one curve are told apart by their public keys, which have their labels.
-        if found.len() > 1 {
-            let labels = object::labels_of(session, query, public_key)?;
-            let mut own = Vec::new();
-            for object in &found {
-                let label = object::bytes(session, *object, AttributeType::Label)?;
-                own.extend(labels.contains(&label).then_some(*object));
-            }
-            found = if own.len() == 1 { own } else { found };
-        }
-        Ok(found)
-    }
-
-    fn several(
-        &self,
-        what: &'static str,
-        selector: &ObjectSelector,
-        found: &[ObjectHandle],
-        class: ObjectClass,
-    ) -> Error {
-        ObjectError::Several {
-            what,
-            selector: selector.to_string(),
-            token: self.name(),
-            found: found
-                .iter()
-                .map(|object| object::summary(&self.session, *object, class))
-                .collect(),
-        }
-        .into()
-    }
-
-    fn object_failure(&self, error: &CryptokiError, doing: &'static str) -> Error {
-        self.failure(error, |failure| ObjectError::Call { doing, failure }.into())
-    }
-
-    /// A call failed: the token is gone, or else what the caller says.
+    /// The error of a call that failed: the token is gone, or else what the caller says.
     fn failure(
         &self,
         error: &CryptokiError,
         otherwise: impl FnOnce(CallFailure) -> Error,
     ) -> Error {
-        let failure = ckr::failure(error);
-        if ckr::is_removed(error) {
-            TokenError::Removed {
-                token: self.name(),
-                failure,
-            }
-            .into()
-        } else {
-            otherwise(failure)
-        }
+        ckr::removed_or(error, &self.state.name, otherwise)
     }
 }
 
@@ -778,4 +553,17 @@ fn refuses_mechanism(error: &CryptokiError) -> bool {
                 | RvError::MechanismParamInvalid
         )
     )
+}
+
+/// Whether there was no source for a PIN.
+fn is_without_pin(error: &Error) -> bool {
+    matches!(error.downcast_ref(), Some(PinError::NoPin { .. }))
+}
+
+fn is_pin_not_set(error: &Error) -> bool {
+    matches!(error.downcast_ref(), Some(LoginError::NotSet { .. }))
+}
+
+fn is_no_key(error: &Error) -> bool {
+    matches!(error.downcast_ref(), Some(ObjectError::NoKey { .. }))
 }

@@ -9,8 +9,9 @@ use std::time::Duration;
 use cryptoki::context::CInitializeFlags;
 use cryptoki::error::{Error as CryptokiError, RvError};
 
-use super::error::ModuleError;
+use super::error::{ModuleError, TokenError};
 use super::raw::Functions;
+use super::slot::{self, OccupiedSlot};
 use super::{ckr, exports};
 use crate::config::{InitArgs, TrustedLibrary};
 use crate::error::Error;
@@ -77,19 +78,23 @@ impl Module {
         Ok(module)
     }
 
-    /// Who made the library, what it calls itself, and its version (C_GetInfo); `None` where it
-    /// doesn't say.
+    /// Who made the library, what it calls itself, and its version (C_GetInfo); `None` if it doesn't
+    /// say.
     pub fn description(&self) -> Option<String> {
-        let info = self.functions.info().ok()?;
-        let version = info.library_version();
-        let (maker, name) = (info.manufacturer_id(), info.library_description());
-        Some(format!(
-            "{}, {} {}.{}",
-            maker.trim_end(),
-            name.trim_end(),
-            version.major(),
-            version.minor()
-        ))
+        self.functions.description()
+    }
+
+    /// The slots that hold a token, in the library's order (C_GetSlotList, C_GetTokenInfo).
+    ///
+    /// # Errors
+    /// If the library can't list its slots.
+    pub fn occupied_slots(&self) -> Result<Vec<OccupiedSlot>, TokenError> {
+        slot::occupied_slots(&self.functions)
+    }
+
+    /// What the slots without a token call themselves: readers, for the most part.
+    pub fn empty_slots(&self) -> Vec<String> {
+        slot::empty(&self.functions)
     }
 
     /// Has the observer know what this library's tokens wait for; without one nobody does.

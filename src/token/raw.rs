@@ -11,7 +11,7 @@ use std::mem::{self, offset_of};
 use std::path::Path;
 use std::ptr;
 
-use cryptoki::context::{CInitializeFlags, Function, Info};
+use cryptoki::context::{CInitializeFlags, Function};
 use cryptoki::error::{Error, Rv, RvError};
 use cryptoki::mechanism::{Mechanism, MechanismType};
 use cryptoki::object::{Attribute, AttributeType};
@@ -127,15 +127,21 @@ impl Functions {
         checked(code, Function::Finalize)
     }
 
-    /// C_GetInfo. Its flags, which the standard reserves, are left out: cryptoki refuses any.
-    pub(super) fn info(&self) -> Result<Info> {
-        let call = self.0.C_GetInfo.ok_or(Error::NullFunctionPointer)?;
+    /// Who made the library, what it calls itself, and its version (C_GetInfo); `None` if it doesn't
+    /// say.
+    pub(super) fn description(&self) -> Option<String> {
         let mut info = CK_INFO::default();
         // SAFETY: `info` is valid to be written.
-        let code = unsafe { call(&raw mut info) };
-        checked(code, Function::GetInfo)?;
-        info.flags = 0;
-        Info::try_from(info)
+        let code = unsafe { self.0.C_GetInfo?(&raw mut info) };
+        checked(code, Function::GetInfo).ok()?;
+        let text = |field: &[u8]| String::from_utf8_lossy(field).trim_end().to_owned();
+        Some(format!(
+            "{}, {} {}.{}",
+            text(&info.manufacturerID),
+            text(&info.libraryDescription),
+            info.libraryVersion.major,
+            info.libraryVersion.minor
+        ))
     }
 
     /// C_GetSlotList.

@@ -2,13 +2,15 @@
 
 #![forbid(unsafe_code)]
 
+use std::path::Path;
+
 use cryptoki::error::{Error as CryptokiError, RvError};
-use cryptoki::slot::{Slot, TokenInfo};
+use cryptoki::slot::Slot;
 use serde::{Deserialize, Serialize};
 
 use super::ckr;
-use super::error::{TokenError, TriesLeft, UnusableSlot, WhyUnusable};
-use super::module::Module;
+use super::error::{CallFailure, TokenError, TriesLeft, UnusableSlot, WhyUnusable};
+use super::raw::Functions;
 use crate::config::TokenName;
 use crate::config::TokenSelector;
 use crate::process::watchdog;
@@ -66,10 +68,35 @@ impl PinState {
     }
 }
 
+/// A slot with a token in it.
+pub struct OccupiedSlot {
+    /// CK_SLOT_ID.
+    pub slot: u64,
+    /// What the token says of itself, or the call that failed.
+    pub token: Result<TokenState, CallFailure>,
+}
+
+impl OccupiedSlot {
+    pub fn is_uninitialized(&self) -> bool {
+        matches!(&self.token, Ok(state) if !state.initialized)
+    }
+}
+
 /// Reads the token's state afresh (C_GetTokenInfo).
-pub(super) fn state(module: &Module, slot: Slot) -> Result<TokenState, CryptokiError> {
+pub(super) fn state(functions: &Functions, slot: Slot) -> Result<TokenState, CryptokiError> {
     watchdog::renew();
-    let info = module.functions().token_info(slot)?;
+    let info = functions.token_info(slot)?;
+    let pin = if info.user_pin_locked() {
+        PinState::Locked
+    } else if info.user_pin_to_be_changed() {
+        PinState::ToBeChanged
+    } else if info.user_pin_final_try() {
+        PinState::FinalTry
+    } else if info.user_pin_count_low() {
+        PinState::CountLow
+    } else {
+        PinState::Good
+    };
     Ok(TokenState {
         name: TokenName {
             slot: slot.id(),
@@ -81,106 +108,107 @@ pub(super) fn state(module: &Module, slot: Slot) -> Result<TokenState, CryptokiE
         initialized: info.token_initialized(),
         login_required: info.login_required(),
         own_keypad: info.protected_authentication_path(),
-        pin: pin_state(&info),
+        pin,
         pin_lengths: (info.min_pin_length(), info.max_pin_length()),
     })
 }
 
-fn pin_state(info: &TokenInfo) -> PinState {
-    if info.user_pin_locked() {
-        PinState::Locked
-    } else if info.user_pin_to_be_changed() {
-        PinState::ToBeChanged
-    } else if info.user_pin_final_try() {
-        PinState::FinalTry
-    } else if info.user_pin_count_low() {
-        PinState::CountLow
-    } else {
-        PinState::Good
-    }
+/// The slots that hold a token, in the library's order (C_GetSlotList, C_GetTokenInfo).
+pub(super) fn occupied_slots(functions: &Functions) -> Result<Vec<OccupiedSlot>, TokenError> {
+    let _step = watchdog::step("listing the slots (C_GetSlotList, C_GetTokenInfo)");
+    Ok(occupied(functions)?
+        .into_iter()
+        .filter_map(|slot| match state(functions, slot) {
+            Err(error) if is_empty(&error) => None,
+            token => Some(OccupiedSlot {
+                slot: slot.id(),
+                token: token.map_err(|error| ckr::failure(&error)),
+            }),
+        })
+        .collect())
 }
 
-/// The slots that hold a token (C_GetSlotList).
-pub(super) fn occupied(module: &Module) -> Result<Vec<Slot>, TokenError> {
-    let slots = module.functions().slots(true);
+fn occupied(functions: &Functions) -> Result<Vec<Slot>, TokenError> {
+    let slots = functions.slots(true);
     slots.map_err(|error| TokenError::Slots(ckr::failure(&error)))
 }
 
-/// The slot and token that fit everything the selector gives.
+/// The slot whose token has everything that the selector gives. `library` is its path, for messages.
 pub(super) fn find(
-    module: &Module,
+    functions: &Functions,
+    library: &Path,
     selector: &TokenSelector,
 ) -> Result<(Slot, TokenState), TokenError> {
-    // Some modules know no slot before they were asked for the list.
-    let occupied = occupied(module)?;
+    // Some libraries know no slot before they were asked for the list.
+    let occupied = occupied(functions)?;
     match selector.slot {
-        Some(id) => named(module, selector, id, &occupied),
-        None => matching(module, selector, &occupied),
+        Some(id) => numbered(functions, selector, id, &occupied),
+        None => matching(functions, library, selector, &occupied),
     }
 }
 
 /// The slot with this number, if its token fits the rest of the selector.
-fn named(
-    module: &Module,
+fn numbered(
+    functions: &Functions,
     selector: &TokenSelector,
     id: u64,
     occupied: &[Slot],
 ) -> Result<(Slot, TokenState), TokenError> {
+    let present = || present(functions, occupied);
     let Some(slot) = occupied.iter().copied().find(|slot| slot.id() == id) else {
-        let present = present(module, occupied);
-        let every = module.functions().slots(false).unwrap_or_default();
+        let every = functions.slots(false).unwrap_or_default();
         return Err(if every.iter().any(|slot| slot.id() == id) {
-            TokenError::EmptySlot { slot: id, present }
+            TokenError::EmptySlot {
+                slot: id,
+                present: present(),
+            }
         } else {
             TokenError::NoSlot {
                 slot: id,
-                present,
-                unusable: unusable(module),
+                present: present(),
+                unusable: unusable(functions),
             }
         });
     };
-    let state = state(module, slot).map_err(|error| match is_empty(&error) {
-        true => TokenError::EmptySlot {
+    match state(functions, slot) {
+        Ok(state) if !state.initialized => Err(TokenError::NotInitialized {
             slot: id,
-            present: present(module, occupied),
-        },
-        false => TokenError::Call {
-            doing: "reading the token's description",
-            failure: ckr::failure(&error),
-        },
-    })?;
-    if !state.initialized {
-        return Err(TokenError::NotInitialized {
-            slot: id,
-            present: present(module, occupied),
-        });
-    }
-    if !state.fits(selector) {
-        return Err(TokenError::Contradiction {
+            present: present(),
+        }),
+        Ok(state) if !state.fits(selector) => Err(TokenError::Contradiction {
             selector: selector.to_string(),
             found: state.name,
-        });
+        }),
+        Ok(state) => Ok((slot, state)),
+        Err(error) if is_empty(&error) => Err(TokenError::EmptySlot {
+            slot: id,
+            present: present(),
+        }),
+        Err(error) => Err(TokenError::Call {
+            doing: "reading the token's description",
+            failure: ckr::failure(&error),
+        }),
     }
-    Ok((slot, state))
 }
 
-/// The only token whose label and serial fit; a slot that can't be read is no candidate, but may
-/// be why there is none.
+/// The only token that fits. A slot that can't be read is no candidate, but may be why there is
+/// none.
 fn matching(
-    module: &Module,
+    functions: &Functions,
+    library: &Path,
     selector: &TokenSelector,
     occupied: &[Slot],
 ) -> Result<(Slot, TokenState), TokenError> {
-    let (mut found, mut unread) = (Vec::new(), Vec::new());
+    let (mut found, mut unread) = (Vec::new(), String::new());
     for slot in occupied {
-        match state(module, *slot) {
+        match state(functions, *slot) {
             Ok(state) if state.initialized && state.fits(selector) => found.push((*slot, state)),
             Ok(_) => {}
             Err(error) if is_empty(&error) => {}
-            Err(error) => unread.push(format!(
-                "; slotId {slot} can't be read: {}",
-                ckr::failure(&error)
-            )),
+            Err(error) => {
+                let failure = ckr::failure(&error);
+                unread.push_str(&format!("; slotId {slot} can't be read: {failure}"));
+            }
         }
     }
     match (found.pop(), found.is_empty()) {
@@ -192,82 +220,61 @@ fn matching(
                 found: found.into_iter().map(|(_, state)| state.name).collect(),
             })
         }
-        (None, _) => Err(TokenError::NoToken {
-            selector: selector.to_string(),
-            library: library(module, occupied) + &unread.concat(),
-            present: present(module, occupied),
-            unusable: unusable(module),
-        }),
+        (None, _) => {
+            // A library whose tokens are elsewhere may say that it can't reach them.
+            let description = functions.description().filter(|_| occupied.is_empty());
+            let description = description.map(|it| format!(" ({it})")).unwrap_or_default();
+            Err(TokenError::NoToken {
+                selector: selector.to_string(),
+                library: format!("{}{description}{unread}", library.display()),
+                present: present(functions, occupied),
+                unusable: unusable(functions),
+            })
+        }
     }
 }
 
-/// The library, for a message. One whose tokens are elsewhere may say that it can't reach them.
-fn library(module: &Module, occupied: &[Slot]) -> String {
-    let path = module.path().display();
-    match module.description() {
-        Some(description) if occupied.is_empty() => format!("{path} ({description})"),
-        _ => path.to_string(),
-    }
-}
-
-/// What the slots without a token call themselves: readers, for the most part (C_GetSlotInfo). One
-/// that can't be asked is left out.
-pub(super) fn empty(module: &Module) -> Vec<String> {
-    let described = described(module);
-    let empty = described.filter(|(slot, _, is_occupied)| {
-        !is_occupied || state(module, *slot).is_err_and(|error| is_empty(&error))
-    });
-    empty.map(|(_, name, _)| name).collect()
-}
-
-/// The slot was said to hold a token, and doesn't.
-pub(super) fn is_empty(error: &CryptokiError) -> bool {
+/// The slot is listed among those that hold a token, but doesn't.
+fn is_empty(error: &CryptokiError) -> bool {
     ckr::code(error) == Some(RvError::TokenNotPresent)
 }
 
-/// The slots without an initialised token, as far as is known.
-fn unusable(module: &Module) -> Vec<UnusableSlot> {
-    described(module)
-        .filter_map(|(slot, name, is_occupied)| {
-            let why = if is_occupied {
-                match state(module, slot) {
-                    Ok(state) if state.initialized => return None,
-                    Ok(_) => WhyUnusable::NotInitialized,
-                    Err(error) if is_empty(&error) => WhyUnusable::Empty,
-                    Err(error) => WhyUnusable::Unreadable(ckr::failure(&error)),
-                }
-            } else {
-                WhyUnusable::Empty
-            };
-            Some(UnusableSlot { name, why })
-        })
-        .collect()
-}
-
-/// Each slot, its name, and whether a token is in it.
-fn described(module: &Module) -> impl Iterator<Item = (Slot, String, bool)> {
-    let slots = module.functions().slots(false).unwrap_or_default();
-    slots.into_iter().filter_map(|slot| {
-        let info = module.functions().slot_info(slot).ok()?;
-        Some((
-            slot,
-            unpadded(info.slot_description()),
-            info.token_present(),
-        ))
-    })
-}
-
 /// The initialised tokens, for a message.
-fn present(module: &Module, occupied: &[Slot]) -> Vec<TokenName> {
-    occupied
+fn present(functions: &Functions, occupied: &[Slot]) -> Vec<TokenName> {
+    let states = occupied
         .iter()
-        .filter_map(|slot| state(module, *slot).ok())
-        .filter(|state| state.initialized)
-        .map(|state| state.name)
-        .collect()
+        .filter_map(|slot| state(functions, *slot).ok());
+    let initialized = states.filter(|state| state.initialized);
+    initialized.map(|state| state.name).collect()
 }
 
-/// Without the blanks the standard pads with, and the NULs that some modules pad with instead.
+/// What the slots without a token call themselves: readers, for the most part.
+pub(super) fn empty(functions: &Functions) -> Vec<String> {
+    let unusable = unusable(functions).into_iter();
+    let empty = unusable.filter(|slot| matches!(slot.why, WhyUnusable::Empty));
+    empty.map(|slot| slot.name).collect()
+}
+
+/// The slots without an initialised token (C_GetSlotInfo, C_GetTokenInfo), without those that can't
+/// be asked.
+fn unusable(functions: &Functions) -> Vec<UnusableSlot> {
+    let slots = functions.slots(false).unwrap_or_default();
+    let unusable = slots.into_iter().filter_map(|slot| {
+        let info = functions.slot_info(slot).ok()?;
+        let token = info.token_present().then(|| state(functions, slot));
+        let why = match token {
+            Some(Ok(state)) if state.initialized => return None,
+            Some(Ok(_)) => WhyUnusable::NotInitialized,
+            Some(Err(error)) if !is_empty(&error) => WhyUnusable::Unreadable(ckr::failure(&error)),
+            Some(Err(_)) | None => WhyUnusable::Empty,
+        };
+        let name = unpadded(info.slot_description());
+        Some(UnusableSlot { name, why })
+    });
+    unusable.collect()
+}
+
+/// Without the blanks the standard pads with, and the NULs that some libraries pad with instead.
 fn unpadded(text: &str) -> String {
     text.trim_end_matches([' ', '\0']).to_owned()
 }
