@@ -6,7 +6,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use pkcs11_external_signer::kubeconfig::{Context, Detour, Kubeconfig, Locations, Pass};
+use pkcs11_external_signer::kubeconfig::{
+    ClientIdentity, Context, Kubeconfig, Locations, TunnelEndpoint,
+};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -231,30 +233,30 @@ fn what_kubectl_refuses_is_refused() {
         ("clusters: [\n", "line 1"),
         ("a: 1\nb: c: 4711\n", "line 2"),
         ("users: [{name: \"4711\n", "line"),
-        ("- 4711\n", "not an object"),
-        ("4711\n", "not an object"),
+        ("- 4711\n", "not a map"),
+        ("4711\n", "not a map"),
         ("kind: Pod\n", "kind is not Config"),
         ("apiVersion: v2\n", "apiVersion is not v1"),
         (
             "clusters: [{name: a}, {name: a}]\n",
-            "cluster \"a\" is there twice",
+            "clusters: \"a\" is there twice",
         ),
-        ("current-context: 4711\n", "current-context is not a text"),
+        ("current-context: 4711\n", "current-context is not a string"),
         (
             "users: [{name: j, user: {token: 4711}}]\n",
-            "user \"j\", token is not a text",
+            "users[\"j\"].user.token is not a string",
         ),
         (
             "users: [{name: j, user: {password: yes}}]\n",
-            "user \"j\", password is not a text",
+            "users[\"j\"].user.password is not a string",
         ),
         (
             "users: [{name: j, user: {auth-provider: {name: x, config: {pin: 04711}}}}]\n",
-            "user \"j\", auth-provider.config.pin is not a text",
+            "users[\"j\"].user.auth-provider.config.pin is not a string",
         ),
         (
             "users: [{name: j, user: {auth-provider: {name: x, config: {pin: [4711]}}}}]\n",
-            "user \"j\", auth-provider.config.pin is not a text",
+            "users[\"j\"].user.auth-provider.config.pin is not a string",
         ),
         (
             "users: [{name: j, user: {client-key-data: \"4711=\"}}]\n",
@@ -262,7 +264,7 @@ fn what_kubectl_refuses_is_refused() {
         ),
         (
             "users: [{name: j, user: {as-groups: 4711}}]\n",
-            "as-groups is not a list",
+            "as-groups is not a sequence",
         ),
         (
             "extensions: [{name: e, extension: .inf}]\n",
@@ -412,12 +414,12 @@ contexts:
 current-context: jane@prod
 ",
     );
-    let detour = |address| Detour {
+    let detour = |address| TunnelEndpoint {
         address,
         server_name: "detour",
         authority_pem: "authority",
     };
-    let pass = Pass {
+    let pass = ClientIdentity {
         certificate_pem: "certificate",
         key_pem: "key",
     };

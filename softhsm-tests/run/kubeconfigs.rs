@@ -268,7 +268,7 @@ fn nothing_is_started_where_there_is_nothing_to_serve() {
     refused("a: b: c\n", 3, &["refused, line 1"]);
     refused("[1, 2]", 3, &["not an object"]);
     refused("kind: Pod\n", 3, &["kind is not Config"]);
-    refused("clusters: {}\n", 3, &["clusters is not a list"]);
+    refused("clusters: {}\n", 3, &["clusters is not a sequence"]);
     refused("a: &a [x]\nb: [*a, *nowhere]\n", 3, &["line 2"]);
     refused(&format!("x: {}", "[".repeat(100_000)), 3, &["kubeconfig"]);
     let user = |config: &str| {
@@ -287,7 +287,7 @@ fn nothing_is_started_where_there_is_nothing_to_serve() {
     refused(
         &user("{pin: 0471}"),
         3,
-        &["\"u\"", "pin is not a text", "quotes"],
+        &["\"u\"", "pin is not a string", "quotes"],
     );
     let lost = user("{}").replace("cluster: k,", "cluster: lost,");
     refused(&lost, 3, &["pathLib"]);

@@ -16,7 +16,7 @@ use crate::config::{Config, Filter, ObjectSelector, PinSource, without_object};
 use crate::config::{ConfigError, TokenName};
 use crate::error::Error;
 use crate::kubeconfig::KubeconfigError;
-use crate::kubeconfig::{Document, Provider, Saved, Stanza, file_for};
+use crate::kubeconfig::{KubeconfigFile, Provider, ProviderConfig, Saved, file_for};
 use crate::pin_entry;
 use crate::pipeline::{Library, Pipeline};
 use crate::printable::{printable, shell_word};
@@ -364,8 +364,8 @@ pub(super) fn stanza(
     certificate_file: Option<&str>,
     (library, token, key): Place<'_>,
     pin_source: Option<&str>,
-) -> Stanza {
-    let mut stanza = Stanza::default();
+) -> ProviderConfig {
+    let mut stanza = ProviderConfig::default();
     if let Some(program) = program() {
         stanza.set("pathExec", program, None);
     }
@@ -398,7 +398,7 @@ pub(super) fn stanza(
 }
 
 /// Library and token, by what stays: the serial number, since slot numbers move.
-pub(super) fn set_token(stanza: &mut Stanza, library: &LibraryEntry, token: &TokenEntry) {
+pub(super) fn set_token(stanza: &mut ProviderConfig, library: &LibraryEntry, token: &TokenEntry) {
     stanza.set("pathLib", &*library.path_lib, None);
     if let Some(init_args) = &library.init_args {
         stanza.set("initArgs", &**init_args, None);
@@ -455,7 +455,7 @@ fn write(
     };
     // Locks that stay behind would keep kubectl from the files.
     let _deferral = Deferral::for_files();
-    let mut document = Document::open(&user_file, is_interrupted)?;
+    let mut document = KubeconfigFile::open(&user_file, is_interrupted)?;
     let kubeconfig = super::load(&locations.optional())?;
     let mut old = match kubeconfig.provider(name) {
         Provider::ExternalSigner(map) => map,
@@ -496,7 +496,7 @@ fn write(
             }
         }
         (Some(context), Some(file)) => {
-            let mut other = Document::open(&file, is_interrupted)?;
+            let mut other = KubeconfigFile::open(&file, is_interrupted)?;
             other.set_context(context, name)?;
             second = Some(other);
         }
@@ -555,7 +555,7 @@ fn note_on_context(has_current: bool, name: &str, file: &str) {
     });
 }
 
-fn save(document: Document, what: &str) -> Result<(), Error> {
+fn save(document: KubeconfigFile, what: &str) -> Result<(), Error> {
     let path = document.path().display().to_string();
     report::note(&match document.save()? {
         Saved::New => format!("{path}: {what} written, in a new file"),

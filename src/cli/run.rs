@@ -186,8 +186,8 @@ fn serve(
     // The tunnel has no key for other certificates.
     let mut with_certificate = kubeconfig.contexts();
     with_certificate.retain(|context| kubeconfig.may_show_certificate(&context.user));
-    for (name, detour) in names.iter().zip(tunnels.detours()) {
-        kubeconfig.redirect(name, &detour, |context| {
+    for (name, endpoint) in names.iter().zip(tunnels.endpoints()) {
+        kubeconfig.redirect(name, &endpoint, |context| {
             !with_certificate.contains(context)
                 || users.contains(&context.user)
                 || selected.as_ref().is_some_and(|selected| {
@@ -195,8 +195,8 @@ fn serve(
                 })
         });
     }
-    for (user, pass) in users.iter().zip(tunnels.passes()) {
-        kubeconfig.identify(user, &pass);
+    for (user, identity) in users.iter().zip(tunnels.identities()) {
+        kubeconfig.identify(user, &identity);
     }
     let mut signals = Signals::hold().map_err(preparation)?;
     let directory = |reason| RunError::Directory { reason };

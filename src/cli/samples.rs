@@ -77,10 +77,10 @@ pub(super) fn all() -> Vec<Error> {
 fn kubeconfig() -> Vec<KubeconfigError> {
     every!(KubeconfigError:
         Authority { cluster: text(), path: path(), reason: text() },
-        Field { path: path(), field: text(), expected: "text" },
+        Field { path: path(), line: Some(3), field: text(), expected: text() },
+        Field { path: path(), line: None, field: text(), expected: text() },
         InsecureAuthority { cluster: text() },
-        Malformed { path: path(), line: Some(3), reason: text() },
-        Malformed { path: path(), line: None, reason: text() },
+        Malformed { path: path(), line: 3, reason: text() },
         Missing { paths: vec![path(), path()] },
         Missing { paths: Vec::new() },
         NoCluster { name: text(), candidates: vec![text()] },
@@ -89,7 +89,6 @@ fn kubeconfig() -> Vec<KubeconfigError> {
         NoServer { cluster: text() },
         NotEditable { path: path() },
         NotExternalSigner { context: text(), user: text() },
-        Repeated { path: path(), entry: text() },
         Unreadable { path: path(), reason: text() },
         Unwritable { path: path(), reason: text() },
         UserExists { path: path(), name: text() },

@@ -1,10 +1,8 @@
 //! What the entries of a kubeconfig say, as far as a connection to the cluster needs it.
 
 use super::error::KubeconfigError;
-use super::file::{self, Failure};
-use super::schema::base64;
-use super::value::{Object, Value, text_at};
-use super::{Entries, Kubeconfig};
+use super::file::{self, ReadFailure};
+use super::model::{ClusterEntry, Kubeconfig, UserEntry, decode_base64};
 use crate::protocol::Configuration;
 
 /// The provider whose users are ours.
@@ -44,47 +42,75 @@ pub enum Provider {
 impl Kubeconfig {
     /// The clusters' names, in their order.
     pub fn cluster_names(&self) -> Vec<String> {
-        self.clusters.keys().cloned().collect()
+        self.clusters.names()
     }
 
     /// The users' names, in their order.
     pub fn user_names(&self) -> Vec<String> {
-        self.users.keys().cloned().collect()
+        self.users.names()
     }
 
     /// In the order of their names.
     pub fn contexts(&self) -> Vec<Context> {
-        self.contexts
-            .iter()
+        let entries = self.contexts.0.iter();
+        entries
             .map(|(name, entry)| {
-                let of = |key| content(entry, "context").map_or("", |it| text_at(it, key));
+                let entry = entry.context.clone().unwrap_or_default();
                 Context {
                     name: name.clone(),
-                    cluster: of("cluster").to_owned(),
-                    user: of("user").to_owned(),
+                    cluster: entry.cluster.unwrap_or_default(),
+                    user: entry.user.unwrap_or_default(),
                 }
             })
             .collect()
     }
 
+    /// The context of this name.
+    ///
+    /// # Errors
+    ///
+    /// There is none.
+    pub fn context(&self, name: &str) -> Result<Context, KubeconfigError> {
+        self.contexts()
+            .into_iter()
+            .find(|context| context.name == name)
+            .ok_or_else(|| KubeconfigError::NoContext {
+                name: name.to_owned(),
+                candidates: self.contexts.names(),
+            })
+    }
+
+    /// The current context.
+    ///
+    /// # Errors
+    ///
+    /// None is set, or there is none of that name.
+    pub fn selected_context(&self) -> Result<Context, KubeconfigError> {
+        match self.current_context() {
+            Some(name) => self.context(name),
+            None => Err(KubeconfigError::NoCurrentContext {
+                candidates: self.contexts.names(),
+            }),
+        }
+    }
+
     /// The cluster of this name, its authority read from the file where it is in one.
     ///
-    /// Errors: there is none, it has no server, its authority can't be read, or it has one and is
-    /// not to be verified, which client-go refuses as well.
+    /// # Errors
+    ///
+    /// There is none, it has no server, its authority can't be read, or it has one and is not to be
+    /// verified, which client-go refuses as well.
     pub fn cluster(&self, name: &str) -> Result<Cluster, KubeconfigError> {
-        let entry = self
-            .clusters
-            .get(name)
-            .ok_or_else(|| KubeconfigError::NoCluster {
-                name: name.to_owned(),
-                candidates: self.clusters.keys().cloned().collect(),
-            })?;
-        let cluster = content(entry, "cluster").ok_or_else(|| no_server(name))?;
-        let text = |key| Some(text_at(cluster, key).to_owned()).filter(|text| !text.is_empty());
-        let insecure = matches!(
-            cluster.get("insecure-skip-tls-verify"),
-            Some(Value::Flag(true))
-        );
+        let no_server = || KubeconfigError::NoServer {
+            cluster: name.to_owned(),
+        };
+        let entry = self.clusters.0.get(name);
+        let entry = entry.ok_or_else(|| KubeconfigError::NoCluster {
+            name: name.to_owned(),
+            candidates: self.clusters.names(),
+        })?;
+        let cluster = entry.cluster.as_ref().ok_or_else(no_server)?;
+        let insecure = cluster.insecure_skip_tls_verify == Some(true);
         let authority = authority(cluster, name)?;
         if insecure && authority.is_some() {
             return Err(KubeconfigError::InsecureAuthority {
@@ -92,77 +118,68 @@ impl Kubeconfig {
             });
         }
         Ok(Cluster {
-            server: without_user(&text("server").ok_or_else(|| no_server(name))?),
+            server: without_user(given(&cluster.server).ok_or_else(no_server)?),
             authority,
-            tls_server_name: text("tls-server-name"),
+            tls_server_name: given(&cluster.tls_server_name).map(str::to_owned),
             insecure,
-            proxy_url: text("proxy-url"),
+            proxy_url: given(&cluster.proxy_url).map(str::to_owned),
         })
     }
 
-    /// Whether the user has a client certificate, or a plugin that may hand one out.
+    /// Whether the user has a client certificate, or a plugin that may provide one.
     pub fn may_show_certificate(&self, user: &str) -> bool {
-        const FIELDS: [&str; 4] = [
-            "auth-provider",
-            "client-certificate",
-            "client-certificate-data",
-            "exec",
-        ];
-        user_entry(&self.users, user).is_some_and(|user| {
-            let given = FIELDS.iter().filter_map(|field| user.get(*field));
-            given.into_iter().any(|value| !matches!(value, Value::Null))
+        self.user(user).is_some_and(|user| {
+            user.auth_provider.is_some()
+                || user.client_certificate.is_some()
+                || user.client_certificate_data.is_some()
+                || user.exec.is_some()
         })
     }
 
+    /// The `auth-provider` of the user of this name.
     pub fn provider(&self, user: &str) -> Provider {
-        let provider = user_entry(&self.users, user)
-            .and_then(|user| user.get("auth-provider"))
-            .and_then(Value::as_object);
+        let provider = self.user(user).and_then(|it| it.auth_provider.as_ref());
         let Some(provider) = provider else {
             return Provider::None;
         };
-        let name = text_at(provider, "name");
+        let name = provider.name.as_deref().unwrap_or_default();
         if name != EXTERNAL_SIGNER {
             return Provider::Other(name.to_owned());
         }
-        let config = provider.get("config").and_then(Value::as_object);
+        let config = provider.config.iter().flatten();
         Provider::ExternalSigner(
             config
-                .into_iter()
-                .flatten()
-                .filter_map(|(key, value)| Some((key.as_str(), value.as_text()?)))
+                .map(|(key, it)| (key.as_str(), it.0.as_str()))
                 .collect(),
         )
     }
-}
 
-/// What an element of a list holds beside its name.
-fn content<'a>(entry: &'a Object, kind: &str) -> Option<&'a Object> {
-    entry.get(kind).and_then(Value::as_object)
-}
-
-fn user_entry<'a>(users: &'a Entries, name: &str) -> Option<&'a Object> {
-    users.get(name).and_then(|entry| content(entry, "user"))
-}
-
-fn authority(cluster: &Object, name: &str) -> Result<Option<Vec<u8>>, KubeconfigError> {
-    let data = text_at(cluster, "certificate-authority-data");
-    // Whoever checked the types has decoded it once.
-    if let Some(pem) = base64(data).filter(|pem| !pem.is_empty()) {
-        return Ok(Some(pem.to_vec()));
+    pub(super) fn user(&self, name: &str) -> Option<&UserEntry> {
+        self.users.0.get(name)?.user.as_ref()
     }
-    let path = text_at(cluster, "certificate-authority");
-    if path.is_empty() {
+}
+
+/// A text that isn't empty, which is the same as none for kubectl.
+fn given(text: &Option<String>) -> Option<&str> {
+    text.as_deref().filter(|text| !text.is_empty())
+}
+
+fn authority(cluster: &ClusterEntry, name: &str) -> Result<Option<Vec<u8>>, KubeconfigError> {
+    let data = given(&cluster.certificate_authority_data).and_then(decode_base64);
+    if let Some(pem) = data.filter(|pem| !pem.is_empty()) {
+        return Ok(Some(pem));
+    }
+    let Some(path) = given(&cluster.certificate_authority) else {
         return Ok(None);
-    }
+    };
     match file::read(path.as_ref()) {
-        Ok(pem) => Ok(Some(pem.to_vec())),
+        Ok(content) => Ok(Some(content.bytes)),
         Err(failure) => Err(KubeconfigError::Authority {
             cluster: name.to_owned(),
             path: path.into(),
             reason: match failure {
-                Failure::Missing => "there is no such file".to_owned(),
-                Failure::Other(reason) => reason,
+                ReadFailure::Missing => "there is no such file".to_owned(),
+                ReadFailure::Other(reason) => reason,
             },
         }),
     }
@@ -176,12 +193,6 @@ fn without_user(server: &str) -> String {
     let (authority, path) = rest.split_at(end);
     let host = authority.rsplit_once('@').map_or(authority, |(_, it)| it);
     format!("{scheme}{host}{path}")
-}
-
-fn no_server(cluster: &str) -> KubeconfigError {
-    KubeconfigError::NoServer {
-        cluster: cluster.to_owned(),
-    }
 }
 
 #[cfg(test)]

@@ -20,9 +20,11 @@ pub enum KubeconfigError {
     /// A field of another type than kubectl takes.
     Field {
         path: PathBuf,
-        /// As `user "jane", auth-provider.config.pin`.
+        /// From 1.
+        line: Option<usize>,
+        /// As `users["jane"].user.auth-provider.config.pin`.
         field: String,
-        expected: &'static str,
+        expected: String,
     },
     /// The server is both to be verified and not to be.
     InsecureAuthority {
@@ -31,8 +33,8 @@ pub enum KubeconfigError {
     /// Not YAML, or more of it than a kubeconfig has.
     Malformed {
         path: PathBuf,
-        /// From 1, where it is one line's fault.
-        line: Option<usize>,
+        /// From 1.
+        line: usize,
         reason: String,
     },
     /// None of the files that were looked for.
@@ -62,12 +64,6 @@ pub enum KubeconfigError {
     NotExternalSigner {
         context: String,
         user: String,
-    },
-    /// Two entries of one name; kubectl takes either one.
-    Repeated {
-        path: PathBuf,
-        /// As `user "jane"`.
-        entry: String,
     },
     Unreadable {
         path: PathBuf,
@@ -106,20 +102,23 @@ impl fmt::Display for KubeconfigError {
             ),
             Self::Field {
                 path,
+                line,
                 field,
                 expected,
-            } => write!(f, "kubeconfig {}: {field} is not {expected}", shown(path)),
+            } => {
+                write!(f, "kubeconfig {}", shown(path))?;
+                if let Some(line) = line {
+                    write!(f, ", line {line}")?;
+                }
+                write!(f, ": {field} is not {expected}")
+            }
             Self::InsecureAuthority { cluster } => write!(
                 f,
                 "cluster \"{}\" has both a certificate authority and insecure-skip-tls-verify",
                 excerpt(cluster)
             ),
             Self::Malformed { path, line, reason } => {
-                write!(f, "kubeconfig {}", shown(path))?;
-                if let Some(line) = line {
-                    write!(f, ", line {line}")?;
-                }
-                write!(f, ": {reason}")
+                write!(f, "kubeconfig {}, line {line}: {reason}", shown(path))
             }
             Self::Missing { paths } if paths.is_empty() => {
                 f.write_str("there is no kubeconfig to look for: HOME is not set")
@@ -144,9 +143,6 @@ impl fmt::Display for KubeconfigError {
             ),
             Self::NoServer { cluster } => {
                 write!(f, "cluster \"{}\" has no server", excerpt(cluster))
-            }
-            Self::Repeated { path, entry } => {
-                write!(f, "kubeconfig {}: {entry} is there twice", shown(path))
             }
             Self::UserExists { path, name } => write!(
                 f,
@@ -230,9 +226,6 @@ impl Failure for KubeconfigError {
             )),
             Self::NoServer { .. } => {
                 Remedy::new("set server of that cluster, as https://HOST:PORT")
-            }
-            Self::Repeated { .. } => {
-                Remedy::new("remove the one that isn't meant, or give it another name")
             }
             Self::UserExists { name, .. } => Remedy::new(format!(
                 "choose another name with --user, or give --user {} to replace that one",

@@ -1,7 +1,7 @@
 //! One file, whole and within limits, and the paths that are written in it.
 
-use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Read as _};
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -9,29 +9,28 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use zeroize::Zeroizing;
 
 /// In bytes. A kubeconfig with a thousand clusters has a few MiB.
 const MAX_SIZE: u64 = 16 << 20;
 const TOO_LARGE: &str = "it is larger than 16 MiB";
 
-/// How long whoever writes into a pipe may take: `<(sops -d …)` may ask somebody for a passphrase.
+/// How long the writer of a pipe may take: `<(sops -d …)` may ask for a passphrase.
 const PIPE_LIMIT: Duration = Duration::from_secs(60);
 
 /// Why a file was not read.
-pub(super) enum Failure {
+pub(super) enum ReadFailure {
     Missing,
     Other(String),
 }
 
-impl Failure {
+impl ReadFailure {
     fn other(reason: &str) -> Self {
         Self::Other(reason.to_owned())
     }
 }
 
-impl From<std::io::Error> for Failure {
-    fn from(error: std::io::Error) -> Self {
+impl From<io::Error> for ReadFailure {
+    fn from(error: io::Error) -> Self {
         match error.kind() {
             ErrorKind::NotFound => Self::Missing,
             _ => Self::Other(error.to_string()),
@@ -39,25 +38,13 @@ impl From<std::io::Error> for Failure {
     }
 }
 
-/// The content of a file, or of what can be read only once, to its end: a FIFO, a shell's `<(…)`,
-/// /dev/stdin, /dev/null.
-pub(super) fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
-    read_within(path, PIPE_LIMIT)
+pub(super) struct FileContent {
+    pub(super) bytes: Vec<u8>,
+    /// `None` for what can be read only once, such as a pipe.
+    pub(super) access: Option<Access>,
 }
 
-/// The same, and of a file that can be read again who owns it and may write to it.
-pub(super) fn read_with_access(
-    path: &Path,
-) -> Result<(Zeroizing<Vec<u8>>, Option<Access>), Failure> {
-    let file = open(path)?;
-    let found = file.metadata()?;
-    let access = found.is_file().then(|| Access {
-        owner: found.uid(),
-        mode: found.mode() & 0o7777,
-    });
-    Ok((read_open(file, PIPE_LIMIT)?, access))
-}
-
+/// Whose a regular file is, and its mode.
 pub(super) struct Access {
     pub(super) owner: u32,
     pub(super) mode: u32,
@@ -74,70 +61,76 @@ impl Access {
     }
 }
 
-fn open(path: &Path) -> std::io::Result<File> {
+/// The content of a file, or of what can be read only once, to its end: a FIFO, a shell's `<(…)`,
+/// /dev/stdin, /dev/null.
+pub(super) fn read(path: &Path) -> Result<FileContent, ReadFailure> {
+    read_within(path, PIPE_LIMIT)
+}
+
+fn read_within(path: &Path, limit: Duration) -> Result<FileContent, ReadFailure> {
     // Neither waits for a FIFO's writer nor makes a terminal ours.
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-    OpenOptions::new()
+    let file = OpenOptions::new()
         .read(true)
         .custom_flags(flags.bits() as i32)
-        .open(path)
-}
-
-fn read_within(path: &Path, limit: Duration) -> Result<Zeroizing<Vec<u8>>, Failure> {
-    read_open(open(path)?, limit)
-}
-
-fn read_open(file: File, limit: Duration) -> Result<Zeroizing<Vec<u8>>, Failure> {
+        .open(path)?;
     let found = file.metadata()?;
     if found.is_dir() {
-        return Err(Failure::other("it is a directory"));
+        return Err(ReadFailure::other("it is a directory"));
     }
     if !found.is_file() {
-        return read_stream(file, limit);
+        let bytes = read_stream(file, limit)?;
+        let access = None;
+        return Ok(FileContent { bytes, access });
     }
-    whole(&file)
+    Ok(FileContent {
+        bytes: read_regular(&file, &found)?,
+        access: Some(Access {
+            owner: found.uid(),
+            mode: found.mode() & 0o7777,
+        }),
+    })
 }
 
-/// What is in a regular file that is open, from where it was read to.
-pub(super) fn whole(file: &File) -> Result<Zeroizing<Vec<u8>>, Failure> {
-    let found = file.metadata()?;
+/// The content of a regular file that is open, from where it was read to.
+pub(super) fn read_regular(file: &File, found: &Metadata) -> Result<Vec<u8>, ReadFailure> {
     if !found.is_file() {
-        return Err(Failure::other("it is not a regular file"));
+        return Err(ReadFailure::other("it is not a regular file"));
     }
     if found.len() > MAX_SIZE {
-        return Err(Failure::other(TOO_LARGE));
+        return Err(ReadFailure::other(TOO_LARGE));
     }
-    // One byte more shows a file that has grown, before the buffer would have to.
+    // One byte more shows a file that has grown.
     let size = found.len() + 1;
-    let mut content = Zeroizing::new(Vec::with_capacity(size as usize));
+    let mut content = Vec::with_capacity(size as usize);
     file.take(size).read_to_end(&mut content)?;
     if content.len() as u64 == size {
-        return Err(Failure::other("it was written to while it was read"));
+        return Err(ReadFailure::other("it was written to while it was read"));
     }
     Ok(content)
 }
 
 /// What comes before the end, which has to come within the limit.
-fn read_stream(file: File, limit: Duration) -> Result<Zeroizing<Vec<u8>>, Failure> {
+fn read_stream(file: File, limit: Duration) -> Result<Vec<u8>, ReadFailure> {
     let deadline = Instant::now() + limit;
-    let mut content = Zeroizing::new(Vec::new());
+    let mut content = Vec::new();
     let mut rest = (&file).take(MAX_SIZE + 1);
     loop {
         let remaining = deadline.saturating_duration_since(Instant::now());
         let remaining = Timespec::try_from(remaining).ok();
-        // A FIFO that nobody has opened for writing yet would read as empty.
+        // A FIFO that has no writer yet would read as empty.
         match poll(&mut [PollFd::new(&file, PollFlags::IN)], remaining.as_ref()) {
             Ok(0) => {
                 let waited = limit.as_secs();
                 let reason = format!("its writer was not done after {waited} seconds");
-                return Err(Failure::Other(reason));
+                return Err(ReadFailure::Other(reason));
             }
             Ok(_) => {}
             Err(Errno::INTR) => continue,
-            Err(error) => return Err(Failure::Other(error.to_string())),
+            Err(error) => return Err(ReadFailure::Other(error.to_string())),
         }
         match rest.read_to_end(&mut content) {
-            Ok(_) if rest.limit() == 0 => return Err(Failure::other(TOO_LARGE)),
+            Ok(_) if rest.limit() == 0 => return Err(ReadFailure::other(TOO_LARGE)),
             Ok(_) => return Ok(content),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(error) => return Err(error.into()),
@@ -153,7 +146,7 @@ pub(super) fn not_replaceable(path: &Path) -> Option<&'static str> {
 
 /// The directory that the relative paths in `file` start from. Links aren't followed, and `..`
 /// goes up in the text: both as Go's filepath has it.
-pub(super) fn directory_of(file: &Path) -> std::io::Result<PathBuf> {
+pub(super) fn directory_of(file: &Path) -> io::Result<PathBuf> {
     let absolute = cleaned(&std::path::absolute(file)?);
     Ok(absolute.parent().unwrap_or(&absolute).to_owned())
 }
@@ -190,9 +183,9 @@ mod tests {
 
     fn reason(path: &Path) -> String {
         match read_within(path, Duration::from_millis(50)) {
-            Ok(content) => format!("read {}", content.len()),
-            Err(Failure::Missing) => "missing".into(),
-            Err(Failure::Other(reason)) => reason,
+            Ok(content) => format!("read {}", content.bytes.len()),
+            Err(ReadFailure::Missing) => "missing".into(),
+            Err(ReadFailure::Other(reason)) => reason,
         }
     }
 
@@ -246,7 +239,7 @@ mod tests {
                 writer.write_all(b"b").unwrap();
             }
         });
-        let content = read_within(&path, PIPE_LIMIT).ok().unwrap();
+        let content = read_within(&path, PIPE_LIMIT).ok().unwrap().bytes;
         writer.join().unwrap();
         assert_eq!((content.len(), content.last()), (100_001, Some(&b'b')));
         // A writer that doesn't end.

@@ -1,29 +1,32 @@
-//! From files to one kubeconfig: who wins where several say the same (client-go, tools/clientcmd,
-//! loader.go).
+//! From files to one kubeconfig: which value counts where several files have one (client-go,
+//! tools/clientcmd, loader.go).
 
 use std::path::Path;
 
+use super::decode::{self, Reason, YamlError};
 use super::error::KubeconfigError;
-use super::file::{self, Failure};
+use super::file::{self, FileContent, ReadFailure};
 use super::locations::Locations;
-use super::value::{Object, Value, text_at};
-use super::{Entries, Kubeconfig, schema, yaml};
+use super::model::{Kubeconfig, Preferences};
+use super::yaml;
 
 impl Kubeconfig {
-    /// All files that are there, the first before the later: of entries with the same name the
-    /// first counts, whole; of current contexts the first that is set. No file at all makes an
-    /// empty kubeconfig, as it does for kubectl, unless one has to be there.
+    /// All files that are there: of entries with the same name the first counts, whole; of current
+    /// contexts the first that is set. No file at all makes an empty kubeconfig, as it does for
+    /// kubectl, unless one is required.
     ///
-    /// Errors: a file that can't be read, that others can write to, isn't YAML or has a field of a wrong type; no file where
-    /// one has to be there.
+    /// # Errors
+    ///
+    /// A file can't be read, can be written by others, isn't YAML or has a field of a wrong type;
+    /// or there is no file where one is required.
     pub fn load(locations: &Locations) -> Result<Self, KubeconfigError> {
         let mut merged = Self::default();
         let mut is_there = false;
         for path in &locations.files {
-            let (content, access) = match file::read_with_access(path) {
-                Ok(read) => read,
-                Err(Failure::Missing) => continue,
-                Err(Failure::Other(reason)) => return Err(unreadable(path, reason)),
+            let FileContent { bytes, access } = match file::read(path) {
+                Ok(content) => content,
+                Err(ReadFailure::Missing) => continue,
+                Err(ReadFailure::Other(reason)) => return Err(unreadable(path, reason)),
             };
             if let Some(access) = access {
                 if access.is_writable_by_others() {
@@ -34,7 +37,7 @@ impl Kubeconfig {
                     merged.of_others.push((path.clone(), access.owner));
                 }
             }
-            merged.absorb(Self::parse(&content, path)?);
+            merged.absorb(Self::parse(&bytes, path)?);
             is_there = true;
         }
         if locations.required && !is_there {
@@ -44,62 +47,34 @@ impl Kubeconfig {
         Ok(merged)
     }
 
-    /// One file's content.
+    /// The content of one file, whose path is where relative paths start and what errors name.
+    ///
+    /// # Errors
+    ///
+    /// It isn't YAML or has a field of a wrong type.
     pub fn parse(content: &[u8], path: &Path) -> Result<Self, KubeconfigError> {
-        let malformed = |line, reason: &str| KubeconfigError::Malformed {
-            path: path.to_owned(),
-            line,
-            reason: reason.to_owned(),
-        };
         let text = std::str::from_utf8(content).map_err(|error| {
             let before = content.get(..error.valid_up_to()).unwrap_or_default();
             let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
-            malformed(Some(line), "it is not UTF-8")
+            malformed(path, line, "it is not UTF-8".to_owned())
         })?;
-        let mut object = match yaml::parse(text) {
-            Ok(Value::Object(object)) => object,
-            Ok(Value::Null) => Object::new(),
-            Ok(_) => {
-                return Err(malformed(
-                    None,
-                    "it is not an object with clusters and users",
-                ));
-            }
-            Err(fault) => return Err(malformed(Some(fault.line), &fault.reason)),
-        };
-        schema::check(&mut object).map_err(|fault| {
-            let (path, field) = (path.to_owned(), fault.field);
-            match fault.expected {
-                Some(expected) => KubeconfigError::Field {
-                    path,
-                    field,
-                    expected,
-                },
-                None => KubeconfigError::Repeated { path, entry: field },
-            }
-        })?;
-        for (field, expected) in [("apiVersion", "v1"), ("kind", "Config")] {
-            let value = text_at(&object, field);
+        let root = yaml::parse(text).map_err(|error| refused(path, error))?;
+        let config = root.as_deref().map(decode::from_node::<Option<Self>>);
+        let config = config.transpose().map_err(|error| refused(path, error))?;
+        let mut config = config.flatten().unwrap_or_default();
+        for (field, value, expected) in [
+            ("apiVersion", &config.api_version, "v1"),
+            ("kind", &config.kind, "Config"),
+        ] {
             if !value.is_empty() && value != expected {
                 return Err(KubeconfigError::Field {
                     path: path.to_owned(),
+                    line: None,
                     field: field.to_owned(),
-                    expected,
+                    expected: expected.to_owned(),
                 });
             }
-            object.remove(field);
         }
-        let mut config = Self {
-            clusters: entries(&mut object, "clusters"),
-            users: entries(&mut object, "users"),
-            contexts: entries(&mut object, "contexts"),
-            current_context: text_at(&object, "current-context").to_owned(),
-            rest: Object::new(),
-            of_others: Vec::new(),
-        };
-        object.remove("current-context");
-        object.retain(|_, value| !matches!(value, Value::Null));
-        config.rest = object;
         config.resolve_paths(path)?;
         Ok(config)
     }
@@ -109,102 +84,91 @@ impl Kubeconfig {
     fn resolve_paths(&mut self, path: &Path) -> Result<(), KubeconfigError> {
         let directory =
             file::directory_of(path).map_err(|error| unreadable(path, error.to_string()))?;
-        let resolve = |object: &mut Object, key: &str| {
-            let relative = text_at(object, key);
-            if relative.is_empty() || relative.starts_with('/') {
-                return Ok(());
+        let clusters = self.clusters.0.values_mut();
+        let users = self.users.0.values_mut();
+        let in_clusters = clusters
+            .filter_map(|entry| entry.cluster.as_mut())
+            .map(|cluster| &mut cluster.certificate_authority);
+        let in_users = users
+            .filter_map(|entry| entry.user.as_mut())
+            .flat_map(|user| {
+                let command = user.exec.as_mut().map(|exec| &mut exec.command);
+                let command = command.filter(|it| it.as_ref().is_some_and(|it| it.contains('/')));
+                [
+                    &mut user.client_certificate,
+                    &mut user.client_key,
+                    &mut user.token_file,
+                ]
+                .into_iter()
+                .chain(command)
+            });
+        for written in in_clusters.chain(in_users).flatten() {
+            if written.is_empty() || written.starts_with('/') {
+                continue;
             }
-            let resolved = file::resolved(&directory, relative)
+            *written = file::resolved(&directory, written)
                 .into_os_string()
                 .into_string()
                 .map_err(|_| unreadable(path, "its directory's name is not UTF-8".to_owned()))?;
-            object.insert(key.to_owned(), Value::text(resolved));
-            Ok(())
-        };
-        for entry in self.clusters.values_mut() {
-            if let Some(Value::Object(cluster)) = entry.get_mut("cluster") {
-                resolve(cluster, "certificate-authority")?;
-            }
-        }
-        for entry in self.users.values_mut() {
-            if let Some(Value::Object(user)) = entry.get_mut("user") {
-                for key in ["client-certificate", "client-key", "tokenFile"] {
-                    resolve(user, key)?;
-                }
-                if let Some(Value::Object(exec)) = user.get_mut("exec")
-                    && text_at(exec, "command").contains('/')
-                {
-                    resolve(exec, "command")?;
-                }
-            }
         }
         Ok(())
     }
 
-    /// What a later file adds.
+    /// Adds what a later file has.
     fn absorb(&mut self, later: Self) {
-        for (mine, theirs) in [
-            (&mut self.clusters, later.clusters),
-            (&mut self.users, later.users),
-            (&mut self.contexts, later.contexts),
-        ] {
-            for (name, entry) in theirs {
-                mine.entry(name).or_insert(entry);
-            }
-        }
+        self.clusters.add_missing(later.clusters);
+        self.users.add_missing(later.users);
+        self.contexts.add_missing(later.contexts);
+        self.extensions.add_missing(later.extensions);
         if self.current_context.is_empty() {
             self.current_context = later.current_context;
         }
-        absorb_members(&mut self.rest, later.rest);
-    }
-}
-
-/// Of what isn't an entry, the first counts; a `true` stays true, `preferences` and `extensions`
-/// are merged member by member.
-fn absorb_members(mine: &mut Object, theirs: Object) {
-    for (key, value) in theirs {
-        match (key.as_str(), mine.get_mut(&key), value) {
-            ("preferences", Some(Value::Object(mine)), Value::Object(theirs)) => {
-                absorb_members(mine, theirs);
-            }
-            ("extensions", Some(Value::List(mine)), Value::List(theirs)) => {
-                absorb_extensions(mine, theirs);
-            }
-            ("colors", Some(Value::Flag(mine)), Value::Flag(theirs)) => *mine |= theirs,
-            (_, None | Some(Value::Null), value) => {
-                mine.insert(key, value);
-            }
-            _ => {}
+        match (&mut self.preferences, later.preferences) {
+            (Some(mine), Some(later)) => mine.absorb(later),
+            (mine, later) => *mine = mine.take().or(later),
+        }
+        for (key, value) in later.other {
+            self.other.entry(key).or_insert(value);
         }
     }
 }
 
-fn absorb_extensions(mine: &mut Vec<Value>, theirs: Vec<Value>) {
-    let name = |value: &Value| {
-        value
-            .as_object()
-            .map(|object| text_at(object, "name").to_owned())
-    };
-    let known: std::collections::HashSet<_> = mine.iter().map(name).collect();
-    mine.extend(
-        theirs
-            .into_iter()
-            .filter(|theirs| !known.contains(&name(theirs))),
-    );
+impl Preferences {
+    /// Adds what a later file has; colors stay on once they are.
+    fn absorb(&mut self, later: Self) {
+        self.colors = self.colors.max(later.colors);
+        self.extensions.add_missing(later.extensions);
+        for (key, value) in later.other {
+            self.other.entry(key).or_insert(value);
+        }
+    }
 }
 
-/// The list's elements, which are then no longer in `object`.
-fn entries(object: &mut Object, list: &str) -> Entries {
-    let Some(Value::List(items)) = object.remove(list) else {
-        return Entries::new();
-    };
-    items
-        .into_iter()
-        .filter_map(|item| match item {
-            Value::Object(entry) => Some((text_at(&entry, "name").to_owned(), entry)),
-            _ => None,
-        })
-        .collect()
+fn refused(path: &Path, error: YamlError) -> KubeconfigError {
+    let YamlError {
+        line,
+        field,
+        reason,
+    } = error;
+    match reason {
+        Reason::Expected(expected) if !field.is_empty() => KubeconfigError::Field {
+            path: path.to_owned(),
+            line: Some(line),
+            field,
+            expected,
+        },
+        Reason::Expected(expected) => malformed(path, line, format!("it is not {expected}")),
+        Reason::Malformed(reason) if field.is_empty() => malformed(path, line, reason),
+        Reason::Malformed(reason) => malformed(path, line, format!("{field}: {reason}")),
+    }
+}
+
+fn malformed(path: &Path, line: usize, reason: String) -> KubeconfigError {
+    KubeconfigError::Malformed {
+        path: path.to_owned(),
+        line,
+        reason,
+    }
 }
 
 fn unreadable(path: &Path, reason: String) -> KubeconfigError {
@@ -290,5 +254,78 @@ mod tests {
         fs::write(&path, "users: [{name: j, user: {client-key: key}}]").unwrap();
         let error = load(&explicit(&path)).err().unwrap();
         assert!(error.contains("not UTF-8"), "{error}");
+    }
+
+    fn parsed(text: &str) -> String {
+        match Kubeconfig::parse(text.as_bytes(), Path::new("/config")) {
+            Ok(config) => config.to_json(),
+            Err(error) => error.to_string().replace("kubeconfig /config, ", ""),
+        }
+    }
+
+    #[test]
+    fn a_wrong_type_is_named_with_its_entry_and_without_its_value() {
+        for (text, expected) in [
+            ("current-context: 5", "current-context is not a string"),
+            ("clusters: {}", "clusters is not a sequence"),
+            ("clusters: [5]", "clusters[0] is not a map"),
+            (
+                "clusters: [{name: 5}]",
+                "clusters[\"5\"].name is not a string",
+            ),
+            (
+                "clusters: [{name: a, cluster: {insecure-skip-tls-verify: 1}}]",
+                "clusters[\"a\"].cluster.insecure-skip-tls-verify is not a boolean",
+            ),
+            (
+                "clusters: [{name: a, cluster: 5}]",
+                "clusters[\"a\"].cluster is not a map",
+            ),
+            (
+                "clusters: [{name: a}, {name: a}]",
+                "clusters: \"a\" is there twice",
+            ),
+            (
+                "users: [{name: j, user: {auth-provider: {config: {pin: 012}}}}]",
+                "users[\"j\"].user.auth-provider.config.pin is not a string",
+            ),
+            (
+                "users: [{name: j, user: {auth-provider: {config: {a: yes}}}}]",
+                "users[\"j\"].user.auth-provider.config.a is not a string",
+            ),
+            (
+                "users: [{name: j, user: {auth-provider: {config: {a: [b]}}}}]",
+                "users[\"j\"].user.auth-provider.config.a is not a string",
+            ),
+            (
+                "users: [{name: j, user: {exec: {env: [{name: 1}]}}}]",
+                "users[\"j\"].user.exec.env[\"1\"].name is not a string",
+            ),
+            (
+                "users: [{name: j, user: {client-key-data: secret}}]",
+                "users[\"j\"].user.client-key-data is not base64",
+            ),
+            (
+                "users: [{name: j, user: {extensions: [{name: e}, {name: e}]}}]",
+                "users[\"j\"].user.extensions: \"e\" is there twice",
+            ),
+        ] {
+            assert_eq!(parsed(text), format!("line 1: {expected}"), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_can_mean_one_thing_only_becomes_a_text() {
+        let json = parsed(
+            "users: [{name: j, user: {auth-provider: {config: {slotId: 0, pin: 123456, x: }}}}]",
+        );
+        let config = r#""config":{"pin":"123456","slotId":"0","x":""}"#;
+        assert!(json.contains(config), "{json}");
+    }
+
+    #[test]
+    fn null_and_what_is_not_listed_pass() {
+        let text = "clusters:\nusers: [null]\ncontexts: []\nfoo: [1]\npreferences: {bar: 2}";
+        assert!(parsed(text).starts_with('{'), "{}", parsed(text));
     }
 }

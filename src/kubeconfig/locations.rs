@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 /// Which files, in kubectl's order.
+#[derive(Clone)]
 pub struct Locations {
     pub(super) files: Vec<PathBuf>,
     /// One of them has to be there: the one that the command line names, or any.
@@ -12,7 +13,7 @@ pub struct Locations {
 }
 
 impl Locations {
-    /// The file of `--kubeconfig` alone; else those of the variable KUBECONFIG, parted by colons,
+    /// The file of `--kubeconfig` alone; else those of the variable KUBECONFIG, separated by colons,
     /// empty and repeated ones left out; else `~/.kube/config`. What is empty counts as not given; without a
     /// home there is no file, where kubectl would take one from the working directory.
     pub fn new(explicit: Option<&Path>, variable: Option<&OsStr>, home: Option<&Path>) -> Self {
@@ -45,16 +46,16 @@ impl Locations {
     /// The same files, of which none has to be there.
     pub fn optional(&self) -> Self {
         Self {
-            files: self.files.clone(),
             required: false,
+            ..self.clone()
         }
     }
 
     /// The same files, of which one has to be there.
     pub fn required(&self) -> Self {
         Self {
-            files: self.files.clone(),
             required: true,
+            ..self.clone()
         }
     }
 

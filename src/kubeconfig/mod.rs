@@ -1,56 +1,36 @@
-//! kubectl's kubeconfig: found, merged and led elsewhere, as data.
+//! kubectl's kubeconfig as data: found, read, merged, pointed at other servers and edited.
 //!
-//! Read as client-go's tools/clientcmd reads it, so that a command started with what comes out of
-//! here sees what it would have seen without us, but for the clusters that were redirected. What
-//! isn't known here is kept. Only files that are named are read, and one is written in `edit` alone.
+//! Read as client-go's tools/clientcmd reads it, so that a command that is started with what comes
+//! out of here sees what it would have seen without us, except for the clusters that were
+//! redirected. What isn't known here is kept. Only files that are named are read, and one is
+//! written in `edit` alone.
 
 #![forbid(unsafe_code)]
 
+mod decode;
 mod edit;
 mod entries;
 mod error;
 mod file;
+mod json;
 mod load;
 mod locations;
+mod model;
 mod redirect;
 mod replace;
 mod scalar;
-mod schema;
-mod value;
 mod yaml;
 
-pub use edit::{Document, Saved, Stanza, file_for};
+pub use edit::{KubeconfigFile, ProviderConfig, Saved, file_for};
 pub use entries::{Cluster, Context, Provider};
 pub use error::KubeconfigError;
 pub use locations::Locations;
-pub use redirect::{Detour, Pass};
+pub use model::Kubeconfig;
+pub use redirect::{ClientIdentity, TunnelEndpoint};
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use serde::ser::{Serialize, SerializeMap as _, Serializer};
-use zeroize::Zeroizing;
-
-use value::Object;
-
-/// One kubeconfig, merged from its files, every path in it absolute. No `Debug`: it can hold a PIN
-/// and keys, and its texts are wiped when it is dropped.
-#[derive(Default)]
-pub struct Kubeconfig {
-    /// The elements of the list `clusters`, by name.
-    clusters: Entries,
-    users: Entries,
-    contexts: Entries,
-    /// Empty for none.
-    current_context: String,
-    /// The other members of the file.
-    rest: Object,
-    /// The files that belong neither to root nor to this user, and their owners' numbers.
-    of_others: Vec<(PathBuf, u32)>,
-}
-
-/// Whole elements of a list, `name` included, by name.
-type Entries = BTreeMap<String, Object>;
+use serde_json::Value;
 
 impl Kubeconfig {
     /// The files that belong neither to root nor to this user, with the UIDs of their owners.
@@ -63,77 +43,46 @@ impl Kubeconfig {
         Some(self.current_context.as_str()).filter(|name| !name.is_empty())
     }
 
-    /// Errors: there is no context of this name.
+    /// # Errors
+    ///
+    /// There is no context of this name.
     pub fn set_current_context(&mut self, name: &str) -> Result<(), KubeconfigError> {
         self.context(name)?;
         self.current_context = name.to_owned();
         Ok(())
     }
 
-    /// Makes the context of this name the current one and takes out all that it doesn't need, unknown
+    /// Makes the context of this name the current one and removes what it doesn't need, unknown
     /// members too, since they can hold what others need: `kubectl config view --minify`.
     ///
-    /// Errors: there is no context of this name.
+    /// # Errors
+    ///
+    /// There is no context of this name.
     pub fn keep_only(&mut self, name: &str) -> Result<(), KubeconfigError> {
         let Context { cluster, user, .. } = self.context(name)?;
         self.set_current_context(name)?;
-        self.contexts.retain(|other, _| other == name);
-        self.clusters.retain(|other, _| *other == cluster);
-        self.users.retain(|other, _| *other == user);
-        self.rest
-            .retain(|key, _| key == "preferences" || key == "extensions");
+        self.contexts.0.retain(|other, _| other == name);
+        self.clusters.0.retain(|other, _| *other == cluster);
+        self.users.0.retain(|other, _| *other == user);
+        self.other.clear();
         Ok(())
-    }
-
-    /// The current context.
-    ///
-    /// Errors: none is set, or there is none of that name.
-    pub fn selected_context(&self) -> Result<Context, KubeconfigError> {
-        match self.current_context() {
-            Some(name) => self.context(name),
-            None => Err(KubeconfigError::NoCurrentContext {
-                candidates: self.contexts.keys().cloned().collect(),
-            }),
-        }
-    }
-
-    /// The context of this name.
-    ///
-    /// Errors: there is none.
-    pub fn context(&self, name: &str) -> Result<Context, KubeconfigError> {
-        self.contexts()
-            .into_iter()
-            .find(|context| context.name == name)
-            .ok_or_else(|| KubeconfigError::NoContext {
-                name: name.to_owned(),
-                candidates: self.contexts.keys().cloned().collect(),
-            })
     }
 
     /// The whole as JSON, which is a kubeconfig too; lists are in the order of names, as kubectl
     /// writes them.
-    pub fn to_json(&self) -> Zeroizing<String> {
-        value::json(self)
+    pub fn to_json(&self) -> String {
+        json::text(&self.to_value())
     }
-}
 
-impl Serialize for Kubeconfig {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("apiVersion", "v1")?;
-        map.serialize_entry("kind", "Config")?;
-        for (key, value) in &self.rest {
-            map.serialize_entry(key, value)?;
+    fn to_value(&self) -> Value {
+        // Every key is a text, so nothing fails.
+        let mut value = serde_json::to_value(self).unwrap_or_default();
+        for (key, version) in [("apiVersion", "v1"), ("kind", "Config")] {
+            if let Value::Object(members) = &mut value {
+                members.insert(key.to_owned(), version.into());
+            }
         }
-        for (key, entries) in [
-            ("clusters", &self.clusters),
-            ("users", &self.users),
-            ("contexts", &self.contexts),
-        ] {
-            map.serialize_entry(key, &entries.values().collect::<Vec<_>>())?;
-        }
-        map.serialize_entry("current-context", &self.current_context)?;
-        map.end()
+        value
     }
 }
 
@@ -170,7 +119,7 @@ mod tests {
     #[test]
     fn json_is_escaped() {
         let config = config("current-context: \"a\\\"\\n\\u001b\"\n");
-        let json: serde_json::Value = serde_json::from_str(&config.to_json()).unwrap();
+        let json: Value = serde_json::from_str(&config.to_json()).unwrap();
         assert_eq!(json["current-context"], "a\"\n\u{1b}");
     }
 
@@ -187,7 +136,7 @@ mod tests {
                 ..Kubeconfig::default()
             };
             let json = before.to_json();
-            assert!(json.contains(&format!("\"{written}\"")), "{}", *json);
+            assert!(json.contains(&format!("\"{written}\"")), "{json}");
             assert_eq!(config(&json).current_context(), Some(text));
         }
     }

@@ -1,121 +1,91 @@
-//! Clusters led through a detour, and users who show another certificate there: another address for
-//! the one, a certificate of the detour's for the other, and nothing else changed.
+//! Clusters pointed at a tunnel, and users given its client certificate; nothing else changes.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::value::{Object, Value, duplicate, object_at, text_at};
-use super::{Context, Kubeconfig};
+use super::Context;
+use super::model::{ClusterEntry, Kubeconfig};
 
-/// Where a cluster is to be found.
+/// Where a tunnel serves a cluster.
 #[derive(Clone, Copy)]
-pub struct Detour<'a> {
+pub struct TunnelEndpoint<'a> {
     /// Host and port, such as `127.0.0.1:21234`.
     pub address: &'a str,
-    /// The name in the certificate of whoever listens there.
+    /// The name in the certificate of the tunnel.
     pub server_name: &'a str,
     pub authority_pem: &'a str,
 }
 
-/// What a user shows there.
+/// The certificate and key that a user shows to the tunnel.
 #[derive(Clone, Copy)]
-pub struct Pass<'a> {
+pub struct ClientIdentity<'a> {
     pub certificate_pem: &'a str,
     /// It ends up in the kubeconfig; it must be worth nothing elsewhere.
     pub key_pem: &'a str,
 }
 
 impl Kubeconfig {
-    /// Lead the cluster through the detour. Contexts that it isn't for keep the old way, as a copy of
+    /// Points the cluster at the tunnel. Contexts that it isn't for keep the server, in a copy of
     /// the cluster under another name.
     pub fn redirect(
         &mut self,
         cluster: &str,
-        detour: &Detour<'_>,
+        endpoint: &TunnelEndpoint<'_>,
         is_for: impl Fn(&Context) -> bool,
     ) {
-        let Some(entry) = self.clusters.get_mut(cluster) else {
-            return;
-        };
-        let mut old = duplicate(entry);
-        lead_cluster(entry, detour);
         let mut others = self.contexts();
         others.retain(|context| context.cluster == cluster && !is_for(context));
+        let direct_name = self.free_name(cluster);
+        let Some(entry) = self.clusters.0.get_mut(cluster) else {
+            return;
+        };
+        let mut direct = entry.clone();
+        point_at(entry.cluster.get_or_insert_default(), endpoint);
         if others.is_empty() {
             return;
         }
-        let name = self.free_name(cluster);
-        old.insert("name".to_owned(), Value::text(&*name));
-        self.clusters.insert(name.clone(), old);
         for other in others {
-            let entry = self.contexts.get_mut(&other.name);
-            if let Some(context) = entry.and_then(|entry| object_at(entry, "context")) {
-                context.insert("cluster".to_owned(), Value::text(&*name));
+            if let Some(entry) = self.contexts.0.get_mut(&other.name) {
+                let context = entry.context.get_or_insert_default();
+                context.cluster = Some(direct_name.clone());
             }
         }
+        direct.name.clone_from(&direct_name);
+        self.clusters.0.insert(direct_name, direct);
     }
 
-    /// Have the user show this certificate, to all clusters.
-    pub fn identify(&mut self, user: &str, pass: &Pass<'_>) {
-        if let Some(user) = self.users.get_mut(user) {
-            lead_user(user, pass);
-        }
+    /// Gives the user this certificate, for all clusters.
+    pub fn identify(&mut self, user: &str, identity: &ClientIdentity<'_>) {
+        let Some(entry) = self.users.0.get_mut(user) else {
+            return;
+        };
+        let user = entry.user.get_or_insert_default();
+        user.auth_provider = None;
+        user.client_certificate = None;
+        user.client_key = None;
+        user.client_certificate_data = Some(STANDARD.encode(identity.certificate_pem));
+        user.client_key_data = Some(STANDARD.encode(identity.key_pem));
     }
 
     /// A name for a copy of the cluster that no cluster has yet.
     fn free_name(&self, cluster: &str) -> String {
         let name = format!("{cluster}+direct");
-        if !self.clusters.contains_key(&name) {
-            return name;
-        }
-        (2_u64..)
-            .map(|count| format!("{name}+{count}"))
-            .find(|name| !self.clusters.contains_key(name))
-            .unwrap_or(name)
+        let counted = (2_u64..).map(|count| format!("{name}+{count}"));
+        std::iter::once(name.clone())
+            .chain(counted)
+            .find(|name| !self.clusters.0.contains_key(name))
+            .unwrap_or_default()
     }
 }
 
-fn lead_cluster(entry: &mut Object, detour: &Detour<'_>) {
-    let Some(cluster) = object_at(entry, "cluster") else {
-        return;
-    };
-    for key in [
-        "certificate-authority",
-        "insecure-skip-tls-verify",
-        "proxy-url",
-    ] {
-        cluster.remove(key);
-    }
-    let server = format!(
-        "https://{}{}",
-        detour.address,
-        path_of(text_at(cluster, "server"))
-    );
-    for (key, value) in [
-        ("server", server),
-        (
-            "certificate-authority-data",
-            STANDARD.encode(detour.authority_pem),
-        ),
-        ("tls-server-name", detour.server_name.to_owned()),
-    ] {
-        cluster.insert(key.to_owned(), Value::text(value));
-    }
-}
-
-fn lead_user(entry: &mut Object, pass: &Pass<'_>) {
-    let Some(user) = object_at(entry, "user") else {
-        return;
-    };
-    for key in ["auth-provider", "client-certificate", "client-key"] {
-        user.remove(key);
-    }
-    for (key, pem) in [
-        ("client-certificate-data", pass.certificate_pem),
-        ("client-key-data", pass.key_pem),
-    ] {
-        user.insert(key.to_owned(), Value::text(STANDARD.encode(pem)));
-    }
+fn point_at(cluster: &mut ClusterEntry, endpoint: &TunnelEndpoint<'_>) {
+    let path = path_of(cluster.server.as_deref().unwrap_or_default());
+    cluster.server = Some(format!("https://{}{path}", endpoint.address));
+    cluster.certificate_authority = None;
+    cluster.certificate_authority_data = Some(STANDARD.encode(endpoint.authority_pem));
+    cluster.tls_server_name = Some(endpoint.server_name.to_owned());
+    cluster.insecure_skip_tls_verify = None;
+    cluster.proxy_url = None;
 }
 
 /// The path of a server's URL, as in Rancher's `https://HOST/k8s/clusters/c-x`. client-go passes
@@ -135,15 +105,15 @@ mod tests {
     use super::super::tests::config;
     use super::*;
 
-    fn detour(address: &str) -> Detour<'_> {
-        Detour {
+    fn endpoint(address: &str) -> TunnelEndpoint<'_> {
+        TunnelEndpoint {
             address,
-            server_name: "detour",
+            server_name: "tunnel",
             authority_pem: "a",
         }
     }
 
-    const PASS: Pass<'_> = Pass {
+    const IDENTITY: ClientIdentity<'_> = ClientIdentity {
         certificate_pem: "b",
         key_pem: "c",
     };
@@ -187,8 +157,8 @@ contexts:
     #[test]
     fn a_shared_cluster_stays_for_the_others() {
         let mut config = config(SHARED);
-        config.identify("k", &PASS);
-        config.redirect("c", &detour("1"), |context| context.user == "k");
+        config.identify("k", &IDENTITY);
+        config.redirect("c", &endpoint("1"), |context| context.user == "k");
         let row = |name: &str, server: &str, certificate: Json| {
             (name.to_owned(), server.to_owned(), certificate)
         };
@@ -199,26 +169,26 @@ contexts:
             row("x-l", "https://x", Json::Null),
         ];
         assert_eq!(destinations(&config), expected);
-        let copies = config.contexts.len() - 1;
-        assert_eq!(config.clusters.len(), copies);
-        assert!(config.clusters.contains_key("c+direct+2"));
+        let copies = config.contexts.0.len() - 1;
+        assert_eq!(config.clusters.0.len(), copies);
+        assert!(config.clusters.0.contains_key("c+direct+2"));
         assert!(!config.to_json().contains("auth-provider"));
     }
 
     #[test]
     fn a_cluster_that_nobody_shares_has_no_copy() {
         let mut config = config(SHARED);
-        config.redirect("c", &detour("1"), |_| true);
-        assert_eq!(config.clusters.len(), 2);
+        config.redirect("c", &endpoint("1"), |_| true);
+        assert_eq!(config.clusters.0.len(), 2);
     }
 
     #[test]
     fn what_is_not_there_changes_nothing() {
         let mut config = config(SHARED);
         let before = config.to_json();
-        config.redirect("none", &detour("1"), |_| true);
-        config.identify("none", &PASS);
-        assert_eq!(*config.to_json(), *before);
+        config.redirect("none", &endpoint("1"), |_| true);
+        config.identify("none", &IDENTITY);
+        assert_eq!(config.to_json(), before);
     }
 
     #[test]

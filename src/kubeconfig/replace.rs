@@ -7,7 +7,7 @@
 
 use std::cmp::Reverse;
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind, Seek as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
@@ -21,9 +21,8 @@ use rustix::fs::{
     unlinkat,
 };
 use rustix::io::Errno;
-use zeroize::Zeroizing;
 
-use super::file::{self, Failure};
+use super::file::{self, ReadFailure};
 
 /// How long another writer is waited for. kubectl holds its lock for milliseconds.
 const LOCK_LIMIT: Duration = Duration::from_secs(5);
@@ -46,8 +45,13 @@ pub(super) struct LockedFile {
 struct Target {
     directory: Directory,
     name: OsString,
-    /// As it was read.
-    old: Option<File>,
+    /// As it was opened.
+    old: Option<OldFile>,
+}
+
+struct OldFile {
+    file: File,
+    found: Metadata,
 }
 
 /// Opened once.
@@ -91,11 +95,9 @@ impl LockedFile {
     }
 
     /// What is in the file.
-    pub(super) fn read(&self) -> Result<Zeroizing<Vec<u8>>, Failure> {
-        self.target
-            .old
-            .as_ref()
-            .map_or(Err(Failure::Missing), file::whole)
+    pub(super) fn read(&self) -> Result<Vec<u8>, ReadFailure> {
+        let old = self.target.old.as_ref().ok_or(ReadFailure::Missing)?;
+        file::read_regular(&old.file, &old.found)
     }
 
     /// Puts the content in the place of the file that was read, with its mode and owner. The path of
@@ -174,7 +176,11 @@ impl Target {
         // O_NONBLOCK: a FIFO that nobody writes to must not hang the command.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let old = match openat(&directory.open, name, flags, Mode::empty()) {
-            Ok(file) => Some(File::from(file)),
+            Ok(file) => {
+                let file = File::from(file);
+                let found = file.metadata().map_err(|error| about(path, error))?;
+                Some(OldFile { file, found })
+            }
             Err(Errno::NOENT) => None,
             Err(error) => return Err(about(path, error)),
         };
@@ -191,7 +197,7 @@ impl Target {
         let is_same = match (&self.old, found) {
             (None, Err(Errno::NOENT)) => true,
             (Some(old), Ok(found)) => {
-                let old = rustix::fs::fstat(old)?;
+                let old = rustix::fs::fstat(&old.file)?;
                 (found.st_dev, found.st_ino) == (old.st_dev, old.st_ino)
             }
             _ => false,
@@ -225,17 +231,17 @@ impl Directory {
     }
 
     /// A copy that replaces no other and that only its owner may read: its name.
-    fn back_up(&self, name: &OsStr, old: &File) -> io::Result<OsString> {
+    fn back_up(&self, name: &OsStr, old: &OldFile) -> io::Result<OsString> {
         let now = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
             .unwrap_or_default()
             .as_secs();
-        let mut content = old;
-        content.rewind()?;
-        let content = file::whole(old).map_err(|failure| match failure {
-            Failure::Missing => io::Error::from(ErrorKind::NotFound),
-            Failure::Other(reason) => io::Error::other(reason),
-        })?;
+        (&old.file).rewind()?;
+        let content =
+            file::read_regular(&old.file, &old.found).map_err(|failure| match failure {
+                ReadFailure::Missing => io::Error::from(ErrorKind::NotFound),
+                ReadFailure::Other(reason) => io::Error::other(reason),
+            })?;
         let mode = Mode::RUSR | Mode::WUSR;
         let mut count = 0;
         let (backup, file) = loop {
@@ -314,12 +320,12 @@ impl Drop for Temporary {
 fn write(
     mut file: File,
     content: &[u8],
-    like: Option<&File>,
+    like: Option<&OldFile>,
     mode: Option<Mode>,
 ) -> io::Result<()> {
     file.write_all(content)?;
     if let Some(like) = like {
-        let (own, like) = (file.metadata()?, like.metadata()?);
+        let (own, like) = (file.metadata()?, &like.found);
         if (own.uid(), own.gid()) != (like.uid(), like.gid()) {
             let (user, group) = (Uid::from_raw(like.uid()), Gid::from_raw(like.gid()));
             // A group that isn't ours can't be given; the mode would then open it to another.

@@ -1,89 +1,74 @@
 //! What a YAML scalar is: the rules of YAML 1.1 as kubectl's parser (go.yaml.in/yaml/v2, resolve.go)
-//! has them, so that `yes` is a flag and `010` is eight here too.
-
-use std::borrow::Cow;
+//! has them, so that `yes` is a boolean and `010` is eight here too.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::Number;
-use zeroize::Zeroizing;
-
-use super::value::Value;
+use serde_json::{Number, Value};
 
 /// Where the tags of YAML's own types stand.
 const TYPES: &str = "tag:yaml.org,2002:";
 
-/// A scalar's value. `plain` says that it was written without quotes; `tag` is in full, and may be
-/// empty. Errors quote nothing.
-pub(super) fn resolve(text: Cow<'_, str>, plain: bool, tag: &str) -> Result<Value, &'static str> {
+/// A scalar's value. `is_plain` says that it was written without quotes; `tag` is in full, and may
+/// be empty.
+///
+/// # Errors
+///
+/// The tag doesn't fit the text, or JSON has no such value. The texts quote nothing.
+pub(super) fn resolve(text: &str, is_plain: bool, tag: &str) -> Result<Value, &'static str> {
     match tag.strip_prefix(TYPES) {
-        None if tag.is_empty() && plain => untagged(text),
-        Some("bool") => match untagged(text)? {
-            flag @ Value::Flag(_) => Ok(flag),
-            _ => Err("a value tagged as a boolean is none"),
-        },
-        Some("int" | "float") => match untagged(text)? {
-            number @ Value::Number(_) => Ok(number),
-            _ => Err("a value tagged as a number is none"),
-        },
-        Some("null") => match untagged(text)? {
-            Value::Null => Ok(Value::Null),
-            _ => Err("a value tagged as null is none"),
-        },
-        Some("binary") => {
-            let folded: Zeroizing<String> = Zeroizing::new(
-                text.chars()
-                    .filter(|character| !matches!(character, '\r' | '\n'))
-                    .collect(),
-            );
-            let bytes = STANDARD
-                .decode(folded.as_bytes())
-                .map_err(|_| "a value tagged as binary is not base64")?;
-            String::from_utf8(bytes).map(Value::text).map_err(|error| {
-                drop(Zeroizing::new(error.into_bytes()));
-                "a value tagged as binary is not text"
-            })
-        }
-        _ => Ok(Value::text(text)),
+        None if tag.is_empty() && is_plain => untagged(text),
+        Some("bool") => untagged(text)
+            .ok()
+            .filter(Value::is_boolean)
+            .ok_or("a value tagged as a boolean is none"),
+        Some("int" | "float") => untagged(text)
+            .ok()
+            .filter(Value::is_number)
+            .ok_or("a value tagged as a number is none"),
+        Some("null") => untagged(text)
+            .ok()
+            .filter(Value::is_null)
+            .ok_or("a value tagged as null is none"),
+        Some("binary") => STANDARD
+            .decode(text.replace(['\r', '\n'], ""))
+            .ok()
+            .and_then(|bytes| String::from_utf8(bytes).ok())
+            .map(Value::String)
+            .ok_or("a value tagged as binary is no text in base64"),
+        _ => Ok(Value::String(text.to_owned())),
     }
 }
 
-/// The number that a text stands for when it isn't quoted. Integers can be octal (`010`, `0o10`),
-/// hexadecimal and binary, and `_` may part their digits.
-pub(super) fn number(text: &str) -> Option<Number> {
-    let digits = match text.bytes().next()? {
-        b'.' => return float(text),
-        b'0'..=b'9' | b'+' | b'-' => Zeroizing::new(text.replace('_', "")),
-        _ => return None,
-    };
-    if let Some(integer) = integer(&digits) {
-        return Some(integer);
-    }
-    let unsigned = digits.strip_prefix(['+', '-']).unwrap_or(&digits);
-    let decimal = unsigned
-        .bytes()
-        .all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'e' | b'E' | b'+' | b'-'));
-    if decimal { float(&digits) } else { None }
-}
-
-fn untagged(text: Cow<'_, str>) -> Result<Value, &'static str> {
-    Ok(match text.as_ref() {
+/// The null, boolean, number or text that a plain scalar without a tag is.
+fn untagged(text: &str) -> Result<Value, &'static str> {
+    Ok(match text {
         "" | "~" | "null" | "Null" | "NULL" => Value::Null,
         "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
-            Value::Flag(true)
+            Value::Bool(true)
         }
         "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => {
-            Value::Flag(false)
+            Value::Bool(false)
         }
         ".nan" | ".NaN" | ".NAN" | ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF"
         | "-.inf" | "-.Inf" | "-.INF" => return Err("JSON has no such number"),
-        other if number(other).is_some() => Value::Number(Zeroizing::new(text.into_owned())),
-        _ => Value::text(text),
+        _ => number(text).map_or_else(|| Value::String(text.to_owned()), Value::Number),
     })
 }
 
+/// Integers can be octal (`010`, `0o10`), hexadecimal and binary, and `_` may separate digits.
+fn number(text: &str) -> Option<Number> {
+    let digits = match text.bytes().next()? {
+        b'.' => return float(text),
+        b'0'..=b'9' | b'+' | b'-' => text.replace('_', ""),
+        _ => return None,
+    };
+    let is_decimal = |byte: u8| byte.is_ascii_digit() || b".eE+-".contains(&byte);
+    let unsigned = digits.strip_prefix(['+', '-']).unwrap_or(&digits);
+    integer(&digits).or_else(|| unsigned.bytes().all(is_decimal).then(|| float(&digits))?)
+}
+
 fn integer(digits: &str) -> Option<Number> {
-    let (negative, unsigned) = match digits.strip_prefix('-') {
+    let (is_negative, unsigned) = match digits.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, digits.strip_prefix('+').unwrap_or(digits)),
     };
@@ -99,7 +84,7 @@ fn integer(digits: &str) -> Option<Number> {
         return None;
     }
     let magnitude = u64::from_str_radix(figures, radix).ok()?;
-    if negative {
+    if is_negative {
         0_i64.checked_sub_unsigned(magnitude).map(Number::from)
     } else if digits.starts_with('+') {
         // Go's unsigned numbers take no sign.
@@ -123,8 +108,8 @@ mod tests {
     use super::*;
 
     fn shown(text: &str, plain: bool, tag: &str) -> String {
-        match resolve(text.into(), plain, tag) {
-            Ok(value) => super::super::value::json(&value).to_string(),
+        match resolve(text, plain, tag) {
+            Ok(value) => value.to_string(),
             Err(reason) => reason.to_owned(),
         }
     }

@@ -44,7 +44,7 @@ use super::upstream::{Connection, HTTP_1_1, Offer, Server, Stop, Upstream};
 use super::wire::Wire;
 use super::{preparation, trust};
 use crate::keyring::{KeyNumber, Keyring};
-use crate::kubeconfig::{Detour, Pass};
+use crate::kubeconfig::{ClientIdentity, TunnelEndpoint};
 use crate::process::RunError;
 use crate::process::fnv_1a;
 
@@ -124,8 +124,8 @@ impl Credentials {
     }
 
     /// What a kubeconfig has to say for the port at this address.
-    pub(super) fn detour<'a>(&'a self, address: &'a str) -> Detour<'a> {
-        Detour {
+    pub(super) fn endpoint<'a>(&'a self, address: &'a str) -> TunnelEndpoint<'a> {
+        TunnelEndpoint {
             address,
             server_name: &self.server_name,
             authority_pem: &self.authority,
@@ -133,11 +133,13 @@ impl Credentials {
     }
 
     /// What each user shows there, in the order of the keys.
-    pub(super) fn passes(&self) -> impl Iterator<Item = Pass<'_>> {
-        self.certificates.iter().map(|certificate_pem| Pass {
-            certificate_pem,
-            key_pem: &self.key,
-        })
+    pub(super) fn identities(&self) -> impl Iterator<Item = ClientIdentity<'_>> {
+        self.certificates
+            .iter()
+            .map(|certificate_pem| ClientIdentity {
+                certificate_pem,
+                key_pem: &self.key,
+            })
     }
 }
 

@@ -38,7 +38,7 @@ use self::local::{Credentials, Listener, Shortage, Unproven};
 use self::upstream::Server;
 use crate::error::Error;
 use crate::keyring::{KeyNumber, Keyring};
-use crate::kubeconfig::{Cluster, Detour, Pass};
+use crate::kubeconfig::{ClientIdentity, Cluster, TunnelEndpoint};
 use crate::process::RunError;
 use crate::process::signals;
 
@@ -135,15 +135,15 @@ impl Tunnels {
     }
 
     /// What a kubeconfig has to say of each destination, in their order.
-    pub fn detours(&self) -> impl Iterator<Item = Detour<'_>> {
+    pub fn endpoints(&self) -> impl Iterator<Item = TunnelEndpoint<'_>> {
         self.addresses
             .iter()
-            .map(|address| self.credentials.detour(address))
+            .map(|address| self.credentials.endpoint(address))
     }
 
     /// What it has to say of the user with each key, in their order.
-    pub fn passes(&self) -> impl Iterator<Item = Pass<'_>> {
-        self.credentials.passes()
+    pub fn identities(&self) -> impl Iterator<Item = ClientIdentity<'_>> {
+        self.credentials.identities()
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
 use pkcs11_external_signer::kubeconfig::{
-    Context, Detour, Kubeconfig, Pass, Provider, Stanza,
+    Context, TunnelEndpoint, Kubeconfig, ClientIdentity, Provider, ProviderConfig,
 };
 use pkcs11_external_signer::printable::printable;
 use serde_json::Value;
@@ -121,7 +121,7 @@ fn assert_pasted_as_set(content: &[u8]) {
     let mut lines = text.split('\n');
     let (name, label, comment) = (lines.next(), lines.next(), lines.next());
     let (name, label) = (name.unwrap_or_default(), label.unwrap_or_default());
-    let mut stanza = Stanza::default();
+    let mut stanza = ProviderConfig::default();
     stanza.set("pathLib", format!("/{name}"), comment.map(str::to_owned));
     stanza.set("objectLabel", label, comment.map(str::to_owned));
     let excerpt = stanza.as_excerpt(name);
@@ -135,15 +135,15 @@ fn assert_pasted_as_set(content: &[u8]) {
     assert_eq!(configuration.value("objectLabel"), Some(label));
 }
 
-fn detour() -> Detour<'static> {
-    Detour {
+fn detour() -> TunnelEndpoint<'static> {
+    TunnelEndpoint {
         address: ADDRESS,
         server_name: "detour.invalid",
         authority_pem: "authority",
     }
 }
 
-const PASS: Pass<'_> = Pass {
+const PASS: ClientIdentity<'_> = ClientIdentity {
     certificate_pem: "certificate",
     key_pem: "key",
 };

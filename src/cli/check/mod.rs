@@ -23,7 +23,7 @@ use super::style::Palette;
 use crate::config::{Config, Filter, PinSource};
 use crate::error::Error;
 use crate::keyring::Keyring;
-use crate::kubeconfig::{Cluster, Context, Kubeconfig, KubeconfigError, Provider, Stanza};
+use crate::kubeconfig::{Cluster, Context, Kubeconfig, KubeconfigError, Provider, ProviderConfig};
 use crate::pin_entry::Sources;
 use crate::pipeline::Library;
 use crate::printable::excerpt;
@@ -392,7 +392,7 @@ fn complete(
         (Err(error), Some((library, token)))
             if matches!(error.downcast_ref(), Some(ObjectError::NoneFits { .. })) =>
         {
-            let mut stanza = Stanza::default();
+            let mut stanza = ProviderConfig::default();
             set_token(&mut stanza, library, token);
             (stanza, format!("token {}", token.name()))
         }

@@ -4,18 +4,18 @@ use std::fs;
 
 use super::*;
 
-fn stanza() -> Stanza {
-    let mut stanza = Stanza::default();
-    stanza.set("slotId", "0", None);
-    stanza
+fn config() -> ProviderConfig {
+    let mut config = ProviderConfig::default();
+    config.set("slotId", "0", None);
+    config
 }
 
 /// The edited text, or the error.
-fn edited(text: &str, edit: impl Fn(&mut Document) -> Result<(), KubeconfigError>) -> String {
+fn edited(text: &str, edit: impl Fn(&mut KubeconfigFile) -> Result<(), KubeconfigError>) -> String {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("config");
     fs::write(&path, text).unwrap();
-    let outcome = Document::open(&path, || false).and_then(|mut document| {
+    let outcome = KubeconfigFile::open(&path, || false).and_then(|mut document| {
         edit(&mut document)?;
         document.save()
     });
@@ -37,7 +37,7 @@ fn with_user(text: &str) -> String {
 fn with_user_keeping(text: &str, stays: &[&str]) -> String {
     edited(text, |document| {
         let stays = |key: &str, _: &str| stays.contains(&key);
-        document.set_user("jane", &stanza(), stays).map(drop)
+        document.set_user("jane", &config(), stays).map(drop)
     })
 }
 
@@ -225,9 +225,9 @@ fn what_a_user_loses_is_told() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config");
         fs::write(&path, format!("users: [{{name: jane, user: {text}}}]")).unwrap();
-        let mut document = Document::open(&path, || false).ok().unwrap();
+        let mut document = KubeconfigFile::open(&path, || false).ok().unwrap();
         let stays = |key: &str, value: &str| key == "x" && value == "kept";
-        document.set_user("jane", &stanza(), stays).ok().unwrap()
+        document.set_user("jane", &config(), stays).ok().unwrap()
     };
     for (user, names) in [
         ("{as: root}", &[][..]),
@@ -297,21 +297,21 @@ fn comments_that_go_are_told_by_their_lines() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config");
         fs::write(&path, text).unwrap();
-        let mut document = Document::open(&path, || false)
+        let mut document = KubeconfigFile::open(&path, || false)
             .map_err(|error| error.to_string())
             .unwrap();
-        let mut stanza = Stanza::default();
-        stanza.set("slotId", "0", Some("token \"a\"".to_owned()));
+        let mut config = ProviderConfig::default();
+        config.set("slotId", "0", Some("token \"a\"".to_owned()));
         document
-            .set_user("jane", &stanza, |_, _| false)
+            .set_user("jane", &config, |_, _| false)
             .ok()
             .unwrap()
     };
     for (text, names) in [
         ("# a\nusers:\n- name: jane # b\n", &[][..]),
         (
-            "users:\n- {name: jane, # a\n   user: {as: '#x #y'}} # b\n",
-            &["a comment in line 2"],
+            "users:\n- {name: jane, user: {token: t, # a\n   as: '#x #y'}} # b\n",
+            &["token", "a comment in line 2"],
         ),
         (
             "# z\nusers:\n- name: jane\n  user:\n    token: |\n      # t\n      t#t # t\n    \
@@ -398,7 +398,7 @@ fn nothing_is_written_where_nothing_changes() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("config");
     fs::write(&path, "contexts: [{name: c, context: {user: 'jane'}}]\n").unwrap();
-    let mut document = Document::open(&path, || false).ok().unwrap();
+    let mut document = KubeconfigFile::open(&path, || false).ok().unwrap();
     document.set_context("c", "jane").ok().unwrap();
     assert_eq!(document.save().ok().unwrap(), Saved::Unchanged);
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);

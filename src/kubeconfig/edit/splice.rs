@@ -1,0 +1,278 @@
+//! The text of a kubeconfig with changes where they belong: what says the right thing already keeps
+//! its lines, with its comments and in its order.
+
+use std::ops::Range;
+
+use serde_json::{Map, Value};
+
+use super::super::entries::EXTERNAL_SIGNER;
+use super::super::json;
+use super::super::yaml::{self, Content, Node};
+use super::ProviderConfig;
+
+/// How a file begins that says nothing yet.
+const HEAD: &str = "apiVersion: v1\nkind: Config\n";
+
+/// The text that says `after` in place of `before`, with the comments of `config`. `None` for a text
+/// that is too odd for that; one that isn't can still say something else, so the caller reads it.
+pub(super) fn edited(
+    text: &str,
+    (before, after): (&Value, &Value),
+    config: &ProviderConfig,
+) -> Option<String> {
+    let root = yaml::parse(text).ok()?;
+    let (before, after) = (before.as_object()?, after.as_object()?);
+    let mut text = text.to_owned();
+    match root {
+        Some(root) if matches!(root.content, Content::Map(_)) => {
+            // So that every line has an end.
+            if !root.is_flow && !text.ends_with('\n') {
+                text.push('\n');
+            }
+            let mut splicer = Splicer {
+                text: &text,
+                config,
+                edits: Vec::new(),
+            };
+            splicer.map(&[], &root, before, after)?;
+            Some(splicer.finish())
+        }
+        // `null`, or no document at all.
+        root => {
+            let range = root.map_or(text.len()..text.len(), |root| root.range.clone());
+            let mut new = HEAD.to_owned();
+            if !text.get(..range.start)?.ends_with('\n') && range.start > 0 {
+                new.insert(0, '\n');
+            }
+            let added = config.in_order(after).into_iter();
+            let added = added.filter(|(name, value)| before.get(*name) != Some(*value));
+            let lines = added.map(|(name, value)| config.member(&[name], value, 0));
+            new.push_str(&lines.collect::<Vec<_>>().join("\n"));
+            if range.end == text.len() {
+                new.push('\n');
+            }
+            let edits = vec![(range, new)];
+            let text = &text;
+            Some(
+                Splicer {
+                    text,
+                    config,
+                    edits,
+                }
+                .finish(),
+            )
+        }
+    }
+}
+
+struct Splicer<'a> {
+    text: &'a str,
+    config: &'a ProviderConfig,
+    /// Other texts in place of these bytes, in the order of their places.
+    edits: Vec<(Range<usize>, String)>,
+}
+
+impl Splicer<'_> {
+    fn map(
+        &mut self,
+        path: &[&str],
+        node: &Node,
+        old: &Map<String, Value>,
+        new: &Map<String, Value>,
+    ) -> Option<()> {
+        let Content::Map(members) = &node.content else {
+            return None;
+        };
+        let mut added = self.config.in_order(new);
+        added.retain(|(name, value)| node.member(name).is_none() && old.get(*name) != Some(*value));
+        if node.is_flow && !added.is_empty() {
+            let added = added.drain(..);
+            let added = added.map(|(key, it)| format!("{}:{}", json::text(&key), json::text(it)));
+            let comma = if members.is_empty() { "" } else { "," };
+            let added = added.collect::<Vec<_>>().join(",") + comma;
+            self.insert(node.range.start + 1, added);
+        }
+        let mut end = node.range.start;
+        for (key, value) in members {
+            let name = key.text()?;
+            let path = [path, &[name]].concat();
+            end = self.end_of_line(value.range.end.max(key.range.end));
+            match (old.get(name), new.get(name)) {
+                (Some(_), None) if node.is_flow => return None,
+                (Some(_), None) => {
+                    let start = line_start(self.text, key.range.start);
+                    self.edits.push((start..end, String::new()));
+                }
+                (old, Some(new))
+                    if old != Some(new) || self.config.comment(&path, new).is_some() =>
+                {
+                    self.member(&path, node, (key, value), (old, new))?;
+                }
+                _ => {}
+            }
+        }
+        let indent = column(self.text, node.range.start);
+        for (name, value) in added {
+            let member = self.config.member(&[path, &[name]].concat(), value, indent);
+            self.insert(end, format!("{}{member}\n", " ".repeat(indent)));
+        }
+        Some(())
+    }
+
+    /// A member of `parent` whose value changes.
+    fn member(
+        &mut self,
+        path: &[&str],
+        parent: &Node,
+        (key, value): (&Node, &Node),
+        (old, new): (Option<&Value>, &Value),
+    ) -> Option<()> {
+        match (&value.content, old, new) {
+            (Content::Alias(_), ..) => return None,
+            (Content::Map(_), Some(Value::Object(old)), Value::Object(new))
+                if !is_another_provider(path, old)
+                    && can_change_inside(parent, value, old, new) =>
+            {
+                return self.map(path, value, old, new);
+            }
+            (Content::List(items), Some(Value::Array(old)), Value::Array(new))
+                if !items.is_empty() =>
+            {
+                return self.list(path, value, items, old, new);
+            }
+            _ => {}
+        }
+        let colon = self.text.get(key.range.end..)?.find(':')? + key.range.end + 1;
+        let is_empty = value.range.is_empty();
+        let end = if is_empty { colon } else { value.range.end };
+        if parent.is_flow {
+            let start = if is_empty { colon } else { value.range.start };
+            let space = if is_empty { " " } else { "" };
+            self.edits
+                .push((start..end, format!("{space}{}", json::text(new))));
+            return Some(());
+        }
+        let indent = column(self.text, key.range.start);
+        let mut text = self.config.value(path, new, indent);
+        if self.text.get(..end)?.ends_with('\n') {
+            text.push('\n');
+        }
+        let end = match self.config.comment(path, new) {
+            // In place of the one that is there.
+            Some(_) => end + self.text.get(end..)?.find(['\r', '\n'])?,
+            None => end,
+        };
+        self.edits.push((colon..end, text));
+        Some(())
+    }
+
+    /// A list whose elements are told apart by name, of which none goes.
+    fn list(
+        &mut self,
+        path: &[&str],
+        node: &Node,
+        items: &[std::rc::Rc<Node>],
+        old: &[Value],
+        new: &[Value],
+    ) -> Option<()> {
+        let named = |list: &'_ [Value], name: Option<&str>| {
+            let mut elements = list.iter();
+            let found = elements.find(|it| it.get("name").and_then(Value::as_str) == name);
+            found.and_then(Value::as_object).cloned()
+        };
+        for item in items {
+            let name = item.member("name").and_then(Node::text);
+            if let (Some(old), Some(new)) = (named(old, name), named(new, name))
+                && old != new
+            {
+                self.map(path, item, &old, &new)?;
+            }
+        }
+        let is_new = |element: &&Map<String, Value>| {
+            named(old, element.get("name").and_then(Value::as_str)).is_none()
+        };
+        for element in new.iter().filter_map(Value::as_object).filter(is_new) {
+            if node.is_flow {
+                let end = node.range.end.checked_sub(1)?;
+                self.insert(end, format!(",{}", json::text(element)));
+                continue;
+            }
+            // With the dash and the text where the last one has them.
+            let last = items.last()?.range.start;
+            let dash = self.text.get(..last)?.trim_end().strip_suffix('-')?.len();
+            let (margin, indent) = (column(self.text, dash), column(self.text, last));
+            let indent = indent.max(margin + 2);
+            let gap = " ".repeat(indent - margin - 1);
+            let item = self.config.item(path, element, indent);
+            let place = self.end_of_line(node.range.end);
+            self.insert(place, format!("{}-{gap}{item}\n", " ".repeat(margin)));
+        }
+        Some(())
+    }
+
+    fn insert(&mut self, place: usize, new: String) {
+        self.edits.push((place..place, new));
+    }
+
+    /// Behind the line that ends before or goes on behind a place.
+    fn end_of_line(&self, place: usize) -> usize {
+        let (before, behind) = self.text.split_at_checked(place).unwrap_or((self.text, ""));
+        match behind.find('\n') {
+            _ if before.ends_with('\n') => place,
+            Some(length) => place + length + 1,
+            None => self.text.len(),
+        }
+    }
+
+    /// The text with the edits; their lines end as its own do.
+    fn finish(self) -> String {
+        let is_crlf = self.text.contains("\r\n");
+        let mut text = String::new();
+        let mut place = 0;
+        for (range, new) in self.edits {
+            text.push_str(self.text.get(place..range.start).unwrap_or_default());
+            match is_crlf {
+                true => text.push_str(&new.replace('\n', "\r\n")),
+                false => text.push_str(&new),
+            }
+            place = range.end;
+        }
+        text.push_str(self.text.get(place..).unwrap_or_default());
+        text
+    }
+}
+
+/// Whether a map can be changed member by member. In flow style none can go; and a map in flow style
+/// that stands in a block is better written as a block if more than a scalar changes.
+fn can_change_inside(
+    parent: &Node,
+    value: &Node,
+    old: &Map<String, Value>,
+    new: &Map<String, Value>,
+) -> bool {
+    let is_scalar_or_same = |(key, new): (&String, &Value)| {
+        old.get(key)
+            .is_some_and(|old| old == new || !new.is_object())
+    };
+    !value.is_flow
+        || old.keys().all(|key| new.contains_key(key))
+            && (parent.is_flow || new.iter().all(is_scalar_or_same))
+}
+
+/// Whose comments are not about ours.
+fn is_another_provider(path: &[&str], old: &Map<String, Value>) -> bool {
+    path.ends_with(&["auth-provider"])
+        && old.get("name").and_then(Value::as_str) != Some(EXTERNAL_SIGNER)
+}
+
+/// Where the line of a place begins.
+fn line_start(text: &str, place: usize) -> usize {
+    let before = text.get(..place).unwrap_or_default();
+    before.rfind('\n').map_or(0, |end| end + 1)
+}
+
+/// How many characters stand before a place in its line.
+fn column(text: &str, place: usize) -> usize {
+    let before = text.get(line_start(text, place)..place).unwrap_or_default();
+    before.trim_start_matches('\u{feff}').chars().count()
+}
