@@ -414,9 +414,9 @@ contexts:
 current-context: jane@prod
 ",
     );
-    let detour = |address| TunnelEndpoint {
+    let endpoint = |address| TunnelEndpoint {
         address,
-        server_name: "detour",
+        server_name: "tunnel",
         authority_pem: "authority",
     };
     let pass = ClientIdentity {
@@ -427,26 +427,26 @@ current-context: jane@prod
     let view = &["config", "view", "--raw", "-o", "json"];
     let mut expected = viewed(&files.kubectl(view));
     let mut config = files.loaded();
-    config.redirect("prod", &detour("127.0.0.1:1001"), is_for);
-    config.redirect("other", &detour("[::1]:1002"), is_for);
+    config.redirect("prod", &endpoint("127.0.0.1:1001"), is_for);
+    config.redirect("other", &endpoint("[::1]:1002"), is_for);
     config.identify("jane", &pass);
     config.set_current_context("joe@prod").unwrap();
 
-    // base64 of the detour's texts
+    // base64 of the tunnel's texts
     let (authority, certificate, key) = ("YXV0aG9yaXR5", "Y2VydGlmaWNhdGU=", "a2V5");
     let mut old = expected["clusters"][1].clone();
     assert_eq!(old["name"], "prod");
     old["name"] = json!("prod+direct");
-    let led = &mut expected["clusters"][1]["cluster"];
-    led["server"] = json!("https://127.0.0.1:1001/k8s/clusters/c-x");
-    led["certificate-authority-data"] = json!(authority);
-    led["tls-server-name"] = json!("detour");
-    led.as_object_mut().unwrap().remove("proxy-url");
+    let redirected = &mut expected["clusters"][1]["cluster"];
+    redirected["server"] = json!("https://127.0.0.1:1001/k8s/clusters/c-x");
+    redirected["certificate-authority-data"] = json!(authority);
+    redirected["tls-server-name"] = json!("tunnel");
+    redirected.as_object_mut().unwrap().remove("proxy-url");
     expected["clusters"].as_array_mut().unwrap().push(old);
     expected["clusters"][0]["cluster"] = json!({
         "server": "https://[::1]:1002",
         "certificate-authority-data": authority,
-        "tls-server-name": "detour",
+        "tls-server-name": "tunnel",
     });
     expected["users"][0]["user"] = json!({
         "client-certificate-data": certificate,

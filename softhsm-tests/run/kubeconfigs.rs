@@ -266,7 +266,7 @@ fn nothing_is_started_where_there_is_nothing_to_serve() {
         &["no context"],
     );
     refused("a: b: c\n", 3, &["refused, line 1"]);
-    refused("[1, 2]", 3, &["not an object"]);
+    refused("[1, 2]", 3, &["not a map"]);
     refused("kind: Pod\n", 3, &["kind is not Config"]);
     refused("clusters: {}\n", 3, &["clusters is not a sequence"]);
     refused("a: &a [x]\nb: [*a, *nowhere]\n", 3, &["line 2"]);

@@ -1,5 +1,5 @@
 //! The kubeconfig reader, on any bytes: what is read is written as JSON that says the same to
-//! itself, to a JSON parser and to kubectl, before and after a context is led elsewhere.
+//! itself, to a JSON parser and to kubectl, before and after a context is redirected.
 //!
 //! It opens no file: clusters whose authority is in one are passed over.
 
@@ -32,9 +32,9 @@ fuzz_target!(|content: &[u8]| {
         assert_eq!(config.context(&context.name).ok().as_ref(), Some(context));
         look_at(&config, &before, context);
     }
-    let Some(led) = contexts.first() else { return };
-    config.redirect(&led.cluster, &detour(), |context| context.user == led.user);
-    config.identify(&led.user, &PASS);
+    let Some(redirected) = contexts.first() else { return };
+    config.redirect(&redirected.cluster, &endpoint(), |context| context.user == redirected.user);
+    config.identify(&redirected.user, &IDENTITY);
     let after = document(&config);
     for (old, new) in contexts.iter().zip(config.contexts()) {
         let (was, is) = (
@@ -42,7 +42,7 @@ fuzz_target!(|content: &[u8]| {
             cluster(&after, &new.cluster),
         );
         assert_eq!((&old.name, &old.user), (&new.name, &new.user));
-        if (&old.cluster, &old.user) == (&led.cluster, &led.user) && was.is_some() {
+        if (&old.cluster, &old.user) == (&redirected.cluster, &redirected.user) && was.is_some() {
             let server = is.and_then(|cluster| cluster["server"].as_str());
             let place = server.and_then(|server| server.strip_prefix("https://"));
             let path = place.and_then(|place| place.strip_prefix(ADDRESS));
@@ -61,9 +61,9 @@ fn parse(content: &[u8]) -> Result<Kubeconfig, String> {
 /// The kubeconfig as it is written, read by another parser.
 fn document(config: &Kubeconfig) -> Value {
     let written = config.to_json();
-    assert!(written.chars().all(is_of_yaml), "{:?}", *written);
+    assert!(written.chars().all(is_of_yaml), "{written:?}");
     let again = parse(written.as_bytes()).unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(*again.to_json(), *written);
+    assert_eq!(again.to_json(), written);
     let document: Value = serde_json::from_str(&written).expect("JSON");
     assert_eq!(
         document["contexts"].as_array().map(Vec::len),
@@ -121,10 +121,10 @@ fn assert_pasted_as_set(content: &[u8]) {
     let mut lines = text.split('\n');
     let (name, label, comment) = (lines.next(), lines.next(), lines.next());
     let (name, label) = (name.unwrap_or_default(), label.unwrap_or_default());
-    let mut stanza = ProviderConfig::default();
-    stanza.set("pathLib", format!("/{name}"), comment.map(str::to_owned));
-    stanza.set("objectLabel", label, comment.map(str::to_owned));
-    let excerpt = stanza.as_excerpt(name);
+    let mut config = ProviderConfig::default();
+    config.set("pathLib", format!("/{name}"), comment.map(str::to_owned));
+    config.set("objectLabel", label, comment.map(str::to_owned));
+    let excerpt = config.as_excerpt(name);
     let is_fit = |character| character == '\n' || is_of_yaml(character);
     assert!(excerpt.chars().all(is_fit), "{excerpt:?}");
     let config = parse(excerpt.as_bytes()).unwrap_or_else(|error| panic!("{excerpt}: {error}"));
@@ -135,15 +135,15 @@ fn assert_pasted_as_set(content: &[u8]) {
     assert_eq!(configuration.value("objectLabel"), Some(label));
 }
 
-fn detour() -> TunnelEndpoint<'static> {
+fn endpoint() -> TunnelEndpoint<'static> {
     TunnelEndpoint {
         address: ADDRESS,
-        server_name: "detour.invalid",
+        server_name: "tunnel.invalid",
         authority_pem: "authority",
     }
 }
 
-const PASS: ClientIdentity<'_> = ClientIdentity {
+const IDENTITY: ClientIdentity<'_> = ClientIdentity {
     certificate_pem: "certificate",
     key_pem: "key",
 };
