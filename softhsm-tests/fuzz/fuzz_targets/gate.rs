@@ -91,10 +91,10 @@ static GATE: LazyLock<Gate> = LazyLock::new(|| {
     let observer: Arc<dyn Observer> = Arc::new(Teller(tell));
     let tunnels = Tunnels::open(vec![destination], &keys, &Arc::new(keyring), &observer);
     let tunnels = tunnels.unwrap_or_else(|error| panic!("{error}"));
-    let detour = tunnels.detours().next().expect("a detour");
+    let endpoint = tunnels.endpoints().next().expect("an endpoint");
     Gate {
-        address: detour.address.parse().expect("an address"),
-        name: detour.server_name.to_owned(),
+        address: endpoint.address.parse().expect("an address"),
+        name: endpoint.server_name.to_owned(),
         told: Mutex::new(told),
         _tunnels: tunnels,
     }

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
 use pkcs11_external_signer::kubeconfig::{
-    Context, TunnelEndpoint, Kubeconfig, ClientIdentity, Provider, ProviderConfig,
+    ClientIdentity, Context, Kubeconfig, Provider, ProviderConfig, TunnelEndpoint,
 };
 use pkcs11_external_signer::printable::printable;
 use serde_json::Value;
@@ -32,8 +32,12 @@ fuzz_target!(|content: &[u8]| {
         assert_eq!(config.context(&context.name).ok().as_ref(), Some(context));
         look_at(&config, &before, context);
     }
-    let Some(redirected) = contexts.first() else { return };
-    config.redirect(&redirected.cluster, &endpoint(), |context| context.user == redirected.user);
+    let Some(redirected) = contexts.first() else {
+        return;
+    };
+    config.redirect(&redirected.cluster, &endpoint(), |context| {
+        context.user == redirected.user
+    });
     config.identify(&redirected.user, &IDENTITY);
     let after = document(&config);
     for (old, new) in contexts.iter().zip(config.contexts()) {
