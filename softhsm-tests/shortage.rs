@@ -205,25 +205,26 @@ fn without_a_directory_to_write_to_there_is_a_warning_and_no_stored_pin_is_sent(
 }
 
 /// What remembers a refusal is there before the PIN is sent, so it is sent once or not at all,
-/// whatever the file system runs out of: files for the locks, for the memory, or room in it.
+/// whatever the file system runs out of: files, room in the ledger, or room in another file.
 #[test]
 fn a_stored_pin_is_sent_once_or_never_where_there_is_no_room_to_remember_it() {
-    // The directory itself, the token's lock and the memory, and how often it is sent.
-    let shortages = [
-        ("nr_inodes=1", 0),
-        ("nr_inodes=2", 0),
-        ("nr_inodes=3", 1),
-        ("nr_inodes=4", 1),
-        ("size=4k", 0),
-        ("size=8k", 1),
-    ];
+    // The directory itself and the token's ledger, with room for it or not, and how often it is sent.
     let state = state();
-    for (room, sent) in shortages {
+    let full = format!("head -c 4096 /dev/zero > {state}/file");
+    let shortages = [
+        ("nr_inodes=1", "true", 0),
+        ("nr_inodes=2", "true", 1),
+        ("nr_inodes=3", "true", 1),
+        ("size=4k", full.as_str(), 0),
+        ("size=4k", "true", 1),
+        ("size=8k", full.as_str(), 1),
+    ];
+    for (room, filled, sent) in shortages {
         let store = token_with_pair(Kind::P256);
         let wrong = store.faulty(store.configuration()).with("pin", WRONG_PIN);
         let request = sign_request(&wrong, &Options::hash(Hash::Sha256), &sample(32));
         let little = mounted(&format!(
-            "mount -t tmpfs -o {room},mode=700 none {state}; \
+            "mount -t tmpfs -o {room},mode=700 none {state}; {filled}; \
              for _ in 1 2 3; do \"$SIGNER\" && exit 99; done"
         ));
         let invocation = store

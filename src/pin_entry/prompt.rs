@@ -12,7 +12,7 @@ use std::os::fd::AsFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::time::{Duration, Instant};
 
-use super::queue::Turn;
+use super::queue::PromptSlot;
 use super::{ANSWER_LIMIT, question, wrong_length};
 use crate::pin::{Pin, PinError, PinOrigin, PinRequest};
 use crate::printable::printable;
@@ -61,16 +61,16 @@ impl Terminal {
     }
 
     /// Asks until there is a PIN that the token can have.
-    pub(super) fn ask(&self, request: &PinRequest<'_>, turn: &Turn) -> Result<Pin, PinError> {
+    pub(super) fn ask(&self, request: &PinRequest<'_>, slot: &PromptSlot) -> Result<Pin, PinError> {
         let mut notice = request.notice.map(str::to_owned);
         if request.confirm.is_some() {
-            self.confirm(request, PinOrigin::Person, turn)?;
+            self.confirm(request, PinOrigin::Person, slot)?;
             notice = None;
         }
         for _ in 0..ENTRIES {
             let mut text = notice.map_or_else(String::new, |notice| line(&notice));
             text.push_str(&question(request));
-            let entry = self.enter(&text, false, request, turn)?;
+            let entry = self.enter(&text, false, request, slot)?;
             match typed_pin(&entry) {
                 Some(pin) if request.allows(&pin) => return Ok(pin),
                 _ => notice = Some(why_not(&entry, request)),
@@ -84,16 +84,16 @@ impl Terminal {
         &self,
         request: &PinRequest<'_>,
         origin: PinOrigin,
-        turn: &Turn,
+        slot: &PromptSlot,
     ) -> Result<(), PinError> {
         let said = [request.notice, request.confirm].into_iter().flatten();
         let mut text: String = said.map(line).collect();
         text.push_str("Type yes to go on: ");
-        let answer = self.enter(&text, true, request, turn)?;
+        let answer = self.enter(&text, true, request, slot)?;
         if answer.as_slice() == b"yes" {
             return Ok(());
         }
-        turn.brake();
+        slot.cancelled();
         let token = request.token.to_string();
         Err(match origin {
             PinOrigin::Reader => PinError::FinalTryAtReader { token },
@@ -110,9 +110,9 @@ impl Terminal {
     }
 
     /// Asks for the token that is missing; whether it is said to be there.
-    pub(super) fn insert(&self, missing: &str, turn: &Turn) -> bool {
+    pub(super) fn insert(&self, missing: &str, slot: &PromptSlot) -> bool {
         let question = line(missing) + "Insert it and press Enter: ";
-        let entry = self.enter_again(&question, true, Some(turn));
+        let entry = self.enter_again(&question, true, Some(slot));
         matches!(entry, Ok(Entry::Empty | Entry::Line(_)))
     }
 
@@ -122,13 +122,13 @@ impl Terminal {
         text: &str,
         echo: bool,
         request: &PinRequest<'_>,
-        turn: &Turn,
+        slot: &PromptSlot,
     ) -> Result<Vec<u8>, PinError> {
         let token = request.token.to_string();
-        match self.enter_again(text, echo, Some(turn))? {
+        match self.enter_again(text, echo, Some(slot))? {
             Entry::Line(line) => Ok(line),
             Entry::Empty => {
-                turn.brake();
+                slot.cancelled();
                 Err(PinError::Cancelled { token })
             }
             Entry::Nothing | Entry::Signal(_) => Err(PinError::Cancelled { token }),
@@ -140,21 +140,26 @@ impl Terminal {
     }
 
     /// Asks, and once more after each stop.
-    fn enter_again(&self, text: &str, echo: bool, turn: Option<&Turn>) -> Result<Entry, PinError> {
+    fn enter_again(
+        &self,
+        text: &str,
+        echo: bool,
+        slot: Option<&PromptSlot>,
+    ) -> Result<Entry, PinError> {
         loop {
             let entry = self
                 .enter_once(text, echo)
                 .map_err(|error| PinError::Terminal {
                     reason: error.to_string(),
                 })?;
-            match (&entry, turn) {
-                (Entry::Signal(signal), Some(turn)) if signal.is_stop() => {
-                    turn.yield_while(|| signals::raise(*signal))?;
+            match (&entry, slot) {
+                (Entry::Signal(signal), Some(slot)) if signal.is_stop() => {
+                    slot.yield_while(|| signals::raise(*signal))?;
                     continue;
                 }
                 (Entry::Empty | Entry::Line(_), _) | (_, None) => {}
-                (Entry::Signal(_), Some(turn)) if !echo => turn.interrupt(),
-                (_, Some(turn)) => turn.brake(),
+                (Entry::Signal(_), Some(slot)) if !echo => slot.interrupted(),
+                (_, Some(slot)) => slot.cancelled(),
             }
             let Entry::Signal(signal) = entry else {
                 return Ok(entry);

@@ -1,7 +1,7 @@
 //! One prompt at a time on a terminal, and none right after one that was cancelled.
 //!
 //! A client that opens ten connections starts ten processes, and k9s starts the next when one has
-//! failed. A person who has said no to the first prompt has said it to those behind it, too.
+//! failed. A person who cancels the first prompt means those behind it, too.
 
 use std::cell::RefCell;
 use std::thread;
@@ -12,16 +12,17 @@ use crate::pin::PinError;
 use crate::printable::printable;
 use crate::process;
 use crate::process::lock::{self, Lock, LockError};
-use crate::process::marker::Marker;
 
-/// How long no new process asks after a prompt was cancelled. Somebody who wants to go on after all
+/// How long no new process asks after a prompt was cancelled. A person who wants to go on after all
 /// doesn't wait long.
-const BRAKE: Duration = Duration::from_secs(5);
+const REST: Duration = Duration::from_secs(5);
 
-/// How a prompt ended by a signal.
+/// How a prompt ended without an answer.
+const CANCELLED: &str = "cancelled";
+/// By a signal.
 const INTERRUPTED: &str = "interrupted";
 
-/// Who is asked: nobody else asks there meanwhile.
+/// Where a person is asked, by one process at a time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Place {
     /// The session's terminal.
@@ -30,34 +31,36 @@ pub(super) enum Place {
     Window,
 }
 
-/// This process's turn to ask.
-pub(super) struct Turn {
+/// The place to ask in, for this process alone.
+pub(super) struct PromptSlot {
+    /// `None` where there can be no lock.
     lock: RefCell<Option<Lock>>,
     place: String,
-    marker: Option<Marker>,
     token: String,
 }
 
-impl Turn {
+impl PromptSlot {
     /// Waits for the prompts before this one. `since` is when the PIN was first needed: if one of
     /// them was cancelled since then, this one was behind it.
+    ///
+    /// # Errors
+    /// This one is cancelled, too, or others keep the place.
     pub(super) fn take(place: Place, token: &str, since: SystemTime) -> Result<Self, PinError> {
         // Its number stands for the terminal, which processes see under different names.
         let place = match place {
             Place::Terminal => format!("terminal of session {}", process::session()),
             Place::Window => "window".to_owned(),
         };
-        let lock = acquire(&place)?;
-        let marker = Marker::of("left", &format!("{place}\0{token}")).ok();
-        while let Some(left) = marker.as_ref().and_then(Marker::time) {
-            let was_interrupted = marker
-                .as_ref()
-                .and_then(Marker::text)
-                .is_some_and(|text| text.starts_with(&how(INTERRUPTED)));
-            match brake(left, since, SystemTime::now()) {
-                Brake::None => break,
+        let slot = Self {
+            lock: RefCell::new(acquire(&place)?),
+            place,
+            token: printable(token).into_owned(),
+        };
+        while let Some((how, left)) = slot.last_left() {
+            match Delay::after(left, since, SystemTime::now()) {
+                Delay::None => break,
                 // Who interrupts a client, and starts one anew, wants to go on after all.
-                Brake::New(rest) if was_interrupted => {
+                Delay::Wait(rest) if how == INTERRUPTED => {
                     let text = format!(
                         "the last prompt was cancelled a moment ago; asking again in {} s",
                         rest.as_secs() + 1
@@ -65,44 +68,53 @@ impl Turn {
                     let _notice = Notice::after(Duration::ZERO, &text);
                     thread::sleep(rest);
                 }
-                Brake::Behind | Brake::New(_) => {
+                Delay::Cancelled | Delay::Wait(_) => {
                     return Err(PinError::CancelledBefore {
                         token: token.to_owned(),
                     });
                 }
             }
         }
-        Ok(Self {
-            lock: RefCell::new(lock),
-            place,
-            marker,
-            token: token.to_owned(),
-        })
+        Ok(slot)
     }
 
-    /// The prompt was cancelled, or nobody answered it.
-    pub(super) fn brake(&self) {
-        self.mark("cancelled");
+    /// The prompt was cancelled, or not answered.
+    pub(super) fn cancelled(&self) {
+        self.leave(CANCELLED);
     }
 
     /// A signal came meanwhile. To be called before it ends the process.
-    pub(super) fn interrupt(&self) {
-        self.mark(INTERRUPTED);
+    pub(super) fn interrupted(&self) {
+        self.leave(INTERRUPTED);
     }
 
-    fn mark(&self, word: &str) {
-        if let Some(marker) = &self.marker {
-            marker.remove();
-            // Somebody is asked once more without it.
-            let _ = marker.add(&format!(
-                "{}: that for token {}",
-                how(word),
-                printable(&self.token)
-            ));
+    /// How and when this token's last prompt ended without an answer.
+    fn last_left(&self) -> Option<(String, SystemTime)> {
+        let lock = self.lock.borrow();
+        let lines = lock.as_ref()?.lines();
+        lines.iter().find_map(|line| {
+            let (how, rest) = line.split_once(" at ")?;
+            let (time, token) = rest.split_once(": the prompt for token ")?;
+            let time = Duration::from_micros(time.parse().ok()?);
+            (token == self.token).then_some((how.to_owned(), SystemTime::UNIX_EPOCH + time))
+        })
+    }
+
+    fn leave(&self, how: &str) {
+        if let Some(lock) = self.lock.borrow_mut().as_mut() {
+            let own = format!(": the prompt for token {}", self.token);
+            lock.retain(|line| !line.ends_with(&own));
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+            let now = now.unwrap_or_default().as_micros();
+            // Without it the next process asks at once.
+            let _ = lock.add(&format!("{how} at {now}{own}"));
         }
     }
 
-    /// Lets others ask while this process is stopped, and waits for its turn again.
+    /// Lets others ask while this process is stopped, and waits for the place again.
+    ///
+    /// # Errors
+    /// Others keep the place.
     pub(super) fn yield_while(&self, stopped: impl FnOnce()) -> Result<(), PinError> {
         self.lock.replace(None);
         stopped();
@@ -111,12 +123,8 @@ impl Turn {
     }
 }
 
-fn how(word: &str) -> String {
-    format!("a prompt was {word}")
-}
-
 fn acquire(place: &str) -> Result<Option<Lock>, PinError> {
-    match Lock::acquire(place, &mut |_| {}) {
+    match Lock::acquire_within(lock::LIMIT, place, &mut |_| {}) {
         Ok(lock) => Ok(Some(lock)),
         Err(LockError::Unavailable(_)) => Ok(None),
         Err(LockError::Busy { holder }) => {
@@ -131,21 +139,24 @@ fn acquire(place: &str) -> Result<Option<Lock>, PinError> {
     }
 }
 
+/// What a prompt that was cancelled means for another one.
 #[derive(Debug, Eq, PartialEq)]
-enum Brake {
+enum Delay {
     None,
-    /// It waited behind the prompt that was cancelled, and is cancelled with it.
-    Behind,
+    /// It waited behind the one that was cancelled, and is cancelled with it.
+    Cancelled,
     /// It is new, and this is left of the time.
-    New(Duration),
+    Wait(Duration),
 }
 
-fn brake(left: SystemTime, since: SystemTime, now: SystemTime) -> Brake {
-    match now.duration_since(left) {
-        Ok(age) if left > since && age < lock::LIMIT => Brake::Behind,
-        Ok(age) if left <= since && age < BRAKE => Brake::New(BRAKE - age),
-        // From the future, it tells nothing but that somebody set the clock.
-        Ok(_) | Err(_) => Brake::None,
+impl Delay {
+    fn after(left: SystemTime, since: SystemTime, now: SystemTime) -> Self {
+        match now.duration_since(left) {
+            Ok(age) if left > since && age < lock::LIMIT => Self::Cancelled,
+            Ok(age) if left <= since && age < REST => Self::Wait(REST - age),
+            // From the future, it says nothing but that the clock was set.
+            Ok(_) | Err(_) => Self::None,
+        }
     }
 }
 
@@ -154,18 +165,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prompt_that_was_cancelled_brakes_those_behind_it_and_new_ones_for_a_while() {
+    fn a_prompt_that_was_cancelled_cancels_those_behind_it_and_delays_new_ones() {
         let at = |seconds: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(1_000 + seconds);
         let left = at(100);
-        let brake = |since, now| brake(left, at(since), at(now));
+        let delay = |since, now| Delay::after(left, at(since), at(now));
         // Those that were waiting.
-        assert_eq!(brake(60, 101), Brake::Behind);
-        assert_eq!(brake(60, 150), Brake::Behind);
-        assert_eq!(brake(60, 200), Brake::None);
+        assert_eq!(delay(60, 101), Delay::Cancelled);
+        assert_eq!(delay(60, 150), Delay::Cancelled);
+        assert_eq!(delay(60, 200), Delay::None);
         // New ones.
-        assert_eq!(brake(104, 104), Brake::New(Duration::from_secs(1)));
-        assert_eq!(brake(100, 100), Brake::New(BRAKE));
-        assert_eq!(brake(105, 105), Brake::None);
-        assert_eq!(brake(50, 99), Brake::None);
+        assert_eq!(delay(104, 104), Delay::Wait(Duration::from_secs(1)));
+        assert_eq!(delay(100, 100), Delay::Wait(REST));
+        assert_eq!(delay(105, 105), Delay::None);
+        assert_eq!(delay(50, 99), Delay::None);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use super::prompt::Terminal;
-use super::queue::{Place, Turn};
+use super::queue::{Place, PromptSlot};
 use super::{askpass, file, standard_input, wrong_length};
 use crate::config::PinSource;
 use crate::pin::{Pin, PinError, PinOrigin, PinProvider, PinRequest};
@@ -28,7 +28,7 @@ pub struct Sources {
 type Taken = Option<Result<String, NotUtf8>>;
 
 impl Sources {
-    /// To be made before the turn at a library is taken. A variable that the source names has to be
+    /// To be made before the lock on a library is taken. A variable that the source names has to be
     /// among `variables`.
     pub fn new(source: PinSource, variables: &TakenVariables) -> Self {
         Self {
@@ -69,13 +69,13 @@ impl Sources {
         let program = askpass::Program::find()?;
         let is_left = self.unattended.load(Ordering::Relaxed);
         let has_terminal = !is_left && Terminal::open().is_some();
-        let turn = Turn::take(Place::Window, request.token, since)?;
+        let slot = PromptSlot::take(Place::Window, request.token, since)?;
         program.ask(request, has_terminal).inspect_err(|error| {
             if matches!(
                 error,
                 PinError::Cancelled { .. } | PinError::TimedOut { .. }
             ) {
-                turn.brake();
+                slot.cancelled();
             }
         })
     }
@@ -137,8 +137,8 @@ impl PinProvider for Sources {
         let Some(terminal) = Terminal::open() else {
             return Err(PinError::FinalTryAtReader { token });
         };
-        let turn = Turn::take(Place::Terminal, &token, since)?;
-        terminal.confirm(request, PinOrigin::Reader, &turn)
+        let slot = PromptSlot::take(Place::Terminal, &token, since)?;
+        terminal.confirm(request, PinOrigin::Reader, &slot)
     }
 
     fn insert(&mut self, missing: &str) -> bool {
@@ -153,8 +153,8 @@ impl PinProvider for Sources {
         let _pause = watchdog::pause();
         let since = self.since.unwrap_or_else(SystemTime::now);
         Terminal::open().is_some_and(|terminal| {
-            Turn::take(Place::Terminal, missing, since)
-                .is_ok_and(|turn| terminal.insert(missing, &turn))
+            PromptSlot::take(Place::Terminal, missing, since)
+                .is_ok_and(|slot| terminal.insert(missing, &slot))
         })
     }
 }
@@ -180,8 +180,8 @@ impl Sources {
                 return match Terminal::open() {
                     Some(terminal) => {
                         let place = Place::Terminal;
-                        let turn = Turn::take(place, request.token, since)?;
-                        terminal.ask(request, &turn)
+                        let slot = PromptSlot::take(place, request.token, since)?;
+                        terminal.ask(request, &slot)
                     }
                     None => {
                         let line = if self.leaves_input {

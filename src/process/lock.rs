@@ -1,23 +1,28 @@
-//! An advisory lock between this user's own processes, around the use of a token.
+//! Advisory locks between this user's own processes, and the lines that their holders leave in them
+//! for later ones.
 //!
 //! SoftHSM rewrites a token's file at login and finds no token while another process does that;
 //! other modules answer device errors under load. The lock is flock(2)'s, so the kernel releases
-//! it however its holder ends. It keeps out nobody who doesn't ask for it.
+//! it however its holder ends. It keeps out no process that doesn't ask for it.
+//!
+//! The locked file begins with its holder's process number. What follows is a ledger: lines that only
+//! a holder reads and writes. [`LONGEST`] bounds it.
 
 #![forbid(unsafe_code)]
 
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, ftruncate, openat};
 use rustix::io::{Errno, pread, pwrite};
 
 use super::runtime;
 
-/// How long others may keep a lock: longer than a prompt may stay unanswered, so that whoever waits
-/// behind one gets its turn.
+/// How long others may keep a lock: longer than a prompt may stay unanswered, so that a process that
+/// waits behind one still gets the lock.
 pub const LIMIT: Duration = Duration::from_secs(90);
 /// A longer wait is told: a person begins to wonder.
 const QUIET_WAIT: Duration = Duration::from_secs(1);
@@ -25,11 +30,20 @@ const QUIET_WAIT: Duration = Duration::from_secs(1);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
+/// The holder's number and a line ending, in bytes; the ledger's lines follow.
+const HEADER: usize = 11;
+/// No line is added to a file this long, and nothing beyond it is read.
+const LONGEST: usize = 4096;
+
 /// The lock is held, until this is dropped or the process ends.
 #[derive(Debug)]
 pub struct Lock {
-    _file: OwnedFd,
+    file: OwnedFd,
     waited: bool,
+    /// Files of the same name in other places, where an earlier holder may have had to write.
+    elsewhere: Vec<OwnedFd>,
+    /// Where the line is that was added last.
+    added: Option<Range<usize>>,
 }
 
 #[derive(Debug)]
@@ -41,36 +55,51 @@ pub enum LockError {
 }
 
 impl Lock {
-    /// Takes the lock of this name, which can be any text. Waits for it, [`LIMIT`] at the longest;
+    /// Takes the lock of this name, which can be any text, and waits for it no longer than `limit`.
     /// `on_wait` is called once, with the holder's process number, if that takes over a second.
-    pub fn acquire(name: &str, on_wait: &mut dyn FnMut(Option<u32>)) -> Result<Self, LockError> {
-        Self::acquire_within(LIMIT, name, on_wait)
-    }
-
-    /// The same with less patience, or more.
+    ///
+    /// # Errors
+    /// Others keep it, or there can be none.
     pub fn acquire_within(
         limit: Duration,
         name: &str,
         on_wait: &mut dyn FnMut(Option<u32>),
     ) -> Result<Self, LockError> {
-        let directory = runtime::directory().map_err(LockError::Unavailable)?;
-        Self::acquire_in(directory, name, limit, on_wait)
+        let (path, directory) =
+            runtime::open_first(&runtime::SESSION).map_err(LockError::Unavailable)?;
+        Self::acquire_in(path, &directory, &file_name(name, "lock"), limit, on_wait)
     }
 
-    /// Takes the lock that guards what is remembered under this name. Waits for it as
-    /// [`Lock::acquire`] does.
-    pub fn acquire_for_memory(name: &str) -> Result<Self, LockError> {
-        let directory = runtime::memory().map_err(LockError::Unavailable)?;
-        Self::acquire_in(directory, name, LIMIT, &mut |_| {})
+    /// Takes a lock whose lines stay when the machine is restarted, and waits for it for [`LIMIT`].
+    ///
+    /// # Errors
+    /// Others keep it, or there can be none.
+    pub fn acquire_lasting(name: &str) -> Result<Self, LockError> {
+        let places = &runtime::LASTING;
+        let (path, directory) = runtime::open_first(places).map_err(LockError::Unavailable)?;
+        let name = file_name(name, "ledger");
+        let mut lock = Self::acquire_in(path, &directory, &name, LIMIT, &mut |_| {})?;
+        let others = places.iter().filter(|other| *other != path);
+        let others = others.filter_map(|other| {
+            let directory = runtime::open_existing(other).ok()?;
+            let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            openat(&directory, &name, flags, Mode::empty()).ok()
+        });
+        lock.elsewhere = others.collect();
+        Ok(lock)
     }
 
+    /// `path` is the directory's, for messages.
     fn acquire_in(
-        directory: &Path,
-        name: &str,
+        path: &Path,
+        directory: &OwnedFd,
+        file_name: &str,
         limit: Duration,
         on_wait: &mut dyn FnMut(Option<u32>),
     ) -> Result<Self, LockError> {
-        let file = open_file(directory, name).map_err(LockError::Unavailable)?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = openat(directory, file_name, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(|error| LockError::Unavailable(runtime::failure(path, error)))?;
         let start = Instant::now();
         let mut pause = SHORTEST_PAUSE;
         let (mut waited, mut told) = (false, false);
@@ -80,11 +109,8 @@ impl Lock {
                 Err(Errno::INTR) => continue,
                 Err(Errno::WOULDBLOCK) => waited = true,
                 Err(error) => {
-                    return Err(LockError::Unavailable(format!(
-                        "no lock in {}: {}",
-                        directory.display(),
-                        std::io::Error::from(error)
-                    )));
+                    let reason = runtime::failure(path, error);
+                    return Err(LockError::Unavailable(format!("no lock in {reason}")));
                 }
             }
             let elapsed = start.elapsed();
@@ -102,8 +128,10 @@ impl Lock {
         }
         note_holder(&file);
         Ok(Self {
-            _file: file,
+            file,
             waited,
+            elsewhere: Vec::new(),
+            added: None,
         })
     }
 
@@ -111,32 +139,111 @@ impl Lock {
     pub fn waited(&self) -> bool {
         self.waited
     }
+
+    /// The lines that holders have left.
+    pub fn lines(&self) -> Vec<String> {
+        let files = std::iter::once(&self.file).chain(&self.elsewhere);
+        files.flat_map(lines_of).collect()
+    }
+
+    /// Adds a line. A file that is full stays as it is.
+    ///
+    /// # Errors
+    /// Why it can't be written, for people; then nothing was added.
+    pub fn add(&mut self, line: &str) -> Result<(), String> {
+        self.added = None;
+        let failed = |error: Errno| std::io::Error::from(error).to_string();
+        let size = fstat(&self.file).map_err(failed)?.st_size;
+        let end = usize::try_from(size).unwrap_or(LONGEST).max(HEADER);
+        if end >= LONGEST {
+            return Ok(());
+        }
+        if let Err(error) = write_line(&self.file, line, end) {
+            let _ = ftruncate(&self.file, end as u64);
+            return Err(failed(error));
+        }
+        self.added = Some(end..end + line.len());
+        Ok(())
+    }
+
+    /// Puts another line, which is as long and so needs no room, in the place of the one that was
+    /// added last.
+    pub fn replace_added(&mut self, line: &str) {
+        if let Some(place) = &self.added
+            && place.len() == line.len()
+        {
+            let _ = write_line(&self.file, line, place.start);
+        }
+    }
+
+    /// Takes the line that was added last away again.
+    pub fn remove_added(&mut self) {
+        if let Some(place) = self.added.take() {
+            let _ = ftruncate(&self.file, place.start as u64);
+        }
+    }
+
+    /// Removes the other lines. That needs no room.
+    pub fn retain(&mut self, mut keep: impl FnMut(&str) -> bool) {
+        self.added = None;
+        for file in std::iter::once(&self.file).chain(&self.elsewhere) {
+            let mut lines = lines_of(file);
+            let before = lines.len();
+            lines.retain(|line| keep(line));
+            if lines.len() == before {
+                continue;
+            }
+            let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+            if text.is_empty() || pwrite(file, text.as_bytes(), HEADER as u64) == Ok(text.len()) {
+                let _ = ftruncate(file, (HEADER + text.len()) as u64);
+            }
+        }
+    }
 }
 
-/// Opens the lock's file; the error is a text for people.
-fn open_file(path: &Path, name: &str) -> Result<OwnedFd, String> {
-    let directory = runtime::open_directory(path)?;
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file_name = runtime::file_name(name, "lock");
-    openat(&directory, file_name, flags, Mode::RUSR | Mode::WUSR)
-        .map_err(|error| runtime::failure(path, error))
+fn lines_of(file: &OwnedFd) -> Vec<String> {
+    let mut bytes = vec![0; LONGEST];
+    let length = pread(file, bytes.as_mut_slice(), HEADER as u64).unwrap_or(0);
+    let text = String::from_utf8_lossy(bytes.get(..length).unwrap_or_default());
+    text.lines().map(str::to_owned).collect()
 }
 
-/// Writes this process's number into the file: always as many bytes, in one write, so that nobody
-/// reads a part of it. Only a message is the poorer if that fails.
+fn write_line(file: &OwnedFd, line: &str, place: usize) -> Result<(), Errno> {
+    let line = format!("{line}\n");
+    match pwrite(file, line.as_bytes(), place as u64)? {
+        written if written == line.len() => Ok(()),
+        _ => Err(Errno::NOSPC),
+    }
+}
+
+/// A file name for any text. Texts that should collide would share a file: a wait without need, or
+/// another token's lines.
+fn file_name(text: &str, extension: &str) -> String {
+    format!("{:016x}.{extension}", runtime::fnv_1a(text))
+}
+
+/// Writes this process's number into the file: always as many bytes, in one write, so that no part
+/// of it is read. Only a message is the poorer if that fails.
 fn note_holder(file: &OwnedFd) {
     let _ = pwrite(file, format!("{:>10}\n", std::process::id()).as_bytes(), 0);
 }
 
 /// The number that the holder wrote; just after a change of holders, that of the one before.
 fn holder(file: &OwnedFd) -> Option<u32> {
-    let mut text = [0; 11];
+    let mut text = [0; HEADER];
     let length = pread(file, &mut text, 0).ok()?;
     str::from_utf8(text.get(..length)?)
         .ok()?
         .trim()
         .parse()
         .ok()
+}
+
+/// For tests of what is kept in a lock.
+#[cfg(test)]
+pub(crate) fn in_directory(directory: &Path, name: &str) -> Lock {
+    let opened = runtime::open_directory(directory).unwrap();
+    Lock::acquire_in(directory, &opened, name, Duration::ZERO, &mut |_| {}).unwrap()
 }
 
 #[cfg(test)]
@@ -153,8 +260,18 @@ mod tests {
     const NAME: &str = "/usr/lib/softhsm/libsofthsm2.so";
     const LONG: Duration = Duration::from_secs(30);
 
+    fn named(
+        directory: &Path,
+        name: &str,
+        limit: Duration,
+        on_wait: &mut dyn FnMut(Option<u32>),
+    ) -> Result<Lock, LockError> {
+        let opened = runtime::open_directory(directory).map_err(LockError::Unavailable)?;
+        Lock::acquire_in(directory, &opened, &file_name(name, "lock"), limit, on_wait)
+    }
+
     fn acquire(directory: &Path, limit: Duration) -> Result<Lock, LockError> {
-        Lock::acquire_in(directory, NAME, limit, &mut |_| {})
+        named(directory, NAME, limit, &mut |_| {})
     }
 
     /// A place for locks that isn't there yet, and what removes it again.
@@ -196,7 +313,7 @@ mod tests {
         let mut told = Vec::new();
         let limit = QUIET_WAIT + Duration::from_millis(200);
         let start = Instant::now();
-        let result = Lock::acquire_in(&place, NAME, limit, &mut |holder| told.push(holder));
+        let result = named(&place, NAME, limit, &mut |holder| told.push(holder));
         let own = Some(std::process::id());
         assert!(
             matches!(result, Err(LockError::Busy { holder }) if holder == own),
@@ -262,7 +379,7 @@ mod tests {
         ];
         let locks: Vec<_> = names
             .iter()
-            .map(|name| Lock::acquire_in(&place, name, Duration::ZERO, &mut |_| {}).unwrap())
+            .map(|name| named(&place, name, Duration::ZERO, &mut |_| {}).unwrap())
             .collect();
         assert_eq!(std::fs::read_dir(&place).unwrap().count(), locks.len());
     }
@@ -298,8 +415,73 @@ mod tests {
         let target = place.join("target");
         std::fs::create_dir(&place).unwrap();
         std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o700)).unwrap();
-        symlink(&target, place.join(runtime::file_name(NAME, "lock"))).unwrap();
+        symlink(&target, place.join(file_name(NAME, "lock"))).unwrap();
         reason(acquire(&place, Duration::ZERO));
         assert!(!target.exists());
+    }
+
+    fn place_in(parent: &tempfile::TempDir) -> PathBuf {
+        parent.path().join("locks")
+    }
+
+    #[test]
+    fn a_later_holder_finds_the_lines_of_earlier_ones() {
+        let parent = tempfile::tempdir().unwrap();
+        let mut lock = in_directory(&place_in(&parent), "ledger");
+        assert_eq!(lock.lines(), [""; 0]);
+        lock.add("one").unwrap();
+        lock.add("two").unwrap();
+        drop(lock);
+        let mut lock = in_directory(&place_in(&parent), "ledger");
+        assert_eq!(lock.lines(), ["one", "two"]);
+        // Nothing was added by this one.
+        lock.remove_added();
+        lock.replace_added("xxx");
+        assert_eq!(lock.lines(), ["one", "two"]);
+        lock.add("new").unwrap();
+        lock.replace_added("NEW");
+        lock.replace_added("longer");
+        assert_eq!(lock.lines(), ["one", "two", "NEW"]);
+        lock.remove_added();
+        lock.retain(|line| line != "one");
+        assert_eq!(lock.lines(), ["two"]);
+        lock.retain(|_| false);
+        assert_eq!(lock.lines(), [""; 0]);
+        let other = in_directory(&place_in(&parent), "other");
+        assert_eq!(other.lines(), [""; 0]);
+    }
+
+    #[test]
+    fn lines_in_other_places_count_and_go_too() {
+        let parent = tempfile::tempdir().unwrap();
+        let mut earlier = in_directory(&parent.path().join("earlier"), "ledger");
+        earlier.add("one").unwrap();
+        let mut lock = in_directory(&place_in(&parent), "ledger");
+        lock.elsewhere.push(earlier.file);
+        lock.add("two").unwrap();
+        assert_eq!(lock.lines(), ["two", "one"]);
+        lock.retain(|line| line == "two");
+        assert_eq!(lock.lines(), ["two"]);
+    }
+
+    #[test]
+    fn a_full_file_takes_no_more_lines_and_keeps_what_it_has() {
+        let parent = tempfile::tempdir().unwrap();
+        let mut lock = in_directory(&place_in(&parent), "ledger");
+        for _ in 0..LONGEST {
+            lock.add("again").unwrap();
+        }
+        let lines = lock.lines();
+        assert!(fstat(&lock.file).unwrap().st_size as usize <= LONGEST + "again\n".len());
+        lock.replace_added("other");
+        lock.remove_added();
+        assert_eq!(lock.lines(), lines);
+    }
+
+    #[test]
+    fn a_lock_is_readable_by_its_user_alone() {
+        let parent = tempfile::tempdir().unwrap();
+        let lock = in_directory(&place_in(&parent), "ledger");
+        assert_eq!(fstat(&lock.file).unwrap().st_mode & 0o777, 0o600);
     }
 }

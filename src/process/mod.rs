@@ -2,8 +2,8 @@
 //!
 //! In this order, while there is one thread and no library: [`harden`] (no core file, no reader),
 //! [`signals`] (an end that is told), [`environment`] (the request taken out and wiped),
-//! [`output`] (standard output out of the library's reach). Then [`lock`] and [`marker`], which
-//! other processes see, [`watchdog`], and when the answer is out [`exit_guard`]. [`memory`] works all
+//! [`output`] (standard output out of the library's reach). Then [`lock`], which other
+//! processes see, [`watchdog`], and when the answer is out [`exit_guard`]. [`memory`] works all
 //! the while, and [`descriptors`] for every program that is started. A run has a [`command`]
 //! besides, and a [`run_directory`] for what the command must find. System calls make this one of
 //! the two places where `unsafe` is allowed.
@@ -19,7 +19,6 @@ mod error;
 pub mod exit_guard;
 pub mod harden;
 pub mod lock;
-pub mod marker;
 pub mod memory;
 pub mod output;
 pub mod run_directory;

@@ -28,19 +28,19 @@ impl RunDirectory {
     /// A new one, with a name that nobody can guess, readable by this user alone. Those that
     /// nobody uses any more are removed. The error is a text for people.
     pub fn create() -> Result<Self, String> {
-        Self::create_in(runtime::directory()?)
+        let (parent, directory) = runtime::open_first(&runtime::SESSION)?;
+        Self::create_in(parent, &directory)
     }
 
-    fn create_in(parent: &Path) -> Result<Self, String> {
-        let directory = runtime::open_directory(parent)?;
-        sweep(parent, &directory);
+    fn create_in(parent: &Path, directory: &OwnedFd) -> Result<Self, String> {
+        sweep(parent, directory);
         let mut random = [0; 8];
         getrandom::fill(&mut random).map_err(|error| error.to_string())?;
         let name = format!("{PREFIX}{:016x}", u64::from_ne_bytes(random));
         let path = parent.join(&name);
         let failed = |error| runtime::failure(&path, error);
-        mkdirat(&directory, &name, Mode::RWXU).map_err(failed)?;
-        let held = open_child(&directory, &name).map_err(failed)?;
+        mkdirat(directory, &name, Mode::RWXU).map_err(failed)?;
+        let held = open_child(directory, &name).map_err(failed)?;
         // Nobody else waits for it; a sweep that comes first holds it for an instant.
         flock(&held, FlockOperation::LockExclusive).map_err(failed)?;
         if fstat(&held).map_err(failed)?.st_nlink == 0 {
@@ -109,11 +109,15 @@ mod tests {
 
     use super::*;
 
+    fn create_in(place: &Path) -> Result<RunDirectory, String> {
+        RunDirectory::create_in(place, &runtime::open_directory(place)?)
+    }
+
     #[test]
     fn it_is_private_and_gone_when_it_is_dropped() {
         let parent = tempfile::tempdir().unwrap();
         let place = parent.path().join("runtime");
-        let run = RunDirectory::create_in(&place).unwrap();
+        let run = create_in(&place).unwrap();
         let file = run.write("kubeconfig", b"{}").unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
         assert_eq!((mode(&run.path), mode(&file)), (0o700, 0o600));
@@ -128,12 +132,12 @@ mod tests {
     fn what_a_killed_run_has_left_is_removed_and_nothing_else() {
         let parent = tempfile::tempdir().unwrap();
         let place = parent.path().join("runtime");
-        let alive = RunDirectory::create_in(&place).unwrap();
+        let alive = create_in(&place).unwrap();
         // What is left of a run is its directory, without the lock.
         fs::create_dir(place.join("run-dead")).unwrap();
         fs::write(place.join("run-dead/kubeconfig"), "{}").unwrap();
         fs::write(place.join("somebody.lock"), "").unwrap();
-        let next = RunDirectory::create_in(&place).unwrap();
+        let next = create_in(&place).unwrap();
         assert!(!place.join("run-dead").exists());
         for kept in [&alive.path, &next.path, &place.join("somebody.lock")] {
             assert!(kept.exists(), "{}", kept.display());

@@ -1,5 +1,5 @@
-//! The directories for what this user's processes tell each other: locks, and the kubeconfigs of
-//! commands, in one that ends with the machine's run; what tokens have refused in one that doesn't.
+//! The directories for what this user's processes leave for each other: locks and the kubeconfigs of
+//! runs in one that lasts until the machine is restarted, what tokens have refused in one that stays.
 //!
 //! Which they are is the same for all processes of a user, whatever their environment: a PIN that
 //! was refused in a shell is not sent once more by a cron job.
@@ -8,7 +8,7 @@
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 
 use rustix::fs::{Access, Mode, OFlags, access, fstat, mkdir, open, stat};
 use rustix::io::Errno;
@@ -16,46 +16,31 @@ use rustix::process::geteuid;
 
 const NAME: &str = "pkcs11-external-signer";
 
-/// For locks and runs: the first place that can be used. The error is a text for people, about all
-/// of them.
-pub(super) fn directory() -> Result<&'static Path, String> {
-    static PLACE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let place = PLACE.get_or_init(|| {
-        // Where there is nothing else, the variable is better than nothing.
-        let variable = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-        let variable = variable.filter(|path| path.is_absolute() && is_own(path));
-        let mut places = session_places();
-        places.extend(variable.map(|path| path.join(NAME)));
-        first_of(&places)
+/// For locks and runs, the best one first.
+pub(super) static SESSION: LazyLock<Vec<PathBuf>> = LazyLock::new(|| {
+    // Where there is nothing else, the variable is better than nothing.
+    let variable = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let variable = variable.filter(|path| path.is_absolute() && is_own(path));
+    let mut places = shared_places();
+    places.extend(variable.map(|path| path.join(NAME)));
+    places
+});
+
+/// For what must be known for longer, the best one first.
+pub(super) static LASTING: LazyLock<Vec<PathBuf>> = LazyLock::new(|| {
+    let state = super::home().map(|home| {
+        // As $XDG_STATE_HOME is where it isn't set.
+        for parent in [".local", ".local/state"] {
+            let _ = mkdir(home.join(parent), Mode::RWXU);
+        }
+        home.join(".local/state").join(NAME)
     });
-    place.as_deref().map_err(String::clone)
-}
+    state.into_iter().chain(shared_places()).collect()
+});
 
-/// For what must be known for longer: the first place that can be used.
-pub(super) fn memory() -> Result<&'static Path, String> {
-    static PLACE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let place = PLACE.get_or_init(|| first_of(memories()));
-    place.as_deref().map_err(String::clone)
-}
-
-/// All places that may be it, and may have been.
-pub(super) fn memories() -> &'static [PathBuf] {
-    static PLACES: OnceLock<Vec<PathBuf>> = OnceLock::new();
-    PLACES.get_or_init(|| {
-        let state = super::home().map(|home| {
-            // As $XDG_STATE_HOME is where it isn't set.
-            for parent in [".local", ".local/state"] {
-                let _ = mkdir(home.join(parent), Mode::RWXU);
-            }
-            home.join(".local/state").join(NAME)
-        });
-        state.into_iter().chain(session_places()).collect()
-    })
-}
-
-/// The user's own, and others for a file system that is full or read-only, or a place that somebody
-/// prepared. Not TMPDIR: they must be the same for every process of this user.
-fn session_places() -> Vec<PathBuf> {
+/// The user's own, and others for a file system that is full or read-only, or a place that another
+/// user has taken. Not TMPDIR: they must be the same for every process of this user.
+fn shared_places() -> Vec<PathBuf> {
     let user = geteuid().as_raw();
     let own = [
         super::user_directory(),
@@ -70,19 +55,25 @@ fn is_own(path: &Path) -> bool {
     path.is_dir() && stat(path).is_ok_and(|found| found.st_uid == geteuid().as_raw())
 }
 
-fn first_of(places: &[PathBuf]) -> Result<PathBuf, String> {
+/// Opens the first of the directories that can be used.
+///
+/// # Errors
+/// Why none can, for people.
+pub(super) fn open_first(places: &[PathBuf]) -> Result<(&Path, OwnedFd), String> {
     let mut reasons = Vec::new();
     for place in places {
         match open_directory(place) {
-            Ok(_) => return Ok(place.clone()),
+            Ok(directory) => return Ok((place, directory)),
             Err(reason) => reasons.push(reason),
         }
     }
     Err(reasons.join("; "))
 }
 
-/// Opens the directory, made if it isn't there, unless somebody else could have prepared it. The
-/// error is a text for people.
+/// Opens the directory, made if it isn't there, unless another user could have prepared it.
+///
+/// # Errors
+/// Why it can't be used, for people.
 pub(super) fn open_directory(path: &Path) -> Result<OwnedFd, String> {
     match mkdir(path, Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => open_existing(path),
@@ -125,12 +116,6 @@ fn strangers(path: &Path, owner: u32) -> String {
         "{} belongs to another user (uid {owner}), who or root must remove it",
         path.display()
     )
-}
-
-/// A file name for any text. Texts that should collide would share a file: a wait without need, or a
-/// memory of another token.
-pub(super) fn file_name(text: &str, extension: &str) -> String {
-    format!("{:016x}.{extension}", fnv_1a(text))
 }
 
 /// The text's FNV-1a hash, the same in every release.

@@ -1,11 +1,8 @@
-//! Who may send a PIN to the token, and how often.
+//! The login (C_Login): a PIN that the rules allow is got, sent and remembered.
 //!
-//! Losing somebody's card to a PIN lock is the worst this program could do, so the rules stand
-//! in one place: the token's state is read before every try; a locked PIN or one that must be
-//! changed is never tried; a PIN that nobody typed is sent once, never as the final try, and not
-//! after a refusal, be it another process's; a person has three tries, and the final one only
-//! after an explicit word. From that look at the token until its answer nobody else of this user
-//! sends it a PIN.
+//! Locking a user's card is the worst this program could do. So the rules stand in one place,
+//! `pin_rules`; the token's state is read before every try; and from that look until the token's
+//! answer its ledger is locked, so that no other process of this user sends it a PIN.
 
 #![forbid(unsafe_code)]
 
@@ -15,24 +12,21 @@ use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::session::UserType;
 
 use super::error::LoginError;
-use super::refusals::{Refusals, Sent, Verdict, alone_with};
+use super::ledger::{Ledger, PinAnswer};
+use super::pin_rules::{self, Giver, HeldPin, PinStep, Verdict, WhyNotSent};
 use super::slot::{self, PinState, TokenState};
 use super::tried::TRIED;
 use super::{Token, ckr};
 use crate::error::Error;
 use crate::pin::{MAX_PIN_LENGTH, Pin, PinError, PinOrigin, PinProvider, PinRequest};
-use crate::process::lock::Lock;
 use crate::process::signals::Deferral;
 use crate::process::watchdog;
-
-/// How often a person may try in one process, until the token accepts a PIN.
-const ATTENDED_TRIES: usize = 3;
 
 /// A PIN that was sent to the token, kept for keys that want it again for each signature.
 pub(super) struct Kept {
     pin: Pin,
     origin: PinOrigin,
-    /// The token has accepted it. Where somebody else was logged in, it has not looked at it.
+    /// The token has accepted it. If another login was in force, it has not looked at it.
     pub(super) is_accepted: bool,
     /// The token has said FINAL_TRY since before the login with it. OpenSC says so of a PIV card as
     /// long as the login lasts.
@@ -40,20 +34,18 @@ pub(super) struct Kept {
 }
 
 /// What to do next for a login.
-enum Entry {
-    Keypad(TokenState),
-    Pin(Box<PinEntry>),
+enum LoginStep {
+    AtReader(TokenState),
+    Send(Box<Attempt>),
     /// The token isn't any more what a person was told of it.
     Stale,
 }
 
-/// A PIN to be sent.
-struct PinEntry {
+/// A PIN that may be sent, as long as its ledger is locked.
+struct Attempt {
     kept: Kept,
     state: TokenState,
-    /// `None` where there is no place for a memory.
-    memory: Option<(Refusals, Sent)>,
-    _alone: Option<Lock>,
+    ledger: Ledger,
 }
 
 impl Token<'_> {
@@ -66,7 +58,7 @@ impl Token<'_> {
         self.authenticate(UserType::User, key, pins)
     }
 
-    /// Sends a PIN until the token accepts one, within the rules above.
+    /// Sends a PIN until the token accepts one, within the rules (`pin_rules`).
     pub(super) fn authenticate(
         &mut self,
         user: UserType,
@@ -75,235 +67,225 @@ impl Token<'_> {
     ) -> Result<(), Error> {
         let _step = watchdog::step("the login (C_Login)");
         let mut refused: Option<PinState> = None;
-        let mut tries = 0;
         loop {
-            let entry = match self.entry(key, refused, pins)? {
-                Entry::Pin(entry) => entry,
-                Entry::Stale => continue,
-                Entry::Keypad(state) => {
-                    self.authenticate_at_reader(user, &state.name.to_string(), pins)?;
-                    if let Ok(refusals) = Refusals::of(&state) {
-                        refusals.forget(None);
-                    }
-                    return Ok(());
+            match self.next_step(key, refused, pins)? {
+                LoginStep::AtReader(state) => {
+                    return self.authenticate_at_reader(user, &state, pins);
                 }
-            };
-            tries += 1;
-            let outcome = self.send(user, &entry);
-            log::debug!("login: C_Login as {user:?}, try {tries}");
-            let token = entry.state.name.to_string();
-            let after = outcome.as_ref().ok().copied().flatten();
-            let Err(error) = outcome else {
-                log::info!(
-                    "login: token {token} accepted the PIN {}",
-                    entry.kept.origin
-                );
-                TRIED.forget(&entry.state.name);
-                self.logged_in = true;
-                self.kept = Some(Kept {
-                    is_accepted: true,
-                    outlasts_final_try: match user {
-                        UserType::User => after == Some(PinState::FinalTry),
-                        _ => entry.kept.outlasts_final_try,
-                    },
-                    ..entry.kept
-                });
-                return Ok(());
-            };
-            if entry.kept.origin.is_attended() && may_have_counted(&error) {
-                TRIED.add(&entry.state.name, &entry.kept.pin, is_refusal(&error));
-            }
-            match ckr::code(&error) {
-                Some(RvError::UserAlreadyLoggedIn) => {
-                    self.logged_in = true;
-                    self.kept = Some(Kept {
-                        is_accepted: false,
-                        ..entry.kept
-                    });
-                    return Ok(());
-                }
-                _ if is_refusal(&error) => {
-                    let left = self.live_state()?.pin;
-                    let origin = entry.kept.origin;
-                    if !origin.is_attended() || TRIED.count(&entry.state.name) >= ATTENDED_TRIES {
-                        return Err(LoginError::Incorrect {
-                            token,
-                            origin,
-                            left: left.tries_left(),
-                            failure: ckr::failure(&error),
-                        }
-                        .into());
-                    }
-                    refused = Some(left);
-                }
-                _ => return Err(self.login_failure(&error, token)),
+                LoginStep::Send(attempt) => match self.send(user, *attempt)? {
+                    Some(left) => refused = Some(left),
+                    None => return Ok(()),
+                },
+                LoginStep::Stale => {}
             }
         }
     }
 
-    /// The next PIN to try, and the token alone for it.
-    fn entry(
+    /// Looks at the token and gets the PIN that may be sent to it now. Until the attempt is dropped no
+    /// other process of this user sends it one.
+    fn next_step(
         &mut self,
         key: &str,
         refused: Option<PinState>,
         pins: &mut dyn PinProvider,
-    ) -> Result<Entry, Error> {
-        let was_kept = self.kept.is_some();
-        let origin = match &self.kept {
+    ) -> Result<LoginStep, Error> {
+        let mut origin = match &self.kept {
             Some(kept) => kept.origin.clone(),
             None => pins.origin(),
         };
-        // What nobody types is at hand at once, so that one look at the token is enough.
-        let mut alone = None;
-        if !origin.is_attended() {
-            alone = Some(alone_with(&self.state)?);
-        }
+        // A stored PIN is at hand at once, so that one look at the token is enough.
+        let early = match origin.is_attended() {
+            true => None,
+            false => Some(Ledger::open(&self.state)?),
+        };
         let state = self.live_state()?;
-        let token = state.name.to_string();
-        self.refuse_hopeless(&state)?;
-        if state.own_keypad {
-            if state.pin == PinState::FinalTry {
-                ask(&state, key, refused, |request| {
-                    pins.confirm_at_reader(request)
-                })?;
-            }
-            return Ok(Entry::Keypad(state));
-        }
+        let verdict = early
+            .as_ref()
+            .map_or(Verdict::Clear, |ledger| ledger.verdict(state.pin));
         let mut kept = self.kept.take();
-        if state.pin == PinState::FinalTry {
-            // Before it, somebody has to say a word, whatever was right earlier.
-            kept = kept.filter(|kept| {
-                kept.outlasts_final_try && self.logged_in && self.session.lives(true)
-            });
-        } else if let Some(kept) = &mut kept {
-            kept.outlasts_final_try = false;
+        if let Some(kept) = &mut kept {
+            kept.outlasts_final_try = kept.outlasts_final_try
+                && state.pin == PinState::FinalTry
+                && self.logged_in
+                && self.session.lives(true);
         }
-        let origin = if was_kept && kept.is_none() {
-            pins.origin()
-        } else {
-            origin
-        };
-        let is_accepted = kept.as_ref().is_some_and(|kept| kept.is_accepted);
-        let refusals = Refusals::of(&state);
-        let is_stored = !origin.is_attended() && !is_accepted;
-        let verdict = match refusals.as_ref() {
-            Ok(refusals) if is_stored => refusals.verdict(&state),
-            _ => Verdict::Clear,
-        };
-        let refused_before = || PinError::RefusedBefore {
-            token: token.clone(),
-            origin: origin.clone(),
-        };
-        if is_stored {
-            if state.pin == PinState::FinalTry {
-                return Err(PinError::FinalTry { token, origin }.into());
-            }
-            let is_refused = match verdict {
-                Verdict::Clear => false,
-                Verdict::Refused => true,
-                // What is there may be the user's, if it isn't sent.
-                Verdict::Unless(_) => origin == PinOrigin::StandardInput,
-            };
-            if is_refused && !self.disregards_refusals {
-                return Err(refused_before().into());
-            }
+        let held = kept.as_ref().map_or(HeldPin::None, Kept::held);
+        let giver = self.giver(&state, &origin, verdict);
+        let mut step = pin_rules::next(state.pin, state.own_keypad, held, giver);
+        if step == PinStep::Forget {
+            kept = None;
+            origin = pins.origin();
+            let giver = self.giver(&state, &origin, verdict);
+            step = pin_rules::next(state.pin, state.own_keypad, HeldPin::None, giver);
         }
+        let (confirm, unless) = match step {
+            PinStep::Send { confirm, unless } => (confirm, unless),
+            PinStep::AskReader { confirm } => {
+                if confirm {
+                    ask(&state, key, refused, confirm, |request| {
+                        pins.confirm_at_reader(request)
+                    })?;
+                }
+                return Ok(LoginStep::AtReader(state));
+            }
+            PinStep::Refuse(reason) => return Err(self.not_sent(reason, &state, origin)),
+            PinStep::Forget => return Err(Error::internal("a PIN was forgotten twice")),
+        };
         let kept = match kept {
             Some(kept) => kept,
-            None if origin.is_attended() && TRIED.count(&state.name) >= ATTENDED_TRIES => {
-                return Err(LoginError::TriesSpent { token }.into());
-            }
             None => {
-                let pin = ask(&state, key, refused, |request| pins.pin(request))?;
+                let pin = ask(&state, key, refused, confirm, |request| pins.pin(request))?;
                 if let PinOrigin::Askpass(_) = origin {
                     TRIED.check(&state.name, &pin, origin.clone())?;
                 }
                 Kept {
                     pin,
-                    origin: origin.clone(),
+                    origin,
                     is_accepted: false,
                     outlasts_final_try: false,
                 }
             }
         };
-        if alone.is_none() {
-            alone = Some(alone_with(&state)?);
-            let now = self.live_state()?;
-            self.refuse_hopeless(&now)?;
-            // While somebody typed, others have used up all tries but one.
-            if now.pin == PinState::FinalTry && state.pin != PinState::FinalTry {
-                return Ok(Entry::Stale);
+        let mut ledger = match early {
+            Some(ledger) => ledger,
+            None => {
+                let ledger = Ledger::open(&state)?;
+                let now = self.live_state()?;
+                self.check_hopeless(&now)?;
+                // While a person typed, others have used up all tries but one.
+                if now.pin == PinState::FinalTry && state.pin != PinState::FinalTry {
+                    return Ok(LoginStep::Stale);
+                }
+                ledger
             }
+        };
+        if unless.is_some_and(|mark| ledger.mark(&kept.pin) == mark) {
+            return Err(self.not_sent(WhyNotSent::RefusedBefore, &state, kept.origin));
         }
-        if let (Verdict::Unless(mark), Ok(refusals)) = (verdict, refusals.as_ref())
-            && refusals.mark(&kept.pin) == mark
+        let is_stored = !kept.origin.is_attended() && !kept.is_accepted;
+        if let Err(reason) = ledger.begin()
+            && is_stored
             && !self.disregards_refusals
         {
-            return Err(refused_before().into());
-        }
-        let memory = refusals.and_then(|refusals| {
-            let sent = refusals.send()?;
-            Ok((refusals, sent))
-        });
-        let memory = match memory {
-            Ok(memory) => Some(memory),
-            Err(reason) if is_stored && !self.disregards_refusals => {
-                return Err(LoginError::NoMemory {
-                    token,
-                    origin: kept.origin,
-                    reason,
-                }
-                .into());
+            return Err(LoginError::NoMemory {
+                token: state.name.to_string(),
+                origin: kept.origin,
+                reason,
             }
-            Err(_) => None,
-        };
-        Ok(Entry::Pin(Box::new(PinEntry {
+            .into());
+        }
+        Ok(LoginStep::Send(Box::new(Attempt {
             kept,
             state,
-            memory,
-            _alone: alone.flatten(),
+            ledger,
         })))
     }
 
-    /// C_Login with the PIN, and what came of it remembered. Signals are deferred meanwhile: SoftHSM
-    /// empties the token's file at each login and then writes it anew, so a process killed in between
-    /// loses the token; and a refusal has to be remembered. Returns what the token says of its PIN
-    /// after a successful login, where it had something to say before.
-    fn send(&self, user: UserType, entry: &PinEntry) -> Result<Option<PinState>, CryptokiError> {
+    fn giver(&self, state: &TokenState, origin: &PinOrigin, verdict: Verdict) -> Giver {
+        match origin.is_attended() {
+            true => Giver::Person {
+                tries: TRIED.count(&state.name),
+            },
+            false => Giver::Stored {
+                verdict,
+                is_consumed: *origin == PinOrigin::StandardInput,
+                despite_refusal: self.disregards_refusals,
+            },
+        }
+    }
+
+    /// C_Login with the PIN, which is kept if the token accepts it or is logged in already. Otherwise
+    /// gives what the token says of its PIN, if a person may try another one.
+    ///
+    /// # Errors
+    /// The login failed, and there is no other try.
+    fn send(&mut self, user: UserType, attempt: Attempt) -> Result<Option<PinState>, Error> {
+        let Attempt {
+            kept,
+            state,
+            mut ledger,
+        } = attempt;
+        let token = state.name.to_string();
+        let is_attended = kept.origin.is_attended();
+        let (outcome, after) = self.call_login(user, &kept.pin, &state, &mut ledger, is_attended);
+        log::debug!("login: C_Login as {user:?}");
+        let Err(error) = outcome else {
+            log::info!("login: token {token} accepted the PIN {}", kept.origin);
+            self.logged_in = true;
+            self.kept = Some(Kept {
+                is_accepted: true,
+                outlasts_final_try: match user {
+                    UserType::User => after == Some(PinState::FinalTry),
+                    _ => kept.outlasts_final_try,
+                },
+                ..kept
+            });
+            return Ok(None);
+        };
+        if ckr::code(&error) == Some(RvError::UserAlreadyLoggedIn) {
+            self.logged_in = true;
+            self.kept = Some(Kept {
+                is_accepted: false,
+                ..kept
+            });
+            return Ok(None);
+        }
+        if answer_of(&error) != PinAnswer::Refused {
+            return Err(self.login_failure(&error, token));
+        }
+        let left = self.live_state()?.pin;
+        if is_attended && TRIED.count(&state.name) < pin_rules::ATTENDED_TRIES {
+            return Ok(Some(left));
+        }
+        Err(LoginError::Incorrect {
+            token,
+            origin: kept.origin,
+            left: left.tries_left(),
+            failure: ckr::failure(&error),
+        }
+        .into())
+    }
+
+    /// C_Login, and what came of it remembered. Meanwhile Ctrl-C and its like wait: SoftHSM empties
+    /// the token's file at each login before it writes it anew, so that a process that is killed in
+    /// between loses the token; and what was refused must be remembered. Gives also what the token
+    /// says of its PIN after it was right, if it had something to say before.
+    fn call_login(
+        &self,
+        user: UserType,
+        pin: &Pin,
+        state: &TokenState,
+        ledger: &mut Ledger,
+        is_attended: bool,
+    ) -> (Result<(), CryptokiError>, Option<PinState>) {
         let step = watchdog::step("the login (C_Login)");
         let _deferral = Deferral::for_login();
-        let outcome = self.session.login(user, Some(entry.kept.pin.expose()));
+        let outcome = self.session.login(user, Some(pin.expose()));
         drop(step);
-        let after = match (&outcome, user, entry.state.pin) {
+        let after = match (&outcome, user, state.pin) {
             // Nothing may come between a context-specific login and C_Sign.
             (Ok(()), UserType::User, PinState::CountLow | PinState::FinalTry) => {
                 self.live_state().ok().map(|state| state.pin)
             }
             _ => None,
         };
-        let Some((refusals, sent)) = &entry.memory else {
-            return outcome.map(|()| after);
+        let answer = match &outcome {
+            Ok(()) => PinAnswer::Accepted(after),
+            Err(error) => answer_of(error),
         };
-        match &outcome {
-            Ok(()) => refusals.forget(after),
-            Err(error) if is_refusal(error) => {
-                let is_stored = !entry.kept.origin.is_attended();
-                sent.refused(is_stored.then(|| refusals.mark(&entry.kept.pin)));
-            }
-            Err(error) if may_have_counted(error) => {}
-            Err(_) => sent.not_looked_at(),
-        }
-        outcome.map(|()| after)
+        ledger.end(pin, is_attended, answer);
+        (outcome, after)
     }
 
     /// C_Login without a PIN: the reader has a keypad of its own.
     fn authenticate_at_reader(
         &mut self,
         user: UserType,
-        token: &str,
+        state: &TokenState,
         pins: &mut dyn PinProvider,
     ) -> Result<(), Error> {
         let _pause = watchdog::pause();
+        let token = state.name.to_string();
         // At the beginning: the end of a long line isn't shown.
         let unused = match pins.origin().is_attended() {
             true => "",
@@ -314,23 +296,25 @@ impl Token<'_> {
             &format!("enter the PIN at the reader{unused} of token {token}"),
         );
         match self.session.login(user, None) {
-            Ok(()) => {}
-            Err(error) => match ckr::code(&error) {
-                Some(RvError::UserAlreadyLoggedIn) => {}
-                _ if is_refusal(&error) => {
-                    let left = self.live_state()?.pin;
-                    return Err(LoginError::Incorrect {
-                        token: token.to_owned(),
-                        origin: PinOrigin::Reader,
-                        left: left.tries_left(),
-                        failure: ckr::failure(&error),
-                    }
-                    .into());
+            Err(error) if ckr::code(&error) != Some(RvError::UserAlreadyLoggedIn) => {
+                if answer_of(&error) != PinAnswer::Refused {
+                    return Err(self.login_failure(&error, token));
                 }
-                _ => return Err(self.login_failure(&error, token.to_owned())),
-            },
+                let left = self.live_state()?.pin;
+                return Err(LoginError::Incorrect {
+                    token,
+                    origin: PinOrigin::Reader,
+                    left: left.tries_left(),
+                    failure: ckr::failure(&error),
+                }
+                .into());
+            }
+            Ok(()) | Err(_) => {}
         }
         self.logged_in = true;
+        if let Ok(mut ledger) = Ledger::open(state) {
+            ledger.accepted(None);
+        }
         Ok(())
     }
 
@@ -346,21 +330,34 @@ impl Token<'_> {
         })
     }
 
-    /// Refuses a login in a state in which no PIN can help.
-    pub fn check_pin_state(&self) -> Result<(), LoginError> {
-        self.refuse_hopeless(&self.state)
+    /// Whether a PIN can help, by what the token said of itself when it was opened.
+    ///
+    /// # Errors
+    /// Why none can.
+    pub fn check_pin_state(&self) -> Result<(), Error> {
+        self.check_hopeless(&self.state)
     }
 
-    fn refuse_hopeless(&self, state: &TokenState) -> Result<(), LoginError> {
+    fn check_hopeless(&self, state: &TokenState) -> Result<(), Error> {
+        match pin_rules::hopeless(state.pin) {
+            Some(reason) => Err(self.not_sent(reason, state, PinOrigin::Person)),
+            None => Ok(()),
+        }
+    }
+
+    fn not_sent(&self, reason: WhyNotSent, state: &TokenState, origin: PinOrigin) -> Error {
         let token = state.name.to_string();
-        match state.pin {
-            PinState::Locked => Err(LoginError::Locked { token }),
-            PinState::ToBeChanged => Err(LoginError::ToBeChanged {
+        match reason {
+            WhyNotSent::FinalTry => PinError::FinalTry { token, origin }.into(),
+            WhyNotSent::Locked => LoginError::Locked { token }.into(),
+            WhyNotSent::RefusedBefore => PinError::RefusedBefore { token, origin }.into(),
+            WhyNotSent::ToBeChanged => LoginError::ToBeChanged {
                 token,
                 module: self.module.path().to_owned(),
                 told: "CKF_USER_PIN_TO_BE_CHANGED".to_owned(),
-            }),
-            PinState::CountLow | PinState::FinalTry | PinState::Good => Ok(()),
+            }
+            .into(),
+            WhyNotSent::TriesSpent => LoginError::TriesSpent { token }.into(),
         }
     }
 
@@ -390,40 +387,46 @@ impl Token<'_> {
     }
 }
 
-/// The token has looked at the PIN and not liked it.
-fn is_refusal(error: &CryptokiError) -> bool {
-    matches!(
-        ckr::code(error),
-        Some(RvError::PinIncorrect | RvError::PinInvalid | RvError::PinLenRange)
-    )
+impl Kept {
+    fn held(&self) -> HeldPin {
+        match self.is_accepted {
+            true => HeldPin::Accepted {
+                outlasts_final_try: self.outlasts_final_try,
+            },
+            false => HeldPin::Unknown,
+        }
+    }
 }
 
-/// Whether it may have done so where the library doesn't say: a token that is gone or whose session
-/// has ended may have counted before, and some libraries say that of each failure.
-fn may_have_counted(error: &CryptokiError) -> bool {
-    !matches!(
-        ckr::code(error),
+/// What a failed login says of the PIN. A token that is gone or whose session has ended may have
+/// counted it before, and some libraries say that of each failure.
+fn answer_of(error: &CryptokiError) -> PinAnswer {
+    match ckr::code(error) {
+        Some(RvError::PinIncorrect | RvError::PinInvalid | RvError::PinLenRange) => {
+            PinAnswer::Refused
+        }
         Some(
             RvError::CryptokiNotInitialized
-                | RvError::FunctionNotSupported
-                | RvError::PinExpired
-                | RvError::PinLocked
-                | RvError::UserAlreadyLoggedIn
-                | RvError::UserAnotherAlreadyLoggedIn
-                | RvError::UserPinNotInitialized
-                | RvError::UserTooManyTypes
-        )
-    )
+            | RvError::FunctionNotSupported
+            | RvError::PinExpired
+            | RvError::PinLocked
+            | RvError::UserAlreadyLoggedIn
+            | RvError::UserAnotherAlreadyLoggedIn
+            | RvError::UserPinNotInitialized
+            | RvError::UserTooManyTypes,
+        ) => PinAnswer::NotLookedAt,
+        _ => PinAnswer::Unclear,
+    }
 }
 
-/// Asks for a PIN, or a person for their word before one.
+/// Asks for a PIN, or for a person's yes before one, which is wanted in any case if `confirm`.
 fn ask<T>(
     state: &TokenState,
     key: &str,
     refused: Option<PinState>,
+    confirm: bool,
     ask: impl FnOnce(&PinRequest<'_>) -> Result<T, PinError>,
 ) -> Result<T, PinError> {
-    let is_final = state.pin == PinState::FinalTry;
     let notice = match (refused, state.pin) {
         (Some(left), _) => Some(format!("the token refused the PIN{}", left.tries_left())),
         (None, PinState::CountLow) => {
@@ -442,6 +445,6 @@ fn ask<T>(
             longest.min(MAX_PIN_LENGTH)
         },
         notice: notice.as_deref(),
-        confirm: is_final.then_some("This is the last try: another wrong PIN locks the token."),
+        confirm: confirm.then_some("This is the last try: another wrong PIN locks the token."),
     })
 }

@@ -10,12 +10,13 @@ mod error;
 mod exports;
 mod inventory;
 mod key;
+mod ledger;
 mod login;
 mod mechanism;
 mod module;
 mod object;
+mod pin_rules;
 mod raw;
-mod refusals;
 mod slot;
 mod tried;
 

@@ -9,11 +9,9 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
+use super::pin_rules::UNCLEAR_LOGINS;
 use crate::config::TokenName;
 use crate::pin::{Pin, PinError, PinOrigin};
-
-/// How often a PIN may be sent where its login comes to no clear end.
-const DOUBTS: usize = 2;
 
 /// Those of this process.
 pub(super) static TRIED: LazyLock<Tried> = LazyLock::new(Tried::new);
@@ -77,7 +75,7 @@ impl Tried {
         let token = token.to_string();
         if same.iter().any(|tried| tried.is_refused) {
             Err(PinError::Repeated { token, origin })
-        } else if same.len() >= DOUBTS {
+        } else if same.len() >= UNCLEAR_LOGINS {
             Err(PinError::RefusedBefore { token, origin })
         } else {
             Ok(())

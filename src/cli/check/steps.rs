@@ -135,7 +135,7 @@ impl KeyCheck<'_> {
 
     fn pin_tries(&mut self, token: &Token<'_>) {
         if let Err(refused) = token.check_pin_state() {
-            return self.checklist.bad(CheckStep::PinTries, &refused.into());
+            return self.checklist.bad(CheckStep::PinTries, &refused);
         }
         match token.state().pin {
             PinState::FinalTry => self.checklist.concern(
