@@ -28,7 +28,7 @@ use crate::process::memory;
 use crate::process::run_directory::RunDirectory;
 use crate::process::watchdog;
 use crate::report;
-use crate::tunnel::{Destination, Observer, Tunnels};
+use crate::tunnel::{TunnelObserver, TunnelTarget, Tunnels};
 
 /// Set for the command, so that a run inside a run can be told from a kubeconfig without keys.
 const MARK: &str = "PKCS11_EXTERNAL_SIGNER_RUN";
@@ -162,7 +162,7 @@ fn serve(
     let (keyring, keys) = Keyring::new(configs, &variables, library::note_wait)?;
     drop(variables);
     let keyring = Arc::clone(opened.insert(Arc::new(keyring)));
-    for Destination { name, cluster } in &destinations {
+    for TunnelTarget { name, cluster } in &destinations {
         if cluster.insecure {
             report::warning(&format!(
                 "cluster \"{name}\" has insecure-skip-tls-verify: whoever answers is believed to be it",
@@ -181,7 +181,7 @@ fn serve(
 
     let presence = Arc::new(Presence::new(arguments.end_with_token));
     let reporter = Reporter::new(is_verbose, Arc::clone(&presence));
-    let observer: Arc<dyn Observer> = Arc::new(reporter);
+    let observer: Arc<dyn TunnelObserver> = Arc::new(reporter);
     let tunnels = Tunnels::open(destinations, &keys, &keyring, &observer)?;
     // The tunnel has no key for other certificates.
     let mut with_certificate = kubeconfig.contexts();
@@ -310,7 +310,7 @@ fn selected_context(
 /// What is led through tunnels: the clusters, and the users with a key and their configurations.
 #[derive(Default)]
 struct Served {
-    destinations: Vec<Destination>,
+    destinations: Vec<TunnelTarget>,
     users: Vec<String>,
     configs: Vec<Config>,
 }
@@ -356,7 +356,7 @@ fn served(kubeconfig: &Kubeconfig, selected: Option<&Context>) -> Result<Served,
             continue;
         }
         match kubeconfig.cluster(&name) {
-            Ok(cluster) => served.destinations.push(Destination { name, cluster }),
+            Ok(cluster) => served.destinations.push(TunnelTarget { name, cluster }),
             Err(error) if is_needed || selected.is_none() => return Err(error.into()),
             Err(error) => its.iter().for_each(|context| left(&error, context)),
         }
@@ -565,7 +565,7 @@ impl Reporter {
     }
 }
 
-impl Observer for Reporter {
+impl TunnelObserver for Reporter {
     fn connection(&self, line: &str) {
         if self.is_verbose {
             report::note(line);

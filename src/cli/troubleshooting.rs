@@ -138,7 +138,7 @@ fn statements() -> Vec<Statement> {
         ("tunnel", "tell_late", 0, WARNINGS, "cluster \"VALUE\": "),
         ("cli", "report::note", 0, NOTES, ""),
         ("cli", "report::steps", 0, NOTES, ""),
-        ("tunnel", "observer.connection", 0, NOTES, ""),
+        ("tunnel", "tell_connection", 0, NOTES, "cluster \"VALUE\": "),
         ("token", "module.waiting", 1, NOTES, ""),
         ("cli/check", "concern", 1, REMARKS, ""),
     ] {

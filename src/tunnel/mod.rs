@@ -5,18 +5,22 @@
 //! command offers (ALPN) are offered to the server, and the server's choice is the command's. So
 //! watch, logs, exec, port-forward, WebSocket, SPDY and HTTP/2 pass with no code for any of them.
 //!
-//! Nobody but the command gets in, and nobody else makes us dial or sign. `local` has the reasons.
+//! Only the command gets in, and only the command makes us dial or sign; `local` says how.
 
 #![forbid(unsafe_code)]
 
 mod address;
+mod alpn;
+mod credentials;
 mod error;
+mod explain;
 mod local;
 mod no_proxy;
 mod p521;
 mod proxy;
 mod relay;
 mod resumption;
+mod server;
 mod signing_key;
 mod trust;
 mod upstream;
@@ -27,15 +31,15 @@ pub use error::{UpstreamError, UpstreamFailure};
 pub use whoami::{Recognition, whoami};
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::thread::{self, JoinHandle};
 
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 
-use self::local::{Credentials, Listener, Shortage, Unproven};
-use self::upstream::Server;
+use self::credentials::Credentials;
+use self::local::{Listener, Ports};
+use self::server::Server;
 use crate::error::Error;
 use crate::keyring::{KeyNumber, Keyring};
 use crate::kubeconfig::{ClientIdentity, Cluster, TunnelEndpoint};
@@ -43,27 +47,27 @@ use crate::process::RunError;
 use crate::process::signals;
 
 /// A cluster to be reached.
-pub struct Destination {
+pub struct TunnelTarget {
     /// The cluster's name in the kubeconfig.
     pub name: String,
     pub cluster: Cluster,
 }
 
-/// Told what happens, from any thread.
-pub trait Observer: Send + Sync {
-    /// A connection was made, or one was refused: a line for whoever wants to know.
+/// What happens in a tunnel, reported from any thread.
+pub trait TunnelObserver: Send + Sync {
+    /// A connection was made or refused; of interest to verbose users only.
     fn connection(&self, line: &str);
 
-    /// Somebody asks for a connection.
+    /// A connection to a port has begun.
     fn asked(&self) {}
 
-    /// A connection failed: the explanation.
+    /// A connection failed.
     fn trouble(&self, error: &Error);
 
-    /// Works, but should not stay as it is.
+    /// Something works, but should not stay as it is.
     fn concern(&self, text: &str);
 
-    /// Somebody takes long: who, while it is so.
+    /// A server or a token takes long; reported while it does.
     fn waiting(&self, text: &str) {
         self.concern(text);
     }
@@ -71,7 +75,7 @@ pub trait Observer: Send + Sync {
 
 /// The tunnels of a run; they end when this is dropped.
 pub struct Tunnels {
-    credentials: Credentials,
+    credentials: Arc<Credentials>,
     addresses: Vec<String>,
     serving: Option<Serving>,
 }
@@ -83,7 +87,7 @@ struct Serving {
 }
 
 impl Drop for Tunnels {
-    /// Waits until what was under way has been told of.
+    /// Waits until what was under way has been reported.
     fn drop(&mut self) {
         if let Some(Serving { end, thread }) = self.serving.take() {
             drop(end);
@@ -93,38 +97,38 @@ impl Drop for Tunnels {
 }
 
 impl Tunnels {
-    /// Listens for each destination, for users with these keys; nothing is dialled and no key opened
-    /// before a connection comes.
+    /// Listens for each cluster, for users with these keys. No server is dialled and no key opened
+    /// before the first connection.
+    ///
+    /// # Errors
+    ///
+    /// There is no port, thread or randomness.
     pub fn open(
-        destinations: Vec<Destination>,
+        clusters: Vec<TunnelTarget>,
         keys: &[KeyNumber],
         keyring: &Arc<Keyring>,
-        observer: &Arc<dyn Observer>,
+        observer: &Arc<dyn TunnelObserver>,
     ) -> Result<Self, RunError> {
-        let credentials = Credentials::new(keys)?;
+        let credentials = Arc::new(Credentials::new(keys)?);
         let runtime = Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(|error| preparation(&error))?;
-        let unproven = Arc::new(Unproven::default());
-        let ports = destinations.len();
-        let shortage = Arc::new(Shortage {
-            ports,
-            is_told: AtomicBool::new(false),
-        });
-        let mut addresses = Vec::with_capacity(ports);
-        let mut listeners = Vec::with_capacity(ports);
-        for destination in destinations {
-            let listening = |reason| RunError::Listener { reason, ports };
-            let socket = local::bind(&destination.cluster.server).map_err(listening)?;
+        let count = clusters.len();
+        let ports = Ports::new(count);
+        let mut addresses = Vec::with_capacity(count);
+        let mut listeners = Vec::with_capacity(count);
+        for cluster in clusters {
+            let listening = |reason| RunError::Listener {
+                reason,
+                ports: count,
+            };
+            let socket = local::bind(&cluster.cluster.server).map_err(listening)?;
             addresses.push(socket.local_addr().map_err(listening)?.to_string());
             let _in_runtime = runtime.enter();
             let socket = TcpListener::from_std(socket).map_err(listening)?;
-            let server = Server::new(destination, Arc::clone(observer));
-            let credentials = &credentials;
-            let listener =
-                Listener::new(socket, server, keyring, credentials, &unproven, &shortage);
-            listeners.push(listener);
+            let server = Server::new(cluster, Arc::clone(observer));
+            listeners.push(Listener::new(socket, server, keyring, &credentials, &ports));
         }
         let serving = Some(start(runtime, listeners)?);
         Ok(Self {
@@ -134,7 +138,7 @@ impl Tunnels {
         })
     }
 
-    /// What a kubeconfig has to say of each destination, in their order.
+    /// What a kubeconfig has to say of each cluster, in their order.
     pub fn endpoints(&self) -> impl Iterator<Item = TunnelEndpoint<'_>> {
         self.addresses
             .iter()

@@ -156,11 +156,11 @@ impl Proxy {
         };
         match self.tunnel(stream, server).await {
             Ok(stream) => Ok(stream),
-            Err(Refusal::Status(status)) => Err(UpstreamFailure::ProxyAnswer {
+            Err(ProxyRefusal::Status(status)) => Err(UpstreamFailure::ProxyAnswer {
                 proxy: self.name(),
                 status,
             }),
-            Err(Refusal::Other(error)) => Err(failed(&error)),
+            Err(ProxyRefusal::Other(error)) => Err(failed(&error)),
         }
     }
 
@@ -169,7 +169,7 @@ impl Proxy {
         &self,
         stream: Box<dyn Stream>,
         server: &Address,
-    ) -> Result<Box<dyn Stream>, Refusal> {
+    ) -> Result<Box<dyn Stream>, ProxyRefusal> {
         const AGENT: &str = concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION"));
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         let mut request = Request::connect(server.to_string())
@@ -185,7 +185,7 @@ impl Proxy {
         let response = sender.send_request(request.body(String::new())?).await?;
         if !response.status().is_success() {
             connection.abort();
-            return Err(Refusal::Status(response.status()));
+            return Err(ProxyRefusal::Status(response.status()));
         }
         // In TLS the server says nothing before the client, so nothing was read beyond the answer.
         Ok(connection.await??.io.into_inner())
@@ -207,12 +207,12 @@ impl Proxy {
 }
 
 /// Why a proxy made no tunnel.
-enum Refusal {
+enum ProxyRefusal {
     Status(StatusCode),
     Other(Box<dyn std::error::Error + Send + Sync>),
 }
 
-impl<E: std::error::Error + Send + Sync + 'static> From<E> for Refusal {
+impl<E: std::error::Error + Send + Sync + 'static> From<E> for ProxyRefusal {
     fn from(error: E) -> Self {
         Self::Other(Box::new(error))
     }

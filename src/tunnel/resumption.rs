@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout_at};
 /// More connections than this are not made at once.
 const TICKETS: usize = 64;
 
-/// A signature that takes longer is worth waiting for somebody else's ticket.
+/// A signature that takes longer is worth waiting for the ticket of another connection.
 const SLOW: Duration = Duration::from_millis(50);
 
 /// How long a handshake may take from one step to the next, apart from its signature, before others
@@ -31,20 +31,20 @@ const TICKET_DELAY: Duration = Duration::from_millis(200);
 /// The sessions with one server.
 #[derive(Default)]
 pub(super) struct Sessions {
-    state: Mutex<State>,
+    state: Mutex<SessionState>,
     changed: Notify,
 }
 
 #[derive(Default)]
-struct State {
+struct SessionState {
     group: Option<NamedGroup>,
     tls12: Option<Tls12ClientSessionValue>,
     tickets: VecDeque<Tls13ClientSessionValue>,
-    /// Tickets that somebody was told to go ahead with.
+    /// Tickets for which a permit was given.
     promised: usize,
     /// Handshakes under way that need a signature and may bring a ticket.
     under_way: usize,
-    /// When one of them last came further.
+    /// When one of them last made progress.
     progress: Option<Instant>,
     /// Signatures that are being made.
     signing: usize,
@@ -53,14 +53,14 @@ struct State {
 }
 
 /// The right to make a handshake now.
-pub(super) struct Turn {
+pub(super) struct HandshakePermit {
     sessions: Arc<Sessions>,
     resumes: bool,
 }
 
 impl Sessions {
     /// Waits as long as that may save a signature.
-    pub(super) async fn turn(self: &Arc<Self>) -> Turn {
+    pub(super) async fn permit(self: &Arc<Self>) -> HandshakePermit {
         loop {
             let changed = self.changed.notified();
             let deadline = {
@@ -77,12 +77,12 @@ impl Sessions {
                         state.under_way += 1;
                         state.progress = Some(now);
                     }
-                    return Turn {
+                    return HandshakePermit {
                         sessions: Arc::clone(self),
                         resumes,
                     };
                 }
-                // The token keeps its own time.
+                // A token has its own time limits.
                 Some(deadline).filter(|_| state.signing == 0)
             };
             match deadline {
@@ -98,7 +98,7 @@ impl Sessions {
         Signing(self)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SessionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -107,7 +107,7 @@ impl Sessions {
 pub(super) struct Signing<'a>(&'a Sessions);
 
 impl Signing<'_> {
-    /// What the next ones have to reckon with.
+    /// Notes how long the signature took.
     pub(super) fn took(&self, time: Duration) {
         self.0.state().signature = Some(time);
     }
@@ -123,8 +123,8 @@ impl Drop for Signing<'_> {
     }
 }
 
-impl Turn {
-    /// The handshake has come further.
+impl HandshakePermit {
+    /// The handshake has made progress.
     pub(super) fn progress(&self) {
         self.sessions.state().progress = Some(Instant::now());
     }
@@ -140,7 +140,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for HandshakePermit {
     fn drop(&mut self) {
         let mut state = self.sessions.state();
         let count = if self.resumes {

@@ -1,4 +1,4 @@
-//! One question to an API server: for whom does it take the bearer of this key?
+//! One question to an API server: which user does it take the bearer of this key for?
 //!
 //! It is the question of `kubectl auth whoami`, which every authenticated user may ask.
 
@@ -15,9 +15,11 @@ use serde::Deserialize;
 use tokio::runtime::Builder;
 use tokio::time::timeout;
 
+use super::alpn::HTTP_1_1;
 use super::error::UpstreamFailure;
-use super::upstream::{HTTP_1_1, Server, Upstream};
-use super::{Destination, Observer, preparation};
+use super::server::Server;
+use super::upstream::Upstream;
+use super::{TunnelObserver, TunnelTarget, preparation};
 use crate::error::Error;
 use crate::keyring::{KeyNumber, Keyring};
 
@@ -41,18 +43,22 @@ pub enum Recognition {
 }
 
 /// Connects to the cluster with the key and asks.
+///
+/// # Errors
+///
+/// There is no connection, the server did not ask for a certificate, or it does not know its user.
 pub fn whoami(
-    destination: Destination,
+    cluster: TunnelTarget,
     key: KeyNumber,
     keyring: &Arc<Keyring>,
-    observer: &Arc<dyn Observer>,
+    observer: &Arc<dyn TunnelObserver>,
 ) -> Result<Recognition, Error> {
     let runtime = Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| preparation(&error))?;
-    let path = path_below(&destination.cluster.server);
-    let server = Server::new(destination, Arc::clone(observer));
+    let path = path_below(&cluster.cluster.server);
+    let server = Server::new(cluster, Arc::clone(observer));
     let upstream = Arc::new(Upstream::new(Arc::clone(&server), keyring, Some(key)));
     let outcome = runtime.block_on(async {
         let connection = upstream.connect(Some(HTTP_1_1.to_vec())).await;
@@ -65,8 +71,8 @@ pub fn whoami(
         let (host, exchange) = (server.host(), TokioIo::new(connection.stream));
         match timeout(LIMIT, ask(exchange, &host, &path)).await {
             Ok(Ok(recognition)) => Ok(recognition),
-            Ok(Err(Failure::Connection(error))) => Err(upstream.broken(&error)),
-            Ok(Err(Failure::Server(failure))) => Err(upstream.error(failure)),
+            Ok(Err(QuestionError::Connection(error))) => Err(upstream.exchange_error(&error)),
+            Ok(Err(QuestionError::Server(failure))) => Err(upstream.error(failure)),
             Err(_) => Err(upstream.error(UpstreamFailure::TimedOut {
                 doing: "the answer",
                 seconds: LIMIT.as_secs(),
@@ -85,7 +91,7 @@ fn path_below(server: &str) -> String {
     format!("{}{PATH}", below.trim_end_matches('/'))
 }
 
-async fn ask<S>(stream: S, host: &str, path: &str) -> Result<Recognition, Failure>
+async fn ask<S>(stream: S, host: &str, path: &str) -> Result<Recognition, QuestionError>
 where
     S: hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static,
 {
@@ -106,7 +112,7 @@ where
     Ok(recognition(status, &body)?)
 }
 
-async fn read(mut body: Incoming) -> Result<Vec<u8>, Failure> {
+async fn read(mut body: Incoming) -> Result<Vec<u8>, QuestionError> {
     let mut bytes = Vec::new();
     while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
         if let Ok(data) = frame?.into_data() {
@@ -121,11 +127,11 @@ async fn read(mut body: Incoming) -> Result<Vec<u8>, Failure> {
 
 #[derive(Deserialize)]
 struct Review {
-    status: Status,
+    status: ReviewStatus,
 }
 
 #[derive(Deserialize)]
-struct Status {
+struct ReviewStatus {
     #[serde(rename = "userInfo")]
     user_info: UserInfo,
 }
@@ -164,18 +170,18 @@ fn recognition(status: StatusCode, body: &[u8]) -> Result<Recognition, UpstreamF
 }
 
 /// Why there is no answer.
-enum Failure {
+enum QuestionError {
     Connection(hyper::Error),
     Server(UpstreamFailure),
 }
 
-impl From<hyper::Error> for Failure {
+impl From<hyper::Error> for QuestionError {
     fn from(error: hyper::Error) -> Self {
         Self::Connection(error)
     }
 }
 
-impl From<UpstreamFailure> for Failure {
+impl From<UpstreamFailure> for QuestionError {
     fn from(failure: UpstreamFailure) -> Self {
         Self::Server(failure)
     }

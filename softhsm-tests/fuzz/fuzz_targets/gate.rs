@@ -15,7 +15,7 @@ use pkcs11_external_signer::error::Error;
 use pkcs11_external_signer::keyring::Keyring;
 use pkcs11_external_signer::kubeconfig::Cluster;
 use pkcs11_external_signer::printable::printable;
-use pkcs11_external_signer::tunnel::{Destination, Observer, Tunnels};
+use pkcs11_external_signer::tunnel::{TunnelTarget, TunnelObserver, Tunnels};
 use socket2::SockRef;
 
 /// Longer than the gate waits for who is silent.
@@ -77,7 +77,7 @@ static GATE: LazyLock<Gate> = LazyLock::new(|| {
     .collect();
     let config = Config::from_map(&mut configuration).expect("a configuration");
     let (keyring, keys) = Keyring::new(vec![config], |_| {}).expect("a keyring");
-    let destination = Destination {
+    let destination = TunnelTarget {
         name: "c".to_owned(),
         cluster: Cluster {
             server: "https://server.invalid".to_owned(),
@@ -88,7 +88,7 @@ static GATE: LazyLock<Gate> = LazyLock::new(|| {
         },
     };
     let (tell, told) = channel();
-    let observer: Arc<dyn Observer> = Arc::new(Teller(tell));
+    let observer: Arc<dyn TunnelObserver> = Arc::new(Teller(tell));
     let tunnels = Tunnels::open(vec![destination], &keys, &Arc::new(keyring), &observer);
     let tunnels = tunnels.unwrap_or_else(|error| panic!("{error}"));
     let endpoint = tunnels.endpoints().next().expect("an endpoint");
@@ -102,7 +102,7 @@ static GATE: LazyLock<Gate> = LazyLock::new(|| {
 
 struct Teller(Sender<String>);
 
-impl Observer for Teller {
+impl TunnelObserver for Teller {
     fn connection(&self, line: &str) {
         let _ = self.0.send(line.to_owned());
     }

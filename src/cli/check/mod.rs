@@ -32,7 +32,7 @@ use crate::process::watchdog;
 use crate::protocol::Configuration;
 use crate::report;
 use crate::token::{AcceptedPin, ObjectError};
-use crate::tunnel::{self, Destination, Recognition};
+use crate::tunnel::{self, Recognition, TunnelTarget};
 
 /// Test each step up to a signature: what works, what doesn't, and what to do about it
 #[derive(Debug, clap::Args)]
@@ -149,7 +149,7 @@ fn check(
         check_server(
             config,
             accepted,
-            Destination { name, cluster },
+            TunnelTarget { name, cluster },
             open,
             checklist,
         );
@@ -410,7 +410,7 @@ fn complete(
 fn check_server(
     config: Config,
     accepted: Option<AcceptedPin>,
-    destination: Destination,
+    destination: TunnelTarget,
     open: &mut OpenParts,
     checklist: &mut Checklist,
 ) {
@@ -419,7 +419,7 @@ fn check_server(
         return;
     };
     let notes = Arc::new(Notes::default());
-    let observer: Arc<dyn tunnel::Observer> = Arc::clone(&notes) as _;
+    let observer: Arc<dyn tunnel::TunnelObserver> = Arc::clone(&notes) as _;
     let server = destination.cluster.server.clone();
     let keyring = Keyring::with_open_library(config, library, accepted, library::note_wait);
     let recognition = keyring.and_then(|(keyring, keys)| {
@@ -455,7 +455,7 @@ impl Notes {
     }
 }
 
-impl tunnel::Observer for Notes {
+impl tunnel::TunnelObserver for Notes {
     fn connection(&self, line: &str) {
         let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         lines.push(line.to_owned());
