@@ -1,21 +1,25 @@
 //! Whether a file is a PKCS#11 library, found out without running any of it.
 //!
-//! Loading a library runs its constructors, whatever it is, and a kubeconfig can name any library
-//! of the machine. So only a file is loaded that is a shared library for this machine and exports
-//! one of PKCS#11's entry points. An entry point that only a library behind it has is not seen.
+//! Loading a library runs its constructors, and a kubeconfig can name any library of the machine. So
+//! only a file is loaded that is a shared library for this machine and exports one of PKCS#11's
+//! entry points. An entry point that only a library behind it has is not seen.
 //!
-//! What is checked is the path that is loaded: `TrustedLibrary` made sure that in between nobody
-//! but root and the user can put another file there.
+//! The path that is checked is the one that is loaded: `TrustedLibrary` made sure that in between
+//! only root and the user can put another file there.
 
 use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
 
-#[cfg(any(test, target_vendor = "apple"))]
+#[cfg(not(target_pointer_width = "64"))]
+use object::elf::FileHeader32 as ElfHeader;
+#[cfg(target_pointer_width = "64")]
+use object::elf::FileHeader64 as ElfHeader;
+use object::read::elf::ElfFile;
 use object::read::macho::{FatArch, MachOFatFile32, MachOFatFile64, MachOFile64};
 use object::{
-    Architecture, BinaryFormat, Endianness, FileKind, NameOrOrdinal, Object, ObjectKind,
-    ObjectSegment as _, ReadCache, ReadRef,
+    Architecture, Endianness, FileKind, NameOrOrdinal, Object, ObjectKind, ObjectSegment as _,
+    ReadCache, ReadRef,
 };
 
 use super::error::ModuleError;
@@ -23,10 +27,33 @@ use super::error::ModuleError;
 /// Either is enough (PKCS#11 3.0, 3.2).
 const ENTRY_POINTS: [&str; 2] = ["C_GetFunctionList", "C_GetInterface"];
 
-/// Longer than any table, and than any part of a universal file.
+/// In bytes: more than any table has, and any part of a universal file.
 const LONGEST: u64 = 64 << 20;
 
-/// A file whose numbers aren't believed: no room is made for what is longer than it could be.
+/// This machine's processor; `None` for one that is left to the loader.
+const MACHINE: Option<Architecture> = if cfg!(target_arch = "x86_64") {
+    Some(Architecture::X86_64)
+} else if cfg!(target_arch = "aarch64") {
+    Some(Architecture::Aarch64)
+} else if cfg!(target_arch = "x86") {
+    Some(Architecture::I386)
+} else if cfg!(target_arch = "arm") {
+    Some(Architecture::Arm)
+} else {
+    None
+};
+
+/// The formats of this system's libraries; the code for others is left out of the program.
+const READS_ELF: bool = cfg!(not(target_vendor = "apple"));
+const READS_MACH_O: bool = cfg!(any(test, target_vendor = "apple"));
+
+const ELF: FileKind = if cfg!(target_pointer_width = "64") {
+    FileKind::Elf64
+} else {
+    FileKind::Elf32
+};
+
+/// A file whose numbers aren't believed: nothing is allocated for a length that it can't have.
 #[derive(Clone, Copy)]
 struct Bounded<'d>(&'d ReadCache<File>);
 
@@ -47,73 +74,18 @@ impl<'d> ReadRef<'d> for Bounded<'d> {
     }
 }
 
-/// This machine; `None` where it is left to the loader to say.
-const MACHINE: Option<Architecture> = if cfg!(target_arch = "x86_64") {
-    Some(Architecture::X86_64)
-} else if cfg!(target_arch = "aarch64") {
-    Some(Architecture::Aarch64)
-} else if cfg!(target_arch = "x86") {
-    Some(Architecture::I386)
-} else if cfg!(target_arch = "arm") {
-    Some(Architecture::Arm)
-} else {
-    None
-};
-
-/// This system's format alone: the crate's own type for any format is several times as large.
-#[cfg(all(not(target_vendor = "apple"), target_pointer_width = "64"))]
-type Elf<'d, R> = object::read::elf::ElfFile64<'d, Endianness, R>;
-#[cfg(all(not(target_vendor = "apple"), target_pointer_width = "64"))]
-const ELF: FileKind = FileKind::Elf64;
-#[cfg(all(not(target_vendor = "apple"), target_pointer_width = "64"))]
-const OTHER_ELF: FileKind = FileKind::Elf32;
-#[cfg(all(not(target_vendor = "apple"), not(target_pointer_width = "64")))]
-type Elf<'d, R> = object::read::elf::ElfFile32<'d, Endianness, R>;
-#[cfg(all(not(target_vendor = "apple"), not(target_pointer_width = "64")))]
-const ELF: FileKind = FileKind::Elf32;
-#[cfg(all(not(target_vendor = "apple"), not(target_pointer_width = "64")))]
-const OTHER_ELF: FileKind = FileKind::Elf64;
-#[cfg(any(test, target_vendor = "apple"))]
-type MachO<'d, R> = MachOFile64<'d, Endianness, R>;
-
-/// The file can be read, and is a library that exports an entry point.
-pub(super) fn check(path: &Path) -> Result<(), ModuleError> {
-    let file = File::open(path).map_err(|error| ModuleError::Load {
-        path: path.to_owned(),
-        reason: error.to_string(),
-    })?;
-    let reason = match exports(Bounded(&ReadCache::new(file)), &ENTRY_POINTS) {
-        Ok(true) => return Ok(()),
-        Ok(false) => format!("it exports no {}", ENTRY_POINTS.join(" and no ")),
-        Err(defect) => defect.words().to_owned(),
-    };
-    Err(ModuleError::NotAModule {
-        path: path.to_owned(),
-        reason,
-    })
-}
-
 /// Why a file's exports aren't known.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 enum Defect {
+    #[error("its tables are damaged")]
     Damaged,
-    /// Neither ELF nor Mach-O.
+    #[error("it is no {} file", if READS_ELF { "ELF" } else { "Mach-O" })]
     Format,
     /// A program, or a part of one.
+    #[error("it is no shared library")]
     Kind,
+    #[error("it is built for another kind of machine")]
     Machine,
-}
-
-impl Defect {
-    fn words(self) -> &'static str {
-        match self {
-            Self::Damaged => "its tables are damaged",
-            Self::Format if cfg!(target_vendor = "apple") => "it is no Mach-O file",
-            Self::Format => "it is no ELF file",
-            Self::Kind => "it is no shared library",
-            Self::Machine => "it is built for another kind of machine",
-        }
-    }
 }
 
 impl From<object::Error> for Defect {
@@ -122,33 +94,55 @@ impl From<object::Error> for Defect {
     }
 }
 
+/// Checks that the file can be read, and is a library that exports an entry point.
+///
+/// # Errors
+/// [`ModuleError::Load`] if it can't be read, [`ModuleError::NotAModule`] for any other file.
+pub(super) fn check(path: &Path) -> Result<(), ModuleError> {
+    let file = File::open(path).map_err(|error| ModuleError::Load {
+        path: path.to_owned(),
+        reason: error.to_string(),
+    })?;
+    let reason = match exports(Bounded(&ReadCache::new(file)), &ENTRY_POINTS) {
+        Ok(true) => return Ok(()),
+        Ok(false) => format!("it exports no {}", ENTRY_POINTS.join(" and no ")),
+        Err(defect) => defect.to_string(),
+    };
+    Err(ModuleError::NotAModule {
+        path: path.to_owned(),
+        reason,
+    })
+}
+
 /// Whether the library exports one of these names.
 fn exports<'d, R: ReadRef<'d>>(data: R, names: &[&str]) -> Result<bool, Defect> {
     match FileKind::parse(data).map_err(|_| Defect::Format)? {
-        #[cfg(not(target_vendor = "apple"))]
-        ELF => is_exported(&Elf::parse(data)?, BinaryFormat::Elf, data, names),
-        #[cfg(not(target_vendor = "apple"))]
-        OTHER_ELF => Err(Defect::Machine),
-        #[cfg(any(test, target_vendor = "apple"))]
-        FileKind::MachO64 => is_exported(&MachO::parse(data)?, BinaryFormat::MachO, data, names),
-        #[cfg(any(test, target_vendor = "apple"))]
-        FileKind::MachO32 => Err(Defect::Machine),
-        #[cfg(any(test, target_vendor = "apple"))]
-        FileKind::MachOFat32 => {
-            let part = part(MachOFatFile32::parse(data)?.arches(), data)?;
-            is_exported(&MachO::parse(part)?, BinaryFormat::MachO, part, names)
+        ELF if READS_ELF => {
+            let file = ElfFile::<ElfHeader<Endianness>, R>::parse(data)?;
+            check_kind(&file, data)?;
+            // Without section headers the crate finds no symbols; the loader does, and is to say.
+            Ok(file.sections().next().is_none() || has_export(&file, "", names)?)
         }
-        #[cfg(any(test, target_vendor = "apple"))]
-        FileKind::MachOFat64 => {
-            let part = part(MachOFatFile64::parse(data)?.arches(), data)?;
-            is_exported(&MachO::parse(part)?, BinaryFormat::MachO, part, names)
+        FileKind::Elf32 | FileKind::Elf64 if READS_ELF => Err(Defect::Machine),
+        FileKind::MachO64 if READS_MACH_O => exports_mach_o(data, names),
+        FileKind::MachO32 if READS_MACH_O => Err(Defect::Machine),
+        FileKind::MachOFat32 if READS_MACH_O => {
+            exports_mach_o(part(MachOFatFile32::parse(data)?.arches(), data)?, names)
+        }
+        FileKind::MachOFat64 if READS_MACH_O => {
+            exports_mach_o(part(MachOFatFile64::parse(data)?.arches(), data)?, names)
         }
         _ => Err(Defect::Format),
     }
 }
 
+fn exports_mach_o<'d, R: ReadRef<'d>>(data: R, names: &[&str]) -> Result<bool, Defect> {
+    let file = MachOFile64::<Endianness, R>::parse(data)?;
+    check_kind(&file, data)?;
+    has_export(&file, "_", names)
+}
+
 /// The part of a universal file that is for this machine.
-#[cfg(any(test, target_vendor = "apple"))]
 fn part<'d, R: ReadRef<'d>>(parts: &[impl FatArch], data: R) -> Result<&'d [u8], Defect> {
     let part = parts
         .iter()
@@ -157,12 +151,19 @@ fn part<'d, R: ReadRef<'d>>(parts: &[impl FatArch], data: R) -> Result<&'d [u8],
     Ok(part.data(data)?)
 }
 
-fn is_exported<'d, R: ReadRef<'d>>(
-    file: &impl Object<'d>,
-    format: BinaryFormat,
-    data: R,
-    names: &[&str],
-) -> Result<bool, Defect> {
+/// Whether it exports one of these of C's names, which have a prefix in some formats.
+fn has_export<'d>(file: &impl Object<'d>, prefix: &str, names: &[&str]) -> Result<bool, Defect> {
+    Ok(file.exports()?.flatten().any(|export| {
+        let NameOrOrdinal::Name(name) = export.name() else {
+            return false;
+        };
+        let name = name.strip_prefix(prefix.as_bytes());
+        names.iter().any(|wanted| name == Some(wanted.as_bytes()))
+    }))
+}
+
+/// Checks that it is a whole shared library for this machine.
+fn check_kind<'d, R: ReadRef<'d>>(file: &impl Object<'d>, data: R) -> Result<(), Defect> {
     if MACHINE.is_some_and(|machine| file.architecture() != machine)
         || file.is_64() != cfg!(target_pointer_width = "64")
         || file.is_little_endian() != cfg!(target_endian = "little")
@@ -176,31 +177,13 @@ fn is_exported<'d, R: ReadRef<'d>>(
     ) {
         return Err(Defect::Kind);
     }
-    // What is mapped and not in the file would crash whoever touches it.
+    // Memory that is mapped beyond the end of the file would crash the program.
     let length = data.len().map_err(|()| Defect::Damaged)?;
     let is_whole = file.segments().all(|segment| {
         let (offset, size) = segment.file_range();
         offset.checked_add(size).is_some_and(|end| end <= length)
     });
-    if !is_whole {
-        return Err(Defect::Damaged);
-    }
-    // Without section headers the crate finds no symbols; the loader does, and is to say.
-    if format == BinaryFormat::Elf && file.sections().next().is_none() {
-        return Ok(true);
-    }
-    // Mach-O's names are C's with an underscore before them.
-    let prefix: &[u8] = match format {
-        BinaryFormat::MachO => b"_",
-        _ => b"",
-    };
-    Ok(file.exports()?.flatten().any(|export| {
-        let NameOrOrdinal::Name(name) = export.name() else {
-            return false;
-        };
-        let name = name.strip_prefix(prefix);
-        names.iter().any(|wanted| name == Some(wanted.as_bytes()))
-    }))
+    is_whole.then_some(()).ok_or(Defect::Damaged)
 }
 
 #[cfg(test)]
