@@ -8,7 +8,7 @@
 #![forbid(unsafe_code)]
 
 use std::borrow::Cow;
-use std::cmp::Reverse;
+use std::fmt;
 use std::io::{self, IsTerminal, Write as _};
 use std::os::fd::AsFd;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -19,83 +19,81 @@ use log::{LevelFilter, Log, Metadata, Record};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{LocalModes, tcgetattr, tcgetwinsize};
 
-use crate::config::ConfigError;
-use crate::error::{Error, Remedy};
+use crate::error::{Error, OwnCommand, Piece, Remedy, Setting};
 use crate::printable::{line, printable};
 use crate::process::{signals, watchdog};
 
 /// The program's name, which begins every message.
 pub const PROGRAM: &str = "pkcs11-external-signer";
 
-/// What to type to run the program again, where that isn't its name.
-static CALLED: OnceLock<&str> = OnceLock::new();
-
-/// How remedies say where to type a PIN. It is the key of the current context that this asks for.
-pub const LOGIN: &str = "check --pin-source prompt";
-/// … how to have a stored PIN sent after all,
-pub const DESPITE: &str = "check --despite-refusal";
-/// … how to see what a token hides,
-pub const LIST: &str = "list --login";
-/// … how to have a user written,
-pub const WRITE: &str = "kubeconfig --write";
-/// … and where the options are told.
-pub const HELP: &str = "--help tells";
-
-/// Words of a remedy, and those to say in their place.
-static WORDS: OnceLock<Vec<(&str, String)>> = OnceLock::new();
-
-/// From now on a remedy speaks of the program by this name.
-pub fn speak_as(name: &'static str) {
-    let _ = CALLED.set(name);
+/// How remedies name commands and settings in this call, so that they can be typed as they stand.
+#[derive(Default)]
+pub struct Wording {
+    /// What to type to run the program; `None` for its own name.
+    pub program: Option<&'static str>,
+    /// Commands with the options of this call, without the program's name.
+    pub commands: Vec<(OwnCommand, String)>,
+    /// The settings that are options of this call.
+    pub options: Vec<(Setting, &'static str)>,
+    /// Whether all settings are given as options.
+    pub is_without_file: bool,
 }
 
-/// From now on a remedy says the second of two in place of the first.
-pub fn speak_with(words: impl IntoIterator<Item = (&'static str, String)>) {
-    let _ = WORDS.set(words.into_iter().collect());
+static WORDING: OnceLock<Wording> = OnceLock::new();
+
+/// Sets how remedies are worded from now on. Only the first call counts.
+pub fn set_wording(wording: Wording) {
+    let _ = WORDING.set(wording);
 }
 
-/// A remedy that speaks of the program by the name it was called by, and of what it takes by the
-/// words that were used.
-pub fn spoken(remedy: &str) -> String {
-    let called = CALLED.get().copied().unwrap_or(PROGRAM);
-    let words = WORDS.get().map_or(&[][..], Vec::as_slice);
-    reworded(
-        &remedy.replace(&format!("{PROGRAM} "), &format!("{called} ")),
-        words,
-    )
+/// A remedy, worded for this call.
+pub struct Help {
+    pub text: String,
+    pub candidates: Vec<String>,
 }
 
-/// What to do about an error, spoken; what it lists are candidates that keep their names, but for
-/// the remedies of a configuration.
-pub fn help(error: &Error) -> Remedy {
-    let mut help = error.remedy();
-    help.text = spoken(&help.text);
-    if error.is::<ConfigError>() {
-        for remedy in &mut help.candidates {
-            *remedy = spoken(remedy);
+/// What to do, in the words of this call.
+pub fn help(remedy: &Remedy) -> Help {
+    WORDING.get_or_init(Wording::default).help(remedy)
+}
+
+impl Wording {
+    fn help(&self, remedy: &Remedy) -> Help {
+        let said = |pieces: &Vec<Piece>| pieces.iter().map(|piece| self.word(piece)).collect();
+        Help {
+            text: said(&remedy.pieces),
+            candidates: remedy.candidates.iter().map(said).collect(),
         }
     }
-    help
+
+    fn word(&self, piece: &Piece) -> String {
+        match piece {
+            Piece::Program => self.program.unwrap_or(PROGRAM).to_owned(),
+            Piece::Command(command) => {
+                let said = self.commands.iter().find(|(it, _)| it == command);
+                let said = said.map_or_else(|| command.to_string(), |(_, said)| said.clone());
+                format!("{} {said}", self.word(&Piece::Program))
+            }
+            Piece::Setting(setting) => {
+                let option = self.options.iter().find(|(it, _)| it == setting);
+                option.map_or(setting.0, |(_, option)| option).to_owned()
+            }
+            Piece::SettingsPlace if self.is_without_file => "on the command line".to_owned(),
+            Piece::SettingsPlace | Piece::Words(_) => piece.to_string(),
+        }
+    }
 }
 
-/// With each whole occurrence replaced: a path may contain one. What was put in is not looked at again.
-fn reworded(text: &str, words: &[(&str, String)]) -> String {
-    let continues = |it: char| it.is_alphanumeric() || "-_/.".contains(it);
-    let mut said = String::new();
-    let mut rest = text;
-    while let Some((place, from, to)) = words
-        .iter()
-        .filter_map(|(from, to)| Some((rest.find(from)?, *from, to)))
-        .min_by_key(|(place, from, _)| (*place, Reverse(from.len())))
-    {
-        let (before, after) = rest.split_at(place);
-        let after = after.get(from.len()..).unwrap_or_default();
-        said.push_str(before);
-        let is_part = said.ends_with(continues) || after.starts_with(continues);
-        said.push_str(if is_part { from } else { to });
-        rest = after;
+/// In one line.
+impl fmt::Display for Help {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)?;
+        for (place, candidate) in self.candidates.iter().enumerate() {
+            let separator = if place == 0 { " " } else { "; " };
+            write!(f, "{separator}{candidate}")?;
+        }
+        Ok(())
     }
-    said + rest
 }
 
 /// The error in one line, what to do in the next, and the candidates that speaks of, one a line.
@@ -185,7 +183,7 @@ impl Log for Steps {
 }
 
 fn error_message(error: &Error) -> String {
-    let help = help(error);
+    let help = help(&error.remedy());
     let mut text = message("error: ", &error.to_string());
     text.push_str("help: ");
     text.push_str(&line(&help.text));
@@ -358,6 +356,7 @@ pub fn folded(text: &str, width: usize) -> String {
 mod tests {
     use super::*;
     use crate::config::TokenName;
+    use crate::error::remedy;
     use crate::token::TokenError;
 
     #[test]
@@ -381,19 +380,33 @@ mod tests {
     }
 
     #[test]
-    fn whole_words_are_replaced() {
-        let words = [
-            ("uri", "--uri"),
-            ("set it", "give it"),
-            ("list", "list --module 'set it'"),
-        ];
-        let words = words.map(|(from, to)| (from, to.to_owned()));
+    fn a_remedy_repeats_the_options_of_the_call() {
+        let wording = Wording {
+            program: Some("kubectl pkcs11"),
+            commands: vec![(OwnCommand::ListHidden, "list --module=a --login".to_owned())],
+            options: vec![(Setting("uri"), "--uri")],
+            is_without_file: true,
+        };
+        let remedy = remedy!(
+            Piece::SettingsPlace,
+            ": ",
+            Setting("uri"),
+            " of uri, ",
+            Setting("pin"),
+            "; `",
+            OwnCommand::ListHidden,
+            "`, ",
+            OwnCommand::LogIn
+        );
         assert_eq!(
-            reworded(
-                "uri, in uri: /srv/uri/a.uri; list --uri, uriuri; set it, reset it",
-                &words
-            ),
-            "--uri, in --uri: /srv/uri/a.uri; list --module 'set it' --uri, uriuri; give it, reset it"
+            wording.help(&remedy).text,
+            "on the command line: --uri of uri, pin; `kubectl pkcs11 list --module=a --login`, \
+             kubectl pkcs11 check --pin-source prompt"
+        );
+        assert_eq!(
+            Wording::default().help(&remedy).text,
+            remedy.to_string(),
+            "without options both say the same"
         );
     }
 

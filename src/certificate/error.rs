@@ -1,13 +1,15 @@
 //! Exit code 6: a certificate that can't be used.
 
-use crate::error::{Failure, Remedy};
+use crate::error::{Failure, Remedy, Setting, remedy};
 
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    /// A certificate that can't be read as one.
+    /// Damaged, empty, or PEM or gzip where DER belongs. `pkcs11-tool --module FILE --read-object
+    /// --type cert --id 02 | openssl x509 -inform DER -noout -subject` reads it; `openssl x509 -in
+    /// cert.pem -outform DER -out cert.der` makes DER.
     #[error("{source_name} is not a usable X.509 certificate: {reason}")]
     Unusable { source_name: String, reason: String },
-    /// A key of a type that no TLS client signs with here.
+    /// DSA, Ed448, secp256k1, brainpool or RSA of an odd size: TLS clients don't sign with these.
     #[error("{source_name} holds a key of an unsupported type: {algorithm}")]
     UnsupportedKey {
         source_name: String,
@@ -21,14 +23,15 @@ impl Failure for CertificateError {
     }
 
     fn remedy(&self) -> Remedy {
-        Remedy::new(match self {
-            Self::Unusable { .. } => {
-                "write the certificate to the token again, as DER, or set certificateFile"
-            }
-            Self::UnsupportedKey { .. } => {
+        match self {
+            Self::Unusable { .. } => remedy!(
+                "write the certificate to the token again, as DER, or set ",
+                Setting("certificateFile")
+            ),
+            Self::UnsupportedKey { .. } => remedy!(
                 "use an RSA key of 1024 to 8192 bits, an ECDSA key on P-256, P-384 or P-521, or an \
                  Ed25519 key"
-            }
-        })
+            ),
+        }
     }
 }

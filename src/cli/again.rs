@@ -1,16 +1,17 @@
-//! The commands that remedies name, as they have to be typed here: with the options in effect.
+//! The commands that remedies name, with the options of this call.
 //!
-//! `check --pin-source prompt` logs in to the token of the current context. Said by a command that
-//! was given another kubeconfig, context or token, it has to repeat that.
+//! `check --pin-source prompt` logs in to the token of the current context. In a remedy of a command
+//! that was given another kubeconfig, context or token, it has to repeat that.
 
 #![forbid(unsafe_code)]
 
 use std::path::Path;
 
-use super::selection::{Selection, words};
+use super::selection::{Selection, options as setting_options};
 use crate::config::Uri;
+use crate::error::{OwnCommand, Setting};
 use crate::printable::shell_word;
-use crate::report;
+use crate::report::{self, Wording};
 
 const CERTIFICATE: &str = "--certificate-file";
 
@@ -28,13 +29,19 @@ pub(super) struct Invocation<'a> {
 }
 
 impl Invocation<'_> {
-    /// From now on remedies speak of this.
-    pub(super) fn speak(&self) {
+    /// Has remedies name commands with these options, and the program as it was called.
+    pub(super) fn set_wording(&self) {
         let all = self.takes_options();
-        let of_options = words()
-            .filter(|(_, option)| all || *option == CERTIFICATE && self.certificate_file.is_some())
-            .map(|(key, option)| (key, option.to_owned()));
-        report::speak_with(self.commands().into_iter().chain(of_options));
+        let is_option = |name: &str| all || name == CERTIFICATE && self.certificate_file.is_some();
+        report::set_wording(Wording {
+            program: Some(super::called()),
+            commands: self.commands(),
+            options: setting_options()
+                .filter(|(_, option)| is_option(option))
+                .map(|(key, option)| (Setting(key), option))
+                .collect(),
+            is_without_file: all,
+        });
     }
 
     /// Whether options say what a kubeconfig says elsewhere.
@@ -49,24 +56,30 @@ impl Invocation<'_> {
         self.selection.is_some_and(|it| !it.is_empty()) || self.uri.is_some()
     }
 
-    fn commands(&self) -> Vec<(&'static str, String)> {
+    fn commands(&self) -> Vec<(OwnCommand, String)> {
         let list = format!("list{} --login", self.token());
         let check = format!("check{}", self.key());
-        let login = match self.command {
+        let log_in = match self.command {
             "list" | "kubeconfig" => list.clone(),
             _ => format!("{check} --pin-source prompt"),
         };
         let kubeconfig = option("--kubeconfig", self.kubeconfig.map(Path::to_string_lossy));
         let pin_source = option("--pin-source", self.pin_source);
         vec![
-            (report::LOGIN, login),
             (
-                report::DESPITE,
+                OwnCommand::DespiteRefusal,
                 format!("{check}{pin_source} --despite-refusal"),
             ),
-            (report::LIST, list),
-            (report::WRITE, format!("kubeconfig --write{kubeconfig}")),
-            (report::HELP, format!("{} --help tells", self.command)),
+            (
+                OwnCommand::Help,
+                format!("{} --help", self.command).trim_start().to_owned(),
+            ),
+            (OwnCommand::ListHidden, list),
+            (OwnCommand::LogIn, log_in),
+            (
+                OwnCommand::WriteKubeconfig,
+                format!("kubeconfig --write{kubeconfig}"),
+            ),
         ]
     }
 
@@ -121,9 +134,9 @@ fn option(name: &str, value: Option<impl AsRef<str>>) -> String {
 mod tests {
     use super::*;
 
-    fn said(invocation: &Invocation<'_>, remedy: &str) -> String {
+    fn said(invocation: &Invocation<'_>, command: OwnCommand) -> String {
         let commands = invocation.commands();
-        let (_, said) = commands.into_iter().find(|(it, _)| *it == remedy).unwrap();
+        let (_, said) = commands.into_iter().find(|(it, _)| *it == command).unwrap();
         said
     }
 
@@ -136,11 +149,11 @@ mod tests {
             ..Invocation::default()
         };
         assert_eq!(
-            said(&invocation, report::LOGIN),
+            said(&invocation, OwnCommand::LogIn),
             r"check --kubeconfig='a b.yaml' --context='it'\''s' --pin-source prompt"
         );
         assert_eq!(
-            said(&invocation, report::WRITE),
+            said(&invocation, OwnCommand::WriteKubeconfig),
             "kubeconfig --write --kubeconfig='a b.yaml'"
         );
     }
@@ -154,11 +167,11 @@ mod tests {
             ..Invocation::default()
         };
         assert_eq!(
-            said(&invocation, report::DESPITE),
+            said(&invocation, OwnCommand::DespiteRefusal),
             "check --uri='pkcs11:token=prod;id=%01' --pin-source=env:PIN --despite-refusal"
         );
         assert_eq!(
-            said(&invocation, report::LIST),
+            said(&invocation, OwnCommand::ListHidden),
             "list --uri='pkcs11:token=prod' --login"
         );
     }
@@ -169,8 +182,16 @@ mod tests {
             command: "check",
             ..Invocation::default()
         };
-        for remedy in [report::LOGIN, report::DESPITE, report::LIST, report::WRITE] {
-            assert_eq!(said(&invocation, remedy), remedy);
+        for (command, said) in invocation.commands() {
+            let is_help = command == OwnCommand::Help;
+            assert_eq!(
+                said,
+                if is_help {
+                    "check --help".to_owned()
+                } else {
+                    command.to_string()
+                }
+            );
         }
     }
 }

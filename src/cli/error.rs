@@ -1,8 +1,9 @@
 //! Exit code 2: arguments that don't go together.
 
-use crate::error::{Failure, Remedy};
+use crate::error::{Failure, OwnCommand, Remedy, remedy};
 
-/// An argument that goes with another one only.
+/// An option goes with another one only. A command's own options belong behind `--`:
+/// `run -- kubectl get pods -o wide`.
 #[derive(Debug, thiserror::Error)]
 #[error("missing argument: {argument} needs {other}")]
 pub(crate) struct ArgumentNeeds {
@@ -16,6 +17,6 @@ impl Failure for ArgumentNeeds {
     }
 
     fn remedy(&self) -> Remedy {
-        Remedy::new("pkcs11-external-signer --help tells what goes with what")
+        remedy!(OwnCommand::Help, " tells what goes with what")
     }
 }

@@ -13,7 +13,7 @@ use super::output::CommandOutput;
 use super::selection::{self, Selection};
 use super::style::{Palette, Style};
 use super::table::{Cell, Heading, TableLine, table};
-use crate::error::Error;
+use crate::error::{Error, Failure as _};
 use crate::pipeline::Library;
 use crate::printable::printable_json;
 use crate::process::environment::SingleThreaded;
@@ -194,7 +194,7 @@ fn text(listing: &Listing, asked: Asked, palette: Palette, columns: Option<usize
         }
     }
     if let Some(nothing) = listing.emptiness().filter(|_| !asked.object) {
-        let help = report::help(&nothing.into());
+        let help = report::help(&nothing.remedy());
         lines.push(across(format!("  help: {help}"), None));
     }
     table(&HEADINGS, &lines, palette, columns)

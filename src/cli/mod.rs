@@ -117,7 +117,6 @@ pub fn main(alone: SingleThreaded) -> u8 {
         });
         report::error(&Error::internal(format!("panic at {place}")));
     }));
-    report::speak_as(called());
     let request = environment::take(REQUEST, &alone);
     let is_alone = std::env::args_os().len() <= 1;
     let completed = completions::asked_for();
@@ -126,6 +125,7 @@ pub fn main(alone: SingleThreaded) -> u8 {
     let outcome = panic::catch_unwind(|| match (completed, request) {
         (Some(words), _) => completions::complete(words),
         (None, Some(request)) if is_alone => {
+            again::Invocation::default().set_wording();
             report::tell_steps(logged);
             plugin::run(request, alone)
         }
@@ -150,11 +150,11 @@ fn command_line(logged: u8, core: Rlimit, alone: SingleThreaded) -> u8 {
     };
     let verbosity = verbose.max(logged);
     match &command {
-        Command::Check(arguments) => arguments.invocation().speak(),
+        Command::Check(arguments) => arguments.invocation().set_wording(),
         Command::Completions(_) | Command::Version => {}
-        Command::Kubeconfig(arguments) => arguments.invocation().speak(),
-        Command::List(arguments) => arguments.invocation().speak(),
-        Command::Run(arguments) => arguments.invocation().speak(),
+        Command::Kubeconfig(arguments) => arguments.invocation().set_wording(),
+        Command::List(arguments) => arguments.invocation().set_wording(),
+        Command::Run(arguments) => arguments.invocation().set_wording(),
     }
     report::tell_steps(verbosity);
     match command {

@@ -494,7 +494,7 @@ fn nothing_to_serve(arguments: &Arguments, kubeconfig: &Kubeconfig) -> Error {
             |files| Path::new(&files).display().to_string(),
         ),
     };
-    RunError::NothingToServe { kubeconfig, inside }.into()
+    KubeconfigError::NothingToServe { kubeconfig, inside }.into()
 }
 
 fn not_started(command: &[OsString], reason: io::Error) -> RunError {

@@ -87,6 +87,7 @@ fn kubeconfig() -> Vec<KubeconfigError> {
         NoContext { name: text(), candidates: Vec::new() },
         NoCurrentContext { candidates: Vec::new() },
         NoServer { cluster: text() },
+        NothingToServe { kubeconfig: text(), inside: false },
         NotEditable { path: path() },
         NotExternalSigner { context: text(), user: text() },
         Unreadable { path: path(), reason: text() },
@@ -254,15 +255,10 @@ fn request() -> Vec<RequestError> {
 
 fn run() -> Vec<RunError> {
     every!(RunError:
-        Accept { reason: std::io::Error::from_raw_os_error(24), ports: 300 },
         Command { name: name(), reason: ErrorKind::PermissionDenied.into() },
         CommandNotFound { name: name() },
         Directory { reason: text() },
         Interrupted { signal: 2 },
-        Listener { reason: ErrorKind::PermissionDenied.into(), ports: 1 },
-        Listener { reason: std::io::Error::from_raw_os_error(24), ports: 300 },
-        NothingToServe { kubeconfig: text(), inside: false },
-        NothingToServe { kubeconfig: text(), inside: true },
         Preparation { reason: text() },
     )
 }

@@ -27,13 +27,9 @@ pub(super) fn is_selector(key: &str) -> bool {
     SELECTORS.iter().any(|(selector, _)| *selector == key)
 }
 
-/// How a command that takes options calls what remedies call by the keys of a configuration.
-pub(super) fn words() -> impl Iterator<Item = (&'static str, &'static str)> {
+/// The keys of a configuration that can be given as options, and the options.
+pub(super) fn options() -> impl Iterator<Item = (&'static str, &'static str)> {
     let others = [
-        (
-            "in the kubeconfig, under auth-provider.config",
-            "on the command line",
-        ),
         ("certificateFile", "--certificate-file"),
         ("pinSource", "--pin-source"),
         ("uri", "--uri"),

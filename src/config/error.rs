@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::error::{Failure, Remedy};
+use crate::error::{Failure, Piece, Remedy, remedy};
 
 /// At least one problem.
 #[derive(Debug)]
@@ -16,11 +16,11 @@ pub struct Problem {
     /// The whole statement, key included: `slotId "x" is not a number`.
     pub what: String,
     /// What to write instead, as a sentence without its period.
-    pub remedy: String,
+    pub remedy: Remedy,
 }
 
 impl Problem {
-    pub fn new(what: impl Into<String>, remedy: impl Into<String>) -> Self {
+    pub fn new(what: impl Into<String>, remedy: impl Into<Remedy>) -> Self {
         Self {
             what: what.into(),
             remedy: remedy.into(),
@@ -33,12 +33,9 @@ impl fmt::Display for ConfigError {
         match self.problems.as_slice() {
             [only] => write!(f, "configuration: {}", only.what),
             many => {
-                write!(f, "configuration, {} problems: ", many.len())?;
-                for (index, problem) in many.iter().enumerate() {
-                    let separator = if index == 0 { "" } else { "; " };
-                    write!(f, "{separator}{}", problem.what)?;
-                }
-                Ok(())
+                let problems: Vec<_> = many.iter().map(|it| it.what.as_str()).collect();
+                let problems = problems.join("; ");
+                write!(f, "configuration, {} problems: {problems}", many.len())
             }
         }
     }
@@ -53,14 +50,11 @@ impl Failure for ConfigError {
 
     fn remedy(&self) -> Remedy {
         match self.problems.as_slice() {
-            [only] => Remedy::new(only.remedy.clone()),
-            many => Remedy::with_candidates(
-                "in the kubeconfig, under auth-provider.config:",
-                &many
-                    .iter()
-                    .map(|problem| problem.remedy.as_str())
-                    .collect::<Vec<_>>(),
-            ),
+            [only] => only.remedy.clone(),
+            many => Remedy {
+                candidates: many.iter().map(|it| it.remedy.pieces.clone()).collect(),
+                ..remedy!(Piece::SettingsPlace, ":")
+            },
         }
     }
 }

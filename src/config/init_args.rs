@@ -4,6 +4,7 @@
 use std::ffi::{CStr, CString};
 
 use super::error::Problem;
+use crate::error::{Setting, remedy};
 
 /// A longer text is no library's parameters.
 const LONGEST: usize = 4096;
@@ -18,7 +19,13 @@ impl InitArgs {
         if value.to_ascii_lowercase().contains("library=") {
             return Err(Problem::new(
                 "initArgs names a library",
-                "take library= out of initArgs: pathLib says which library is loaded",
+                remedy!(
+                    "take library= out of ",
+                    Setting("initArgs"),
+                    ": ",
+                    Setting("pathLib"),
+                    " says which library is loaded"
+                ),
             ));
         }
         let is_line = value.len() <= LONGEST && !value.chars().any(char::is_control);
@@ -26,8 +33,11 @@ impl InitArgs {
         text.map(Self).ok_or_else(|| {
             Problem::new(
                 "initArgs is too long, or not one line",
-                "write into initArgs what the library wants, as in configDir='sql:/home/jane/nssdb' \
-                 flags=readOnly",
+                remedy!(
+                    "write into ",
+                    Setting("initArgs"),
+                    " what the library wants, as in configDir='sql:/home/jane/nssdb' flags=readOnly"
+                ),
             )
         })
     }
@@ -58,7 +68,11 @@ mod tests {
         ] {
             let problem = InitArgs::parse(value).unwrap_err();
             assert!(problem.what.starts_with(what), "{}", problem.what);
-            assert!(problem.remedy.contains("initArgs"), "{}", problem.remedy);
+            assert!(
+                problem.remedy.to_string().contains("initArgs"),
+                "{}",
+                problem.remedy
+            );
         }
     }
 }

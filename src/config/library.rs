@@ -18,6 +18,7 @@ use super::allowed::{Allowed, PLACE};
 use super::error::Problem;
 use super::quoted;
 use super::trust::{STICKY, Weakness, weakness};
+use crate::error::{Setting, remedy};
 use crate::printable::printable;
 
 /// A library that passed the check, or a path without one.
@@ -38,8 +39,11 @@ impl TrustedLibrary {
         if !path.is_absolute() {
             return Err(Problem::new(
                 format!("pathLib {} is not an absolute path", quoted(value)),
-                "write the whole path of the library into pathLib, such as \
-                 /usr/lib/x86_64-linux-gnu/opensc-pkcs11.so",
+                remedy!(
+                    "write the whole path of the library into ",
+                    Setting("pathLib"),
+                    ", such as /usr/lib/x86_64-linux-gnu/opensc-pkcs11.so"
+                ),
             ));
         }
         let allowed = Allowed::read()?;
@@ -62,9 +66,12 @@ impl TrustedLibrary {
                     "pathLib {}{target} is not allowed by {PLACE}",
                     quoted(value)
                 ),
-                format!(
-                    "set pathLib to a library that this file lists ({allowed}), or have the \
-                     machine's administrator add this one"
+                remedy!(
+                    "set ",
+                    Setting("pathLib"),
+                    format!(
+                        " to a library that this file lists ({allowed}), or have the machine's administrator add this one"
+                    )
                 ),
             ));
         }
@@ -126,15 +133,22 @@ impl Refusal {
         match self {
             Self::Failed(error) => Problem::new(
                 format!("pathLib {value} can't be checked: {error}"),
-                "set pathLib to a library that you can read, by a path that leads there",
+                remedy!(
+                    "set ",
+                    Setting("pathLib"),
+                    " to a library that you can read, by a path that leads there"
+                ),
             ),
             Self::PerProcess(place) => Problem::new(
                 format!(
                     "pathLib {value} leads through {}, where each process finds something else",
                     printable(&place.to_string_lossy())
                 ),
-                "set pathLib to the path at which the library is installed, which `realpath` \
-                 prints",
+                remedy!(
+                    "set ",
+                    Setting("pathLib"),
+                    " to the path at which the library is installed, which `realpath` prints"
+                ),
             ),
             Self::Weak(component, weakness) => {
                 let component = component.to_string_lossy();
@@ -142,14 +156,18 @@ impl Refusal {
                 Problem::new(
                     format!("pathLib {value} is not safe to load: {component} {weakness}"),
                     match weakness {
-                        Weakness::NoFile => "set pathLib to the library's file itself".to_owned(),
+                        Weakness::NoFile => {
+                            remedy!("set ", Setting("pathLib"), " to the library's file itself")
+                        }
                         // Taking the bits off a shared directory would break it for all its users.
-                        Weakness::Writable(mode) if mode & STICKY != 0 => format!(
+                        Weakness::Writable(mode) if mode & STICKY != 0 => remedy!(format!(
                             "install the library outside {component}, in a directory of root's"
-                        ),
-                        _ => format!(
-                            "{}, or set pathLib to a library in a directory of root's",
-                            weakness.remedy(&component)
+                        )),
+                        _ => remedy!(
+                            weakness.remedy(&component),
+                            ", or set ",
+                            Setting("pathLib"),
+                            " to a library in a directory of root's"
                         ),
                     },
                 )

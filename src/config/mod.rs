@@ -33,6 +33,7 @@ pub use uri::{Uri, without_object};
 
 use self::allowed::Allowed;
 use self::reader::Reader;
+use crate::error::{Piece, Setting, remedy};
 use crate::printable::excerpt;
 use crate::protocol::Configuration;
 
@@ -58,8 +59,7 @@ impl Config {
         if !reader.has(&["pathLib"]) {
             reader.missing(
                 "pathLib is missing",
-                "set pathLib to the absolute path of the token's PKCS#11 library, such as \
-                 /usr/lib/x86_64-linux-gnu/opensc-pkcs11.so",
+                remedy!("set ", Setting("pathLib"), " to the absolute path of the token's PKCS#11 library, such as /usr/lib/x86_64-linux-gnu/opensc-pkcs11.so"),
             );
         }
         let library = reader.read("pathLib", TrustedLibrary::check);
@@ -69,7 +69,17 @@ impl Config {
         if !names_token && !token.is_given() {
             reader.missing(
                 "no token is named: slotId, tokenLabel and tokenSerial are all missing",
-                "set tokenLabel, tokenSerial or slotId; pkcs11-external-signer list shows them",
+                remedy!(
+                    "set ",
+                    Setting("tokenLabel"),
+                    ", ",
+                    Setting("tokenSerial"),
+                    " or ",
+                    Setting("slotId"),
+                    "; ",
+                    Piece::Program,
+                    " list shows them"
+                ),
             );
         }
         let names_object = reader.has_value(&["objectId", "objectLabel"]);
@@ -77,7 +87,15 @@ impl Config {
         if !names_object {
             reader.missing(
                 "no object is named: objectId and objectLabel are both missing",
-                "set objectId or objectLabel; pkcs11-external-signer list shows them",
+                remedy!(
+                    "set ",
+                    Setting("objectId"),
+                    " or ",
+                    Setting("objectLabel"),
+                    "; ",
+                    Piece::Program,
+                    " list shows them"
+                ),
             );
         }
         let certificate_file = reader.read("certificateFile", certificate_file);
@@ -131,7 +149,11 @@ fn certificate_file(value: &str) -> Result<PathBuf, Problem> {
     absolute_path(value).ok_or_else(|| {
         Problem::new(
             format!("certificateFile {} is not an absolute path", quoted(value)),
-            "write the file's whole path into certificateFile; ~ is not expanded",
+            remedy!(
+                "write the file's whole path into ",
+                Setting("certificateFile"),
+                "; ~ is not expanded"
+            ),
         )
     })
 }
@@ -163,7 +185,7 @@ mod tests {
         error
             .problems
             .into_iter()
-            .map(|problem| (problem.what, problem.remedy))
+            .map(|problem| (problem.what, problem.remedy.to_string()))
             .collect()
     }
 

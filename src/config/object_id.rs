@@ -8,6 +8,7 @@ use std::fmt;
 
 use super::error::Problem;
 use super::{after_0x, quoted};
+use crate::error::{Remedy, Setting, remedy};
 use crate::printable::excerpt;
 
 /// The bytes of a CKA_ID.
@@ -21,7 +22,7 @@ impl ObjectId {
     ///
     /// Digits that are neither, or could be both.
     pub fn parse(value: &str) -> Result<Self, Problem> {
-        let problem = |fault: &str, remedy: String| {
+        let problem = |fault: &str, remedy: Remedy| {
             let what = format!("objectId {} {fault}", quoted(value));
             Err(Problem::new(what, remedy))
         };
@@ -35,9 +36,11 @@ impl ObjectId {
         if !groups.iter().all(is_hexadecimal) {
             return problem(
                 "is neither decimal nor hexadecimal",
-                "write objectId as a decimal number from 0 to 255 for one byte, or in hexadecimal \
-                 as 0x0102 or 01:02"
-                    .to_owned(),
+                remedy!(
+                    "write ",
+                    Setting("objectId"),
+                    " as a decimal number from 0 to 255 for one byte, or in hexadecimal as 0x0102 or 01:02"
+                ),
             );
         }
         let is_odd = |group: &&str| group.len() % 2 == 1;
@@ -56,7 +59,11 @@ impl ObjectId {
                 false => Ok(Self(bytes)),
                 true => problem(
                     "has an odd number of digits",
-                    format!("write objectId with two digits for each byte: {spelt}"),
+                    remedy!(
+                        "write ",
+                        Setting("objectId"),
+                        format!(" with two digits for each byte: {spelt}")
+                    ),
                 ),
             };
         }
@@ -65,8 +72,10 @@ impl ObjectId {
             Ok(byte) if !value.starts_with('0') || value.len() <= 2 => Ok(Self(vec![byte])),
             Ok(byte) => problem(
                 "can be read as decimal and as hexadecimal",
-                format!(
-                    "write objectId as {byte} if it is decimal, or {spelt} if it is hexadecimal"
+                remedy!(
+                    "write ",
+                    Setting("objectId"),
+                    format!(" as {byte} if it is decimal, or {spelt} if it is hexadecimal")
                 ),
             ),
             Err(_) => problem(
@@ -75,9 +84,10 @@ impl ObjectId {
                 } else {
                     "is hexadecimal without saying so"
                 },
-                format!(
-                    "write {spelt} for these hexadecimal digits as objectId; decimal is for one \
-                     byte, 0 to 255"
+                remedy!(
+                    format!("write {spelt} for these hexadecimal digits as "),
+                    Setting("objectId"),
+                    "; decimal is for one byte, 0 to 255"
                 ),
             ),
         }
@@ -168,7 +178,11 @@ mod tests {
         ] {
             let problem = ObjectId::parse(value).unwrap_err();
             assert_eq!(problem.what, format!("objectId \"{value}\" {fault}"));
-            assert!(problem.remedy.contains(text), "{value}: {}", problem.remedy);
+            assert!(
+                problem.remedy.to_string().contains(text),
+                "{value}: {}",
+                problem.remedy
+            );
         }
     }
 
@@ -180,7 +194,7 @@ mod tests {
         ] {
             let problem = ObjectId::parse(value).unwrap_err();
             assert!(
-                problem.remedy.contains("0x0102 or 01:02"),
+                problem.remedy.to_string().contains("0x0102 or 01:02"),
                 "{value}: {}",
                 problem.remedy
             );
@@ -190,6 +204,6 @@ mod tests {
     #[test]
     fn remedies_stay_readable() {
         let problem = ObjectId::parse(&"a".repeat(10_001)).unwrap_err();
-        assert!(problem.what.len() < 200 && problem.remedy.len() < 200);
+        assert!(problem.what.len() < 200 && problem.remedy.to_string().len() < 200);
     }
 }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use super::error::{ConfigError, Problem};
 use super::uri::without_pin;
 use super::{Reader, absolute_path, quoted};
+use crate::error::{Setting, remedy};
 use crate::pin::{MAX_PIN_LENGTH, Pin};
 use crate::protocol::Configuration;
 
@@ -66,7 +67,11 @@ impl PinSource {
             Some(("env", name)) if is_variable(name) => Ok(Self::Environment(name.to_owned())),
             Some(("env", _)) => Err(Problem::new(
                 "pinSource env: names no environment variable",
-                "write pinSource as env: and the variable's name, without its value: env:TOKEN_PIN",
+                remedy!(
+                    "write ",
+                    Setting("pinSource"),
+                    " as env: and the variable's name, without its value: env:TOKEN_PIN"
+                ),
             )),
             Some(("file", path)) => absolute_path(path).map(Self::File).ok_or_else(|| {
                 // Without a slash it may be a PIN.
@@ -77,13 +82,20 @@ impl PinSource {
                 };
                 Problem::new(
                     format!("pinSource {shown} holds no absolute path"),
-                    "write pinSource as file: and the file's whole path: file:/home/jane/.pin",
+                    remedy!(
+                        "write ",
+                        Setting("pinSource"),
+                        " as file: and the file's whole path: file:/home/jane/.pin"
+                    ),
                 )
             }),
             _ => Err(Problem::new(
                 "pinSource is none of prompt, askpass, stdin, file:/path and env:NAME",
-                "set pinSource to prompt, askpass, stdin, file:/path or env:NAME; the PIN itself \
-                 has no place in it",
+                remedy!(
+                    "set ",
+                    Setting("pinSource"),
+                    " to prompt, askpass, stdin, file:/path or env:NAME; the PIN itself has no place in it"
+                ),
             )),
         }
     }

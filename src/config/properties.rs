@@ -79,7 +79,7 @@ proptest! {
     fn a_message_is_one_readable_line(pairs in known_keys()) {
         if let Err(error) = Config::from_map(&mut configuration(&pairs)) {
             for problem in &error.problems {
-                for text in [&problem.what, &problem.remedy] {
+                for text in [&problem.what, &problem.remedy.to_string()] {
                     prop_assert!(!text.contains(char::is_control), "{text:?}");
                     prop_assert!(text.len() < 700 && !text.ends_with('.'), "{text}");
                 }

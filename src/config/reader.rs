@@ -4,6 +4,7 @@ use super::error::{ConfigError, Problem};
 use super::{
     ObjectId, ObjectSelector, PinSource, TokenSelector, Uri, pin_source, quoted, selector,
 };
+use crate::error::{Remedy, Setting, remedy};
 use crate::protocol::Configuration;
 
 /// The map while it is read, and the problems found so far. `uri` has been replaced by the keys that
@@ -67,14 +68,14 @@ impl<'a> Reader<'a> {
     /// noted.
     pub(super) fn read<T>(
         &mut self,
-        key: &str,
+        key: &'static str,
         parse: impl FnOnce(&str) -> Result<T, Problem>,
     ) -> Option<T> {
         let value = self.map.take(key)?;
         let parsed = if value.is_empty() {
             Err(Problem::new(
                 format!("{key} is empty"),
-                format!("give {key} a value, or leave it out"),
+                remedy!("give ", Setting(key), " a value, or leave it out"),
             ))
         } else {
             parse(&value)
@@ -106,7 +107,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Notes that something required is missing.
-    pub(super) fn missing(&mut self, what: &str, remedy: &str) {
+    pub(super) fn missing(&mut self, what: &str, remedy: impl Into<Remedy>) {
         if !self.is_uri_refused {
             self.problems.push(Problem::new(what, remedy));
         }
@@ -142,7 +143,7 @@ fn is_same(key: &str, given: &str, of_uri: &str) -> bool {
     }
 }
 
-fn contradiction(attribute: &str, of_uri: &str, key: &str, given: &str) -> Problem {
+fn contradiction(attribute: &str, of_uri: &str, key: &'static str, given: &str) -> Problem {
     Problem::new(
         if key.starts_with("pin") {
             format!("uri has another {attribute} than {key}")
@@ -153,6 +154,12 @@ fn contradiction(attribute: &str, of_uri: &str, key: &str, given: &str) -> Probl
                 quoted(given)
             )
         },
-        format!("take {attribute} out of uri, or leave {key} out"),
+        remedy!(
+            format!("take {attribute} out of "),
+            Setting("uri"),
+            ", or leave ",
+            Setting(key),
+            " out"
+        ),
     )
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::error::Problem;
 use super::{ObjectId, after_0x, quoted};
+use crate::error::{Setting, remedy};
 use crate::printable::printable;
 
 /// What isn't given doesn't matter; no text is empty.
@@ -91,7 +92,11 @@ pub(super) fn slot(value: &str) -> Result<u64, Problem> {
         Some(digits) => (digits, 16),
         None => (value, 10),
     };
-    let remedy = "write slotId as a decimal number (5) or as 0x and hexadecimal digits (0x5)";
+    let remedy = remedy!(
+        "write ",
+        Setting("slotId"),
+        " as a decimal number (5) or as 0x and hexadecimal digits (0x5)"
+    );
     if digits.is_empty() || !digits.chars().all(|digit| digit.is_digit(radix)) {
         return Err(Problem::new(
             format!("slotId {} is not a number", quoted(value)),
@@ -101,7 +106,11 @@ pub(super) fn slot(value: &str) -> Result<u64, Problem> {
     u64::from_str_radix(digits, radix).map_err(|_| {
         Problem::new(
             format!("slotId {} is too large", quoted(value)),
-            "write a slotId below 0x10000000000000000; the token's tool shows it",
+            remedy!(
+                "write a ",
+                Setting("slotId"),
+                " below 0x10000000000000000; the token's tool shows it"
+            ),
         )
     })
 }

@@ -10,6 +10,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_e
 
 use super::ObjectId;
 use super::error::Problem;
+use crate::error::{Piece, Remedy, Setting, remedy};
 use crate::printable::excerpt;
 
 /// What a URI says of a token, an object, a library and a PIN; no text in it is empty.
@@ -88,8 +89,15 @@ impl Uri {
         if !scheme.eq_ignore_ascii_case(SCHEME) {
             return Err(Problem::new(
                 "uri does not begin with pkcs11:",
-                "write uri as in pkcs11:token=prod;id=%02; pkcs11-external-signer list --uri \
-                 prints them",
+                remedy!(
+                    "write ",
+                    Setting("uri"),
+                    " as in pkcs11:token=prod;id=%02; ",
+                    Piece::Program,
+                    " list --",
+                    Setting("uri"),
+                    " prints them"
+                ),
             ));
         }
         let rest = text.get(SCHEME.len()..).unwrap_or_default();
@@ -104,8 +112,10 @@ impl Uri {
                 let (name, value) = attribute.split_once('=').ok_or_else(|| {
                     Problem::new(
                         "uri has an attribute without a value",
-                        format!(
-                            "write each attribute of uri as name=value, separated by {separator}"
+                        remedy!(
+                            "write each attribute of ",
+                            Setting("uri"),
+                            format!(" as name=value, separated by {separator}")
                         ),
                     )
                 })?;
@@ -147,7 +157,11 @@ impl Uri {
                 return Err(problem(
                     name,
                     "can't be looked up",
-                    "give module-path, or pathLib, with the library's whole path",
+                    remedy!(
+                        "give module-path, or ",
+                        Setting("pathLib"),
+                        ", with the library's whole path"
+                    ),
                 ));
             }
             (true, _) => return Err(unknown(name, "pin-source, pin-value and module-path")),
@@ -292,11 +306,11 @@ fn unknown(name: &str, known: &str) -> Problem {
     problem(
         name,
         "is not known here",
-        &format!("leave it out, since what it demands can't be looked at; known there are {known}"),
+        format!("leave it out, since what it demands can't be looked at; known there are {known}"),
     )
 }
 
-fn problem(name: &str, what: &str, remedy: &str) -> Problem {
+fn problem(name: &str, what: &str, remedy: impl Into<Remedy>) -> Problem {
     // A name of other characters may be a piece of a PIN.
     let is_name = |byte: u8| byte.is_ascii_alphabetic() || byte == b'-';
     let name = if name.bytes().all(is_name) {
@@ -304,10 +318,9 @@ fn problem(name: &str, what: &str, remedy: &str) -> Problem {
     } else {
         "…".to_owned()
     };
-    Problem::new(
-        format!("uri: {name} {what}"),
-        format!("in uri, {name}: {remedy}"),
-    )
+    let mut in_uri = remedy!("in ", Setting("uri"), format!(", {name}: "));
+    in_uri.pieces.extend(remedy.into().pieces);
+    Problem::new(format!("uri: {name} {what}"), in_uri)
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@
 
 mod remedy;
 
-pub use remedy::Remedy;
+pub(crate) use remedy::remedy;
+pub use remedy::{OwnCommand, Piece, Remedy, Setting};
 
 use std::error::Error as StandardError;
 use std::fmt;
@@ -73,17 +74,11 @@ impl fmt::Display for Error {
 
 impl StandardError for Error {}
 
-/// A bug in this program.
-#[derive(Debug)]
+/// This program came upon something that can't be. *panic at* names the place. Please report the
+/// message and what you did; no PIN is in it.
+#[derive(Debug, thiserror::Error)]
+#[error("internal error: {0}")]
 struct Internal(String);
-
-impl fmt::Display for Internal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "internal error: {}", self.0)
-    }
-}
-
-impl StandardError for Internal {}
 
 impl Failure for Internal {
     fn exit_code(&self) -> u8 {
@@ -91,7 +86,7 @@ impl Failure for Internal {
     }
 
     fn remedy(&self) -> Remedy {
-        Remedy::new("this is a bug in pkcs11-external-signer; please report it with this line")
+        "this is a bug in pkcs11-external-signer; please report it with this line".into()
     }
 }
 

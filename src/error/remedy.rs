@@ -1,52 +1,149 @@
 //! What to do about a failure.
+//!
+//! A remedy names commands of this program and settings of a configuration as what they are, so
+//! that whoever shows it can put them as this call would have them typed.
 
-use std::fmt;
+use std::borrow::Cow;
+use std::fmt::{self, Display};
 
 /// More candidates than this are no help: a trust module's token holds hundreds of certificates.
 const MOST_CANDIDATES: usize = 20;
 
 /// A sentence, and the candidates it speaks of, one a line.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Remedy {
-    pub text: String,
-    pub candidates: Vec<String>,
+    pub pieces: Vec<Piece>,
+    pub candidates: Vec<Vec<Piece>>,
 }
 
-impl Remedy {
-    pub fn new(text: impl Into<String>) -> Self {
-        Self {
-            text: text.into(),
+/// A piece of a sentence. Its `Display` is what it says where no call has options.
+#[derive(Clone, Debug)]
+pub enum Piece {
+    Command(OwnCommand),
+    /// The name of this program, to be followed by a command.
+    Program,
+    Setting(Setting),
+    /// Where settings stand.
+    SettingsPlace,
+    Words(Cow<'static, str>),
+}
+
+/// A command of this program that has to name the same key, token or file as this call.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum OwnCommand {
+    /// Sends a stored PIN although the token has refused one.
+    DespiteRefusal,
+    /// What goes with which argument.
+    Help,
+    /// Shows what a token hides without a PIN.
+    ListHidden,
+    /// Asks a person for the PIN and logs in with it.
+    LogIn,
+    /// Writes a user into a kubeconfig.
+    WriteKubeconfig,
+}
+
+/// A key of a configuration, which may have been given as an option.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Setting(pub &'static str);
+
+/// A remedy of words, commands and settings, one after the other.
+macro_rules! remedy {
+    ($($piece:expr),+ $(,)?) => {
+        $crate::error::Remedy {
+            pieces: vec![$($crate::error::Piece::from($piece)),+],
             candidates: Vec::new(),
         }
-    }
+    };
+}
+pub(crate) use remedy;
 
-    pub fn with_candidates<T: fmt::Display>(text: impl Into<String>, candidates: &[T]) -> Self {
-        let mut lines: Vec<_> = candidates.iter().map(T::to_string).collect();
-        if lines.len() > MOST_CANDIDATES {
-            let more = lines.split_off(MOST_CANDIDATES).len();
-            lines.push(format!("and {more} more"));
+impl Remedy {
+    /// With what there is to choose from.
+    pub fn with_candidates<T: Display>(mut self, candidates: &[T]) -> Self {
+        let shown = candidates.iter().take(MOST_CANDIDATES).map(T::to_string);
+        self.candidates = shown.map(|it| vec![it.into()]).collect();
+        if let Some(more @ 1..) = candidates.len().checked_sub(MOST_CANDIDATES) {
+            self.candidates
+                .push(vec![format!("and {more} more").into()]);
         }
-        Self {
-            text: text.into(),
-            candidates: lines,
-        }
+        self
     }
 }
 
-impl From<String> for Remedy {
-    fn from(text: String) -> Self {
-        Self::new(text)
+impl<T: Into<Piece>> From<T> for Remedy {
+    fn from(piece: T) -> Self {
+        Self {
+            pieces: vec![piece.into()],
+            candidates: Vec::new(),
+        }
     }
 }
 
 /// In one line.
-impl fmt::Display for Remedy {
+impl Display for Remedy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)?;
+        let mut write = |pieces: &[Piece]| pieces.iter().try_for_each(|piece| piece.fmt(f));
+        write(&self.pieces)?;
         for (place, candidate) in self.candidates.iter().enumerate() {
-            let separator = if place == 0 { " " } else { "; " };
-            write!(f, "{separator}{candidate}")?;
+            write(&[if place == 0 { " " } else { "; " }.into()])?;
+            write(candidate)?;
         }
         Ok(())
+    }
+}
+
+impl Display for Piece {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Command(command) => write!(f, "{} {command}", Self::Program),
+            Self::Program => f.write_str("pkcs11-external-signer"),
+            Self::Setting(Setting(key)) => f.write_str(key),
+            Self::SettingsPlace => f.write_str("in the kubeconfig, under auth-provider.config"),
+            Self::Words(words) => f.write_str(words),
+        }
+    }
+}
+
+/// Without the program's name.
+impl Display for OwnCommand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::DespiteRefusal => "check --despite-refusal",
+            Self::Help => "--help",
+            Self::ListHidden => "list --login",
+            Self::LogIn => "check --pin-source prompt",
+            Self::WriteKubeconfig => "kubeconfig --write",
+        })
+    }
+}
+
+impl From<OwnCommand> for Piece {
+    fn from(command: OwnCommand) -> Self {
+        Self::Command(command)
+    }
+}
+
+impl From<Setting> for Piece {
+    fn from(setting: Setting) -> Self {
+        Self::Setting(setting)
+    }
+}
+
+impl From<&'static str> for Piece {
+    fn from(words: &'static str) -> Self {
+        Self::Words(Cow::Borrowed(words))
+    }
+}
+
+impl From<String> for Piece {
+    fn from(words: String) -> Self {
+        Self::Words(Cow::Owned(words))
+    }
+}
+
+impl From<Cow<'_, str>> for Piece {
+    fn from(words: Cow<'_, str>) -> Self {
+        Self::Words(Cow::Owned(words.into_owned()))
     }
 }

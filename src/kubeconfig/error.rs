@@ -3,21 +3,23 @@
 //! A kubeconfig can hold a PIN, a token or a key, so no text here quotes a value of one: files,
 //! lines, fields and the names of entries are all it says.
 
-use std::fmt;
 use std::path::PathBuf;
 
-use crate::error::{Failure, Remedy, one_of};
-use crate::printable::{excerpt, printable, shell_word};
+use crate::error::{Failure, OwnCommand, Remedy, one_of, remedy};
+use crate::printable::shell_word;
 
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum KubeconfigError {
-    /// The cluster's `certificate-authority` can't be read.
+    /// The file was moved, or the path is relative: it starts from the kubeconfig's own directory.
+    #[error("certificate-authority {} of cluster \"{cluster}\" can't be read: {reason}", .path.display())]
     Authority {
         cluster: String,
         path: PathBuf,
         reason: String,
     },
-    /// A field of another type than kubectl takes.
+    /// The field has another type than kubectl takes, such as a number where text belongs:
+    /// `tokenSerial: "15873456"`.
+    #[error("kubeconfig {}{}: {field} is not {expected}", .path.display(), in_line(*.line))]
     Field {
         path: PathBuf,
         /// From 1.
@@ -26,166 +28,85 @@ pub enum KubeconfigError {
         field: String,
         expected: String,
     },
-    /// The server is both to be verified and not to be.
-    InsecureAuthority {
-        cluster: String,
-    },
-    /// Not YAML, or more of it than a kubeconfig has.
+    /// It asks to verify the server and not to; kubectl refuses that, too.
+    #[error("cluster \"{cluster}\" has both a certificate authority and insecure-skip-tls-verify")]
+    InsecureAuthority { cluster: String },
+    /// Not YAML, or not a kubeconfig: tabs for indentation and an unclosed quote are the usual ones;
+    /// *more than a kubeconfig can hold*: aliases that unfold to something huge. `FILE.backup-…` is a
+    /// copy, if `kubeconfig --write` was here before.
+    #[error("kubeconfig {}, line {line}: {reason}", .path.display())]
     Malformed {
         path: PathBuf,
         /// From 1.
         line: usize,
         reason: String,
     },
-    /// None of the files that were looked for.
-    Missing {
-        paths: Vec<PathBuf>,
-    },
+    /// None of the files that kubectl would read is there, or `HOME` is not set.
+    #[error("there is no kubeconfig {}", missing(.paths))]
+    Missing { paths: Vec<PathBuf> },
+    /// Misspelt, or another file is read than you think: `kubectl config get-contexts`.
+    #[error("the kubeconfig has no cluster \"{name}\"")]
     NoCluster {
         name: String,
         candidates: Vec<String>,
     },
+    /// As above.
+    #[error("the kubeconfig has no context \"{name}\"")]
     NoContext {
         name: String,
         candidates: Vec<String>,
     },
-    /// No context is the current one.
-    NoCurrentContext {
-        candidates: Vec<String>,
-    },
-    NoServer {
-        cluster: String,
-    },
-    /// Anchors, aliases or other means by which one place of the file says what another means.
-    NotEditable {
-        path: PathBuf,
-    },
-    /// The context's user has no auth-provider of ours.
-    NotExternalSigner {
-        context: String,
-        user: String,
-    },
-    Unreadable {
-        path: PathBuf,
-        reason: String,
-    },
-    Unwritable {
-        path: PathBuf,
-        reason: String,
-    },
-    /// A user of this name is there, and is somebody else.
-    UserExists {
-        path: PathBuf,
-        name: String,
-    },
-    /// A user without a name was to be written.
+    /// As above; `kubectl config use-context NAME` sets it.
+    #[error("the kubeconfig has no current-context")]
+    NoCurrentContext { candidates: Vec<String> },
+    /// The cluster's entry is empty: `kubectl config set-cluster NAME --server https://HOST:6443`.
+    #[error("cluster \"{cluster}\" has no server")]
+    NoServer { cluster: String },
+    /// YAML anchors, aliases or a flow style by which an edit in one place changes another.
+    #[error("kubeconfig {} can't be edited without a risk to what else it says", .path.display())]
+    NotEditable { path: PathBuf },
+    /// The context's user has a token, a password or a plugin.
+    #[error("user \"{user}\" of context \"{context}\" has no auth-provider externalSigner")]
+    NotExternalSigner { context: String, user: String },
+    /// `run` has nothing to do with this kubeconfig; or you are in the shell of a run already, whose
+    /// kubeconfig leads through its tunnels.
+    #[error("no context of {kubeconfig} has a user with auth-provider externalSigner")]
+    NothingToServe { kubeconfig: String, inside: bool },
+    /// Permissions, a directory in place of a file, or more than 16 MiB. Of a pipe, such as that of
+    /// `<(sops -d config.enc)`, run what writes it by itself: it has a minute.
+    #[error("kubeconfig {} can't be read: {reason}", .path.display())]
+    Unreadable { path: PathBuf, reason: String },
+    /// Permissions, a full disk, a pipe; *the group of the file can't be kept*: you aren't in that group
+    /// (`chgrp`); *another program is writing it*: kubectl's lock `FILE.lock` is there, perhaps left by
+    /// one that was killed: remove it if no kubectl runs.
+    #[error("kubeconfig {} can't be written: {reason}", .path.display())]
+    Unwritable { path: PathBuf, reason: String },
+    /// A user called like your certificate's CN is there, perhaps another cluster's; it isn't replaced
+    /// unasked. A copy of the file is kept.
+    #[error("kubeconfig {} has a user \"{name}\" with other credentials", .path.display())]
+    UserExists { path: PathBuf, name: String },
+    /// `--user` is empty, or it isn't given and neither the certificate has a CN nor the key a label.
+    /// Without a CN no API server knows the bearer.
+    #[error("the kubeconfig's user would have no name")]
     UserUnnamed,
-    /// Whoever can write to it could name another library, token or server.
-    WritableByOthers {
-        path: PathBuf,
-        mode: u32,
-    },
+    /// Whoever can write to the file decides which library is loaded, which token is sent a PIN and which
+    /// server sees the certificate. Look through it: `kubectl config view`.
+    #[error("kubeconfig {} can be changed by other users (mode {mode:04o})", .path.display())]
+    WritableByOthers { path: PathBuf, mode: u32 },
 }
 
-impl fmt::Display for KubeconfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Authority {
-                cluster,
-                path,
-                reason,
-            } => write!(
-                f,
-                "certificate-authority {} of cluster \"{}\" can't be read: {reason}",
-                shown(path),
-                excerpt(cluster)
-            ),
-            Self::Field {
-                path,
-                line,
-                field,
-                expected,
-            } => {
-                write!(f, "kubeconfig {}", shown(path))?;
-                if let Some(line) = line {
-                    write!(f, ", line {line}")?;
-                }
-                write!(f, ": {field} is not {expected}")
-            }
-            Self::InsecureAuthority { cluster } => write!(
-                f,
-                "cluster \"{}\" has both a certificate authority and insecure-skip-tls-verify",
-                excerpt(cluster)
-            ),
-            Self::Malformed { path, line, reason } => {
-                write!(f, "kubeconfig {}, line {line}: {reason}", shown(path))
-            }
-            Self::Missing { paths } if paths.is_empty() => {
-                f.write_str("there is no kubeconfig to look for: HOME is not set")
-            }
-            Self::Missing { paths } => {
-                let paths: Vec<_> = paths.iter().map(|path| shown(path)).collect();
-                let paths: Vec<_> = paths.iter().map(String::as_str).collect();
-                write!(f, "there is no kubeconfig {}", one_of(&paths))
-            }
-            Self::NoCluster { name, .. } => {
-                write!(f, "the kubeconfig has no cluster \"{}\"", excerpt(name))
-            }
-            Self::NoContext { name, .. } => {
-                write!(f, "the kubeconfig has no context \"{}\"", excerpt(name))
-            }
-            Self::NoCurrentContext { .. } => f.write_str("the kubeconfig has no current-context"),
-            Self::NotExternalSigner { context, user } => write!(
-                f,
-                "user \"{}\" of context \"{}\" has no auth-provider externalSigner",
-                excerpt(user),
-                excerpt(context)
-            ),
-            Self::NoServer { cluster } => {
-                write!(f, "cluster \"{}\" has no server", excerpt(cluster))
-            }
-            Self::UserExists { path, name } => write!(
-                f,
-                "kubeconfig {} has a user \"{}\" with other credentials",
-                shown(path),
-                excerpt(name)
-            ),
-            Self::UserUnnamed => f.write_str("the kubeconfig's user would have no name"),
-            Self::NotEditable { path } => write!(
-                f,
-                "kubeconfig {} can't be edited without a risk to what else it says",
-                shown(path)
-            ),
-            Self::Unwritable { path, reason } => {
-                write!(f, "kubeconfig {} can't be written: {reason}", shown(path))
-            }
-            Self::Unreadable { path, reason } => {
-                write!(f, "kubeconfig {} can't be read: {reason}", shown(path))
-            }
-            Self::WritableByOthers { path, mode } => write!(
-                f,
-                "kubeconfig {} can be changed by other users (mode {mode:04o})",
-                shown(path)
-            ),
-        }
+fn in_line(line: Option<usize>) -> String {
+    line.map_or_else(String::new, |line| format!(", line {line}"))
+}
+
+fn missing(paths: &[PathBuf]) -> String {
+    let paths: Vec<_> = paths.iter().map(|path| path.to_string_lossy()).collect();
+    let paths: Vec<_> = paths.iter().map(AsRef::as_ref).collect();
+    match paths.as_slice() {
+        [] => "to look for: HOME is not set".to_owned(),
+        paths => one_of(paths),
     }
 }
-
-fn shown(path: &std::path::Path) -> String {
-    printable(&path.to_string_lossy()).into_owned()
-}
-
-fn choice(kind: &str, candidates: &[String]) -> Remedy {
-    if candidates.is_empty() {
-        return Remedy::new(format!(
-            "there is no {kind} at all: check --kubeconfig and KUBECONFIG"
-        ));
-    }
-    let shown: Vec<_> = candidates.iter().map(|name| printable(name)).collect();
-    Remedy::with_candidates(format!("name a {kind} that is there:"), &shown)
-}
-
-impl std::error::Error for KubeconfigError {}
 
 impl Failure for KubeconfigError {
     fn exit_code(&self) -> u8 {
@@ -194,62 +115,77 @@ impl Failure for KubeconfigError {
 
     fn remedy(&self) -> Remedy {
         match self {
-            Self::Authority { .. } => Remedy::new(
+            Self::Authority { .. } => remedy!(
                 "correct certificate-authority of that cluster; a relative path starts from the \
-                 directory of the kubeconfig it stands in",
+                 directory of the kubeconfig it stands in"
             ),
-            Self::Field { .. } => Remedy::new(
+            Self::Field { .. } => remedy!(
                 "correct that field; a number or a word such as yes that is meant as text stands \
-                 in quotes",
+                 in quotes"
             ),
-            Self::InsecureAuthority { .. } => Remedy::new(
-                "take insecure-skip-tls-verify out of that cluster to have its server verified",
+            Self::InsecureAuthority { .. } => remedy!(
+                "take insecure-skip-tls-verify out of that cluster to have its server verified"
             ),
-            Self::Malformed { .. } => Remedy::new(
-                "correct the file; `kubectl config view --kubeconfig FILE` has to read it, too",
+            Self::Malformed { .. } => remedy!(
+                "correct the file; `kubectl config view --kubeconfig FILE` has to read it, too"
             ),
             Self::Missing { paths } if paths.is_empty() => {
-                Remedy::new("set HOME, or name the file with --kubeconfig or KUBECONFIG")
+                remedy!("set HOME, or name the file with --kubeconfig or KUBECONFIG")
             }
-            Self::Missing { .. } => Remedy::new(
-                "correct --kubeconfig or KUBECONFIG, or make the file with \
-                 `pkcs11-external-signer kubeconfig --write`",
+            Self::Missing { .. } => remedy!(
+                "correct --kubeconfig or KUBECONFIG, or make the file with `",
+                OwnCommand::WriteKubeconfig,
+                "`"
             ),
             Self::NoCluster { candidates, .. } => choice("cluster", candidates),
             Self::NoContext { candidates, .. } | Self::NoCurrentContext { candidates } => {
                 choice("context", candidates)
             }
-            Self::NotExternalSigner { context, .. } => Remedy::new(format!(
-                "name a context with --context, or write the user with \
-                 `pkcs11-external-signer kubeconfig --write --context {}`",
-                shell_word(context)
-            )),
-            Self::NoServer { .. } => {
-                Remedy::new("set server of that cluster, as https://HOST:PORT")
+            Self::NotExternalSigner { context, .. } => remedy!(
+                "name a context with --context, or write the user with `",
+                OwnCommand::WriteKubeconfig,
+                format!(" --context {}`", shell_word(context))
+            ),
+            Self::NothingToServe { inside: true, .. } => {
+                remedy!("this shell is inside a run already: start the command as it is")
             }
-            Self::UserExists { name, .. } => Remedy::new(format!(
+            Self::NothingToServe { .. } => remedy!(
+                "name the file with --kubeconfig or KUBECONFIG, or make a context in \
+                 it whose user has `auth-provider: {name: externalSigner, config: {pathLib: …, tokenLabel: …, \
+                 objectId: …}}`"
+            ),
+            Self::NoServer { .. } => remedy!("set server of that cluster, as https://HOST:PORT"),
+            Self::UserExists { name, .. } => remedy!(format!(
                 "choose another name with --user, or give --user {} to replace that one",
                 shell_word(name)
             )),
-            Self::UserUnnamed => Remedy::new(
+            Self::UserUnnamed => remedy!(
                 "name it with --user; without that it is called as the certificate's CN, or else \
-                 as the key's label",
+                 as the key's label"
             ),
-            Self::NotEditable { .. } => Remedy::new(
-                "run the command without --write and paste what it prints; the file was not touched",
+            Self::NotEditable { .. } => remedy!(
+                "run the command without --write and paste what it prints; the file was not touched"
             ),
-            Self::Unwritable { .. } => Remedy::new(
+            Self::Unwritable { .. } => remedy!(
                 "correct that, or run the command without --write and paste what it prints; the file \
-                 was not touched",
+                 was not touched"
             ),
-            Self::WritableByOthers { path, .. } => Remedy::new(format!(
-                "make sure that nobody has changed it, then take the permission away: \
-                 `chmod go-w {}`",
+            Self::WritableByOthers { path, .. } => remedy!(format!(
+                "make sure that nobody has changed it, then take the permission away: `chmod go-w {}`",
                 shell_word(&path.to_string_lossy())
             )),
-            Self::Unreadable { .. } => Remedy::new(
-                "make it a regular file that you can read, or take it out of KUBECONFIG",
-            ),
+            Self::Unreadable { .. } => {
+                remedy!("make it a regular file that you can read, or take it out of KUBECONFIG")
+            }
         }
     }
+}
+
+fn choice(kind: &str, candidates: &[String]) -> Remedy {
+    if candidates.is_empty() {
+        return remedy!(format!(
+            "there is no {kind} at all: check --kubeconfig and KUBECONFIG"
+        ));
+    }
+    remedy!(format!("name a {kind} that is there:")).with_candidates(candidates)
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::error::{Failure, Remedy};
+use crate::error::{Failure, OwnCommand, Remedy, Setting, remedy};
 
 /// Where a PIN came from, for messages.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -44,27 +44,38 @@ impl fmt::Display for PinOrigin {
 
 #[derive(Debug, thiserror::Error)]
 pub enum PinError {
-    /// The program that was to ask for the PIN.
+    /// The program can't be started, ended without an answer, or found no place to ask (no `DISPLAY`,
+    /// no terminal). Try it by hand: `$PKCS11_EXTERNAL_SIGNER_ASKPASS test`, `echo GETPIN | pinentry`.
     #[error("pinSource: {} gave no PIN: {reason}", .program.display())]
     Askpass { program: PathBuf, reason: String },
-    /// The prompt was answered with nothing.
+    /// An empty line, Ctrl-D or *cancel*. No try was spent. (Ctrl-C is exit code 130.)
     #[error("no PIN was entered for token {token}")]
     Cancelled { token: String },
-    /// That of another process, a moment ago.
+    /// Clients retry: a request that waited behind a cancelled prompt, or comes within five seconds
+    /// of it, isn't asked for.
     #[error(
         "not asking for the PIN of token {token}: its last prompt was cancelled or timed out a \
          moment ago"
     )]
     CancelledBefore { token: String },
+    /// *is not set*: exported elsewhere, or dropped by `sudo` (`--preserve-env=NAME`) or a service.
+    /// *is empty*: an unset CI secret. `printenv NAME | wc -c` where the client starts.
     #[error("pinSource: the environment variable {name} {reason}")]
     Environment { name: String, reason: &'static str },
+    /// Not there, not yours, readable by others, or its first line is no PIN (`head -1 FILE | wc -c` has
+    /// its length and one; `file FILE` tells of a BOM). On a mount without modes (vfat, a Windows
+    /// share) it can't be private: put it elsewhere.
     #[error("pinSource: file {}: {reason}", .path.display())]
     File { path: PathBuf, reason: String },
+    /// A stored PIN is never the last try. You were asked for a `yes` and typed something else, or an
+    /// askpass program can't ask that. With the PUK, unblocking is safer than guessing.
     #[error("token {token} has one PIN try left; the PIN {origin} was not sent to it")]
     FinalTry { token: String, origin: PinOrigin },
+    /// A reader with a keypad asks by itself, so a person has to say `yes` at the terminal first.
     #[error("token {token} has one PIN try left, so the reader was not told to ask for it")]
     FinalTryAtReader { token: String },
-    /// A PIN that the token can't have.
+    /// It can't be this token's PIN. YubiHSM: four hex digits of the authentication key, then its
+    /// password. CloudHSM: `user:password`. Look for blanks and line ends in a file or variable.
     #[error(
         "the PIN {origin} was not sent: PINs of token {token} have {shortest} to {longest} bytes"
     )]
@@ -74,25 +85,36 @@ pub enum PinError {
         shortest: usize,
         longest: usize,
     },
-    /// No program was found that asks for a PIN.
+    /// Neither `PKCS11_EXTERNAL_SIGNER_ASKPASS` nor `SSH_ASKPASS` names a program, and no pinentry is
+    /// in `PATH`: `sudo apt install pinentry-gnome3` or `pinentry-curses`.
     #[error("pinSource askpass: no program to ask for the PIN")]
     NoAskpass,
-    /// No source has a PIN.
+    /// Started by a service, an IDE, cron or CI, where nobody can type; in a container add `-t`.
     #[error("token {token} wants a PIN, and there is no terminal to ask for it and no pinSource")]
     NoPin { token: String },
-    /// A stored PIN, after the token has refused one.
+    /// A stored PIN isn't sent after a refusal, even of another process: it is probably the same wrong
+    /// one. The sign is the token's own count or a line in `~/.local/state/pkcs11-external-signer`. Two
+    /// logins without a clear end (*CKR_DEVICE_REMOVED*) count as one. A PIN that was changed since is
+    /// sent, once.
     #[error("token {token} seems to have refused a PIN; the PIN {origin} was not sent to it")]
     RefusedBefore { token: String, origin: PinOrigin },
-    /// A program gave a PIN once more that the token has refused.
+    /// The askpass program answers from a store (KWallet, GNOME Keyring, your script), and what it has is
+    /// wrong: delete the entry there. One try was spent, not three.
     #[error("token {token} refused the PIN {origin}, which gave the same one again")]
     Repeated { token: String, origin: PinOrigin },
+    /// With `pinSource: stdin` the first line is the PIN: there was none, or none within a minute. For
+    /// `kubectl apply -f -` use another source, since the manifest is there.
     #[error("pinSource: standard input {reason}")]
     StandardInput { reason: String },
+    /// The terminal is gone (a closed window, a dropped ssh), or another prompt has had it all the while:
+    /// `ps -t $(tty)`.
     #[error("the terminal can't be asked for a PIN: {reason}")]
     Terminal { reason: String },
-    /// The PIN would have to be asked for, but a command has the terminal.
+    /// In a `run`, a connection to another context than the first needs another token, and the terminal
+    /// is k9s's or your shell's by then.
     #[error("token {token} wants a PIN, and the terminal belongs to the command")]
     TerminalLeft { token: String },
+    /// The client has given up already: its handshake has 10 seconds. With `run` there is no such hurry.
     #[error("the prompt for the PIN of token {token} was not answered within {seconds} s")]
     TimedOut { token: String, seconds: u64 },
 }
@@ -103,70 +125,82 @@ impl Failure for PinError {
     }
 
     fn remedy(&self) -> Remedy {
-        Remedy::new(match self {
-            Self::Askpass { .. } | Self::NoAskpass => {
+        const PIN_SOURCE: Setting = Setting("pinSource");
+        match self {
+            Self::Askpass { .. } | Self::NoAskpass => remedy!(
                 "set PKCS11_EXTERNAL_SIGNER_ASKPASS to the whole path of a program that asks for \
-                 passwords (ksshaskpass, ssh-askpass), install pinentry, or choose another pinSource"
-            }
-            Self::Cancelled { .. } => "run the command again and type the PIN",
+                 passwords (ksshaskpass, ssh-askpass), install pinentry, or choose another ",
+                PIN_SOURCE
+            ),
+            Self::Cancelled { .. } => remedy!("run the command again and type the PIN"),
             Self::CancelledBefore { .. } => {
-                "wait five seconds, run the command again and type the PIN"
+                remedy!("wait five seconds, run the command again and type the PIN")
             }
-            Self::Environment { .. } => {
-                "export the variable where the client starts, or choose another pinSource: prompt, \
-                 stdin or file:/path"
-            }
-            Self::File { .. } => {
+            Self::Environment { .. } => remedy!(
+                "export the variable where the client starts, or choose another ",
+                PIN_SOURCE,
+                ": prompt, stdin or file:/path"
+            ),
+            Self::File { .. } => remedy!(
                 "the file must hold the PIN in its first line, belong to you or root, and be \
                  readable by nobody else (chmod 600)"
-            }
-            Self::FinalTry { .. } => {
-                "run the command from a terminal without pin and pinSource and type the PIN \
-                 yourself; a wrong one locks the token"
-            }
-            Self::FinalTryAtReader { .. } => {
+            ),
+            Self::FinalTry { .. } => remedy!(
+                "run the command from a terminal without pin and ",
+                PIN_SOURCE,
+                " and type the PIN yourself; a wrong one locks the token"
+            ),
+            Self::FinalTryAtReader { .. } => remedy!(
                 "run the command from a terminal, type yes there and enter the PIN at the reader; a \
                  wrong one locks the token"
-            }
-            Self::Length { .. } => {
+            ),
+            Self::Length { .. } => remedy!(
                 "check which PIN is meant (a YubiKey: the PIV PIN, 6 to 8 characters); \
                  no try was spent"
-            }
-            Self::NoPin { .. } => {
-                "run the command from a terminal (with ssh: -t), or set pinSource to askpass, stdin, \
-                 file:/path or env:NAME"
-            }
+            ),
+            Self::NoPin { .. } => remedy!(
+                "run the command from a terminal (with ssh: -t), or set ",
+                PIN_SOURCE,
+                " to askpass, stdin, file:/path or env:NAME"
+            ),
             Self::RefusedBefore {
                 origin: PinOrigin::Askpass(_),
                 ..
-            } => {
+            } => remedy!(
                 "two logins with this PIN came to no clear end: look at the token and at the PIN \
                  before you try again"
-            }
-            Self::RefusedBefore { .. } => {
-                "correct the PIN, then, in a terminal (with ssh: -t), log in yourself: \
-                 pkcs11-external-signer check --pin-source prompt; where nobody can type, check --despite-refusal sends the stored PIN once"
-            }
-            Self::Repeated { .. } => {
+            ),
+            Self::RefusedBefore { .. } => remedy!(
+                "correct the PIN, then, in a terminal (with ssh: -t), log in yourself: ",
+                OwnCommand::LogIn,
+                "; where nobody can type, ",
+                OwnCommand::DespiteRefusal,
+                " sends the stored PIN once"
+            ),
+            Self::Repeated { .. } => remedy!(
                 "correct what that program answers before you try again; a PIN that was refused is \
                  not sent twice"
-            }
-            Self::StandardInput { .. } => {
-                "write the PIN and a newline to standard input, or choose another pinSource: \
-                 prompt, file:/path or env:NAME"
-            }
-            Self::Terminal { .. } => {
-                "run the command in a terminal of your own, or set pinSource to stdin, file:/path \
-                 or env:NAME"
-            }
-            Self::TerminalLeft { .. } => {
+            ),
+            Self::StandardInput { .. } => remedy!(
+                "write the PIN and a newline to standard input, or choose another ",
+                PIN_SOURCE,
+                ": prompt, file:/path or env:NAME"
+            ),
+            Self::Terminal { .. } => remedy!(
+                "run the command in a terminal of your own, or set ",
+                PIN_SOURCE,
+                " to stdin, file:/path or env:NAME"
+            ),
+            Self::TerminalLeft { .. } => remedy!(
                 "end the run and start it again with --context for the context that needs this \
-                 token, which asks for the PIN first; or set pinSource"
-            }
-            Self::TimedOut { .. } => {
-                "run the command again and type the PIN in time; where nobody can, set pinSource \
-                 to stdin, file:/path or env:NAME"
-            }
-        })
+                 token, which asks for the PIN first; or set ",
+                PIN_SOURCE
+            ),
+            Self::TimedOut { .. } => remedy!(
+                "run the command again and type the PIN in time; where nobody can, set ",
+                PIN_SOURCE,
+                " to stdin, file:/path or env:NAME"
+            ),
+        }
     }
 }

@@ -1,20 +1,22 @@
-//! What this process and the command of a run can fail with.
+//! What this process, and the command of a run, can fail with.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::io;
 
 use crate::error::{Failure, Remedy};
 
-/// Exit code 2: the answer has nowhere to go.
+/// The answer has nowhere to go.
 #[derive(Debug, thiserror::Error)]
 pub enum AnswerError {
-    /// Standard output was closed before the program started.
+    /// The client started the program without a standard output: no `>&-`, and no daemon that
+    /// closes all descriptors.
     #[error("standard output is closed: the answer has nowhere to go")]
     Closed,
+    /// The reader has gone (*broken pipe*: the client gave up, often after its 10 seconds for a
+    /// handshake: answer the prompt or touch faster), or the disk is full.
     #[error("the answer could not be written to standard output: {0}")]
     Lost(io::Error),
-    /// There is no descriptor left under which it could be kept from the library.
+    /// So many files are open that no descriptor is left to keep the answer away from the library.
     #[error("standard output can't be set aside: {0}")]
     NotSetAside(io::Error),
 }
@@ -25,7 +27,7 @@ impl Failure for AnswerError {
     }
 
     fn remedy(&self) -> Remedy {
-        Remedy::new(match self {
+        match self {
             Self::Closed | Self::Lost(_) => {
                 "run the program with a standard output that stays open until it ends"
             }
@@ -33,112 +35,47 @@ impl Failure for AnswerError {
                 "too many files are open for the limit: raise it (`ulimit -n`), or start the \
                  program with fewer open"
             }
-        })
+        }
+        .into()
     }
 }
 
-/// Why a command was not run: exit codes 126 and 127 as a shell has them, otherwise 9.
-#[derive(Debug)]
+/// Why a command was not run.
+#[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// A connection of the command's to one of so many ports.
-    Accept {
-        reason: io::Error,
-        ports: usize,
-    },
-    /// The command exists, but can't be started.
-    Command {
-        name: OsString,
-        reason: io::Error,
-    },
-    CommandNotFound {
-        name: OsString,
-    },
-    /// The directory for the command's kubeconfig.
-    Directory {
-        reason: String,
-    },
-    /// The interrupt came before the command was there to receive it.
-    Interrupted {
-        signal: i32,
-    },
-    /// A port that the command is to connect to, of so many.
-    Listener {
-        reason: io::Error,
-        ports: usize,
-    },
-    /// No context leads to a key in a token.
-    NothingToServe {
-        kubeconfig: String,
-        inside: bool,
-    },
-    /// The run's own certificates, or the threads that serve it.
-    Preparation {
-        reason: String,
-    },
+    /// *Permission denied*: not executable, a directory, or a disk mounted `noexec`. *Exec format
+    /// error*: built for another machine, or a script without `#!`. `ls -l` and `file` show it.
+    #[error("{} can't be started: {reason}", .name.display())]
+    Command { name: OsString, reason: io::Error },
+    /// Misspelt, not in `PATH`, or a shell's alias or function, which `run` doesn't know:
+    /// `run -- bash -ic 'NAME …'`. No PIN was asked.
+    #[error("{}: command not found", .name.display())]
+    CommandNotFound { name: OsString },
+    /// `/run/user/UID`, `/tmp` or `/dev/shm` is full, read-only, or holds what is not yours or is
+    /// open to others; the text has each (`ls -ld`).
+    #[error("no place for the command's kubeconfig: {reason}")]
+    Directory { reason: String },
+    /// Ctrl-C or a kill while the key was being opened.
+    #[error("interrupted by signal {signal} before the command was started")]
+    Interrupted { signal: i32 },
+    /// The system lacks memory, threads, open files or random numbers: `ulimit -u`, `ulimit -n`,
+    /// `free -m`, the container's limits.
+    #[error("the tunnel can't be made: {reason}")]
+    Preparation { reason: String },
 }
-
-impl RunError {
-    /// Of open files, in this process or on the whole machine.
-    pub fn is_shortage(&self) -> bool {
-        /// On Linux and on macOS; the standard library has no kind for them.
-        const ENFILE: i32 = 23;
-        const EMFILE: i32 = 24;
-        match self {
-            Self::Accept { reason, .. } | Self::Listener { reason, .. } => {
-                matches!(reason.raw_os_error(), Some(ENFILE | EMFILE))
-            }
-            _ => false,
-        }
-    }
-}
-
-impl fmt::Display for RunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Accept { reason, .. } => {
-                write!(f, "a connection of the command has to wait: {reason}")
-            }
-            Self::Command { name, reason } => {
-                write!(f, "{} can't be started: {reason}", name.display())
-            }
-            Self::CommandNotFound { name } => write!(f, "{}: command not found", name.display()),
-            Self::Directory { reason } => {
-                write!(f, "no place for the command's kubeconfig: {reason}")
-            }
-            Self::Interrupted { signal } => {
-                write!(
-                    f,
-                    "interrupted by signal {signal} before the command was started"
-                )
-            }
-            Self::Listener { reason, .. } => write!(f, "no port on 127.0.0.1: {reason}"),
-            Self::NothingToServe { kubeconfig, .. } => write!(
-                f,
-                "no context of {kubeconfig} has a user with auth-provider externalSigner"
-            ),
-            Self::Preparation { reason } => write!(f, "the tunnel can't be made: {reason}"),
-        }
-    }
-}
-
-impl std::error::Error for RunError {}
 
 impl Failure for RunError {
     fn exit_code(&self) -> u8 {
         match self {
+            Self::Directory { .. } | Self::Preparation { .. } => 9,
             Self::Command { .. } => 126,
             Self::CommandNotFound { .. } => 127,
-            Self::Accept { .. }
-            | Self::Directory { .. }
-            | Self::Listener { .. }
-            | Self::Preparation { .. } => 9,
             Self::Interrupted { signal } => u8::try_from(128 + signal).unwrap_or(128),
-            Self::NothingToServe { .. } => 3,
         }
     }
 
     fn remedy(&self) -> Remedy {
-        Remedy::new(match self {
+        match self {
             Self::Command { .. } => "check that it is a program that you may execute",
             Self::CommandNotFound { .. } => {
                 "check its spelling and PATH; the command follows `run --`, as in \
@@ -149,27 +86,11 @@ impl Failure for RunError {
                  where there is none, set XDG_RUNTIME_DIR to one"
             }
             Self::Interrupted { .. } => "run the command again",
-            Self::Accept { ports, .. } | Self::Listener { ports, .. } if self.is_shortage() => {
-                return Remedy::new(format!(
-                    "the run needs a port for each cluster, {ports} of them, and an open file for \
-                     each: raise the limit (`ulimit -n`), or name one context with --only-context"
-                ));
-            }
-            Self::Accept { .. } | Self::Listener { .. } => {
-                "check that this user may listen on 127.0.0.1"
-            }
-            Self::NothingToServe { inside: true, .. } => {
-                "this shell is inside a run already: start the command as it is"
-            }
-            Self::NothingToServe { .. } => {
-                "name the file with --kubeconfig or KUBECONFIG, or make a context in \
-                 it whose user has `auth-provider: {name: externalSigner, config: {pathLib: …, tokenLabel: …, \
-                 objectId: …}}`"
-            }
             Self::Preparation { .. } => {
                 "this says that the system lacks something: memory, threads, or open files \
                  (`ulimit -n`)"
             }
-        })
+        }
+        .into()
     }
 }

@@ -1,107 +1,68 @@
 //! Exit code 2: the request can't be answered as it was asked.
 
-use std::fmt;
-
 use crate::error::{Failure, Remedy};
 use crate::hash::Hash;
 
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum RequestError {
+    /// The client speaks another version of the protocol. Stock kubectl works with `run`.
+    #[error("unsupported apiVersion \"{0}\"")]
     ApiVersion(String),
-    DigestLength {
-        hash: Hash,
-        actual: usize,
-    },
+    /// A bug in the client, which hashed with another hash than the one it names in `signerOpts`.
+    #[error("the digest has {actual} bytes, but a {hash} digest has {}", .hash.length())]
+    DigestLength { hash: Hash, actual: usize },
+    /// As above.
+    #[error("the digest is empty")]
     EmptyDigest,
-    /// A number of Go's `crypto.Hash` that can't be signed with.
+    /// No hash that TLS signs with, such as SHA-3, BLAKE2 or MD5.
+    #[error("unsupported hash {0} in signerOpts")]
     Hash(i64),
+    /// SHA-512 with RSA-PSS needs a key of more than 1024 bits.
+    #[error("the certificate's {key} key is too short for a signature with {hash}")]
+    KeyTooShort { hash: Hash, key: String },
+    /// Neither `CertificateRequest` nor `SignRequest`: update the client.
+    #[error("unknown kind \"{0}\"")]
     Kind(String),
-    /// A field that is there with a value it can't have.
+    /// In `configuration`, a number or a word stands where text belongs: put the values under
+    /// `config:` in the kubeconfig in quotes. In other fields, update the client.
+    #[error("malformed field {field}: expected {expected}")]
     Malformed {
         field: String,
         expected: &'static str,
     },
-    Missing {
-        field: &'static str,
-    },
-    NotJson {
-        line: usize,
-        column: usize,
-    },
-    /// JSON, but something other than an object.
+    /// Client and program disagree on the protocol: update the client.
+    #[error("missing field {field}")]
+    Missing { field: &'static str },
+    /// A shell's quoting cut the request, or you set the variable by accident: no command needs it.
+    #[error("the request is not valid JSON (line {line}, column {column})")]
+    NotJson { line: usize, column: usize },
+    /// As above.
+    #[error("the request is not a JSON object")]
     NotObject,
+    /// As above.
+    #[error("the request is not valid UTF-8")]
     NotUtf8,
-    OptionsContradictKey {
-        options: String,
-        key: String,
-    },
+    /// The client has cached a certificate that was replaced on the token: restart the client.
+    #[error("{options} can't be made with the certificate's {key} key")]
+    OptionsContradictKey { options: String, key: String },
+    /// Options that this protocol doesn't have: update the client.
+    #[error("unknown signerOptsType \"{0}\"")]
     OptionsType(String),
+    /// As above.
+    #[error("invalid SaltLength {0} in signerOpts")]
     Salt(i64),
+    /// An RSA key too small for this hash and salt.
+    #[error(
+        "SaltLength {salt} is too long for the certificate's {key} key with {hash}: at most \
+         {longest} fit"
+    )]
     SaltTooLong {
         salt: usize,
         longest: usize,
         hash: Hash,
         key: String,
     },
-    /// The hash itself is too long for the key.
-    KeyTooShort {
-        hash: Hash,
-        key: String,
-    },
 }
-
-impl fmt::Display for RequestError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ApiVersion(version) => write!(f, "unsupported apiVersion \"{version}\""),
-            Self::DigestLength { hash, actual } => write!(
-                f,
-                "the digest has {actual} bytes, but a {hash} digest has {}",
-                hash.length()
-            ),
-            Self::EmptyDigest => write!(f, "the digest is empty"),
-            Self::Hash(number) => write!(f, "unsupported hash {number} in signerOpts"),
-            Self::Kind(kind) => write!(f, "unknown kind \"{kind}\""),
-            Self::Malformed { field, expected } => {
-                write!(f, "malformed field {field}: expected {expected}")
-            }
-            Self::Missing { field } => write!(f, "missing field {field}"),
-            Self::NotJson { line, column } => {
-                write!(
-                    f,
-                    "the request is not valid JSON (line {line}, column {column})"
-                )
-            }
-            Self::NotObject => write!(f, "the request is not a JSON object"),
-            Self::NotUtf8 => write!(f, "the request is not valid UTF-8"),
-            Self::OptionsContradictKey { options, key } => {
-                write!(
-                    f,
-                    "{options} can't be made with the certificate's {key} key"
-                )
-            }
-            Self::OptionsType(name) => write!(f, "unknown signerOptsType \"{name}\""),
-            Self::Salt(length) => write!(f, "invalid SaltLength {length} in signerOpts"),
-            Self::SaltTooLong {
-                salt,
-                longest,
-                hash,
-                key,
-            } => write!(
-                f,
-                "SaltLength {salt} is too long for the certificate's {key} key with {hash}: at most {longest} fit"
-            ),
-            Self::KeyTooShort { hash, key } => {
-                write!(
-                    f,
-                    "the certificate's {key} key is too short for a signature with {hash}"
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for RequestError {}
 
 impl Failure for RequestError {
     fn exit_code(&self) -> u8 {
@@ -109,7 +70,7 @@ impl Failure for RequestError {
     }
 
     fn remedy(&self) -> Remedy {
-        Remedy::new(match self {
+        match self {
             Self::ApiVersion(_) => {
                 "this program speaks external-signer.authentication.k8s.io/v1alpha1"
             }
@@ -141,6 +102,7 @@ impl Failure for RequestError {
             Self::SaltTooLong { .. } | Self::KeyTooShort { .. } => {
                 "use a shorter hash or salt, or a longer key"
             }
-        })
+        }
+        .into()
     }
 }

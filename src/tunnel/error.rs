@@ -1,14 +1,15 @@
-//! Trouble between the tunnel and a cluster's API server. It ends one connection, not the run; the
-//! command gives its own exit code for it.
+//! Exit code 9: a tunnel, and the API server at its other end. Trouble with a server ends one
+//! connection, not the run; the command gives its own exit code for it.
 
-use std::fmt;
+use std::io;
 
 use http::StatusCode;
 
 use crate::error::{Failure, Remedy};
 
-/// What went wrong on the way to which cluster.
-#[derive(Debug)]
+/// What went wrong between here and which cluster.
+#[derive(Debug, thiserror::Error)]
+#[error("cluster \"{cluster}\" ({server}): {failure}")]
 pub struct UpstreamError {
     /// As the kubeconfig names it.
     pub cluster: String,
@@ -16,113 +17,75 @@ pub struct UpstreamError {
     pub failure: UpstreamFailure,
 }
 
-#[derive(Debug)]
+/// The message goes on after `cluster "NAME" (SERVER):`.
+#[derive(Debug, thiserror::Error)]
 pub enum UpstreamFailure {
-    /// The server's certificate is that of a certificate authority.
-    Authority,
-    /// An HTTP status that the question has no use for.
+    /// Not an API server (a login page, a web server's 404), or a sick one (500, 503):
+    /// `curl -k https://HOST:6443/readyz`. A server may need its path (Rancher).
+    #[error("the server answered with HTTP status {0}")]
     Answer(u16),
-    /// No TCP connection.
-    Connect(String),
-    /// The handshake or the stream broke off.
+    /// The server shows a CA's certificate (`CA:TRUE`) that is not itself in the kubeconfig.
+    #[error("the server's certificate is not trusted: it is a CA's, not a server's")]
+    Authority,
+    /// It doesn't speak TLS (a plain HTTP port), speaks something older than TLS 1.2, or hung up:
+    /// `openssl s_client -connect HOST:6443 </dev/null`, the server's log.
+    #[error("the connection broke off: {0}")]
     Broken(String),
-    /// The server, or what stands before it, asked for no client certificate.
+    /// Nobody answers: the API server is down, the VPN is, a firewall refuses. `nc -vz HOST 6443`.
+    #[error("no connection: {0}")]
+    Connect(String),
+    /// `check --server`: a load balancer, ingress or inspecting proxy ends TLS, and a client certificate
+    /// gets no further than that.
+    #[error("the server asked for no client certificate, so it knows nobody by it")]
     NotAsked,
-    /// The command showed a client certificate that is not one of the run's.
-    OwnCertificate,
-    /// Connected, but nobody to the server.
+    /// Connected, but anonymous: `openssl s_client -connect HOST:6443 </dev/null` lists *Acceptable
+    /// client certificate CA names*; yours must be among them.
+    #[error("the server does not take the certificate for a user")]
     NotRecognised,
-    /// The server's name has no address.
+    /// `--user` named a user with a certificate file or an `exec` plugin, for a cluster whose connections
+    /// lead through a tunnel, which has no key for that certificate.
+    #[error(
+        "the command showed a client certificate that is not one of the run's, and the tunnel \
+         can't use it"
+    )]
+    OwnCertificate,
+    /// The proxy of `proxy-url` or `HTTPS_PROXY` is down, or that is not a proxy's URL (`http`, `https`
+    /// or `socks5`): `curl -v -x PROXY https://HOST:6443`. To go without: `NO_PROXY=HOST`.
+    #[error("no connection through the proxy {proxy}: {reason}")]
+    Proxy { proxy: String, reason: String },
+    /// *407* (some say *401*): it wants `http://USER:PASSWORD@PROXY:3128`, reserved characters
+    /// percent-encoded. Others: it makes no tunnel to this host and port.
+    #[error("the proxy {proxy} answered {status}")]
+    ProxyAnswer { proxy: String, status: StatusCode },
+    /// *CertificateExpired*; *UnknownCA*, *BadCertificate*: not issued by a CA of this server's
+    /// `--client-ca-file`; *DecryptError*: the signature was not accepted. Intermediate certificates are
+    /// sent from the token, or from behind the certificate in `certificateFile`.
+    #[error("the server refused the certificate of {certificate}: {alert}")]
+    Rejected { certificate: String, alert: String },
+    /// DNS: `getent hosts HOST`.
+    #[error("the name has no address: {0}")]
     Resolve(String),
-    Proxy {
-        proxy: String,
-        reason: String,
-    },
-    /// The proxy refused to connect us to the server.
-    ProxyAnswer {
-        proxy: String,
-        status: StatusCode,
-    },
-    /// The server has looked at our certificate and refused it (a TLS alert).
-    Rejected {
-        certificate: String,
-        alert: String,
-    },
-    /// The server wants signatures that this key can't make.
-    SchemesRefused {
-        key: String,
-    },
-    /// No answer in time.
-    TimedOut {
-        doing: &'static str,
-        seconds: u64,
-    },
-    /// The server wants a version of TLS that this key can't serve.
-    VersionRefused {
-        key: String,
-        alert: String,
-    },
-    /// The server's certificate is not one that the kubeconfig trusts.
+    /// A TLS 1.3 server, and an RSA key whose token has no RSA-PSS (OpenPGP cards, cackey).
+    #[error("the server takes no signature that {key} can make")]
+    SchemesRefused { key: String },
+    /// Packets are dropped (firewall, MTU: `ping -s 1400 HOST`), the server is overloaded, or a touch
+    /// didn't come. `run -v` shows how far it gets.
+    #[error("{doing} took longer than {seconds} s")]
+    TimedOut { doing: &'static str, seconds: u64 },
+    /// Another CA than the kubeconfig's (a rebuilt cluster), an address that isn't in the certificate, an
+    /// expired certificate, or a proxy that opens TLS: `openssl s_client -connect HOST:6443 -showcerts
+    /// </dev/null`. Don't switch verification off to make it go away.
+    #[error("the server's certificate is not trusted: {0}")]
     Untrusted(String),
-    /// The server of the kubeconfig, or what belongs to it, makes no sense.
+    /// The cluster's `server`, `tls-server-name` or `certificate-authority` is misspelt, cut, encoded
+    /// twice, or missing: `kubectl config set-cluster NAME --server https://HOST:6443`; `sudo apt install
+    /// ca-certificates` for public ones.
+    #[error("{0}")]
     Unusable(String),
+    /// As above, of a server that insists on TLS 1.3.
+    #[error("the server refused TLS 1.2 ({alert}), and the key of {key} can't serve TLS 1.3")]
+    VersionRefused { key: String, alert: String },
 }
-
-impl fmt::Display for UpstreamError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            cluster, server, ..
-        } = self;
-        write!(f, "cluster \"{cluster}\" ({server}): ")?;
-        match &self.failure {
-            UpstreamFailure::Authority => {
-                f.write_str("the server's certificate is not trusted: it is a CA's, not a server's")
-            }
-            UpstreamFailure::Answer(status) => {
-                write!(f, "the server answered with HTTP status {status}")
-            }
-            UpstreamFailure::NotRecognised => {
-                f.write_str("the server does not take the certificate for a user")
-            }
-            UpstreamFailure::Broken(reason) => write!(f, "the connection broke off: {reason}"),
-            UpstreamFailure::Connect(reason) => write!(f, "no connection: {reason}"),
-            UpstreamFailure::Proxy { proxy, reason } => {
-                write!(f, "no connection through the proxy {proxy}: {reason}")
-            }
-            UpstreamFailure::ProxyAnswer { proxy, status } => {
-                write!(f, "the proxy {proxy} answered {status}")
-            }
-            UpstreamFailure::Rejected { certificate, alert } => write!(
-                f,
-                "the server refused the certificate of {certificate}: {alert}"
-            ),
-            UpstreamFailure::Resolve(reason) => write!(f, "the name has no address: {reason}"),
-            UpstreamFailure::SchemesRefused { key } => {
-                write!(f, "the server takes no signature that {key} can make")
-            }
-            UpstreamFailure::TimedOut { doing, seconds } => {
-                write!(f, "{doing} took longer than {seconds} s")
-            }
-            UpstreamFailure::NotAsked => {
-                f.write_str("the server asked for no client certificate, so it knows nobody by it")
-            }
-            UpstreamFailure::OwnCertificate => f.write_str(
-                "the command showed a client certificate that is not one of the run's, and the \
-                 tunnel can't use it",
-            ),
-            UpstreamFailure::VersionRefused { key, alert } => write!(
-                f,
-                "the server refused TLS 1.2 ({alert}), and the key of {key} can't serve TLS 1.3"
-            ),
-            UpstreamFailure::Untrusted(reason) => {
-                write!(f, "the server's certificate is not trusted: {reason}")
-            }
-            UpstreamFailure::Unusable(reason) => f.write_str(reason),
-        }
-    }
-}
-
-impl std::error::Error for UpstreamError {}
 
 impl Failure for UpstreamError {
     fn exit_code(&self) -> u8 {
@@ -130,7 +93,7 @@ impl Failure for UpstreamError {
     }
 
     fn remedy(&self) -> Remedy {
-        Remedy::new(match &self.failure {
+        match &self.failure {
             UpstreamFailure::Connect(_) | UpstreamFailure::TimedOut { .. } => {
                 "check that the API server runs, and the network, VPN or proxy-url that leads to it"
             }
@@ -188,6 +151,50 @@ impl Failure for UpstreamError {
                  certificate-authority itself"
             }
             UpstreamFailure::Unusable(_) => "correct the cluster's entry in the kubeconfig",
-        })
+        }
+        .into()
+    }
+}
+
+/// The run can't serve its ports on 127.0.0.1, so many of them.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ListenError {
+    /// The run has no descriptors left (*Too many open files*): each cluster that is served takes one, and
+    /// each connection two. Connections go on when others end. Reported once.
+    #[error("a connection of the command has to wait: {reason}")]
+    Accept { reason: io::Error, ports: usize },
+    /// A sandbox or seccomp profile forbids to listen, loopback is down (`ip link set lo up`), or there are
+    /// no descriptors left: each cluster that is served takes one.
+    #[error("no port on 127.0.0.1: {reason}")]
+    Listener { reason: io::Error, ports: usize },
+}
+
+impl ListenError {
+    /// Whether open files ran out, in this process or on the whole machine.
+    pub(super) fn is_shortage(&self) -> bool {
+        /// On Linux and on macOS; the standard library has no kind for them.
+        const ENFILE: i32 = 23;
+        const EMFILE: i32 = 24;
+        let (Self::Accept { reason, .. } | Self::Listener { reason, .. }) = self;
+        matches!(reason.raw_os_error(), Some(ENFILE | EMFILE))
+    }
+}
+
+impl Failure for ListenError {
+    fn exit_code(&self) -> u8 {
+        9
+    }
+
+    fn remedy(&self) -> Remedy {
+        let (Self::Accept { ports, .. } | Self::Listener { ports, .. }) = self;
+        if self.is_shortage() {
+            format!(
+                "the run needs a port for each cluster, {ports} of them, and an open file for \
+                 each: raise the limit (`ulimit -n`), or name one context with --only-context"
+            )
+            .into()
+        } else {
+            "check that this user may listen on 127.0.0.1".into()
+        }
     }
 }

@@ -30,13 +30,13 @@ use tokio_rustls::server::TlsStream;
 
 use super::alpn::{HTTP_1_1, Offer};
 use super::credentials::Credentials;
-use super::error::UpstreamFailure;
+use super::error::{ListenError, UpstreamFailure};
 use super::relay::relay;
 use super::server::{NotConnected, Server};
 use super::upstream::{Connection, Upstream};
 use super::wire::Wire;
 use crate::keyring::{KeyNumber, Keyring};
-use crate::process::{RunError, fnv_1a};
+use crate::process::fnv_1a;
 
 /// A connection that is silent for longer is not the command's.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
@@ -191,7 +191,7 @@ impl Listener {
 
     fn report(&self, reason: io::Error) {
         let ports = self.ports.count;
-        let error = RunError::Accept { reason, ports };
+        let error = ListenError::Accept { reason, ports };
         if error.is_shortage() && !self.ports.is_shortage_told.swap(true, Ordering::Relaxed) {
             self.admission.server.observer.trouble(&error.into());
         }

@@ -38,13 +38,13 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 
 use self::credentials::Credentials;
+use self::error::ListenError;
 use self::local::{Listener, Ports};
 use self::server::Server;
 use crate::error::Error;
 use crate::keyring::{KeyNumber, Keyring};
 use crate::kubeconfig::{ClientIdentity, Cluster, TunnelEndpoint};
-use crate::process::RunError;
-use crate::process::signals;
+use crate::process::{RunError, signals};
 
 /// A cluster to be reached.
 pub struct TunnelTarget {
@@ -108,7 +108,7 @@ impl Tunnels {
         keys: &[KeyNumber],
         keyring: &Arc<Keyring>,
         observer: &Arc<dyn TunnelObserver>,
-    ) -> Result<Self, RunError> {
+    ) -> Result<Self, Error> {
         let credentials = Arc::new(Credentials::new(keys)?);
         let runtime = Builder::new_current_thread()
             .enable_all()
@@ -119,7 +119,7 @@ impl Tunnels {
         let mut addresses = Vec::with_capacity(count);
         let mut listeners = Vec::with_capacity(count);
         for cluster in clusters {
-            let listening = |reason| RunError::Listener {
+            let listening = |reason| ListenError::Listener {
                 reason,
                 ports: count,
             };

@@ -63,7 +63,7 @@ fn check(error: &ConfigError) {
     assert!(!error.problems.is_empty());
     assert!(!format!("{error}\n{error:?}").contains(MARK), "{error}");
     for problem in &error.problems {
-        for text in [&problem.what, &problem.remedy] {
+        for text in [&problem.what, &problem.remedy.to_string()] {
             assert_eq!(&printable(text), text);
             assert!(text.len() < 2000 && !text.ends_with('.'), "{text}");
         }

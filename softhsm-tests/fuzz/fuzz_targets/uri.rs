@@ -22,7 +22,7 @@ fuzz_target!(|text: &str| {
             assert_read_as_printed(&uri);
         }
         Err(problem) => {
-            for text in [&problem.what, &problem.remedy] {
+            for text in [&problem.what, &problem.remedy.to_string()] {
                 assert_eq!(&printable(text), text);
                 assert!(!text.contains(MARK) && text.len() < 1000, "{text}");
             }

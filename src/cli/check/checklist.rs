@@ -6,7 +6,7 @@ use crate::cli::output::CommandOutput;
 use crate::cli::style::{Palette, Style};
 use crate::error::{Error, Remedy};
 use crate::printable::{line, printable_json};
-use crate::report;
+use crate::report::{self, Help};
 
 /// What a finding is about.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -109,13 +109,18 @@ impl Checklist {
         self.add(step, StepStatus::Good, text.into(), None, None);
     }
 
-    pub(super) fn concern(&mut self, step: CheckStep, text: impl Into<String>, remedy: &str) {
-        let help = Remedy::from(report::spoken(remedy));
+    pub(super) fn concern(
+        &mut self,
+        step: CheckStep,
+        text: impl Into<String>,
+        remedy: impl Into<Remedy>,
+    ) {
+        let help = report::help(&remedy.into());
         self.add(step, StepStatus::Concern, text.into(), Some(help), None);
     }
 
     pub(super) fn bad(&mut self, step: CheckStep, error: &Error) {
-        let help = Some(report::help(error));
+        let help = Some(report::help(&error.remedy()));
         let code = Some(error.exit_code());
         self.add(step, StepStatus::Bad, error.to_string(), help, code);
     }
@@ -134,7 +139,7 @@ impl Checklist {
         step: CheckStep,
         status: StepStatus,
         text: String,
-        help: Option<Remedy>,
+        help: Option<Help>,
         exit_code: Option<u8>,
     ) {
         let (title, name) = step.names();
@@ -151,7 +156,7 @@ impl Checklist {
         });
     }
 
-    fn shown(&self, title: &str, status: StepStatus, text: &str, help: Option<&Remedy>) -> String {
+    fn shown(&self, title: &str, status: StepStatus, text: &str, help: Option<&Help>) -> String {
         let (mark, style) = match status {
             StepStatus::Good => ("✔", Style::Good),
             StepStatus::Concern => ("!", Style::Concern),

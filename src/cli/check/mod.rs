@@ -21,7 +21,7 @@ use super::output::CommandOutput;
 use super::selection::{self, HEADING, Selection};
 use super::style::Palette;
 use crate::config::{Config, Filter, PinSource};
-use crate::error::Error;
+use crate::error::{Error, OwnCommand, Piece, Setting, remedy};
 use crate::keyring::Keyring;
 use crate::kubeconfig::{Cluster, Context, Kubeconfig, KubeconfigError, Provider, ProviderConfig};
 use crate::pin_entry::Sources;
@@ -185,7 +185,11 @@ fn configuration(
         (_, Some(uri), Some(why)) => checklist.concern(
             step,
             format!("{why}; the only key that can be used is checked: {uri}"),
-            "have a context use it: `pkcs11-external-signer kubeconfig --write --context NAME`",
+            remedy!(
+                "have a context use it: `",
+                OwnCommand::WriteKubeconfig,
+                " --context NAME`"
+            ),
         ),
         (_, Some(uri), None) => {
             checklist.good(step, format!("from the options, completed: {uri}"));
@@ -205,8 +209,11 @@ fn configuration(
         checklist.concern(
             step,
             format!("pathExec {} is no program that is there", excerpt(program)),
-            "clients with the provider need it: pkcs11-external-signer kubeconfig prints the right \
-             one; `run` does without",
+            remedy!(
+                "clients with the provider need it: ",
+                Piece::Program,
+                " kubeconfig prints the right one; `run` does without"
+            ),
         );
     }
     if let PinSource::Configuration(_) = config.pin {
@@ -221,7 +228,7 @@ fn configuration(
                      it"
                 }
             },
-            "leave pin out to be asked, or set pinSource",
+            remedy!("leave pin out to be asked, or set ", Setting("pinSource")),
         );
     }
     Ok(config)

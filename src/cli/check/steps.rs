@@ -6,7 +6,7 @@ use super::checklist::{CheckStep, Checklist, quoted};
 use crate::certificate::ValidityState;
 use crate::cli::library;
 use crate::config::Config;
-use crate::error::Error;
+use crate::error::{Error, Setting, remedy};
 use crate::pin::{PinError, PinOrigin, PinProvider};
 use crate::pin_entry::{self, Sources};
 use crate::pipeline::{Identity, Library, LibraryLock, Pipeline, SigningKey, StageObserver};
@@ -248,7 +248,11 @@ impl StageObserver for KeyCheck<'_> {
                     format!(
                         "the PIN entered at the reader was accepted; the one {origin} is not used"
                     ),
-                    "leave pin and pinSource out: this reader asks for the PIN itself",
+                    remedy!(
+                        "leave pin and ",
+                        Setting("pinSource"),
+                        " out: this reader asks for the PIN itself"
+                    ),
                 );
             }
             _ => "the PIN entered at the reader was accepted".to_owned(),

@@ -330,7 +330,7 @@ impl From<&Error> for ErrorEntry {
     fn from(error: &Error) -> Self {
         Self {
             message: error.to_string(),
-            help: report::help(error).to_string(),
+            help: report::help(&error.remedy()).to_string(),
             exit_code: error.exit_code(),
             is_busy: matches!(error.downcast_ref(), Some(TokenError::Busy { .. })),
         }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use super::CallFailure;
-use crate::error::{Failure, Remedy};
+use crate::error::{Failure, OwnCommand, Remedy, Setting, remedy};
 use crate::pin::PinOrigin;
 use crate::printable::shell_word;
 
@@ -31,8 +31,15 @@ impl fmt::Display for TriesLeft {
 
 #[derive(Debug, thiserror::Error)]
 pub enum LoginError {
+    /// [The code](#ckr-codes) says which other reason than the PIN it was. No try was counted by us,
+    /// but look.
     #[error("login to token {token} failed: {failure}")]
     Call { token: String, failure: CallFailure },
+    /// A wrong PIN, and the token has counted it; what it says of the tries left stands before the
+    /// code. Usual mix-ups: the PIV PIN and the FIDO or OpenPGP PIN of a YubiKey; PIN and PUK; user PIN
+    /// and SO PIN; another token than you think (its serial is in the message); a keyboard layout. Stop
+    /// before the last try. `ykman piv access change-pin` changes a known PIN, `ykman piv access
+    /// unblock-pin` a forgotten one.
     #[error("token {token} refused the PIN {origin}{left}: {failure}")]
     Incorrect {
         token: String,
@@ -40,9 +47,15 @@ pub enum LoginError {
         left: TriesLeft,
         failure: CallFailure,
     },
+    /// Too many wrong PINs; nothing was sent. Find who sent them: `grep -lr pin ~/.kube`, CI variables.
+    /// Without the PUK a card must be reset, and its keys are lost. SoftHSM and many HSMs:
+    /// `pkcs11-tool --module FILE --login --login-type so --init-pin`.
     #[error("the PIN of token {token} is locked (CKR_PIN_LOCKED)")]
     Locked { token: String },
-    /// A stored PIN, where a refusal couldn't be remembered.
+    /// There is no directory where one request can tell the next that a stored PIN was wrong:
+    /// `.local/state` in your home, `/run/user/UID`, `/tmp` and `/dev/shm` are read-only, full
+    /// (`df -i`), or hold a `pkcs11-external-signer…` that others could have prepared. Ten requests at
+    /// once would spend ten tries.
     #[error(
         "a PIN that token {token} refuses could not be remembered ({reason}), so the PIN {origin} \
          was not sent to it"
@@ -52,11 +65,15 @@ pub enum LoginError {
         origin: PinOrigin,
         reason: String,
     },
+    /// Only the token's SO PIN was set.
     #[error("token {token} has no user PIN yet: {failure}")]
     NotSet { token: String, failure: CallFailure },
-    /// The reader's own keypad, or a window of the library's, was left or its cancel key pressed.
+    /// The cancel key of the reader's keypad (or of the library's own window) was pressed, or its time
+    /// ran out. At a reader, press the green key after the PIN.
     #[error("the login to token {token} was cancelled: {failure}")]
     ReaderCancelled { token: String, failure: CallFailure },
+    /// A transport or initial PIN (*CKF_USER_PIN_TO_BE_CHANGED*), or one that has run out
+    /// (*CKR_PIN_EXPIRED*).
     #[error("the PIN of token {token} must be changed before it can be used ({told})")]
     ToBeChanged {
         token: String,
@@ -64,7 +81,8 @@ pub enum LoginError {
         /// The flag or the return value that says so.
         told: String,
     },
-    /// A person's, which all logins of a process have in common.
+    /// A person, at the terminal or through an askpass program, has three tries in a process, and a run
+    /// with all its connections is one.
     #[error("token {token} was sent three PINs and has accepted none, so no other is asked for")]
     TriesSpent { token: String },
 }
@@ -82,57 +100,58 @@ impl Failure for LoginError {
     }
 
     fn remedy(&self) -> Remedy {
-        Remedy::new(match self {
-            Self::Call { .. } => {
+        match self {
+            Self::Call { .. } => remedy!(
                 "check that the token is still inserted and no other program holds it, then try again"
-            }
+            ),
             Self::Locked { .. }
             | Self::Incorrect {
                 left: TriesLeft::None,
                 ..
-            } => {
+            } => remedy!(
                 "unblock it with the PUK or the SO PIN: ykman piv access unblock-pin (YubiKey), \
                  pkcs15-tool --unblock-pin (OpenSC), tpm2_dictionarylockout --clear-lockout (TPM), \
                  or the token's own tool"
-            }
+            ),
             Self::Incorrect {
                 origin: PinOrigin::Person | PinOrigin::Reader,
                 ..
-            } => {
+            } => remedy!(
                 "make sure which PIN the token wants (a YubiKey: the PIV PIN) before you try again"
-            }
+            ),
             Self::Incorrect {
                 origin: PinOrigin::Askpass(_),
                 ..
-            } => {
+            } => remedy!(
                 "make sure which PIN the token wants (a YubiKey: the PIV PIN), or correct what that \
                  program answers by itself, before you try again"
-            }
-            Self::Incorrect { .. } => {
-                "correct the PIN at its source, then log in yourself: pkcs11-external-signer check \
-                 --pin-source prompt; until then no stored PIN is sent, since every try counts"
-            }
-            Self::NoMemory { .. } => {
+            ),
+            Self::Incorrect { .. } => remedy!(
+                "correct the PIN at its source, then log in yourself: ",
+                OwnCommand::LogIn,
+                "; until then no stored PIN is sent, since every try counts"
+            ),
+            Self::NoMemory { .. } => remedy!(
                 "see that you can write to .local/state/pkcs11-external-signer in your home, or to one \
-                 of those directories, with mode 0700; or type the PIN: set pinSource to prompt"
-            }
-            Self::NotSet { .. } => {
+                 of those directories, with mode 0700; or type the PIN: set ",
+                Setting("pinSource"),
+                " to prompt"
+            ),
+            Self::NotSet { .. } => remedy!(
                 "initialise the user PIN first, with pkcs11-tool --init-pin or the token's own tool"
-            }
-            Self::ReaderCancelled { .. } => {
+            ),
+            Self::ReaderCancelled { .. } => remedy!(
                 "run the command again and enter the PIN where the library asks for it: at the reader, \
                  or in a window of its own"
-            }
-            Self::ToBeChanged { module, .. } => {
-                return Remedy::new(format!(
-                    "change it: pkcs11-tool --module {} --login --change-pin, or the token's own tool",
-                    shell_word(&module.to_string_lossy())
-                ));
-            }
-            Self::TriesSpent { .. } => {
+            ),
+            Self::ToBeChanged { module, .. } => remedy!(format!(
+                "change it: pkcs11-tool --module {} --login --change-pin, or the token's own tool",
+                shell_word(&module.to_string_lossy())
+            )),
+            Self::TriesSpent { .. } => remedy!(
                 "make sure which PIN the token wants (check --no-login tells how it counts), then start \
                  the command again"
-            }
-        })
+            ),
+        }
     }
 }

@@ -1,110 +1,61 @@
 //! Exit code 4: the PKCS#11 library.
 
-use std::fmt;
 use std::path::PathBuf;
 
 use super::CallFailure;
-use crate::error::{Failure, Remedy};
+use crate::error::{Failure, Remedy, Setting, remedy};
 
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ModuleError {
-    /// Told by a handler of the signal.
-    Crashed {
-        path: PathBuf,
-        signal: &'static str,
-    },
-    /// A step has taken too long.
+    /// A fault in the library (SIGSEGV, SIGBUS), or it gave up by itself (SIGABRT, often with a line
+    /// of its own above). A PIN that was sent may have counted. Report it to the library's makers.
+    #[error("PKCS#11 library {} crashed the process ({signal})", .path.display())]
+    Crashed { path: PathBuf, signal: &'static str },
+    /// A call didn't come back within a minute: a reader that was pulled, a service that is down, an
+    /// HSM that can't be reached (`nc -vz HSM PORT`), or a missing touch. A PIN that was sent counts
+    /// all the same. `sudo systemctl restart pcscd` (or `tpm2-abrmd`, the HSM's connector), replug,
+    /// then `check -v`.
+    #[error("PKCS#11 library {} hangs: {doing} has taken {seconds} s", .path.display())]
     Hangs {
         path: PathBuf,
         doing: &'static str,
         seconds: u64,
     },
-    Initialize {
-        path: PathBuf,
-        failure: CallFailure,
-    },
-    /// The loader's own words.
-    Load {
-        path: PathBuf,
-        reason: String,
-    },
-    /// The process that looked at it had to be ended, or ended by itself.
-    NoAnswer {
-        path: PathBuf,
-        reason: String,
-    },
-    /// It doesn't give the list of its functions, without which none can be called.
-    NoFunctions {
-        path: PathBuf,
-        failure: CallFailure,
-    },
-    /// No library was named, and none is installed where they usually are.
+    /// *CKR_GENERAL_ERROR* of SoftHSM: no `softhsm2.conf`, or you may not enter its token directory
+    /// (Debian: group `softhsm`; `journalctl -t pkcs11-external-signer` has its log). Of tpm2-pkcs11:
+    /// no right to `/dev/tpmrm0` (group `tss`), no store (`TPM2_PKCS11_STORE`). Of YubiHSM: no
+    /// `yubihsm_pkcs11.conf`, no connector. Of OpenSC: an error in `opensc.conf`.
+    /// *CKR_ARGUMENTS_BAD*: it wants `initArgs`, as [NSS](tokens.md#nss) does, or wants none.
+    /// Variables must be set where the client starts.
+    #[error("PKCS#11 library {} does not initialise: {failure}", .path.display())]
+    Initialize { path: PathBuf, failure: CallFailure },
+    /// The loader's words say it. *No such file*: not installed, or elsewhere on this distribution
+    /// (`list` prints where). *cannot open shared object file*: something it needs is missing
+    /// (`ldd FILE | grep 'not found'`). *GLIBC_… not found*: built for a newer system.
+    #[error("PKCS#11 library {} does not load: {reason}", .path.display())]
+    Load { path: PathBuf, reason: String },
+    /// `list` asks each library in a process of its own, and that one hung, crashed or ended without
+    /// a word. If you don't need this library, name yours with `--module`.
+    #[error("PKCS#11 library {} does not tell its tokens: {reason}", .path.display())]
+    NoAnswer { path: PathBuf, reason: String },
+    /// It fails `C_GetFunctionList` or `C_GetInterface`: half installed, or without its service.
+    #[error("PKCS#11 library {} does not give its functions: {failure}", .path.display())]
+    NoFunctions { path: PathBuf, failure: CallFailure },
+    /// None is registered with p11-kit (`p11-kit list-modules`) or stands where they usually do.
+    #[error("no PKCS#11 library was found on this machine")]
     NoneFound,
-    NotAModule {
-        path: PathBuf,
-        reason: String,
-    },
-    /// Another key of the run has it initialised otherwise.
-    OtherInitArgs {
-        path: PathBuf,
-    },
+    /// It exports no entry point of PKCS#11 (the vendor's other library, an OpenSSL engine or
+    /// provider, `libp11.so`), is built for another kind of machine, is cut off, or is a linker's
+    /// script. `nm -D FILE | grep C_GetFunctionList` prints a line for the right one.
+    #[error("{} is not a PKCS#11 library: {reason}", .path.display())]
+    NotAModule { path: PathBuf, reason: String },
+    /// A library is initialised once in a process; in this run another key has other `initArgs`.
+    #[error(
+        "PKCS#11 library {} runs with other initArgs already, those of another context",
+        .path.display()
+    )]
+    OtherInitArgs { path: PathBuf },
 }
-
-impl fmt::Display for ModuleError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Crashed { path, signal } => write!(
-                f,
-                "PKCS#11 library {} crashed the process ({signal})",
-                path.display()
-            ),
-            Self::Hangs {
-                path,
-                doing,
-                seconds,
-            } => write!(
-                f,
-                "PKCS#11 library {} hangs: {doing} has taken {seconds} s",
-                path.display()
-            ),
-            Self::Initialize { path, failure } => {
-                write!(
-                    f,
-                    "PKCS#11 library {} does not initialise: {failure}",
-                    path.display()
-                )
-            }
-            Self::Load { path, reason } => {
-                write!(
-                    f,
-                    "PKCS#11 library {} does not load: {reason}",
-                    path.display()
-                )
-            }
-            Self::NoAnswer { path, reason } => write!(
-                f,
-                "PKCS#11 library {} does not tell its tokens: {reason}",
-                path.display()
-            ),
-            Self::NoFunctions { path, failure } => write!(
-                f,
-                "PKCS#11 library {} does not give its functions: {failure}",
-                path.display()
-            ),
-            Self::NoneFound => f.write_str("no PKCS#11 library was found on this machine"),
-            Self::NotAModule { path, reason } => {
-                write!(f, "{} is not a PKCS#11 library: {reason}", path.display())
-            }
-            Self::OtherInitArgs { path } => write!(
-                f,
-                "PKCS#11 library {} runs with other initArgs already, those of another context",
-                path.display()
-            ),
-        }
-    }
-}
-
-impl std::error::Error for ModuleError {}
 
 impl Failure for ModuleError {
     fn exit_code(&self) -> u8 {
@@ -112,49 +63,58 @@ impl Failure for ModuleError {
     }
 
     fn remedy(&self) -> Remedy {
-        Remedy::new(match self {
-            Self::Crashed { .. } => {
+        const INIT_ARGS: Setting = Setting("initArgs");
+        const PATH_LIB: Setting = Setting("pathLib");
+        match self {
+            Self::Crashed { .. } => remedy!(
                 "update the library, or use another one for this token; what it printed itself stands \
                  above"
-            }
-            Self::Hangs { .. } => {
+            ),
+            Self::Hangs { .. } => remedy!(
                 "check that the token is still inserted (touch it if it blinks), restart the \
                  library's service (pcscd, tpm2-abrmd) or the connection to its HSM, then try again"
-            }
-            Self::Initialize { failure, .. } if failure.reason == "CKR_ARGUMENTS_BAD" => {
-                "set initArgs to what this library wants to be told at its start (NSS: \
-                 configDir='sql:/path' certPrefix='' keyPrefix='' secmod='' flags=readOnly); leave \
-                 initArgs out for one that wants nothing, as most do"
-            }
-            Self::OtherInitArgs { .. } => {
-                "one run can give a library one initArgs: start another run with --context for the \
-                 context that needs these"
-            }
-            Self::Initialize { .. } => {
+            ),
+            Self::Initialize { failure, .. } if failure.reason == "CKR_ARGUMENTS_BAD" => remedy!(
+                "set ",
+                INIT_ARGS,
+                " to what this library wants to be told at its start (NSS: configDir='sql:/path' \
+                 certPrefix='' keyPrefix='' secmod='' flags=readOnly); leave ",
+                INIT_ARGS,
+                " out for one that wants nothing, as most do"
+            ),
+            Self::Initialize { .. } => remedy!(
                 "check the library's own set-up: its configuration file (SOFTHSM2_CONF, \
                  OPENSC_CONF, YUBIHSM_PKCS11_CONF …), its service (pcscd, tpm2-abrmd) and your \
                  right to use them"
-            }
-            Self::Load { .. } => {
-                "check that pathLib names an installed PKCS#11 library built for this machine, \
-                 and that the libraries it needs are installed too"
-            }
-            Self::NoAnswer { .. } => {
+            ),
+            Self::Load { .. } => remedy!(
+                "check that ",
+                PATH_LIB,
+                " names an installed PKCS#11 library built for this machine, and that the \
+                 libraries it needs are installed too"
+            ),
+            Self::NoAnswer { .. } => remedy!(
                 "look at it alone with `list -v --module`; restart its service (pcscd, tpm2-abrmd), or \
                  update the library"
-            }
-            Self::NoFunctions { .. } => {
+            ),
+            Self::NoFunctions { .. } => remedy!(
                 "the library is broken, or not made for this machine: update it, or name another \
                  one for this token (opensc-pkcs11.so for most smart cards)"
-            }
-            Self::NoneFound => {
+            ),
+            Self::NoneFound => remedy!(
                 "install the token's library (ykcs11 or opensc-pkcs11 for a YubiKey or smart card, \
                  libtpm2-pkcs11-1 for a TPM, softhsm2 for trying out), or name it with --module"
-            }
-            Self::NotAModule { .. } => {
-                "pathLib must name a PKCS#11 library built for this machine, such as \
+            ),
+            Self::NotAModule { .. } => remedy!(
+                PATH_LIB,
+                " must name a PKCS#11 library built for this machine, such as \
                  /usr/lib/softhsm/libsofthsm2.so, opensc-pkcs11.so or libykcs11.so"
-            }
-        })
+            ),
+            Self::OtherInitArgs { .. } => remedy!(
+                "one run can give a library one ",
+                INIT_ARGS,
+                ": start another run with --context for the context that needs these"
+            ),
+        }
     }
 }

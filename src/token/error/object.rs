@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use super::CallFailure;
-use crate::error::{Failure, Remedy};
+use crate::error::{Failure, OwnCommand, Remedy, Setting, remedy};
 use crate::printable::shell_word;
 
 /// An object as the configuration can name it.
@@ -29,31 +29,45 @@ impl fmt::Display for ObjectSummary {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ObjectError {
+    /// The token or its library failed in the middle; [the code](#ckr-codes) says how. If
+    /// `pkcs11-tool --module FILE -O` fails as well, update the library.
+    #[error("{doing} failed: {failure}")]
     Call {
         doing: &'static str,
         failure: CallFailure,
     },
-    CertificateFile {
-        path: PathBuf,
-        reason: String,
-    },
-    /// Every API server will refuse this certificate.
+    /// The file can't be read by who runs the client, isn't a regular file, or is the wrong one.
+    /// `openssl x509 -in FILE -noout -subject` reads it; of a PKCS #12 file, `openssl pkcs12 -in FILE
+    /// -clcerts -nokeys -out cert.pem` makes one.
+    #[error("certificateFile {}: {reason}", .path.display())]
+    CertificateFile { path: PathBuf, reason: String },
+    /// Several keys would do, and there is no terminal to ask which.
+    #[error("{} keys can be meant", .found.len())]
+    Choice { found: Vec<String> },
+    /// Every API server will refuse it: it expired, isn't valid yet (or the clock is wrong:
+    /// `timedatectl`), isn't for TLS clients, or has no CN.
+    #[error("the certificate of {subject}: {reason}")]
     Invalid {
         subject: String,
         /// As in `it expired 3 days ago`.
         reason: String,
     },
-    /// Nothing was chosen among these.
-    Choice {
-        found: Vec<String>,
-    },
-    /// The certificate's public key is not the key's.
-    Mismatch {
-        certificate: String,
-        key: String,
-    },
+    /// Renewed for a new key, written to the wrong slot, or the wrong `certificateFile`. Compare
+    /// the public keys: `openssl x509 -in cert.pem -noout -pubkey`, and `pkcs11-tool --module FILE
+    /// --read-object --type pubkey --id 02 | openssl pkey -pubin -inform DER`. `ykman piv certificates
+    /// request 9c pub.pem csr.pem --subject CN=jane` asks for one for this key.
+    #[error("{certificate} does not belong to {key}")]
+    Mismatch { certificate: String, key: String },
+    /// Nothing under that `objectId` or `objectLabel`. *session objects* are attestation certificates
+    /// that aren't stored; *can't be read*: no X.509. To write one under the key's id: `ykman piv
+    /// certificates import 9c cert.pem`, `pkcs11-tool --module FILE --login --write-object cert.der
+    /// --type cert --id 02`.
+    #[error(
+        "no certificate with {selector} on token {token}{}",
+        no_certificate(*.is_unsearched, *.passed_over, *.unreadable)
+    )]
     NoCertificate {
         selector: String,
         token: String,
@@ -63,29 +77,40 @@ pub enum ObjectError {
         /// There was no PIN to look behind the login with.
         is_unsearched: bool,
     },
+    /// The key was made under another id or on another token, was imported without its certificate, or
+    /// is hidden. `pkcs11-tool --module FILE --login -O --type privkey` lists keys; `--set-id` gives a
+    /// certificate the key's id.
+    #[error("no private key with {selector} on token {token}")]
     NoKey {
         selector: String,
         token: String,
         present: Vec<ObjectSummary>,
     },
-    /// A token is there, and nothing on it.
+    /// An empty token, or one that shows nothing without its PIN.
+    #[error("token {token} shows no key and no certificate")]
     NoKeyYet {
         token: String,
         label: String,
         /// The library's path.
         module: String,
     },
-    /// The selector names no object of any token that was looked at.
+    /// A typo, a token that isn't inserted, or a key that is hidden before a login.
+    #[error("no key or certificate with {selector}")]
     NoneFits {
         selector: String,
         /// What was found instead, each with where it is.
         found: Vec<String>,
     },
-    /// No key that a configuration could name was found on any token.
+    /// No token, tokens without keys, or each key has something against it, which `help:` says.
+    #[error("no key that can be used was found")]
     NoUsable {
         /// What was found, each with its reason.
         found: Vec<String>,
     },
+    /// Several keys share an id or a label, and the first one found would be a guess. (Of several
+    /// certificates of one key, the one that is valid now and longest is taken.) To delete an old one:
+    /// `pkcs11-tool --login --delete-object --type cert --id 02 --label OLD`. A deleted key is gone.
+    #[error("{} {what} with {selector} on token {token}", .found.len())]
     Several {
         what: &'static str,
         selector: String,
@@ -94,64 +119,19 @@ pub enum ObjectError {
     },
 }
 
-impl fmt::Display for ObjectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Call { doing, failure } => write!(f, "{doing} failed: {failure}"),
-            Self::CertificateFile { path, reason } => {
-                write!(f, "certificateFile {}: {reason}", path.display())
-            }
-            Self::Invalid { subject, reason } => {
-                write!(f, "the certificate of {subject}: {reason}")
-            }
-            Self::Choice { found } => write!(f, "{} keys can be meant", found.len()),
-            Self::NoneFits { selector, .. } => write!(f, "no key or certificate with {selector}"),
-            Self::NoKeyYet { token, .. } => {
-                write!(f, "token {token} shows no key and no certificate")
-            }
-            Self::NoUsable { .. } => f.write_str("no key that can be used was found"),
-            Self::Mismatch { certificate, key } => {
-                write!(f, "{certificate} does not belong to {key}")
-            }
-            Self::NoCertificate {
-                selector,
-                token,
-                passed_over,
-                unreadable,
-                is_unsearched,
-                ..
-            } => {
-                write!(f, "no certificate with {selector} on token {token}")?;
-                if *is_unsearched {
-                    write!(
-                        f,
-                        " without a login, and there is no terminal to ask for the PIN and no \
-                         pinSource"
-                    )?;
-                }
-                if *passed_over > 0 {
-                    write!(f, " (session objects passed over: {passed_over})")?;
-                }
-                if *unreadable > 0 {
-                    write!(f, " (certificates that can't be read: {unreadable})")?;
-                }
-                Ok(())
-            }
-            Self::NoKey {
-                selector, token, ..
-            } => {
-                write!(f, "no private key with {selector} on token {token}")
-            }
-            Self::Several {
-                what,
-                selector,
-                token,
-                found,
-            } => {
-                write!(f, "{} {what} with {selector} on token {token}", found.len())
-            }
-        }
+/// What to append to the statement that there is no certificate.
+fn no_certificate(is_unsearched: bool, passed_over: usize, unreadable: usize) -> String {
+    let mut more = String::new();
+    if is_unsearched {
+        more += " without a login, and there is no terminal to ask for the PIN and no pinSource";
     }
+    if passed_over > 0 {
+        more += &format!(" (session objects passed over: {passed_over})");
+    }
+    if unreadable > 0 {
+        more += &format!(" (certificates that can't be read: {unreadable})");
+    }
+    more
 }
 
 impl ObjectError {
@@ -167,92 +147,102 @@ impl ObjectError {
     }
 }
 
-impl std::error::Error for ObjectError {}
-
 impl Failure for ObjectError {
     fn exit_code(&self) -> u8 {
         6
     }
 
     fn remedy(&self) -> Remedy {
+        const CERTIFICATE_FILE: Setting = Setting("certificateFile");
         match self {
-            Self::Call { .. } => Remedy::new(
-                "check that the token is still inserted, take it out and put it back, then try again",
+            Self::Call { .. } => remedy!(
+                "check that the token is still inserted, take it out and put it back, then try again"
             ),
-            Self::CertificateFile { .. } => Remedy::new(
-                "certificateFile must name a readable file with one certificate, PEM or DER",
+            Self::CertificateFile { .. } => remedy!(
+                CERTIFICATE_FILE,
+                " must name a readable file with one certificate, PEM or DER"
             ),
-            Self::Invalid { .. } => Remedy::new(
+            Self::Invalid { .. } => remedy!(
                 "have the cluster's CA issue one for this key that is valid now, names the user in \
                  CN and allows TLS clients (extended key usage clientAuth), and write it to the \
-                 token in place of this one",
+                 token in place of this one"
             ),
-            Self::Choice { found } => Remedy::with_candidates(
-                "name one, with --uri or --object-id and --token-serial:",
-                found,
-            ),
-            Self::NoneFits { found, .. } if !found.is_empty() => Remedy::with_candidates(
+            Self::Choice { found } => {
+                remedy!("name one, with --uri or --object-id and --token-serial:")
+                    .with_candidates(found)
+            }
+            Self::NoneFits { found, .. } if !found.is_empty() => remedy!(
                 "name one of those that are there; --login shows also what a token hides without a \
-                 PIN:",
-                found,
+                 PIN:"
+            )
+            .with_candidates(found),
+            Self::NoUsable { found } if !found.is_empty() => remedy!(
+                "correct what is wrong with one of these (docs/tokens.md#a-key-and-its-certificate has how \
+                 a certificate is issued), or choose one as it is with --object-id:"
+            )
+            .with_candidates(found),
+            Self::NoneFits { .. } | Self::NoUsable { .. } => remedy!(
+                "insert the token that holds it; `",
+                OwnCommand::ListHidden,
+                "` shows also what a token hides without a PIN, and `kubeconfig --login` writes it \
+                 down"
             ),
-            Self::NoneFits { .. } => Remedy::new(
-                "insert the token that holds it; `list --login` shows also what a token hides without a \
-                 PIN, and `kubeconfig --login` writes it down",
-            ),
-            Self::NoUsable { found } if found.is_empty() => Remedy::new(
-                "insert the token that holds it; `list --login` shows also what a token hides without a \
-                 PIN, and `kubeconfig --login` writes it down",
-            ),
-            Self::NoKeyYet { module, label, .. } => Remedy::new(format!(
-                "make one: pkcs11-tool --module {}{} --login --keypairgen --key-type EC:prime256v1 \
-                 --usage-sign --id 10 --label NAME, and have a certificate issued for it: \
-                 docs/tokens.md#a-key-and-its-certificate; `list --login` shows also what a token hides \
-                 without a PIN",
-                shell_word(module),
-                match label.as_str() {
+            Self::NoKeyYet { module, label, .. } => {
+                let label = match label.as_str() {
                     "" => String::new(),
                     label => format!(" --token-label {}", shell_word(label)),
-                }
-            )),
-            Self::NoUsable { found } => Remedy::with_candidates(
-                "correct what is wrong with one of these (docs/tokens.md#a-key-and-its-certificate has how \
-                 a certificate is issued), or choose one as it is with --object-id:",
-                found,
+                };
+                remedy!(
+                    format!(
+                        "make one: pkcs11-tool --module {}{label} --login --keypairgen --key-type \
+                         EC:prime256v1 --usage-sign --id 10 --label NAME, and have a certificate \
+                         issued for it: docs/tokens.md#a-key-and-its-certificate; `",
+                        shell_word(module),
+                    ),
+                    OwnCommand::ListHidden,
+                    "` shows also what a token hides without a PIN"
+                )
+            }
+            Self::Mismatch { .. } => remedy!(
+                "install the certificate that was issued for this key, or name the object it belongs to"
             ),
-            Self::Mismatch { .. } => Remedy::new(
-                "install the certificate that was issued for this key, or name the object it belongs to",
+            Self::NoCertificate { present, .. } if present.is_empty() => remedy!(
+                "the token shows no certificate: write one to it under the key's CKA_ID, or set ",
+                CERTIFICATE_FILE,
+                " to a file that holds it"
             ),
-            Self::NoCertificate { present, .. } if present.is_empty() => Remedy::new(
-                "the token shows no certificate: write one to it under the key's CKA_ID, or set \
-                 certificateFile to a file that holds it",
-            ),
-            Self::NoCertificate { present, .. } => Remedy::with_candidates(
-                "name one of the certificates that are there, or set certificateFile if the token \
-                 holds none for this key:",
-                present,
-            ),
-            Self::NoKey { present, .. } if present.is_empty() => Remedy::new(
+            Self::NoCertificate { present, .. } => remedy!(
+                "name one of the certificates that are there, or set ",
+                CERTIFICATE_FILE,
+                " if the token holds none for this key:"
+            )
+            .with_candidates(present),
+            Self::NoKey { present, .. } if present.is_empty() => remedy!(
                 "the token shows no private key at all: check that this is the right token and that \
-                 the key was made on it; if it wants no login but hides keys all the same, set \
-                 pinSource",
+                 the key was made on it; if it wants no login but hides keys all the same, set ",
+                Setting("pinSource")
             ),
             Self::NoKey { present, .. } => {
-                Remedy::with_candidates("name one of the keys that are there:", present)
+                remedy!("name one of the keys that are there:").with_candidates(present)
             }
             Self::Several { found, .. } => {
-                let name = |it: &ObjectSummary| (it.id.clone(), it.label.clone());
-                let names: HashSet<_> = found.iter().map(name).collect();
-                Remedy::with_candidates(
-                    if names.len() == found.len() {
-                        "make the choice unique with objectId and objectLabel together, set \
-                         certificateFile to the certificate that is meant, or remove what is not used:"
-                    } else {
-                        "set certificateFile to the certificate that is meant, or remove what is not \
-                         used:"
-                    },
-                    found,
-                )
+                let names: HashSet<_> = found.iter().map(|it| (&it.id, &it.label)).collect();
+                let mut remedy = if names.len() == found.len() {
+                    remedy!(
+                        "make the choice unique with ",
+                        Setting("objectId"),
+                        " and ",
+                        Setting("objectLabel"),
+                        " together, set "
+                    )
+                } else {
+                    remedy!("set ")
+                };
+                remedy.pieces.extend([
+                    CERTIFICATE_FILE.into(),
+                    " to the certificate that is meant, or remove what is not used:".into(),
+                ]);
+                remedy.with_candidates(found)
             }
         }
     }

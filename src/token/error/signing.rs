@@ -1,100 +1,62 @@
 //! Exit code 8: the signature.
 
-use std::fmt;
 use std::path::PathBuf;
 
 use super::CallFailure;
-use crate::error::{Failure, Remedy, one_of};
+use crate::error::{Failure, Remedy, Setting, one_of, remedy};
 
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum SigningError {
+    /// [The code](#ckr-codes) says why. On a YubiKey mostly a touch that didn't come within about 15
+    /// seconds, or another program that reset the card between PIN and signature:
+    /// `gpgconf --kill scdaemon`. `check` makes one of each signature.
+    #[error("signing with {key} ({scheme}) failed: {failure}")]
     Call {
         key: String,
         scheme: String,
         failure: CallFailure,
     },
-    /// The certificate's public key doesn't accept what the token returned.
+    /// The key under this id isn't the certificate's, which the token didn't show, or the library
+    /// computes wrong. Compare the public keys as under *does not belong to*.
+    #[error(
+        "the signature made by {key} ({scheme}) does not verify with its certificate and was withheld"
+    )]
     Invalid { key: String, scheme: String },
-    /// Bytes that are no signature of this scheme at all.
+    /// A broken library, or a certificate for a key on another curve.
+    #[error("the token returned {length} bytes that are no {scheme} signature; they were withheld")]
     Malformed { scheme: String, length: usize },
+    /// An old card or library: OpenPGP cards and some HSMs have no RSA-PSS, which TLS 1.3 needs of
+    /// RSA keys. No PIN was asked. `pkcs11-tool --module FILE -M` lists what there is; `run` chooses
+    /// TLS 1.2 by itself.
+    #[error("token {token} can't make {scheme} signatures: it offers no {}", one_of(.wanted))]
     NoMechanism {
         token: String,
         scheme: String,
         wanted: &'static [&'static str],
     },
-    /// The token doesn't let this key sign at all.
+    /// `CKA_SIGN` is false: the key is for decryption or key agreement, as a YubiKey's 9d is.
+    /// `pkcs11-tool --module FILE --login -O --type privkey` shows `Usage: sign` for others.
+    #[error("{key} is not for signing ({scheme}): {failure}")]
     NotForSigning {
         key: String,
         scheme: String,
         failure: CallFailure,
     },
-    /// The library has not come back from a call.
+    /// The token waits to be touched, or the library hangs: replug, `sudo systemctl restart pcscd`.
+    #[error("the token behind {} has not answered within {seconds} s", .library.display())]
     NoReply { library: PathBuf, seconds: u64 },
-    /// The token has the mechanism, but not for this key or not with these parameters.
+    /// The system's random source can't be used: allow `getrandom` in the seccomp profile.
+    #[error("no random salt for RSA-PSS: {0}")]
+    Random(String),
+    /// The mechanism is there, but not for this key (`CKA_ALLOWED_MECHANISMS`), or not with these
+    /// PSS parameters.
+    #[error("the token refuses to sign with {key} ({scheme}): {failure}")]
     Refused {
         key: String,
         scheme: String,
         failure: CallFailure,
     },
-    /// No random salt to be had.
-    Random(String),
 }
-
-impl fmt::Display for SigningError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Call {
-                key,
-                scheme,
-                failure,
-            } => {
-                write!(f, "signing with {key} ({scheme}) failed: {failure}")
-            }
-            Self::Invalid { key, scheme } => write!(
-                f,
-                "the signature made by {key} ({scheme}) does not verify with its certificate and was withheld"
-            ),
-            Self::Malformed { scheme, length } => write!(
-                f,
-                "the token returned {length} bytes that are no {scheme} signature; they were withheld"
-            ),
-            Self::NoMechanism {
-                token,
-                scheme,
-                wanted,
-            } => write!(
-                f,
-                "token {token} can't make {scheme} signatures: it offers no {}",
-                one_of(wanted)
-            ),
-            Self::NotForSigning {
-                key,
-                scheme,
-                failure,
-            } => {
-                write!(f, "{key} is not for signing ({scheme}): {failure}")
-            }
-            Self::NoReply { library, seconds } => write!(
-                f,
-                "the token behind {} has not answered within {seconds} s",
-                library.display()
-            ),
-            Self::Refused {
-                key,
-                scheme,
-                failure,
-            } => {
-                write!(
-                    f,
-                    "the token refuses to sign with {key} ({scheme}): {failure}"
-                )
-            }
-            Self::Random(reason) => write!(f, "no random salt for RSA-PSS: {reason}"),
-        }
-    }
-}
-
-impl std::error::Error for SigningError {}
 
 impl Failure for SigningError {
     fn exit_code(&self) -> u8 {
@@ -102,35 +64,39 @@ impl Failure for SigningError {
     }
 
     fn remedy(&self) -> Remedy {
-        Remedy::new(match self {
-            Self::Call { .. } => {
+        match self {
+            Self::Call { .. } => remedy!(
                 "check that the token is still inserted, take it out and put it back, then try again"
-            }
-            Self::Invalid { .. } => {
-                "check that certificate and key under this objectId belong together; if they do, \
+            ),
+            Self::Invalid { .. } => remedy!(
+                "check that certificate and key under this ",
+                Setting("objectId"),
+                " belong together; if they do, \
                  the token or its library is faulty"
-            }
+            ),
             Self::Malformed { .. } => {
-                "the token or its library is faulty: update the library and try again"
+                remedy!("the token or its library is faulty: update the library and try again")
             }
-            Self::NoReply { .. } => {
+            Self::NoReply { .. } => remedy!(
                 "touch the token if it blinks; if it stays silent, end the run, take the token out \
                  and put it back, and start again"
-            }
+            ),
             Self::NotForSigning { .. } => {
-                "use another key, one that was made or imported for signing (CKA_SIGN)"
+                remedy!("use another key, one that was made or imported for signing (CKA_SIGN)")
             }
             Self::NoMechanism { scheme, .. } | Self::Refused { scheme, .. }
                 if scheme.starts_with("RSA-PSS") =>
             {
-                "TLS 1.3 needs RSA-PSS of an RSA key: use an ECDSA key, a newer token or library, \
+                remedy!(
+                    "TLS 1.3 needs RSA-PSS of an RSA key: use an ECDSA key, a newer token or library, \
                  or hold the client to TLS 1.2"
+                )
             }
-            Self::NoMechanism { .. } | Self::Refused { .. } => {
+            Self::NoMechanism { .. } | Self::Refused { .. } => remedy!(
                 "use a token, a library or a path to the token that can sign with such a key, or a \
                  key of another kind"
-            }
-            Self::Random(_) => "the operating system's random source is not available",
-        })
+            ),
+            Self::Random(_) => remedy!("the operating system's random source is not available"),
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::CallFailure;
 use crate::config::TokenName;
-use crate::error::{Failure, Remedy};
+use crate::error::{Failure, Remedy, Setting, remedy};
 
 /// A slot without an initialised token.
 #[derive(Debug)]
@@ -41,99 +41,88 @@ impl fmt::Display for UnusableSlot {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    /// Several tokens fit.
+    /// Several tokens with that label, or one token seen twice (p11-kit-proxy beside its own
+    /// library). Serials are the same on an OpenPGP card's two tokens, or a TPM's.
+    #[error("{} tokens have {selector}", .found.len())]
     Ambiguous {
         selector: String,
         found: Vec<TokenName>,
     },
-    /// Another process has held the token all the while.
+    /// Another request has held the token for 90 seconds (for `list` and `kubeconfig`, 10): it waits for
+    /// a PIN or a touch, was stopped (Ctrl-Z), or hangs. `ps -fp PROCESS` shows it; answer its prompt,
+    /// or `kill` it: the lock goes with it.
+    #[error(
+        "the token is in use by another request{} and did not become free within {} s",
+        process(*.holder),
+        .waited.as_secs()
+    )]
     Busy {
         waited: Duration,
         holder: Option<u32>,
     },
+    /// The library reached for the reader and failed; [the code](#ckr-codes) says how.
+    /// *CKR_DEVICE_ERROR*, *CKR_GENERAL_ERROR*: another program holds the reader
+    /// (`gpgconf --kill scdaemon`). *CKR_SESSION_COUNT*: end other programs that use the token.
+    #[error("{doing} failed: {failure}")]
     Call {
         doing: &'static str,
         failure: CallFailure,
     },
-    /// The slot holds a token, but not the one that was named.
-    Contradiction {
-        selector: String,
-        found: TokenName,
-    },
-    EmptySlot {
-        slot: u64,
-        present: Vec<TokenName>,
-    },
+    /// `slotId` and `tokenLabel` or `tokenSerial` name different tokens: remove `slotId`.
+    #[error("no token has {selector}: the slot holds token {found}")]
+    Contradiction { selector: String, found: TokenName },
+    /// The token isn't inserted, or slot numbers have moved with readers, reboots or (SoftHSM) new
+    /// tokens: use `tokenSerial` in place of `slotId`.
+    #[error("slotId {slot} holds no token")]
+    EmptySlot { slot: u64, present: Vec<TokenName> },
+    /// As above.
+    #[error("there is no slotId {slot}")]
     NoSlot {
         slot: u64,
         present: Vec<TokenName>,
         unusable: Vec<UnusableSlot>,
     },
-    NotInitialized {
-        slot: u64,
-        present: Vec<TokenName>,
-    },
-    /// In none of the libraries that were looked at.
-    NoneFits {
-        selector: String,
-    },
-    /// A PIN that nobody types would go to all of these.
-    SeveralForPin {
-        found: Vec<TokenName>,
-    },
-    /// The token was taken out while it was in use.
-    Removed {
-        token: String,
-        failure: CallFailure,
-    },
+    /// A blank token; SoftHSM always shows one more, empty slot. Never initialise a token in use.
+    #[error("the token in slotId {slot} is not initialised")]
+    NotInitialized { slot: u64, present: Vec<TokenName> },
+    /// As under *no token with … in …*, of all libraries.
+    #[error("no token with {selector} was found")]
+    NoneFits { selector: String },
+    /// It isn't inserted, this library doesn't serve it, the reader's service is down ([readers](#first)),
+    /// or label or serial are misspelt. OpenSC and ykcs11 give the same YubiKey different labels and
+    /// serials. *(no connection)*: the server that `P11_KIT_SERVER_ADDRESS` names doesn't run
+    /// ([tokens.md](tokens.md#a-network-hsm)). With SoftHSM, a `token.object` of 0 bytes is a token
+    /// that was lost when a login was killed
+    /// ([security.md](security.md#what-it-cant-promise)).
+    #[error("no token with {selector} in {library}")]
     NoToken {
         selector: String,
-        /// Its path and, where it shows no token at all, what it says of itself.
+        /// The library's path and, where it shows no token at all, what it says of itself.
         library: String,
         present: Vec<TokenName>,
         unusable: Vec<UnusableSlot>,
     },
-    /// The library can't say which slots there are.
+    /// It was pulled out, reset by another program, lost power (a sleeping laptop, a bad hub), or its
+    /// session was taken over. `run` opens it once more by itself. If it comes back without your doing:
+    /// `journalctl -u pcscd -n 30`, `gpgconf --kill scdaemon`, another port.
+    #[error("token {token} is gone: {failure}")]
+    Removed { token: String, failure: CallFailure },
+    /// `list --login` with a stored PIN found several tokens, and the PIN belongs to one.
+    #[error(
+        "the PIN would go to {} tokens, and cost those a try whose PIN it isn't",
+        .found.len()
+    )]
+    SeveralForPin { found: Vec<TokenName> },
+    /// pcscd doesn't run, or doesn't serve you ([readers](#first)).
+    #[error("listing the slots failed: {0}")]
     Slots(CallFailure),
 }
 
-impl fmt::Display for TokenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ambiguous { selector, found } => {
-                write!(f, "{} tokens have {selector}", found.len())
-            }
-            Self::Busy { waited, holder } => {
-                write!(f, "the token is in use by another request")?;
-                if let Some(holder) = holder {
-                    write!(f, " (process {holder})")?;
-                }
-                write!(f, " and did not become free within {} s", waited.as_secs())
-            }
-            Self::Call { doing, failure } => write!(f, "{doing} failed: {failure}"),
-            Self::Contradiction { selector, found } => {
-                write!(f, "no token has {selector}: the slot holds token {found}")
-            }
-            Self::EmptySlot { slot, .. } => write!(f, "slotId {slot} holds no token"),
-            Self::NoSlot { slot, .. } => write!(f, "there is no slotId {slot}"),
-            Self::NotInitialized { slot, .. } => {
-                write!(f, "the token in slotId {slot} is not initialised")
-            }
-            Self::NoneFits { selector } => write!(f, "no token with {selector} was found"),
-            Self::SeveralForPin { found } => write!(
-                f,
-                "the PIN would go to {} tokens, and cost those a try whose PIN it isn't",
-                found.len()
-            ),
-            Self::Removed { token, failure } => write!(f, "token {token} is gone: {failure}"),
-            Self::NoToken {
-                selector, library, ..
-            } => write!(f, "no token with {selector} in {library}"),
-            Self::Slots(failure) => write!(f, "listing the slots failed: {failure}"),
-        }
-    }
+/// To append to a mention of another request.
+fn process(holder: Option<u32>) -> String {
+    holder.map_or_else(String::new, |holder| format!(" (process {holder})"))
 }
 
 impl TokenError {
@@ -157,62 +146,6 @@ impl TokenError {
     }
 }
 
-/// What tells each of these tokens from the others, and stays the same if anything does.
-fn what_differs(tokens: &[TokenName]) -> &'static str {
-    let differ = |name: fn(&TokenName) -> [&str; 2]| {
-        let names: HashSet<_> = tokens.iter().map(name).collect();
-        names.len() == tokens.len()
-    };
-    if differ(|token| [&token.serial, ""]) {
-        "tokenSerial"
-    } else if differ(|token| [&token.label, ""]) {
-        "tokenLabel"
-    } else if differ(|token| [&token.serial, &token.label]) {
-        "tokenSerial and tokenLabel"
-    } else {
-        "slotId (their labels and serials are the same; slot numbers may move)"
-    }
-}
-
-/// The remedy where the token isn't: by what is in its place.
-fn where_to_look(present: &[TokenName], unusable: &[UnusableSlot]) -> Remedy {
-    if !present.is_empty() {
-        Remedy::with_candidates(
-            "insert the token, or name one that is there (tokenSerial stays the same when slot \
-             numbers move):",
-            present,
-        )
-    } else if unusable.is_empty() {
-        Remedy::new(
-            "the library sees no token at all, and no reader: plug it in, check the reader's service \
-             (pcscd), a remote token's server (for p11-kit-client.so: P11_KIT_SERVER_ADDRESS), and \
-             the library's configuration",
-        )
-    } else if unusable.iter().any(UnusableSlot::is_unreadable) {
-        Remedy::with_candidates(
-            "check that no other program holds the token, take it out and put it back, then try \
-             again; the slots are:",
-            unusable,
-        )
-    } else if unusable
-        .iter()
-        .all(|slot| matches!(slot.why, WhyUnusable::NotInitialized))
-    {
-        Remedy::with_candidates(
-            "initialise the token (pkcs11-tool --init-token, or its own tool; `list` tells how), or \
-             correct the library's configuration; its slots are:",
-            unusable,
-        )
-    } else {
-        Remedy::with_candidates(
-            "insert the token, initialise it, or correct the library's configuration; its slots are:",
-            unusable,
-        )
-    }
-}
-
-impl std::error::Error for TokenError {}
-
 impl Failure for TokenError {
     fn exit_code(&self) -> u8 {
         5
@@ -220,45 +153,52 @@ impl Failure for TokenError {
 
     fn remedy(&self) -> Remedy {
         match self {
-            Self::Ambiguous { found, .. } => Remedy::with_candidates(
-                format!("add {} to choose one:", what_differs(found)),
-                found,
-            ),
-            Self::Busy { .. } => Remedy::new(
-                "finish or end the other request (it may be waiting for a PIN or a touch) and try again",
-            ),
-            Self::Call { .. } => Remedy::new(
-                "check that the token is inserted and no other program holds it, take it out \
-                 and put it back, then try again",
-            ),
-            Self::Contradiction { .. } => Remedy::new(
-                "correct slotId, tokenLabel or tokenSerial, or insert the token that is meant; \
-                 all that are given must agree",
-            ),
-            Self::NoneFits { .. } => Remedy::new(
-                "insert the token, or correct what names it; `list` without it shows what is there",
-            ),
-            Self::SeveralForPin { found } => Remedy::with_candidates(
-                "name its token with --token-serial, --token-label or --slot-id:",
-                found,
-            ),
-            Self::Removed { .. } => Remedy::new("put the token back and try again"),
-            Self::EmptySlot { present, .. } if present.is_empty() => {
-                Remedy::new("insert the token and try again")
+            Self::Ambiguous { found, .. } => {
+                let mut remedy = remedy!("add ");
+                remedy.pieces.extend(what_differs(found).pieces);
+                remedy.pieces.push(" to choose one:".into());
+                remedy.with_candidates(found)
             }
-            Self::Slots(_) => Remedy::new(
+            Self::Busy { .. } => remedy!(
+                "finish or end the other request (it may be waiting for a PIN or a touch) and try again"
+            ),
+            Self::Call { .. } => remedy!(
+                "check that the token is inserted and no other program holds it, take it out \
+                 and put it back, then try again"
+            ),
+            Self::Contradiction { .. } => remedy!(
+                "correct ",
+                SLOT_ID,
+                ", ",
+                LABEL,
+                " or ",
+                SERIAL,
+                ", or insert the token that is meant; all that are given must agree"
+            ),
+            Self::NoneFits { .. } => remedy!(
+                "insert the token, or correct what names it; `list` without it shows what is there"
+            ),
+            Self::SeveralForPin { found } => {
+                remedy!("name its token with --token-serial, --token-label or --slot-id:")
+                    .with_candidates(found)
+            }
+            Self::Removed { .. } => remedy!("put the token back and try again"),
+            Self::EmptySlot { present, .. } if present.is_empty() => {
+                remedy!("insert the token and try again")
+            }
+            Self::Slots(_) => remedy!(
                 "check that the reader is plugged in, that its service (pcscd) runs and serves you, \
-                 and the library's configuration",
+                 and the library's configuration"
             ),
             Self::NotInitialized { slot, present } => {
-                let way = format!(
+                let commands = format!(
                     "initialise it, which erases what is on it: pkcs11-tool --module FILE --slot {slot} \
                      --init-token --label NAME, then pkcs11-tool --module FILE --slot {slot} --login \
                      --login-type so --init-pin, or the token's own tool"
                 );
                 match present.as_slice() {
-                    [] => Remedy::new(way),
-                    _ => Remedy::with_candidates(way + "; or name one that is there:", present),
+                    [] => remedy!(commands),
+                    _ => remedy!(commands, "; or name one that is there:").with_candidates(present),
                 }
             }
             Self::EmptySlot { present, .. } => where_to_look(present, &[]),
@@ -269,6 +209,66 @@ impl Failure for TokenError {
                 present, unusable, ..
             } => where_to_look(present, unusable),
         }
+    }
+}
+
+const SLOT_ID: Setting = Setting("slotId");
+const LABEL: Setting = Setting("tokenLabel");
+const SERIAL: Setting = Setting("tokenSerial");
+
+/// What tells each of these tokens from the others, and stays the same if anything does.
+fn what_differs(tokens: &[TokenName]) -> Remedy {
+    let differ = |name: fn(&TokenName) -> [&str; 2]| {
+        let names: HashSet<_> = tokens.iter().map(name).collect();
+        names.len() == tokens.len()
+    };
+    if differ(|token| [&token.serial, ""]) {
+        remedy!(SERIAL)
+    } else if differ(|token| [&token.label, ""]) {
+        remedy!(LABEL)
+    } else if differ(|token| [&token.serial, &token.label]) {
+        remedy!(SERIAL, " and ", LABEL)
+    } else {
+        remedy!(
+            SLOT_ID,
+            " (their labels and serials are the same; slot numbers may move)"
+        )
+    }
+}
+
+/// The remedy where the token isn't, by what is in its place.
+fn where_to_look(present: &[TokenName], unusable: &[UnusableSlot]) -> Remedy {
+    let is_blank = |slot: &UnusableSlot| matches!(slot.why, WhyUnusable::NotInitialized);
+    if !present.is_empty() {
+        remedy!(
+            "insert the token, or name one that is there (",
+            SERIAL,
+            " stays the same when slot numbers move):"
+        )
+        .with_candidates(present)
+    } else if unusable.is_empty() {
+        remedy!(
+            "the library sees no token at all, and no reader: plug it in, check the reader's service \
+             (pcscd), a remote token's server (for p11-kit-client.so: P11_KIT_SERVER_ADDRESS), and \
+             the library's configuration"
+        )
+    } else if unusable.iter().any(UnusableSlot::is_unreadable) {
+        remedy!(
+            "check that no other program holds the token, take it out and put it back, then try \
+             again; the slots are:"
+        )
+        .with_candidates(unusable)
+    } else if unusable.iter().all(is_blank) {
+        remedy!(
+            "initialise the token (pkcs11-tool --init-token, or its own tool; `list` tells how), or \
+             correct the library's configuration; its slots are:"
+        )
+        .with_candidates(unusable)
+    } else {
+        remedy!(
+            "insert the token, initialise it, or correct the library's configuration; its slots are:"
+        )
+        .with_candidates(unusable)
     }
 }
 
