@@ -4,6 +4,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+#[path = "../scripts/troubleshooting.rs"]
+mod troubleshooting;
+
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
@@ -81,6 +84,14 @@ fn each_attacker_is_stopped_by_what_a_test_shows() {
             "no test for {who}"
         );
     }
+}
+
+#[test]
+fn the_troubleshooting_page_has_the_errors_of_the_sources() {
+    assert!(
+        troubleshooting::page().unwrap() == troubleshooting::written().unwrap(),
+        "docs/troubleshooting.md is stale: run `cargo run --example troubleshooting`"
+    );
 }
 
 #[test]

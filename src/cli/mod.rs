@@ -19,11 +19,6 @@ mod style;
 mod table;
 mod version;
 
-#[cfg(test)]
-mod samples;
-#[cfg(test)]
-mod troubleshooting;
-
 use std::ffi::OsString;
 use std::panic;
 use std::path::{Path, PathBuf};

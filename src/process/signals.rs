@@ -29,7 +29,7 @@ macro_rules! interrupted_by {
 }
 
 /// The messages for SIGHUP, SIGINT and SIGTERM.
-pub(crate) const INTERRUPTIONS: [&str; 3] = [
+const INTERRUPTIONS: [&str; 3] = [
     interrupted_by!("SIGHUP"),
     interrupted_by!("SIGINT"),
     interrupted_by!("SIGTERM"),

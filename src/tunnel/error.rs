@@ -7,7 +7,7 @@ use http::StatusCode;
 
 use crate::error::{Failure, Remedy};
 
-/// What went wrong between here and which cluster.
+/// The beginning of all messages about a cluster; it goes on as one of the following.
 #[derive(Debug, thiserror::Error)]
 #[error("cluster \"{cluster}\" ({server}): {failure}")]
 pub struct UpstreamError {
@@ -17,7 +17,6 @@ pub struct UpstreamError {
     pub failure: UpstreamFailure,
 }
 
-/// The message goes on after `cluster "NAME" (SERVER):`.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamFailure {
     /// Not an API server (a login page, a web server's 404), or a sick one (500, 503):
