@@ -12,10 +12,10 @@ use crate::printable::{is_harmful, printable};
 /// The `config` of a user's `auth-provider`, with comments, in the order it is written in.
 #[derive(Default)]
 pub struct ProviderConfig {
-    settings: Vec<Setting>,
+    settings: Vec<SettingLine>,
 }
 
-struct Setting {
+struct SettingLine {
     key: &'static str,
     value: String,
     comment: Option<String>,
@@ -27,7 +27,7 @@ const CONFIG: &[&str] = &["users", "user", "auth-provider", "config"];
 impl ProviderConfig {
     /// Adds a setting, with a comment for the end of its line.
     pub fn set(&mut self, key: &'static str, value: impl Into<String>, comment: Option<String>) {
-        self.settings.push(Setting {
+        self.settings.push(SettingLine {
             key,
             value: value.into(),
             comment,
