@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pkcs11_external_signer::certificate::{Certificate, Moment, PublicKey, issuer_of};
+use pkcs11_external_signer::certificate::{Certificate, PublicKey, ValidityState, issuer_of};
 use pkcs11_external_signer::scheme::Scheme;
 use pkcs11_external_signer::verify::verify;
 use x509_parser::prelude::{FromDer as _, X509Certificate, X509Name};
@@ -94,9 +94,9 @@ fn assert_dated(certificate: &Certificate) {
         i64::MAX,
         i64::MIN,
     ] {
-        let is_expired = validity.at(now) == Moment::After;
+        let is_expired = validity.at(now) == ValidityState::Expired;
         assert_eq!(is_expired, validity.expiry(now).ends_with(" ago"));
-        let is_fine = validity.at(now) == Moment::Within && certificate.is_for_clients();
+        let is_fine = validity.at(now) == ValidityState::Valid && certificate.is_for_clients();
         assert_eq!(is_fine, certificate.concerns(now).is_empty());
     }
 }

@@ -15,7 +15,8 @@ use pkcs11_external_signer::error::Error;
 use pkcs11_external_signer::keyring::Keyring;
 use pkcs11_external_signer::kubeconfig::Cluster;
 use pkcs11_external_signer::printable::printable;
-use pkcs11_external_signer::tunnel::{TunnelTarget, TunnelObserver, Tunnels};
+use pkcs11_external_signer::process::environment::TakenVariables;
+use pkcs11_external_signer::tunnel::{TunnelObserver, TunnelTarget, Tunnels};
 use socket2::SockRef;
 
 /// Longer than the gate waits for who is silent.
@@ -76,7 +77,8 @@ static GATE: LazyLock<Gate> = LazyLock::new(|| {
     .into_iter()
     .collect();
     let config = Config::from_map(&mut configuration).expect("a configuration");
-    let (keyring, keys) = Keyring::new(vec![config], |_| {}).expect("a keyring");
+    let variables = TakenVariables::default();
+    let (keyring, keys) = Keyring::new(vec![config], &variables, |_| {}).expect("a keyring");
     let destination = TunnelTarget {
         name: "c".to_owned(),
         cluster: Cluster {
