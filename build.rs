@@ -1,4 +1,4 @@
-//! Which source this is, for `version`: its commit and its date, as far as they can be told.
+//! Finds the commit and date of the source, for `version`.
 
 #![expect(
     clippy::disallowed_macros,

@@ -41,7 +41,7 @@ Examples:
 
 With several keys, the terminal asks which one. The file keeps everything else as it is, and a copy
 of it is made. A PIN is never written.")]
-pub(super) struct Arguments {
+pub(super) struct KubeconfigArguments {
     #[command(flatten)]
     selection: Selection,
     /// All of it as a pkcs11: URI
@@ -71,7 +71,7 @@ pub(super) struct Arguments {
     kubeconfig: Option<PathBuf>,
 }
 
-impl Arguments {
+impl KubeconfigArguments {
     pub(super) fn invocation(&self) -> Invocation<'_> {
         Invocation {
             command: "kubeconfig",
@@ -86,7 +86,7 @@ impl Arguments {
 
 /// Prints or writes; the exit code.
 #[cold]
-pub(super) fn run(arguments: &Arguments, verbosity: u8, alone: SingleThreaded) -> u8 {
+pub(super) fn run(arguments: &KubeconfigArguments, verbosity: u8, alone: SingleThreaded) -> u8 {
     let mut opened = None;
     let code = match produce(arguments, verbosity, alone, &mut opened) {
         Ok(()) => 0,
@@ -102,7 +102,7 @@ pub(super) fn run(arguments: &Arguments, verbosity: u8, alone: SingleThreaded) -
 }
 
 fn produce(
-    arguments: &Arguments,
+    arguments: &KubeconfigArguments,
     verbosity: u8,
     alone: SingleThreaded,
     opened: &mut Option<Library>,
@@ -251,7 +251,7 @@ impl Search<'_> {
 /// The key as the selection that is written down finds it: with the certificate of the file, if one
 /// is named. What a PIN is needed for is left out.
 fn tried(
-    arguments: &Arguments,
+    arguments: &KubeconfigArguments,
     place: Place<'_>,
     opened: &mut Option<Library>,
 ) -> Result<KeyEntry, Error> {
@@ -433,7 +433,7 @@ fn program() -> Option<String> {
 }
 
 fn write(
-    arguments: &Arguments,
+    arguments: &KubeconfigArguments,
     name: &str,
     place: Place<'_>,
     pin_source: Option<&str>,

@@ -33,7 +33,7 @@ Examples:
 
 No PIN is asked without --login. Without --module the libraries are found: those registered with
 p11-kit, and the usual places of SoftHSM, OpenSC, ykcs11, tpm2-pkcs11, opencryptoki and cackey.")]
-pub(super) struct Arguments {
+pub(super) struct ListArguments {
     #[command(flatten)]
     selection: Selection,
     /// Log in to the tokens, to see what they hide
@@ -50,7 +50,7 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-impl Arguments {
+impl ListArguments {
     pub(super) fn invocation(&self) -> Invocation<'_> {
         Invocation {
             command: "list",
@@ -64,7 +64,7 @@ impl Arguments {
 
 /// Prints the list; the exit code.
 #[cold]
-pub(super) fn run(arguments: &Arguments, verbosity: u8, alone: SingleThreaded) -> u8 {
+pub(super) fn run(arguments: &ListArguments, verbosity: u8, alone: SingleThreaded) -> u8 {
     let mut opened = None;
     let code = list(arguments, verbosity, alone, &mut opened).unwrap_or_else(|error| {
         report::error(&error);
@@ -77,7 +77,7 @@ pub(super) fn run(arguments: &Arguments, verbosity: u8, alone: SingleThreaded) -
 }
 
 fn list(
-    arguments: &Arguments,
+    arguments: &ListArguments,
     verbosity: u8,
     alone: SingleThreaded,
     opened: &mut Option<Library>,

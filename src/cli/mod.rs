@@ -92,11 +92,11 @@ struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    Check(check::Arguments),
-    Completions(completions::Arguments),
-    Kubeconfig(kubeconfig::Arguments),
-    List(list::Arguments),
-    Run(run::Arguments),
+    Check(check::CheckArguments),
+    Completions(completions::CompletionsArguments),
+    Kubeconfig(kubeconfig::KubeconfigArguments),
+    List(list::ListArguments),
+    Run(run::RunArguments),
     /// Print the version, and with -v what it was built from
     Version,
 }

@@ -61,7 +61,7 @@ Examples:
 Every cluster that a context joins with a user who has `auth-provider: {name: externalSigner, …}` is
 led through a tunnel that only this command can use and that ends with it. The exit code is the
 command's.")]
-pub(super) struct Arguments {
+pub(super) struct RunArguments {
     /// The kubeconfig; without it KUBECONFIG, or ~/.kube/config
     #[arg(long, value_name = "FILE", add = values::files())]
     kubeconfig: Option<PathBuf>,
@@ -79,7 +79,7 @@ pub(super) struct Arguments {
     command: Vec<OsString>,
 }
 
-impl Arguments {
+impl RunArguments {
     pub(super) fn invocation(&self) -> Invocation<'_> {
         Invocation {
             command: "run",
@@ -107,7 +107,7 @@ impl Arguments {
 /// Runs the command; its exit code, or that of the error that kept it from running.
 #[cold]
 pub(super) fn run(
-    arguments: &Arguments,
+    arguments: &RunArguments,
     is_verbose: bool,
     core: Rlimit,
     alone: SingleThreaded,
@@ -124,7 +124,7 @@ pub(super) fn run(
 }
 
 fn serve(
-    arguments: &Arguments,
+    arguments: &RunArguments,
     is_verbose: bool,
     core: Rlimit,
     alone: SingleThreaded,
@@ -276,7 +276,7 @@ fn look_for(command: &[OsString]) -> Result<(), RunError> {
 /// The context that the command will use, as far as can be told, with the cluster and the user that
 /// its arguments name instead. A context that was asked for becomes the current one.
 fn selected_context(
-    arguments: &Arguments,
+    arguments: &RunArguments,
     kubeconfig: &mut Kubeconfig,
 ) -> Result<Option<Context>, Error> {
     if let Some(name) = arguments.own_context() {
@@ -439,7 +439,7 @@ fn warn_of_detours(command: &[OsString]) {
 }
 
 /// Tells of a kubeconfig with which kubectl takes no cluster of it, but one on this machine.
-fn warn_without_context(arguments: &Arguments, kubeconfig: &Kubeconfig) {
+fn warn_without_context(arguments: &RunArguments, kubeconfig: &Kubeconfig) {
     let is_named = arguments.commands_context().is_some()
         || option(&arguments.command, "--cluster").is_some()
         || kubeconfig.current_context().is_some();
@@ -475,7 +475,7 @@ fn option(command: &[OsString], name: &str) -> Option<String> {
     None
 }
 
-fn nothing_to_serve(arguments: &Arguments, kubeconfig: &Kubeconfig) -> Error {
+fn nothing_to_serve(arguments: &RunArguments, kubeconfig: &Kubeconfig) -> Error {
     let inside = std::env::var_os(MARK).is_some();
     if arguments.only_context.is_some() && !inside {
         return match kubeconfig.selected_context() {

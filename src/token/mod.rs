@@ -32,7 +32,7 @@ pub use slot::{OccupiedSlot, PinState, TokenState};
 
 use std::any::Any;
 use std::cell::OnceCell;
-use std::thread;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use cryptoki::error::{Error as CryptokiError, RvError};
@@ -171,7 +171,7 @@ pub fn open_or_ask<T>(
     loop {
         match open() {
             Err(error) if error.is::<TokenError>() && inserted.elapsed() < READY_LIMIT => {
-                thread::sleep(READY_GLANCE);
+                sleep(READY_GLANCE);
             }
             outcome => return outcome,
         }

@@ -45,7 +45,7 @@ Examples:
       --module /usr/lib/x86_64-linux-gnu/libykcs11.so
 
 The exit code is the one a signature would have ended with: that of the first step that failed.")]
-pub(super) struct Arguments {
+pub(super) struct CheckArguments {
     #[command(flatten)]
     selection: Selection,
     /// All of it as a pkcs11: URI
@@ -77,7 +77,7 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-impl Arguments {
+impl CheckArguments {
     pub(super) fn invocation(&self) -> Invocation<'_> {
         Invocation {
             command: "check",
@@ -98,7 +98,7 @@ impl Arguments {
 
 /// Reports each step; the exit code.
 #[cold]
-pub(super) fn run(arguments: &Arguments, verbosity: u8, alone: SingleThreaded) -> u8 {
+pub(super) fn run(arguments: &CheckArguments, verbosity: u8, alone: SingleThreaded) -> u8 {
     let palette = Palette::for_standard_output();
     let columns = report::columns(&io::stdout());
     let output = match CommandOutput::open() {
@@ -119,7 +119,7 @@ pub(super) fn run(arguments: &Arguments, verbosity: u8, alone: SingleThreaded) -
 
 /// `None` if it ended before a library was opened.
 fn check(
-    arguments: &Arguments,
+    arguments: &CheckArguments,
     verbosity: u8,
     alone: SingleThreaded,
     open: &mut OpenParts,
@@ -159,7 +159,7 @@ fn check(
 
 /// Reads the configuration of the key, and reports where it comes from and what is unwise in it.
 fn configuration(
-    arguments: &Arguments,
+    arguments: &CheckArguments,
     verbosity: u8,
     source: &mut Source,
     checklist: &mut Checklist,
@@ -264,7 +264,7 @@ struct Source {
 }
 
 impl Source {
-    fn of(arguments: &Arguments) -> Result<Self, Error> {
+    fn of(arguments: &CheckArguments) -> Result<Self, Error> {
         let names_a_key = arguments.names_a_key();
         let without_kubeconfig = |no_key| Self {
             kubeconfig: Kubeconfig::default(),
@@ -301,7 +301,7 @@ impl Source {
         }
     }
 
-    fn of_kubeconfig(arguments: &Arguments, is_kubeconfigs: bool) -> Result<Self, Error> {
+    fn of_kubeconfig(arguments: &CheckArguments, is_kubeconfigs: bool) -> Result<Self, Error> {
         let locations = super::locations(arguments.kubeconfig.as_deref());
         let mut kubeconfig = super::load(&locations.required())?;
         if let Some(name) = &arguments.context {
@@ -328,7 +328,7 @@ impl Source {
         })
     }
 
-    fn configuration(&self, arguments: &Arguments) -> Configuration {
+    fn configuration(&self, arguments: &CheckArguments) -> Configuration {
         let mut map = match &self.context {
             Some(context) if self.is_kubeconfigs => match self.kubeconfig.provider(&context.user) {
                 Provider::ExternalSigner(map) => map,
@@ -358,7 +358,7 @@ impl Source {
 /// picks one; the URI of what was found, `None` where nothing was left out.
 fn complete(
     map: &mut Configuration,
-    arguments: &Arguments,
+    arguments: &CheckArguments,
     verbosity: u8,
 ) -> Result<Option<String>, Error> {
     let uri = arguments.uri.as_deref();

@@ -26,7 +26,7 @@ Examples:
       > ~/.config/fish/completions/pkcs11-external-signer.fish
 
 The packages install those of bash, zsh and fish.")]
-pub(super) struct Arguments {
+pub(super) struct CompletionsArguments {
     shell: Shell,
 }
 
@@ -38,7 +38,7 @@ const COMMAND: &str = "__complete";
 
 /// Prints the script; the exit code.
 #[cold]
-pub(super) fn run(arguments: &Arguments) -> u8 {
+pub(super) fn run(arguments: &CompletionsArguments) -> u8 {
     let script = match arguments.shell {
         Shell::Bash => include_str!("script.bash").to_owned(),
         Shell::Fish => include_str!("script.fish").to_owned(),
