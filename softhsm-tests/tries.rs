@@ -393,6 +393,21 @@ fn a_token_is_locked_while_it_has_not_answered_a_pin() {
     lock().unwrap();
 }
 
+/// Through whichever library: each has a lock of its own, and so has the token.
+#[test]
+fn no_other_pin_is_sent_while_the_token_has_one() {
+    let store = token_with_pair(Kind::P256);
+    let stored = recorded(&store).with("pinSource", "env:TOKEN_PIN");
+    let mut first = sign(&store, &stored, "C_Login:print=error,C_Login:delay=4000").start(None);
+    first.wait_for_error("complaint from the module");
+    let other_library = store.configuration_with_pin_source();
+    let second = sign(&store, &other_library, "").run();
+    assert_signed(&second);
+    assert!(second.took > Duration::from_secs(2), "{second:?}");
+    first.finish().signature();
+    assert_eq!(store.calls("C_Login"), ["0x0"]);
+}
+
 /// Takes as long as others may keep a token.
 #[test]
 fn a_token_that_has_not_answered_anothers_pin_gets_no_other() {

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use super::left_behind;
 use crate::fixture::cluster::{ADMINISTRATOR, JANE, cluster};
 use crate::fixture::keys::Kind;
-use crate::fixture::program::Invocation;
+use crate::fixture::program::{Invocation, PROGRAM};
 use crate::fixture::request::{Hash, Options, sample, sign_request};
 use crate::fixture::softhsm::{PIN, Store, WRONG_PIN};
 
@@ -151,6 +151,28 @@ fn a_token_that_is_needed_later_is_not_asked_for_over_the_command() {
     terminal.expect_prompt().type_line(PIN);
     let (outcome, _) = terminal.finish();
     assert!(outcome.printed().contains("jane"), "{outcome:?}");
+}
+
+/// It may have been changed since; nobody can be asked, and the PIN that was right is not sent.
+#[test]
+fn the_pin_is_not_sent_again_after_another_process_has_sent_a_wrong_one() {
+    let store = cluster().token(Kind::P256, JANE);
+    let wrong = store.configuration().with("pin", WRONG_PIN);
+    let wrong = sign_request(&wrong, &Options::hash(Hash::Sha256), &sample(32));
+    let script = "EXTERNAL_SIGNER_PLUGIN_CONFIG=\"$WRONG\" \"$SIGNER\"; kubectl auth whoami";
+    let mut terminal = run_recorded(&store, &["sh", "-c", script])
+        // The token is lost and has to be opened again.
+        .suffering(&store, "C_SignInit#1:return=0x32")
+        .variable("SIGNER", PROGRAM)
+        .variable("WRONG", wrong.to_string())
+        .at_terminal();
+    terminal.expect_prompt().type_line(PIN);
+    let (outcome, _) = terminal.finish();
+    for told in ["CKR_PIN_INCORRECT", "the terminal belongs to the command"] {
+        assert!(outcome.stderr.contains(told), "{told}: {outcome:?}");
+    }
+    assert_eq!(store.calls("C_SignInit"), ["0x32"]);
+    assert_eq!(store.calls("C_Login"), ["0x0"]);
 }
 
 #[test]
