@@ -80,8 +80,6 @@ struct LibraryThread {
     lock: LibraryLock,
 }
 
-type Reply<T> = Sender<Result<T, Error>>;
-
 /// What a library's thread can be asked for.
 enum ThreadRequest {
     Key(KeyRequest),
@@ -91,107 +89,78 @@ enum ThreadRequest {
     Finish(u8, Sender<()>),
 }
 
+/// Asks for a key to be opened, unless it is open, and to sign.
 struct KeyRequest {
     key: usize,
-    work: Work,
+    /// A scheme and a digest, if it is to sign.
+    to_sign: Option<(Scheme, Vec<u8>)>,
+    reply: Sender<Result<KeyReply, Error>>,
 }
 
-enum Work {
-    Open(Reply<Arc<OpenKey>>),
-    Sign {
-        scheme: Scheme,
-        digest: Vec<u8>,
-        reply: Reply<VerifiedSignature>,
-    },
-}
-
-impl KeyRequest {
-    fn refuse(self, error: Error) {
-        match self.work {
-            Work::Open(reply) => drop(reply.send(Err(error))),
-            Work::Sign { reply, .. } => drop(reply.send(Err(error))),
-        }
-    }
-}
+type KeyReply = (Arc<OpenKey>, Option<VerifiedSignature>);
 
 impl Keyring {
     /// Numbers the keys in the order of their configurations. No library is loaded before a key is
     /// opened. The variables that the configurations name for PINs must be among `variables`.
+    /// `opened` is the library of the first key if it is open, and the PIN that its token has
+    /// accepted.
     ///
     /// # Errors
     /// [`RunError::Preparation`] if there is no thread for a library.
     pub fn new(
         configs: Vec<Config>,
         variables: &TakenVariables,
-        notice: WaitNotice,
-    ) -> Result<(Self, Vec<KeyNumber>), Error> {
-        Self::start(configs, variables, None, Vec::new(), notice)
-    }
-
-    /// [`Keyring::new`] with one key, whose library is open and whose token may have accepted a
-    /// PIN.
-    ///
-    /// # Errors
-    /// Those of [`Keyring::new`].
-    pub fn with_open_library(
-        config: Config,
-        library: Library,
-        accepted: Option<AcceptedPin>,
-        notice: WaitNotice,
-    ) -> Result<(Self, Vec<KeyNumber>), Error> {
-        let accepted = accepted.into_iter().collect();
-        let variables = TakenVariables::default();
-        Self::start(vec![config], &variables, Some(library), accepted, notice)
-    }
-
-    fn start(
-        configs: Vec<Config>,
-        variables: &TakenVariables,
-        mut opened: Option<Library>,
-        mut accepted: Vec<AcceptedPin>,
+        mut opened: Option<(Library, Option<AcceptedPin>)>,
         notice: WaitNotice,
     ) -> Result<(Self, Vec<KeyNumber>), Error> {
         let unattended = Arc::new(AtomicBool::new(false));
-        let mut libraries: Vec<(PathBuf, Vec<ConfiguredKey>)> = Vec::new();
+        let mut workers: Vec<(PathBuf, Worker, Sender<ThreadRequest>)> = Vec::new();
         let mut numbers = Vec::with_capacity(configs.len());
         for mut config in configs {
             let source = mem::replace(&mut config.pin, PinSource::Prompt);
             let pins = Sources::for_run(source, variables, Arc::clone(&unattended));
             let path = config.library.path().to_owned();
             let key = ConfiguredKey { config, pins };
-            let known = libraries.iter().position(|(known, _)| *known == path);
-            let library = known.unwrap_or(libraries.len());
-            match libraries.get_mut(library) {
-                Some((_, keys)) => keys.push(key),
-                None => libraries.push((path, vec![key])),
-            }
-            let place = libraries.get(library).map_or(0, |(_, keys)| keys.len() - 1);
+            let known = workers.iter().position(|(known, ..)| *known == path);
+            let library = known.unwrap_or(workers.len());
             numbers.push(KeyNumber {
                 library,
-                key: place,
+                key: workers.get(library).map_or(0, |(_, it, _)| it.keys.len()),
             });
+            match workers.get_mut(library) {
+                Some((_, worker, _)) => worker.keys.push(key),
+                None => {
+                    let (sender, requests) = mpsc::channel();
+                    let unattended = Arc::clone(&unattended);
+                    let (library, accepted) = opened.take().unzip();
+                    let lock = library.as_ref().map(|it| it.lock.clone());
+                    let worker = Worker {
+                        keys: vec![key],
+                        requests,
+                        lock: lock.unwrap_or_default(),
+                        library,
+                        waiting: Waiting { notice, unattended },
+                        accepted: accepted.flatten().into_iter().collect(),
+                        lost: Vec::new(),
+                    };
+                    workers.push((path, worker, sender));
+                }
+            }
         }
-        let libraries = libraries
-            .into_iter()
-            .map(|(path, keys)| {
-                let library = opened.take();
-                let (sender, requests) = mpsc::channel();
-                let worker = Worker {
-                    keys,
-                    requests,
-                    lock: library
-                        .as_ref()
-                        .map_or_else(LibraryLock::default, |it| it.lock.clone()),
-                    waiting: Waiting {
-                        notice,
-                        unattended: Arc::clone(&unattended),
-                    },
-                    accepted: mem::take(&mut accepted),
-                    lost: Vec::new(),
-                };
-                LibraryThread::start(path, sender, worker, library)
+        let threads = workers.into_iter().map(|(path, worker, requests)| {
+            let lock = worker.lock.clone();
+            let thread = thread::Builder::new().name("token".to_owned());
+            let thread = thread.spawn(move || worker.run());
+            thread.map_err(|error| RunError::Preparation {
+                reason: format!("no thread for a token: {error}"),
+            })?;
+            Ok::<_, RunError>(LibraryThread {
+                path,
+                requests,
+                lock,
             })
-            .collect::<Result<_, _>>()?;
+        });
+        let libraries = threads.collect::<Result<_, _>>()?;
         let keyring = Self {
             libraries,
             unattended,
@@ -211,7 +180,7 @@ impl Keyring {
     /// # Errors
     /// Those of the stages of the [`pipeline`](crate::pipeline) up to the key.
     pub fn open(&self, key: KeyNumber) -> Result<Arc<OpenKey>, Error> {
-        self.request(key, None, Work::Open)
+        Ok(self.request(key, None, None)?.0)
     }
 
     /// [`Keyring::open`] while a command runs and waits.
@@ -219,7 +188,7 @@ impl Keyring {
     /// # Errors
     /// Those of [`Keyring::open`], and [`SigningError::NoReply`] after 60 s.
     pub fn open_in_time(&self, key: KeyNumber) -> Result<Arc<OpenKey>, Error> {
-        self.request(key, Some(REPLY_LIMIT), Work::Open)
+        Ok(self.request(key, None, Some(REPLY_LIMIT))?.0)
     }
 
     /// Signs, and opens the key first if it isn't open. For Ed25519 the digest is the whole
@@ -233,11 +202,8 @@ impl Keyring {
         scheme: Scheme,
         digest: Vec<u8>,
     ) -> Result<VerifiedSignature, Error> {
-        self.request(key, Some(REPLY_LIMIT), |reply| Work::Sign {
-            scheme,
-            digest,
-            reply,
-        })
+        let (_, signature) = self.request(key, Some((scheme, digest)), Some(REPLY_LIMIT))?;
+        signature.ok_or_else(|| Error::internal("a reply without the signature"))
     }
 
     /// The names of the tokens that were opened and are no longer there.
@@ -260,31 +226,28 @@ impl Keyring {
     pub fn finish(&self, code: u8) {
         for library in &self.libraries {
             let (reply, done) = mpsc::channel();
-            if library
-                .requests
-                .send(ThreadRequest::Finish(code, reply))
-                .is_ok()
-            {
+            let request = ThreadRequest::Finish(code, reply);
+            if library.requests.send(request).is_ok() {
                 let _ = done.recv_timeout(FINISH_LIMIT);
             }
         }
     }
 
-    fn request<T>(
+    fn request(
         &self,
         KeyNumber { library, key }: KeyNumber,
+        to_sign: Option<(Scheme, Vec<u8>)>,
         limit: Option<Duration>,
-        work: impl FnOnce(Reply<T>) -> Work,
-    ) -> Result<T, Error> {
-        let ended = || Error::internal("the thread of a library has ended".to_owned());
+    ) -> Result<KeyReply, Error> {
+        let ended = || Error::internal("the thread of a library has ended");
         let library = self.libraries.get(library).ok_or_else(ended)?;
         let (reply, answer) = mpsc::channel();
-        let request = KeyRequest {
+        let request = ThreadRequest::Key(KeyRequest {
             key,
-            work: work(reply),
-        };
-        let sent = library.requests.send(ThreadRequest::Key(request));
-        sent.map_err(|_| ended())?;
+            to_sign,
+            reply,
+        });
+        library.requests.send(request).map_err(|_| ended())?;
         let Some(limit) = limit else {
             return answer.recv().map_err(|_| ended())?;
         };
@@ -300,28 +263,6 @@ impl Keyring {
                 .into())
             }
         }
-    }
-}
-
-impl LibraryThread {
-    fn start(
-        path: PathBuf,
-        requests: Sender<ThreadRequest>,
-        worker: Worker,
-        opened: Option<Library>,
-    ) -> Result<Self, RunError> {
-        let lock = worker.lock.clone();
-        thread::Builder::new()
-            .name("token".to_owned())
-            .spawn(move || worker.run(opened))
-            .map_err(|error| RunError::Preparation {
-                reason: format!("no thread for a token: {error}"),
-            })?;
-        Ok(Self {
-            path,
-            requests,
-            lock,
-        })
     }
 }
 
@@ -344,10 +285,12 @@ impl StageObserver for Waiting {
     }
 }
 
-/// What a library's thread has, whether or not the library is open.
+/// What a library's thread has, beside the tokens that are open.
 struct Worker {
     keys: Vec<ConfiguredKey>,
     requests: Receiver<ThreadRequest>,
+    /// `None` while it is closed, or in use by [`Worker::run`].
+    library: Option<Library>,
     lock: LibraryLock,
     waiting: Waiting,
     /// For tokens that are opened again.
@@ -366,40 +309,35 @@ enum Next {
 
 impl Worker {
     /// Opens the library when there is a request for a key, and again when a token was lost.
-    fn run(mut self, mut library: Option<Library>) {
+    fn run(mut self) {
         let mut next = self.next(&[]);
         loop {
-            let request = match next {
-                Next::Serve(request) => request,
+            next = match next {
+                Next::Serve(request) => match self.open_library(request.key) {
+                    Ok(library) => {
+                        let next = self.serve(&library, request);
+                        match next {
+                            Next::Serve(_) => library.close(),
+                            Next::Finish(..) | Next::End => self.library = Some(library),
+                        }
+                        next
+                    }
+                    Err(error) => {
+                        self.lock.release();
+                        let _ = request.reply.send(Err(error));
+                        self.next(&[])
+                    }
+                },
                 Next::Finish(code, reply) => {
                     // PINs are wiped even if C_Finalize hangs.
                     drop((self.keys, self.accepted));
-                    if let Some(library) = library {
+                    if let Some(library) = self.library {
                         library.finalize(code);
                     }
                     let _ = reply.send(());
                     return;
                 }
                 Next::End => return,
-            };
-            let opened = match library.take() {
-                Some(library) => Ok(library),
-                None => self.open_library(request.key),
-            };
-            next = match opened {
-                Ok(opened) => {
-                    let next = self.serve(&opened, request);
-                    match next {
-                        Next::Serve(_) => opened.close(),
-                        Next::Finish(..) | Next::End => library = Some(opened),
-                    }
-                    next
-                }
-                Err(error) => {
-                    self.lock.release();
-                    request.refuse(error);
-                    self.next(&[])
-                }
             };
         }
     }
@@ -426,9 +364,11 @@ impl Worker {
     }
 
     fn open_library(&mut self, key: usize) -> Result<Library, Error> {
+        if let Some(library) = self.library.take() {
+            return Ok(library);
+        }
         let config = &self.keys.get(key).ok_or_else(unknown_key)?.config;
-        let init_args = config.init_args.as_ref();
-        let lock = self.lock.clone();
+        let (init_args, lock) = (config.init_args.as_ref(), self.lock.clone());
         let library = &config.library;
         let library = Library::open(library, init_args, lock, lock::LIMIT, &mut self.waiting)?;
         Ok(library.with_wait_observer(pin_entry::show_after))
@@ -446,8 +386,13 @@ impl Worker {
         };
         let mut request = first;
         let next = loop {
-            if let Some(request) = self.answer(&mut open, request) {
-                break Next::Serve(request);
+            let was_open = self.keys.get(request.key).is_some_and(|key| {
+                let mut tokens = open.tokens.iter();
+                tokens.any(|token| token.state().fits(&key.config.token))
+            });
+            match self.answer(&mut open, &request) {
+                Err(error) if was_open && may_be_lost(&error) => break Next::Serve(request),
+                outcome => drop(request.reply.send(outcome)),
             }
             self.lock.release();
             match self.next(&open.tokens) {
@@ -458,72 +403,29 @@ impl Worker {
         if !open.tokens.is_empty() {
             self.lost = open.tokens.iter().map(Token::name).collect();
         }
-        let accepted = open.tokens.into_iter();
-        self.accepted
-            .extend(accepted.filter_map(Token::into_accepted_pin));
+        let tokens = open.tokens.into_iter();
+        let accepted = tokens.filter_map(Token::into_accepted_pin);
+        self.accepted.extend(accepted);
         next
     }
 
-    /// Answers the request, or returns it if its token was open and may be lost.
-    fn answer(&mut self, open: &mut OpenKeys<'_>, request: KeyRequest) -> Option<KeyRequest> {
-        let was_open = self.keys.get(request.key).is_some_and(|key| {
-            let mut tokens = open.tokens.iter();
-            tokens.any(|token| token.state().fits(&key.config.token))
-        });
-        let outcome = match &request.work {
-            Work::Open(reply) => self.key(open, request.key).map(|key| {
-                let _ = reply.send(Ok(Arc::clone(&key.shown)));
-            }),
-            Work::Sign {
-                scheme,
-                digest,
-                reply,
-            } => self
-                .sign(open, request.key, *scheme, digest)
-                .map(|signature| {
-                    let _ = reply.send(Ok(signature));
-                }),
-        };
-        match outcome {
-            Ok(()) => None,
-            Err(error) if was_open && may_be_lost(&error) => Some(request),
-            Err(error) => {
-                request.refuse(error);
-                None
-            }
-        }
-    }
-
-    /// The key, opened if it isn't yet.
-    fn key<'o>(
-        &mut self,
-        open: &'o mut OpenKeys<'_>,
-        number: usize,
-    ) -> Result<&'o OpenedKey, Error> {
-        if !open.keys.contains_key(&number) {
-            let key = self.keys.get_mut(number).ok_or_else(unknown_key)?;
+    fn answer(&mut self, open: &mut OpenKeys<'_>, request: &KeyRequest) -> Result<KeyReply, Error> {
+        let key = self.keys.get_mut(request.key).ok_or_else(unknown_key)?;
+        if !open.keys.contains_key(&request.key) {
             let (lock, library) = (&self.lock, &key.config.library);
             lock.acquire(library, lock::LIMIT, &mut self.waiting)?;
             let opened = open.open(key, &mut self.accepted)?;
-            open.keys.insert(number, opened);
+            open.keys.insert(request.key, opened);
         }
-        open.keys.get(&number).ok_or_else(unknown_key)
-    }
-
-    fn sign(
-        &mut self,
-        open: &mut OpenKeys<'_>,
-        number: usize,
-        scheme: Scheme,
-        digest: &[u8],
-    ) -> Result<VerifiedSignature, Error> {
-        self.key(open, number)?;
-        let configured = self.keys.get_mut(number).ok_or_else(unknown_key)?;
-        let opened = open.keys.get(&number).ok_or_else(unknown_key)?;
+        let opened = open.keys.get(&request.key).ok_or_else(unknown_key)?;
         let token = open.tokens.get_mut(opened.token).ok_or_else(unknown_key)?;
-        let ConfiguredKey { config, pins } = configured;
+        let ConfiguredKey { config, pins } = key;
         let observer = &mut ();
-        Pipeline { config, observer }.sign(token, &opened.key, scheme, digest, pins)
+        let mut pipeline = Pipeline { config, observer };
+        let to_sign = request.to_sign.as_ref();
+        let signature = to_sign
+            .map(|(scheme, digest)| pipeline.sign(token, &opened.key, *scheme, digest, pins));
+        Ok((Arc::clone(&opened.shown), signature.transpose()?))
     }
 }
 
@@ -611,7 +513,7 @@ fn may_be_lost(error: &Error) -> bool {
 }
 
 fn unknown_key() -> Error {
-    Error::internal("a key without a configuration".to_owned())
+    Error::internal("a key without a configuration")
 }
 
 #[cfg(test)]
@@ -627,7 +529,7 @@ mod tests {
             let mut map: Configuration = pairs.into_iter().collect();
             Config::from_map(&mut map).unwrap()
         });
-        Keyring::new(configs.collect(), &TakenVariables::default(), |_| {}).unwrap()
+        Keyring::new(configs.collect(), &TakenVariables::default(), None, |_| {}).unwrap()
     }
 
     #[test]

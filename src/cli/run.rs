@@ -159,7 +159,7 @@ fn serve(
     warn_without_context(arguments, &kubeconfig);
     let names = configs.iter().filter_map(|config| config.pin.variable());
     let variables = TakenVariables::take(names, alone);
-    let (keyring, keys) = Keyring::new(configs, &variables, library::note_wait)?;
+    let (keyring, keys) = Keyring::new(configs, &variables, None, library::note_wait)?;
     drop(variables);
     let keyring = Arc::clone(opened.insert(Arc::new(keyring)));
     for TunnelTarget { name, cluster } in &destinations {

@@ -78,7 +78,8 @@ static GATE: LazyLock<Gate> = LazyLock::new(|| {
     .collect();
     let config = Config::from_map(&mut configuration).expect("a configuration");
     let variables = TakenVariables::default();
-    let (keyring, keys) = Keyring::new(vec![config], &variables, |_| {}).expect("a keyring");
+    let keyring = Keyring::new(vec![config], &variables, None, |_| {});
+    let (keyring, keys) = keyring.expect("a keyring");
     let destination = TunnelTarget {
         name: "c".to_owned(),
         cluster: Cluster {

@@ -428,7 +428,12 @@ fn check_server(
     let notes = Arc::new(Notes::default());
     let observer: Arc<dyn tunnel::TunnelObserver> = Arc::clone(&notes) as _;
     let server = destination.cluster.server.clone();
-    let keyring = Keyring::with_open_library(config, library, accepted, library::note_wait);
+    let keyring = Keyring::new(
+        vec![config],
+        &TakenVariables::default(),
+        Some((library, accepted)),
+        library::note_wait,
+    );
     let recognition = keyring.and_then(|(keyring, keys)| {
         let keyring = open.keyring.insert(Arc::new(keyring));
         let key = keys.first().copied().unwrap_or_default();
