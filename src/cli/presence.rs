@@ -1,7 +1,7 @@
-//! Whether the tokens of a run are still there, as far as somebody wants to know.
+//! Reports tokens that are removed during a run, and ends its connections if that is wanted.
 //!
-//! A token that is taken out takes nothing back: connections that stand go on, and so do TLS sessions
-//! that are resumed, which need no signature.
+//! Without that, connections that are open continue, and so do TLS sessions that are resumed, which
+//! need no signature.
 
 #![forbid(unsafe_code)]
 
@@ -16,34 +16,36 @@ use crate::process::signals;
 use crate::report;
 use crate::tunnel::Tunnels;
 
-/// Between two looks. What is missed in one is looked for again: a card may be another program's for
-/// a moment.
-const GLANCE: Duration = Duration::from_secs(2);
+/// Between two checks. A token counts as removed if two in a row don't find it: another program may
+/// have a card for a moment.
+const INTERVAL: Duration = Duration::from_secs(2);
 
-/// The tunnels of a run, as long as they are to be there.
+/// The tunnels of a run, until they end.
 pub(super) struct Presence {
     tunnels: Mutex<Option<Tunnels>>,
-    /// Whether they end with a token.
-    ends: bool,
-    /// Somebody has asked for a connection since the last look.
-    is_asked: AtomicBool,
+    ends_with_token: bool,
+    /// Set by a request for a connection, cleared by a check.
+    is_in_use: AtomicBool,
 }
 
 impl Presence {
-    pub(super) fn new(ends: bool) -> Self {
+    pub(super) fn new(ends_with_token: bool) -> Self {
         Self {
             tunnels: Mutex::new(None),
-            ends,
-            is_asked: AtomicBool::new(false),
+            ends_with_token,
+            is_in_use: AtomicBool::new(false),
         }
     }
 
-    /// Somebody asks for a connection.
+    /// A client asks for a connection.
     pub(super) fn asked(&self) {
-        self.is_asked.store(true, Ordering::Relaxed);
+        self.is_in_use.store(true, Ordering::Relaxed);
     }
 
-    /// Looks after the tokens from now on.
+    /// Checks the tokens from now on.
+    ///
+    /// # Errors
+    /// If there is no thread for it.
     pub(super) fn watch(
         self: &Arc<Self>,
         tunnels: Tunnels,
@@ -51,9 +53,9 @@ impl Presence {
     ) -> io::Result<()> {
         *self.tunnels() = Some(tunnels);
         let (this, keyring) = (Arc::clone(self), Arc::clone(keyring));
-        thread::Builder::new()
-            .name("presence".to_owned())
-            .spawn(move || this.look_after(&keyring))
+        let thread = thread::Builder::new().name("presence".to_owned());
+        thread
+            .spawn(move || this.check_repeatedly(&keyring))
             .map(drop)
     }
 
@@ -62,35 +64,33 @@ impl Presence {
         drop(self.tunnels().take());
     }
 
-    fn look_after(&self, keyring: &Keyring) {
+    fn check_repeatedly(&self, keyring: &Keyring) {
         signals::write_in_background();
         let mut missed: Vec<String> = Vec::new();
-        let mut is_told = false;
+        let mut is_reported = false;
         loop {
-            thread::sleep(GLANCE);
-            // Without a connection nothing goes on that could surprise anybody.
-            let is_wanted = self.ends || !missed.is_empty();
-            if !self.is_asked.swap(false, Ordering::Relaxed) && !is_wanted {
+            thread::sleep(INTERVAL);
+            // A run without connections doesn't depend on its tokens.
+            let is_needed = self.ends_with_token || !missed.is_empty();
+            if !self.is_in_use.swap(false, Ordering::Relaxed) && !is_needed {
                 continue;
             }
             let missing = keyring.missing();
-            let twice = missing.iter().find(|token| missed.contains(token));
-            match twice {
-                Some(token) if self.ends => {
+            if let Some(token) = missing.iter().find(|token| missed.contains(token)) {
+                if self.ends_with_token {
                     report::warning(&format!(
                         "token {token} is gone, and with it the connections of this run; start it again for others"
                     ));
                     return self.end();
                 }
-                Some(token) if !is_told => {
-                    is_told = true;
+                if !is_reported {
                     report::warning(&format!(
                         "token {token} is gone; connections that stand and TLS sessions that are resumed go on until they end (`run --end-with-token` ends them)"
                     ));
                 }
-                _ => {}
+                is_reported = true;
             }
-            is_told &= !missing.is_empty();
+            is_reported &= !missing.is_empty();
             missed = missing;
         }
     }

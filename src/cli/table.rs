@@ -9,15 +9,15 @@ use crate::report;
 /// Between two columns, and before the first.
 const GAP: usize = 2;
 
-/// In characters. Where there is no width to keep to, what is longer moves the rest of its row.
+/// In characters. Without a limit for the whole table, longer cells don't widen their column.
 const WIDEST_CELL: usize = 36;
 
-/// A column's heading, and what the column isn't cut or folded below, in characters.
+/// A column's heading, and the width in characters below which it is never narrowed.
 pub(super) type Heading<'a> = (&'a str, usize);
 
 /// A line of a table.
 pub(super) enum TableLine {
-    /// Goes across all columns.
+    /// A text that ignores the columns.
     Across {
         text: String,
         style: Option<Style>,
@@ -25,14 +25,14 @@ pub(super) enum TableLine {
     Row(Vec<Cell>),
 }
 
-/// A text and how it is set off.
+/// A text and its style.
 pub(super) struct Cell {
     text: String,
     style: Option<Style>,
 }
 
 impl Cell {
-    /// Of any text: what could move the cursor becomes visible.
+    /// Makes the text printable.
     pub(super) fn new(text: &str, style: Option<Style>) -> Self {
         Self {
             text: printable(text).into_owned(),
@@ -41,8 +41,9 @@ impl Cell {
     }
 }
 
-/// The lines, below headings if there is a row among them, without spaces at their ends. In `columns`
-/// characters, the widest cells are cut in their middle, and the last one of a row is folded.
+/// Lays out the lines, below the headings if there is a row among them, without blanks at the ends
+/// of lines. To fit into `columns`, the widest cells are shortened in their middle, and the last one
+/// of a row is folded.
 pub(super) fn table(
     headings: &[Heading<'_>],
     lines: &[TableLine],
@@ -102,7 +103,7 @@ fn width(text: &str) -> usize {
     text.chars().count()
 }
 
-/// Takes from the widest column until all fit, but from none what it needs at least.
+/// Narrows the widest column until all fit, but none below its heading and its least width.
 fn narrow(widths: &mut [usize], headings: &[Heading<'_>], columns: usize) {
     while widths.iter().map(|it| it + GAP).sum::<usize>() > columns {
         let wide = widths.iter_mut().zip(headings);
@@ -148,7 +149,7 @@ fn row(
     text.push('\n');
 }
 
-/// With the beginning and the end, where it is longer than so many characters.
+/// Shortens a longer text to `limit` characters, in its middle.
 fn shortened(text: &str, limit: usize) -> String {
     let length = width(text);
     if length <= limit {

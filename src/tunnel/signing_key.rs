@@ -97,12 +97,10 @@ impl TokenIdentity {
         Ok(key)
     }
 
-    fn sign(&self, scheme: Scheme, message: &[u8]) -> Result<VerifiedSignature, Error> {
+    fn sign(&self, scheme: Scheme, digest: Vec<u8>) -> Result<VerifiedSignature, Error> {
         let begin = Instant::now();
         let signing = self.sessions.signing();
-        let outcome = self
-            .keyring
-            .sign(self.number, scheme, digest(scheme, message));
+        let outcome = self.keyring.sign(self.number, scheme, digest);
         match &outcome {
             Ok(_) => {
                 let took = begin.elapsed();
@@ -143,19 +141,22 @@ struct TokenKey {
 
 impl SigningKey for TokenKey {
     fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
-        let chosen = self.schemes.iter().find_map(|scheme| {
-            let name = name(*scheme).filter(|name| offered.contains(name))?;
-            Some((*scheme, name))
+        let mut signers = self.schemes.iter().filter_map(|scheme| {
+            let (name, hash) = in_tls(*scheme)?;
+            Some(TokenSigner {
+                identity: Arc::clone(&self.identity),
+                scheme: *scheme,
+                name,
+                hash,
+            })
         });
-        let Some((scheme, name)) = chosen else {
-            Record::note(|record| record.is_out_of_schemes = true);
-            return None;
-        };
-        Some(Box::new(TokenSigner {
-            identity: Arc::clone(&self.identity),
-            scheme,
-            name,
-        }))
+        match signers.find(|signer| offered.contains(&signer.name)) {
+            Some(signer) => Some(Box::new(signer)),
+            None => {
+                Record::note(|record| record.is_out_of_schemes = true);
+                None
+            }
+        }
     }
 
     fn algorithm(&self) -> SignatureAlgorithm {
@@ -172,11 +173,21 @@ struct TokenSigner {
     identity: Arc<TokenIdentity>,
     scheme: Scheme,
     name: SignatureScheme,
+    /// Of the message; Ed25519 signs the message itself.
+    hash: Option<Hash>,
 }
 
 impl Signer for TokenSigner {
+    /// A signature that the certificate's public key has accepted. Here alone it is taken out of
+    /// its [`VerifiedSignature`].
     fn sign(&self, message: &[u8]) -> Result<Vec<u8>, rustls::Error> {
-        match self.identity.sign(self.scheme, message) {
+        let digest = match self.hash {
+            Some(Hash::Sha256) => Sha256::digest(message).to_vec(),
+            Some(Hash::Sha384) => Sha384::digest(message).to_vec(),
+            Some(Hash::Sha512) => Sha512::digest(message).to_vec(),
+            Some(Hash::Md5Sha1 | Hash::Sha1 | Hash::Sha224) | None => message.to_owned(),
+        };
+        match self.identity.sign(self.scheme, digest) {
             Ok(signature) => Ok(signature.into_bytes()),
             Err(error) => {
                 let trouble = TokenTrouble(Mutex::new(Some(error)));
@@ -215,46 +226,25 @@ pub(super) fn token_trouble(error: &rustls::Error) -> Option<Error> {
         .take()
 }
 
-/// TLS's name (RFC 8446, section 4.2.3), if it has one.
-fn name(scheme: Scheme) -> Option<SignatureScheme> {
-    Some(match scheme {
-        Scheme::Ecdsa { curve: Curve::P256 } => SignatureScheme::ECDSA_NISTP256_SHA256,
-        Scheme::Ecdsa { curve: Curve::P384 } => SignatureScheme::ECDSA_NISTP384_SHA384,
-        Scheme::Ecdsa { curve: Curve::P521 } => SignatureScheme::ECDSA_NISTP521_SHA512,
-        Scheme::Ed25519 => SignatureScheme::ED25519,
-        Scheme::RsaPkcs1 { hash } => match hash {
-            Hash::Sha256 => SignatureScheme::RSA_PKCS1_SHA256,
-            Hash::Sha384 => SignatureScheme::RSA_PKCS1_SHA384,
-            Hash::Sha512 => SignatureScheme::RSA_PKCS1_SHA512,
-            Hash::Md5Sha1 | Hash::Sha1 | Hash::Sha224 => return None,
-        },
-        Scheme::RsaPss { hash, .. } => match hash {
-            Hash::Sha256 => SignatureScheme::RSA_PSS_SHA256,
-            Hash::Sha384 => SignatureScheme::RSA_PSS_SHA384,
-            Hash::Sha512 => SignatureScheme::RSA_PSS_SHA512,
-            Hash::Md5Sha1 | Hash::Sha1 | Hash::Sha224 => return None,
-        },
-    })
-}
+/// The name of a scheme in TLS (RFC 8446, section 4.2.3), if it has one, and the hash of the message
+/// that is signed.
+fn in_tls(scheme: Scheme) -> Option<(SignatureScheme, Option<Hash>)> {
+    use Hash::{Sha256, Sha384, Sha512};
 
-/// What the scheme signs for a message: its digest, or for Ed25519 the message.
-fn digest(scheme: Scheme, message: &[u8]) -> Vec<u8> {
-    match name(scheme) {
-        Some(
-            SignatureScheme::ECDSA_NISTP256_SHA256
-            | SignatureScheme::RSA_PKCS1_SHA256
-            | SignatureScheme::RSA_PSS_SHA256,
-        ) => Sha256::digest(message).to_vec(),
-        Some(
-            SignatureScheme::ECDSA_NISTP384_SHA384
-            | SignatureScheme::RSA_PKCS1_SHA384
-            | SignatureScheme::RSA_PSS_SHA384,
-        ) => Sha384::digest(message).to_vec(),
-        Some(
-            SignatureScheme::ECDSA_NISTP521_SHA512
-            | SignatureScheme::RSA_PKCS1_SHA512
-            | SignatureScheme::RSA_PSS_SHA512,
-        ) => Sha512::digest(message).to_vec(),
-        _ => message.to_owned(),
-    }
+    let (name, hash) = match scheme {
+        Scheme::Ed25519 => return Some((SignatureScheme::ED25519, None)),
+        Scheme::Ecdsa { curve } => match curve {
+            Curve::P256 => (SignatureScheme::ECDSA_NISTP256_SHA256, Sha256),
+            Curve::P384 => (SignatureScheme::ECDSA_NISTP384_SHA384, Sha384),
+            Curve::P521 => (SignatureScheme::ECDSA_NISTP521_SHA512, Sha512),
+        },
+        Scheme::RsaPkcs1 { hash: Sha256 } => (SignatureScheme::RSA_PKCS1_SHA256, Sha256),
+        Scheme::RsaPkcs1 { hash: Sha384 } => (SignatureScheme::RSA_PKCS1_SHA384, Sha384),
+        Scheme::RsaPkcs1 { hash: Sha512 } => (SignatureScheme::RSA_PKCS1_SHA512, Sha512),
+        Scheme::RsaPss { hash: Sha256, .. } => (SignatureScheme::RSA_PSS_SHA256, Sha256),
+        Scheme::RsaPss { hash: Sha384, .. } => (SignatureScheme::RSA_PSS_SHA384, Sha384),
+        Scheme::RsaPss { hash: Sha512, .. } => (SignatureScheme::RSA_PSS_SHA512, Sha512),
+        Scheme::RsaPkcs1 { .. } | Scheme::RsaPss { .. } => return None,
+    };
+    Some((name, Some(hash)))
 }
