@@ -65,14 +65,17 @@ pub fn scrub_stack<const DEPTH: usize>() {
 #[cfg(test)]
 pub(crate) mod observed {
     use std::alloc::{GlobalAlloc, Layout, System};
+    use std::cell::Cell;
     use std::slice;
-    use std::sync::atomic::{AtomicUsize, Ordering};
 
     pub(crate) const MARK: &str = "freed with this at its beginning";
 
     #[global_allocator]
     static ALLOCATOR: Observed = Observed;
-    static FREED: AtomicUsize = AtomicUsize::new(0);
+
+    thread_local! {
+        static FREED: Cell<usize> = const { Cell::new(0) };
+    }
 
     pub(crate) struct Observed;
 
@@ -87,16 +90,16 @@ pub(crate) mod observed {
             // SAFETY: the block has this size and was zeroed when it was allocated.
             let bytes = unsafe { slice::from_raw_parts(block, layout.size()) };
             if bytes.starts_with(MARK.as_bytes()) {
-                FREED.fetch_add(1, Ordering::Relaxed);
+                FREED.set(FREED.get() + 1);
             }
             // SAFETY: the caller's promises are passed on.
             unsafe { System.dealloc(block, layout) }
         }
     }
 
-    /// How many blocks have been.
+    /// How many blocks this thread has freed so.
     pub(crate) fn freed() -> usize {
-        FREED.load(Ordering::Relaxed)
+        FREED.get()
     }
 }
 
