@@ -23,6 +23,7 @@ use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 
 use super::descriptors::{close_on_exec, open_descriptors};
+use super::error::RunError;
 use super::signals;
 
 /// Above the numbers that a program would take for its own.
@@ -100,16 +101,28 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts the command with this variable set beyond our environment.
+    /// Starts the command with these variables set beyond our environment. From now on the signals
+    /// are passed on to it, by a thread of its own.
+    ///
+    /// # Errors
+    /// [`RunError::CommandNotFound`] and [`RunError::Command`]
     pub fn start(
         command: &[OsString],
-        variables: &[(&str, OsString)],
+        variables: impl IntoIterator<Item = (&'static str, OsString)>,
         inheritance: Inheritance,
         signals: Signals,
-    ) -> io::Result<Self> {
-        let (name, arguments) = command
-            .split_first()
-            .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+    ) -> Result<Self, RunError> {
+        let Some((name, arguments)) = command.split_first() else {
+            let name = OsString::new();
+            return Err(RunError::CommandNotFound { name });
+        };
+        let failed = |reason: io::Error| match reason.kind() {
+            io::ErrorKind::NotFound => RunError::CommandNotFound { name: name.clone() },
+            _ => RunError::Command {
+                name: name.clone(),
+                reason,
+            },
+        };
         let Inheritance {
             output,
             descriptors,
@@ -122,10 +135,7 @@ impl Running {
             }
         }
         let mut command = Command::new(name);
-        command
-            .args(arguments)
-            .envs(variables.iter().map(|(name, value)| (name, value)))
-            .stdout(output);
+        command.args(arguments).envs(variables).stdout(output);
         // SAFETY: between fork and exec it makes system calls only.
         unsafe {
             command.pre_exec(move || {
@@ -135,12 +145,8 @@ impl Running {
             });
         }
         // First, since it can fail: a command that runs is not to be told to be none.
-        let receiver = pass_on(signals)?;
-        let child = command.spawn()?;
-        let process = i32::try_from(child.id())
-            .ok()
-            .and_then(Pid::from_raw)
-            .ok_or_else(|| io::Error::other("a process without a number"))?;
+        let receiver = pass_on(signals).map_err(failed)?;
+        let process = Pid::from_child(&command.spawn().map_err(failed)?);
         let _ = receiver.send(process);
         Ok(Self { process })
     }

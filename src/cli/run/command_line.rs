@@ -1,0 +1,115 @@
+//! The command of a run, as far as its arguments say to which cluster it goes, and as whom.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use crate::kubeconfig::{Context, Kubeconfig};
+use crate::process::RunError;
+use crate::report;
+
+/// Commands of kubectl's whose `--user` names somebody to be given rights.
+const OTHER_USERS: [&str; 3] = ["clusterrolebinding", "rolebinding", "subject"];
+
+/// helm's `--kube-apiserver`, where it isn't given.
+const HELM_SERVER: &str = "HELM_KUBEAPISERVER";
+
+/// A command's name and its arguments.
+pub(super) struct CommandLine<'a>(pub(super) &'a [OsString]);
+
+impl CommandLine<'_> {
+    /// Refuses a command that isn't there, before anybody is asked for a PIN.
+    ///
+    /// # Errors
+    /// [`RunError::CommandNotFound`]
+    pub(super) fn check_exists(&self) -> Result<(), RunError> {
+        let name = self.0.first().cloned().unwrap_or_default();
+        let is_path = name.as_encoded_bytes().contains(&b'/');
+        let exists = match std::env::var_os("PATH") {
+            _ if name.is_empty() => false,
+            _ if is_path => Path::new(&name).exists(),
+            // It is for the system to find it.
+            None => true,
+            Some(path) => std::env::split_paths(&path).any(|it| it.join(&name).exists()),
+        };
+        if exists {
+            Ok(())
+        } else {
+            Err(RunError::CommandNotFound { name })
+        }
+    }
+
+    /// Warns of what makes the command go past the tunnel.
+    pub(super) fn warn_of_bypass(&self) {
+        if self.option("--kubeconfig").is_some() {
+            report::warning(
+                "the command is given a --kubeconfig of its own and goes past the tunnel; \
+                 give --kubeconfig to run, before the command",
+            );
+        }
+        let name = self.0.first().map(Path::new).and_then(Path::file_name);
+        // Other programs have other servers.
+        let options: &[&str] = match name.and_then(|name| name.to_str()) {
+            Some("kubectl" | "oc") => &["--kube-apiserver", "--server", "-s"],
+            _ => &["--kube-apiserver"],
+        };
+        let given = options.iter().find(|name| self.option(name).is_some());
+        let helms = std::env::var_os(HELM_SERVER).is_some_and(|server| !server.is_empty());
+        let bypass = match given {
+            Some(name) => format!("the command is given a {name} of its own and"),
+            None if helms => format!("{HELM_SERVER} is set, and helm"),
+            None => return,
+        };
+        report::warning(&format!(
+            "{bypass} goes past the tunnel; have the kubeconfig's cluster name that server"
+        ));
+    }
+
+    /// The context that kubectl or helm is told to use.
+    pub(super) fn context(&self) -> Option<String> {
+        self.option("--context")
+            .or_else(|| self.option("--kube-context"))
+    }
+
+    /// Whether the arguments name a cluster, or a context that does.
+    pub(super) fn names_cluster(&self) -> bool {
+        self.context().is_some() || self.option("--cluster").is_some()
+    }
+
+    /// The context that the command will use, as far as can be told, with the cluster and the user
+    /// that its arguments name instead.
+    pub(super) fn selected_context(&self, kubeconfig: &Kubeconfig) -> Option<Context> {
+        let named = self.context();
+        let name = named.as_deref().or_else(|| kubeconfig.current_context());
+        let known = name.and_then(|name| kubeconfig.context(name).ok());
+        let is_other_user = |word| OTHER_USERS.iter().any(|other| word == other);
+        let user = self.option("--user");
+        let user = user.filter(|_| !self.0.iter().any(is_other_user));
+        match (known, self.option("--cluster"), user) {
+            (Some(known), cluster, user) => Some(Context {
+                name: known.name,
+                cluster: cluster.unwrap_or(known.cluster),
+                user: user.unwrap_or(known.user),
+            }),
+            (None, Some(cluster), Some(user)) => Some(Context {
+                name: String::new(),
+                cluster,
+                user,
+            }),
+            (None, ..) => None,
+        }
+    }
+
+    /// The value of an option before a `--`.
+    fn option(&self, name: &str) -> Option<String> {
+        let arguments = self.0.iter().skip(1).map(|it| it.to_string_lossy());
+        let mut arguments = arguments.take_while(|argument| argument != "--");
+        while let Some(argument) = arguments.next() {
+            match argument.strip_prefix(name) {
+                Some("") => return Some(arguments.next().unwrap_or_default().into_owned()),
+                Some(rest) if rest.starts_with('=') => return rest.get(1..).map(str::to_owned),
+                _ => {}
+            }
+        }
+        None
+    }
+}

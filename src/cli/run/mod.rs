@@ -1,0 +1,343 @@
+//! `run`: a command whose connections to clusters are made with keys in tokens.
+
+#![forbid(unsafe_code)]
+
+mod command_line;
+mod reporter;
+mod served;
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use rustix::process::Rlimit;
+
+use self::command_line::CommandLine;
+use self::reporter::Reporter;
+use self::served::ServedEntries;
+use super::again::Invocation;
+use super::completions::values;
+use super::library;
+use super::presence::Presence;
+use crate::error::Error;
+use crate::keyring::{KeyNumber, Keyring};
+use crate::kubeconfig::{Context, Kubeconfig, KubeconfigError};
+use crate::process::RunError;
+use crate::process::command::{Inheritance, Running, Signals};
+use crate::process::environment::{SingleThreaded, TakenVariables};
+use crate::process::memory;
+use crate::process::run_directory::RunDirectory;
+use crate::process::watchdog;
+use crate::report;
+use crate::tunnel::{TunnelObserver, Tunnels};
+
+/// Set for the command, so that a run inside a run can be told from a kubeconfig without keys.
+const MARK: &str = "PKCS11_EXTERNAL_SIGNER_RUN";
+
+/// Run a command, such as stock kubectl, helm or k9s, with keys that stay in their tokens
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  pkcs11-external-signer run -- kubectl get pods
+  pkcs11-external-signer run --context prod -- k9s
+  pkcs11-external-signer run -- bash   # every kubectl in it works
+
+Every cluster that a context joins with a user who has `auth-provider: {name: externalSigner, …}` is
+led through a tunnel that only this command can use and that ends with it. The exit code is the
+command's.")]
+pub(super) struct RunArguments {
+    /// The kubeconfig; without it KUBECONFIG, or ~/.kube/config
+    #[arg(long, value_name = "FILE", add = values::files())]
+    kubeconfig: Option<PathBuf>,
+    /// End the connections when a token goes, and make no new ones
+    #[arg(long)]
+    end_with_token: bool,
+    /// The context to use; without it the one that the command's arguments name, or the current one
+    #[arg(long, value_name = "NAME", add = values::contexts())]
+    context: Option<String>,
+    /// Like --context, and the command gets no other context: no other is in its kubeconfig or has a port
+    #[arg(long, value_name = "NAME", conflicts_with = "context", add = values::contexts())]
+    only_context: Option<String>,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+impl RunArguments {
+    pub(super) fn invocation(&self) -> Invocation<'_> {
+        Invocation {
+            command: "run",
+            kubeconfig: self.kubeconfig.as_deref(),
+            context: self
+                .command_line()
+                .context()
+                .or_else(|| self.only_context.clone())
+                .or_else(|| self.context.clone()),
+            ..Invocation::default()
+        }
+    }
+
+    fn command_line(&self) -> CommandLine<'_> {
+        CommandLine(&self.command)
+    }
+}
+
+/// Runs the command; its exit code, or that of the error that kept it from running.
+#[cold]
+pub(super) fn run(
+    arguments: &RunArguments,
+    is_verbose: bool,
+    core: Rlimit,
+    alone: SingleThreaded,
+) -> u8 {
+    let mut keyring = None;
+    let code = serve(arguments, is_verbose, core, alone, &mut keyring).unwrap_or_else(|error| {
+        report::error(&error);
+        error.exit_code()
+    });
+    if let Some(keyring) = keyring {
+        keyring.finish(code);
+    }
+    code
+}
+
+fn serve(
+    arguments: &RunArguments,
+    is_verbose: bool,
+    core: Rlimit,
+    alone: SingleThreaded,
+    opened: &mut Option<Arc<Keyring>>,
+) -> Result<u8, Error> {
+    let inheritance = Inheritance::keep(core).map_err(|error| RunError::Preparation {
+        reason: format!("standard output can't be set aside: {error}"),
+    })?;
+    let command_line = arguments.command_line();
+    command_line.check_exists()?;
+    command_line.warn_of_bypass();
+
+    let mut kubeconfig = load(arguments)?;
+    let selected = command_line.selected_context(&kubeconfig);
+    let served = ServedEntries::of(&kubeconfig, selected.as_ref())?;
+    if served.targets.is_empty() || served.users.is_empty() {
+        return Err(nothing_to_serve(arguments, &kubeconfig));
+    }
+    if !command_line.names_cluster() && kubeconfig.current_context().is_none() {
+        report::warning(
+            "no context is selected, since the kubeconfig has no current-context; name one with \
+             `run --context NAME`, or set it with `kubectl config use-context NAME` outside of the \
+             run",
+        );
+    }
+
+    let names = served.configs.iter().filter_map(|it| it.pin.variable());
+    let variables = TakenVariables::take(names, alone);
+    let (keyring, keys) = Keyring::new(served.configs, &variables, None, library::note_wait)?;
+    drop(variables);
+    let keyring = Arc::clone(opened.insert(Arc::new(keyring)));
+    for target in served.targets.iter().filter(|it| it.cluster.insecure) {
+        report::warning(&format!(
+            "cluster \"{}\" has insecure-skip-tls-verify: whoever answers is believed to be it",
+            target.name
+        ));
+    }
+    let users = served.users;
+    let clusters: Vec<_> = served.targets.iter().map(|it| it.name.clone()).collect();
+    if let Some(selected) = selected
+        .as_ref()
+        .filter(|it| clusters.contains(&it.cluster))
+        && let Some(place) = users.iter().position(|user| *user == selected.user)
+        && let Some(key) = keys.get(place)
+    {
+        open(&keyring, *key)?;
+    }
+    keyring.leave_terminal();
+    memory::scrub_stack::<{ memory::KUBECONFIG_DEPTH }>();
+
+    let presence = Arc::new(Presence::new(arguments.end_with_token));
+    let observer: Arc<dyn TunnelObserver> = Arc::new(Reporter {
+        is_verbose,
+        presence: Arc::clone(&presence),
+        reported: Mutex::default(),
+    });
+    let tunnels = Tunnels::open(served.targets, &keys, &keyring, &observer)?;
+    // The tunnel has no key for other certificates.
+    let mut with_certificate = kubeconfig.contexts();
+    with_certificate.retain(|context| kubeconfig.may_show_certificate(&context.user));
+    for (name, endpoint) in clusters.iter().zip(tunnels.endpoints()) {
+        kubeconfig.redirect(name, &endpoint, |context| {
+            !with_certificate.contains(context)
+                || users.contains(&context.user)
+                || selected.as_ref().is_some_and(|selected| {
+                    selected.name == context.name && users.contains(&selected.user)
+                })
+        });
+    }
+    for (user, identity) in users.iter().zip(tunnels.identities()) {
+        kubeconfig.identify(user, &identity);
+    }
+    presence.watch(tunnels, &keyring).map_err(preparation)?;
+    let code = run_with(arguments, &kubeconfig, inheritance)?;
+    presence.end();
+    Ok(code)
+}
+
+/// Runs the command with this kubeconfig; its exit code.
+fn run_with(
+    arguments: &RunArguments,
+    kubeconfig: &Kubeconfig,
+    inheritance: Inheritance,
+) -> Result<u8, Error> {
+    let mut signals = Signals::hold().map_err(preparation)?;
+    let failed = |reason| RunError::Directory { reason };
+    let directory = RunDirectory::create().map_err(failed)?;
+    let content = kubeconfig.to_json();
+    let file = directory.write("kubeconfig", content.as_bytes());
+    let file = file.map_err(failed)?;
+    if let Some(signal) = signals.came_early() {
+        return Err(RunError::Interrupted { signal }.into());
+    }
+    let variables = no_proxy(|name| std::env::var_os(name)).into_iter().chain([
+        ("KUBECONFIG", file.clone().into_os_string()),
+        (MARK, std::process::id().to_string().into()),
+    ]);
+    let running = Running::start(&arguments.command, variables, inheritance, signals)?;
+    report::leave_screen();
+    let code = running.wait();
+    report::take_screen_back();
+    let code = code.map_err(preparation)?;
+    if fs::read(&file).is_ok_and(|left| left != content.as_bytes()) {
+        report::warning(
+            "the command has changed its kubeconfig, which ends with the run; \
+             make lasting changes outside of it",
+        );
+    }
+    Ok(code)
+}
+
+fn preparation(error: io::Error) -> RunError {
+    RunError::Preparation {
+        reason: error.to_string(),
+    }
+}
+
+/// The kubeconfig that the arguments name, with the context that our own options name as its current
+/// one.
+fn load(arguments: &RunArguments) -> Result<Kubeconfig, Error> {
+    let mut locations = super::locations(arguments.kubeconfig.as_deref());
+    if locations.files().is_empty() {
+        locations = locations.required();
+    }
+    let mut kubeconfig = super::load(&locations)?;
+    if let Some(name) = &arguments.only_context {
+        kubeconfig.keep_only(name)?;
+    } else if let Some(name) = &arguments.context {
+        kubeconfig.set_current_context(name)?;
+    }
+    Ok(kubeconfig)
+}
+
+/// Opens the key that the command will need, with a prompt where it has to be.
+fn open(keyring: &Keyring, key: KeyNumber) -> Result<(), Error> {
+    // While the command runs, the keyring keeps the time.
+    library::end_if_it_hangs(keyring.library(key));
+    let key = keyring.open(key);
+    watchdog::stop();
+    let key = key?;
+    for concern in &key.concerns {
+        report::warning(&format!("the certificate of {}: {concern}", key.subject));
+    }
+    if !key.serves_tls_1_3() {
+        report::warning(&format!(
+            "the key of {} can serve TLS 1.2 only, which not every server speaks: an RSA key needs \
+             RSA-PSS for TLS 1.3, and its token has none",
+            key.subject
+        ));
+    }
+    Ok(())
+}
+
+/// The variables with which the command goes to its ports directly, also where it has a proxy: Go
+/// does so by itself, but curl and Python don't. Programs look at one of the two before the other,
+/// so one that isn't set gets what the other one says.
+fn no_proxy(variable: impl Fn(&str) -> Option<OsString>) -> [(&'static str, OsString); 2] {
+    const HERE: &str = "127.0.0.1";
+    let variables = ["NO_PROXY", "no_proxy"]
+        .map(|name| (name, variable(name).filter(|value| !value.is_empty())));
+    let either = variables.iter().find_map(|(_, value)| value.clone());
+    variables.map(|(name, value)| {
+        let Some(mut value) = value.or_else(|| either.clone()) else {
+            return (name, HERE.into());
+        };
+        let text = value.to_string_lossy();
+        let mut entries = text.split(',').map(str::trim);
+        if !entries.any(|entry| [HERE, "*"].contains(&entry)) {
+            value.push(",");
+            value.push(HERE);
+        }
+        (name, value)
+    })
+}
+
+fn nothing_to_serve(arguments: &RunArguments, kubeconfig: &Kubeconfig) -> Error {
+    let inside = std::env::var_os(MARK).is_some();
+    if arguments.only_context.is_some() && !inside {
+        return match kubeconfig.selected_context() {
+            Ok(Context { name, user, .. }) => KubeconfigError::NotExternalSigner {
+                context: name,
+                user,
+            },
+            Err(error) => error,
+        }
+        .into();
+    }
+    let locations = super::locations(arguments.kubeconfig.as_deref());
+    let files = locations
+        .files()
+        .iter()
+        .map(|file| file.display().to_string());
+    KubeconfigError::NothingToServe {
+        kubeconfig: files.collect::<Vec<_>>().join(":"),
+        inside,
+    }
+    .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ports_are_added_to_what_needs_no_proxy() {
+        for (before, after) in [
+            (["", ""], ["127.0.0.1", "127.0.0.1"]),
+            (["a", "b"], ["a,127.0.0.1", "b,127.0.0.1"]),
+            (["a, b", ""], ["a, b,127.0.0.1", "a, b,127.0.0.1"]),
+            (["", ".c"], [".c,127.0.0.1", ".c,127.0.0.1"]),
+            (["*", "b, *"], ["*", "b, *"]),
+            (
+                ["x, 127.0.0.1 ,y", ""],
+                ["x, 127.0.0.1 ,y", "x, 127.0.0.1 ,y"],
+            ),
+            (
+                ["127.0.0.10", "127.0.0.1"],
+                ["127.0.0.10,127.0.0.1", "127.0.0.1"],
+            ),
+        ] {
+            let variable = |name: &str| {
+                let at = usize::from(name == "no_proxy");
+                Some(OsString::from(before[at]))
+            };
+            let set = no_proxy(variable).to_vec();
+            let expected = ["NO_PROXY", "no_proxy"].into_iter().zip(after);
+            let expected: Vec<_> = expected.map(|(name, it)| (name, it.into())).collect();
+            assert_eq!(set, expected);
+        }
+        assert!(
+            no_proxy(|_| None)
+                .iter()
+                .all(|(_, value)| value == "127.0.0.1")
+        );
+    }
+}

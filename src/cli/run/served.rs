@@ -1,0 +1,86 @@
+//! Which clusters and users of a kubeconfig a run serves.
+
+use std::collections::BTreeSet;
+use std::fmt::Display;
+
+use crate::config::Config;
+use crate::error::Error;
+use crate::kubeconfig::{Context, Kubeconfig, Provider};
+use crate::report;
+use crate::tunnel::TunnelTarget;
+
+/// What is led through tunnels: the clusters, and the users with a key and their configurations.
+#[derive(Default)]
+pub(super) struct ServedEntries {
+    pub(super) targets: Vec<TunnelTarget>,
+    pub(super) users: Vec<String>,
+    pub(super) configs: Vec<Config>,
+}
+
+impl ServedEntries {
+    /// The users with a key, and the clusters that a context joins with one of them.
+    ///
+    /// # Errors
+    /// What is wrong with a cluster or a user that the selected context needs, or, without a
+    /// selected one, any context. Others are left as they are, with a warning for each context that
+    /// has them.
+    pub(super) fn of(kubeconfig: &Kubeconfig, selected: Option<&Context>) -> Result<Self, Error> {
+        let mut served = Self::default();
+        let contexts = kubeconfig.contexts();
+        for user in kubeconfig.user_names() {
+            let of_user = |it: &&Context| it.user == user;
+            let mut configuration = match kubeconfig.provider(&user) {
+                Provider::None => continue,
+                Provider::Other(name) => {
+                    let reason = format!("its user needs the auth provider \"{name}\"");
+                    leave(contexts.iter().filter(of_user), &reason);
+                    continue;
+                }
+                Provider::ExternalSigner(configuration) => configuration,
+            };
+            let is_needed = match selected {
+                Some(selected) => selected.user == user,
+                None => contexts.iter().any(|it| it.user == user),
+            };
+            match Config::from_map(&mut configuration) {
+                Ok(config) => {
+                    served.users.push(user);
+                    served.configs.push(config);
+                }
+                Err(error) if is_needed => return Err(error.into()),
+                Err(error) => leave(contexts.iter().filter(of_user), &error),
+            }
+        }
+        // A context can name a cluster that isn't there.
+        let named = contexts.iter().map(|context| context.cluster.clone());
+        let names: BTreeSet<_> = kubeconfig
+            .cluster_names()
+            .into_iter()
+            .chain(named)
+            .collect();
+        for name in names {
+            let has_key = |it: &&Context| it.cluster == name && served.users.contains(&it.user);
+            let with_key: Vec<_> = contexts.iter().filter(has_key).collect();
+            let is_selected = selected.as_ref().is_some_and(has_key);
+            // One that only others use stays as it is.
+            if with_key.is_empty() && !is_selected {
+                continue;
+            }
+            match kubeconfig.cluster(&name) {
+                Ok(cluster) => served.targets.push(TunnelTarget { name, cluster }),
+                Err(error) if is_selected || selected.is_none() => return Err(error.into()),
+                Err(error) => leave(with_key, &error),
+            }
+        }
+        Ok(served)
+    }
+}
+
+fn leave<'a>(contexts: impl IntoIterator<Item = &'a Context>, reason: &dyn Display) {
+    for context in contexts {
+        report::warning(&format!(
+            "context \"{}\" is left as it is, and kubectl may not be able to use it: {reason}",
+            context.name
+        ));
+    }
+}
