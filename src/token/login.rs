@@ -11,23 +11,25 @@ use std::time::Duration;
 use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::session::UserType;
 
+use super::ckr;
 use super::error::LoginError;
 use super::ledger::{Ledger, PinAnswer};
 use super::pin_rules::{self, Giver, HeldPin, PinStep, Verdict, WhyNotSent};
-use super::slot::{self, PinState, TokenState};
+use super::session::TokenSession;
+use super::slot::{PinState, TokenState};
 use super::tried::TRIED;
-use super::{Token, ckr};
+use crate::config::TokenName;
 use crate::error::Error;
 use crate::pin::{MAX_PIN_LENGTH, Pin, PinError, PinOrigin, PinProvider, PinRequest};
 use crate::process::signals::Deferral;
 use crate::process::watchdog;
 
 /// A PIN that was sent to the token, kept for keys that want it again for each signature.
-pub(super) struct Kept {
+struct Kept {
     pin: Pin,
     origin: PinOrigin,
     /// The token has accepted it. If another login was in force, it has not looked at it.
-    pub(super) is_accepted: bool,
+    is_accepted: bool,
     /// The token has said FINAL_TRY since before the login with it. OpenSC says so of a PIV card as
     /// long as the login lasts.
     outlasts_final_try: bool,
@@ -48,19 +50,66 @@ struct Attempt {
     ledger: Ledger,
 }
 
-impl Token<'_> {
-    /// Logs the user in (C_Login, CKU_USER) unless that was done or the token needs no login.
-    pub(super) fn login(&mut self, key: &str, pins: &mut dyn PinProvider) -> Result<(), Error> {
-        // Where no login is required, some modules' C_Login does something else altogether.
-        if self.logged_in || !self.state.login_required {
+/// The login of a session, and the PIN that was sent for it.
+#[derive(Default)]
+pub(super) struct Login {
+    is_done: bool,
+    kept: Option<Kept>,
+    disregards_refusals: bool,
+}
+
+/// A PIN, and the token that has accepted it.
+pub struct AcceptedPin {
+    token: TokenName,
+    kept: Kept,
+}
+
+impl Login {
+    /// Whether the session has logged in.
+    pub(super) fn is_done(&self) -> bool {
+        self.is_done
+    }
+
+    /// Has a stored PIN sent although the token has refused one: the user says that it is another.
+    pub(super) fn disregard_refusals(&mut self) {
+        self.disregards_refusals = true;
+    }
+
+    /// The PIN that this token has accepted.
+    pub(super) fn into_accepted_pin(self, token: TokenName) -> Option<AcceptedPin> {
+        let kept = self.kept.filter(|kept| kept.is_accepted)?;
+        Some(AcceptedPin { token, kept })
+    }
+
+    /// Takes over the PIN that this token accepted before. If the token has counted wrong PINs, that
+    /// one is not sent: it may have been changed meanwhile.
+    pub(super) fn recall(&mut self, token: &TokenState, pins: &mut Vec<AcceptedPin>) {
+        let is_own = |pin: &AcceptedPin| pin.token.is_same_token(&token.name);
+        if let Some(place) = pins.iter().position(is_own)
+            && token.pin == PinState::Good
+        {
+            self.kept = Some(pins.swap_remove(place).kept);
+        }
+    }
+
+    /// Logs the user in (C_Login, CKU_USER) unless that was done or the token requires no login.
+    pub(super) fn ensure(
+        &mut self,
+        session: &TokenSession<'_>,
+        key: &str,
+        pins: &mut dyn PinProvider,
+    ) -> Result<(), Error> {
+        // If no login is required, some libraries' C_Login does something else altogether.
+        if self.is_done || !session.state.login_required {
             return Ok(());
         }
-        self.authenticate(UserType::User, key, pins)
+        self.authenticate(session, UserType::User, key, pins)
     }
 
     /// Sends a PIN until the token accepts one, within the rules (`pin_rules`).
     pub(super) fn authenticate(
         &mut self,
+        session: &TokenSession<'_>,
         user: UserType,
         key: &str,
         pins: &mut dyn PinProvider,
@@ -68,11 +117,11 @@ impl Token<'_> {
         let _step = watchdog::step("the login (C_Login)");
         let mut refused: Option<PinState> = None;
         loop {
-            match self.next_step(key, refused, pins)? {
+            match self.next_step(session, key, refused, pins)? {
                 LoginStep::AtReader(state) => {
-                    return self.authenticate_at_reader(user, &state, pins);
+                    return self.authenticate_at_reader(session, user, &state, pins);
                 }
-                LoginStep::Send(attempt) => match self.send(user, *attempt)? {
+                LoginStep::Send(attempt) => match self.send(session, user, *attempt)? {
                     Some(left) => refused = Some(left),
                     None => return Ok(()),
                 },
@@ -85,6 +134,7 @@ impl Token<'_> {
     /// other process of this user sends it one.
     fn next_step(
         &mut self,
+        session: &TokenSession<'_>,
         key: &str,
         refused: Option<PinState>,
         pins: &mut dyn PinProvider,
@@ -96,9 +146,9 @@ impl Token<'_> {
         // A stored PIN is at hand at once, so that one look at the token is enough.
         let early = match origin.is_attended() {
             true => None,
-            false => Some(Ledger::open(&self.state)?),
+            false => Some(Ledger::open(&session.state)?),
         };
-        let state = self.live_state()?;
+        let state = live_state(session)?;
         let verdict = early
             .as_ref()
             .map_or(Verdict::Clear, |ledger| ledger.verdict(state.pin));
@@ -106,8 +156,8 @@ impl Token<'_> {
         if let Some(kept) = &mut kept {
             kept.outlasts_final_try = kept.outlasts_final_try
                 && state.pin == PinState::FinalTry
-                && self.logged_in
-                && self.session.lives(true);
+                && self.is_done
+                && session.raw.lives(true);
         }
         let held = kept.as_ref().map_or(HeldPin::None, Kept::held);
         let giver = self.giver(&state, &origin, verdict);
@@ -128,7 +178,7 @@ impl Token<'_> {
                 }
                 return Ok(LoginStep::AtReader(state));
             }
-            PinStep::Refuse(reason) => return Err(self.not_sent(reason, &state, origin)),
+            PinStep::Refuse(reason) => return Err(not_sent(session, reason, &state, origin)),
             PinStep::Forget => return Err(Error::internal("a PIN was forgotten twice")),
         };
         let kept = match kept {
@@ -150,8 +200,8 @@ impl Token<'_> {
             Some(ledger) => ledger,
             None => {
                 let ledger = Ledger::open(&state)?;
-                let now = self.live_state()?;
-                self.check_hopeless(&now)?;
+                let now = live_state(session)?;
+                check_hopeless(session, &now)?;
                 // While a person typed, others have used up all tries but one.
                 if now.pin == PinState::FinalTry && state.pin != PinState::FinalTry {
                     return Ok(LoginStep::Stale);
@@ -160,7 +210,12 @@ impl Token<'_> {
             }
         };
         if unless.is_some_and(|mark| ledger.mark(&kept.pin) == mark) {
-            return Err(self.not_sent(WhyNotSent::RefusedBefore, &state, kept.origin));
+            return Err(not_sent(
+                session,
+                WhyNotSent::RefusedBefore,
+                &state,
+                kept.origin,
+            ));
         }
         let is_stored = !kept.origin.is_attended() && !kept.is_accepted;
         if let Err(reason) = ledger.begin()
@@ -199,7 +254,12 @@ impl Token<'_> {
     ///
     /// # Errors
     /// The login failed, and there is no other try.
-    fn send(&mut self, user: UserType, attempt: Attempt) -> Result<Option<PinState>, Error> {
+    fn send(
+        &mut self,
+        session: &TokenSession<'_>,
+        user: UserType,
+        attempt: Attempt,
+    ) -> Result<Option<PinState>, Error> {
         let Attempt {
             kept,
             state,
@@ -207,11 +267,12 @@ impl Token<'_> {
         } = attempt;
         let token = state.name.to_string();
         let is_attended = kept.origin.is_attended();
-        let (outcome, after) = self.call_login(user, &kept.pin, &state, &mut ledger, is_attended);
+        let (outcome, after) =
+            call_login(session, user, &kept.pin, &state, &mut ledger, is_attended);
         log::debug!("login: C_Login as {user:?}");
         let Err(error) = outcome else {
             log::info!("login: token {token} accepted the PIN {}", kept.origin);
-            self.logged_in = true;
+            self.is_done = true;
             self.kept = Some(Kept {
                 is_accepted: true,
                 outlasts_final_try: match user {
@@ -223,7 +284,7 @@ impl Token<'_> {
             return Ok(None);
         };
         if ckr::code(&error) == Some(RvError::UserAlreadyLoggedIn) {
-            self.logged_in = true;
+            self.is_done = true;
             self.kept = Some(Kept {
                 is_accepted: false,
                 ..kept
@@ -231,9 +292,9 @@ impl Token<'_> {
             return Ok(None);
         }
         if answer_of(&error) != PinAnswer::Refused {
-            return Err(self.login_failure(&error, token));
+            return Err(login_failure(session, &error, token));
         }
-        let left = self.live_state()?.pin;
+        let left = live_state(session)?.pin;
         if is_attended && TRIED.count(&state.name) < pin_rules::ATTENDED_TRIES {
             return Ok(Some(left));
         }
@@ -246,40 +307,10 @@ impl Token<'_> {
         .into())
     }
 
-    /// C_Login, and what came of it remembered. Meanwhile Ctrl-C and its like wait: SoftHSM empties
-    /// the token's file at each login before it writes it anew, so that a process that is killed in
-    /// between loses the token; and what was refused must be remembered. Gives also what the token
-    /// says of its PIN after it was right, if it had something to say before.
-    fn call_login(
-        &self,
-        user: UserType,
-        pin: &Pin,
-        state: &TokenState,
-        ledger: &mut Ledger,
-        is_attended: bool,
-    ) -> (Result<(), CryptokiError>, Option<PinState>) {
-        let step = watchdog::step("the login (C_Login)");
-        let _deferral = Deferral::for_login();
-        let outcome = self.session.login(user, Some(pin.expose()));
-        drop(step);
-        let after = match (&outcome, user, state.pin) {
-            // Nothing may come between a context-specific login and C_Sign.
-            (Ok(()), UserType::User, PinState::CountLow | PinState::FinalTry) => {
-                self.live_state().ok().map(|state| state.pin)
-            }
-            _ => None,
-        };
-        let answer = match &outcome {
-            Ok(()) => PinAnswer::Accepted(after),
-            Err(error) => answer_of(error),
-        };
-        ledger.end(pin, is_attended, answer);
-        (outcome, after)
-    }
-
     /// C_Login without a PIN: the reader has a keypad of its own.
     fn authenticate_at_reader(
         &mut self,
+        session: &TokenSession<'_>,
         user: UserType,
         state: &TokenState,
         pins: &mut dyn PinProvider,
@@ -291,16 +322,16 @@ impl Token<'_> {
             true => "",
             false => " (pinSource is not used)",
         };
-        let _notice = self.module.waiting(
+        let _notice = session.module.waiting(
             Duration::ZERO,
             &format!("enter the PIN at the reader{unused} of token {token}"),
         );
-        match self.session.login(user, None) {
+        match session.raw.login(user, None) {
             Err(error) if ckr::code(&error) != Some(RvError::UserAlreadyLoggedIn) => {
                 if answer_of(&error) != PinAnswer::Refused {
-                    return Err(self.login_failure(&error, token));
+                    return Err(login_failure(session, &error, token));
                 }
-                let left = self.live_state()?.pin;
+                let left = live_state(session)?.pin;
                 return Err(LoginError::Incorrect {
                     token,
                     origin: PinOrigin::Reader,
@@ -311,80 +342,114 @@ impl Token<'_> {
             }
             Ok(()) | Err(_) => {}
         }
-        self.logged_in = true;
+        self.is_done = true;
         if let Ok(mut ledger) = Ledger::open(state) {
             ledger.accepted(None);
         }
         Ok(())
     }
+}
 
-    fn live_state(&self) -> Result<TokenState, Error> {
-        slot::state(self.module.functions(), self.slot).map_err(|error| {
-            self.failure(&error, |failure| {
-                LoginError::Call {
-                    token: self.state.name.to_string(),
-                    failure,
-                }
-                .into()
-            })
+/// C_Login, and what came of it remembered. Meanwhile Ctrl-C and its like wait: SoftHSM empties
+/// the token's file at each login before it writes it anew, so that a process that is killed in
+/// between loses the token; and what was refused must be remembered. Gives also what the token
+/// says of its PIN after it was right, if it had something to say before.
+fn call_login(
+    session: &TokenSession<'_>,
+    user: UserType,
+    pin: &Pin,
+    state: &TokenState,
+    ledger: &mut Ledger,
+    is_attended: bool,
+) -> (Result<(), CryptokiError>, Option<PinState>) {
+    let step = watchdog::step("the login (C_Login)");
+    let _deferral = Deferral::for_login();
+    let outcome = session.raw.login(user, Some(pin.expose()));
+    drop(step);
+    let after = match (&outcome, user, state.pin) {
+        // Nothing may come between a context-specific login and C_Sign.
+        (Ok(()), UserType::User, PinState::CountLow | PinState::FinalTry) => {
+            live_state(session).ok().map(|state| state.pin)
+        }
+        _ => None,
+    };
+    let answer = match &outcome {
+        Ok(()) => PinAnswer::Accepted(after),
+        Err(error) => answer_of(error),
+    };
+    ledger.end(pin, is_attended, answer);
+    (outcome, after)
+}
+
+fn live_state(session: &TokenSession<'_>) -> Result<TokenState, Error> {
+    session.live_state().map_err(|error| {
+        session.failure(&error, |failure| {
+            LoginError::Call {
+                token: session.state.name.to_string(),
+                failure,
+            }
+            .into()
         })
-    }
+    })
+}
 
-    /// Whether a PIN can help, by what the token said of itself when it was opened.
-    ///
-    /// # Errors
-    /// Why none can.
-    pub fn check_pin_state(&self) -> Result<(), Error> {
-        self.check_hopeless(&self.state)
+/// Refuses a login in a state in which no PIN can help.
+pub(super) fn check_hopeless(session: &TokenSession<'_>, state: &TokenState) -> Result<(), Error> {
+    match pin_rules::hopeless(state.pin) {
+        Some(reason) => Err(not_sent(session, reason, state, PinOrigin::Person)),
+        None => Ok(()),
     }
+}
 
-    fn check_hopeless(&self, state: &TokenState) -> Result<(), Error> {
-        match pin_rules::hopeless(state.pin) {
-            Some(reason) => Err(self.not_sent(reason, state, PinOrigin::Person)),
-            None => Ok(()),
+fn not_sent(
+    session: &TokenSession<'_>,
+    reason: WhyNotSent,
+    state: &TokenState,
+    origin: PinOrigin,
+) -> Error {
+    let token = state.name.to_string();
+    match reason {
+        WhyNotSent::FinalTry => PinError::FinalTry { token, origin }.into(),
+        WhyNotSent::Locked => LoginError::Locked { token }.into(),
+        WhyNotSent::RefusedBefore => PinError::RefusedBefore { token, origin }.into(),
+        WhyNotSent::ToBeChanged => LoginError::ToBeChanged {
+            token,
+            module: session.module.path().to_owned(),
+            told: "CKF_USER_PIN_TO_BE_CHANGED".to_owned(),
         }
+        .into(),
+        WhyNotSent::TriesSpent => LoginError::TriesSpent { token }.into(),
     }
+}
 
-    fn not_sent(&self, reason: WhyNotSent, state: &TokenState, origin: PinOrigin) -> Error {
-        let token = state.name.to_string();
-        match reason {
-            WhyNotSent::FinalTry => PinError::FinalTry { token, origin }.into(),
-            WhyNotSent::Locked => LoginError::Locked { token }.into(),
-            WhyNotSent::RefusedBefore => PinError::RefusedBefore { token, origin }.into(),
-            WhyNotSent::ToBeChanged => LoginError::ToBeChanged {
-                token,
-                module: self.module.path().to_owned(),
-                told: "CKF_USER_PIN_TO_BE_CHANGED".to_owned(),
-            }
-            .into(),
-            WhyNotSent::TriesSpent => LoginError::TriesSpent { token }.into(),
+fn login_failure(session: &TokenSession<'_>, error: &CryptokiError, token: String) -> Error {
+    match ckr::code(error) {
+        Some(RvError::PinLocked) => LoginError::Locked { token }.into(),
+        Some(RvError::PinExpired) => LoginError::ToBeChanged {
+            token,
+            module: session.module.path().to_owned(),
+            told: ckr::failure(error).to_string(),
         }
-    }
-
-    fn login_failure(&self, error: &CryptokiError, token: String) -> Error {
-        match ckr::code(error) {
-            Some(RvError::PinLocked) => LoginError::Locked { token }.into(),
-            Some(RvError::PinExpired) => LoginError::ToBeChanged {
-                token,
-                module: self.module.path().to_owned(),
-                told: ckr::failure(error).to_string(),
-            }
-            .into(),
-            Some(RvError::Cancel | RvError::FunctionCanceled | RvError::FunctionRejected) => {
-                LoginError::ReaderCancelled {
-                    token,
-                    failure: ckr::failure(error),
-                }
-                .into()
-            }
-            Some(RvError::UserPinNotInitialized) => LoginError::NotSet {
+        .into(),
+        Some(RvError::Cancel | RvError::FunctionCanceled | RvError::FunctionRejected) => {
+            LoginError::ReaderCancelled {
                 token,
                 failure: ckr::failure(error),
             }
-            .into(),
-            _ => self.failure(error, |failure| LoginError::Call { token, failure }.into()),
+            .into()
         }
+        Some(RvError::UserPinNotInitialized) => LoginError::NotSet {
+            token,
+            failure: ckr::failure(error),
+        }
+        .into(),
+        _ => session.failure(error, |failure| LoginError::Call { token, failure }.into()),
     }
+}
+
+/// Whether the user has no PIN yet.
+pub(super) fn is_pin_not_set(error: &Error) -> bool {
+    matches!(error.downcast_ref(), Some(LoginError::NotSet { .. }))
 }
 
 impl Kept {

@@ -1,0 +1,189 @@
+//! One signature: C_SignInit, the login that the key wants for it, C_Sign.
+
+#![forbid(unsafe_code)]
+
+use std::any::Any;
+use std::time::Duration;
+
+use cryptoki::error::{Error as CryptokiError, RvError};
+use cryptoki::session::UserType;
+
+use super::ckr;
+use super::error::SigningError;
+use super::login::Login;
+use super::mechanism::{self, Operation, Padding};
+use super::raw::ObjectHandle;
+use super::session::TokenSession;
+use crate::certificate::PublicKey;
+use crate::error::Error;
+use crate::pin::PinProvider;
+use crate::scheme::Scheme;
+
+/// A token that takes longer than this to sign is probably waiting to be touched.
+const TOUCH_NOTICE_DELAY: Duration = Duration::from_millis(300);
+
+/// A private key that can sign while its token is open.
+pub struct PrivateKey {
+    pub(super) object: ObjectHandle,
+    pub(super) is_anothers: bool,
+    pub(super) always_authenticate: bool,
+    /// For messages: `the key with objectId "2" (CN=jane)`.
+    pub(super) words: String,
+}
+
+impl PrivateKey {
+    /// CKA_ALWAYS_AUTHENTICATE, if the token shows it.
+    pub fn wants_pin_each_time(&self) -> bool {
+        self.always_authenticate
+    }
+
+    /// Whether it can't be the certificate's, by its type, modulus or curve. Some libraries crash
+    /// when they are asked for another type's signature.
+    pub fn is_anothers(&self) -> bool {
+        self.is_anothers
+    }
+}
+
+/// A key with what it takes to sign with it.
+pub(super) struct Signer<'t, 'm> {
+    pub(super) session: &'t TokenSession<'m>,
+    pub(super) login: &'t mut Login,
+    pub(super) key: &'t PrivateKey,
+    pub(super) pins: &'t mut dyn PinProvider,
+}
+
+/// Why there is no signature: the call's own refusal, which the other padding may get around, or
+/// an error that ends the request.
+enum Refusal {
+    Call(CryptokiError),
+    Other(Error),
+}
+
+impl From<CryptokiError> for Refusal {
+    fn from(error: CryptokiError) -> Self {
+        Self::Call(error)
+    }
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self::Other(error)
+    }
+}
+
+impl Signer<'_, '_> {
+    /// Signs with the first padding, or with the other one if the token refuses that.
+    pub(super) fn sign(
+        &mut self,
+        scheme: &Scheme,
+        (padding, other): (Padding, Option<Padding>),
+        digest: &[u8],
+        public_key: &PublicKey,
+    ) -> Result<Vec<u8>, Error> {
+        let mut sign_padded = |padding| {
+            log::debug!("signature: {scheme}, padding: {padding:?}");
+            let operation = mechanism::operation(scheme, padding, digest, public_key);
+            self.perform(&operation.map_err(Error::from)?)
+        };
+        let outcome = match (sign_padded(padding), other) {
+            (Err(Refusal::Call(refused)), Some(other)) if refuses_mechanism(&refused) => {
+                sign_padded(other).map_err(|refusal| match refusal {
+                    // Some libraries keep the first operation active, and say so here.
+                    Refusal::Call(error) if !ckr::is_removed(&error) => Refusal::Call(refused),
+                    refusal => refusal,
+                })
+            }
+            (outcome, _) => outcome,
+        };
+        outcome.map_err(|refusal| match refusal {
+            Refusal::Call(error) => self.failure(scheme, &error),
+            Refusal::Other(error) => error,
+        })
+    }
+
+    fn perform(&mut self, operation: &Operation) -> Result<Vec<u8>, Refusal> {
+        if self.key.always_authenticate {
+            return self.perform_with_pin(operation);
+        }
+        match self.perform_plainly(operation) {
+            Ok(signature) => Ok(signature),
+            Err(error) if ckr::code(&error) != Some(RvError::UserNotLoggedIn) => Err(error.into()),
+            // The key wants its PIN each time, but doesn't say so.
+            Err(_) if self.login.is_done() => self.perform_with_pin(operation),
+            // The token wants a login, but doesn't say so.
+            Err(_) => {
+                self.authenticate(UserType::User)?;
+                Ok(self.perform_plainly(operation)?)
+            }
+        }
+    }
+
+    fn perform_plainly(&self, operation: &Operation) -> Result<Vec<u8>, CryptokiError> {
+        let _notice = self.touch_notice();
+        let session = &self.session.raw;
+        session.sign_init(&operation.mechanism, self.key.object)?;
+        session.sign(&operation.input)
+    }
+
+    /// C_SignInit, C_Login(CKU_CONTEXT_SPECIFIC), C_Sign (PKCS#11, section 5.13.1). Nothing may
+    /// come between the login and C_Sign: some cards take it for the end of the authentication.
+    fn perform_with_pin(&mut self, operation: &Operation) -> Result<Vec<u8>, Refusal> {
+        let session = &self.session.raw;
+        session.sign_init(&operation.mechanism, self.key.object)?;
+        self.authenticate(UserType::ContextSpecific)?;
+        let _notice = self.touch_notice();
+        Ok(session.sign(&operation.input)?)
+    }
+
+    fn authenticate(&mut self, user: UserType) -> Result<(), Error> {
+        let words = &self.key.words;
+        self.login
+            .authenticate(self.session, user, words, self.pins)
+    }
+
+    fn touch_notice(&self) -> Box<dyn Any> {
+        let name = &self.session.state.name;
+        let text = format!("touch the token if it blinks: {name}");
+        self.session.module.waiting(TOUCH_NOTICE_DELAY, &text)
+    }
+
+    fn failure(&self, scheme: &Scheme, error: &CryptokiError) -> Error {
+        let (key, scheme) = (self.key.words.clone(), scheme.to_string());
+        self.session.failure(error, |failure| {
+            if ckr::code(error) == Some(RvError::KeyFunctionNotPermitted) {
+                SigningError::NotForSigning {
+                    key,
+                    scheme,
+                    failure,
+                }
+            } else if refuses_mechanism(error) {
+                SigningError::Refused {
+                    key,
+                    scheme,
+                    failure,
+                }
+            } else {
+                SigningError::Call {
+                    key,
+                    scheme,
+                    failure,
+                }
+            }
+            .into()
+        })
+    }
+}
+
+/// The library has the mechanism, but not for this key or with these parameters.
+fn refuses_mechanism(error: &CryptokiError) -> bool {
+    matches!(
+        ckr::code(error),
+        Some(
+            RvError::ArgumentsBad
+                | RvError::FunctionNotSupported
+                | RvError::KeyFunctionNotPermitted
+                | RvError::MechanismInvalid
+                | RvError::MechanismParamInvalid
+        )
+    )
+}
