@@ -149,3 +149,44 @@ fn a_signature_that_comes_too_late_is_the_next_commands() {
     assert_eq!(outcome.printed_beside(&[told]), "jane");
     assert_eq!(store.calls("C_SignInit").len(), 1, "{outcome:?}");
 }
+
+/// Each cluster waits for a signature of its own, and the token makes one after the other.
+#[test]
+fn eight_slow_signatures_hold_up_no_ninth_cluster() {
+    let store = cluster().token(Kind::P256, JANE);
+    drop(run_recorded(&store, "", &["true"]));
+    let own = store.directory.path().join("kubeconfig");
+    let mut config: Value = serde_json::from_slice(&fs::read(&own).unwrap()).unwrap();
+    for number in 1..=9 {
+        let name = format!("c{number}");
+        let mut cluster = config["clusters"][0].clone();
+        // Its address has to be looked up.
+        let server = cluster["cluster"]["server"].as_str().unwrap();
+        cluster["cluster"]["server"] = json!(server.replace("127.0.0.1", "localhost"));
+        cluster["cluster"]["tls-server-name"] = json!("127.0.0.1");
+        cluster["name"] = json!(name);
+        config["clusters"].as_array_mut().unwrap().push(cluster);
+        let context = json!({"name": name, "context": {"cluster": name, "user": "jane"}});
+        config["contexts"].as_array_mut().unwrap().push(context);
+    }
+    // A user without a key, who needs no signature.
+    let user = json!({"name": "other", "user": {"token": "none"}});
+    config["users"].as_array_mut().unwrap().push(user);
+    let context = json!({"name": "other", "context": {"cluster": "c9", "user": "other"}});
+    config["contexts"].as_array_mut().unwrap().push(context);
+    let file = store.directory.path().join("nine");
+    fs::write(&file, config.to_string()).unwrap();
+    let script = "for i in $(seq 8); do kubectl --context c$i get --raw /x >/dev/null 2>&1 & done
+        sleep 3; timeout 6 kubectl --context other get --raw /x 2>&1 | grep -c 'logged in'
+        kill $(jobs -p)";
+    let arguments = [
+        "--kubeconfig",
+        file.to_str().unwrap(),
+        "--",
+        "bash",
+        "-c",
+        script,
+    ];
+    let outcome = run_recorded(&store, "C_SignInit:delay=12000", &arguments).run();
+    assert_eq!(outcome.stdout, b"1\n", "{outcome:?}");
+}
