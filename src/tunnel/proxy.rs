@@ -1,7 +1,6 @@
-//! The way to a server: straight, or through the proxy that the kubeconfig or the environment
+//! How a server is reached: directly, or through the proxy that the kubeconfig or the environment
 //! names, as kubectl does it.
 
-use std::fmt::Display;
 use std::future::{Ready, ready};
 use std::io;
 use std::sync::Arc;
@@ -26,56 +25,48 @@ use super::error::UpstreamFailure;
 use super::wire::Stream;
 use super::{no_proxy, trust};
 
-/// To a server, and through which proxy, if through one.
+/// A server, and the proxy through which it is reached, if there is one.
 pub(super) struct Route {
     server: Address,
     proxy: Option<Proxy>,
 }
 
 struct Proxy {
-    kind: Kind,
+    scheme: &'static str,
     address: Address,
-    user: Option<User>,
+    user: Option<ProxyUser>,
 }
 
-#[derive(Clone, Copy)]
-enum Kind {
-    Http,
-    Https,
-    Socks5,
-}
-
-struct User {
+struct ProxyUser {
     name: String,
     password: String,
 }
 
+type AnyError = Box<dyn std::error::Error + Send + Sync>;
+
 impl Route {
-    /// Through the cluster's `proxy-url`, else through HTTPS_PROXY unless NO_PROXY excepts the
-    /// server.
+    /// The proxy is the cluster's `proxy-url`, else HTTPS_PROXY unless NO_PROXY excepts the server.
+    ///
+    /// # Errors
+    ///
+    /// The proxy's URL can't be used.
     pub(super) fn to(server: Address, proxy_url: Option<&str>) -> Result<Self, UpstreamFailure> {
         let (named_by, url) = match proxy_url {
             Some(url) => ("its proxy-url", url.to_owned()),
+            None if no_proxy::excepts(&variable(["NO_PROXY", "no_proxy"]), &server) => {
+                ("NO_PROXY", String::new())
+            }
             None => ("HTTPS_PROXY", variable(["HTTPS_PROXY", "https_proxy"])),
         };
-        let is_excepted = || {
-            proxy_url.is_none() && no_proxy::excepts(&variable(["NO_PROXY", "no_proxy"]), &server)
+        let proxy = match url.as_str() {
+            "" => None,
+            url => Some(Proxy::read(url).ok_or_else(|| UpstreamFailure::Proxy {
+                // Not the text itself: it can hold a password.
+                proxy: format!("of {named_by}"),
+                reason: "it is not the URL of an http, https or socks5 proxy".to_owned(),
+            })?),
         };
-        if url.is_empty() || is_excepted() {
-            return Ok(Self {
-                server,
-                proxy: None,
-            });
-        }
-        let proxy = Proxy::read(&url).ok_or_else(|| UpstreamFailure::Proxy {
-            // Not the text itself: it can hold a password.
-            proxy: format!("of {named_by}"),
-            reason: "it is not the URL of an http, https or socks5 proxy".to_owned(),
-        })?;
-        Ok(Self {
-            server,
-            proxy: Some(proxy),
-        })
+        Ok(Self { server, proxy })
     }
 
     /// A connection to the server.
@@ -93,7 +84,7 @@ fn variable(names: [&str; 2]) -> String {
         .iter()
         .filter_map(std::env::var_os)
         .find(|value| !value.is_empty())
-        // What isn't text is no URL either, and must not pass for a variable that isn't set.
+        // What isn't UTF-8 is no URL either, but must not count as a variable that isn't set.
         .map_or_else(String::new, |value| value.to_string_lossy().into_owned())
 }
 
@@ -101,81 +92,70 @@ impl Proxy {
     /// Without a scheme it is an http proxy.
     fn read(url: &str) -> Option<Self> {
         let url = Uri::try_from(url).ok()?;
-        let (kind, usual_port) = match url.scheme_str().unwrap_or("http") {
-            "http" => (Kind::Http, 80),
-            "https" => (Kind::Https, 443),
-            "socks5" | "socks5h" => (Kind::Socks5, 1080),
+        let (scheme, usual_port) = match url.scheme_str().unwrap_or("http") {
+            "http" => ("http", 80),
+            "https" => ("https", 443),
+            "socks5" | "socks5h" => ("socks5", 1080),
             _ => return None,
         };
         let user = url.authority()?.as_str().rsplit_once('@').map(|(user, _)| {
             let (name, password) = user.split_once(':').unwrap_or((user, ""));
             let decoded = |text| percent_decode_str(text).decode_utf8_lossy().into_owned();
-            User {
+            ProxyUser {
                 name: decoded(name),
                 password: decoded(password),
             }
         });
         Some(Self {
-            kind,
+            scheme,
             address: Address::of(&url, usual_port)?,
             user,
         })
     }
 
     fn name(&self) -> String {
-        let scheme = match self.kind {
-            Kind::Http => "http",
-            Kind::Https => "https",
-            Kind::Socks5 => "socks5",
-        };
-        format!("{scheme}://{}", self.address)
+        format!("{}://{}", self.scheme, self.address)
     }
 
     async fn dial(&self, server: &Address) -> Result<Box<dyn Stream>, UpstreamFailure> {
-        let failed = |reason: &dyn Display| UpstreamFailure::Proxy {
+        let failed = |reason: String| UpstreamFailure::Proxy {
             proxy: self.name(),
-            reason: reason.to_string(),
+            reason,
         };
-        let stream = self
-            .address
-            .connect()
-            .await
-            .map_err(|failure| match failure {
-                UpstreamFailure::Connect(reason) | UpstreamFailure::Resolve(reason) => {
-                    failed(&reason)
-                }
-                other => other,
-            })?;
-        let stream: Box<dyn Stream> = match self.kind {
-            Kind::Socks5 => return self.socks(stream, server).await.map_err(|e| failed(&e)),
-            Kind::Http => Box::new(stream),
-            Kind::Https => {
-                let encrypted = encrypt(&self.address, stream).await;
-                Box::new(encrypted.map_err(|error| failed(&error))?)
+        let stream = match self.address.connect().await {
+            Ok(stream) => stream,
+            Err(UpstreamFailure::Connect(reason) | UpstreamFailure::Resolve(reason)) => {
+                return Err(failed(reason));
             }
+            Err(other) => return Err(other),
         };
-        match self.tunnel(stream, server).await {
-            Ok(stream) => Ok(stream),
-            Err(ProxyRefusal::Status(status)) => Err(UpstreamFailure::ProxyAnswer {
-                proxy: self.name(),
-                status,
-            }),
-            Err(ProxyRefusal::Other(error)) => Err(failed(&error)),
-        }
+        let connected = match self.scheme {
+            "socks5" => self.socks(stream, server).await.map(Ok),
+            "https" => match encrypt(&self.address, stream).await {
+                Ok(stream) => self.tunnel(Box::new(stream), server).await,
+                Err(error) => Err(error.into()),
+            },
+            _ => self.tunnel(Box::new(stream), server).await,
+        };
+        let connected = connected.map_err(|error| failed(error.to_string()))?;
+        connected.map_err(|status| UpstreamFailure::ProxyAnswer {
+            proxy: self.name(),
+            status,
+        })
     }
 
-    /// A tunnel that an HTTP proxy makes (RFC 9110, section 9.3.6).
+    /// A tunnel that an HTTP proxy makes (RFC 9110, section 9.3.6), or the status it refuses with.
     async fn tunnel(
         &self,
         stream: Box<dyn Stream>,
         server: &Address,
-    ) -> Result<Box<dyn Stream>, ProxyRefusal> {
+    ) -> Result<Result<Box<dyn Stream>, StatusCode>, AnyError> {
         const AGENT: &str = concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION"));
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         let mut request = Request::connect(server.to_string())
             .header(HOST, server.to_string())
             .header(USER_AGENT, AGENT);
-        if let Some(User { name, password }) = &self.user {
+        if let Some(ProxyUser { name, password }) = &self.user {
             let mut basic = format!("Basic {}", STANDARD.encode(format!("{name}:{password}")))
                 .parse::<HeaderValue>()?;
             basic.set_sensitive(true);
@@ -185,40 +165,28 @@ impl Proxy {
         let response = sender.send_request(request.body(String::new())?).await?;
         if !response.status().is_success() {
             connection.abort();
-            return Err(ProxyRefusal::Status(response.status()));
+            return Ok(Err(response.status()));
         }
         // In TLS the server says nothing before the client, so nothing was read beyond the answer.
-        Ok(connection.await??.io.into_inner())
+        Ok(Ok(connection.await??.io.into_inner()))
     }
 
     async fn socks(
         &self,
         stream: TcpStream,
         server: &Address,
-    ) -> Result<Box<dyn Stream>, Box<dyn std::error::Error + Send + Sync>> {
+    ) -> Result<Box<dyn Stream>, AnyError> {
         let dialled: TokioIo<Box<dyn Stream>> = TokioIo::new(Box::new(stream));
         let target = Uri::try_from(format!("https://{server}"))?;
         let mut socks = SocksV5::new(target.clone(), Dialled(Some(dialled)));
-        if let Some(User { name, password }) = &self.user {
+        if let Some(ProxyUser { name, password }) = &self.user {
             socks = socks.with_auth(name.clone(), password.clone());
         }
         Ok(socks.call(target).await?.into_inner())
     }
 }
 
-/// Why a proxy made no tunnel.
-enum ProxyRefusal {
-    Status(StatusCode),
-    Other(Box<dyn std::error::Error + Send + Sync>),
-}
-
-impl<E: std::error::Error + Send + Sync + 'static> From<E> for ProxyRefusal {
-    fn from(error: E) -> Self {
-        Self::Other(Box::new(error))
-    }
-}
-
-/// TLS to the proxy itself, with what this machine trusts.
+/// TLS to the proxy itself, with the certificates that this machine trusts.
 async fn encrypt(
     proxy: &Address,
     stream: TcpStream,
@@ -235,7 +203,7 @@ async fn encrypt(
         .await
 }
 
-/// The connection to the proxy, for the one that asks for it.
+/// Hands out the one connection to the proxy.
 struct Dialled(Option<TokioIo<Box<dyn Stream>>>);
 
 impl Service<Uri> for Dialled {

@@ -248,3 +248,31 @@ fn in_tls(scheme: Scheme) -> Option<(SignatureScheme, Option<Hash>)> {
     };
     Some((name, Some(hash)))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
+    use super::*;
+
+    /// Handshakes with one key are made in several threads at once.
+    #[test]
+    fn each_handshake_has_a_record_of_its_own() {
+        let step = Barrier::new(2);
+        let is_refused = |is_out_of_schemes| {
+            let mut record = Record::default();
+            record.of_step(|| {
+                step.wait();
+                Record::note(|record| record.is_out_of_schemes |= is_out_of_schemes);
+                step.wait();
+            });
+            record.is_out_of_schemes
+        };
+        thread::scope(|scope| {
+            let refused = scope.spawn(|| is_refused(true));
+            assert!(!is_refused(false));
+            assert!(refused.join().unwrap());
+        });
+    }
+}
