@@ -55,7 +55,11 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// `source` says in messages where the certificate comes from.
+    /// Parses a certificate. `source` says in messages where it comes from.
+    ///
+    /// # Errors
+    ///
+    /// It is malformed, or its key is not one that TLS clients sign with.
     pub fn from_der(mut der: Vec<u8>, source: &str) -> Result<Self, CertificateError> {
         let unusable = |reason: &str| CertificateError::Unusable {
             source_name: source.to_owned(),
@@ -105,8 +109,12 @@ impl Certificate {
         })
     }
 
-    /// The certificate of a PEM file that is no CA's, with the DER of the others from its issuer
-    /// on, or a file of DER.
+    /// Parses a file of PEM or DER: the certificate that is not a CA's, and the DER of the others,
+    /// beginning with its issuer.
+    ///
+    /// # Errors
+    ///
+    /// The file holds no certificate, or a malformed one.
     pub fn chain_from_pem_or_der(
         bytes: &[u8],
         source: &str,
@@ -137,7 +145,7 @@ impl Certificate {
                 let mut leaves = leaves.filter_map(|(place, leaf)| Some((place, leaf?)));
                 match leaves.find(|(_, leaf)| first.is_ca && !leaf.is_ca) {
                     None => Ok((first, others)),
-                    // From the root down, as it seems.
+                    // The file begins with the root.
                     Some((place, leaf)) => {
                         let mut chain = others.split_off(place + 1);
                         others.truncate(place);
@@ -175,7 +183,7 @@ impl Certificate {
         self.is_ca
     }
 
-    /// In hexadecimal digits, as `openssl x509 -serial` has it.
+    /// Hexadecimal digits, as `openssl x509 -serial` prints them.
     pub fn serial_number(&self) -> &str {
         &self.serial_number
     }
@@ -185,7 +193,7 @@ impl Certificate {
         &self.subject
     }
 
-    /// The issuer as text, likewise.
+    /// The issuer as text, not yet fit for a terminal.
     pub fn issuer_text(&self) -> &str {
         &self.issuer_text
     }
@@ -346,9 +354,9 @@ impl fmt::Display for Curve {
     }
 }
 
-/// Of the certificates that a selector names, those that can be meant, as places in the list: for each
-/// public key the one that is valid now, or else the one that is valid longest. Those of CAs are
-/// passed over as long as another one is left.
+/// The certificates that a selector can mean, as indices of `certificates`, all of which it fits: for
+/// each public key the one that is valid at `now` (seconds since 1970), or else the one that is valid
+/// longest. Certificates of CAs are ignored if there are others.
 pub fn meant(certificates: &[&Certificate], now: i64) -> Vec<usize> {
     let has_others = certificates.iter().any(|it| !it.is_ca);
     let rank = |certificate: &Certificate| {

@@ -82,7 +82,7 @@ const DAY: i64 = 24 * HOUR;
 const HOUR: i64 = 60 * MINUTE;
 const MINUTE: i64 = 60;
 
-/// In a unit that leaves at least two, days as the exception, rounded down: `3 days`.
+/// Rounded down, in the largest unit of which there are at least two or three (days: one): `3 days`.
 fn duration(seconds: i64) -> String {
     let (unit, name) = [
         (YEAR, 2 * YEAR, "year"),

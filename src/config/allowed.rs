@@ -1,7 +1,7 @@
 //! Which libraries the machine's administrator allows: `/etc/pkcs11-external-signer/config.toml`.
 //!
 //! Without that file, any library may be loaded that only root and the user can change. With it, only
-//! one that it lists, whatever a kubeconfig, a variable or an option says. A file that can't be
+//! one that it lists, even if a kubeconfig, a variable or an option names another. A file that can't be
 //! read, trusted or parsed allows none.
 
 use std::fmt;
@@ -15,7 +15,7 @@ use super::error::Problem;
 use super::trust::weakness;
 use crate::printable::{excerpt, printable};
 
-/// The file's only place: whoever starts the program can't choose another one.
+/// The file's only place: the user can't choose another one.
 pub(super) const PLACE: &str = "/etc/pkcs11-external-signer/config.toml";
 
 /// The only user that the file may belong to.
@@ -133,7 +133,7 @@ fn parse(bytes: &[u8]) -> Result<Allowed, Problem> {
     Ok(Allowed(modules))
 }
 
-/// For whoever can't do anything about it.
+/// The remedy for a user who can't change the file.
 const UNTIL_MENDED: &str = "it says which libraries may be loaded; until the machine's \
                             administrator mends it, none is";
 

@@ -1,12 +1,12 @@
-//! `initArgs`: what a library wants to be told when it is initialised, for those that have no
-//! configuration file of their own, such as NSS.
+//! `initArgs`: the text that a library without a configuration file of its own, such as NSS, is
+//! initialised with.
 
 use std::ffi::{CStr, CString};
 
 use super::error::Problem;
 use crate::error::{Setting, remedy};
 
-/// A longer text is no library's parameters.
+/// In bytes; a longer text is no library's parameters.
 const LONGEST: usize = 4096;
 
 /// The text for C_Initialize (CK_C_INITIALIZE_ARGS, pReserved).
@@ -14,7 +14,8 @@ const LONGEST: usize = 4096;
 pub struct InitArgs(CString);
 
 impl InitArgs {
-    /// It may come with somebody else's kubeconfig, and only `pathLib` says which library runs.
+    /// Parses the value of `initArgs`. A library that it names is refused: it may come with a
+    /// stranger's kubeconfig, and only `pathLib` is checked.
     pub(super) fn parse(value: &str) -> Result<Self, Problem> {
         if value.to_ascii_lowercase().contains("library=") {
             return Err(Problem::new(

@@ -1,8 +1,8 @@
 //! `pathLib`: a library that only root and the user can change.
 //!
 //! Loading a library runs it, with the PIN in the same process. So the file and each directory
-//! above it, with symbolic links resolved, must belong to root or the user, and be writable by nobody
-//! else. Access control lists are not looked at. Where the machine's administrator lists the libraries
+//! above it, with symbolic links resolved, must belong to root or the user, and be writable only
+//! by them. Access control lists are not looked at. Where the machine's administrator lists the libraries
 //! that may be loaded, it must be one of those as well.
 //!
 //! What is checked is what is loaded, without a descriptor (through which a library would not find the
@@ -187,7 +187,7 @@ fn resolve_safely(path: &Path) -> Result<Resolved, Refusal> {
     }
 }
 
-/// As many as Linux follows.
+/// The number of links that Linux follows.
 const MOST_LINKS: usize = 40;
 
 /// Resolves symbolic links as `realpath` does, which would hide that one leads through /proc.
@@ -212,7 +212,7 @@ fn resolve(path: &Path) -> Result<Resolved, Refusal> {
         let next = place.join(&name);
         let found = match next.symlink_metadata() {
             Ok(found) => found,
-            // It could lead to anybody's file a moment later.
+            // A moment later it could lead to a stranger's file.
             Err(error) if error.kind() == ErrorKind::NotFound && of_link => {
                 return Err(io::Error::other("a symbolic link on the way leads nowhere").into());
             }
@@ -314,8 +314,8 @@ mod tests {
         let link = place.root.path().join("link.so");
         symlink(&place.library, &link).unwrap();
         assert_eq!(check(&link), Ok(place.library.clone()));
-        let detour = place.directory.join("../lib/./module.so");
-        assert_eq!(check(&detour), Ok(place.library));
+        let roundabout = place.directory.join("../lib/./module.so");
+        assert_eq!(check(&roundabout), Ok(place.library));
     }
 
     #[test]
@@ -334,7 +334,7 @@ mod tests {
             set_mode(&place.directory, mode);
             let component = format!("{} can be changed by", place.directory.display());
             assert!(reason(&place.library).contains(&component));
-            // The way in doesn't matter: the link stands in a safe place, the library doesn't.
+            // Where the link stands doesn't matter.
             let link = place.root.path().join("link.so");
             symlink(&place.library, &link).unwrap();
             assert!(reason(&link).contains(&component));
@@ -380,7 +380,7 @@ mod tests {
         }
     }
 
-    /// Whoever may write to a directory changes a link in it, and has a library where it leads to.
+    /// A stranger changes a link in a directory of theirs, and has a library where it leads to.
     #[test]
     fn a_link_that_is_changed_all_the_time_leads_to_no_library_of_a_strangers() {
         let place = place();

@@ -16,7 +16,7 @@ use crate::printable::excerpt;
 pub struct ObjectId(Vec<u8>);
 
 impl ObjectId {
-    /// From decimal 0 to 255, or hexadecimal of any length: `0x0102`, `01:02`.
+    /// Parses decimal 0 to 255, or hexadecimal of any length: `0x0102`, `01:02`.
     ///
     /// # Errors
     ///
@@ -93,7 +93,7 @@ impl ObjectId {
         }
     }
 
-    /// As a token has it.
+    /// The bytes as a token has them.
     pub fn from_bytes(bytes: Vec<u8>) -> Self {
         Self(bytes)
     }
@@ -103,7 +103,7 @@ impl ObjectId {
     }
 }
 
-/// In the form `objectId` takes: `2` for one byte, `0x0102` for more.
+/// The form that `objectId` takes: `2` for one byte, `0x0102` for more.
 impl fmt::Display for ObjectId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let [byte] = self.0.as_slice() {
@@ -114,7 +114,7 @@ impl fmt::Display for ObjectId {
     }
 }
 
-/// From pairs of hexadecimal digits.
+/// The bytes of pairs of hexadecimal digits.
 fn bytes(digits: &str) -> Vec<u8> {
     let value = |digit: &u8| char::from(*digit).to_digit(16).unwrap_or_default();
     let pair = |pair: &[u8]| {

@@ -37,7 +37,7 @@ impl PinSource {
         reader.finish(Some(source))
     }
 
-    /// Replaces whatever the map says of the PIN by this `pinSource`.
+    /// Replaces what the map says of the PIN by this `pinSource`.
     pub fn override_in(map: &mut Configuration, source: &str) {
         drop(map.take("pin"));
         if let Some(uri) = map.take("uri") {

@@ -15,7 +15,7 @@ pub(super) struct Reader<'a> {
     /// What only `uri` can say.
     manufacturer: Option<String>,
     model: Option<String>,
-    /// `uri` is malformed: it may name whatever else is missing.
+    /// `uri` is malformed: it may name what seems to be missing.
     is_uri_refused: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Who can change a file: its owner, and whoever may write to it or to a directory above it.
+//! Who can change a file: its owner, and every user who may write to it or to a directory above it.
 
 use std::fmt;
 use std::fs::{self, Metadata};
@@ -23,7 +23,7 @@ pub(super) enum Weakness {
 }
 
 /// Looks for the first component of a path that others than root and `user` can change, from the root
-/// down: each is looked at when nobody else can replace it any more. The path has to be canonical,
+/// down: each is looked at when others can no longer replace it. The path has to be canonical,
 /// and lead to a regular file if `is_file`. A sticky directory above what counts is accepted if
 /// `accepts_sticky`: only the owner of an entry can replace it there.
 ///
@@ -72,7 +72,7 @@ impl Ownership {
         }
     }
 
-    /// For someone who trusts root and this user.
+    /// The weakness for a user who trusts root and `user`.
     fn weakness(&self, user: u32, is_sticky: bool) -> Option<Weakness> {
         if self.owner != 0 && self.owner != user {
             return Some(Weakness::Owner(self.owner));

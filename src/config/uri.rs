@@ -25,7 +25,7 @@ pub struct Uri {
     /// CKA_LABEL.
     pub object: Option<String>,
     pub module_path: Option<String>,
-    /// As `pinSource` has it.
+    /// In the form of `pinSource`.
     pub pin_source: Option<String>,
     /// Never printed.
     pub pin_value: Option<String>,

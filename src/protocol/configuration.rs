@@ -35,7 +35,7 @@ impl Configuration {
         self.0.insert(key.into(), value.into());
     }
 
-    /// From the text of a JSON object; errors name the key, never the value.
+    /// Parses a JSON object; errors name the key, never the value.
     pub(super) fn decode(object: &RawValue) -> Result<Self, RequestError> {
         let malformed = |field, expected| RequestError::Malformed { field, expected };
         serde_json::Deserializer::from_str(object.get())

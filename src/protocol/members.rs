@@ -1,7 +1,7 @@
 //! The members of a JSON object that are asked for by name, still in the text they came in.
 //!
-//! A value is parsed when its turn comes, so a request is refused for its first fault in the
-//! protocol's order and by field name. serde_json's own words never get out of here: they quote
+//! Values are parsed one by one, so a request is refused for its first fault in the protocol's
+//! order and by field name. serde_json's own words never get out of here: they quote
 //! values, and a value can be a PIN.
 
 use std::borrow::Cow;

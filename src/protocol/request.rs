@@ -44,6 +44,11 @@ const FIELDS: [&str; 6] = [
 ];
 
 impl Request {
+    /// Parses a request.
+    ///
+    /// # Errors
+    ///
+    /// The first fault, by the name of its field.
     pub fn decode(text: &str) -> Result<Self, RequestError> {
         let fields = members(text, FIELDS).map_err(|error| not_an_object(text, &error))?;
         let [
@@ -112,7 +117,7 @@ impl SignRequest {
     }
 }
 
-/// Also in fields that the kind has no use for: such a request is no one's plain intention.
+/// Refuses a key that occurs twice, also one that the kind doesn't use.
 fn refuse_repetition(fields: &[Member<'_>; FIELDS.len()]) -> Result<(), RequestError> {
     match FIELDS
         .iter()

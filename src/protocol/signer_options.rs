@@ -38,7 +38,7 @@ impl SignerOptions {
         }
     }
 
-    /// From `signerOptsType` and `signerOpts`.
+    /// Parses `signerOptsType` and `signerOpts`.
     pub(super) fn decode(type_name: &str, options: &str) -> Result<Self, RequestError> {
         match type_name {
             "*rsa.PSSOptions" => pss(options),

@@ -1,4 +1,4 @@
-//! A host and a port, and how to connect there.
+//! A host and a port, and connecting to them.
 
 use std::fmt;
 use std::io;
@@ -13,13 +13,13 @@ use tokio::time::timeout;
 
 use super::error::UpstreamFailure;
 
-/// A connection whose other end is gone without a word is noticed after some of these.
+/// The interval of TCP keepalive, by which a peer that has vanished is noticed.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// How long an address is tried alone before the next one is tried as well (RFC 8305, section 5).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// Where a URL leads.
+/// The host and port of a URL.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Address {
     /// A name, or an IP address without brackets; an IPv6 one can have a zone (`fe80::1%eth0`).
@@ -48,7 +48,7 @@ impl Address {
         (!host.is_empty()).then_some(Self { host, port })
     }
 
-    /// Without a zone, which means something on this machine only.
+    /// The host without a zone, which has a meaning on this machine only.
     pub(super) fn host(&self) -> &str {
         self.host
             .split_once('%')
@@ -81,7 +81,7 @@ impl Address {
     }
 }
 
-/// As HTTP names it, in `Host` and in CONNECT.
+/// The form of HTTP's `Host` and CONNECT.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.host().contains(':') {
@@ -96,7 +96,7 @@ fn number(port: &str) -> Option<u16> {
     port.parse().ok().filter(|port| is_number && *port > 0)
 }
 
-/// In the resolver's order, but the families by turns (RFC 8305, section 4).
+/// The resolver's order with alternating families (RFC 8305, section 4).
 fn alternating(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let first_is_v4 = addresses.first().is_some_and(SocketAddr::is_ipv4);
     let (mut preferred, mut others): (Vec<_>, Vec<_>) = addresses
@@ -242,7 +242,7 @@ mod tests {
         let made = runtime.block_on(race(vec![one, two, gone, answering]));
         assert_eq!(made.unwrap().peer_addr().unwrap(), answering);
         assert!(begin.elapsed() < Duration::from_millis(1500));
-        // Where nobody answers, it is as long as whoever waits has patience.
+        // Without an answer it lasts until the caller gives up.
         let patience = Duration::from_millis(600);
         let late = runtime.block_on(async { timeout(patience, race(vec![one, gone])).await });
         assert!(late.is_err());

@@ -27,14 +27,14 @@ use crate::process::RunError;
 pub(super) struct Credentials {
     authority: String,
     pub(super) server_name: String,
-    /// For each user, in PEM.
+    /// The certificate of each user, in PEM.
     certificates: Vec<String>,
     key: String,
     /// The key that each certificate (in DER) stands for.
     users: HashMap<Vec<u8>, KeyNumber>,
-    /// For connections that ask for the server name.
+    /// Serves connections that ask for the server name.
     pub(super) named: Arc<ServerConfig>,
-    /// For connections that don't.
+    /// Serves connections that don't.
     pub(super) plain: Arc<ServerConfig>,
     /// Ends a handshake with the alert "access denied".
     pub(super) refusal: Arc<ServerConfig>,
@@ -133,7 +133,7 @@ fn sec1_pem(key: &KeyPair) -> Result<String, Box<dyn std::error::Error>> {
     Ok(key.to_sec1_pem(LineEnding::LF)?.to_string())
 }
 
-/// Parameters of a certificate that is valid whatever a clock says: its key ends with the run.
+/// Parameters of a certificate that is valid at any time: its key ends with the run.
 fn params(name: &str) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, name);

@@ -48,7 +48,7 @@ const HALF_CLOSED: Duration = Duration::from_secs(1);
 /// hold as much memory as a long greeting takes.
 const UNPROVEN: usize = 256;
 
-/// With no descriptor left, one may become free.
+/// How long to wait for a descriptor to become free, if there is none.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(50);
 
 /// Below the ports that systems give to outgoing connections, where few services are.
@@ -201,7 +201,7 @@ impl Listener {
 impl Admission {
     async fn serve(&self, connection: TcpStream, unproven: Unproven) {
         self.server.observer.asked();
-        // Boxed: making a connection takes room that need not be held as long as it lasts.
+        // Boxed: what making a connection needs is freed before the connection is used.
         let admitted = Box::pin(self.admit(connection, unproven)).await;
         let Some((command, server, upstream)) = admitted else {
             return;

@@ -1,4 +1,4 @@
-//! NO_PROXY as Go reads it (golang.org/x/net/http/httpproxy, `Config.NoProxy`), and so kubectl.
+//! NO_PROXY as Go and so kubectl read it (golang.org/x/net/http/httpproxy, `Config.NoProxy`).
 
 use ipnet::IpNet;
 
@@ -33,7 +33,7 @@ fn names(entry: &str, server: &Address) -> bool {
     let domain = domain.unwrap_or(host);
     let name = server.host().to_lowercase();
     match name.strip_suffix(domain) {
-        // With a dot before it, it is what is below the domain that is meant.
+        // A leading dot means what is below the domain, without the domain.
         Some(_) if domain.starts_with('.') => true,
         Some(before) => before.is_empty() || before.ends_with('.'),
         None => false,

@@ -11,7 +11,7 @@ use rustls::crypto::{ActiveKeyExchange, GetRandomFailed, SharedSecret, Supported
 use rustls::ffdhe_groups::FfdheGroup;
 use rustls::{Error, NamedGroup, PeerMisbehaved};
 
-/// In a TLS message, a point begins with this (RFC 8446, section 4.2.8.2).
+/// The first byte of a point in a TLS message (RFC 8446, section 4.2.8.2).
 const UNCOMPRESSED: u8 = 4;
 
 #[derive(Debug)]

@@ -20,7 +20,7 @@ use super::{TunnelObserver, TunnelTarget};
 use crate::error::Error;
 use crate::kubeconfig::Cluster;
 
-/// As long as kubectl waits for a connection.
+/// How long a server may take to accept a connection: as long as kubectl gives it.
 const DIAL_LIMIT: Duration = Duration::from_secs(30);
 /// How long a server may be silent in a handshake: as long as kubectl gives it for the whole.
 const SILENCE_LIMIT: Duration = Duration::from_secs(10);

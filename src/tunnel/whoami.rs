@@ -26,9 +26,9 @@ use crate::keyring::{KeyNumber, Keyring};
 const PATH: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const QUESTION: &str = r#"{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}"#;
 
-/// Of the answer, once there is a connection.
+/// How long the answer may take, once there is a connection.
 const LIMIT: Duration = Duration::from_secs(30);
-/// In bytes. A user with a thousand groups is far below.
+/// In bytes. That of a user with a thousand groups is far shorter.
 const LONGEST_ANSWER: usize = 1 << 20;
 
 /// What the API server said.

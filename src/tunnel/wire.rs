@@ -162,7 +162,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
     }
 }
 
-/// Without the alert `close_notify`, which says that nothing is missing (RFC 8446, section 6.1).
+/// Closes without the alert `close_notify`, which says that nothing is missing (RFC 8446, section 6.1).
 impl<S: AsyncRead + AsyncWrite + Unpin> Side for client::TlsStream<S> {
     fn poll_break_off(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(self.get_mut().get_mut().0).poll_shutdown(context)
