@@ -174,7 +174,7 @@ fn a_library_that_is_found_but_not_allowed_is_a_line() {
             .any(|library| library["pathLib"] == bad.as_str())
     );
 
-    // What is wrong with the list is told once, and not of each library.
+    // A problem of the list is reported once, not for each library.
     let outcome = command(&store, &["list"], &file("modules = 7"));
     outcome.fails(3, &[PLACE, "line 1"]);
 }
@@ -187,7 +187,7 @@ fn a_file_that_is_not_roots_alone_allows_nothing() {
     let directory = "/etc/pkcs11-external-signer";
     let good = modules(&[library]);
     ask(&store, library, &good).certificate();
-    // In a user namespace there is nobody else; a file of the machine's own root is a stranger's.
+    // A user namespace has no other user; a file of the machine's own root counts as another user's.
     let given_away =
         |path: &str| format!("chown 4711 {path} 2>/dev/null || mount --bind /usr/bin/env {path}");
     for (etc, fragments) in [

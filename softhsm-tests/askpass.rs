@@ -107,7 +107,7 @@ fn a_program_that_always_says_the_same_costs_one_try() {
         ],
     );
     assert_eq!(store.calls("C_Login"), ["0xa0"]);
-    // The last try is nobody's but a person's.
+    // Only a person makes the last try.
     let store = token_with_pair(Kind::P256);
     let right = program(&store, "right", &format!("echo {PIN}"));
     sign(&store, "C_GetTokenInfo:set=CKF_USER_PIN_FINAL_TRY")
@@ -131,7 +131,7 @@ fn a_refused_pin_is_not_sent_again_after_another_one() {
         .run()
         .fails(7, &["gave the same one again"]);
     assert_eq!(store.calls("C_Login"), ["0xa0"; 2]);
-    // One that isn't the same each time is told as a person or a program.
+    // With changing answers the error can't say whether a person or a program gave them.
     let asking = program(&store, "guess", "echo $RANDOM$RANDOM");
     sign(&store, "").variable(OWN, &asking).run().fails(
         7,
@@ -209,7 +209,7 @@ fn a_program_that_gives_no_pin_is_named() {
     assert!(store.calls("C_Login").is_empty());
 }
 
-/// Somebody may have given none, or nobody could be asked.
+/// The person may have given no answer, or could not be asked.
 #[test]
 fn a_pinentry_that_fails_is_told_from_a_person_who_leaves_it() {
     let store = token_with_pair(Kind::P256);

@@ -303,7 +303,7 @@ fn what_the_options_leave_out_is_found() {
     );
     assert!(text.starts_with(&found), "{text}");
     assert!(text.contains("signed and verified"), "{text}");
-    // A key that doesn't show is taken at its word, and one that is no good is told as that.
+    // A key that doesn't show is taken at its word, and one that is unusable is reported.
     let hidden = token_with([
         Object::key(key(Kind::P256), &[1]),
         Object::certificate(key(Kind::P256), &[1]).private(),
@@ -404,7 +404,7 @@ fn what_options_name_is_mended_with_options() {
     }
     let outcome = check(&store, &["--server", "--kubeconfig=/nowhere"]).run();
     fails(&outcome, 3, "there is no kubeconfig /nowhere", "");
-    // After a wrong PIN, the remedy as it is told.
+    // After a wrong PIN, the remedy as it is printed.
     for is_first in [true, false] {
         let outcome = check(&store, &["--pin-source=env:NO_PIN"]).run();
         let login = "log in yourself: pkcs11-external-signer check --module=/";
@@ -471,7 +471,7 @@ fn what_is_wrong_with_the_library_or_the_token_is_told() {
 fn a_token_that_stays_in_use_is_told() {
     let store = token_with_pair(Kind::P256);
     told(&check(&store, &["--no-login"]).run(), 0);
-    // Another request has its turn at the library, and keeps it.
+    // Another request has the library's lock, and keeps it.
     let place = store
         .directory
         .path()
@@ -634,7 +634,7 @@ fn what_is_wrong_with_the_objects_is_told() {
 }
 
 /// Whether the token shows it before the login or after, the key isn't used. A public key beside it
-/// is told, but requests don't look at it.
+/// is reported, but requests don't look at it.
 #[test]
 fn a_certificate_of_another_type_of_key_is_told() {
     for (own, other) in [(Kind::P256, Kind::Rsa(2048)), (Kind::Rsa(2048), Kind::P256)] {

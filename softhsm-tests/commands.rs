@@ -45,7 +45,7 @@ fn a_reader_that_has_had_enough_is_no_error() {
         (format!("kubeconfig {module} --token-label='test token'"), 0),
         (format!("check {module} --no-login"), 0),
         (format!("check {module} --no-login --json"), 0),
-        // What else is wrong is told by the exit code.
+        // Other failures are reported by the exit code.
         (
             format!("check {module} --no-login --token-label=none --object-id=1"),
             5,
@@ -345,7 +345,7 @@ fn a_wrong_command_line_is_told_without_its_values() {
             &["list", "--uri=pkcs11:", "--uri"],
             "cannot be used multiple times",
         ),
-        // And what is misspelt is told with what could be meant.
+        // A misspelt name is reported with the likely one.
         (&["lst"], "a similar subcommand exists: 'list'"),
         (&["chekc"], "a similar subcommand exists: 'check'"),
         (&["list", "--jsno"], "a similar argument exists: '--json'"),
@@ -431,7 +431,7 @@ fn contexts(names: &[&str]) -> String {
     json!({"contexts": contexts, "clusters": clusters}).to_string()
 }
 
-/// How each shell is started and what it is told first; FILE is the completions.
+/// How each shell is started, and its first command; FILE is the completions.
 const SHELLS: [(&str, &[&str], &str); 3] = [
     (
         "bash",

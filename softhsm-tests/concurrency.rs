@@ -2,7 +2,7 @@
 //! that are killed at any moment.
 //!
 //! SoftHSM is the judge, since nothing is as sensitive: it keeps a token in files and rewrites one of
-//! them at each login, by emptying it first. Without turns, fewer than half of fifty processes get
+//! them at each login, by emptying it first. Without the lock, fewer than half of fifty processes get
 //! through.
 
 use std::fs;
@@ -23,7 +23,7 @@ use crate::fixture::softhsm::{PIN, Store, softhsm_library, token_with_pair};
 
 /// A user who can be kept from writing to a file.
 const NOBODY: u32 = 65534;
-/// A request that has nobody to wait for.
+/// A request without others to wait for.
 const AT_ONCE: Duration = Duration::from_secs(20);
 
 fn sign(store: &Store) -> Invocation {
@@ -75,7 +75,7 @@ impl Moments {
     }
 }
 
-/// The files of the store, with what stands in them; but for the number by which SoftHSM sees that
+/// The files of the store, with their content, except for the number by which SoftHSM sees that
 /// something has changed, and what it locks.
 fn files(store: &Store) -> Vec<(PathBuf, Vec<u8>)> {
     fn look(path: &Path, found: &mut Vec<(PathBuf, Vec<u8>)>) {
@@ -102,9 +102,9 @@ fn assert_answers_at_once(outcome: &Outcome) {
     assert!(outcome.took < AT_ONCE, "it took {:?}", outcome.took);
 }
 
-/// With the file that SoftHSM rewrites out of its reach, since nobody who is killed can help it:
+/// With the file that SoftHSM rewrites out of its reach, since SIGKILL can't be deferred:
 /// logins work without. Half of them are killed alone, half in a crowd. Who is killed in a login leaves
-/// it in doubt, and after two of those no stored PIN is sent before somebody says so.
+/// it in doubt, and after two of those no stored PIN is sent before a person logs in.
 #[test]
 fn a_thousand_kills_damage_nothing_and_keep_nobody_waiting() {
     let store = token_with_pair(Kind::P256);
@@ -243,7 +243,7 @@ fn an_interruption_waits_for_the_login_and_not_for_ever() {
     assert!(outcome.took < Duration::from_secs(20), "{outcome:?}");
 }
 
-/// It ends the process by itself: the alarm that ends a grace never comes here.
+/// It ends the process by itself: the alarm that ends a deferral isn't reached here.
 #[test]
 fn a_second_interruption_waits_for_nothing() {
     for second in [Signal::INT, Signal::TERM] {

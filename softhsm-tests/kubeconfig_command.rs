@@ -844,7 +844,7 @@ fn an_interruption_leaves_the_files_alone_and_no_lock_behind() {
         &[Signal::INT][..],
         &[Signal::TERM],
         &[Signal::HUP],
-        // From the terminal, and from whoever started it and passes on what it gets.
+        // From the terminal, and from the parent process, which passes on what it gets.
         &[Signal::INT, Signal::INT, Signal::TERM],
     ] {
         let running = kubeconfig(&store, &["--write", "--context=main"])

@@ -1,5 +1,5 @@
 //! `list`: what there is to authenticate with, as a table and as JSON, on several tokens, and what
-//! is told of libraries and tokens that don't answer.
+//! is reported about libraries and tokens that don't answer.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -226,7 +226,7 @@ fn no_pin_is_asked_and_no_login_made_without_login() {
     assert_eq!(store.calls("C_Login"), ["0xa0"]);
 }
 
-/// Without a terminal, nobody's PIN is at hand: what is there to be seen is listed all the same.
+/// Without a terminal there is no PIN: what is visible without one is listed.
 #[test]
 fn where_nobody_can_be_asked_each_token_says_so() {
     let store = store();
@@ -542,7 +542,7 @@ fn libraries_are_found_and_one_that_fails_is_a_line() {
         "crashes the process that loads it",
         "PKCS#11 library /nowhere/missing.so does not load",
         "/etc/passwd is not a PKCS#11 library: it is no ELF file",
-        // SoftHSM is told what p11-kit would tell it, and wants nothing.
+        // SoftHSM gets what p11-kit would pass, and needs nothing.
         "does not initialise: C_Initialize: CKR_ARGUMENTS_BAD\n  help: set --init-args to",
         // SoftHSM itself, which p11-kit has registered or which stands in its usual place.
         "softhsm/libsofthsm2.so\n",

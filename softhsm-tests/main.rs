@@ -14,65 +14,65 @@
 mod allowed;
 /// PINs that come from another program.
 mod askpass;
-/// `check`: what works, what doesn't, and what to do.
+/// `check`: each step, and its remedy.
 mod check;
 /// A real client and a real API server.
 mod cluster;
 /// Names, help and completions.
 mod commands;
-/// Many requests at once.
+/// Simultaneous requests.
 mod concurrency;
 /// The configuration map.
 mod configuration;
-/// What the programs that it starts can get hold of.
+/// Descriptors that the programs it starts inherit.
 mod descriptors;
-/// What the documents say of the tests.
+/// The documents: links, and the names of tests and variables.
 mod documentation;
 /// Libraries that misbehave.
 mod faults;
-/// What the tests are written in.
+/// Fixtures: tokens, the program, a terminal, openssl, a cluster.
 mod fixture;
-/// The files kubectl reads, read as kubectl does.
+/// Kubeconfigs, read as kubectl reads them.
 mod kubeconfig;
 /// `kubeconfig`: from a key to a kubeconfig that works.
 mod kubeconfig_command;
-/// Answers that make no sense.
+/// Libraries whose answers make no sense.
 mod lies;
-/// `list`: what there is to authenticate with.
+/// `list`: tokens, keys and certificates.
 mod list;
 /// Every call, failing in every way.
 mod matrix;
 /// Libraries that load and libraries that don't.
 mod module;
-/// PINs that nobody types.
+/// Stored PINs, and standard input.
 mod pin;
-/// What others can see of the process.
+/// What other processes can see of the program.
 mod process;
-/// The wire.
+/// The external signer protocol.
 mod protocol;
-/// The README's commands, as they stand.
+/// The README's commands, run unchanged.
 mod readme;
 /// Several certificates and keys under one id.
 mod renewal;
 /// `run`: commands whose clusters are reached with a key in a token.
 mod run;
-/// The PIN: who can read it, and how long it is there.
+/// Who can read a PIN, and how long it is in memory.
 mod secrecy;
 /// Which token, certificate and key.
 mod selection;
-/// A machine that lacks something: room, files, processes, directories.
+/// A machine without disk space, descriptors, processes or directories.
 #[cfg(target_os = "linux")]
 mod shortage;
 /// Signatures, judged by openssl.
 mod signing;
-/// Kubeconfigs, requests and tokens from strangers.
+/// Malicious kubeconfigs, requests and tokens.
 mod stranger;
-/// Somebody at a terminal.
+/// Prompts at a terminal.
 mod terminal;
 /// Tokens other than SoftHSM's.
 #[cfg(target_os = "linux")]
 mod tokens;
-/// PIN tries over many processes, and prompts one at a time.
+/// PIN tries over many processes; prompts one at a time.
 mod tries;
 /// Keys named by a URI.
 mod uri;

@@ -1,4 +1,4 @@
-//! Where a PIN comes from when nobody types it, how often it is sent, and what becomes of
+//! Where a stored PIN comes from, how often it is sent, and what becomes of
 //! standard input, which belongs to the user.
 
 use std::fs::{self, File};
@@ -213,7 +213,7 @@ fn without_a_terminal_input_in_pieces_is_seen_as_a_whole() {
     assert_eq!(outcome.remainder.unwrap(), MANIFEST.as_bytes());
 }
 
-/// A client may be given its input by somebody who keeps it open.
+/// The other end of standard input may stay open.
 #[test]
 fn without_a_terminal_input_that_is_too_long_for_a_pin_is_not_waited_for() {
     let stores = [(); 2].map(|()| token_with_pair(Kind::P256));
@@ -395,7 +395,7 @@ fn a_stored_pin_that_was_right_is_not_sent_as_the_final_try() {
     assert_eq!(store.calls("C_Login"), ["0x0"]);
 }
 
-/// OpenSC says so of a PIV card as long as somebody is logged in.
+/// OpenSC reports that for a PIV card during a login.
 #[test]
 fn a_final_try_that_is_told_still_after_the_right_pin_is_an_old_one() {
     let [key_object, certificate] = Object::pair(key(Kind::P256), &[1]);

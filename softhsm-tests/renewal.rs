@@ -308,7 +308,7 @@ fn a_self_signed_certificate_is_found_by_its_id() {
     assert!(shown.contains("no certificate but that of a CA"), "{shown}");
 }
 
-/// Types that are found on tokens are told by their names.
+/// Key types that are found on tokens are reported by name.
 #[test]
 fn a_key_of_an_unsupported_type_is_told_by_its_name() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The PIN in the process's memory: nobody else of the same user sees it while it is there, and
+//! The PIN in the process's memory: no other process of the same user sees it while it is there, and
 //! not even root finds it when it is no longer needed.
 
 use std::fs::{self, File};

@@ -1,4 +1,4 @@
-//! A machine that lacks something: what can be answered is answered, and what can't is told.
+//! A machine that lacks something: what can be answered is answered, and the rest is reported.
 
 use std::fs;
 
@@ -40,7 +40,7 @@ fn run_after(preparation: &str, store: &Store) -> Outcome {
 }
 
 /// The same in a mount namespace of its own. In a user namespace, which needs no root, what root has
-/// installed is a stranger's, and no library would be loaded.
+/// installed is another user's, and no library would be loaded.
 #[track_caller]
 fn mounted(preparation: &str) -> String {
     need_root();
@@ -126,7 +126,7 @@ fn standard_output_that_can_not_be_set_aside_is_told_with_a_remedy() {
 #[test]
 fn a_run_without_processes_to_spare_starts_its_command_or_not() {
     let store = token_with_pair(Kind::P256);
-    // A user whose processes nobody else counts. Root has no limit.
+    // A user without other processes. Root has no limit.
     let user = 61_183;
     let directory = store.directory.path();
     let copy = copy_of_program(directory);

@@ -250,7 +250,7 @@ fn a_library_of_somebody_elses_is_not_loaded() {
     let library = copied(&store, "theirs.so");
     let path = library.to_str().unwrap();
     let configuration = store.configuration().with("pathLib", path);
-    // In a user namespace there is nobody else; a file of the machine's own root is a stranger's.
+    // A user namespace has no other user; a file of the machine's own root counts as another user's.
     let script = format!(
         "chown 4711 {path} 2>/dev/null || mount --bind {} $machine{path}",
         softhsm_library().display()
@@ -328,7 +328,7 @@ fn what_a_file_claims_of_itself_is_not_believed() {
             outcome.stderr
         );
     }
-    // Cut off, wherever that is. Behind what is loaded there are only tables that nobody needs.
+    // Cut off, wherever that is. After the loaded part there are only tables that aren't needed.
     let loaded = segments(1)
         .map(|header| number(header + 8) + number(header + 32))
         .max()

@@ -475,7 +475,7 @@ fn a_run_and_a_check_keep_to_what_another_process_was_refused() {
     );
     assert_eq!(store.calls("C_Login"), ["0xa0"]);
 
-    // The PIN in the kubeconfig was corrected, and nobody can type.
+    // The PIN in the kubeconfig was corrected, and there is no terminal.
     let right = recorded(&store).with("pin", PIN);
     let check = cluster().command(&store, &right, "check");
     let outcome = check

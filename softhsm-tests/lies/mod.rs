@@ -12,7 +12,7 @@ use crate::fixture::softhsm::{Object, Store, token_with};
 #[cfg(target_os = "linux")]
 mod memory;
 
-/// What goes wrong, and what a request for a signature comes to: the exit code, and what is told.
+/// What goes wrong, and how a request for a signature ends: the exit code, and the message.
 const LIES: &[(&str, i32, &str)] = &[
     // A handle that the library never gave.
     (
@@ -61,7 +61,7 @@ const LIES: &[(&str, i32, &str)] = &[
     ),
     // The PIN was right, and the login is there.
     ("C_Login:then-return=0x100", 0, ""),
-    // Told that it has no such attribute, nobody takes the zeros of the buffer for one.
+    // The library has no such attribute, so the buffer's zeros aren't taken for one.
     ("C_GetAttributeValue#2:return=0x12", 0, ""),
     // Of the key, where zeros are CKK_RSA.
     ("C_GetAttributeValue#6:return=0x12", 0, ""),

@@ -24,7 +24,7 @@ use serde_json::Value;
 const PATIENCE: Duration = Duration::from_secs(20);
 const GREETING: &[u8] = b"signed\n";
 
-/// A server that greets whoever proves to have the key of one certificate.
+/// A server that greets a client with the key of one certificate.
 pub(super) struct Server {
     pub(super) address: SocketAddr,
     /// Its own certificate in PEM, which is its authority's, too.
@@ -74,7 +74,7 @@ fn greet(connection: TcpStream, config: Arc<ServerConfig>) {
     }
 }
 
-/// Accepts one certificate, whoever issued it.
+/// Accepts one certificate, from any issuer.
 #[derive(Debug)]
 struct Only {
     client: Vec<u8>,

@@ -50,10 +50,10 @@ const CONSEQUENCES: &[(&str, &str, &str)] = &[
         "CKR_ATTRIBUTE_TYPE_INVALID",
         "it is empty",
     ),
-    // The slot is empty then, in the words of whoever looks for the token.
+    // The slot is empty then, as reported by the search for the token.
     ("C_GetTokenInfo", "CKR_TOKEN_NOT_PRESENT", "holds no token"),
     ("C_GetTokenInfo", "CKR_TOKEN_NOT_PRESENT", "no token with"),
-    // Nobody had initialised it, and nobody was logged in: the library has lied.
+    // It was not initialised, and there was no login: the library has lied.
     (
         "C_Initialize",
         "CKR_CRYPTOKI_ALREADY_INITIALIZED",
@@ -108,7 +108,7 @@ const TASKS: [Task; 7] = [
     Task::SignatureWithPin,
 ];
 
-/// No token's label, and what is told of it.
+/// A label that no token has, and what is reported.
 const MISSING: (&str, &str) = ("missing", "no token with tokenLabel \"missing\"");
 
 impl Task {

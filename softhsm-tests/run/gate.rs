@@ -1,4 +1,4 @@
-//! Who is let in: the command, and nobody else on the machine.
+//! Only the command can use a run's ports.
 
 use super::{run, run_recorded};
 use crate::fixture::cluster::{ADMINISTRATOR, JANE, cluster};

@@ -176,7 +176,7 @@ fn the_key_of_the_user_that_the_arguments_name_is_opened_first() {
     };
     assert_eq!(whoami(&[]), "olga");
     assert_eq!(whoami(&["--user", "jane"]), "jane");
-    // Joe's context is led through the tunnel where it is to be somebody else's.
+    // Joe's context uses the tunnel if another user is named.
     assert_eq!(whoami(&["--context=joe", "--user=jane"]), "jane");
     let arguments = [
         "-v",

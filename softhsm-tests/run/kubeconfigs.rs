@@ -395,7 +395,7 @@ fn what_slips_past_the_tunnel_is_told() {
     let own = store.directory.path().join("kubeconfig");
     let outcome = run(&store, &["echo", "--kubeconfig", own.to_str().unwrap()]).run();
     outcome.printed_beside(&["goes past the tunnel"]);
-    // It belongs to somebody else, behind the second "--".
+    // It belongs to another program, after the second "--".
     let quiet = run(&store, &["echo", "exec", "--", "--kubeconfig=x"]).run();
     quiet.silently();
     for (arguments, variable, told) in [

@@ -29,7 +29,7 @@ mod silence;
 mod streaming;
 /// A run at a terminal.
 mod terminal;
-/// What goes wrong on the way, and how it is told.
+/// What fails on a connection, and how it is reported.
 pub(crate) mod trouble;
 
 /// A run with the PIN from the environment.

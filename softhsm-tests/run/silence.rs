@@ -1,4 +1,4 @@
-//! Servers that say nothing and tokens that take their time: nobody else waits for them, it is told,
+//! Silent servers and slow tokens: no other connection waits for them, they are reported,
 //! and it has an end.
 
 use std::fs;

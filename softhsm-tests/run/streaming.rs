@@ -14,7 +14,7 @@ use crate::fixture::keys::Kind;
 use crate::fixture::program::Invocation;
 use crate::fixture::softhsm::Store;
 
-/// What kubectl is told in order to speak WebSocket, or SPDY.
+/// What makes kubectl use WebSocket, or SPDY.
 const PROTOCOLS: [&str; 2] = ["true", "false"];
 
 const LARGE: usize = 100 << 20;

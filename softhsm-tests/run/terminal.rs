@@ -153,7 +153,7 @@ fn a_token_that_is_needed_later_is_not_asked_for_over_the_command() {
     assert!(outcome.printed().contains("jane"), "{outcome:?}");
 }
 
-/// It may have been changed since; nobody can be asked, and the PIN that was right is not sent.
+/// It may have been changed since; no prompt is possible, and the PIN that was right is not sent.
 #[test]
 fn the_pin_is_not_sent_again_after_another_process_has_sent_a_wrong_one() {
     let store = cluster().token(Kind::P256, JANE);

@@ -72,7 +72,7 @@ func (k *kubelet) runAtTerminal(command *exec.Cmd, in io.Reader, out io.Writer, 
 			_, _ = terminal.Write([]byte{4})
 		}()
 	}
-	// This ends with an error when nobody has the terminal open any more.
+	// This ends with an error when no process has the terminal open any more.
 	_, _ = io.Copy(out, terminal)
 	terminal.Close()
 	return k.wait(command)

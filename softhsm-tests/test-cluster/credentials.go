@@ -56,7 +56,7 @@ func writeCredentials(dir, server string) error {
 	if _, err := issue(dir, "kubelet", kubelet, ca, caKey); err != nil {
 		return err
 	}
-	// Its own issuer: whoever the CA vouches for is a user of the API server, not of the kubelet.
+	// Its own issuer: a certificate of the CA makes a user of the API server, not of the kubelet.
 	kubeletClient := leaf(5, pkix.Name{CommonName: "kube-apiserver-kubelet-client"}, x509.ExtKeyUsageClientAuth)
 	if _, err := issue(dir, "kubelet-client", kubeletClient, kubeletClient, nil); err != nil {
 		return err

@@ -42,7 +42,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "test-cluster:", err)
 		os.Exit(1)
 	}
-	// The servers still run, and would wait for each other: nobody needs their good-bye.
+	// The servers still run, and would wait for each other; they needn't end in order.
 	os.Exit(0)
 }
 
@@ -154,8 +154,8 @@ func apiserverFlags(dir, etcdURL string, port int) []string {
 	}
 }
 
-// freePort asks the system for a port; nobody else on this machine's loopback takes it meanwhile,
-// but for bad luck, which shows as a failed start.
+// freePort asks the system for a port; no other program on this machine's loopback takes it meanwhile,
+// except by bad luck, which shows as a failed start.
 func freePort() (int, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -37,7 +37,7 @@ fn following(invocation: Invocation, store: &Store, block: &str) -> Invocation {
     invocation.within("bash", &script)
 }
 
-/// Runs it at a terminal, where somebody types the PIN wherever the block has it asked; what the
+/// Runs it at a terminal, and types the PIN wherever the block asks for it; what the
 /// terminal has shown.
 pub(super) fn typing(invocation: Invocation, block: &str, pin: &str) -> String {
     let asked = ["--login ", "read -rs "].map(|it| block.matches(it).count());

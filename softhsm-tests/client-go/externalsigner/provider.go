@@ -32,7 +32,7 @@ const (
 	// providerName is what the kubeconfig's auth-provider is called.
 	providerName = "externalSigner"
 	apiVersion   = "external-signer.authentication.k8s.io/v1alpha1"
-	// requestVariable holds the request in the program's environment, and in nobody else's.
+	// requestVariable holds the request in the program's environment, and in no other.
 	requestVariable = "EXTERNAL_SIGNER_PLUGIN_CONFIG"
 	// handshakeTimeout is client-go's own: a PIN typed and a token touched must fit in it.
 	handshakeTimeout = 10 * time.Second

@@ -1,4 +1,4 @@
-//! A PKCS#11 library that passes every call on to a real one and misbehaves where it is told to.
+//! A PKCS#11 library that passes every call on to a real one and misbehaves where the environment says so.
 //!
 //! | variable | meaning |
 //! |---|---|

@@ -36,8 +36,8 @@
 //! | `serial=TEXT` | `C_GetTokenInfo` | each token has this serial number |
 //! | `garble` | `C_GetInfo`, `C_GetTokenInfo` | no string ends or is UTF-8; reserved flags are set |
 //! | `garble`, `zero` | `C_GetAttributeValue` | values are 0xff or 0 all over |
-//! | `count=SIZE` | `C_GetSlotList`, `C_GetMechanismList`, `C_FindObjects` | the number that is told |
-//! | `length=SIZE` | `C_GetAttributeValue`, `C_Sign` | the length that is told |
+//! | `count=SIZE` | `C_GetSlotList`, `C_GetMechanismList`, `C_FindObjects` | the number that is returned |
+//! | `length=SIZE` | `C_GetAttributeValue`, `C_Sign` | the length that is returned |
 //! | `refuse-query` | the functions of `count`, `length` | CKR_ARGUMENTS_BAD where the buffer is null |
 //! | `other-key` | `C_SignInit` | another private key of the token signs |
 //! | `flip` | `C_Sign` | one bit of the signature is wrong |
@@ -106,7 +106,7 @@ pub(crate) enum Action {
     Zero,
 }
 
-/// What is told in place of a count or a length.
+/// What is returned in place of a count or a length.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Size {
     Exactly(CK_ULONG),

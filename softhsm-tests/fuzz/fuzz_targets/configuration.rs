@@ -70,7 +70,7 @@ fn check(error: &ConfigError) {
     }
 }
 
-/// As somebody would write it down; `None` for a library whose path is not text.
+/// As a user would write it; `None` for a library whose path is not text.
 fn written(config: &Config) -> Option<Vec<(&'static str, String)>> {
     let pin_source = match &config.pin {
         PinSource::Askpass => "askpass".to_owned(),

@@ -67,7 +67,7 @@ impl<'a> platform::Platform for Platform<'a> {
     }
 }
 
-/// A system call is served where it is made: there is nobody else on this card.
+/// A system call is served where it is made: this card has no other program.
 pub(crate) struct Call<'a> {
     service: Service<Platform<'a>, Extensions>,
     endpoint: [ServiceEndpoint<'a, Beyond, Contexts>; 1],
