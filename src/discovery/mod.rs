@@ -12,22 +12,23 @@ mod places;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-/// A library, and what it is to be told at its start (C_Initialize).
+/// A library, and its parameters for C_Initialize.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Installed {
     pub path: PathBuf,
     pub init_args: Option<String>,
 }
 
-/// The libraries, each once for all that it is told at its start, under the path they are installed as (symbolic links not followed:
-/// what they lead to has a version in its name). Registered ones come first.
+/// The libraries, each once with the same parameters, under the path they are installed as:
+/// links are not followed, since their targets have a version in their names. Registered ones come
+/// first.
 pub fn libraries(home: Option<&Path>) -> Vec<Installed> {
     let mut seen = HashSet::new();
     p11_kit::registered(home)
         .into_iter()
         .chain(places::usual())
         .filter(|library| {
-            // Registered, but not there: the loader shall say so.
+            // If it is registered but missing, the loader reports that.
             let file = library.path.canonicalize();
             let file = file.unwrap_or_else(|_| library.path.clone());
             seen.insert((file, library.init_args.clone()))

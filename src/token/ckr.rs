@@ -9,11 +9,11 @@ use super::error::{CallFailure, TokenError};
 use crate::config::TokenName;
 use crate::error::Error;
 
-/// No return value: the library says that it has succeeded, with a count or a length that can't be.
-/// (What libraries return is never an unknown code of this size: such are the vendors'.)
+/// Stands for success with an impossible count or length. No return value is an unknown code of this
+/// size: those with the highest bit are the vendors'.
 pub(super) const BEYOND_THE_BUFFER: RvError = RvError::UnknownErrorCode(CK_RV::MAX);
 
-/// The failed call and its `CKR_…` name; where it was no call that failed, what was wrong.
+/// The failed call and its `CKR_…` name, or what was wrong if no call failed.
 pub(super) fn failure(error: &CryptokiError) -> CallFailure {
     match error {
         CryptokiError::Pkcs11(code, function) => CallFailure {

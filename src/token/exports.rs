@@ -120,7 +120,7 @@ fn exports<'d, R: ReadRef<'d>>(data: R, names: &[&str]) -> Result<bool, Defect> 
         ELF if READS_ELF => {
             let file = ElfFile::<ElfHeader<Endianness>, R>::parse(data)?;
             check_kind(&file, data)?;
-            // Without section headers the crate finds no symbols; the loader does, and is to say.
+            // Without section headers the crate finds no symbols; the loader does.
             Ok(file.sections().next().is_none() || has_export(&file, "", names)?)
         }
         FileKind::Elf32 | FileKind::Elf64 if READS_ELF => Err(Defect::Machine),

@@ -1,7 +1,5 @@
-//! What a library's tokens hold that could authenticate somebody: certificates and keys, paired by
-//! CKA_ID, for a person who has to choose among them.
-//!
-//! Nothing is asked of a token that needs a PIN. What it hides before a login is not in the list.
+//! The certificates and keys on a token that could authenticate a user, paired by CKA_ID, for a
+//! person who has to choose among them. What the token hides before a login is not in the list.
 
 #![forbid(unsafe_code)]
 
@@ -13,26 +11,19 @@ use crate::certificate::{Certificate, CertificateError, meant};
 use crate::error::Error;
 use crate::process::{unix_time, watchdog};
 
-/// What a token shows that could authenticate.
-#[derive(Default)]
-pub struct Candidates {
-    /// In the order of CKA_ID.
-    pub found: Vec<Candidate>,
-}
-
 /// A certificate and its key, or one of the two.
 pub struct Candidate {
-    /// CKA_ID; empty where there is none.
+    /// CKA_ID; empty if there is none.
     pub id: Vec<u8>,
-    /// CKA_LABEL of the certificate, or of the key where there is no certificate.
+    /// CKA_LABEL of the certificate, or of the key if there is no certificate.
     pub label: String,
-    /// `None` where the token shows none under this CKA_ID; an error for one that can't be used.
+    /// `None` if the token shows none under this CKA_ID; an error for one that can't be used.
     pub certificate: Option<Result<Certificate, CertificateError>>,
-    /// `None` where the token shows none, as most do before a login.
+    /// `None` if the token shows none, as most do before a login.
     pub key: Option<VisibleKey>,
     /// The keys that the token shows under this CKA_ID aren't the certificate's.
     pub is_contradicted: bool,
-    /// One of a CA, without a key.
+    /// A CA's certificate without a key.
     pub is_authority: bool,
     pub standing: Standing,
 }
@@ -57,16 +48,17 @@ pub enum Standing {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct VisibleKey {
     pub is_private: bool,
-    /// As `RSA-2048` or `ECDSA P-256`; the standard's name for what can't be signed with here.
+    /// As `RSA-2048` or `ECDSA P-256`; the standard's name for a type that can't be signed with.
     pub kind: String,
-    /// CKA_ALWAYS_AUTHENTICATE, which only a private key says.
+    /// CKA_ALWAYS_AUTHENTICATE, which only private keys have.
     pub always_authenticate: bool,
-    /// CKA_SIGN, likewise; a key that doesn't say it can.
+    /// CKA_SIGN of a private key; true if the key doesn't show it.
     pub can_sign: bool,
 }
 
-/// The certificates and keys that could authenticate, without those that exist in the session alone.
-pub(super) fn candidates(objects: Objects<'_>) -> Result<Candidates, Error> {
+/// The certificates and keys that could authenticate, in the order of CKA_ID; without those that
+/// exist in the session alone.
+pub(super) fn candidates(objects: Objects<'_>) -> Result<Vec<Candidate>, Error> {
     let _step = watchdog::step("listing the objects (C_FindObjects)");
     let mut keys = keys(objects)?;
     let mut candidates: Vec<Candidate> = Vec::new();
@@ -105,10 +97,7 @@ pub(super) fn candidates(objects: Objects<'_>) -> Result<Candidates, Error> {
         standing: Standing::ById,
     }));
     // Short ids first, so that 2 stands before 0x0101.
-    candidates.sort_by(|one, other| {
-        let order = |it: &Candidate| (it.id.len(), it.id.clone(), it.label.clone());
-        order(one).cmp(&order(other))
-    });
+    candidates.sort_by_cached_key(|it| (it.id.len(), it.id.clone(), it.label.clone()));
     // The same certificate twice is one.
     candidates.dedup_by(
         |one, other| match (one.certificate(), other.certificate()) {
@@ -126,7 +115,7 @@ pub(super) fn candidates(objects: Objects<'_>) -> Result<Candidates, Error> {
     for (candidate, standing) in candidates.iter_mut().zip(standings) {
         candidate.standing = standing;
     }
-    Ok(Candidates { found: candidates })
+    Ok(candidates)
 }
 
 /// Private keys, and public keys, which are listed if the private one isn't seen.
@@ -198,7 +187,7 @@ impl Candidate {
         let labelled = labelled.filter(|it| !has_id || it.id == self.id);
         let by_label = choice(labelled.collect());
         match (choice(same_id().collect()), by_label) {
-            // A key without a certificate may have to be told from this one's.
+            // A key without a certificate may have to be distinguished from this one's.
             ((true, true), _) if same_id().all(|it| it.certificate.is_some()) => Standing::ById,
             ((false, _), _) if has_id => Standing::Superseded {
                 needs_label: by_label == (true, true),
@@ -217,7 +206,7 @@ struct KeyObject {
     can_sign: bool,
     id: Vec<u8>,
     label: String,
-    /// With its certificate, or with another object of the same key.
+    /// It is listed with its certificate, or with another object of the same key.
     is_listed: bool,
 }
 

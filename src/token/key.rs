@@ -48,8 +48,8 @@ pub(super) fn find(objects: Objects<'_>, wanted: &WantedKey<'_>) -> Result<Objec
     .into())
 }
 
-/// Finds the one private key that can be used without a login because its CKA_PRIVATE is false, as
-/// a PIV card's key for opening doors.
+/// Finds the one private key that can be used without a login because its CKA_PRIVATE is false, like a
+/// PIV card's card authentication key.
 pub(super) fn find_public(objects: Objects<'_>, wanted: &WantedKey<'_>) -> Option<ObjectHandle> {
     let [only] = candidates(objects, wanted).ok()?[..] else {
         return None;
@@ -84,7 +84,7 @@ fn candidates(
             let is_own = objects.belongs_to(*object, wanted.public_key)?;
             possible.extend((is_own != Some(false)).then_some(*object));
         }
-        // If none is left, the error is that it is another certificate's.
+        // If none is left, the error says that the key is another certificate's.
         if !possible.is_empty() {
             found = possible;
         }
@@ -96,7 +96,7 @@ fn candidates(
 }
 
 /// Chooses among several by CKA_LABEL: that of the configuration, or that of the certificate's
-/// public key, which tells keys on one curve from each other.
+/// public key, which distinguishes keys on one curve.
 fn labelled(
     objects: Objects<'_>,
     query: Query<'_>,

@@ -1,6 +1,6 @@
 //! From a signature scheme to an operation that this token offers.
 //!
-//! Where a token lacks the padded RSA mechanism, or refuses its parameters, the padding is done
+//! If a token lacks the padded RSA mechanism, or refuses its parameters, the padding is done
 //! here and the token is asked for the bare RSA operation (CKM_RSA_X_509).
 
 #![forbid(unsafe_code)]

@@ -27,7 +27,7 @@ pub use error::{
     CallFailure, LoginError, ModuleError, ObjectError, ObjectSummary, SigningError, TokenError,
     TriesLeft, UnusableSlot, WhyUnusable,
 };
-pub use inventory::{Candidate, Candidates, Standing, VisibleKey};
+pub use inventory::{Candidate, Standing, VisibleKey};
 pub use key::WantedKey;
 pub use login::AcceptedPin;
 pub use module::{Module, WaitObserver};
@@ -187,7 +187,7 @@ impl Token<'_> {
         self.login.into_accepted_pin(self.session.state.name)
     }
 
-    /// Takes over the PIN that this very token accepted before; not if the token has counted wrong
+    /// Takes over the PIN that this very token accepted before, unless the token has counted wrong
     /// PINs since: the PIN may have been changed meanwhile.
     pub fn recall(&mut self, pins: &mut Vec<AcceptedPin>) {
         self.login.recall(&self.session.state, pins);
@@ -202,12 +202,12 @@ impl Token<'_> {
         self.login.ensure(&self.session, what, pins)
     }
 
-    /// The certificates and keys that could authenticate, without those that exist in the session
-    /// alone.
+    /// The certificates and keys that could authenticate, in the order of CKA_ID; without those that
+    /// exist in the session alone.
     ///
     /// # Errors
     /// If they can't be read.
-    pub fn candidates(&self) -> Result<Candidates, Error> {
+    pub fn candidates(&self) -> Result<Vec<Candidate>, Error> {
         inventory::candidates(self.session.objects())
     }
 
@@ -262,7 +262,7 @@ impl Token<'_> {
     }
 
     /// Finds the one private key that fits, after a login if the token requires one for it.
-    /// `words` names the key in messages.
+    /// `words` is the key's name in messages.
     ///
     /// # Errors
     /// [`ObjectError`] if there isn't exactly one; the errors of a login.
@@ -337,7 +337,7 @@ impl Token<'_> {
     }
 
     fn paddings(&self, scheme: &Scheme) -> Result<(Padding, Option<Padding>), Error> {
-        // Asked about one mechanism, SoftHSM also says yes to those it was told to withhold.
+        // C_GetMechanismInfo of SoftHSM knows also those that its configuration excludes.
         let offered = self.mechanisms.get_or_init(|| {
             let functions = self.session.module.functions();
             functions.mechanisms(self.session.slot).ok()

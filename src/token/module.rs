@@ -26,19 +26,22 @@ const FINALIZE_LIMIT: Duration = Duration::from_secs(2);
 pub struct Module {
     functions: Functions,
     path: PathBuf,
-    /// Somebody else in this process initialised the library, who will also finalise it.
+    /// The library was initialised in this process before, and is not finalised here.
     borrowed: bool,
     on_wait: WaitObserver,
 }
 
-/// What is called when the token waits for a person, to touch it or to use the reader's keypad: how
-/// long the token may take before that is said, and the words. It is over when the result is dropped.
+/// Called when a token waits for a person to touch it or to use the reader's keypad, with the time
+/// after which to show the text, and the text. The wait ends when the result is dropped.
 pub type WaitObserver = fn(Duration, &str) -> Box<dyn Any>;
 
 impl Module {
-    /// Loads and initialises the library (C_GetFunctionList or C_GetInterface, C_Initialize). What
-    /// has neither is not loaded, so that nothing of it runs. A library has one set of parameters in a
-    /// process: those of a second module of it are not looked at.
+    /// Loads and initialises the library (C_GetFunctionList or C_GetInterface, C_Initialize). A file
+    /// that exports neither is not loaded, so that nothing of it runs. A library is initialised once
+    /// in a process: the parameters of a second module of it are ignored.
+    ///
+    /// # Errors
+    /// [`ModuleError`] if it isn't a PKCS#11 library, or can't be loaded or initialised.
     pub fn open(
         library: &TrustedLibrary,
         init_args: Option<&InitArgs>,
@@ -97,7 +100,7 @@ impl Module {
         slot::empty(&self.functions)
     }
 
-    /// Has the observer know what this library's tokens wait for; without one nobody does.
+    /// Sets what is called when a token of this library waits for a person.
     #[must_use]
     pub fn with_wait_observer(mut self, on_wait: WaitObserver) -> Self {
         self.on_wait = on_wait;
@@ -117,29 +120,27 @@ impl Module {
         &self.functions
     }
 
-    /// Finalises the library (C_Finalize) so that it can be opened anew, which is what makes some
-    /// libraries see that a token was put back. There is no bound: who waits for this must have
-    /// one.
+    /// Finalises the library (C_Finalize) so that it can be opened again: some libraries see only
+    /// then that a token was put back. There is no limit of time.
     pub fn close(self) {
         if !self.borrowed {
             let _ = self.functions.finalize();
         }
     }
 
-    /// Finalises the library (C_Finalize, which closes its sessions). The process ends with
-    /// `code` even if the library hangs or crashes on the way: call this when the answer is out.
+    /// Finalises the library (C_Finalize, which closes its sessions) when the answer is out. The
+    /// process ends with `code` even if the library hangs or crashes meanwhile.
     pub fn finalize(self, code: u8) {
         memory::scrub_stack::<{ memory::REQUEST_DEPTH }>();
         exit_guard::arm(FINALIZE_LIMIT, code);
         if self.borrowed {
             return;
         }
-        // The answer is given; what the library thinks of its end changes nothing.
         let _ = self.functions.finalize();
     }
 }
 
-/// What the line on standard error says if the library crashes, made now: then nothing can be.
+/// Prepares the line for standard error if the library crashes: a signal handler can't format one.
 fn tell_crashes(path: &Path) {
     let error = Error::from(ModuleError::Crashed {
         path: path.to_owned(),
@@ -156,7 +157,7 @@ fn tell_crashes(path: &Path) {
 fn initialize(functions: &Functions, init_args: Option<&InitArgs>) -> Result<(), CryptokiError> {
     let parameters = init_args.map(InitArgs::as_c_str);
     match functions.initialize(CInitializeFlags::OS_LOCKING_OK, parameters) {
-        // A library without locks of its own: we make one call at a time anyway.
+        // A library without locks of its own: it gets one call at a time anyway.
         Err(error) if ckr::code(&error) == Some(RvError::CantLock) => functions
             .initialize(CInitializeFlags::empty(), parameters)
             .map_err(|_| error),

@@ -35,9 +35,9 @@ pub(super) struct Query<'a> {
     pub(super) label: Option<&'a str>,
 }
 
-/// What a private key says of itself.
+/// What a private key's attributes say.
 pub(super) struct KeyTraits {
-    /// CKA_ALWAYS_AUTHENTICATE; false if the key doesn't say.
+    /// CKA_ALWAYS_AUTHENTICATE; false if the key doesn't show it.
     pub(super) always_authenticate: bool,
     /// It can't belong to the public key.
     pub(super) is_anothers: bool,

@@ -102,7 +102,7 @@ impl Functions {
         flags: CInitializeFlags,
         parameters: Option<&CStr>,
     ) -> Result<()> {
-        let call = self.0.C_Initialize.ok_or(Error::NullFunctionPointer)?;
+        let call = present(self.0.C_Initialize)?;
         let mut arguments = CK_C_INITIALIZE_ARGS {
             flags: flags.bits(),
             ..CK_C_INITIALIZE_ARGS::default()
@@ -121,7 +121,7 @@ impl Functions {
 
     /// C_Finalize, which ends all sessions.
     pub(super) fn finalize(&self) -> Result<()> {
-        let call = self.0.C_Finalize.ok_or(Error::NullFunctionPointer)?;
+        let call = present(self.0.C_Finalize)?;
         // SAFETY: the reserved argument has to be null.
         let code = unsafe { call(ptr::null_mut()) };
         checked(code, Function::Finalize)
@@ -146,7 +146,7 @@ impl Functions {
 
     /// C_GetSlotList.
     pub(super) fn slots(&self, with_token: bool) -> Result<Vec<Slot>> {
-        let call = self.0.C_GetSlotList.ok_or(Error::NullFunctionPointer)?;
+        let call = present(self.0.C_GetSlotList)?;
         let slots = list(Function::GetSlotList, |slots, count| {
             // SAFETY: `slots` is null or has room for `count`.
             unsafe { call(CK_BBOOL::from(with_token), slots, count) }
@@ -156,7 +156,7 @@ impl Functions {
 
     /// C_GetSlotInfo.
     pub(super) fn slot_info(&self, slot: Slot) -> Result<SlotInfo> {
-        let call = self.0.C_GetSlotInfo.ok_or(Error::NullFunctionPointer)?;
+        let call = present(self.0.C_GetSlotInfo)?;
         let mut info = CK_SLOT_INFO::default();
         // SAFETY: a slot is a number, `info` is valid to be written.
         let code = unsafe { call(slot.into(), &raw mut info) };
@@ -166,7 +166,7 @@ impl Functions {
     /// C_GetTokenInfo, without the time on the token's clock: cryptoki fails the whole answer where
     /// that isn't sixteen digits, as opencryptoki's isn't.
     pub(super) fn token_info(&self, slot: Slot) -> Result<TokenInfo> {
-        let call = self.0.C_GetTokenInfo.ok_or(Error::NullFunctionPointer)?;
+        let call = present(self.0.C_GetTokenInfo)?;
         let mut info = CK_TOKEN_INFO::default();
         // SAFETY: a slot is a number, `info` is valid to be written.
         let code = unsafe { call(slot.into(), &raw mut info) };
@@ -177,10 +177,7 @@ impl Functions {
 
     /// C_GetMechanismList, without the mechanisms that cryptoki doesn't know.
     pub(super) fn mechanisms(&self, slot: Slot) -> Result<Vec<MechanismType>> {
-        let call = self
-            .0
-            .C_GetMechanismList
-            .ok_or(Error::NullFunctionPointer)?;
+        let call = present(self.0.C_GetMechanismList)?;
         let mechanisms = list(Function::GetMechanismList, |mechanisms, count| {
             // SAFETY: `mechanisms` is null or has room for `count`.
             unsafe { call(slot.into(), mechanisms, count) }
@@ -192,7 +189,7 @@ impl Functions {
     /// C_OpenSession: a read-only one, which ends with C_Finalize. To close it before would be a
     /// call into the library after the answer, with no bound on its time.
     pub(super) fn open_session(&self, slot: Slot) -> Result<Session<'_>> {
-        let call = self.0.C_OpenSession.ok_or(Error::NullFunctionPointer)?;
+        let call = present(self.0.C_OpenSession)?;
         let mut handle = 0;
         // SAFETY: a slot is a number, there is no callback, `handle` is valid to be written.
         let code = unsafe {
@@ -223,7 +220,7 @@ pub(super) struct ObjectHandle(CK_OBJECT_HANDLE);
 
 impl Session<'_> {
     /// Whether it is still there, with its login if there was one (C_GetSessionInfo): both end when
-    /// the token is taken out. A library that can't tell is believed to have it.
+    /// the token is taken out. If the library doesn't support the call, it counts as there.
     pub(super) fn lives(&self, logged_in: bool) -> bool {
         let Some(call) = self.functions.C_GetSessionInfo else {
             return true;
@@ -240,24 +237,20 @@ impl Session<'_> {
 
     /// C_Login; without a PIN, the reader asks for it.
     pub(super) fn login(&self, user: UserType, pin: Option<&str>) -> Result<()> {
-        let call = self.functions.C_Login.ok_or(Error::NullFunctionPointer)?;
+        let call = present(self.functions.C_Login)?;
         let (pin, length) = pin.map_or((ptr::null(), 0), |pin| (pin.as_ptr(), pin.len()));
-        // SAFETY: the PIN is null or as long as is said, and only read: the standard's prototype is
-        // not const-correct.
+        // SAFETY: the PIN is null or has this length, and is only read: the standard's prototype is not
+        // const-correct.
         let code = unsafe { call(self.handle, user.into(), pin.cast_mut(), length as CK_ULONG) };
         checked(code, Function::Login)
     }
 
     /// All objects that fit (C_FindObjectsInit, C_FindObjects, C_FindObjectsFinal).
     pub(super) fn find(&self, template: &[Attribute]) -> Result<Vec<ObjectHandle>> {
-        let functions = self.functions;
-        let missing = Error::NullFunctionPointer;
-        let (Some(begin), Some(end)) = (functions.C_FindObjectsInit, functions.C_FindObjectsFinal)
-        else {
-            return Err(missing);
-        };
+        let begin = present(self.functions.C_FindObjectsInit)?;
+        let end = present(self.functions.C_FindObjectsFinal)?;
         let mut wanted: Vec<CK_ATTRIBUTE> = template.iter().map(CK_ATTRIBUTE::from).collect();
-        // SAFETY: the attributes point into `template`, and are as many as is said.
+        // SAFETY: the attributes point into `template`, and `wanted` has this many.
         let code = unsafe { begin(self.handle, wanted.as_mut_ptr(), wanted.len() as CK_ULONG) };
         checked(code, Function::FindObjectsInit)?;
         let found = self.found();
@@ -272,8 +265,7 @@ impl Session<'_> {
 
     fn found(&self) -> Result<Vec<ObjectHandle>> {
         let function = Function::FindObjects;
-        let call = self.functions.C_FindObjects;
-        let call = call.ok_or(Error::NullFunctionPointer)?;
+        let call = present(self.functions.C_FindObjects)?;
         let mut found = Vec::new();
         loop {
             let mut handles: [CK_OBJECT_HANDLE; BATCH] = [0; BATCH];
@@ -304,11 +296,11 @@ impl Session<'_> {
         object: ObjectHandle,
         kinds: &[AttributeType],
     ) -> Result<Vec<(AttributeType, Vec<u8>)>> {
-        let call = self.functions.C_GetAttributeValue;
-        let call = call.ok_or(Error::NullFunctionPointer)?;
+        let call = present(self.functions.C_GetAttributeValue)?;
         let read = |asked: &mut [CK_ATTRIBUTE]| {
             let count = asked.len() as CK_ULONG;
-            // SAFETY: so many attributes, whose values are null or have room for their lengths.
+            // SAFETY: `asked` has this many attributes, whose values are null or have room for their
+            // lengths.
             unsafe { call(self.handle, object.0, asked.as_mut_ptr(), count) }
         };
         let attribute = |kind: AttributeType, value: *mut CK_BYTE, length: usize| CK_ATTRIBUTE {
@@ -363,8 +355,7 @@ impl Session<'_> {
 
     /// C_SignInit.
     pub(super) fn sign_init(&self, mechanism: &Mechanism<'_>, key: ObjectHandle) -> Result<()> {
-        let call = self.functions.C_SignInit;
-        let call = call.ok_or(Error::NullFunctionPointer)?;
+        let call = present(self.functions.C_SignInit)?;
         let mut mechanism = CK_MECHANISM::from(mechanism);
         // SAFETY: the mechanism's parameters are borrowed from `mechanism`, which outlives the call.
         let code = unsafe { call(self.handle, &raw mut mechanism, key.0) };
@@ -375,7 +366,7 @@ impl Session<'_> {
     /// SoftHSM ends the operation of a key that wants its PIN each time when it is asked for the
     /// length.
     pub(super) fn sign(&self, input: &[u8]) -> Result<Vec<u8>> {
-        let call = self.functions.C_Sign.ok_or(Error::NullFunctionPointer)?;
+        let call = present(self.functions.C_Sign)?;
         let mut signature = vec![0; LONGEST_SIGNATURE];
         let mut length = signature.len() as CK_ULONG;
         // SAFETY: both buffers are valid for the lengths given; the input is only read.
@@ -467,6 +458,11 @@ fn read_list(
         );
     }
     Ok((version, copy))
+}
+
+/// A function of the list.
+fn present<F>(function: Option<F>) -> Result<F> {
+    function.ok_or(Error::NullFunctionPointer)
 }
 
 /// A list that is asked for its length first, and may have grown until it is asked for itself.

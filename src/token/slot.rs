@@ -1,4 +1,4 @@
-//! From a selector to the one slot whose token it names, and what the token says of its PIN.
+//! The slots of a library, the one whose token a selector names, and the tokens' descriptions.
 
 #![forbid(unsafe_code)]
 
@@ -15,7 +15,7 @@ use crate::config::TokenName;
 use crate::config::TokenSelector;
 use crate::process::watchdog;
 
-/// What a token says of itself, read at one moment.
+/// A token's description (CK_TOKEN_INFO), read at one moment.
 pub struct TokenState {
     pub name: TokenName,
     pub manufacturer: String,
@@ -25,12 +25,12 @@ pub struct TokenState {
     /// CKF_PROTECTED_AUTHENTICATION_PATH: the PIN is entered at the reader.
     pub own_keypad: bool,
     pub pin: PinState,
-    /// Shortest and longest PIN in bytes; a longest of 0 says nothing.
+    /// Shortest and longest PIN in bytes; a longest of 0 means that it is unknown.
     pub pin_lengths: (usize, usize),
 }
 
 impl TokenState {
-    /// Whether the selector means this token; one that names nothing means all.
+    /// Whether the token has everything that the selector gives.
     pub fn fits(&self, selector: &TokenSelector) -> bool {
         let same = |wanted: &Option<String>, actual: &str| {
             wanted
@@ -72,7 +72,7 @@ impl PinState {
 pub struct OccupiedSlot {
     /// CK_SLOT_ID.
     pub slot: u64,
-    /// What the token says of itself, or the call that failed.
+    /// The token's description, or the call that failed.
     pub token: Result<TokenState, CallFailure>,
 }
 

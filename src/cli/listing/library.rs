@@ -147,7 +147,7 @@ fn shown(
         Some(Err(error)) => Some(error),
         Some(Ok(())) | None => None,
     };
-    Ok((token.candidates()?.found, refused))
+    Ok((token.candidates()?, refused))
 }
 
 /// The token with the keys it shows.
