@@ -1,4 +1,4 @@
-//! The doors: which one was knocked at, by the arguments and the environment.
+//! Runs what the arguments and the environment ask for: a command, a request or completions.
 
 #![forbid(unsafe_code)]
 
@@ -105,7 +105,7 @@ enum Command {
 pub fn main(alone: SingleThreaded) -> u8 {
     let core = harden::harden();
     signals::announce();
-    // A panic's own message could show what it stumbled over.
+    // A panic's own message could show the value that caused it.
     panic::set_hook(Box::new(|info| {
         let place = info.location().map_or_else(String::new, |it| {
             format!("{}:{}:{}", in_its_crate(it.file()), it.line(), it.column())
@@ -115,7 +115,7 @@ pub fn main(alone: SingleThreaded) -> u8 {
     let request = environment::take(REQUEST, &alone);
     let is_alone = std::env::args_os().len() <= 1;
     let completed = completions::asked_for();
-    // A shell that completes shows whatever is told in the middle of the line.
+    // A shell shows what is written during completion in the middle of the line.
     let logged = if completed.is_some() { 0 } else { logged() };
     let outcome = panic::catch_unwind(|| match (completed, request) {
         (Some(words), _) => completions::complete(words),
@@ -134,8 +134,8 @@ pub fn main(alone: SingleThreaded) -> u8 {
     outcome.unwrap_or(70)
 }
 
-/// A command of the command line. Apart from what answers a request, so that a request doesn't
-/// touch the memory pages of what it doesn't need.
+/// Runs a command of the command line; its exit code. Separate from what answers a request, so that
+/// a request doesn't touch memory pages that it doesn't need.
 #[cold]
 #[inline(never)]
 fn command_line(logged: u8, core: Rlimit, alone: SingleThreaded) -> u8 {
@@ -162,8 +162,8 @@ fn command_line(logged: u8, core: Rlimit, alone: SingleThreaded) -> u8 {
     }
 }
 
-/// The commands and options, as the program was called: kubectl runs its plugin `kubectl-pkcs11`
-/// for `kubectl pkcs11`, and that is what examples have to say then.
+/// The commands and options. When kubectl has run its plugin `kubectl-pkcs11`, the examples say
+/// `kubectl pkcs11`.
 pub fn command() -> clap::Command {
     let command = Arguments::command();
     if called() == report::PROGRAM {
@@ -184,15 +184,15 @@ pub fn command() -> clap::Command {
         })
 }
 
-/// A source file by its crate, `tokio-1.54.1/src/runtime/time/entry.rs`: where the crate was on the
-/// builder's machine is nobody else's business.
+/// A source file's path from its crate on, such as `tokio-1.54.1/src/runtime/time/entry.rs`, without
+/// the directories of the machine that it was built on.
 fn in_its_crate(file: &str) -> &str {
     let before = file.rfind("/src/").and_then(|at| file.get(..at));
     let start = before.and_then(|it| it.rfind('/')).map_or(0, |at| at + 1);
     file.get(start..).unwrap_or_default()
 }
 
-/// The name that somebody would type to run this program again.
+/// What the user types to run this program.
 fn called() -> &'static str {
     let own = std::env::args_os().next().map(PathBuf::from);
     let name = own.as_deref().and_then(Path::file_name);
@@ -208,7 +208,7 @@ fn parse() -> Result<Arguments, clap::Error> {
     Arguments::from_arg_matches(&matches)
 }
 
-/// How much [`LOG`] asks for, as a number of `-v`.
+/// The verbosity that [`LOG`] asks for, as a number of `-v`.
 fn logged() -> u8 {
     let Some(value) = std::env::var_os(LOG) else {
         return 0;
@@ -224,7 +224,10 @@ fn logged() -> u8 {
     }
 }
 
-/// The kubeconfig at these places; a file of somebody else's is obeyed with a warning.
+/// Loads the kubeconfig from these files, with a warning for each that belongs to another user.
+///
+/// # Errors
+/// Those of [`Kubeconfig::load`].
 fn load(locations: &Locations) -> Result<Kubeconfig, Error> {
     let kubeconfig = Kubeconfig::load(locations)?;
     for (path, owner) in kubeconfig.of_others() {
@@ -236,21 +239,21 @@ fn load(locations: &Locations) -> Result<Kubeconfig, Error> {
     Ok(kubeconfig)
 }
 
-/// Takes the variable that a configuration names for the PIN out of the environment. What is wrong
-/// with the configuration is left to whoever uses it.
+/// Takes the variable that a configuration names for the PIN out of the environment. Errors in the
+/// configuration are ignored here and reported when it is used.
 fn take_variables(mut configuration: Configuration, alone: SingleThreaded) -> TakenVariables {
     let source = PinSource::from_map(&mut configuration).ok().flatten();
     TakenVariables::take(source.as_ref().and_then(PinSource::variable), alone)
 }
 
-/// The kubeconfig of this name, or those that kubectl would read.
+/// The kubeconfig of this name, or the files that kubectl would read.
 fn locations(explicit: Option<&Path>) -> Locations {
     let variable = std::env::var_os("KUBECONFIG");
     let home = std::env::var_os("HOME").map(PathBuf::from);
     Locations::new(explicit, variable.as_deref(), home.as_deref())
 }
 
-/// What was asked for instead of a command, or what was wrong with it, in clap's own words.
+/// Prints the help or version that was asked for, or clap's own error; the exit code.
 #[cold]
 fn not_a_command(mut error: clap::Error) -> u8 {
     match error.kind() {
@@ -261,7 +264,7 @@ fn not_a_command(mut error: clap::Error) -> u8 {
         }
         _ => {}
     }
-    // But for a word that no option takes: it could be a PIN.
+    // A stray word is not repeated, since it could be a PIN.
     for kind in [
         ContextKind::InvalidArg,
         ContextKind::InvalidSubcommand,
@@ -283,7 +286,7 @@ fn not_a_command(mut error: clap::Error) -> u8 {
     2
 }
 
-/// The text that was asked for; the exit code.
+/// Prints this text to standard output; the exit code.
 fn print(text: &str) -> u8 {
     let Err(error) = report::answer_text(text) else {
         return 0;

@@ -103,7 +103,7 @@ impl Program {
             reason,
         };
         let dialog = pinentry::Dialog::new(request, has_terminal);
-        let _screen = Screen::save(has_terminal && self.is_pinentry);
+        let _screen = SavedTerminal::save(has_terminal && self.is_pinentry);
         let child = hand_on_none(&mut self.command(request, has_terminal))
             .spawn()
             .map_err(|error| failed(error.to_string()))?;
@@ -199,9 +199,9 @@ fn one_line(child: &mut Child) -> io::Result<Option<Pin>> {
 
 /// The terminal's settings, put back when it is dropped: a pinentry that had to be killed leaves
 /// its own behind.
-struct Screen(Option<(File, Termios)>);
+struct SavedTerminal(Option<(File, Termios)>);
 
-impl Screen {
+impl SavedTerminal {
     fn save(is_wanted: bool) -> Self {
         let terminal = is_wanted.then(|| File::open("/dev/tty").ok()).flatten();
         Self(terminal.and_then(|terminal| {
@@ -211,7 +211,7 @@ impl Screen {
     }
 }
 
-impl Drop for Screen {
+impl Drop for SavedTerminal {
     fn drop(&mut self) {
         if let Some((terminal, settings)) = &self.0 {
             let _ = tcsetattr(terminal, OptionalActions::Now, settings);

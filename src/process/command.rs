@@ -1,7 +1,7 @@
-//! The command that a run is for: started with what is its own, signalled, waited for.
+//! Starts the command of a run, passes signals on to it and waits for its end.
 //!
-//! It is in our process group, so that the terminal and a pipeline see one job: keys reach it as
-//! if we were not there, and what is sent to us alone is passed on to it.
+//! It is in our process group, so that the terminal and a pipeline see one job: keys reach it
+//! directly, and a signal that is sent to us alone is passed on to it.
 
 use std::ffi::OsString;
 use std::io;
@@ -11,11 +11,10 @@ use std::process::Command;
 use std::sync::mpsc::{self, Sender};
 use std::thread;
 
-use rustix::io::{Errno, fcntl_dupfd_cloexec};
+use rustix::io::Errno;
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, WaitOptions, getpid, getrlimit, kill_process, setrlimit, waitpid,
 };
-use rustix::stdio;
 use signal_hook::consts::{
     SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH,
 };
@@ -24,19 +23,16 @@ use signal_hook::iterator::exfiltrator::WithOrigin;
 
 use super::descriptors::{close_on_exec, open_descriptors};
 use super::error::RunError;
-use super::signals;
+use super::{output, signals};
 
-/// Above the numbers that a program would take for its own.
-const LOWEST_DESCRIPTOR: RawFd = 10;
-
+/// Signals that are passed on to the command.
 const PASSED_ON: [i32; 9] = [
     SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH,
 ];
 
-/// What this process was started with and the command is to have, though we change it for
-/// ourselves.
+/// What this process was started with and the command gets, although we change it for ourselves.
 pub struct Inheritance {
-    /// Standard output, out of reach of what a library prints.
+    /// Standard output, where nothing that a library prints arrives.
     output: OwnedFd,
     /// Descriptors beyond the first three: a shell's `<(…)`, for one.
     descriptors: Vec<RawFd>,
@@ -45,12 +41,14 @@ pub struct Inheritance {
 }
 
 impl Inheritance {
-    /// To be called before a library is loaded. `core` is the limit before
+    /// To be called before a library is loaded. `core` is the limit of core files before
     /// [`harden`](super::harden::harden).
+    ///
+    /// # Errors
+    /// There is no descriptor left for standard output.
     pub fn keep(core: Rlimit) -> io::Result<Self> {
         let descriptors = open_descriptors();
-        let output = fcntl_dupfd_cloexec(stdio::stdout(), LOWEST_DESCRIPTOR)?;
-        stdio::dup2_stdout(stdio::stderr())?;
+        let output = output::duplicate()?;
         let files = getrlimit(Resource::Nofile);
         // Each connection takes two. Programs that use select(2) want the old limit.
         let _ = setrlimit(
@@ -69,15 +67,18 @@ impl Inheritance {
     }
 }
 
-/// While it lives, no signal ends this process: they are kept for the command.
+/// While it exists, signals don't end this process but are kept for the command.
 pub struct Signals {
     received: SignalsInfo<WithOrigin>,
 }
 
 impl Signals {
-    /// What the parent had ignored (`nohup`) stays ignored, also for the command.
+    /// Signals that the parent had ignored (`nohup`) stay ignored, also for the command.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
     pub fn hold() -> io::Result<Self> {
-        signals::unannounce();
+        signals::restore_defaults();
         let wanted = PASSED_ON
             .into_iter()
             .filter(|signal| !signals::is_ignored(*signal));
@@ -86,7 +87,7 @@ impl Signals {
         })
     }
 
-    /// A signal to end, that came while there was no command to end.
+    /// A terminating signal that came before there was a command to pass it on to.
     pub fn came_early(&mut self) -> Option<i32> {
         self.received
             .pending()
@@ -95,14 +96,14 @@ impl Signals {
     }
 }
 
-/// A command that runs.
+/// A command that was started.
 pub struct Running {
     process: Pid,
 }
 
 impl Running {
-    /// Starts the command with these variables set beyond our environment. From now on the signals
-    /// are passed on to it, by a thread of its own.
+    /// Starts the command in our environment with these variables set in addition. From now on a
+    /// thread passes the signals on to it.
     ///
     /// # Errors
     /// [`RunError::CommandNotFound`] and [`RunError::Command`]
@@ -144,15 +145,18 @@ impl Running {
                 Ok(())
             });
         }
-        // First, since it can fail: a command that runs is not to be told to be none.
-        let receiver = pass_on(signals).map_err(failed)?;
+        // Before the command is started: an error says that none was.
+        let started = pass_on(signals).map_err(failed)?;
         let process = Pid::from_child(&command.spawn().map_err(failed)?);
-        let _ = receiver.send(process);
+        let _ = started.send(process);
         Ok(Self { process })
     }
 
-    /// Waits for its end, and gives its exit code as a shell has it. While it is stopped, so are we:
-    /// the shell above us waits for that.
+    /// Waits for its end, and returns its exit code, or 128 and the number of the signal that ended
+    /// it, as a shell does. While it is stopped we stop, too: the shell above us waits for that.
+    ///
+    /// # Errors
+    /// Of waitpid(2).
     pub fn wait(self) -> io::Result<u8> {
         loop {
             let status = match waitpid(Some(self.process), WaitOptions::UNTRACED) {
@@ -173,27 +177,27 @@ impl Running {
     }
 }
 
-/// Passes on what somebody sends to us, to the process that is told of. What the terminal sends,
-/// it sends to the command as well.
+/// Passes on what other processes send to us, to the process whose number is sent through the
+/// channel. The terminal sends its signals to the command itself.
 fn pass_on(signals: Signals) -> io::Result<Sender<Pid>> {
     let mut received = signals.received;
-    let (receiver, told) = mpsc::channel::<Pid>();
+    let (sender, process) = mpsc::channel::<Pid>();
     thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || {
-            let Ok(process) = told.recv() else { return };
+            let Ok(process) = process.recv() else { return };
             for origin in &mut received {
-                // The kernel, for the terminal, is no process. Somebody outside our PID namespace is
-                // one, though its number is 0: what stops a container is.
-                let by_somebody = origin
+                // The kernel, which signals for the terminal, has no origin. A sender outside our
+                // PID namespace has one with the number 0: what stops a container, for instance.
+                let is_from_another = origin
                     .process
                     .is_some_and(|sender| sender.pid != process.as_raw_nonzero().get());
                 if let Some(signal) = Signal::from_named_raw(origin.signal)
-                    && by_somebody
+                    && is_from_another
                 {
                     let _ = kill_process(process, signal);
                 }
             }
         })?;
-    Ok(receiver)
+    Ok(sender)
 }

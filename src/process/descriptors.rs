@@ -1,14 +1,14 @@
-//! Which descriptors the programs that we start get: the first three, unless the program is what a
-//! run is for.
+//! Which descriptors the programs that we start inherit: the three standard streams, except for the
+//! command of a run, which gets those of our caller, too.
 //!
-//! Ours are closed on exec, as Rust opens them. A library's need not be, and what our caller handed
-//! to us is not a matter of whoever asks for a PIN.
+//! Our own descriptors are closed on exec, as Rust opens them. A library's need not be, and a program
+//! that asks for a PIN must not get those of our caller.
 
 use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-/// The program, to be started at once, gets none but its standard streams.
+/// Has the program, which must be started at once, inherit only its standard streams.
 pub fn hand_on_none(command: &mut Command) -> &mut Command {
     let descriptors = open_descriptors();
     // SAFETY: between fork and exec it makes system calls only.
@@ -20,7 +20,7 @@ pub fn hand_on_none(command: &mut Command) -> &mut Command {
     }
 }
 
-/// The numbers of the open descriptors but the first three.
+/// The numbers of the open descriptors, without the first three.
 pub(super) fn open_descriptors() -> Vec<RawFd> {
     let Ok(entries) = std::fs::read_dir("/dev/fd") else {
         return Vec::new();
@@ -30,8 +30,8 @@ pub(super) fn open_descriptors() -> Vec<RawFd> {
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .filter(|descriptor| *descriptor > 2)
         .collect();
-    // That of the directory itself was among them. Taken for the caller's, its number would let
-    // the next one that gets it through to the command.
+    // The directory's own descriptor was among them and is closed by now. The next descriptor with
+    // its number must not be taken for the caller's and inherited by the command.
     descriptors.retain(|descriptor| {
         // SAFETY: F_GETFD only reads, and fails for a number that is not open.
         unsafe { libc::fcntl(*descriptor, libc::F_GETFD) != -1 }

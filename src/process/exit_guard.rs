@@ -1,9 +1,9 @@
-//! Ends the process as it has to whatever a module does: with an error while an answer is awaited,
-//! and with the answer's exit code afterwards.
+//! Determines the exit code whatever a module does: that of a library error if the module crashes
+//! before the answer is out, and that of the answer afterwards.
 //!
 //! C_Finalize hangs in some modules (a thread that is never joined, a reader that was pulled) and
 //! crashes in others. The client has its answer by then, but judges it by the exit code, and can't
-//! go on before the process ends.
+//! continue before the process ends.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
@@ -20,10 +20,10 @@ use super::signals::{INTERRUPTING, alarm, handle, mask};
 /// The exit code, where a signal handler can read it.
 static CODE: AtomicU8 = AtomicU8::new(0);
 
-/// What a crash is told with: what stands before and behind the signal's name.
+/// The message for a crash: what is printed before and after the signal's name.
 static CRASH_MESSAGE: AtomicPtr<[String; 2]> = AtomicPtr::new(ptr::null_mut());
 
-/// What a crash arrives as; SIGTRAP is a compiler's trap on some processors, SIGSYS a filter's.
+/// The signals of a crash; SIGTRAP is a compiler's trap on some processors, SIGSYS a filter's.
 const CRASHES: [libc::c_int; 7] = [
     libc::SIGABRT,
     libc::SIGBUS,
@@ -34,31 +34,31 @@ const CRASHES: [libc::c_int; 7] = [
     libc::SIGTRAP,
 ];
 
-/// The exit code of a library's trouble, as `ModuleError` has it.
+/// The exit code of a library error, as `ModuleError` has it.
 const CRASHED: u8 = 4;
 
-/// Room for a handler and the processor's state, which alone takes 11 KiB where there is AMX.
+/// In bytes: for a handler and the processor's state, which alone takes 11 KiB with AMX.
 const CRASH_STACK: usize = 64 * 1024;
-/// The watchdog needs next to nothing; the module's thread-local storage is in it, too.
+/// In bytes: the thread itself needs little, but the module's thread-local storage is in it, too.
 const WATCHDOG_STACK: usize = 256 * 1024;
 
-/// From now on, until [`arm`], a crash ends the process with a line on standard error, in which the
-/// signal's name stands between these, and with the exit code of a library's trouble. A library can
-/// put handlers of its own in place.
-pub fn report_crashes(before: &str, behind: &str) {
-    let text = [before, behind].map(str::to_owned);
+/// From now on, until [`arm`], a crash ends the process with the exit code of a library error and a
+/// line on standard error: `before`, the signal's name and `after`. A library can replace the
+/// handlers.
+pub fn report_crashes(before: &str, after: &str) {
+    let text = [before, after].map(str::to_owned);
     // Never freed: a handler may be reading the one before.
     CRASH_MESSAGE.store(Box::leak(Box::new(text)), Ordering::Release);
-    catch(&CRASHES, tell_crash);
+    catch(&CRASHES, report_crash);
 }
 
 /// From now on the process ends with `code`, whatever the module does: after `limit` at the
 /// latest, and at once if the module crashes or calls exit, or the process is interrupted. To be
-/// called right before C_Finalize, when the answer is out, since a module may have put handlers of
-/// its own in place before.
+/// called right before C_Finalize, when the answer is out, since a module may have set handlers
+/// before.
 pub fn arm(limit: Duration, code: u8) {
     CODE.store(code, Ordering::Relaxed);
-    // A stack that overflows has no room for a handler. Where this fails, that case alone is lost.
+    // A stack that overflows has no space for a handler. If this fails, only that case is lost.
     let memory = Box::leak(Box::<[u8]>::new_uninit_slice(CRASH_STACK));
     let stack = libc::stack_t {
         ss_sp: memory.as_mut_ptr().cast(),
@@ -84,15 +84,15 @@ pub fn arm(limit: Duration, code: u8) {
     }
 }
 
-/// The same end by a signal, in whole seconds, for a process that can have no more threads.
+/// The same by a signal, in whole seconds, for a process that can have no more threads.
 fn arm_alarm(limit: Duration) {
     catch(&[libc::SIGALRM], end);
     // Rounded up: alarm(0) would mean never.
     alarm(u32::try_from(limit.as_secs()).map_or(u32::MAX, |seconds| seconds.saturating_add(1)));
 }
 
-/// Also where the module has blocked the signals: a blocked SIGSEGV would kill the process without
-/// asking the handler.
+/// Sets the handler and unblocks the signals, which the module may have blocked: a blocked SIGSEGV
+/// kills the process without calling the handler.
 fn catch(signals: &[libc::c_int], handler: extern "C" fn(libc::c_int)) {
     for signal in signals {
         handle(*signal, handler, libc::SA_ONSTACK);
@@ -104,11 +104,11 @@ extern "C" fn end(_signal: libc::c_int) {
     leave(CODE.load(Ordering::Relaxed))
 }
 
-extern "C" fn tell_crash(signal: libc::c_int) {
+extern "C" fn report_crash(signal: libc::c_int) {
     let name = signal_name(signal).unwrap_or_default();
     // SAFETY: null, or a value that is never freed nor changed.
-    if let Some([before, behind]) = unsafe { CRASH_MESSAGE.load(Ordering::Acquire).as_ref() } {
-        for text in [before, name, behind] {
+    if let Some([before, after]) = unsafe { CRASH_MESSAGE.load(Ordering::Acquire).as_ref() } {
+        for text in [before, name, after] {
             let _ = write(stderr(), text.as_bytes());
         }
     }

@@ -1,4 +1,4 @@
-//! An allocator that wipes what is freed, and a way to wipe what it can't reach.
+//! An allocator that wipes what is freed, and a function that wipes the stack.
 //!
 //! A PIN passes through a parser's scratch space, through strings that grow, through error paths,
 //! and each may leave a copy behind. Wiping every freed block covers them all, in dependencies

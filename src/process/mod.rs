@@ -1,12 +1,12 @@
-//! What makes the process fit to hold a PIN, and safe from the library it loads.
+//! Prepares the process to hold a PIN, and protects it from the library that it loads.
 //!
-//! In this order, while there is one thread and no library: [`harden`] (no core file, no reader),
-//! [`signals`] (an end that is told), [`environment`] (the request taken out and wiped),
-//! [`output`] (standard output out of the library's reach). Then [`lock`], which other
-//! processes see, [`watchdog`], and when the answer is out [`exit_guard`]. [`memory`] works all
-//! the while, and [`descriptors`] for every program that is started. A run has a [`command`]
-//! besides, and a [`run_directory`] for what the command must find. System calls make this one of
-//! the two places where `unsafe` is allowed.
+//! In this order, while there is one thread and no library: [`harden`] (no core file, no access by
+//! other processes), [`signals`] (interruptions are announced), [`environment`] (the request is taken
+//! out and wiped), [`output`] (standard output is set aside). Then [`lock`], which other processes
+//! see, [`watchdog`], and when the answer is out [`exit_guard`]. [`memory`] wipes what is freed, and
+//! [`descriptors`] limits what other programs inherit. A run also has a [`command`] and a
+//! [`run_directory`] for the command's kubeconfig. Because of its system calls, `unsafe` is allowed
+//! here.
 
 #![allow(unsafe_code, reason = "system calls and the environment block")]
 
@@ -39,15 +39,15 @@ pub fn unix_time() -> i64 {
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// The number of this process's session, which has one terminal at most; 0 where its leader can't
-/// be seen from here.
+/// The number of this process's session, which has at most one terminal; 0 if the session's leader
+/// is in another PID namespace.
 pub fn session() -> i32 {
     // SAFETY: getsid has no preconditions.
     unsafe { libc::getsid(0) }
 }
 
-/// The user's home by the machine's own list of users, whatever the environment says; `None` where
-/// they have none.
+/// The user's home directory by the user database, independent of the environment; `None` if there
+/// is none.
 fn home() -> Option<std::path::PathBuf> {
     use std::os::unix::ffi::OsStringExt as _;
 

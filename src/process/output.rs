@@ -43,11 +43,7 @@ impl StandardOutput {
         if CLOSED_AT_START.load(Ordering::Relaxed) {
             return Err(AnswerError::Closed);
         }
-        let failed = |error: Errno| AnswerError::NotSetAside(error.into());
-        // Closed on exec: a program that the module starts must not keep the client waiting for
-        // the end of the answer.
-        let output = fcntl_dupfd_cloexec(stdio::stdout(), LOWEST_DESCRIPTOR).map_err(failed)?;
-        stdio::dup2_stdout(stdio::stderr()).map_err(failed)?;
+        let output = duplicate().map_err(|error| AnswerError::NotSetAside(error.into()))?;
         Ok(Self { output })
     }
 
@@ -75,6 +71,15 @@ impl StandardOutput {
         // The next write reports what is wrong, if anything is.
         let _ = poll(&mut output, None);
     }
+}
+
+/// Duplicates standard output, and has descriptor 1 lead to standard error. The duplicate is closed
+/// on exec: a program that the module starts must not keep the client waiting for the end of the
+/// answer.
+pub(super) fn duplicate() -> Result<OwnedFd, Errno> {
+    let output = fcntl_dupfd_cloexec(stdio::stdout(), LOWEST_DESCRIPTOR)?;
+    stdio::dup2_stdout(stdio::stderr())?;
+    Ok(output)
 }
 
 #[cfg(test)]

@@ -1,22 +1,23 @@
-//! A directory for one run, gone when the run ends.
+//! A directory for the files of one run, removed when the run ends.
 //!
-//! Its run holds a lock on it (flock(2)), which the kernel releases however the run ends. So a
-//! later run can tell what one that was killed has left, and removes it.
+//! The run holds a lock on it (flock(2)), which the kernel releases however the run ends. So a later
+//! run recognises the directory of one that was killed, and removes it.
 
 #![forbid(unsafe_code)]
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write as _;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Dir, FlockOperation, Mode, OFlags, flock, fstat, mkdirat, openat};
-use rustix::io::{Errno, write};
+use rustix::io::Errno;
 
 use super::runtime;
 
 const PREFIX: &str = "run-";
 
-/// Dropped, it is removed with all that is in it.
+/// When it is dropped, it is removed with everything in it.
 #[derive(Debug)]
 pub struct RunDirectory {
     path: PathBuf,
@@ -25,15 +26,18 @@ pub struct RunDirectory {
 }
 
 impl RunDirectory {
-    /// A new one, with a name that nobody can guess, readable by this user alone. Those that
-    /// nobody uses any more are removed. The error is a text for people.
+    /// Makes one with an unpredictable name, readable by this user alone, and removes those of runs
+    /// that have ended.
+    ///
+    /// # Errors
+    /// A text for the user.
     pub fn create() -> Result<Self, String> {
         let (parent, directory) = runtime::open_first(&runtime::SESSION)?;
         Self::create_in(parent, &directory)
     }
 
     fn create_in(parent: &Path, directory: &OwnedFd) -> Result<Self, String> {
-        sweep(parent, directory);
+        remove_abandoned(parent, directory);
         let mut random = [0; 8];
         getrandom::fill(&mut random).map_err(|error| error.to_string())?;
         let name = format!("{PREFIX}{:016x}", u64::from_ne_bytes(random));
@@ -41,7 +45,7 @@ impl RunDirectory {
         let failed = |error| runtime::failure(&path, error);
         mkdirat(directory, &name, Mode::RWXU).map_err(failed)?;
         let held = open_child(directory, &name).map_err(failed)?;
-        // Nobody else waits for it; a sweep that comes first holds it for an instant.
+        // Another run that looks whether it is in use may hold it for an instant.
         flock(&held, FlockOperation::LockExclusive).map_err(failed)?;
         if fstat(&held).map_err(failed)?.st_nlink == 0 {
             return Err(format!("{} was removed by another run", path.display()));
@@ -52,21 +56,19 @@ impl RunDirectory {
         })
     }
 
-    /// Writes a new file into it, readable by this user alone; its path.
+    /// Writes a new file into it, readable by this user alone, and returns its path.
+    ///
+    /// # Errors
+    /// A text for the user.
     pub fn write(&self, name: &str, content: &[u8]) -> Result<PathBuf, String> {
         let path = self.path.join(name);
         let failed = |error| runtime::failure(&path, error);
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(&self.directory, name, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
-        let mut rest = content;
-        while !rest.is_empty() {
-            match write(&file, rest) {
-                Ok(written) => rest = rest.get(written..).unwrap_or_default(),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(failed(error)),
-            }
-        }
+        File::from(file)
+            .write_all(content)
+            .map_err(|error| format!("{}: {error}", path.display()))?;
         Ok(path)
     }
 }
@@ -77,8 +79,8 @@ impl Drop for RunDirectory {
     }
 }
 
-/// Removes the directories of runs that have ended. Trouble with one is its next run's.
-fn sweep(parent: &Path, directory: &OwnedFd) {
+/// Removes the directories of runs that have ended, and ignores errors: a later run tries again.
+fn remove_abandoned(parent: &Path, directory: &OwnedFd) {
     let Ok(entries) = Dir::read_from(directory) else {
         return;
     };

@@ -48,9 +48,9 @@ impl Signal {
 
 /// What ends a process from outside.
 pub(super) const INTERRUPTING: [libc::c_int; 3] = [libc::SIGHUP, libc::SIGINT, libc::SIGTERM];
-/// What the terminal's keys send. Somebody who presses them at a prompt means the prompt, also
-/// where the client was started deaf to them. SIGTTIN and SIGTTOU stop a job in the background, as
-/// they should.
+/// What the terminal's keys send. Pressed at a prompt they are meant for the prompt, even if the
+/// client was started with these signals ignored. SIGTTIN and SIGTTOU keep stopping a job in the
+/// background.
 const KEYS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP];
 
 /// What the handler does with a signal: one of the following.
@@ -59,7 +59,7 @@ static MODE: AtomicU8 = AtomicU8::new(ANNOUNCE);
 const ANNOUNCE: u8 = 0;
 /// Announce it, and die of it after the login; of a second one at once.
 const LOGIN: u8 = 1;
-/// Announce it, and die of it when the files are written; pass over a second one.
+/// Announce it, and die of it when the files are written; ignore a second one.
 const FILES: u8 = 2;
 /// Leave the first SIGINT to the child; otherwise as [`ANNOUNCE`].
 const CHILD: u8 = 3;
@@ -71,28 +71,29 @@ static CAUGHT: AtomicI32 = AtomicI32::new(0);
 /// Wakes the poll of a prompt: what is written to the second is read from the first.
 static WAKE: OnceLock<(UnixStream, UnixStream)> = OnceLock::new();
 
-/// Longer than any login takes that nobody has to do something for.
+/// How long a login may go on after a signal. One that needs no action of the user is faster.
 const LOGIN_SECONDS: libc::c_uint = 2;
-/// Longer than a busy disk takes for a small file.
+/// How long writing files may go on after a signal. Even a busy disk is faster with small ones.
 const FILE_SECONDS: libc::c_uint = 10;
 
 /// From now on, an interruption is announced in one line before it ends the process, which dies of
 /// the signal all the same. Signals that the parent had ignored (`nohup`) stay ignored.
 pub fn announce() {
-    for signal in heard() {
+    for signal in interrupting() {
         // SA_RESTART: a library whose call may end first is not to see it fail.
         handle(signal, on_signal, libc::SA_RESTART);
     }
 }
 
-/// The signals of [`announce`] do again what they do to any process.
-pub(super) fn unannounce() {
-    for signal in heard() {
+/// Gives the signals of [`announce`] their default actions back.
+pub(super) fn restore_defaults() {
+    for signal in interrupting() {
         exchange(signal, Some(&default_action()));
     }
 }
 
-fn heard() -> impl Iterator<Item = libc::c_int> {
+/// Those that the parent has not ignored.
+fn interrupting() -> impl Iterator<Item = libc::c_int> {
     INTERRUPTING
         .into_iter()
         .filter(|signal| !is_ignored(*signal))
@@ -117,14 +118,14 @@ extern "C" fn on_signal(signal: libc::c_int) {
         FILES => {}
         LOGIN => die_of(signal),
         _ => {
-            tell(signal);
+            print_announcement(signal);
             die_of(signal);
         }
     }
 }
 
 fn announce_and_end_within(seconds: libc::c_uint, signal: libc::c_int) {
-    tell(signal);
+    print_announcement(signal);
     handle(libc::SIGALRM, on_alarm, 0);
     alarm(seconds);
 }
@@ -133,40 +134,40 @@ extern "C" fn on_alarm(_alarm: libc::c_int) {
     die_of(CAUGHT.load(Ordering::SeqCst));
 }
 
-fn tell(signal: libc::c_int) {
+fn print_announcement(signal: libc::c_int) {
     let place = INTERRUPTING.iter().position(|it| *it == signal);
     if let Some(text) = place.and_then(|place| INTERRUPTIONS.get(place)) {
         let _ = write(stderr(), text.as_bytes());
     }
 }
 
-/// It does what it does to any process.
+/// Ends the process as the signal does without a handler.
 fn die_of(signal: libc::c_int) {
     let _ = low_level::emulate_default_handler(signal);
 }
 
-/// While it lives, a signal of [`announce`] doesn't end the process; the one that has come does when
-/// it is dropped.
+/// While it exists, a signal of [`announce`] doesn't end the process. One that came does when this is
+/// dropped.
 #[must_use]
 pub struct Deferral(());
 
 impl Deferral {
-    /// For a login. The signal is announced at once and ends the process after some seconds all the
-    /// same. A second one doesn't wait.
+    /// For a login. The signal is announced at once, and ends the process after [`LOGIN_SECONDS`] at
+    /// the latest. A second one ends it at once.
     pub fn for_login() -> Self {
         Self::begin(LOGIN)
     }
 
-    /// For files that are written: as for a login, but a second signal changes nothing, since Ctrl-C
-    /// can come from the terminal and from a parent that passes it on. For whoever looks at
+    /// For writing files: as for a login, but a second signal changes nothing, since Ctrl-C can come
+    /// from the terminal and from a parent that passes it on. The caller has to look at
     /// [`is_interrupted`] wherever it waits.
     pub fn for_files() -> Self {
         Self::begin(FILES)
     }
 
-    /// For a child that asks at the terminal. Ctrl-C is sent to both, and only what the child has put
-    /// right is this process's to write to; so it is announced when this is dropped. A second one
-    /// doesn't wait, nor does another signal.
+    /// For a child that asks at the terminal. Ctrl-C is sent to both processes, and the child has to
+    /// restore the terminal before this one writes to it; so the signal is announced when this is
+    /// dropped. A second one, or another signal, ends the process at once.
     pub fn of_ctrl_c_for_child() -> Self {
         Self::begin(CHILD)
     }
@@ -185,19 +186,19 @@ impl Drop for Deferral {
             return;
         }
         if mode == CHILD {
-            tell(signal);
+            print_announcement(signal);
         }
         die_of(signal);
     }
 }
 
-/// Whether the process ends with the [`Deferral`] that lives.
+/// Whether a signal has come since the [`Deferral`] began.
 pub fn is_interrupted() -> bool {
     CAUGHT.load(Ordering::SeqCst) != 0
 }
 
-/// While it lives, signals that would end or stop the process are stored instead, so that the
-/// terminal can be put right before they do. What is ignored and comes from no key stays ignored.
+/// While it exists, signals that would end or stop the process are stored instead, so that the
+/// terminal can be restored first. A signal that is ignored stays ignored, unless a key sends it.
 pub struct PromptSignals {
     before: Vec<(libc::c_int, libc::sigaction)>,
     wake: &'static UnixStream,
@@ -221,7 +222,7 @@ impl PromptSignals {
         let _ = wake_reader.read(&mut [0; 64]);
         CAUGHT.store(0, Ordering::SeqCst);
         MODE.store(PROMPT, Ordering::SeqCst);
-        let others = heard().filter(|signal| !KEYS.contains(signal));
+        let others = interrupting().filter(|signal| !KEYS.contains(signal));
         let before = KEYS
             .into_iter()
             .chain(others)
@@ -242,7 +243,7 @@ impl PromptSignals {
             .map(Signal)
     }
 
-    /// Puts the old actions back; the signal that has come until then, so that none is lost.
+    /// Restores the old actions, and returns the signal that came before that, if any.
     pub fn release(mut self) -> Option<Signal> {
         self.restore();
         let caught = self.caught();
@@ -264,8 +265,8 @@ impl Drop for PromptSignals {
     }
 }
 
-/// Lets the calling thread, and those it starts, write to the terminal from the background, where
-/// `stty tostop` would have the whole process stopped for it.
+/// Lets the calling thread, and those it starts, write to the terminal from the background. With
+/// `stty tostop` that would stop the whole process.
 pub fn write_in_background() {
     mask(libc::SIG_BLOCK, &[libc::SIGTTOU]);
 }
@@ -288,13 +289,13 @@ pub(super) fn mask(how: libc::c_int, signals: &[libc::c_int]) {
     unsafe { libc::pthread_sigmask(how, set.as_ptr(), ptr::null_mut()) };
 }
 
-/// Has SIGALRM come in so many seconds.
+/// Requests SIGALRM after so many seconds.
 pub(super) fn alarm(seconds: libc::c_uint) {
     // SAFETY: alarm has no preconditions.
     unsafe { libc::alarm(seconds) };
 }
 
-/// Sets a handler, which may call nothing but what is async-signal-safe; the action before it.
+/// Sets a handler, which may only call async-signal-safe functions, and returns the old action.
 pub(super) fn handle(
     signal: libc::c_int,
     handler: extern "C" fn(libc::c_int),
@@ -310,7 +311,7 @@ pub(super) fn is_ignored(signal: libc::c_int) -> bool {
     exchange(signal, None).sa_sigaction == libc::SIG_IGN
 }
 
-/// Sets an action, if one is given; the action before it.
+/// Sets an action, if one is given, and returns the old one.
 fn exchange(signal: libc::c_int, action: Option<&libc::sigaction>) -> libc::sigaction {
     let action = action.map_or(ptr::null(), ptr::from_ref);
     let mut before = default_action();

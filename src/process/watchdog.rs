@@ -1,9 +1,9 @@
-//! A bound on how long a library may take: one that hangs (a reader that was pulled, a service that
-//! is down) would hold up the client, and with the lock every later request.
+//! Limits how long a library may take: one that hangs (a reader that was pulled, a service that is
+//! down) would block the client and, since it holds the lock, every later request.
 //!
-//! Off until a door starts it, and off again where others keep the time. A thread and not an alarm,
-//! because a library can block a signal or take it over. What a person takes to enter a PIN doesn't
-//! count, nor the time in which the process is stopped.
+//! It is off until a command starts it. It is a thread and not an alarm, because a library can block
+//! a signal or handle it itself. The time in which a person enters a PIN doesn't count, nor the time
+//! in which the process is stopped.
 
 #![forbid(unsafe_code)]
 
@@ -11,10 +11,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
-/// How long one step may take. A key that waits to be touched gives up long before.
+/// How long one step may take. A token that waits for a touch gives up long before.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// Time is counted in these: a stop of the whole process is one of them, however long.
+/// Time is counted in these: a stop of the whole process counts as one, however long it is.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Rust's own needs, and a library's thread-local storage.
@@ -27,19 +27,18 @@ static WATCH: Mutex<Watch> = Mutex::new(Watch {
 
 struct Watch {
     is_on: bool,
-    /// The step that is watched.
+    /// The step that is timed.
     step: Option<Step>,
 }
 
 struct Step {
     doing: &'static str,
-    /// What it has taken.
+    /// How long it has taken, in [`TICK`]s.
     ticks: u32,
 }
 
-/// From now on `expired` is called, in a thread of its own, when a step takes longer than
-/// [`LIMIT`], with what that step does. It should end the process. Without a thread there is no
-/// bound.
+/// From now on `expired` is called with what a step does, in a thread of its own, if that step takes
+/// longer than [`LIMIT`]. It should end the process. If no thread can be started, there is no limit.
 pub fn start(expired: impl FnOnce(&'static str) + Send + 'static) {
     if std::mem::replace(&mut lock().is_on, true) {
         return;
@@ -55,7 +54,7 @@ pub fn start(expired: impl FnOnce(&'static str) + Send + 'static) {
     let _ = start.recv();
 }
 
-/// Waits for a step to take too long; what it does. `None` once nothing is watched any more.
+/// Waits until a step takes too long, and returns what it does; `None` after [`stop`].
 fn watch() -> Option<&'static str> {
     loop {
         thread::sleep(TICK);
@@ -72,7 +71,7 @@ fn watch() -> Option<&'static str> {
     }
 }
 
-/// From now on no step is watched.
+/// From now on no step is timed.
 pub fn stop() {
     *lock() = Watch {
         is_on: false,
@@ -80,29 +79,29 @@ pub fn stop() {
     };
 }
 
-/// Watches this step until the guard is dropped. One within another has a time of its own, and so
-/// has the outer one after it.
+/// Times this step until the guard is dropped. A step within another has its own time, and the outer
+/// one starts again after it.
 pub fn step(doing: &'static str) -> Guard {
     Guard {
         before: replace(Some(doing)),
     }
 }
 
-/// The step goes on, and has all its time again: a loop of many calls is no call that hangs.
+/// Gives the current step its full time again: a loop of many calls is not one call that hangs.
 pub fn renew() {
     if let Some(step) = &mut lock().step {
         step.ticks = 0;
     }
 }
 
-/// Nothing is watched until the guard is dropped: a person is asked for something.
+/// Times nothing until the guard is dropped, because a person is asked for something.
 pub fn pause() -> Guard {
     Guard {
         before: replace(None),
     }
 }
 
-/// When it is dropped, what was watched before is watched again.
+/// When it is dropped, the step before it is timed again.
 #[must_use]
 pub struct Guard {
     before: Option<&'static str>,

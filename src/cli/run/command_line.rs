@@ -1,4 +1,4 @@
-//! The command of a run, as far as its arguments say to which cluster it goes, and as whom.
+//! What the arguments of a run's command say of cluster and user.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -7,7 +7,7 @@ use crate::kubeconfig::{Context, Kubeconfig};
 use crate::process::RunError;
 use crate::report;
 
-/// Commands of kubectl's whose `--user` names somebody to be given rights.
+/// kubectl commands whose `--user` names the subject of a role binding.
 const OTHER_USERS: [&str; 3] = ["clusterrolebinding", "rolebinding", "subject"];
 
 /// helm's `--kube-apiserver`, where it isn't given.
@@ -17,7 +17,7 @@ const HELM_SERVER: &str = "HELM_KUBEAPISERVER";
 pub(super) struct CommandLine<'a>(pub(super) &'a [OsString]);
 
 impl CommandLine<'_> {
-    /// Refuses a command that isn't there, before anybody is asked for a PIN.
+    /// Refuses a command that doesn't exist, before a PIN is asked for.
     ///
     /// # Errors
     /// [`RunError::CommandNotFound`]
@@ -27,7 +27,7 @@ impl CommandLine<'_> {
         let exists = match std::env::var_os("PATH") {
             _ if name.is_empty() => false,
             _ if is_path => Path::new(&name).exists(),
-            // It is for the system to find it.
+            // The system has a default.
             None => true,
             Some(path) => std::env::split_paths(&path).any(|it| it.join(&name).exists()),
         };
@@ -38,7 +38,7 @@ impl CommandLine<'_> {
         }
     }
 
-    /// Warns of what makes the command go past the tunnel.
+    /// Warns of options and variables with which the command bypasses the tunnel.
     pub(super) fn warn_of_bypass(&self) {
         if self.option("--kubeconfig").is_some() {
             report::warning(
@@ -64,7 +64,7 @@ impl CommandLine<'_> {
         ));
     }
 
-    /// The context that kubectl or helm is told to use.
+    /// The context that the arguments name, as kubectl and helm take it.
     pub(super) fn context(&self) -> Option<String> {
         self.option("--context")
             .or_else(|| self.option("--kube-context"))
@@ -75,8 +75,8 @@ impl CommandLine<'_> {
         self.context().is_some() || self.option("--cluster").is_some()
     }
 
-    /// The context that the command will use, as far as can be told, with the cluster and the user
-    /// that its arguments name instead.
+    /// The context that the command will use, as far as its arguments show, with the cluster and the
+    /// user that they name instead.
     pub(super) fn selected_context(&self, kubeconfig: &Kubeconfig) -> Option<Context> {
         let named = self.context();
         let name = named.as_deref().or_else(|| kubeconfig.current_context());

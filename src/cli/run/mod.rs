@@ -33,7 +33,7 @@ use crate::process::watchdog;
 use crate::report;
 use crate::tunnel::{TunnelObserver, Tunnels};
 
-/// Set for the command, so that a run inside a run can be told from a kubeconfig without keys.
+/// Set for the command, to distinguish a run inside a run from a kubeconfig without keys.
 const MARK: &str = "PKCS11_EXTERNAL_SIGNER_RUN";
 
 /// Run a command, such as stock kubectl, helm or k9s, with keys that stay in their tokens

@@ -1,4 +1,4 @@
-//! Reports what happens in the tunnels of a run, the same trouble once for each command.
+//! Reports what happens in the tunnels of a run, the same error once for each command.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,13 +8,13 @@ use crate::error::Error;
 use crate::report;
 use crate::tunnel::TunnelObserver;
 
-/// kubectl asks so often before it gives up, each time at once. For all of them the same trouble is
-/// told once; trouble that goes on is told to the next command, too.
+/// How often kubectl tries, each time at once, before it gives up. An error is reported once for all
+/// of these attempts, and again for the next command.
 const ATTEMPTS: u32 = 5;
-/// Who asks so long after the trouble is another command.
+/// A connection that is asked for so long after an error is another command's.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The same trouble is told once in this time, whoever asks.
-const SAME_TROUBLE: Duration = Duration::from_secs(2);
+/// The same error is reported at most once in this time.
+const REPORT_INTERVAL: Duration = Duration::from_secs(2);
 
 pub(super) struct Reporter {
     pub(super) is_verbose: bool,
@@ -48,26 +48,26 @@ impl TunnelObserver for Reporter {
     }
 }
 
-/// Tells trouble that is new from an attempt of the same command.
+/// Distinguishes a new error from another attempt of the same command.
 #[derive(Default)]
-pub(super) struct Repetition(Option<Trouble>);
+pub(super) struct Repetition(Option<ReportedError>);
 
-/// The trouble that was reported last.
-struct Trouble {
+/// The error that was reported last.
+struct ReportedError {
     text: String,
     reported_at: Instant,
-    /// When it came last.
+    /// When it last occurred.
     last_at: Instant,
-    /// How often it has come since it was reported.
+    /// How often it has occurred since it was reported.
     times: u32,
-    /// Somebody has asked after a pause.
+    /// A connection was asked for after a pause.
     is_asked: bool,
 }
 
 impl Repetition {
     fn note_question(&mut self, now: Instant) {
-        if let Some(trouble) = &mut self.0 {
-            trouble.is_asked |= now.saturating_duration_since(trouble.last_at) >= PAUSE;
+        if let Some(error) = &mut self.0 {
+            error.is_asked |= now.saturating_duration_since(error.last_at) >= PAUSE;
         }
     }
 
@@ -76,12 +76,12 @@ impl Repetition {
         if let Some(known) = self.0.as_mut().filter(|known| known.text == text) {
             known.last_at = now;
             known.times += 1;
-            let is_young = now.saturating_duration_since(known.reported_at) < SAME_TROUBLE;
+            let is_young = now.saturating_duration_since(known.reported_at) < REPORT_INTERVAL;
             if is_young || !known.is_asked && known.times < ATTEMPTS {
                 return false;
             }
         }
-        self.0 = Some(Trouble {
+        self.0 = Some(ReportedError {
             text,
             reported_at: now,
             last_at: now,

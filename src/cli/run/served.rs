@@ -9,7 +9,7 @@ use crate::kubeconfig::{Context, Kubeconfig, Provider};
 use crate::report;
 use crate::tunnel::TunnelTarget;
 
-/// What is led through tunnels: the clusters, and the users with a key and their configurations.
+/// What the tunnels serve: clusters, users with a key, and the users' configurations.
 #[derive(Default)]
 pub(super) struct ServedEntries {
     pub(super) targets: Vec<TunnelTarget>,
@@ -51,7 +51,7 @@ impl ServedEntries {
                 Err(error) => leave(contexts.iter().filter(of_user), &error),
             }
         }
-        // A context can name a cluster that isn't there.
+        // A context can name a cluster that doesn't exist.
         let named = contexts.iter().map(|context| context.cluster.clone());
         let names: BTreeSet<_> = kubeconfig
             .cluster_names()
@@ -62,7 +62,7 @@ impl ServedEntries {
             let has_key = |it: &&Context| it.cluster == name && served.users.contains(&it.user);
             let with_key: Vec<_> = contexts.iter().filter(has_key).collect();
             let is_selected = selected.as_ref().is_some_and(has_key);
-            // One that only others use stays as it is.
+            // One that only other users need is not changed.
             if with_key.is_empty() && !is_selected {
                 continue;
             }
