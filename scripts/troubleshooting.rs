@@ -1,8 +1,9 @@
 //! Writes docs/troubleshooting.md: `cargo run --example troubleshooting`.
 //!
-//! The page is scripts/troubleshooting.md, with the errors of the sources in place of its markers. Of
-//! each error it has the message, as `#[error(…)]` says it, and the doc comment of the variant, which
-//! says why the error comes. An error whose doc comment is `As above.` shares the entry before it.
+//! The page is scripts/troubleshooting.md, with the errors of the sources in place of its markers: the
+//! message, as `#[error(…)]` has it, and the doc comment of the variant, which says why the error comes.
+//! `As above.` joins the entry before it. An error without a doc comment says all there is to say, and
+//! has no entry.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,7 +30,7 @@ fn main() -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// A file can't be read or parsed, an error lacks a doc comment, or no section is for its exit code.
+/// A file can't be read or parsed, or no section is for an error's exit code.
 pub(crate) fn page() -> io::Result<String> {
     let template = fs::read_to_string(root().join(TEMPLATE))?;
     let mut errors = errors()?;
@@ -72,16 +73,10 @@ fn errors() -> io::Result<BTreeMap<u8, String>> {
         let file = syn::parse_file(&fs::read_to_string(&path)?)
             .map_err(|error| wrong(format!("{}: {error}", path.display())))?;
         for said in said_in(&file) {
-            let code = said.code.ok_or_else(|| {
-                wrong(format!(
-                    "no exit code for {:?} in {}",
-                    said.text,
-                    path.display()
-                ))
-            })?;
-            let section = entries.entry(code).or_default();
+            let section = entries.entry(said.code).or_default();
             match said.reason.as_str() {
-                "" => return Err(wrong(format!("say why {:?} comes", said.text))),
+                // What it says is all there is to say.
+                "" => {}
                 "As above." => join_last(section, &said.text),
                 reason => *section += &format!("- `{}`: {reason}\n", said.text),
             }
@@ -99,7 +94,7 @@ fn join_last(section: &mut String, text: &str) {
 
 /// An error.
 struct Said {
-    code: Option<u8>,
+    code: u8,
     text: String,
     reason: String,
 }
@@ -129,8 +124,12 @@ fn said_in(file: &syn::File) -> Vec<Said> {
             };
             let of = |variant: &str| codes.get(&(name.to_string(), variant.to_owned()));
             let code = of(&variant).or_else(|| of(""));
+            // Without an exit code in this file, it ends up in the text of another error.
+            let Some(code) = code.or_else(|| codes.values().next()) else {
+                continue;
+            };
             found.push(Said {
-                code: code.or_else(|| codes.values().next()).copied(),
+                code: *code,
                 text: placeholders(&text),
                 reason: documentation(attributes),
             });

@@ -8,7 +8,6 @@
 #![forbid(unsafe_code)]
 
 use std::borrow::Cow;
-use std::fmt;
 use std::io::{self, IsTerminal, Write as _};
 use std::os::fd::AsFd;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -19,7 +18,7 @@ use log::{LevelFilter, Log, Metadata, Record};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{LocalModes, tcgetattr, tcgetwinsize};
 
-use crate::error::{Error, OwnCommand, Piece, Remedy, Setting};
+use crate::error::{Error, Help, OwnCommand, Piece, Remedy, Setting};
 use crate::printable::{line, printable};
 use crate::process::{signals, watchdog};
 
@@ -46,12 +45,6 @@ pub fn set_wording(wording: Wording) {
     let _ = WORDING.set(wording);
 }
 
-/// A remedy, worded for this call.
-pub struct Help {
-    pub text: String,
-    pub candidates: Vec<String>,
-}
-
 /// What to do, in the words of this call.
 pub fn help(remedy: &Remedy) -> Help {
     WORDING.get_or_init(Wording::default).help(remedy)
@@ -59,11 +52,7 @@ pub fn help(remedy: &Remedy) -> Help {
 
 impl Wording {
     fn help(&self, remedy: &Remedy) -> Help {
-        let said = |pieces: &Vec<Piece>| pieces.iter().map(|piece| self.word(piece)).collect();
-        Help {
-            text: said(&remedy.pieces),
-            candidates: remedy.candidates.iter().map(said).collect(),
-        }
+        remedy.worded(|piece| self.word(piece))
     }
 
     fn word(&self, piece: &Piece) -> String {
@@ -81,18 +70,6 @@ impl Wording {
             Piece::SettingsPlace if self.is_without_file => "on the command line".to_owned(),
             Piece::SettingsPlace | Piece::Words(_) => piece.to_string(),
         }
-    }
-}
-
-/// In one line.
-impl fmt::Display for Help {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)?;
-        for (place, candidate) in self.candidates.iter().enumerate() {
-            let separator = if place == 0 { " " } else { "; " };
-            write!(f, "{separator}{candidate}")?;
-        }
-        Ok(())
     }
 }
 

@@ -19,7 +19,6 @@ use super::error::Problem;
 use super::quoted;
 use super::trust::{STICKY, Weakness, weakness};
 use crate::error::{Setting, remedy};
-use crate::printable::printable;
 
 /// A library that passed the check, or a path without one.
 pub struct TrustedLibrary {
@@ -57,7 +56,7 @@ impl TrustedLibrary {
         {
             let target = match &place {
                 Some(place) if is_there && place != path => {
-                    format!(", which is {},", printable(&place.to_string_lossy()))
+                    format!(", which is {},", place.display())
                 }
                 _ => String::new(),
             };
@@ -142,7 +141,7 @@ impl Refusal {
             Self::PerProcess(place) => Problem::new(
                 format!(
                     "pathLib {value} leads through {}, where each process finds something else",
-                    printable(&place.to_string_lossy())
+                    place.display()
                 ),
                 remedy!(
                     "set ",
@@ -152,7 +151,6 @@ impl Refusal {
             ),
             Self::Weak(component, weakness) => {
                 let component = component.to_string_lossy();
-                let component = printable(&component);
                 Problem::new(
                     format!("pathLib {value} is not safe to load: {component} {weakness}"),
                     match weakness {

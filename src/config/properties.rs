@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::{Config, ObjectId, PinSource};
+use crate::printable::line;
 use crate::protocol::Configuration;
 
 /// No other text has this in it.
@@ -80,6 +81,7 @@ proptest! {
         if let Err(error) = Config::from_map(&mut configuration(&pairs)) {
             for problem in &error.problems {
                 for text in [&problem.what, &problem.remedy.to_string()] {
+                    let text = line(text);
                     prop_assert!(!text.contains(char::is_control), "{text:?}");
                     prop_assert!(text.len() < 700 && !text.ends_with('.'), "{text}");
                 }

@@ -5,7 +5,6 @@ use std::fmt;
 use super::error::Problem;
 use super::{ObjectId, after_0x, quoted};
 use crate::error::{Setting, remedy};
-use crate::printable::printable;
 
 /// What isn't given doesn't matter; no text is empty.
 #[derive(Clone, Default)]
@@ -70,7 +69,7 @@ impl fmt::Display for ObjectSelector {
 
 fn text(key: &str, value: &Option<String>) -> Option<String> {
     let value = value.as_ref()?;
-    Some(format!("{key} \"{}\"", printable(value)))
+    Some(format!("{key} \"{value}\""))
 }
 
 /// The parts that are there: `a`, `a and b`, `a, b and c`.
@@ -154,10 +153,10 @@ mod tests {
     fn selectors_read_as_a_phrase() {
         let token = TokenSelector {
             slot: Some(5),
-            label: Some("a\x1bb".into()),
+            label: Some("a b".into()),
             ..TokenSelector::default()
         };
-        assert_eq!(token.to_string(), "slotId 5 and tokenLabel \"a\\u{1b}b\"");
+        assert_eq!(token.to_string(), "slotId 5 and tokenLabel \"a b\"");
         let object = ObjectSelector {
             id: Some(ObjectId::from_bytes(vec![1, 2])),
             label: Some("x".into()),

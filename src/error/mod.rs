@@ -9,7 +9,7 @@
 mod remedy;
 
 pub(crate) use remedy::remedy;
-pub use remedy::{OwnCommand, Piece, Remedy, Setting};
+pub use remedy::{Help, OwnCommand, Piece, Remedy, Setting};
 
 use std::error::Error as StandardError;
 use std::fmt;

@@ -69,6 +69,15 @@ impl Remedy {
         }
         self
     }
+
+    /// With each piece put into words.
+    pub fn worded(&self, word: impl Fn(&Piece) -> String) -> Help {
+        let sentence = |pieces: &Vec<Piece>| pieces.iter().map(&word).collect();
+        Help {
+            text: sentence(&self.pieces),
+            candidates: self.candidates.iter().map(sentence).collect(),
+        }
+    }
 }
 
 impl<T: Into<Piece>> From<T> for Remedy {
@@ -80,16 +89,26 @@ impl<T: Into<Piece>> From<T> for Remedy {
     }
 }
 
-/// In one line.
+/// As where no call has options.
 impl Display for Remedy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut write = |pieces: &[Piece]| pieces.iter().try_for_each(|piece| piece.fmt(f));
-        write(&self.pieces)?;
-        for (place, candidate) in self.candidates.iter().enumerate() {
-            write(&[if place == 0 { " " } else { "; " }.into()])?;
-            write(candidate)?;
+        self.worded(Piece::to_string).fmt(f)
+    }
+}
+
+/// A remedy with its commands and settings worded.
+pub struct Help {
+    pub text: String,
+    pub candidates: Vec<String>,
+}
+
+/// In one line.
+impl Display for Help {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.candidates.join("; ") {
+            candidates if candidates.is_empty() => f.write_str(&self.text),
+            candidates => write!(f, "{} {candidates}", self.text),
         }
-        Ok(())
     }
 }
 

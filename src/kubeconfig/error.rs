@@ -17,8 +17,6 @@ pub enum KubeconfigError {
         path: PathBuf,
         reason: String,
     },
-    /// The field has another type than kubectl takes, such as a number where text belongs:
-    /// `tokenSerial: "15873456"`.
     #[error("kubeconfig {}{}: {field} is not {expected}", .path.display(), in_line(*.line))]
     Field {
         path: PathBuf,
@@ -28,7 +26,6 @@ pub enum KubeconfigError {
         field: String,
         expected: String,
     },
-    /// It asks to verify the server and not to; kubectl refuses that, too.
     #[error("cluster \"{cluster}\" has both a certificate authority and insecure-skip-tls-verify")]
     InsecureAuthority { cluster: String },
     /// Not YAML, or not a kubeconfig: tabs for indentation and an unclosed quote are the usual ones;
@@ -44,28 +41,22 @@ pub enum KubeconfigError {
     /// None of the files that kubectl would read is there, or `HOME` is not set.
     #[error("there is no kubeconfig {}", missing(.paths))]
     Missing { paths: Vec<PathBuf> },
-    /// Misspelt, or another file is read than you think: `kubectl config get-contexts`.
     #[error("the kubeconfig has no cluster \"{name}\"")]
     NoCluster {
         name: String,
         candidates: Vec<String>,
     },
-    /// As above.
     #[error("the kubeconfig has no context \"{name}\"")]
     NoContext {
         name: String,
         candidates: Vec<String>,
     },
-    /// As above; `kubectl config use-context NAME` sets it.
     #[error("the kubeconfig has no current-context")]
     NoCurrentContext { candidates: Vec<String> },
-    /// The cluster's entry is empty: `kubectl config set-cluster NAME --server https://HOST:6443`.
     #[error("cluster \"{cluster}\" has no server")]
     NoServer { cluster: String },
-    /// YAML anchors, aliases or a flow style by which an edit in one place changes another.
     #[error("kubeconfig {} can't be edited without a risk to what else it says", .path.display())]
     NotEditable { path: PathBuf },
-    /// The context's user has a token, a password or a plugin.
     #[error("user \"{user}\" of context \"{context}\" has no auth-provider externalSigner")]
     NotExternalSigner { context: String, user: String },
     /// `run` has nothing to do with this kubeconfig; or you are in the shell of a run already, whose
@@ -81,12 +72,8 @@ pub enum KubeconfigError {
     /// one that was killed: remove it if no kubectl runs.
     #[error("kubeconfig {} can't be written: {reason}", .path.display())]
     Unwritable { path: PathBuf, reason: String },
-    /// A user called like your certificate's CN is there, perhaps another cluster's; it isn't replaced
-    /// unasked. A copy of the file is kept.
     #[error("kubeconfig {} has a user \"{name}\" with other credentials", .path.display())]
     UserExists { path: PathBuf, name: String },
-    /// `--user` is empty, or it isn't given and neither the certificate has a CN nor the key a label.
-    /// Without a CN no API server knows the bearer.
     #[error("the kubeconfig's user would have no name")]
     UserUnnamed,
     /// Whoever can write to the file decides which library is loaded, which token is sent a PIN and which

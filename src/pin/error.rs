@@ -48,7 +48,6 @@ pub enum PinError {
     /// no terminal). Try it by hand: `$PKCS11_EXTERNAL_SIGNER_ASKPASS test`, `echo GETPIN | pinentry`.
     #[error("pinSource: {} gave no PIN: {reason}", .program.display())]
     Askpass { program: PathBuf, reason: String },
-    /// An empty line, Ctrl-D or *cancel*. No try was spent. (Ctrl-C is exit code 130.)
     #[error("no PIN was entered for token {token}")]
     Cancelled { token: String },
     /// Clients retry: a request that waited behind a cancelled prompt, or comes within five seconds
@@ -71,7 +70,6 @@ pub enum PinError {
     /// askpass program can't ask that. With the PUK, unblocking is safer than guessing.
     #[error("token {token} has one PIN try left; the PIN {origin} was not sent to it")]
     FinalTry { token: String, origin: PinOrigin },
-    /// A reader with a keypad asks by itself, so a person has to say `yes` at the terminal first.
     #[error("token {token} has one PIN try left, so the reader was not told to ask for it")]
     FinalTryAtReader { token: String },
     /// It can't be this token's PIN. YubiHSM: four hex digits of the authentication key, then its
@@ -89,7 +87,6 @@ pub enum PinError {
     /// in `PATH`: `sudo apt install pinentry-gnome3` or `pinentry-curses`.
     #[error("pinSource askpass: no program to ask for the PIN")]
     NoAskpass,
-    /// Started by a service, an IDE, cron or CI, where nobody can type; in a container add `-t`.
     #[error("token {token} wants a PIN, and there is no terminal to ask for it and no pinSource")]
     NoPin { token: String },
     /// A stored PIN isn't sent after a refusal, even of another process: it is probably the same wrong
@@ -110,8 +107,6 @@ pub enum PinError {
     /// `ps -t $(tty)`.
     #[error("the terminal can't be asked for a PIN: {reason}")]
     Terminal { reason: String },
-    /// In a `run`, a connection to another context than the first needs another token, and the terminal
-    /// is k9s's or your shell's by then.
     #[error("token {token} wants a PIN, and the terminal belongs to the command")]
     TerminalLeft { token: String },
     /// The client has given up already: its handshake has 10 seconds. With `run` there is no such hurry.

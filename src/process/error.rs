@@ -16,7 +16,6 @@ pub enum AnswerError {
     /// handshake: answer the prompt or touch faster), or the disk is full.
     #[error("the answer could not be written to standard output: {0}")]
     Lost(io::Error),
-    /// So many files are open that no descriptor is left to keep the answer away from the library.
     #[error("standard output can't be set aside: {0}")]
     NotSetAside(io::Error),
 }
@@ -55,7 +54,6 @@ pub enum RunError {
     /// open to others; the text has each (`ls -ld`).
     #[error("no place for the command's kubeconfig: {reason}")]
     Directory { reason: String },
-    /// Ctrl-C or a kill while the key was being opened.
     #[error("interrupted by signal {signal} before the command was started")]
     Interrupted { signal: i32 },
     /// The system lacks memory, threads, open files or random numbers: `ulimit -u`, `ulimit -n`,

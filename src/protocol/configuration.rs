@@ -146,10 +146,6 @@ mod tests {
                 r#"{"slotId":"5","pin":"1234","\u0073lotId":"6"}"#,
                 "malformed field configuration.slotId: expected each key once",
             ),
-            (
-                r#"{"\u001b[2J":5}"#,
-                "malformed field configuration.\\u{1b}[2J: expected a string",
-            ),
         ] {
             assert_eq!(decode(object).err().unwrap(), error, "{object}");
         }

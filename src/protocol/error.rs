@@ -14,13 +14,10 @@ pub enum RequestError {
     /// As above.
     #[error("the digest is empty")]
     EmptyDigest,
-    /// No hash that TLS signs with, such as SHA-3, BLAKE2 or MD5.
     #[error("unsupported hash {0} in signerOpts")]
     Hash(i64),
-    /// SHA-512 with RSA-PSS needs a key of more than 1024 bits.
     #[error("the certificate's {key} key is too short for a signature with {hash}")]
     KeyTooShort { hash: Hash, key: String },
-    /// Neither `CertificateRequest` nor `SignRequest`: update the client.
     #[error("unknown kind \"{0}\"")]
     Kind(String),
     /// In `configuration`, a number or a word stands where text belongs: put the values under
@@ -30,7 +27,6 @@ pub enum RequestError {
         field: String,
         expected: &'static str,
     },
-    /// Client and program disagree on the protocol: update the client.
     #[error("missing field {field}")]
     Missing { field: &'static str },
     /// A shell's quoting cut the request, or you set the variable by accident: no command needs it.
@@ -45,13 +41,10 @@ pub enum RequestError {
     /// The client has cached a certificate that was replaced on the token: restart the client.
     #[error("{options} can't be made with the certificate's {key} key")]
     OptionsContradictKey { options: String, key: String },
-    /// Options that this protocol doesn't have: update the client.
     #[error("unknown signerOptsType \"{0}\"")]
     OptionsType(String),
-    /// As above.
     #[error("invalid SaltLength {0} in signerOpts")]
     Salt(i64),
-    /// An RSA key too small for this hash and salt.
     #[error(
         "SaltLength {salt} is too long for the certificate's {key} key with {hash}: at most \
          {longest} fit"

@@ -33,8 +33,6 @@ pub enum UpstreamFailure {
     /// Nobody answers: the API server is down, the VPN is, a firewall refuses. `nc -vz HOST 6443`.
     #[error("no connection: {0}")]
     Connect(String),
-    /// `check --server`: a load balancer, ingress or inspecting proxy ends TLS, and a client certificate
-    /// gets no further than that.
     #[error("the server asked for no client certificate, so it knows nobody by it")]
     NotAsked,
     /// Connected, but anonymous: `openssl s_client -connect HOST:6443 </dev/null` lists *Acceptable
@@ -61,7 +59,6 @@ pub enum UpstreamFailure {
     /// sent from the token, or from behind the certificate in `certificateFile`.
     #[error("the server refused the certificate of {certificate}: {alert}")]
     Rejected { certificate: String, alert: String },
-    /// DNS: `getent hosts HOST`.
     #[error("the name has no address: {0}")]
     Resolve(String),
     /// A TLS 1.3 server, and an RSA key whose token has no RSA-PSS (OpenPGP cards, cackey).

@@ -8,7 +8,6 @@
 use libfuzzer_sys::fuzz_target;
 use pkcs11_external_signer::config::{Config, Filter, PinSource, Uri};
 use pkcs11_external_signer::config::ConfigError;
-use pkcs11_external_signer::printable::printable;
 
 /// In every `pin`, and in no other value.
 const MARK: &str = "s3cr3t";
@@ -42,7 +41,6 @@ fuzz_target!(|text: &str| {
         (config.object.to_string(), filter.object.to_string()),
     ] {
         assert_eq!(shown, same);
-        assert_eq!(printable(&shown), shown);
         assert!(!shown.is_empty());
     }
 });
@@ -64,7 +62,6 @@ fn check(error: &ConfigError) {
     assert!(!format!("{error}\n{error:?}").contains(MARK), "{error}");
     for problem in &error.problems {
         for text in [&problem.what, &problem.remedy.to_string()] {
-            assert_eq!(&printable(text), text);
             assert!(text.len() < 2000 && !text.ends_with('.'), "{text}");
         }
     }

@@ -11,7 +11,6 @@ use libfuzzer_sys::fuzz_target;
 use pkcs11_external_signer::kubeconfig::{
     ClientIdentity, Context, Kubeconfig, Provider, ProviderConfig, TunnelEndpoint,
 };
-use pkcs11_external_signer::printable::printable;
 use serde_json::Value;
 
 const ADDRESS: &str = "127.0.0.1:21234";
@@ -21,7 +20,6 @@ fuzz_target!(|content: &[u8]| {
     let mut config = match parse(content) {
         Ok(config) => config,
         Err(error) => {
-            assert_eq!(printable(&error), error);
             assert!(error.len() < 2000, "{error}");
             return;
         }
@@ -112,8 +110,7 @@ fn look_at(config: &Kubeconfig, document: &Value, context: &Context) {
                 assert!(!(cluster.insecure && cluster.authority.is_some()));
             }
             Err(error) => {
-                let error = error.to_string();
-                assert_eq!(printable(&error), error);
+                assert!(!error.to_string().is_empty());
             }
         }
     }

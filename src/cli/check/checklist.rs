@@ -4,9 +4,9 @@ use serde::Serialize;
 
 use crate::cli::output::CommandOutput;
 use crate::cli::style::{Palette, Style};
-use crate::error::{Error, Remedy};
+use crate::error::{Error, Help, Remedy};
 use crate::printable::{line, printable_json};
-use crate::report::{self, Help};
+use crate::report;
 
 /// What a finding is about.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -65,15 +65,12 @@ pub enum LoginError {
         origin: PinOrigin,
         reason: String,
     },
-    /// Only the token's SO PIN was set.
     #[error("token {token} has no user PIN yet: {failure}")]
     NotSet { token: String, failure: CallFailure },
     /// The cancel key of the reader's keypad (or of the library's own window) was pressed, or its time
     /// ran out. At a reader, press the green key after the PIN.
     #[error("the login to token {token} was cancelled: {failure}")]
     ReaderCancelled { token: String, failure: CallFailure },
-    /// A transport or initial PIN (*CKF_USER_PIN_TO_BE_CHANGED*), or one that has run out
-    /// (*CKR_PIN_EXPIRED*).
     #[error("the PIN of token {token} must be changed before it can be used ({told})")]
     ToBeChanged {
         token: String,

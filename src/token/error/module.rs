@@ -38,10 +38,8 @@ pub enum ModuleError {
     /// a word. If you don't need this library, name yours with `--module`.
     #[error("PKCS#11 library {} does not tell its tokens: {reason}", .path.display())]
     NoAnswer { path: PathBuf, reason: String },
-    /// It fails `C_GetFunctionList` or `C_GetInterface`: half installed, or without its service.
     #[error("PKCS#11 library {} does not give its functions: {failure}", .path.display())]
     NoFunctions { path: PathBuf, failure: CallFailure },
-    /// None is registered with p11-kit (`p11-kit list-modules`) or stands where they usually do.
     #[error("no PKCS#11 library was found on this machine")]
     NoneFound,
     /// It exports no entry point of PKCS#11 (the vendor's other library, an OpenSSL engine or
@@ -49,7 +47,6 @@ pub enum ModuleError {
     /// script. `nm -D FILE | grep C_GetFunctionList` prints a line for the right one.
     #[error("{} is not a PKCS#11 library: {reason}", .path.display())]
     NotAModule { path: PathBuf, reason: String },
-    /// A library is initialised once in a process; in this run another key has other `initArgs`.
     #[error(
         "PKCS#11 library {} runs with other initArgs already, those of another context",
         .path.display()

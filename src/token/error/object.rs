@@ -43,7 +43,6 @@ pub enum ObjectError {
     /// -clcerts -nokeys -out cert.pem` makes one.
     #[error("certificateFile {}: {reason}", .path.display())]
     CertificateFile { path: PathBuf, reason: String },
-    /// Several keys would do, and there is no terminal to ask which.
     #[error("{} keys can be meant", .found.len())]
     Choice { found: Vec<String> },
     /// Every API server will refuse it: it expired, isn't valid yet (or the clock is wrong:
@@ -86,7 +85,6 @@ pub enum ObjectError {
         token: String,
         present: Vec<ObjectSummary>,
     },
-    /// An empty token, or one that shows nothing without its PIN.
     #[error("token {token} shows no key and no certificate")]
     NoKeyYet {
         token: String,
@@ -94,14 +92,12 @@ pub enum ObjectError {
         /// The library's path.
         module: String,
     },
-    /// A typo, a token that isn't inserted, or a key that is hidden before a login.
     #[error("no key or certificate with {selector}")]
     NoneFits {
         selector: String,
         /// What was found instead, each with where it is.
         found: Vec<String>,
     },
-    /// No token, tokens without keys, or each key has something against it, which `help:` says.
     #[error("no key that can be used was found")]
     NoUsable {
         /// What was found, each with its reason.

@@ -22,7 +22,6 @@ pub enum SigningError {
         "the signature made by {key} ({scheme}) does not verify with its certificate and was withheld"
     )]
     Invalid { key: String, scheme: String },
-    /// A broken library, or a certificate for a key on another curve.
     #[error("the token returned {length} bytes that are no {scheme} signature; they were withheld")]
     Malformed { scheme: String, length: usize },
     /// An old card or library: OpenPGP cards and some HSMs have no RSA-PSS, which TLS 1.3 needs of
@@ -42,10 +41,8 @@ pub enum SigningError {
         scheme: String,
         failure: CallFailure,
     },
-    /// The token waits to be touched, or the library hangs: replug, `sudo systemctl restart pcscd`.
     #[error("the token behind {} has not answered within {seconds} s", .library.display())]
     NoReply { library: PathBuf, seconds: u64 },
-    /// The system's random source can't be used: allow `getrandom` in the seccomp profile.
     #[error("no random salt for RSA-PSS: {0}")]
     Random(String),
     /// The mechanism is there, but not for this key (`CKA_ALLOWED_MECHANISMS`), or not with these

@@ -70,7 +70,6 @@ pub enum TokenError {
         doing: &'static str,
         failure: CallFailure,
     },
-    /// `slotId` and `tokenLabel` or `tokenSerial` name different tokens: remove `slotId`.
     #[error("no token has {selector}: the slot holds token {found}")]
     Contradiction { selector: String, found: TokenName },
     /// The token isn't inserted, or slot numbers have moved with readers, reboots or (SoftHSM) new
@@ -84,10 +83,8 @@ pub enum TokenError {
         present: Vec<TokenName>,
         unusable: Vec<UnusableSlot>,
     },
-    /// A blank token; SoftHSM always shows one more, empty slot. Never initialise a token in use.
     #[error("the token in slotId {slot} is not initialised")]
     NotInitialized { slot: u64, present: Vec<TokenName> },
-    /// As under *no token with … in …*, of all libraries.
     #[error("no token with {selector} was found")]
     NoneFits { selector: String },
     /// It isn't inserted, this library doesn't serve it, the reader's service is down ([readers](#first)),
@@ -109,7 +106,6 @@ pub enum TokenError {
     /// `journalctl -u pcscd -n 30`, `gpgconf --kill scdaemon`, another port.
     #[error("token {token} is gone: {failure}")]
     Removed { token: String, failure: CallFailure },
-    /// `list --login` with a stored PIN found several tokens, and the PIN belongs to one.
     #[error(
         "the PIN would go to {} tokens, and cost those a try whose PIN it isn't",
         .found.len()
