@@ -167,7 +167,7 @@ mod tests {
             ),
             (
                 "file:/a\0b",
-                "pinSource \"file:/a\\u{0}b\" holds no absolute path",
+                "pinSource \"file:/a\0b\" holds no absolute path",
             ),
             ("env:", "pinSource env: names no environment variable"),
             (
