@@ -203,8 +203,11 @@ fn variables(code: &str) -> Vec<String> {
                     capitals(code)
                         .filter(|it| {
                             !it.starts_with("SET")
-                                && !["CONFIRM", "ERR", "GETPIN", "PIN", "COMMAND", "FILE", "NAME"]
-                                    .contains(it)
+                                && ![
+                                    "CONFIRM", "ERR", "GETPIN", "OPTION", "PIN", "COMMAND", "FILE",
+                                    "NAME",
+                                ]
+                                .contains(it)
                         })
                         .map(str::to_owned),
                 ),

@@ -1,24 +1,26 @@
 //! A PIN from another program: one that a graphical session has for passwords, or pinentry.
 //!
-//! Which program is for the environment to say and for nobody else, least of all a kubeconfig. It
+//! The environment alone says which program, and never a kubeconfig. It
 //! gets an environment of a few known variables, a text to show, and a pipe to answer through.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread;
+use std::time::{Duration, Instant};
 
-use super::file::first_line;
-use super::{ANSWER_LIMIT, pinentry, question, wrong_length};
+use rustix::event::PollFlags;
+
+use super::prompt::{Settings, open_terminal};
+use super::{ANSWER_LIMIT, first_line, pinentry, question, timed_out, wait_for, wrong_length};
 use crate::pin::{MAX_PIN_LENGTH, Pin, PinError, PinOrigin, PinRequest};
 use crate::printable::printable;
 use crate::process::descriptors::hand_on_none;
-use rustix::process::{Pid, Signal, kill_process};
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
+
+/// How often a program that has answered is looked at for its end.
+const EXIT_PAUSE: Duration = Duration::from_millis(5);
 
 /// What such a program needs to show itself; nothing else of the environment is handed on.
 const KEPT: [&str; 18] = [
@@ -43,7 +45,6 @@ const KEPT: [&str; 18] = [
 ];
 
 /// A program that asks for a PIN.
-#[derive(Clone)]
 pub(super) struct Program {
     path: PathBuf,
     is_pinentry: bool,
@@ -51,7 +52,7 @@ pub(super) struct Program {
 
 impl Program {
     /// That of `PKCS11_EXTERNAL_SIGNER_ASKPASS`, else of `SSH_ASKPASS`, else pinentry. One that is
-    /// named and isn't there is an error: somebody means it.
+    /// named and isn't there is an error: the user means it.
     pub(super) fn find() -> Result<Self, PinError> {
         for variable in ["PKCS11_EXTERNAL_SIGNER_ASKPASS", "SSH_ASKPASS"] {
             let Some(path) = std::env::var_os(variable).filter(|path| !path.is_empty()) else {
@@ -85,7 +86,7 @@ impl Program {
         PinOrigin::Askpass(self.path.clone())
     }
 
-    /// Asks once. `has_terminal`: there is one, and pinentry may draw on it, since nobody else does.
+    /// Asks once. `has_terminal`: there is one, and pinentry may draw on it, since no other program does.
     pub(super) fn ask(
         &self,
         request: &PinRequest<'_>,
@@ -102,30 +103,48 @@ impl Program {
             program: self.path.clone(),
             reason,
         };
-        let dialog = pinentry::Dialog::new(request, has_terminal);
-        let _screen = SavedTerminal::save(has_terminal && self.is_pinentry);
-        let child = hand_on_none(&mut self.command(request, has_terminal))
-            .spawn()
-            .map_err(|error| failed(error.to_string()))?;
-        let is_pinentry = self.is_pinentry;
-        let answer = within(child, move |child| {
-            if is_pinentry {
-                dialog.hold(child)
-            } else {
-                one_line(child)
-            }
-        });
-        let token = request.token.to_string();
-        match answer {
-            None => Err(PinError::TimedOut {
-                token,
-                seconds: ANSWER_LIMIT.as_secs(),
-            }),
-            Some(Err(error)) => Err(failed(error.to_string())),
-            Some(Ok(None)) => Err(PinError::Cancelled { token }),
-            Some(Ok(Some(pin))) if request.allows(&pin) => Ok(pin),
-            Some(Ok(Some(_))) => Err(wrong_length(request, self.origin())),
+        // Dropped after the program, which may have to be killed and leaves its own behind then.
+        let is_drawn_on = has_terminal && self.is_pinentry;
+        let _settings = is_drawn_on
+            .then(open_terminal)
+            .flatten()
+            .and_then(Settings::save);
+        let child = hand_on_none(&mut self.command(request, has_terminal)).spawn();
+        let mut child = Asking(child.map_err(|error| failed(error.to_string()))?);
+        let token = request.token.to_owned();
+        match self.talk(request, has_terminal, &mut child.0) {
+            Ok(Some(pin)) if request.allows(&pin) => Ok(pin),
+            Ok(Some(_)) => Err(wrong_length(request, self.origin())),
+            Ok(None) => Err(PinError::Cancelled { token }),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(timed_out(&token)),
+            Err(error) => Err(failed(error.to_string())),
         }
+    }
+
+    /// The PIN; `None` where a person has given none.
+    fn talk(
+        &self,
+        request: &PinRequest<'_>,
+        has_terminal: bool,
+        child: &mut Child,
+    ) -> io::Result<Option<Pin>> {
+        let deadline = Instant::now() + ANSWER_LIMIT;
+        let Some(output) = child.stdout.take() else {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        };
+        let output = TimedOutput { output, deadline };
+        if let Some(input) = child.stdin.take() {
+            return pinentry::ask(request, has_terminal, input, output);
+        }
+        let mut bytes = Vec::new();
+        output
+            .take(MAX_PIN_LENGTH as u64 + 2)
+            .read_to_end(&mut bytes)?;
+        // An empty line and a failure are how these programs say that a person has cancelled.
+        Ok(match is_success(child, deadline)? {
+            true => first_line(&bytes),
+            false => None,
+        })
     }
 
     fn command(&self, request: &PinRequest<'_>, has_terminal: bool) -> Command {
@@ -157,64 +176,39 @@ fn is_executable(path: &Path) -> bool {
         .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
-/// The outcome of a talk with the child; `None` where it took too long. The child is killed then.
-fn within<T: Send + 'static>(
-    mut child: Child,
-    talk: impl FnOnce(&mut Child) -> io::Result<T> + Send + 'static,
-) -> Option<io::Result<T>> {
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let (sender, receiver) = mpsc::channel();
-    thread::spawn(move || {
-        let outcome = talk(&mut child);
-        // Whatever it does now, its part is over.
-        let _ = child.kill();
-        let _ = child.wait();
-        let _ = sender.send(outcome);
-    });
-    let outcome = receiver.recv_timeout(ANSWER_LIMIT).ok();
-    if outcome.is_none()
-        && let Some(pid) = pid
-    {
-        // Somebody else may still hold its end of the pipe: who reads that is not waited for.
-        let _ = kill_process(pid, Signal::KILL);
-    }
-    outcome
-}
+/// A program that asks, killed when this is dropped: whatever it does by then, its part is over.
+struct Asking(Child);
 
-/// The first line of what it prints, if it ends well; `None` for an empty one and for a failure,
-/// which is how these programs say that somebody has cancelled.
-fn one_line(child: &mut Child) -> io::Result<Option<Pin>> {
-    let mut bytes = Vec::new();
-    if let Some(output) = child.stdout.take() {
-        // As much as a PIN and its line ending can be.
-        let mut beginning = output.take(MAX_PIN_LENGTH as u64 + 2);
-        beginning.read_to_end(&mut bytes)?;
-    }
-    Ok(child
-        .wait()?
-        .success()
-        .then(|| first_line(&bytes))
-        .flatten())
-}
-
-/// The terminal's settings, put back when it is dropped: a pinentry that had to be killed leaves
-/// its own behind.
-struct SavedTerminal(Option<(File, Termios)>);
-
-impl SavedTerminal {
-    fn save(is_wanted: bool) -> Self {
-        let terminal = is_wanted.then(|| File::open("/dev/tty").ok()).flatten();
-        Self(terminal.and_then(|terminal| {
-            let settings = tcgetattr(&terminal).ok()?;
-            Some((terminal, settings))
-        }))
-    }
-}
-
-impl Drop for SavedTerminal {
+impl Drop for Asking {
     fn drop(&mut self) {
-        if let Some((terminal, settings)) = &self.0 {
-            let _ = tcsetattr(terminal, OptionalActions::Now, settings);
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Its output, which is waited for until the deadline, also where another program still holds it.
+struct TimedOutput {
+    output: ChildStdout,
+    deadline: Instant,
+}
+
+impl Read for TimedOutput {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match wait_for(&self.output, PollFlags::IN, self.deadline)? {
+            true => self.output.read(buffer),
+            false => Err(io::ErrorKind::TimedOut.into()),
         }
+    }
+}
+
+fn is_success(child: &mut Child, deadline: Instant) -> io::Result<bool> {
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status.success());
+        }
+        if Instant::now() >= deadline {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        thread::sleep(EXIT_PAUSE);
     }
 }

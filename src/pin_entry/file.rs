@@ -1,12 +1,15 @@
 //! A PIN in a file, which only its owner may read.
 
-use std::fs::{File, OpenOptions};
+use std::fs::Metadata;
 use std::io::Read as _;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use crate::pin::{MAX_PIN_LENGTH, Pin, PinError};
 use rustix::process::geteuid;
+
+use super::first_line;
+use crate::pin::{MAX_PIN_LENGTH, Pin, PinError};
+use crate::process::open_regular;
 
 /// The file's first line. What is checked is the file that was opened, whatever the path leads to
 /// by then.
@@ -15,14 +18,8 @@ pub(super) fn read(path: &Path) -> Result<Pin, PinError> {
         path: path.to_owned(),
         reason: reason.to_owned(),
     };
-    // O_NONBLOCK: a FIFO that nobody writes to must not hang the client.
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32)
-        .open(path)
-        .map_err(|error| failure(&error.to_string()))?;
-    check(&file).map_err(|reason| failure(&reason))?;
-
+    let (file, found) = open_regular(path).map_err(|error| failure(&error.to_string()))?;
+    check(&found).map_err(|reason| failure(&reason))?;
     let mut bytes = Vec::new();
     file.take(MAX_PIN_LENGTH as u64 + 2)
         .read_to_end(&mut bytes)
@@ -31,37 +28,15 @@ pub(super) fn read(path: &Path) -> Result<Pin, PinError> {
         .ok_or_else(|| failure("its first line is no PIN (empty, too long, or not text)"))
 }
 
-fn check(file: &File) -> Result<(), String> {
-    let found = file.metadata().map_err(|error| error.to_string())?;
-    let user = geteuid().as_raw();
-    if !found.is_file() {
-        return Err("it is not a regular file".to_owned());
-    }
-    if found.uid() != user && found.uid() != 0 {
+fn check(found: &Metadata) -> Result<(), String> {
+    if found.uid() != geteuid().as_raw() && found.uid() != 0 {
         return Err(format!("it belongs to user {}, not to you", found.uid()));
     }
     if found.mode() & 0o077 != 0 {
-        return Err(format!(
-            "others can read it (mode {:04o})",
-            found.mode() & 0o7777
-        ));
+        let mode = found.mode() & 0o7777;
+        return Err(format!("others can read it (mode {mode:04o})"));
     }
     Ok(())
-}
-
-/// Up to the first line ending; `None` where that can't be a PIN.
-pub(super) fn first_line(bytes: &[u8]) -> Option<Pin> {
-    let end = bytes
-        .iter()
-        .position(|byte| *byte == b'\n')
-        .unwrap_or(bytes.len());
-    let line = bytes.get(..end)?;
-    let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let text = std::str::from_utf8(line).ok()?;
-    if text.chars().any(char::is_control) {
-        return None;
-    }
-    Pin::new(text)
 }
 
 #[cfg(test)]

@@ -13,11 +13,17 @@ mod sources;
 mod standard_input;
 
 pub use notice::show_after;
+pub use prompt::ask_openly;
 pub use sources::Sources;
 
-use std::time::Duration;
+use std::io;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
-use crate::pin::{PinError, PinOrigin, PinRequest};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use crate::pin::{Pin, PinError, PinOrigin, PinRequest};
 use crate::printable::printable;
 
 /// How long a person may take for an answer.
@@ -32,18 +38,46 @@ fn question(request: &PinRequest<'_>) -> String {
     )
 }
 
+fn timed_out(token: &str) -> PinError {
+    PinError::TimedOut {
+        token: token.to_owned(),
+        seconds: ANSWER_LIMIT.as_secs(),
+    }
+}
+
 fn wrong_length(request: &PinRequest<'_>, origin: PinOrigin) -> PinError {
     PinError::Length {
-        token: request.token.to_string(),
+        token: request.token.to_owned(),
         origin,
         shortest: request.shortest,
         longest: request.longest,
     }
 }
 
-/// Asks the person at the terminal something that is no secret. `None` without a terminal; no
-/// answer is `Some(None)`. The question must be fit for a terminal.
-pub fn ask_openly(question: &str) -> Option<Option<String>> {
-    let terminal = prompt::Terminal::open()?;
-    Some(terminal.ask_openly(question).ok().flatten())
+/// The bytes as a PIN; `None` where they can't be one: empty, too long, or not text.
+fn pin_of(bytes: &[u8]) -> Option<Pin> {
+    let text = str::from_utf8(bytes).ok()?;
+    match text.chars().any(char::is_control) {
+        true => None,
+        false => Pin::new(text),
+    }
+}
+
+/// The bytes up to the first line ending as a PIN.
+fn first_line(bytes: &[u8]) -> Option<Pin> {
+    let line = bytes.split(|byte| *byte == b'\n').next()?;
+    pin_of(line.strip_suffix(b"\r").unwrap_or(line))
+}
+
+/// Whether one of the events, or the end of the descriptor, came before the deadline.
+fn wait_for(descriptor: impl AsFd, events: PollFlags, deadline: Instant) -> io::Result<bool> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let mut descriptor = [PollFd::new(&descriptor, events)];
+        match poll(&mut descriptor, Timespec::try_from(left).ok().as_ref()) {
+            Ok(ready) => return Ok(ready > 0),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
 }

@@ -1,141 +1,106 @@
 //! The dialogue with pinentry, in GnuPG's Assuan protocol: commands and answers, line by line.
 
 use std::io::{self, Read, Write};
-use std::process::Child;
 
-use super::file::first_line;
+use super::first_line;
 use crate::pin::{Pin, PinRequest};
 use crate::printable::printable;
 
 /// The longest line of the protocol.
 const LINE: usize = 1000;
 
-/// What is to be said and asked, made before anything is started.
-pub(super) struct Dialog {
-    description: String,
-    error: Option<String>,
-    confirm: Option<String>,
+/// The errors by which a person gives no PIN, as libgpg-error numbers them: GPG_ERR_TIMEOUT, CANCELED,
+/// NOT_CONFIRMED and FULLY_CANCELED.
+const CANCELLED: [u32; 4] = [62, 99, 114, 198];
+
+/// The PIN; `None` where a person has given none.
+///
+/// # Errors
+/// The program can't be talked with, or can't ask.
+pub(super) fn ask(
+    request: &PinRequest<'_>,
     has_terminal: bool,
-}
-
-/// What an answer ends with.
-enum End {
-    Fine,
-    /// The person has cancelled, said no, or said nothing.
-    Left,
-    /// It could not be done, for the reason in this line.
-    Failed(String),
-}
-
-/// What people do, as libgpg-error numbers it: GPG_ERR_TIMEOUT, CANCELED, NOT_CONFIRMED and
-/// FULLY_CANCELED.
-const LEFT: [u32; 4] = [62, 99, 114, 198];
-
-impl Dialog {
-    pub(super) fn new(request: &PinRequest<'_>, has_terminal: bool) -> Self {
-        Self {
-            description: format!(
-                "Token {}\n{}",
-                printable(request.token),
-                printable(request.key)
-            ),
-            error: request.notice.map(|text| printable(text).into_owned()),
-            confirm: request.confirm.map(str::to_owned),
-            has_terminal,
-        }
-    }
-
-    /// The PIN; `None` where a person has given none.
-    pub(super) fn hold(&self, child: &mut Child) -> io::Result<Option<Pin>> {
-        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(io::ErrorKind::BrokenPipe.into());
-        };
-        self.hold_with(input, output)
-    }
-
-    fn hold_with(&self, input: impl Write, output: impl Read) -> io::Result<Option<Pin>> {
-        let mut talk = Talk { input, output };
-        talk.answer(&mut Vec::new())?;
-        if self.has_terminal {
-            talk.option("ttyname", "/dev/tty")?;
-            for (option, variable) in [("ttytype", "TERM"), ("lc-ctype", "LC_ALL")] {
-                if let Some(value) = std::env::var_os(variable) {
-                    talk.option(option, &value.to_string_lossy())?;
-                }
+    input: impl Write,
+    output: impl Read,
+) -> io::Result<Option<Pin>> {
+    let description = format!(
+        "Token {}\n{}",
+        printable(request.token),
+        printable(request.key)
+    );
+    let mut dialog = Dialog { input, output };
+    dialog.reply()?;
+    if has_terminal {
+        dialog.set("OPTION", "ttyname=/dev/tty")?;
+        for (option, variable) in [("ttytype", "TERM"), ("lc-ctype", "LC_ALL")] {
+            if let Some(value) = std::env::var_os(variable) {
+                dialog.set("OPTION", &format!("{option}={}", value.to_string_lossy()))?;
             }
         }
-        talk.say("SETTITLE", "pkcs11-external-signer")?;
-        if let Some(question) = &self.confirm {
-            talk.say("SETDESC", &format!("{question}\n\n{}", self.description))?;
-            if !talk.ask("CONFIRM", &mut Vec::new())?.went_along()? {
-                return Ok(None);
-            }
-        }
-        talk.say("SETDESC", &self.description)?;
-        talk.say("SETPROMPT", "PIN")?;
-        if let Some(error) = &self.error {
-            talk.say("SETERROR", error)?;
-        }
-        let mut data = Vec::new();
-        let is_given = talk.ask("GETPIN", &mut data)?.went_along()?;
-        Ok(is_given.then(|| first_line(&data)).flatten())
     }
+    dialog.set("SETTITLE", "pkcs11-external-signer")?;
+    if let Some(question) = request.confirm {
+        dialog.set("SETDESC", &format!("{question}\n\n{description}"))?;
+        if dialog.ask("CONFIRM")?.is_none() {
+            return Ok(None);
+        }
+    }
+    dialog.set("SETDESC", &description)?;
+    dialog.set("SETPROMPT", "PIN")?;
+    if let Some(notice) = request.notice {
+        dialog.set("SETERROR", &printable(notice))?;
+    }
+    let data = dialog.ask("GETPIN")?;
+    Ok(data.and_then(|data| first_line(&data)))
 }
 
-impl End {
-    /// `ERR`, the number and some words. The number's upper half says who speaks.
-    fn of_error(line: &[u8]) -> Self {
-        let text = String::from_utf8_lossy(line).into_owned();
-        let number = text.split(' ').nth(1).and_then(|it| it.parse::<u32>().ok());
-        match number {
-            Some(number) if LEFT.contains(&(number & 0xffff)) => Self::Left,
-            _ => Self::Failed(text),
-        }
-    }
-
-    /// Whether the person went along.
-    fn went_along(self) -> io::Result<bool> {
-        match self {
-            Self::Fine => Ok(true),
-            Self::Left => Ok(false),
-            Self::Failed(line) => Err(io::Error::other(format!("it answered {line}"))),
-        }
-    }
-}
-
-struct Talk<I, O> {
+struct Dialog<I, O> {
     input: I,
     output: O,
 }
 
-impl<I: Write, O: Read> Talk<I, O> {
-    /// A setting that a pinentry of another kind may not know.
-    fn option(&mut self, name: &str, value: &str) -> io::Result<()> {
-        let command = format!("OPTION {name}={}", escaped(value));
-        self.ask(&command, &mut Vec::new()).map(drop)
+/// The end of an answer.
+enum PinentryReply {
+    Ok(Vec<u8>),
+    /// The person has cancelled, said no, or said nothing.
+    Cancelled,
+    /// It could not be done, for the reason in this line.
+    Failed(String),
+}
+
+impl<I: Write, O: Read> Dialog<I, O> {
+    /// A setting, which a pinentry of another kind may not know.
+    fn set(&mut self, command: &str, value: &str) -> io::Result<()> {
+        self.send(&format!("{command} {}", escaped(value)))
+            .map(drop)
     }
 
-    fn say(&mut self, command: &str, text: &str) -> io::Result<()> {
-        let command = format!("{command} {}", escaped(text));
-        self.ask(&command, &mut Vec::new()).map(drop)
+    /// The person's answer, if there is one.
+    fn ask(&mut self, command: &str) -> io::Result<Option<Vec<u8>>> {
+        match self.send(command)? {
+            PinentryReply::Ok(data) => Ok(Some(data)),
+            PinentryReply::Cancelled => Ok(None),
+            PinentryReply::Failed(line) => Err(io::Error::other(format!("it answered {line}"))),
+        }
     }
 
-    fn ask(&mut self, command: &str, data: &mut Vec<u8>) -> io::Result<End> {
+    fn send(&mut self, command: &str) -> io::Result<PinentryReply> {
         self.input.write_all(format!("{command}\n").as_bytes())?;
         self.input.flush()?;
-        self.answer(data)
+        self.reply()
     }
 
     /// Up to OK or ERR; what is neither that nor data says nothing to us.
-    fn answer(&mut self, data: &mut Vec<u8>) -> io::Result<End> {
+    fn reply(&mut self) -> io::Result<PinentryReply> {
+        let mut data = Vec::new();
         loop {
             let line = self.line()?;
             if let Some(piece) = line.strip_prefix(b"D ") {
-                decode(piece, data);
+                decode(piece, &mut data);
             } else if line.starts_with(b"OK") {
-                return Ok(End::Fine);
+                return Ok(PinentryReply::Ok(data));
             } else if line.starts_with(b"ERR") {
-                return Ok(End::of_error(&line));
+                return Ok(failed(&line));
             }
         }
     }
@@ -153,6 +118,16 @@ impl<I: Write, O: Read> Talk<I, O> {
             line.extend(byte);
         }
         Err(io::Error::other("it does not speak pinentry's protocol"))
+    }
+}
+
+/// `ERR`, the number and some words. The number's upper half says which program speaks.
+fn failed(line: &[u8]) -> PinentryReply {
+    let text = String::from_utf8_lossy(line).into_owned();
+    let number = text.split(' ').nth(1).and_then(|it| it.parse::<u32>().ok());
+    match number {
+        Some(number) if CANCELLED.contains(&(number & 0xffff)) => PinentryReply::Cancelled,
+        _ => PinentryReply::Failed(text),
     }
 }
 
@@ -206,9 +181,7 @@ mod tests {
     /// The PIN, and what was said.
     fn talk(request: &PinRequest<'_>, answers: &str) -> (Option<String>, String) {
         let mut said = Vec::new();
-        let pin = Dialog::new(request, false)
-            .hold_with(&mut said, answers.as_bytes())
-            .unwrap();
+        let pin = ask(request, false, &mut said, answers.as_bytes()).unwrap();
         (
             pin.map(|pin| pin.expose().to_owned()),
             String::from_utf8(said).unwrap(),
@@ -245,8 +218,8 @@ mod tests {
     #[test]
     fn only_a_persons_no_is_taken_for_one() {
         let outcome = |confirm, answers: &str| {
-            let dialog = Dialog::new(&request(None, confirm), false);
-            dialog.hold_with(Vec::new(), answers.as_bytes())
+            let request = request(None, confirm);
+            ask(&request, false, Vec::new(), answers.as_bytes())
         };
         for left in ["83886142", "83886179", "83886194", "83886278", "99"] {
             let answers = format!("OK\nOK\nOK\nOK\nERR {left} left <Pinentry>\n");
@@ -264,9 +237,9 @@ mod tests {
 
     #[test]
     fn what_is_no_pinentry_is_an_error() {
-        let dialog = Dialog::new(&request(None, None), false);
+        let request = request(None, None);
         for answers in ["", "OK\n", &"x".repeat(2 * LINE)] {
-            assert!(dialog.hold_with(Vec::new(), answers.as_bytes()).is_err());
+            assert!(ask(&request, false, Vec::new(), answers.as_bytes()).is_err());
         }
     }
 }

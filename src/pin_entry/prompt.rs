@@ -8,15 +8,10 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::AsFd as _;
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
-use super::queue::PromptSlot;
-use super::{ANSWER_LIMIT, question, wrong_length};
-use crate::pin::{Pin, PinError, PinOrigin, PinRequest};
-use crate::printable::printable;
-use crate::process::signals::{self, PromptSignals, Signal};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::{Errno, read, write};
@@ -24,6 +19,12 @@ use rustix::termios::{
     InputModes, LocalModes, OptionalActions, OutputModes, QueueSelector, Termios, tcflush,
     tcgetattr, tcsetattr,
 };
+
+use super::queue::{PromptPlace, PromptSlot};
+use super::{ANSWER_LIMIT, pin_of, question, timed_out, wrong_length};
+use crate::pin::{Pin, PinError, PinOrigin, PinRequest};
+use crate::printable::printable;
+use crate::process::signals::{self, PromptSignals, Signal};
 
 /// How often a typed PIN may have a length that the token's can't have.
 const ENTRIES: usize = 3;
@@ -34,11 +35,7 @@ const LINE: usize = 4096;
 /// A YubiKey touched too early types a one-time password of this length, in these letters.
 const OTP: (usize, &str) = (44, "cbdefghijklnrtuv");
 
-/// The process's terminal.
-pub(super) struct Terminal {
-    file: File,
-}
-
+/// What a person did at the prompt.
 enum Entry {
     /// Enter, and nothing before it.
     Empty,
@@ -48,30 +45,65 @@ enum Entry {
     TimedOut,
 }
 
-impl Terminal {
-    /// `None` where the process has no terminal.
-    pub(super) fn open() -> Option<Self> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags((OFlags::NOCTTY | OFlags::NONBLOCK).bits() as i32)
-            .open("/dev/tty")
-            .ok()?;
-        Some(Self { file })
+/// The process's terminal, if it has one.
+pub(super) fn open_terminal() -> Option<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags((OFlags::NOCTTY | OFlags::NONBLOCK).bits() as i32)
+        .open("/dev/tty")
+        .ok()
+}
+
+/// Asks the person at the terminal something that is no secret. `None` without a terminal; no
+/// answer is `Some(None)`. The question must be fit for a terminal.
+pub fn ask_openly(question: &str) -> Option<Option<String>> {
+    let prompt = Prompt {
+        terminal: open_terminal()?,
+        token: String::new(),
+        slot: None,
+    };
+    Some(match prompt.enter_again(question, true) {
+        Ok(Entry::Line(line)) => Some(String::from_utf8_lossy(&line).into_owned()),
+        _ => None,
+    })
+}
+
+/// The terminal, on which no other process asks meanwhile.
+pub(super) struct Prompt {
+    terminal: File,
+    /// What is asked for, for messages.
+    token: String,
+    /// `None` for a question that need not wait for others.
+    slot: Option<PromptSlot>,
+}
+
+impl Prompt {
+    /// Waits for the prompts before this one, as [`PromptSlot::take`] does. `None` where the process has
+    /// no terminal.
+    pub(super) fn open(token: &str, since: SystemTime) -> Result<Option<Self>, PinError> {
+        let Some(terminal) = open_terminal() else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            terminal,
+            token: token.to_owned(),
+            slot: Some(PromptSlot::take(PromptPlace::Terminal, token, since)?),
+        }))
     }
 
     /// Asks until there is a PIN that the token can have.
-    pub(super) fn ask(&self, request: &PinRequest<'_>, slot: &PromptSlot) -> Result<Pin, PinError> {
+    pub(super) fn ask(&self, request: &PinRequest<'_>) -> Result<Pin, PinError> {
         let mut notice = request.notice.map(str::to_owned);
         if request.confirm.is_some() {
-            self.confirm(request, PinOrigin::Person, slot)?;
+            self.confirm(request, PinOrigin::Person)?;
             notice = None;
         }
         for _ in 0..ENTRIES {
             let mut text = notice.map_or_else(String::new, |notice| line(&notice));
             text.push_str(&question(request));
-            let entry = self.enter(&text, false, request, slot)?;
-            match typed_pin(&entry) {
+            let entry = self.enter(&text, false)?;
+            match pin_of(&entry) {
                 Some(pin) if request.allows(&pin) => return Ok(pin),
                 _ => notice = Some(why_not(&entry, request)),
             }
@@ -79,80 +111,59 @@ impl Terminal {
         Err(wrong_length(request, PinOrigin::Person))
     }
 
-    /// The explicit word that a token's final try needs, with a PIN that comes from `origin`.
+    /// The explicit yes that a token's final try needs, with a PIN that comes from `origin`.
     pub(super) fn confirm(
         &self,
         request: &PinRequest<'_>,
         origin: PinOrigin,
-        slot: &PromptSlot,
     ) -> Result<(), PinError> {
         let said = [request.notice, request.confirm].into_iter().flatten();
         let mut text: String = said.map(line).collect();
         text.push_str("Type yes to go on: ");
-        let answer = self.enter(&text, true, request, slot)?;
-        if answer.as_slice() == b"yes" {
+        if self.enter(&text, true)?.as_slice() == b"yes" {
             return Ok(());
         }
-        slot.cancelled();
-        let token = request.token.to_string();
+        self.cancelled();
+        let token = self.token.clone();
         Err(match origin {
             PinOrigin::Reader => PinError::FinalTryAtReader { token },
             origin => PinError::FinalTry { token, origin },
         })
     }
 
-    /// An answer that is no secret; `None` where none was given in time.
-    pub(super) fn ask_openly(&self, question: &str) -> Result<Option<String>, PinError> {
-        Ok(match self.enter_again(question, true, None)? {
-            Entry::Line(line) => Some(String::from_utf8_lossy(&line).into_owned()),
-            Entry::Empty | Entry::Nothing | Entry::Signal(_) | Entry::TimedOut => None,
-        })
-    }
-
     /// Asks for the token that is missing; whether it is said to be there.
-    pub(super) fn insert(&self, missing: &str, slot: &PromptSlot) -> bool {
+    pub(super) fn insert(&self, missing: &str) -> bool {
         let question = line(missing) + "Insert it and press Enter: ";
-        let entry = self.enter_again(&question, true, Some(slot));
+        let entry = self.enter_again(&question, true);
         matches!(entry, Ok(Entry::Empty | Entry::Line(_)))
     }
 
+    fn cancelled(&self) {
+        self.slot.iter().for_each(PromptSlot::cancelled);
+    }
+
     /// One line, without its ending and never empty.
-    fn enter(
-        &self,
-        text: &str,
-        echo: bool,
-        request: &PinRequest<'_>,
-        slot: &PromptSlot,
-    ) -> Result<Vec<u8>, PinError> {
-        let token = request.token.to_string();
-        match self.enter_again(text, echo, Some(slot))? {
-            Entry::Line(line) => Ok(line),
-            Entry::Empty => {
-                slot.cancelled();
-                Err(PinError::Cancelled { token })
-            }
-            Entry::Nothing | Entry::Signal(_) => Err(PinError::Cancelled { token }),
-            Entry::TimedOut => Err(PinError::TimedOut {
-                token,
-                seconds: ANSWER_LIMIT.as_secs(),
-            }),
+    fn enter(&self, text: &str, echo: bool) -> Result<Vec<u8>, PinError> {
+        match self.enter_again(text, echo)? {
+            Entry::Line(line) => return Ok(line),
+            Entry::TimedOut => return Err(timed_out(&self.token)),
+            Entry::Empty => self.cancelled(),
+            Entry::Nothing | Entry::Signal(_) => {}
         }
+        Err(PinError::Cancelled {
+            token: self.token.clone(),
+        })
     }
 
     /// Asks, and once more after each stop.
-    fn enter_again(
-        &self,
-        text: &str,
-        echo: bool,
-        slot: Option<&PromptSlot>,
-    ) -> Result<Entry, PinError> {
+    fn enter_again(&self, text: &str, echo: bool) -> Result<Entry, PinError> {
         loop {
             let entry = self
                 .enter_once(text, echo)
                 .map_err(|error| PinError::Terminal {
                     reason: error.to_string(),
                 })?;
-            match (&entry, slot) {
+            match (&entry, &self.slot) {
                 (Entry::Signal(signal), Some(slot)) if signal.is_stop() => {
                     slot.yield_while(|| signals::raise(*signal))?;
                     continue;
@@ -183,7 +194,7 @@ impl Terminal {
     }
 
     fn converse(&self, text: &str, echo: bool, held: &PromptSignals) -> io::Result<Entry> {
-        let _hidden = Hidden::new(&self.file, echo)?;
+        let _settings = line_mode(&self.terminal, echo)?;
         let deadline = Instant::now() + ANSWER_LIMIT;
         let entry = match self.show(text, held, deadline)? {
             Some(other) => other,
@@ -191,7 +202,7 @@ impl Terminal {
         };
         // What Enter would have shown.
         if !echo || !matches!(entry, Entry::Empty | Entry::Line(_)) {
-            let _ = write(&self.file, b"\n");
+            let _ = write(&self.terminal, b"\n");
         }
         Ok(entry)
     }
@@ -205,7 +216,7 @@ impl Terminal {
     ) -> io::Result<Option<Entry>> {
         let mut rest = text.as_bytes();
         while !rest.is_empty() {
-            match write(&self.file, rest) {
+            match write(&self.terminal, rest) {
                 Ok(length) => rest = rest.get(length..).unwrap_or_default(),
                 Err(Errno::AGAIN) => {
                     if let Some(other) = self.wait(PollFlags::OUT, held, deadline)? {
@@ -225,11 +236,11 @@ impl Terminal {
             if let Some(other) = self.wait(PollFlags::IN, held, deadline)? {
                 return Ok(other);
             }
-            match read(&self.file, line.as_mut_slice()) {
+            match read(&self.terminal, line.as_mut_slice()) {
                 Ok(length) => {
                     line.truncate(length);
                     // Half a PIN would cost a try: only Enter ends one. Ctrl-D hands over the
-                    // beginning of a line, and so would somebody else's change of the settings.
+                    // beginning of a line, and so would another program's change of the settings.
                     return Ok(match line.pop() {
                         Some(b'\n') if line.is_empty() => Entry::Empty,
                         Some(b'\n') => Entry::Line(line),
@@ -258,7 +269,7 @@ impl Terminal {
                 return Ok(Some(Entry::TimedOut));
             }
             let mut ready = [
-                PollFd::from_borrowed_fd(self.file.as_fd(), events),
+                PollFd::from_borrowed_fd(self.terminal.as_fd(), events),
                 PollFd::from_borrowed_fd(held.wake(), PollFlags::IN),
             ];
             poll_until(&mut ready, left)?;
@@ -287,42 +298,56 @@ fn poll_until(ready: &mut [PollFd<'_>], limit: Duration) -> io::Result<()> {
     }
 }
 
-/// The terminal's settings, put back when it is dropped.
-struct Hidden<'t> {
-    terminal: &'t File,
+/// A terminal's settings, put back when this is dropped.
+pub(super) struct Settings<T: AsFd> {
+    terminal: T,
     before: Termios,
+    when: OptionalActions,
 }
 
-impl<'t> Hidden<'t> {
-    fn new(terminal: &'t File, echo: bool) -> io::Result<Self> {
-        // In the background this stops the job, and goes on after fg. Settings read before that
-        // would be those of a shell that edits a command line.
-        until_done(|| tcflush(terminal, QueueSelector::IFlush))?;
-        let before = tcgetattr(terminal)?;
-        let mut settings = before.clone();
-        // A full-screen client (k9s) has its terminal in raw mode, where Enter ends no line.
-        settings
-            .input_modes
-            .remove(InputModes::IGNCR | InputModes::INLCR);
-        settings.input_modes.insert(InputModes::ICRNL);
-        settings
-            .output_modes
-            .insert(OutputModes::OPOST | OutputModes::ONLCR);
-        settings.local_modes.set(LocalModes::ECHO, echo);
-        settings.local_modes.remove(LocalModes::ECHONL);
-        settings
-            .local_modes
-            .insert(LocalModes::ICANON | LocalModes::ISIG);
-        until_done(|| tcsetattr(terminal, OptionalActions::Flush, &settings))?;
-        Ok(Self { terminal, before })
+impl<T: AsFd> Settings<T> {
+    pub(super) fn save(terminal: T) -> Option<Self> {
+        Some(Self {
+            before: tcgetattr(&terminal).ok()?,
+            when: OptionalActions::Now,
+            terminal,
+        })
     }
 }
 
-impl Drop for Hidden<'_> {
+impl<T: AsFd> Drop for Settings<T> {
     fn drop(&mut self) {
-        let settings = || tcsetattr(self.terminal, OptionalActions::Flush, &self.before);
-        let _ = until_done(settings);
+        let _ = until_done(|| tcsetattr(&self.terminal, self.when, &self.before));
     }
+}
+
+/// The terminal hands over lines, and shows them as they are typed if `echo`.
+fn line_mode(terminal: &File, echo: bool) -> io::Result<Settings<&File>> {
+    // In the background this stops the job, and goes on after fg. Settings read before that
+    // would be those of a shell that edits a command line.
+    until_done(|| tcflush(terminal, QueueSelector::IFlush))?;
+    let before = tcgetattr(terminal)?;
+    let mut settings = before.clone();
+    // A full-screen client (k9s) has its terminal in raw mode, where Enter ends no line.
+    settings
+        .input_modes
+        .remove(InputModes::IGNCR | InputModes::INLCR);
+    settings.input_modes.insert(InputModes::ICRNL);
+    settings
+        .output_modes
+        .insert(OutputModes::OPOST | OutputModes::ONLCR);
+    settings.local_modes.set(LocalModes::ECHO, echo);
+    settings.local_modes.remove(LocalModes::ECHONL);
+    settings
+        .local_modes
+        .insert(LocalModes::ICANON | LocalModes::ISIG);
+    until_done(|| tcsetattr(terminal, OptionalActions::Flush, &settings))?;
+    let when = OptionalActions::Flush;
+    Ok(Settings {
+        terminal,
+        before,
+        when,
+    })
 }
 
 fn until_done(call: impl Fn() -> Result<(), Errno>) -> io::Result<()> {
@@ -332,14 +357,6 @@ fn until_done(call: impl Fn() -> Result<(), Errno>) -> io::Result<()> {
             outcome => return Ok(outcome?),
         }
     }
-}
-
-fn typed_pin(line: &[u8]) -> Option<Pin> {
-    let text = std::str::from_utf8(line).ok()?;
-    if text.chars().any(char::is_control) {
-        return None;
-    }
-    Pin::new(text)
 }
 
 /// Why an entry is no PIN of this token, without a word of the entry.
@@ -380,9 +397,9 @@ mod tests {
 
     #[test]
     fn control_characters_make_no_pin() {
-        assert!(typed_pin(b"1234").is_some());
-        assert!(typed_pin(b"12\x1b[A34").is_none());
-        assert!(typed_pin(b"12\x0034").is_none());
-        assert!(typed_pin(b"\xff\xfe1234").is_none());
+        assert!(pin_of(b"1234").is_some());
+        assert!(pin_of(b"12\x1b[A34").is_none());
+        assert!(pin_of(b"12\x0034").is_none());
+        assert!(pin_of(b"\xff\xfe1234").is_none());
     }
 }

@@ -7,11 +7,11 @@ use std::cell::RefCell;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use super::notice::Notice;
+use super::notice::show_after;
 use crate::pin::PinError;
 use crate::printable::printable;
 use crate::process;
-use crate::process::lock::{self, Lock, LockError};
+use crate::process::lock::{self, Lock, LockBusy, LockError};
 
 /// How long no new process asks after a prompt was cancelled. A person who wants to go on after all
 /// doesn't wait long.
@@ -24,7 +24,7 @@ const INTERRUPTED: &str = "interrupted";
 
 /// Where a person is asked, by one process at a time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Place {
+pub(super) enum PromptPlace {
     /// The session's terminal.
     Terminal,
     /// A window of another program's.
@@ -45,11 +45,15 @@ impl PromptSlot {
     ///
     /// # Errors
     /// This one is cancelled, too, or others keep the place.
-    pub(super) fn take(place: Place, token: &str, since: SystemTime) -> Result<Self, PinError> {
+    pub(super) fn take(
+        place: PromptPlace,
+        token: &str,
+        since: SystemTime,
+    ) -> Result<Self, PinError> {
         // Its number stands for the terminal, which processes see under different names.
         let place = match place {
-            Place::Terminal => format!("terminal of session {}", process::session()),
-            Place::Window => "window".to_owned(),
+            PromptPlace::Terminal => format!("terminal of session {}", process::session()),
+            PromptPlace::Window => "window".to_owned(),
         };
         let slot = Self {
             lock: RefCell::new(acquire(&place)?),
@@ -65,7 +69,7 @@ impl PromptSlot {
                         "the last prompt was cancelled a moment ago; asking again in {} s",
                         rest.as_secs() + 1
                     );
-                    let _notice = Notice::after(Duration::ZERO, &text);
+                    let _notice = show_after(Duration::ZERO, &text);
                     thread::sleep(rest);
                 }
                 Delay::Cancelled | Delay::Wait(_) => {
@@ -127,12 +131,12 @@ fn acquire(place: &str) -> Result<Option<Lock>, PinError> {
     match Lock::acquire_within(lock::LIMIT, place, &mut |_| {}) {
         Ok(lock) => Ok(Some(lock)),
         Err(LockError::Unavailable(_)) => Ok(None),
-        Err(LockError::Busy { holder }) => {
+        Err(LockError::Busy(LockBusy { waited, holder })) => {
             let holder = holder.map_or_else(String::new, |holder| format!(" (process {holder})"));
             Err(PinError::Terminal {
                 reason: format!(
                     "another prompt{holder} has had it for {} s",
-                    lock::LIMIT.as_secs()
+                    waited.as_secs()
                 ),
             })
         }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
-use super::prompt::Terminal;
-use super::queue::{Place, PromptSlot};
+use super::prompt::{Prompt, open_terminal};
+use super::queue::{PromptPlace, PromptSlot};
 use super::{askpass, file, standard_input, wrong_length};
 use crate::config::PinSource;
 use crate::pin::{Pin, PinError, PinOrigin, PinProvider, PinRequest};
@@ -26,6 +26,15 @@ pub struct Sources {
 }
 
 type Taken = Option<Result<String, NotUtf8>>;
+
+/// Where `pinSource` prompt and stdin have the PIN from, as things are.
+enum Attended {
+    /// The next line of standard input, which was announced.
+    Line,
+    Prompt,
+    /// What is on standard input without a terminal, if it is a PIN and nothing else.
+    WholeInput,
+}
 
 impl Sources {
     /// To be made before the lock on a library is taken. A variable that the source names has to be
@@ -60,16 +69,33 @@ impl Sources {
         self.leaves_input = true;
     }
 
-    /// From a program.
-    fn asked_of_program(
-        &self,
-        request: &PinRequest<'_>,
-        since: SystemTime,
-    ) -> Result<Pin, PinError> {
+    fn attended(&self) -> Attended {
+        if matches!(self.source, PinSource::StandardInput) && !standard_input::is_terminal() {
+            Attended::Line
+        } else if self.leaves_input
+            || !standard_input::can_hold_a_line()
+            || open_terminal().is_some()
+        {
+            // Without a terminal it says so.
+            Attended::Prompt
+        } else {
+            Attended::WholeInput
+        }
+    }
+
+    fn is_left(&self) -> bool {
+        self.unattended.load(Ordering::Relaxed)
+    }
+
+    /// When the PIN was first wanted, the first time this is asked.
+    fn since(&mut self) -> SystemTime {
+        self.since.take().unwrap_or_else(SystemTime::now)
+    }
+
+    fn ask_by_program(&self, request: &PinRequest<'_>, since: SystemTime) -> Result<Pin, PinError> {
         let program = askpass::Program::find()?;
-        let is_left = self.unattended.load(Ordering::Relaxed);
-        let has_terminal = !is_left && Terminal::open().is_some();
-        let slot = PromptSlot::take(Place::Window, request.token, since)?;
+        let has_terminal = !self.is_left() && open_terminal().is_some();
+        let slot = PromptSlot::take(PromptPlace::Window, request.token, since)?;
         program.ask(request, has_terminal).inspect_err(|error| {
             if matches!(
                 error,
@@ -106,39 +132,54 @@ impl PinProvider for Sources {
             PinSource::Configuration(_) => PinOrigin::Configuration,
             PinSource::Environment(name) => PinOrigin::Environment(name.clone()),
             PinSource::File(path) => PinOrigin::File(path.clone()),
-            PinSource::StandardInput if !standard_input::is_terminal() => PinOrigin::StandardInput,
-            PinSource::Prompt | PinSource::StandardInput => {
-                // Asked, they will say that there is no terminal.
-                if self.leaves_input
-                    || !standard_input::can_hold_a_line()
-                    || Terminal::open().is_some()
-                {
-                    PinOrigin::Person
-                } else {
-                    PinOrigin::StandardInput
-                }
-            }
+            PinSource::Prompt | PinSource::StandardInput => match self.attended() {
+                Attended::Line | Attended::WholeInput => PinOrigin::StandardInput,
+                Attended::Prompt => PinOrigin::Person,
+            },
         }
     }
 
     fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, PinError> {
         let _pause = watchdog::pause();
-        let since = self.since.take().unwrap_or_else(SystemTime::now);
-        self.next(request, since)
+        let since = self.since();
+        let token = request.token.to_owned();
+        let pin = match &self.source {
+            PinSource::Askpass => return self.ask_by_program(request, since),
+            PinSource::Configuration(pin) => pin.duplicate(),
+            PinSource::Environment(name) => self.taken(name)?,
+            PinSource::File(path) => file::read(path)?,
+            // What is on standard input by then is the command's, too.
+            PinSource::Prompt | PinSource::StandardInput if self.is_left() => {
+                return Err(PinError::TerminalLeft { token });
+            }
+            PinSource::Prompt | PinSource::StandardInput => match self.attended() {
+                Attended::Line => standard_input::read_line()?,
+                Attended::Prompt => {
+                    let prompt = Prompt::open(request.token, since)?;
+                    return prompt.ok_or(PinError::NoPin { token })?.ask(request);
+                }
+                Attended::WholeInput => {
+                    let pin = standard_input::whole_line(request.shortest, request.longest);
+                    return pin.ok_or(PinError::NoPin { token });
+                }
+            },
+        };
+        match request.allows(&pin) {
+            true => Ok(pin),
+            false => Err(wrong_length(request, self.origin())),
+        }
     }
 
     fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), PinError> {
         let _pause = watchdog::pause();
-        let since = self.since.take().unwrap_or_else(SystemTime::now);
-        let token = request.token.to_string();
-        if self.unattended.load(Ordering::Relaxed) {
+        let since = self.since();
+        let token = request.token.to_owned();
+        if self.is_left() {
             return Err(PinError::TerminalLeft { token });
         }
-        let Some(terminal) = Terminal::open() else {
-            return Err(PinError::FinalTryAtReader { token });
-        };
-        let slot = PromptSlot::take(Place::Terminal, &token, since)?;
-        terminal.confirm(request, PinOrigin::Reader, &slot)
+        let prompt = Prompt::open(request.token, since)?;
+        let prompt = prompt.ok_or(PinError::FinalTryAtReader { token })?;
+        prompt.confirm(request, PinOrigin::Reader)
     }
 
     fn insert(&mut self, missing: &str) -> bool {
@@ -147,59 +188,12 @@ impl PinProvider for Sources {
             PinSource::StandardInput => standard_input::is_terminal(),
             _ => false,
         };
-        if !asks || self.unattended.load(Ordering::Relaxed) {
+        if !asks || self.is_left() {
             return false;
         }
         let _pause = watchdog::pause();
         let since = self.since.unwrap_or_else(SystemTime::now);
-        Terminal::open().is_some_and(|terminal| {
-            PromptSlot::take(Place::Terminal, missing, since)
-                .is_ok_and(|slot| terminal.insert(missing, &slot))
-        })
-    }
-}
-
-impl Sources {
-    fn next(&mut self, request: &PinRequest<'_>, since: SystemTime) -> Result<Pin, PinError> {
-        // What is on standard input by then is the command's, too.
-        let is_left = self.unattended.load(Ordering::Relaxed);
-        let pin = match &self.source {
-            PinSource::Prompt | PinSource::StandardInput if is_left => {
-                return Err(PinError::TerminalLeft {
-                    token: request.token.to_string(),
-                });
-            }
-            PinSource::Askpass => return self.asked_of_program(request, since),
-            PinSource::Configuration(pin) => pin.duplicate(),
-            PinSource::Environment(name) => self.taken(name)?,
-            PinSource::File(path) => file::read(path)?,
-            PinSource::StandardInput if !standard_input::is_terminal() => {
-                standard_input::read_line()?
-            }
-            PinSource::Prompt | PinSource::StandardInput => {
-                return match Terminal::open() {
-                    Some(terminal) => {
-                        let place = Place::Terminal;
-                        let slot = PromptSlot::take(place, request.token, since)?;
-                        terminal.ask(request, &slot)
-                    }
-                    None => {
-                        let line = if self.leaves_input {
-                            None
-                        } else {
-                            standard_input::whole_line(request.shortest, request.longest)
-                        };
-                        line.ok_or_else(|| PinError::NoPin {
-                            token: request.token.to_string(),
-                        })
-                    }
-                };
-            }
-        };
-        if request.allows(&pin) {
-            Ok(pin)
-        } else {
-            Err(wrong_length(request, self.origin()))
-        }
+        let prompt = Prompt::open(missing, since);
+        prompt.is_ok_and(|prompt| prompt.is_some_and(|prompt| prompt.insert(missing)))
     }
 }

@@ -7,9 +7,9 @@
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
-use super::file::first_line;
+use super::{first_line, wait_for};
 use crate::pin::{MAX_PIN_LENGTH, Pin, PinError};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use rustix::fs::FileType;
 use rustix::io::{Errno, pread, read};
 use rustix::stdio::stdin;
@@ -38,7 +38,7 @@ pub(super) fn read_line() -> Result<Pin, PinError> {
     let mut line = Vec::new();
     let mut byte = [0_u8];
     while line.len() < LOOK {
-        if !wait(PollFlags::IN, deadline) {
+        if !is_ready(PollFlags::IN, deadline) {
             return Err(failure("held no line within a minute"));
         }
         match read(stdin(), &mut byte) {
@@ -106,7 +106,7 @@ fn look_at_pipe() -> Option<Vec<u8>> {
 
     let deadline = Instant::now() + WHOLE_LIMIT;
     // Hang-up is told without being asked for, also while there is data.
-    while !wait(PollFlags::empty(), deadline.min(Instant::now() + GLANCE)) {
+    while !is_ready(PollFlags::empty(), deadline.min(Instant::now() + GLANCE)) {
         let waiting = ioctl_fionread(stdin()).ok()?;
         if waiting > LOOK as u64 || Instant::now() >= deadline {
             return None;
@@ -128,6 +128,10 @@ fn look_at_pipe() -> Option<Vec<u8>> {
     None
 }
 
+fn is_ready(events: PollFlags, deadline: Instant) -> bool {
+    wait_for(stdin(), events, deadline).unwrap_or(false)
+}
+
 /// Consumes what was looked at.
 fn take(length: usize) {
     let mut bytes = vec![0; length];
@@ -138,20 +142,6 @@ fn take(length: usize) {
             Ok(count) => taken += count,
             Err(Errno::INTR) => {}
             Err(_) => return,
-        }
-    }
-}
-
-/// Whether standard input became ready, or its other end closed, before the deadline.
-fn wait(events: PollFlags, deadline: Instant) -> bool {
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let mut input = [PollFd::from_borrowed_fd(stdin(), events)];
-        let limit = Timespec::try_from(left).ok();
-        match poll(&mut input, limit.as_ref()) {
-            Ok(ready) => return ready > 0,
-            Err(Errno::INTR) => {}
-            Err(_) => return false,
         }
     }
 }

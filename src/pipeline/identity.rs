@@ -1,14 +1,13 @@
 //! The third stage: the certificate, and how to find its key.
 
-use std::fs::OpenOptions;
 use std::io::Read as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use crate::certificate::{Certificate, CertificateError};
 use crate::config::{ObjectId, ObjectSelector};
 use crate::error::Error;
 use crate::pin::PinProvider;
+use crate::process::open_regular;
 use crate::token::{ObjectError, PrivateKey, Token, WantedKey};
 
 /// In bytes.
@@ -137,15 +136,7 @@ fn read_certificates(path: &Path) -> Result<(Certificate, Vec<Vec<u8>>), Error> 
         })
     };
     let mut bytes = Vec::new();
-    // O_NONBLOCK: opening a FIFO must not block.
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32)
-        .open(path)
-        .map_err(failure)?;
-    if !file.metadata().map_err(failure)?.is_file() {
-        return Err(failure(std::io::Error::other("it is not a regular file")));
-    }
+    let (file, _) = open_regular(path).map_err(failure)?;
     file.take(LONGEST_CERTIFICATE_FILE)
         .read_to_end(&mut bytes)
         .map_err(failure)?;

@@ -116,13 +116,7 @@ impl LibraryLock {
         let lock = Lock::acquire_within(patience, &name, &mut |holder| observer.waiting(holder));
         match lock {
             Ok(lock) => *self.held() = Some(lock),
-            Err(LockError::Busy { holder }) => {
-                return Err(TokenError::Busy {
-                    waited: patience,
-                    holder,
-                }
-                .into());
-            }
+            Err(LockError::Busy(busy)) => return Err(TokenError::from(busy).into()),
             Err(LockError::Unavailable(reason)) => observer.unlocked(&reason),
         }
         Ok(())

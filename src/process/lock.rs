@@ -46,10 +46,17 @@ pub struct Lock {
     added: Option<Range<usize>>,
 }
 
+/// Others held a lock all the while.
+#[derive(Debug)]
+pub struct LockBusy {
+    pub waited: Duration,
+    /// The last of them, if its process number is known.
+    pub holder: Option<u32>,
+}
+
 #[derive(Debug)]
 pub enum LockError {
-    /// Others held it until the limit; the last of them, if its process number is known.
-    Busy { holder: Option<u32> },
+    Busy(LockBusy),
     /// There is no safe place for a lock, or the system has no locks: why, for a warning.
     Unavailable(String),
 }
@@ -115,9 +122,10 @@ impl Lock {
             }
             let elapsed = start.elapsed();
             if elapsed >= limit {
-                return Err(LockError::Busy {
+                return Err(LockError::Busy(LockBusy {
+                    waited: limit,
                     holder: holder(&file),
-                });
+                }));
             }
             if elapsed >= QUIET_WAIT && !told {
                 told = true;
@@ -316,7 +324,7 @@ mod tests {
         let result = named(&place, NAME, limit, &mut |holder| told.push(holder));
         let own = Some(std::process::id());
         assert!(
-            matches!(result, Err(LockError::Busy { holder }) if holder == own),
+            matches!(result, Err(LockError::Busy(LockBusy { holder, .. })) if holder == own),
             "{result:?}"
         );
         assert_eq!(told, [own]);
@@ -358,7 +366,7 @@ mod tests {
         let other = Some(holder.id());
         let result = acquire(&place, Duration::from_millis(10));
         assert!(
-            matches!(result, Err(LockError::Busy { holder }) if holder == other),
+            matches!(result, Err(LockError::Busy(LockBusy { holder, .. })) if holder == other),
             "{result:?}"
         );
         holder.kill().unwrap();

@@ -29,6 +29,10 @@ pub mod watchdog;
 pub use error::{AnswerError, RunError};
 pub use runtime::fnv_1a;
 
+use std::fs::{File, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 use std::time::SystemTime;
 
 /// The clock, in whole seconds since 1970; 0 for a clock that is set before that.
@@ -37,6 +41,23 @@ pub fn unix_time() -> i64 {
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+/// Opens a regular file to read it. Anything else is refused without being waited for, such as a FIFO
+/// that has no writer.
+///
+/// # Errors
+/// It can't be opened, or is no regular file.
+pub fn open_regular(path: &Path) -> io::Result<(File, Metadata)> {
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)?;
+    let found = file.metadata()?;
+    match found.is_file() {
+        true => Ok((file, found)),
+        false => Err(io::Error::other("it is not a regular file")),
+    }
 }
 
 /// The number of this process's session, which has at most one terminal; 0 if the session's leader

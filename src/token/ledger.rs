@@ -27,7 +27,7 @@ use super::tried::TRIED;
 use crate::config::TokenName;
 use crate::pin::Pin;
 use crate::printable::printable;
-use crate::process::lock::{self, Lock, LockError};
+use crate::process::lock::{Lock, LockError};
 use crate::process::watchdog;
 
 /// The bits of a hash that are kept.
@@ -79,12 +79,7 @@ impl Ledger {
         let file = match Lock::acquire_lasting(&subject(token)) {
             Ok(lock) => Ok(lock),
             Err(LockError::Unavailable(reason)) => Err(reason),
-            Err(LockError::Busy { holder }) => {
-                return Err(TokenError::Busy {
-                    waited: lock::LIMIT,
-                    holder,
-                });
-            }
+            Err(LockError::Busy(busy)) => return Err(busy.into()),
         };
         Ok(Self::new(file, token))
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::CallFailure;
 use crate::config::TokenName;
 use crate::error::{Failure, Remedy, Setting, remedy};
+use crate::process::lock::LockBusy;
 
 /// A slot without an initialised token.
 #[derive(Debug)]
@@ -142,6 +143,11 @@ impl TokenError {
     }
 }
 
+impl From<LockBusy> for TokenError {
+    fn from(LockBusy { waited, holder }: LockBusy) -> Self {
+        Self::Busy { waited, holder }
+    }
+}
 impl Failure for TokenError {
     fn exit_code(&self) -> u8 {
         5
