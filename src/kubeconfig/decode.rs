@@ -1,17 +1,15 @@
 //! YAML nodes as serde's data: types as YAML 1.1 has them, merge keys, and errors that name the
 //! place of a value and never quote it.
 
-use std::collections::{BTreeMap, btree_map};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
-use std::slice;
 
-use serde::de::{
-    self, DeserializeSeed, Deserializer, Expected, IntoDeserializer as _, MapAccess, SeqAccess,
-    Unexpected, Visitor,
-};
+use serde::de::value::{MapDeserializer, SeqDeserializer};
+use serde::de::{self, Deserializer, Expected, IntoDeserializer, Unexpected, Visitor};
 use serde::forward_to_deserialize_any;
 use serde_json::Value;
+use serde_path_to_error::{Path, Segment};
 
 use super::scalar;
 use super::yaml::{Content, Node};
@@ -24,7 +22,7 @@ const MAX_KEY: usize = 1024;
 /// What is wrong, and where.
 #[derive(Debug)]
 pub(super) struct YamlError {
-    /// From 1.
+    /// From 1; 0 until it is known.
     pub(super) line: usize,
     /// As `users["jane"].user.token`; empty for the whole document.
     pub(super) field: String,
@@ -39,32 +37,12 @@ pub(super) enum Reason {
 }
 
 impl YamlError {
-    pub(super) fn malformed(line: usize, reason: String) -> Self {
-        let field = String::new();
-        let reason = Reason::Malformed(reason);
+    pub(super) fn malformed(line: usize, reason: impl Into<String>) -> Self {
         Self {
             line,
-            field,
-            reason,
+            field: String::new(),
+            reason: Reason::Malformed(reason.into()),
         }
-    }
-
-    /// The same, found inside of a list or a map.
-    fn inside(mut self, step: String) -> Self {
-        let separator = match self.field.chars().next() {
-            None | Some('[') => "",
-            _ => ".",
-        };
-        self.field = format!("{step}{separator}{}", self.field);
-        self
-    }
-
-    /// The same, with the line if it has none yet.
-    fn at(mut self, line: usize) -> Self {
-        if self.line == 0 {
-            self.line = line;
-        }
-        self
     }
 }
 
@@ -110,7 +88,48 @@ impl fmt::Display for Reason {
 ///
 /// The node or something in it has another type than `T` wants.
 pub(super) fn from_node<'de, T: de::Deserialize<'de>>(node: &'de Node) -> Result<T, YamlError> {
-    T::deserialize(node)
+    serde_path_to_error::deserialize(node).map_err(|error| {
+        let field = described(error.path(), node);
+        YamlError {
+            field,
+            ..error.into_inner()
+        }
+    })
+}
+
+/// `users["jane"].user.token`: elements by their names, where they have one.
+fn described(path: &Path, root: &Node) -> String {
+    let mut text = String::new();
+    let mut node = Some(root);
+    for segment in path.iter() {
+        let name = match segment {
+            Segment::Seq { index } => {
+                node = node
+                    .and_then(|node| node.items().get(*index))
+                    .map(Rc::as_ref);
+                node.and_then(|node| node.member("name")?.text())
+            }
+            Segment::Map { key } => {
+                node = node.and_then(|node| node.member(key));
+                text.push_str(if text.is_empty() { "" } else { "." });
+                None
+            }
+            _ => None,
+        };
+        text += &name.map_or_else(
+            || excerpt(&segment.to_string()),
+            |name| format!("[\"{}\"]", excerpt(name)),
+        );
+    }
+    text
+}
+
+impl<'de> IntoDeserializer<'de, YamlError> for &'de Node {
+    type Deserializer = Self;
+
+    fn into_deserializer(self) -> Self {
+        self
+    }
 }
 
 impl<'de> Deserializer<'de> for &'de Node {
@@ -118,13 +137,11 @@ impl<'de> Deserializer<'de> for &'de Node {
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, YamlError> {
         let read = match self.resolved() {
-            Content::List(items) => visitor.visit_seq(ListItems(items.iter().enumerate())),
-            Content::Map(members) => merged(members).and_then(|members| {
-                visitor.visit_map(MapMembers {
-                    members: members.into_iter(),
-                    value: None,
-                })
-            }),
+            Content::List(items) => {
+                visitor.visit_seq(SeqDeserializer::new(items.iter().map(Rc::as_ref)))
+            }
+            Content::Map(members) => merged(members)
+                .and_then(|members| visitor.visit_map(MapDeserializer::new(members.into_iter()))),
             Content::Scalar { .. } | Content::Alias(_) => match value(self)? {
                 Value::Bool(flag) => visitor.visit_bool(flag),
                 Value::Number(number) => match (number.as_u64(), number.as_i64()) {
@@ -136,7 +153,13 @@ impl<'de> Deserializer<'de> for &'de Node {
                 _ => visitor.visit_unit(),
             },
         };
-        read.map_err(|error| error.at(self.line))
+        read.map_err(|error| match error.line {
+            0 => YamlError {
+                line: self.line,
+                ..error
+            },
+            _ => error,
+        })
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, YamlError> {
@@ -197,59 +220,8 @@ fn value(node: &Node) -> Result<Value, YamlError> {
             is_plain,
             tag,
         } => scalar::resolve(text, *is_plain, tag)
-            .map_err(|reason| YamlError::malformed(node.line, reason.to_owned())),
+            .map_err(|reason| YamlError::malformed(node.line, reason)),
         _ => Ok(Value::Null),
-    }
-}
-
-struct ListItems<'de>(std::iter::Enumerate<slice::Iter<'de, Rc<Node>>>);
-
-impl<'de> SeqAccess<'de> for ListItems<'de> {
-    type Error = YamlError;
-
-    fn next_element_seed<T: DeserializeSeed<'de>>(
-        &mut self,
-        seed: T,
-    ) -> Result<Option<T::Value>, YamlError> {
-        let Some((index, item)) = self.0.next() else {
-            return Ok(None);
-        };
-        let read = seed.deserialize(&**item).map_err(|error| {
-            let name = item.member("name").and_then(Node::text);
-            error.inside(name.map_or_else(
-                || format!("[{index}]"),
-                |name| format!("[\"{}\"]", excerpt(name)),
-            ))
-        });
-        read.map(Some)
-    }
-}
-
-struct MapMembers<'de> {
-    members: btree_map::IntoIter<String, &'de Node>,
-    value: Option<(String, &'de Node)>,
-}
-
-impl<'de> MapAccess<'de> for MapMembers<'de> {
-    type Error = YamlError;
-
-    fn next_key_seed<K: DeserializeSeed<'de>>(
-        &mut self,
-        seed: K,
-    ) -> Result<Option<K::Value>, YamlError> {
-        self.value = self.members.next();
-        let Some((key, _)) = &self.value else {
-            return Ok(None);
-        };
-        seed.deserialize(key.as_str().into_deserializer()).map(Some)
-    }
-
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, YamlError> {
-        let Some((key, value)) = self.value.take() else {
-            return Err(de::Error::custom("a key without a value"));
-        };
-        seed.deserialize(value)
-            .map_err(|error| error.inside(excerpt(&key)))
     }
 }
 
@@ -278,32 +250,26 @@ fn is_merge(key: &Node) -> bool {
     }
 }
 
-/// MapMembers that come by `<<` replace those before it and give way to those after it; of several
+/// Members that come by `<<` replace those before it and give way to those after it; of several
 /// maps the first wins.
 fn merge<'de>(all: &mut BTreeMap<String, &'de Node>, source: &'de Node) -> Result<(), YamlError> {
-    match source.resolved() {
-        Content::Map(members) => {
-            all.append(&mut merged(members)?);
-            Ok(())
-        }
-        Content::List(items) => items
-            .iter()
-            .rev()
-            .try_for_each(|item| match item.resolved() {
-                Content::Map(_) => merge(all, item),
-                _ => Err(no_map_to_merge(item)),
-            }),
-        _ => Err(no_map_to_merge(source)),
+    let sources = match source.resolved() {
+        Content::List(items) => items.iter().rev().map(Rc::as_ref).collect(),
+        _ => vec![source],
+    };
+    for source in sources {
+        let Content::Map(members) = source.resolved() else {
+            let reason = "what << names is not a map";
+            return Err(YamlError::malformed(source.line, reason));
+        };
+        all.append(&mut merged(members)?);
     }
-}
-
-fn no_map_to_merge(source: &Node) -> YamlError {
-    YamlError::malformed(source.line, "what << names is not a map".to_owned())
+    Ok(())
 }
 
 /// A key as JSON has it.
 fn name(key: &Node) -> Result<String, YamlError> {
-    let malformed = |reason: &str| YamlError::malformed(key.line, reason.to_owned());
+    let malformed = |reason| YamlError::malformed(key.line, reason);
     let name = match value(key)? {
         Value::String(text) => text,
         Value::Number(number) => number.to_string(),

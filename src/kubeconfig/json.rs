@@ -1,9 +1,30 @@
-//! JSON that says the same to kubectl, which reads it as YAML 1.1.
+//! A kubeconfig as JSON that says the same to kubectl, which reads it as YAML 1.1.
 
 use std::io;
 
 use serde::Serialize;
+use serde_json::Value;
 use serde_json::ser::Formatter;
+
+/// The data without members that are null, except in extensions, which are for other programs.
+pub(super) fn value(data: &impl Serialize) -> Value {
+    // Every key is a text, so nothing fails.
+    let mut value = serde_json::to_value(data).unwrap_or_default();
+    remove_nulls(&mut value);
+    value
+}
+
+fn remove_nulls(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            members.retain(|_, member| !member.is_null());
+            let members = members.iter_mut().filter(|(key, _)| *key != "extension");
+            members.for_each(|(_, member)| remove_nulls(member));
+        }
+        Value::Array(items) => items.iter_mut().for_each(remove_nulls),
+        _ => {}
+    }
+}
 
 /// The value as JSON without spaces.
 pub(super) fn text(value: &impl Serialize) -> String {

@@ -7,7 +7,7 @@ use super::decode::{self, Reason, YamlError};
 use super::error::KubeconfigError;
 use super::file::{self, FileContent, ReadFailure};
 use super::locations::Locations;
-use super::model::{Kubeconfig, Preferences};
+use super::model::{Extensions, Kubeconfig, Preferences};
 use super::yaml;
 
 impl Kubeconfig {
@@ -119,7 +119,7 @@ impl Kubeconfig {
         self.clusters.add_missing(later.clusters);
         self.users.add_missing(later.users);
         self.contexts.add_missing(later.contexts);
-        self.extensions.add_missing(later.extensions);
+        add_extensions(&mut self.extensions, later.extensions);
         if self.current_context.is_empty() {
             self.current_context = later.current_context;
         }
@@ -137,10 +137,17 @@ impl Preferences {
     /// Adds what a later file has; colors stay on once they are.
     fn absorb(&mut self, later: Self) {
         self.colors = self.colors.max(later.colors);
-        self.extensions.add_missing(later.extensions);
+        add_extensions(&mut self.extensions, later.extensions);
         for (key, value) in later.other {
             self.other.entry(key).or_insert(value);
         }
+    }
+}
+
+fn add_extensions(mine: &mut Extensions, later: Extensions) {
+    match (mine, later) {
+        (Some(mine), Some(later)) => mine.add_missing(later),
+        (mine, later) => *mine = mine.take().or(later),
     }
 }
 

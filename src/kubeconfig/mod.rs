@@ -75,12 +75,10 @@ impl Kubeconfig {
     }
 
     fn to_value(&self) -> Value {
-        // Every key is a text, so nothing fails.
-        let mut value = serde_json::to_value(self).unwrap_or_default();
-        for (key, version) in [("apiVersion", "v1"), ("kind", "Config")] {
-            if let Value::Object(members) = &mut value {
-                members.insert(key.to_owned(), version.into());
-            }
+        let mut value = json::value(self);
+        if let Value::Object(members) = &mut value {
+            members.insert("apiVersion".to_owned(), "v1".into());
+            members.insert("kind".to_owned(), "Config".into());
         }
         value
     }

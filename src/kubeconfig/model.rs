@@ -1,7 +1,8 @@
 //! kubectl's own fields of a kubeconfig (client-go, tools/clientcmd/api/v1, types.go), each with
 //! what isn't known here kept beside them in `other`.
 //!
-//! A field of another type is refused, as kubectl refuses it. `null` is the same as no field.
+//! A field of another type is refused, as kubectl refuses it. `null` is the same as no field, and
+//! [`Kubeconfig::to_json`] leaves both out.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,6 +18,8 @@ use crate::printable::excerpt;
 
 /// Members that aren't known here, by their names.
 pub(super) type Other = BTreeMap<String, Value>;
+
+pub(super) type Extensions = Option<Named<NamedExtension>>;
 
 /// One kubeconfig, merged from its files, every path in it absolute. No `Debug`: it can hold a PIN
 /// and keys.
@@ -36,7 +39,6 @@ pub struct Kubeconfig {
     pub(super) api_version: String,
     #[serde(deserialize_with = "or_default", skip_serializing)]
     pub(super) kind: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) preferences: Option<Preferences>,
     pub(super) clusters: Named<NamedCluster>,
     pub(super) users: Named<NamedUser>,
@@ -44,8 +46,7 @@ pub struct Kubeconfig {
     /// Empty for none.
     #[serde(deserialize_with = "or_default")]
     pub(super) current_context: String,
-    #[serde(skip_serializing_if = "Named::is_empty")]
-    pub(super) extensions: Named<NamedExtension>,
+    pub(super) extensions: Extensions,
     #[serde(flatten)]
     pub(super) other: Other,
     /// The files that belong neither to root nor to this user, and their owners' numbers.
@@ -56,10 +57,8 @@ pub struct Kubeconfig {
 #[derive(Clone, Default, Deserialize, Serialize)]
 #[serde(default, expecting = "a map")]
 pub(super) struct Preferences {
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) colors: Option<bool>,
-    #[serde(skip_serializing_if = "Named::is_empty")]
-    pub(super) extensions: Named<NamedExtension>,
+    pub(super) extensions: Extensions,
     #[serde(flatten)]
     pub(super) other: Other,
 }
@@ -69,7 +68,6 @@ pub(super) struct Preferences {
 pub(super) struct NamedCluster {
     #[serde(deserialize_with = "or_default")]
     pub(super) name: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cluster: Option<ClusterEntry>,
     #[serde(flatten)]
     pub(super) other: Other,
@@ -78,25 +76,15 @@ pub(super) struct NamedCluster {
 #[derive(Clone, Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "kebab-case", expecting = "a map")]
 pub(super) struct ClusterEntry {
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) server: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) tls_server_name: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) insecure_skip_tls_verify: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) certificate_authority: Option<String>,
-    #[serde(
-        deserialize_with = "base64_text",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(deserialize_with = "base64_text")]
     pub(super) certificate_authority_data: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) proxy_url: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) disable_compression: Option<bool>,
-    #[serde(skip_serializing_if = "Named::is_empty")]
-    extensions: Named<NamedExtension>,
+    extensions: Extensions,
     #[serde(flatten)]
     pub(super) other: Other,
 }
@@ -106,7 +94,6 @@ pub(super) struct ClusterEntry {
 pub(super) struct NamedUser {
     #[serde(deserialize_with = "or_default")]
     pub(super) name: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) user: Option<UserEntry>,
     #[serde(flatten)]
     pub(super) other: Other,
@@ -115,42 +102,25 @@ pub(super) struct NamedUser {
 #[derive(Clone, Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "kebab-case", expecting = "a map")]
 pub(super) struct UserEntry {
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) client_certificate: Option<String>,
-    #[serde(
-        deserialize_with = "base64_text",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(deserialize_with = "base64_text")]
     pub(super) client_certificate_data: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) client_key: Option<String>,
-    #[serde(
-        deserialize_with = "base64_text",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(deserialize_with = "base64_text")]
     pub(super) client_key_data: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) token: Option<String>,
-    #[serde(rename = "tokenFile", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "tokenFile")]
     pub(super) token_file: Option<String>,
-    #[serde(rename = "as", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "as")]
     as_user: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) as_uid: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) as_groups: Option<Vec<Option<String>>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) as_user_extra: Option<BTreeMap<String, Option<Vec<Option<String>>>>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) username: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) password: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) auth_provider: Option<AuthProvider>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) exec: Option<Exec>,
-    #[serde(skip_serializing_if = "Named::is_empty")]
-    extensions: Named<NamedExtension>,
+    extensions: Extensions,
     #[serde(flatten)]
     pub(super) other: Other,
 }
@@ -158,9 +128,7 @@ pub(super) struct UserEntry {
 #[derive(Clone, Default, Deserialize, Serialize)]
 #[serde(default, expecting = "a map")]
 pub(super) struct AuthProvider {
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) name: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) config: Option<BTreeMap<String, ConfigurationValue>>,
     #[serde(flatten)]
     pub(super) other: Other,
@@ -173,19 +141,12 @@ pub(super) struct ConfigurationValue(pub(super) String);
 #[derive(Clone, Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase", expecting = "a map")]
 pub(super) struct Exec {
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) command: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) args: Option<Vec<Option<String>>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) env: Option<Vec<Option<EnvironmentVariable>>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) api_version: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) install_hint: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) provide_cluster_info: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) interactive_mode: Option<String>,
     #[serde(flatten)]
     pub(super) other: Other,
@@ -194,9 +155,7 @@ pub(super) struct Exec {
 #[derive(Clone, Default, Deserialize, Serialize)]
 #[serde(default, expecting = "a map")]
 pub(super) struct EnvironmentVariable {
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) name: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) value: Option<String>,
     #[serde(flatten)]
     pub(super) other: Other,
@@ -207,7 +166,6 @@ pub(super) struct EnvironmentVariable {
 pub(super) struct NamedContext {
     #[serde(deserialize_with = "or_default")]
     pub(super) name: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) context: Option<ContextEntry>,
     #[serde(flatten)]
     pub(super) other: Other,
@@ -216,14 +174,10 @@ pub(super) struct NamedContext {
 #[derive(Clone, Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "kebab-case", expecting = "a map")]
 pub(super) struct ContextEntry {
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cluster: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) user: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) namespace: Option<String>,
-    #[serde(skip_serializing_if = "Named::is_empty")]
-    extensions: Named<NamedExtension>,
+    extensions: Extensions,
     #[serde(flatten)]
     pub(super) other: Other,
 }
@@ -243,10 +197,6 @@ pub(super) struct NamedExtension {
 pub(super) struct Named<T>(pub(super) BTreeMap<String, T>);
 
 impl<T> Named<T> {
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     pub(super) fn names(&self) -> Vec<String> {
         self.0.keys().cloned().collect()
     }

@@ -14,10 +14,10 @@ use super::decode::YamlError;
 
 /// Maps and lists inside each other; a kubeconfig has half a dozen.
 const MAX_DEPTH: usize = 100;
-/// Nodes, copies made by aliases included; a thousand clusters with users are some 20,000.
-const MAX_NODES: usize = 1_000_000;
-/// Bytes of texts, copies included.
-const MAX_BYTES: usize = 64 << 20;
+/// Bytes of texts and 64 for each node, copies made by aliases included; a thousand clusters with
+/// users are some 20,000 nodes.
+const MAX_WEIGHT: usize = 64 << 20;
+const NODE_WEIGHT: usize = 64;
 
 const TOO_DEEP: &str = "more than 100 levels inside each other";
 const TOO_MUCH: &str = "more than a kubeconfig can hold, anchors and aliases written out";
@@ -32,6 +32,10 @@ pub(super) struct Node {
     pub(super) line: usize,
     /// Between braces or brackets, as in JSON.
     pub(super) is_flow: bool,
+    /// With aliases written out, as in [`MAX_WEIGHT`].
+    weight: usize,
+    /// 0 for a scalar.
+    depth: usize,
 }
 
 pub(super) enum Content {
@@ -65,6 +69,14 @@ impl Node {
         }
     }
 
+    /// The items of a list; none of anything else.
+    pub(super) fn items(&self) -> &[Rc<Self>] {
+        match &self.content {
+            Content::List(items) => items,
+            _ => &[],
+        }
+    }
+
     /// The value of a key in a map.
     pub(super) fn member(&self, name: &str) -> Option<&Self> {
         let Content::Map(members) = &self.content else {
@@ -72,42 +84,6 @@ impl Node {
         };
         let found = members.iter().find(|(key, _)| key.text() == Some(name));
         found.map(|(_, value)| &**value)
-    }
-
-    /// Of the node with its aliases written out.
-    fn size(&self) -> Size {
-        let mut size = Size {
-            nodes: 1,
-            ..Size::default()
-        };
-        match &self.content {
-            Content::Scalar { text, .. } => size.bytes = text.len(),
-            Content::Alias(anchored) => return anchored.size(),
-            Content::List(items) => items.iter().for_each(|item| size.contain(item)),
-            Content::Map(members) => members
-                .iter()
-                .flat_map(|(key, value)| [key, value])
-                .for_each(|node| size.contain(node)),
-        }
-        size
-    }
-}
-
-#[derive(Default)]
-struct Size {
-    nodes: usize,
-    /// Of all texts.
-    bytes: usize,
-    /// 0 for a scalar.
-    depth: usize,
-}
-
-impl Size {
-    fn contain(&mut self, inner: &Node) {
-        let inner = inner.size();
-        self.nodes = self.nodes.saturating_add(inner.nodes);
-        self.bytes = self.bytes.saturating_add(inner.bytes);
-        self.depth = self.depth.max(inner.depth + 1);
     }
 }
 
@@ -124,8 +100,8 @@ pub(super) fn parse(text: &str) -> Result<Option<Rc<Node>>, YamlError> {
     while let Some(next) = parser.next_event() {
         let (event, span) = next.map_err(|error| {
             let reason = match error.kind() {
-                ErrorKind::UnexpectedCharacter { .. } => "a character can't stand there".into(),
-                ErrorKind::RecursionLimitExceeded => TOO_DEEP.into(),
+                ErrorKind::UnexpectedCharacter { .. } => "a character can't stand there".to_owned(),
+                ErrorKind::RecursionLimitExceeded => TOO_DEEP.to_owned(),
                 kind => kind.to_string(),
             };
             YamlError::malformed(error.marker().line(), reason)
@@ -136,7 +112,7 @@ pub(super) fn parse(text: &str) -> Result<Option<Rc<Node>>, YamlError> {
         let line = span.start.line();
         let range = range(span, text).unwrap_or_default();
         let taken = composer.take(event, range, line, text);
-        taken.map_err(|reason| YamlError::malformed(line, reason.to_owned()))?;
+        taken.map_err(|reason| YamlError::malformed(line, reason))?;
     }
     Ok(composer.root)
 }
@@ -171,14 +147,13 @@ fn range(span: Span, text: &str) -> Option<Range<usize>> {
 #[derive(Default)]
 struct Composer {
     root: Option<Rc<Node>>,
-    open: Vec<Open>,
+    open: Vec<OpenNode>,
     anchors: HashMap<usize, Rc<Node>>,
-    nodes: usize,
-    bytes: usize,
+    weight: usize,
 }
 
 /// A list or a map that has begun.
-struct Open {
+struct OpenNode {
     node: Node,
     /// 0 for none.
     anchor: usize,
@@ -194,51 +169,50 @@ impl Composer {
         line: usize,
         text: &str,
     ) -> Result<(), &'static str> {
-        let new = |content, is_flow| Node {
+        let end = range.end;
+        let new = |content, is_flow, weight, depth| Node {
             content,
             range: range.clone(),
             line,
             is_flow,
+            weight,
+            depth,
         };
         match event {
             Event::Scalar(value, style, anchor, tag) => {
-                self.charge(1, value.len())?;
+                let weight = NODE_WEIGHT + value.len();
                 let content = Content::Scalar {
                     text: scalar_text(value, style, &range, text),
                     is_plain: matches!(style, ScalarStyle::Plain),
                     tag: tag.map_or_else(String::new, |tag| full(&tag)),
                 };
-                self.place(new(content, false), anchor);
+                self.add(weight)?;
+                self.place(new(content, false, weight, 0), anchor);
             }
             Event::Alias(anchor) => {
                 let anchored = self.anchors.get(&anchor);
                 let anchored = anchored.ok_or("an anchor's value contains itself")?.clone();
-                let size = anchored.size();
-                if self.open.len() + size.depth > MAX_DEPTH {
+                let (weight, depth) = (anchored.weight, anchored.depth);
+                if self.open.len() + depth > MAX_DEPTH {
                     return Err(TOO_DEEP);
                 }
-                self.charge(size.nodes, size.bytes)?;
-                self.place(new(Content::Alias(anchored), false), 0);
+                self.add(weight)?;
+                self.place(new(Content::Alias(anchored), false, weight, depth), 0);
             }
             Event::SequenceStart(style, anchor, _) => {
-                self.begin(new(Content::List(Vec::new()), is_flow(style)), anchor)?;
+                let content = Content::List(Vec::new());
+                self.begin(new(content, is_flow(style), NODE_WEIGHT, 1), anchor)?;
             }
             Event::MappingStart(style, anchor, _) => {
-                self.begin(new(Content::Map(Vec::new()), is_flow(style)), anchor)?;
+                let content = Content::Map(Vec::new());
+                self.begin(new(content, is_flow(style), NODE_WEIGHT, 1), anchor)?;
             }
             Event::SequenceEnd | Event::MappingEnd => {
-                if let Some(Open {
-                    mut node, anchor, ..
-                }) = self.open.pop()
-                {
-                    let last = match &node.content {
-                        Content::List(items) => items.last(),
-                        Content::Map(members) => members.last().map(|(_, value)| value),
-                        Content::Scalar { .. } | Content::Alias(_) => None,
-                    };
-                    let last = last.filter(|_| !node.is_flow);
-                    node.range.end = last.map_or(range.end, |last| last.range.end);
-                    self.place(node, anchor);
+                if let Some(mut open) = self.open.pop() {
+                    if open.node.is_flow {
+                        open.node.range.end = end;
+                    }
+                    self.place(open.node, open.anchor);
                 }
             }
             _ => {}
@@ -250,8 +224,8 @@ impl Composer {
         if self.open.len() >= MAX_DEPTH {
             return Err(TOO_DEEP);
         }
-        self.charge(1, 0)?;
-        self.open.push(Open {
+        self.add(node.weight)?;
+        self.open.push(OpenNode {
             node,
             anchor,
             key: None,
@@ -269,7 +243,11 @@ impl Composer {
             self.root = Some(node);
             return;
         };
-        match &mut open.node.content {
+        let parent = &mut open.node;
+        parent.weight = parent.weight.saturating_add(node.weight);
+        parent.depth = parent.depth.max(node.depth + 1);
+        parent.range.end = node.range.end;
+        match &mut parent.content {
             Content::List(items) => items.push(node),
             Content::Map(members) => match open.key.take() {
                 None => open.key = Some(node),
@@ -279,13 +257,12 @@ impl Composer {
         }
     }
 
-    fn charge(&mut self, nodes: usize, bytes: usize) -> Result<(), &'static str> {
-        self.nodes = self.nodes.saturating_add(nodes);
-        self.bytes = self.bytes.saturating_add(bytes);
-        if self.nodes > MAX_NODES || self.bytes > MAX_BYTES {
-            return Err(TOO_MUCH);
+    fn add(&mut self, weight: usize) -> Result<(), &'static str> {
+        self.weight = self.weight.saturating_add(weight);
+        match self.weight > MAX_WEIGHT {
+            true => Err(TOO_MUCH),
+            false => Ok(()),
         }
-        Ok(())
     }
 }
 

@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 
 pub use self::provider_config::ProviderConfig;
 use super::file::{self, ReadFailure};
+use super::json;
 use super::model::UserEntry;
 use super::replace::LockedFile;
 use super::yaml::comments;
@@ -105,8 +106,8 @@ fn is_credential(key: &str) -> bool {
 }
 
 fn members(user: &UserEntry) -> Map<String, Value> {
-    match serde_json::to_value(user) {
-        Ok(Value::Object(members)) => members,
+    match json::value(user) {
+        Value::Object(members) => members,
         _ => Map::new(),
     }
 }

@@ -1,6 +1,7 @@
 //! The text of a kubeconfig with changes where they belong: what says the right thing already keeps
 //! its lines, with its comments and in its order.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use serde_json::{Map, Value};
@@ -22,47 +23,24 @@ pub(super) fn edited(
 ) -> Option<String> {
     let root = yaml::parse(text).ok()?;
     let (before, after) = (before.as_object()?, after.as_object()?);
-    let mut text = text.to_owned();
+    let is_block = root.as_ref().is_some_and(|root| !root.is_flow);
+    // So that every line has an end.
+    let text = match is_block && !text.ends_with('\n') {
+        true => format!("{text}\n"),
+        false => text.to_owned(),
+    };
+    let mut splicer = Splicer {
+        text: &text,
+        config,
+        edits: Vec::new(),
+    };
     match root {
         Some(root) if matches!(root.content, Content::Map(_)) => {
-            // So that every line has an end.
-            if !root.is_flow && !text.ends_with('\n') {
-                text.push('\n');
-            }
-            let mut splicer = Splicer {
-                text: &text,
-                config,
-                edits: Vec::new(),
-            };
             splicer.map(&[], &root, before, after)?;
-            Some(splicer.finish())
         }
-        // `null`, or no document at all.
-        root => {
-            let range = root.map_or(text.len()..text.len(), |root| root.range.clone());
-            let mut new = HEAD.to_owned();
-            if !text.get(..range.start)?.ends_with('\n') && range.start > 0 {
-                new.insert(0, '\n');
-            }
-            let added = config.in_order(after).into_iter();
-            let added = added.filter(|(name, value)| before.get(*name) != Some(*value));
-            let lines = added.map(|(name, value)| config.member(&[name], value, 0));
-            new.push_str(&lines.collect::<Vec<_>>().join("\n"));
-            if range.end == text.len() {
-                new.push('\n');
-            }
-            let edits = vec![(range, new)];
-            let text = &text;
-            Some(
-                Splicer {
-                    text,
-                    config,
-                    edits,
-                }
-                .finish(),
-            )
-        }
+        root => splicer.fill(root.as_deref(), before, after)?,
     }
+    Some(splicer.finish())
 }
 
 struct Splicer<'a> {
@@ -73,6 +51,30 @@ struct Splicer<'a> {
 }
 
 impl Splicer<'_> {
+    /// A document that is `null` or not there at all.
+    fn fill(
+        &mut self,
+        root: Option<&Node>,
+        before: &Map<String, Value>,
+        after: &Map<String, Value>,
+    ) -> Option<()> {
+        let end = self.text.len();
+        let range = root.map_or(end..end, |root| root.range.clone());
+        let is_at_line_start = range.start == line_start(self.text, range.start);
+        let mut new = if is_at_line_start { "" } else { "\n" }.to_owned() + HEAD;
+        let mut added = self.config.in_order(after);
+        added.retain(|(name, value)| before.get(*name) != Some(*value));
+        let lines = added
+            .iter()
+            .map(|(name, it)| self.config.member(&[name], it, 0));
+        new.push_str(&lines.collect::<Vec<_>>().join("\n"));
+        if !self.text.get(range.end..)?.starts_with([' ', '\r', '\n']) {
+            new.push('\n');
+        }
+        self.edits.push((range, new));
+        Some(())
+    }
+
     fn map(
         &mut self,
         path: &[&str],
@@ -138,7 +140,7 @@ impl Splicer<'_> {
             (Content::List(items), Some(Value::Array(old)), Value::Array(new))
                 if !items.is_empty() =>
             {
-                return self.list(path, value, items, old, new);
+                return self.list(path, value, old, new);
             }
             _ => {}
         }
@@ -167,43 +169,28 @@ impl Splicer<'_> {
     }
 
     /// A list whose elements are told apart by name, of which none goes.
-    fn list(
-        &mut self,
-        path: &[&str],
-        node: &Node,
-        items: &[std::rc::Rc<Node>],
-        old: &[Value],
-        new: &[Value],
-    ) -> Option<()> {
-        let named = |list: &'_ [Value], name: Option<&str>| {
-            let mut elements = list.iter();
-            let found = elements.find(|it| it.get("name").and_then(Value::as_str) == name);
-            found.and_then(Value::as_object).cloned()
-        };
-        for item in items {
-            let name = item.member("name").and_then(Node::text);
-            if let (Some(old), Some(new)) = (named(old, name), named(new, name))
+    fn list(&mut self, path: &[&str], node: &Node, old: &[Value], new: &[Value]) -> Option<()> {
+        let (old, new) = (by_name(old), by_name(new));
+        for item in node.items() {
+            let name = item.member("name").and_then(Node::text).unwrap_or_default();
+            if let (Some(old), Some(new)) = (old.get(name), new.get(name))
                 && old != new
             {
-                self.map(path, item, &old, &new)?;
+                self.map(path, item, old, new)?;
             }
         }
-        let is_new = |element: &&Map<String, Value>| {
-            named(old, element.get("name").and_then(Value::as_str)).is_none()
-        };
-        for element in new.iter().filter_map(Value::as_object).filter(is_new) {
+        for (_, element) in new.iter().filter(|(name, _)| !old.contains_key(*name)) {
             if node.is_flow {
                 let end = node.range.end.checked_sub(1)?;
                 self.insert(end, format!(",{}", json::text(element)));
                 continue;
             }
             // With the dash and the text where the last one has them.
-            let last = items.last()?.range.start;
+            let last = node.items().last()?.range.start;
             let dash = self.text.get(..last)?.trim_end().strip_suffix('-')?.len();
             let (margin, indent) = (column(self.text, dash), column(self.text, last));
-            let indent = indent.max(margin + 2);
-            let gap = " ".repeat(indent - margin - 1);
-            let item = self.config.item(path, element, indent);
+            let gap = " ".repeat(indent.checked_sub(margin + 1)?.max(1));
+            let item = self.config.item(path, element, margin + 1 + gap.len());
             let place = self.end_of_line(node.range.end);
             self.insert(place, format!("{}-{gap}{item}\n", " ".repeat(margin)));
         }
@@ -240,6 +227,12 @@ impl Splicer<'_> {
         text.push_str(self.text.get(place..).unwrap_or_default());
         text
     }
+}
+
+fn by_name(list: &[Value]) -> BTreeMap<&str, &Map<String, Value>> {
+    list.iter()
+        .filter_map(|element| Some((element.get("name")?.as_str()?, element.as_object()?)))
+        .collect()
 }
 
 /// Whether a map can be changed member by member. In flow style none can go; and a map in flow style
