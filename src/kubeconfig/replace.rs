@@ -1,9 +1,9 @@
-//! A file put in place of another in one step: whoever reads it sees the old one or the new one,
-//! and a failure on the way leaves the old one as it was.
+//! A file put in place of another in one step: a reader sees the old one or the new one, and a
+//! failure leaves the old one as it was.
 //!
-//! Root may edit the file of a user who means no good and owns its directory. So the directory is
-//! opened once, the file that is replaced is the one that was read, and owner and mode are set on
-//! what is open: no name is believed twice.
+//! Root may edit the file of a malicious user who owns its directory. So the directory is opened
+//! once, the file that is replaced is the one that was read, and owner and mode are set on open
+//! files, never by name.
 
 use std::cmp::Reverse;
 use std::ffi::{OsStr, OsString};
@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{
     AtFlags, Dir, Gid, Mode, OFlags, RawMode, Uid, fchmod, fchown, fsync, openat, renameat, statat,
@@ -23,30 +23,29 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::file::{self, ReadFailure};
+use crate::process::unix_time;
 
 /// How long another writer is waited for. kubectl holds its lock for milliseconds.
 const LOCK_LIMIT: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// How many copies of what was there before are kept.
+/// How many copies of earlier contents are kept.
 const BACKUPS: usize = 3;
+/// What follows a file's name in that of a copy, before the time.
+const BACKUP: &str = ".backup-";
 
 const INTERRUPTED: &str = "interrupted";
 
-/// A file that programs with the same manners don't write meanwhile: `FILE.lock` beside it is
-/// kubectl's way to say so (client-go, tools/clientcmd, loader.go).
+/// A file that kubectl and other writers that use its lock don't write meanwhile: the lock is
+/// `FILE.lock` beside it (client-go, tools/clientcmd, loader.go).
 pub(super) struct LockedFile {
     _lock: Temporary,
-    target: Target,
-    is_interrupted: fn() -> bool,
-}
-
-/// The file itself, where the path is a symbolic link.
-struct Target {
+    /// Where the file itself is, if the path is a symbolic link.
     directory: Directory,
     name: OsString,
-    /// As it was opened.
+    /// As it was opened; `None` if there was no file.
     old: Option<OldFile>,
+    is_interrupted: fn() -> bool,
 }
 
 struct OldFile {
@@ -57,19 +56,23 @@ struct OldFile {
 /// Opened once.
 struct Directory {
     open: OwnedFd,
-    /// For people.
+    /// For messages.
     path: PathBuf,
 }
 
-/// A file that goes when it is dropped, by its name in a directory.
+/// A file that is removed when it is dropped, by its name in a directory.
 struct Temporary {
     directory: OwnedFd,
     name: OsString,
 }
 
 impl LockedFile {
-    /// The file need not be there; a directory that isn't is made, for the user alone. Nothing is
-    /// waited for or put in its place once it `is_interrupted`. The error is a text for people.
+    /// Locks the file, which need not be there; its directory is made if it isn't, for the user
+    /// alone. Waiting and [`Self::replace`] end once it `is_interrupted`.
+    ///
+    /// # Errors
+    ///
+    /// A text for people: the file or its directory can't be opened, or is locked for too long.
     pub(super) fn lock(path: &Path, is_interrupted: fn() -> bool) -> Result<Self, String> {
         let (parent, name) = split(path)?;
         if !parent.exists() {
@@ -81,118 +84,74 @@ impl LockedFile {
         }
         let lock = lock(&Directory::open(parent)?, name, is_interrupted)?;
         let target = match path.canonicalize() {
-            Ok(target) => Target::open(&target)?,
             Err(error) if error.kind() == ErrorKind::NotFound && !path.is_symlink() => {
-                Target::open(path)?
+                path.to_owned()
             }
-            Err(error) => return Err(about(path, error)),
+            target => target.map_err(|error| about(path, error))?,
         };
+        let (parent, name) = split(&target)?;
+        let directory = Directory::open(parent)?;
+        let old = directory.old_file(name);
         Ok(Self {
             _lock: lock,
-            target,
+            old: old.map_err(|error| about(&target, error))?,
+            directory,
+            name: name.to_owned(),
             is_interrupted,
         })
     }
 
-    /// What is in the file.
+    /// The content of the file.
     pub(super) fn read(&self) -> Result<Vec<u8>, ReadFailure> {
-        let old = self.target.old.as_ref().ok_or(ReadFailure::Missing)?;
+        let old = self.old.as_ref().ok_or(ReadFailure::Missing)?;
         file::read_regular(&old.file, &old.found)
     }
 
-    /// Puts the content in the place of the file that was read, with its mode and owner. The path of
-    /// a copy of the old content.
+    /// Puts the content in place of the file that was read, with its mode and owner. Returns the
+    /// path of a copy of the old content.
     pub(super) fn replace(self, content: &[u8]) -> Result<Option<PathBuf>, String> {
-        let Target {
+        let path = self.directory.path.join(&self.name);
+        self.replace_open(content)
+            .map(|backup| backup.map(|backup| self.directory.path.join(backup)))
+            .map_err(|error| match error.kind() {
+                ErrorKind::Interrupted => INTERRUPTED.to_owned(),
+                _ => about(&path, error),
+            })
+    }
+
+    fn replace_open(&self, content: &[u8]) -> io::Result<Option<OsString>> {
+        let Self {
             directory,
             name,
             old,
-        } = &self.target;
-        let failed = |name: &OsStr| {
-            let path = directory.path.join(name);
-            move |error: io::Error| about(&path, error)
-        };
-        let new = Temporary::create(directory, &prefixed(".", name, ".new-"))
-            .and_then(|(temporary, file)| {
-                write(file, content, old.as_ref(), None)?;
-                Ok(temporary)
-            })
-            .map_err(failed(name))?;
+            ..
+        } = self;
+        let (new, file) = directory.create_temporary(name)?;
+        write(file, content, old.as_ref(), None)?;
         if (self.is_interrupted)() {
-            return Err(INTERRUPTED.to_owned());
+            return Err(ErrorKind::Interrupted.into());
         }
-        let backup = match old {
-            Some(old) => Some(directory.back_up(name, old).map_err(failed(name))?),
-            None => None,
-        };
-        let placed = self.target.check().and_then(|()| {
+        let backup = old.as_ref().map(|old| directory.back_up(name, old));
+        let backup = backup.transpose()?;
+        let placed = self.check_old().and_then(|()| {
             renameat(&directory.open, &new.name, &directory.open, name).map_err(Into::into)
         });
         if let Err(error) = placed {
             if let Some(backup) = &backup {
                 directory.remove(backup);
             }
-            return Err(failed(name)(error));
+            return Err(error);
         }
         // The name is durable with its directory; not every file system can say so.
         let _ = fsync(&directory.open);
         if backup.is_some() {
-            directory.keep_few_backups(name);
+            directory.remove_old_backups(name);
         }
-        Ok(backup.map(|backup| directory.path.join(backup)))
-    }
-}
-
-/// Waits for other writers.
-fn lock(
-    directory: &Directory,
-    name: &OsStr,
-    is_interrupted: fn() -> bool,
-) -> Result<Temporary, String> {
-    let lock = prefixed("", name, ".lock");
-    let path = directory.path.join(&lock);
-    let started = Instant::now();
-    loop {
-        match directory.create(&lock, Mode::empty()) {
-            Ok(_) => return Temporary::of(directory, lock).map_err(|error| about(&path, error)),
-            Err(Errno::EXIST) if is_interrupted() => return Err(INTERRUPTED.to_owned()),
-            Err(Errno::EXIST) if started.elapsed() > LOCK_LIMIT => {
-                return Err(format!(
-                    "another program is writing it; if none is, remove {}",
-                    path.display()
-                ));
-            }
-            Err(Errno::EXIST) => thread::sleep(PAUSE),
-            Err(error) => return Err(about(&path, error)),
-        }
-    }
-}
-
-impl Target {
-    /// `path` is no symbolic link.
-    fn open(path: &Path) -> Result<Self, String> {
-        let (parent, name) = split(path)?;
-        let directory = Directory::open(parent)?;
-        // O_NONBLOCK: a FIFO that nobody writes to must not hang the command.
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let old = match openat(&directory.open, name, flags, Mode::empty()) {
-            Ok(file) => {
-                let file = File::from(file);
-                let found = file.metadata().map_err(|error| about(path, error))?;
-                Some(OldFile { file, found })
-            }
-            Err(Errno::NOENT) => None,
-            Err(error) => return Err(about(path, error)),
-        };
-        Ok(Self {
-            directory,
-            name: name.to_owned(),
-            old,
-        })
+        Ok(backup)
     }
 
     /// It is still the file that was read, or still none.
-    fn check(&self) -> io::Result<()> {
+    fn check_old(&self) -> io::Result<()> {
         let found = statat(&self.directory.open, &self.name, AtFlags::SYMLINK_NOFOLLOW);
         let is_same = match (&self.old, found) {
             (None, Err(Errno::NOENT)) => true,
@@ -209,6 +168,34 @@ impl Target {
     }
 }
 
+/// Waits for other writers.
+fn lock(
+    directory: &Directory,
+    name: &OsStr,
+    is_interrupted: fn() -> bool,
+) -> Result<Temporary, String> {
+    let lock = joined(&[name, OsStr::new(".lock")]);
+    let path = directory.path.join(&lock);
+    let started = Instant::now();
+    loop {
+        match directory.create(&lock, Mode::empty()) {
+            Ok(_) => {
+                let lock = Temporary::new(directory, lock);
+                return lock.map_err(|error| about(&path, error));
+            }
+            Err(Errno::EXIST) if is_interrupted() => return Err(INTERRUPTED.to_owned()),
+            Err(Errno::EXIST) if started.elapsed() > LOCK_LIMIT => {
+                return Err(format!(
+                    "another program is writing it; if none is, remove {}",
+                    path.display()
+                ));
+            }
+            Err(Errno::EXIST) => thread::sleep(PAUSE),
+            Err(error) => return Err(about(&path, error)),
+        }
+    }
+}
+
 impl Directory {
     fn open(path: &Path) -> Result<Self, String> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -219,23 +206,42 @@ impl Directory {
         })
     }
 
-    /// A file that isn't there yet.
+    /// The file of this name, which is no symbolic link.
+    fn old_file(&self, name: &OsStr) -> io::Result<Option<OldFile>> {
+        // O_NONBLOCK: a FIFO without a writer must not hang the command.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = match openat(&self.open, name, flags, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(None),
+            opened => File::from(opened?),
+        };
+        let found = file.metadata()?;
+        Ok(Some(OldFile { file, found }))
+    }
+
+    /// Makes a file that isn't there yet.
     fn create(&self, name: &OsStr, mode: Mode) -> rustix::io::Result<File> {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         openat(&self.open, name, flags, mode).map(File::from)
     }
 
+    /// Makes a file beside the one of this name, with a name that can't be guessed, readable by this
+    /// user alone.
+    fn create_temporary(&self, name: &OsStr) -> io::Result<(Temporary, File)> {
+        let mut random = [0; 8];
+        getrandom::fill(&mut random).map_err(io::Error::other)?;
+        let random = format!(".new-{:016x}", u64::from_ne_bytes(random));
+        let name = joined(&[OsStr::new("."), name, OsStr::new(&random)]);
+        let file = self.create(&name, Mode::RUSR | Mode::WUSR)?;
+        Ok((Temporary::new(self, name)?, file))
+    }
+
     fn remove(&self, name: &OsStr) {
         let _ = unlinkat(&self.open, name, AtFlags::empty());
     }
 
-    /// A copy that replaces no other and that only its owner may read: its name.
+    /// Makes a copy that replaces no other and that only its owner may read. Returns its name.
     fn back_up(&self, name: &OsStr, old: &OldFile) -> io::Result<OsString> {
-        let now = SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or_default()
-            .as_secs();
         (&old.file).rewind()?;
         let content =
             file::read_regular(&old.file, &old.found).map_err(|failure| match failure {
@@ -243,30 +249,26 @@ impl Directory {
                 ReadFailure::Other(reason) => io::Error::other(reason),
             })?;
         let mode = Mode::RUSR | Mode::WUSR;
+        let first = format!("{BACKUP}{}", unix_time());
         let mut count = 0;
         let (backup, file) = loop {
-            let backup = match count {
-                0 => format!("{BACKUP}{now}"),
-                _ => format!("{BACKUP}{now}-{count}"),
+            let suffix = match count {
+                0 => first.clone(),
+                _ => format!("{first}-{count}"),
             };
-            let backup = prefixed("", name, &backup);
+            let backup = joined(&[name, OsStr::new(&suffix)]);
             match self.create(&backup, mode) {
                 Err(Errno::EXIST) => count += 1,
                 created => break (backup, created?),
             }
         };
-        match write(file, &content, Some(old), Some(mode)) {
-            Ok(()) => Ok(backup),
-            Err(error) => {
-                self.remove(&backup);
-                Err(error)
-            }
-        }
+        write(file, &content, Some(old), Some(mode)).inspect_err(|_| self.remove(&backup))?;
+        Ok(backup)
     }
 
-    /// Those that were made first go. Trouble with one is its next time's.
-    fn keep_few_backups(&self, name: &OsStr) {
-        let prefix = prefixed("", name, BACKUP);
+    /// The oldest copies go first. One that can't be removed is tried again the next time.
+    fn remove_old_backups(&self, name: &OsStr) {
+        let prefix = joined(&[name, OsStr::new(BACKUP)]);
         let Ok(entries) = Dir::read_from(&self.open) else {
             return;
         };
@@ -274,8 +276,7 @@ impl Directory {
             .flatten()
             .filter_map(|entry| {
                 let name = entry.file_name().to_bytes();
-                let suffix = name.strip_prefix(prefix.as_bytes())?;
-                let suffix = str::from_utf8(suffix).ok()?;
+                let suffix = str::from_utf8(name.strip_prefix(prefix.as_bytes())?).ok()?;
                 let (time, count) = suffix.split_once('-').unwrap_or((suffix, "0"));
                 let order: (u64, u64) = (time.parse().ok()?, count.parse().ok()?);
                 Some((Reverse(order), OsStr::from_bytes(name).to_owned()))
@@ -288,25 +289,11 @@ impl Directory {
     }
 }
 
-/// What comes behind a file's name in that of a copy, before the time.
-const BACKUP: &str = ".backup-";
-
 impl Temporary {
-    /// A new one, with a name that begins so and that nobody can guess, readable by this user alone.
-    fn create(directory: &Directory, prefix: &OsStr) -> io::Result<(Self, File)> {
-        let mut random = [0; 8];
-        getrandom::fill(&mut random).map_err(io::Error::other)?;
-        let name = prefixed("", prefix, &format!("{:016x}", u64::from_ne_bytes(random)));
-        let file = directory.create(&name, Mode::RUSR | Mode::WUSR)?;
-        Ok((Self::of(directory, name)?, file))
-    }
-
-    /// One that was made.
-    fn of(directory: &Directory, name: OsString) -> io::Result<Self> {
-        Ok(Self {
-            directory: directory.open.try_clone()?,
-            name,
-        })
+    /// A file that was made.
+    fn new(directory: &Directory, name: OsString) -> io::Result<Self> {
+        let directory = directory.open.try_clone()?;
+        Ok(Self { directory, name })
     }
 }
 
@@ -316,7 +303,7 @@ impl Drop for Temporary {
     }
 }
 
-/// Fills a new file and gives it the owner and mode of another.
+/// Fills a new file and gives it the owner of another, and its mode unless another is given.
 fn write(
     mut file: File,
     content: &[u8],
@@ -324,8 +311,8 @@ fn write(
     mode: Option<Mode>,
 ) -> io::Result<()> {
     file.write_all(content)?;
-    if let Some(like) = like {
-        let (own, like) = (file.metadata()?, &like.found);
+    if let Some(OldFile { found: like, .. }) = like {
+        let own = file.metadata()?;
         if (own.uid(), own.gid()) != (like.uid(), like.gid()) {
             let (user, group) = (Uid::from_raw(like.uid()), Gid::from_raw(like.gid()));
             // A group that isn't ours can't be given; the mode would then open it to another.
@@ -339,10 +326,8 @@ fn write(
                 io::Error::new(error.kind(), text)
             })?;
         }
-        fchmod(
-            &file,
-            mode.unwrap_or_else(|| Mode::from_raw_mode((like.mode() & 0o7777) as RawMode)),
-        )?;
+        let its_mode = Mode::from_raw_mode((like.mode() & 0o7777) as RawMode);
+        fchmod(&file, mode.unwrap_or(its_mode))?;
     }
     file.sync_all()
 }
@@ -357,11 +342,8 @@ fn split(path: &Path) -> Result<(&Path, &OsStr), String> {
     Ok((parent.unwrap_or_else(|| Path::new(".")), name))
 }
 
-fn prefixed(prefix: &str, name: &OsStr, suffix: &str) -> OsString {
-    let mut whole = OsString::from(prefix);
-    whole.push(name);
-    whole.push(suffix);
-    whole
+fn joined(parts: &[&OsStr]) -> OsString {
+    parts.iter().copied().collect()
 }
 
 fn about(path: &Path, error: impl Into<io::Error>) -> String {
