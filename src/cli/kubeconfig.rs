@@ -12,11 +12,13 @@ use super::listing::{
 };
 use super::output::CommandOutput;
 use super::selection::{self, HEADING, Selection, is_selector};
-use crate::config::{Config, Filter, ObjectSelector, PinSource, without_object};
-use crate::config::{ConfigError, TokenName};
+use crate::config::{
+    Config, ConfigError, Filter, ObjectSelector, PinSource, TokenName, without_object,
+};
 use crate::error::Error;
-use crate::kubeconfig::KubeconfigError;
-use crate::kubeconfig::{KubeconfigFile, Provider, ProviderConfig, Saved, file_for};
+use crate::kubeconfig::{
+    Context, KubeconfigError, KubeconfigFile, Provider, ProviderConfig, Saved, file_for,
+};
 use crate::pin_entry;
 use crate::pipeline::{Library, Pipeline};
 use crate::printable::{printable, shell_word};
@@ -28,7 +30,7 @@ use crate::protocol::Configuration;
 use crate::report;
 use crate::token::ObjectError;
 
-/// How often somebody may mistype a choice.
+/// How many answers a choice may take.
 const TRIES: usize = 3;
 
 /// Print the kubeconfig user for a key, or write it into the kubeconfig
@@ -149,9 +151,8 @@ fn produce(
     if arguments.write {
         write(arguments, name, chosen, pin_source)
     } else {
-        let stanza = stanza(arguments.certificate_file.as_deref(), chosen, pin_source);
-        let text = stanza.as_excerpt(name);
-        Ok(output.print(&format!("{}\n", text.trim_end()))?)
+        let config = provider_config(arguments.certificate_file.as_deref(), chosen, pin_source);
+        Ok(output.print(&config.as_excerpt(name))?)
     }
 }
 
@@ -248,16 +249,16 @@ impl Search<'_> {
     }
 }
 
-/// The key as the selection that is written down finds it: with the certificate of the file, if one
-/// is named. What a PIN is needed for is left out.
+/// The key as the configuration that is written finds it: with the certificate of the file, if one
+/// is named. Nothing is done that needs a PIN.
 fn tried(
     arguments: &KubeconfigArguments,
     place: Place<'_>,
     opened: &mut Option<Library>,
 ) -> Result<KeyEntry, Error> {
     let (_, _, key) = place;
-    let stanza = stanza(arguments.certificate_file.as_deref(), place, None);
-    let config = Config::from_map(&mut stanza.pairs().collect())?;
+    let config = provider_config(arguments.certificate_file.as_deref(), place, None);
+    let config = Config::from_map(&mut config.pairs().collect())?;
     let library = match opened {
         Some(library) => library,
         None => {
@@ -267,22 +268,20 @@ fn tried(
     };
     let (config, observer) = (&config, &mut ());
     let mut token = library.token(&config.token, None, observer)?;
-    let file = config.certificate_file.as_deref();
+    let has_file = config.certificate_file.is_some();
     let certificate = match (Pipeline { config, observer }).identity(&mut token, None) {
-        Ok(identity) => identity.certificate,
+        Ok(identity) if has_file => identity.certificate,
+        Ok(_) => return Ok(key.clone()),
         Err(error) if error.downcast_ref().is_some_and(ObjectError::may_be_hidden) => {
             return Ok(key.clone());
         }
         // One that was named although it has none, or none yet.
-        Err(error) if file.is_none() && key.certificate.is_none() => {
+        Err(error) if !has_file && key.certificate.is_none() => {
             report::warning(&format!("nothing works with this user yet: {error}"));
             return Ok(key.clone());
         }
         Err(error) => return Err(error),
     };
-    if file.is_none() {
-        return Ok(key.clone());
-    }
     for concern in certificate.concerns(unix_time()) {
         let subject = certificate.subject();
         report::warning(&format!("the certificate of {subject}: {concern}"));
@@ -296,80 +295,65 @@ fn tried(
 
 /// Asks at the terminal.
 fn pick<'a>(found: &[Place<'a>]) -> Result<Place<'a>, Error> {
-    let undecided = || ObjectError::Choice {
-        found: found.iter().map(|(_, _, key)| key.uri.clone()).collect(),
-    };
     let mut question = String::from("Which key?\n");
-    for (place, found) in found.iter().enumerate() {
-        let number = place + 1;
-        question.push_str(&format!("{number:4}  {}\n", printable(&described(*found))));
+    for (number, place) in (1..).zip(found) {
+        question += &format!("{number:4}  {}\n", printable(&described(*place)));
     }
     for _ in 0..TRIES {
-        question.push_str(&format!("Its number (1 to {}): ", found.len()));
+        question += &format!("Its number (1 to {}): ", found.len());
         let Some(Some(answer)) = pin_entry::ask_openly(&question) else {
             break;
         };
-        let number = answer.trim().parse::<usize>().ok();
-        let picked = number
-            .and_then(|number| number.checked_sub(1))
-            .and_then(|place| found.get(place));
-        match picked {
+        let number: usize = answer.trim().parse().unwrap_or_default();
+        match number.checked_sub(1).and_then(|index| found.get(index)) {
             Some(picked) => return Ok(*picked),
             None => question.clear(),
         }
     }
-    Err(undecided().into())
+    let found = found.iter().map(|(_, _, key)| key.uri.clone()).collect();
+    Err(ObjectError::Choice { found }.into())
 }
 
 /// In one line: `CN=jane, RSA-2048, expires in 3 months, serial number 0A; object 2 on token "prod"
 /// (serial 5d9c, slotId 1), LIBRARY`.
 fn described((library, token, key): Place<'_>) -> String {
-    let mut parts = Vec::new();
-    match &key.certificate {
-        Some(certificate) => {
-            parts.push(certificate.subject.clone());
-            parts.push(key.kind.clone());
-            parts.push(format!("expires {}", certificate.expires));
-            parts.push(format!("serial number {}", certificate.serial_number));
-        }
-        None => parts.push(key.kind.clone()),
+    let mut parts = vec![key.kind.clone()];
+    if let Some(certificate) = &key.certificate {
+        parts.insert(0, certificate.subject.clone());
+        parts.push(format!("expires {}", certificate.expires));
+        parts.push(format!("serial number {}", certificate.serial_number));
     }
     parts.extend(key.notes.iter().map(KeyNote::to_string));
     parts.extend(token.pin_words().map(str::to_owned));
+    let parts = parts.join(", ");
     let object = key.object_id.as_deref().unwrap_or(&key.object_label);
     let token = TokenName {
         slot: token.slot_id,
         label: token.token_label.clone(),
         serial: token.token_serial.clone(),
     };
-    let parts = parts.join(", ");
-    format!(
-        "{parts}; object {object} on token {token}, {}",
-        library.path_lib
-    )
+    let path = &library.path_lib;
+    format!("{parts}; object {object} on token {token}, {path}")
 }
 
 /// `None` where neither certificate nor label has one.
 fn user_name(key: &KeyEntry) -> Option<&str> {
     let certificate = key.certificate.as_ref();
     let user = certificate.and_then(|certificate| certificate.user.as_deref());
-    [user, Some(key.object_label.as_str())]
-        .into_iter()
-        .flatten()
+    user.into_iter()
+        .chain([key.object_label.as_str()])
         .find(|name| !name.is_empty())
 }
 
-/// What a configuration says of the key.
-pub(super) fn stanza(
+/// The configuration that selects the key.
+pub(super) fn provider_config(
     certificate_file: Option<&str>,
     (library, token, key): Place<'_>,
     pin_source: Option<&str>,
 ) -> ProviderConfig {
-    let mut stanza = ProviderConfig::default();
-    if let Some(program) = program() {
-        stanza.set("pathExec", program, None);
-    }
-    set_token(&mut stanza, library, token);
+    let mut config = ProviderConfig::default();
+    config.set("pathExec", program());
+    set_token(&mut config, library, token);
     let what = match &key.certificate {
         Some(certificate) => format!(
             "{}, {}, until {}",
@@ -379,42 +363,37 @@ pub(super) fn stanza(
         ),
         None => key.kind.clone(),
     };
-    let mut what = Some(what);
-    if let Some(id) = &key.object_id {
-        stanza.set("objectId", &**id, what.take());
-    }
-    if key.needs_label {
-        stanza.set("objectLabel", &*key.object_label, what.take());
-    }
-    for (name, value) in [
-        ("certificateFile", certificate_file),
-        ("pinSource", pin_source),
-    ] {
-        if let Some(value) = value {
-            stanza.set(name, value, None);
+    let label = key.needs_label.then_some(key.object_label.as_str());
+    match &key.object_id {
+        Some(id) => {
+            config.set_explained("objectId", id, what);
+            config.set("objectLabel", label);
+        }
+        None => {
+            let label = label.unwrap_or_default();
+            config.set_explained("objectLabel", label, what);
         }
     }
-    stanza
+    config.set("certificateFile", certificate_file);
+    config.set("pinSource", pin_source);
+    config
 }
 
 /// Library and token, by what stays: the serial number, since slot numbers move.
-pub(super) fn set_token(stanza: &mut ProviderConfig, library: &LibraryEntry, token: &TokenEntry) {
-    stanza.set("pathLib", &*library.path_lib, None);
-    if let Some(init_args) = &library.init_args {
-        stanza.set("initArgs", &**init_args, None);
+pub(super) fn set_token(config: &mut ProviderConfig, library: &LibraryEntry, token: &TokenEntry) {
+    let (label, serial) = (&token.token_label, &token.token_serial);
+    config.set("pathLib", Some(&*library.path_lib));
+    config.set("initArgs", library.init_args.as_deref());
+    config.set_explained("tokenSerial", serial, format!("token \"{label}\""));
+    if serial.is_empty() || token.needs_label {
+        config.set("tokenLabel", Some(&**label));
     }
-    if !token.token_serial.is_empty() {
-        let label = format!("token \"{}\"", token.token_label);
-        stanza.set("tokenSerial", &*token.token_serial, Some(label));
-    }
-    if (token.token_serial.is_empty() || token.needs_label) && !token.token_label.is_empty() {
-        stanza.set("tokenLabel", &*token.token_label, None);
-    }
+    let slot_id = token.slot_id.to_string();
     if token.needs_slot_id {
-        let reason = "may move: another token has the same label and serial".to_owned();
-        stanza.set("slotId", token.slot_id.to_string(), Some(reason));
-    } else if token.token_serial.is_empty() && token.token_label.is_empty() {
-        stanza.set("slotId", token.slot_id.to_string(), None);
+        let reason = "may move: another token has the same label and serial";
+        config.set_explained("slotId", &slot_id, reason.to_owned());
+    } else if serial.is_empty() && label.is_empty() {
+        config.set("slotId", Some(slot_id));
     }
 }
 
@@ -443,19 +422,14 @@ fn write(
         path: PathBuf::from("~/.kube/config"),
         reason: "HOME is not set".to_owned(),
     };
-    let user_file = file_for(&locations, |it| it.has_user(name))?.ok_or_else(nowhere)?;
-    let context_file = match &arguments.context {
-        Some(context) => {
-            // Refused before anything is written.
-            let all = super::load(&locations.required())?;
-            all.context(context)?;
-            file_for(&locations, |it| it.context(context).is_ok())?
-        }
-        None => None,
-    };
+    let path = file_for(&locations, |it| it.has_user(name))?.ok_or_else(nowhere)?;
+    if let Some(context) = &arguments.context {
+        // Refused before anything is written.
+        super::load(&locations.required())?.context(context)?;
+    }
     // Locks that stay behind would keep kubectl from the files.
     let _deferral = Deferral::for_files();
-    let mut document = KubeconfigFile::open(&user_file, is_interrupted)?;
+    let mut file = KubeconfigFile::open(&path, is_interrupted)?;
     let kubeconfig = super::load(&locations.optional())?;
     let mut old = match kubeconfig.provider(name) {
         Provider::ExternalSigner(map) => map,
@@ -464,69 +438,68 @@ fn write(
     let is_same = names(&mut old, place);
     // A user that happens to have the certificate's name can be another cluster's.
     if !is_same && arguments.user.is_none() && kubeconfig.has_credentials(name) {
-        return Err(KubeconfigError::UserExists {
-            path: user_file,
-            name: name.to_owned(),
-        }
-        .into());
+        let name = name.to_owned();
+        return Err(KubeconfigError::UserExists { path, name }.into());
     }
     // From a URI, it stays as a key of its own.
     let old_source = old.value("pinSource").filter(|_| is_same);
-    let file = arguments.certificate_file.as_deref();
-    let stanza = stanza(file, place, pin_source.or(old_source));
-    let mut lost = document.set_user(name, &stanza, |key, value| match key {
+    let certificate_file = arguments.certificate_file.as_deref();
+    let config = provider_config(certificate_file, place, pin_source.or(old_source));
+    let mut lost = file.set_user(name, &config, |key, value| match key {
         // Relative to the file.
-        "pathExec" => user_file.with_file_name(value).is_file(),
+        "pathExec" => path.with_file_name(value).is_file(),
         "uri" => false,
-        "certificateFile" => is_same && arguments.certificate_file.is_none(),
+        "certificateFile" => is_same && certificate_file.is_none(),
         // Another token's would cost this one a try.
         "pin" | "pinSource" => is_same && pin_source.is_none(),
-        // The stanza says them anew, in whatever keys they were said before.
+        // Written anew, in whatever keys they were before.
         _ => !is_selector(key),
     })?;
     lost.retain(|key| !is_selector(key));
-    let mut what = format!("user \"{name}\"");
-    let mut second = None;
-    match (&arguments.context, context_file) {
-        (Some(context), Some(file)) if file == user_file => {
-            let has_new_user = document.is_changed();
-            document.set_context(context, name)?;
-            if document.is_changed() && !has_new_user {
-                what = format!("context \"{context}\"");
+    let mut changes = vec![(file, format!("user \"{name}\""))];
+    if let Some(context) = &arguments.context {
+        let context_path = file_for(&locations, |it| it.context(context).is_ok())?;
+        match (context_path, changes.as_mut_slice()) {
+            (Some(other), _) if other != path => {
+                let mut other = KubeconfigFile::open(&other, is_interrupted)?;
+                other.set_context(context, name)?;
+                changes.push((other, "the context".to_owned()));
             }
+            (_, [(file, what)]) => {
+                let has_new_user = file.is_changed();
+                file.set_context(context, name)?;
+                if file.is_changed() && !has_new_user {
+                    *what = format!("context \"{context}\"");
+                }
+            }
+            _ => {}
         }
-        (Some(context), Some(file)) => {
-            let mut other = KubeconfigFile::open(&file, is_interrupted)?;
-            other.set_context(context, name)?;
-            second = Some(other);
-        }
-        _ => {}
     }
     if !lost.is_empty() {
+        let lost = lost.join(", ");
         report::warning(&format!(
-            "user \"{name}\" had {}, which the copy still has",
-            lost.join(", ")
+            "user \"{name}\" had {lost}, which the copy still has"
         ));
     }
-    save(document, &what)?;
-    if let Some(second) = second {
-        save(second, "the context")?;
+    for (file, what) in changes {
+        save(file, &what)?;
     }
+    say_what_is_next(arguments, name, kubeconfig.selected_context().ok());
+    Ok(())
+}
+
+/// What to run now, if a context uses the user; else how to have one use it.
+fn say_what_is_next(arguments: &KubeconfigArguments, name: &str, current: Option<Context>) {
     let option = |name: &str, value: &str| format!(" {name}={}", shell_word(value));
     let file = arguments.kubeconfig.as_ref();
-    let file = file.map_or_else(String::new, |file| {
-        option("--kubeconfig", &file.to_string_lossy())
-    });
-    let selected = kubeconfig.selected_context();
-    let (context, which, named) = match (&arguments.context, selected) {
+    let file = file.map(|file| option("--kubeconfig", &file.to_string_lossy()));
+    let file = file.unwrap_or_default();
+    let (context, which, named) = match (&arguments.context, current) {
         (Some(context), _) => (context.clone(), "", option("--context", context)),
-        (None, Ok(current)) if current.user == name => {
+        (None, Some(current)) if current.user == name => {
             (current.name, ", the current one,", String::new())
         }
-        (None, selected) => {
-            note_on_context(selected.is_ok(), name, &file);
-            return Ok(());
-        }
+        (None, current) => return note_on_context(current.is_some(), name, &file),
     };
     let program = super::called();
     report::steps(
@@ -536,7 +509,6 @@ fn write(
             format!("{program} run{file}{named} -- kubectl get namespaces"),
         ],
     );
-    Ok(())
 }
 
 /// What is left to do, where no context was to be changed and the current one uses another user.
@@ -555,9 +527,9 @@ fn note_on_context(has_current: bool, name: &str, file: &str) {
     });
 }
 
-fn save(document: KubeconfigFile, what: &str) -> Result<(), Error> {
-    let path = document.path().display().to_string();
-    report::note(&match document.save()? {
+fn save(file: KubeconfigFile, what: &str) -> Result<(), Error> {
+    let path = file.path().display().to_string();
+    report::note(&match file.save()? {
         Saved::New => format!("{path}: {what} written, in a new file"),
         Saved::Replaced(backup) => format!(
             "{path}: {what} written; what was there is in {}",

@@ -6,7 +6,21 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::ser::Formatter;
 
-/// The data without members that are null, except in extensions, which are for other programs.
+/// Where kubectl's own fields are, of which those that aren't given are null.
+const TYPED: [&str; 10] = [
+    "auth-provider",
+    "cluster",
+    "clusters",
+    "context",
+    "contexts",
+    "env",
+    "exec",
+    "preferences",
+    "user",
+    "users",
+];
+
+/// The data without fields that aren't given.
 pub(super) fn value(data: &impl Serialize) -> Value {
     // Every key is a text, so nothing fails.
     let mut value = serde_json::to_value(data).unwrap_or_default();
@@ -18,8 +32,10 @@ fn remove_nulls(value: &mut Value) {
     match value {
         Value::Object(members) => {
             members.retain(|_, member| !member.is_null());
-            let members = members.iter_mut().filter(|(key, _)| *key != "extension");
-            members.for_each(|(_, member)| remove_nulls(member));
+            let typed = members
+                .iter_mut()
+                .filter(|(key, _)| TYPED.contains(&key.as_str()));
+            typed.for_each(|(_, member)| remove_nulls(member));
         }
         Value::Array(items) => items.iter_mut().for_each(remove_nulls),
         _ => {}

@@ -123,8 +123,9 @@ fn assert_pasted_as_set(content: &[u8]) {
     let (name, label, comment) = (lines.next(), lines.next(), lines.next());
     let (name, label) = (name.unwrap_or_default(), label.unwrap_or_default());
     let mut config = ProviderConfig::default();
-    config.set("pathLib", format!("/{name}"), comment.map(str::to_owned));
-    config.set("objectLabel", label, comment.map(str::to_owned));
+    let comment = comment.unwrap_or_default().to_owned();
+    config.set_explained("pathLib", &format!("/{name}"), comment);
+    config.set("objectLabel", Some(label));
     let excerpt = config.as_excerpt(name);
     let is_fit = |character| character == '\n' || is_of_yaml(character);
     assert!(excerpt.chars().all(is_fit), "{excerpt:?}");
@@ -133,7 +134,10 @@ fn assert_pasted_as_set(content: &[u8]) {
         panic!("{excerpt}");
     };
     assert_eq!(configuration.value("pathLib"), Some(&*format!("/{name}")));
-    assert_eq!(configuration.value("objectLabel"), Some(label));
+    assert_eq!(
+        configuration.value("objectLabel").unwrap_or_default(),
+        label
+    );
 }
 
 fn endpoint() -> TunnelEndpoint<'static> {

@@ -15,7 +15,7 @@ use self::steps::{Extent, check_key};
 use super::again::Invocation;
 use super::completions::values;
 use super::error::ArgumentNeeds;
-use super::kubeconfig::{Search, set_token, stanza};
+use super::kubeconfig::{Search, provider_config, set_token};
 use super::library;
 use super::output::CommandOutput;
 use super::selection::{self, HEADING, Selection};
@@ -393,19 +393,19 @@ fn complete(
             Some(ObjectError::NoUsable { .. }) => only_key.ok_or(error),
             _ => Err(error),
         });
-    let (stanza, uri) = match (chosen, listing.only_token()) {
-        (Ok(place @ (_, _, key)), _) => (stanza(None, place, None), key.uri.clone()),
+    let (config, uri) = match (chosen, listing.only_token()) {
+        (Ok(place @ (_, _, key)), _) => (provider_config(None, place, None), key.uri.clone()),
         // It can be one that the token hides.
         (Err(error), Some((library, token)))
             if matches!(error.downcast_ref(), Some(ObjectError::NoneFits { .. })) =>
         {
-            let mut stanza = ProviderConfig::default();
-            set_token(&mut stanza, library, token);
-            (stanza, format!("token {}", token.name()))
+            let mut config = ProviderConfig::default();
+            set_token(&mut config, library, token);
+            (config, format!("token {}", token.name()))
         }
         (Err(error), _) => return Err(error),
     };
-    for (key, value) in stanza.pairs() {
+    for (key, value) in config.pairs() {
         if key != "pathExec" && !map.has(key) {
             map.set(key, value);
         }

@@ -25,13 +25,24 @@ struct SettingLine {
 const CONFIG: &[&str] = &["users", "user", "auth-provider", "config"];
 
 impl ProviderConfig {
-    /// Adds a setting, with a comment for the end of its line.
-    pub fn set(&mut self, key: &'static str, value: impl Into<String>, comment: Option<String>) {
-        self.settings.push(SettingLine {
-            key,
-            value: value.into(),
-            comment,
-        });
+    /// Adds a setting, unless the value is empty or there is none.
+    pub fn set(&mut self, key: &'static str, value: Option<impl Into<String>>) {
+        self.add(key, value.map(Into::into).unwrap_or_default(), None);
+    }
+
+    /// Adds a setting, unless the value is empty, with a comment for the end of its line.
+    pub fn set_explained(&mut self, key: &'static str, value: &str, comment: String) {
+        self.add(key, value.to_owned(), Some(comment));
+    }
+
+    fn add(&mut self, key: &'static str, value: String, comment: Option<String>) {
+        if !value.is_empty() {
+            self.settings.push(SettingLine {
+                key,
+                value,
+                comment,
+            });
+        }
     }
 
     /// Keys and values in their order.
@@ -232,8 +243,8 @@ mod tests {
     #[test]
     fn an_excerpt_can_be_pasted() {
         let mut config = ProviderConfig::default();
-        config.set("pathLib", "/usr/lib/a.so", None);
-        config.set("tokenSerial", "123", Some("a\nlabel".to_owned()));
+        config.set("pathLib", Some("/usr/lib/a.so"));
+        config.set_explained("tokenSerial", "123", "a\nlabel".to_owned());
         assert_eq!(
             config.as_excerpt("jane"),
             "users:\n\

@@ -6,7 +6,7 @@ use super::*;
 
 fn config() -> ProviderConfig {
     let mut config = ProviderConfig::default();
-    config.set("slotId", "0", None);
+    config.set("slotId", Some("0"));
     config
 }
 
@@ -301,7 +301,7 @@ fn comments_that_go_are_told_by_their_lines() {
             .map_err(|error| error.to_string())
             .unwrap();
         let mut config = ProviderConfig::default();
-        config.set("slotId", "0", Some("token \"a\"".to_owned()));
+        config.set_explained("slotId", "0", "token \"a\"".to_owned());
         document
             .set_user("jane", &config, |_, _| false)
             .ok()
