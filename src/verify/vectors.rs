@@ -217,6 +217,11 @@ fn ed25519() {
         for test in group.tests {
             let accepted = verify(&key, &Scheme::Ed25519, &test.msg, test.sig.to_vec());
             tally.check(test.result, accepted.is_some(), &format!("{}", test.tc_id));
+            // What was verified is what leaves.
+            if let Some(signature) = accepted {
+                assert_eq!(signature.as_bytes(), &test.sig[..]);
+                assert_eq!(signature.into_bytes(), test.sig.to_vec());
+            }
         }
     }
     assert!(tally.accepted > 50 && tally.refused > 40);
