@@ -94,16 +94,51 @@ fn the_troubleshooting_page_has_the_errors_of_the_sources() {
     );
 }
 
-#[test]
-fn links_between_documents_lead_somewhere() {
+/// All pages.
+fn documents() -> Vec<PathBuf> {
     let mut documents = vec![root().join("README.md"), root().join("SECURITY.md")];
     for folder in ["docs", "docs/decisions"] {
         let entries = fs::read_dir(root().join(folder)).unwrap();
         documents.extend(entries.map(|entry| entry.unwrap().path()));
     }
     documents.retain(|path| path.extension().is_some_and(|it| it == "md"));
+    assert!(documents.len() > 10);
+    documents
+}
+
+/// The files and folders of this repository, and in architecture.md the modules.
+#[test]
+fn each_file_that_a_document_names_is_there() {
+    let mut missing = Vec::new();
+    for document in documents() {
+        let text = read(&document);
+        let code = text.split('`').skip(1).step_by(2);
+        for name in code.filter_map(|it| it.split_whitespace().next()) {
+            let is_path = ["docs/", "scripts/", "softhsm-tests/", "src/"]
+                .iter()
+                .any(|it| name.starts_with(it));
+            let is_module = document.ends_with("architecture.md") && name.contains("::");
+            let module = name
+                .split("::")
+                .take_while(|it| !it.starts_with(char::is_uppercase));
+            let module = root().join("src").join(module.collect::<PathBuf>());
+            let is_there = if is_path {
+                root().join(name).exists()
+            } else {
+                !is_module || module.is_dir() || module.with_extension("rs").exists()
+            };
+            if !is_there {
+                missing.push(format!("{}: {name}", document.display()));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+#[test]
+fn links_between_documents_lead_somewhere() {
     let mut broken = Vec::new();
-    for document in &documents {
+    for document in &documents() {
         let text = read(document);
         for link in text.split("](").skip(1) {
             let link = link.split(')').next().unwrap();
@@ -126,7 +161,6 @@ fn links_between_documents_lead_somewhere() {
             }
         }
     }
-    assert!(documents.len() > 10);
     assert!(broken.is_empty(), "{broken:#?}");
 }
 
