@@ -41,21 +41,13 @@ pub(super) fn find(
     let certificates: Vec<_> = found.iter().map(|(_, certificate)| certificate).collect();
     let meant = meant(&certificates, unix_time());
     let [place] = meant[..] else {
-        let several = meant.iter().filter_map(|place| found.get(*place));
-        let class = ObjectClass::CERTIFICATE;
-        let found: Vec<_> = several
-            .map(|(object, _)| objects.summary(*object, class))
-            .collect();
-        if found.is_empty() {
+        let several = meant.iter().filter_map(|place| Some(found.get(*place)?.0));
+        let several: Vec<_> = several.collect();
+        if several.is_empty() {
             return Ok(None);
         }
-        return Err(ObjectError::Several {
-            what: "certificates",
-            selector: selector.to_string(),
-            token: objects.token.to_string(),
-            found,
-        }
-        .into());
+        let class = ObjectClass::CERTIFICATE;
+        return Err(objects.several("certificates", selector, &several, class));
     };
     let others = found.len() - 1;
     let (object, certificate) = found.swap_remove(place);

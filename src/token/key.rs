@@ -28,24 +28,16 @@ pub(super) fn find(objects: Objects<'_>, wanted: &WantedKey<'_>) -> Result<Objec
     let class = ObjectClass::PRIVATE_KEY;
     let selector = wanted.selector;
     let found = candidates(objects, wanted).map_err(objects.failed("looking for the key"))?;
-    Err(match found.as_slice() {
-        [only] => return Ok(*only),
-        [] => ObjectError::NoKey {
+    match found.as_slice() {
+        [only] => Ok(*only),
+        [] => Err(ObjectError::NoKey {
             selector: selector.to_string(),
             token: objects.token.to_string(),
             present: objects.summaries(class, selector),
-        },
-        several => ObjectError::Several {
-            what: "private keys",
-            selector: selector.to_string(),
-            token: objects.token.to_string(),
-            found: several
-                .iter()
-                .map(|object| objects.summary(*object, class))
-                .collect(),
-        },
+        }
+        .into()),
+        several => Err(objects.several("private keys", selector, several, class)),
     }
-    .into())
 }
 
 /// Finds the one private key that can be used without a login because its CKA_PRIVATE is false, like a

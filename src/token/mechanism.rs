@@ -118,3 +118,31 @@ fn pss_parameters(hash: Hash, salt: usize) -> Option<PkcsPssParams> {
         s_len: salt.try_into().ok()?,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tokens_own_padding_comes_first_and_ours_takes_its_place() {
+        let scheme = Scheme::RsaPss {
+            hash: Hash::Sha256,
+            salt: 32,
+        };
+        let (pss, bare) = (MechanismType::RSA_PKCS_PSS, MechanismType::RSA_X_509);
+        let with = |offered: &[MechanismType]| paddings(&scheme, "t", |it| offered.contains(&it));
+        assert_eq!(
+            with(&[bare, pss]).unwrap(),
+            (Padding::Tokens, Some(Padding::Ours))
+        );
+        assert_eq!(with(&[pss]).unwrap(), (Padding::Tokens, None));
+        assert_eq!(with(&[bare]).unwrap(), (Padding::Ours, None));
+        assert!(with(&[MechanismType::ECDSA]).is_err());
+    }
+
+    #[test]
+    fn an_elliptic_curve_has_no_padding_of_ours() {
+        let bare = |it| it == MechanismType::RSA_X_509;
+        assert!(paddings(&Scheme::Ed25519, "t", bare).is_err());
+    }
+}

@@ -236,6 +236,24 @@ impl Objects<'_> {
         )
     }
 
+    /// The error of a search that has found several and should find one.
+    pub(super) fn several(
+        self,
+        what: &'static str,
+        selector: &ObjectSelector,
+        found: &[ObjectHandle],
+        class: ObjectClass,
+    ) -> Error {
+        let found = found.iter().map(|object| self.summary(*object, class));
+        ObjectError::Several {
+            what,
+            selector: selector.to_string(),
+            token: self.token.to_string(),
+            found: found.collect(),
+        }
+        .into()
+    }
+
     /// The error of a call that failed while `doing` something with objects.
     pub(super) fn failed(self, doing: &'static str) -> impl Fn(CryptokiError) -> Error + Copy {
         move |error| {
@@ -296,4 +314,75 @@ fn is_of_another_type(key_type: KeyType, key: &PublicKey) -> bool {
         PublicKey::Ed25519(_) => &[KeyType::EC_EDWARDS, KeyType::EC],
     };
     !types.contains(&key_type) && KeyType::new_vendor_defined(*key_type).is_err()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POINT: [u8; 32] = [7; 32];
+
+    fn shown(kind: AttributeType, value: &[u8]) -> Vec<(AttributeType, Vec<u8>)> {
+        vec![(kind, value.to_vec())]
+    }
+
+    fn of_type(key_type: CK_KEY_TYPE) -> Vec<(AttributeType, Vec<u8>)> {
+        shown(AttributeType::KeyType, &key_type.to_ne_bytes())
+    }
+
+    #[test]
+    fn a_key_of_another_type_is_anothers_and_a_vendors_type_may_be_any() {
+        let ed25519 = PublicKey::Ed25519(POINT);
+        for own in [KeyType::EC, KeyType::EC_EDWARDS] {
+            assert_eq!(is_of(&of_type(*own), &ed25519), None, "{own}");
+        }
+        assert_eq!(is_of(&of_type(*KeyType::RSA), &ed25519), Some(false));
+        assert_eq!(is_of(&of_type(0x8000_0001), &ed25519), None);
+        assert_eq!(is_of(&shown(AttributeType::KeyType, &[0]), &ed25519), None);
+    }
+
+    #[test]
+    fn a_point_counts_with_its_octet_string_and_alone() {
+        let ed25519 = PublicKey::Ed25519(POINT);
+        let is_own = |value: &[u8]| is_of(&shown(AttributeType::EcPoint, value), &ed25519);
+        assert_eq!(is_own(&POINT), Some(true));
+        assert_eq!(
+            is_own(&[&[0x04, 32], POINT.as_slice()].concat()),
+            Some(true)
+        );
+        assert_eq!(is_own(&[&[0; 5], POINT.as_slice()].concat()), Some(false));
+        assert_eq!(is_own(&POINT[1..]), Some(false));
+    }
+
+    #[test]
+    fn a_modulus_counts_with_leading_zeros_and_an_empty_one_says_nothing() {
+        let key = PublicKey::Rsa {
+            modulus: vec![0x80, 1],
+            exponent: vec![3],
+        };
+        let is_own = |value: &[u8]| is_of(&shown(AttributeType::Modulus, value), &key);
+        assert_eq!(is_own(&[0, 0, 0x80, 1]), Some(true));
+        assert_eq!(is_own(&[0x80, 2]), Some(false));
+        assert_eq!(is_own(&[0]), None);
+    }
+
+    #[test]
+    fn one_attribute_that_differs_is_enough() {
+        let mut both = shown(AttributeType::EcPoint, &POINT);
+        both.extend(of_type(*KeyType::RSA));
+        assert_eq!(is_of(&both, &PublicKey::Ed25519(POINT)), Some(false));
+    }
+
+    #[test]
+    fn only_one_byte_is_a_boolean() {
+        for (value, meaning) in [
+            (&[0][..], Some(false)),
+            (&[1], Some(true)),
+            (&[0xff], Some(true)),
+            (&[], None),
+            (&[0, 1], None),
+        ] {
+            assert_eq!(boolean(value), meaning, "{value:?}");
+        }
+    }
 }

@@ -52,24 +52,8 @@ pub(super) struct Signer<'t, 'm> {
     pub(super) pins: &'t mut dyn PinProvider,
 }
 
-/// Why there is no signature: the call's own refusal, which the other padding may get around, or
-/// an error that ends the request.
-enum Refusal {
-    Call(CryptokiError),
-    Other(Error),
-}
-
-impl From<CryptokiError> for Refusal {
-    fn from(error: CryptokiError) -> Self {
-        Self::Call(error)
-    }
-}
-
-impl From<Error> for Refusal {
-    fn from(error: Error) -> Self {
-        Self::Other(error)
-    }
-}
+/// What C_SignInit and C_Sign came to.
+type Outcome = Result<Vec<u8>, CryptokiError>;
 
 impl Signer<'_, '_> {
     /// Signs with the first padding, or with the other one if the token refuses that.
@@ -85,40 +69,38 @@ impl Signer<'_, '_> {
             let operation = mechanism::operation(scheme, padding, digest, public_key);
             self.perform(&operation.map_err(Error::from)?)
         };
-        let outcome = match (sign_padded(padding), other) {
-            (Err(Refusal::Call(refused)), Some(other)) if refuses_mechanism(&refused) => {
-                sign_padded(other).map_err(|refusal| match refusal {
-                    // Some libraries keep the first operation active, and say so here.
-                    Refusal::Call(error) if !ckr::is_removed(&error) => Refusal::Call(refused),
-                    refusal => refusal,
-                })
+        let mut outcome = sign_padded(padding)?;
+        if let (Err(refused), Some(other)) = (&outcome, other)
+            && refuses_mechanism(refused)
+        {
+            let second = sign_padded(other)?;
+            // Some libraries keep the first operation active, and fail for that.
+            if second.as_ref().map_or_else(ckr::is_removed, |_| true) {
+                outcome = second;
             }
-            (outcome, _) => outcome,
-        };
-        outcome.map_err(|refusal| match refusal {
-            Refusal::Call(error) => self.failure(scheme, &error),
-            Refusal::Other(error) => error,
-        })
+        }
+        outcome.map_err(|error| self.failure(scheme, &error))
     }
 
-    fn perform(&mut self, operation: &Operation) -> Result<Vec<u8>, Refusal> {
+    fn perform(&mut self, operation: &Operation) -> Result<Outcome, Error> {
         if self.key.always_authenticate {
             return self.perform_with_pin(operation);
         }
-        match self.perform_plainly(operation) {
-            Ok(signature) => Ok(signature),
-            Err(error) if ckr::code(&error) != Some(RvError::UserNotLoggedIn) => Err(error.into()),
-            // The key wants its PIN each time, but doesn't say so.
-            Err(_) if self.login.is_done() => self.perform_with_pin(operation),
-            // The token wants a login, but doesn't say so.
-            Err(_) => {
-                self.authenticate(UserType::User)?;
-                Ok(self.perform_plainly(operation)?)
-            }
+        let outcome = self.perform_plainly(operation);
+        let code = outcome.as_ref().err().and_then(ckr::code);
+        if code != Some(RvError::UserNotLoggedIn) {
+            return Ok(outcome);
         }
+        // The key wants its PIN each time, but doesn't say so.
+        if self.login.is_done() {
+            return self.perform_with_pin(operation);
+        }
+        // The token wants a login, but doesn't say so.
+        self.authenticate(UserType::User)?;
+        Ok(self.perform_plainly(operation))
     }
 
-    fn perform_plainly(&self, operation: &Operation) -> Result<Vec<u8>, CryptokiError> {
+    fn perform_plainly(&self, operation: &Operation) -> Outcome {
         let _notice = self.touch_notice();
         let session = &self.session.raw;
         session.sign_init(&operation.mechanism, self.key.object)?;
@@ -127,12 +109,14 @@ impl Signer<'_, '_> {
 
     /// C_SignInit, C_Login(CKU_CONTEXT_SPECIFIC), C_Sign (PKCS#11, section 5.13.1). Nothing may
     /// come between the login and C_Sign: some cards take it for the end of the authentication.
-    fn perform_with_pin(&mut self, operation: &Operation) -> Result<Vec<u8>, Refusal> {
+    fn perform_with_pin(&mut self, operation: &Operation) -> Result<Outcome, Error> {
         let session = &self.session.raw;
-        session.sign_init(&operation.mechanism, self.key.object)?;
+        if let Err(error) = session.sign_init(&operation.mechanism, self.key.object) {
+            return Ok(Err(error));
+        }
         self.authenticate(UserType::ContextSpecific)?;
         let _notice = self.touch_notice();
-        Ok(session.sign(&operation.input)?)
+        Ok(session.sign(&operation.input))
     }
 
     fn authenticate(&mut self, user: UserType) -> Result<(), Error> {
