@@ -38,6 +38,11 @@ pub fn excerpt(text: &str) -> String {
     }
 }
 
+/// Two lower-case hexadecimal digits for each byte.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// A line of a message, made visible. One too long to read, as a label from elsewhere makes it, is left
 /// without its middle.
 pub fn line(text: &str) -> Cow<'_, str> {

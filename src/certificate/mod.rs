@@ -12,6 +12,8 @@ mod validity;
 pub use error::CertificateError;
 pub use validity::{Validity, ValidityState, day, rfc_3339};
 
+use crate::printable::hex;
+
 use std::fmt;
 
 use x509_parser::asn1_rs::Tag;
@@ -82,7 +84,7 @@ impl Certificate {
             }
         })?;
         let is_ca = parsed.is_ca();
-        let serial_number = hexadecimal(parsed.raw_serial());
+        let serial_number = hex(parsed.raw_serial()).to_uppercase();
         let subject = name::text(parsed.subject());
         let (user, groups) = (name::user(parsed.subject()), name::groups(parsed.subject()));
         let issuer = issuer(&parsed);
@@ -400,10 +402,6 @@ fn other_than_certificate(der: &[u8]) -> Option<&'static str> {
         }
         _ => None,
     }
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02X}")).collect()
 }
 
 fn issuer(certificate: &X509Certificate<'_>) -> Option<Vec<u8>> {

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use crate::printable::hex;
+
 use x509_parser::der_parser::{Oid, oid};
 use x509_parser::x509::{AttributeTypeAndValue, X509Name};
 
@@ -45,9 +47,7 @@ pub(super) fn text(name: &X509Name<'_>) -> String {
                 Some(value) => push_escaped(&mut text, value),
                 None => {
                     text.push('#');
-                    for byte in attribute.attr_value().data {
-                        let _ = write!(text, "{byte:02x}");
-                    }
+                    text.push_str(&hex(attribute.attr_value().data));
                 }
             }
         }

@@ -9,7 +9,7 @@ use std::fmt;
 use super::error::Problem;
 use super::{after_0x, quoted};
 use crate::error::{Remedy, Setting, remedy};
-use crate::printable::excerpt;
+use crate::printable::{excerpt, hex};
 
 /// The bytes of a CKA_ID.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -109,8 +109,7 @@ impl fmt::Display for ObjectId {
         if let [byte] = self.0.as_slice() {
             return write!(f, "{byte}");
         }
-        f.write_str("0x")?;
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        write!(f, "0x{}", hex(&self.0))
     }
 }
 

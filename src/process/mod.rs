@@ -24,6 +24,7 @@ pub mod output;
 pub mod run_directory;
 mod runtime;
 pub mod signals;
+mod user;
 pub mod watchdog;
 
 pub use error::{AnswerError, RunError};
@@ -65,64 +66,6 @@ pub fn open_regular(path: &Path) -> io::Result<(File, Metadata)> {
 pub fn session() -> i32 {
     // SAFETY: getsid has no preconditions.
     unsafe { libc::getsid(0) }
-}
-
-/// The user's home directory by the user database, independent of the environment; `None` if there
-/// is none.
-fn home() -> Option<std::path::PathBuf> {
-    use std::os::unix::ffi::OsStringExt as _;
-
-    let mut entry = std::mem::MaybeUninit::<libc::passwd>::uninit();
-    let mut texts = vec![0; 16 * 1024];
-    let mut found = std::ptr::null_mut();
-    // SAFETY: all pointers are to what lives until the end of this function, and the length is that
-    // of the buffer.
-    let code = unsafe {
-        libc::getpwuid_r(
-            rustix::process::geteuid().as_raw(),
-            entry.as_mut_ptr(),
-            texts.as_mut_ptr(),
-            texts.len(),
-            &mut found,
-        )
-    };
-    if code != 0 || found.is_null() {
-        return None;
-    }
-    // SAFETY: an entry was found, so it was written.
-    let entry = unsafe { entry.assume_init() };
-    if entry.pw_dir.is_null() {
-        return None;
-    }
-    // SAFETY: the entry's texts end with a NUL and are in the buffer.
-    let home = unsafe { std::ffi::CStr::from_ptr(entry.pw_dir) };
-    let home = std::ffi::OsString::from_vec(home.to_bytes().to_owned());
-    Some(std::path::PathBuf::from(home)).filter(|home| home.is_absolute())
-}
-
-/// A directory of the user's that the system has for things like ours.
-#[cfg(target_vendor = "apple")]
-fn user_directory() -> Option<std::path::PathBuf> {
-    use std::os::unix::ffi::OsStringExt as _;
-
-    let mut text = vec![0_u8; 1024];
-    // SAFETY: the length is that of the buffer.
-    let length = unsafe {
-        libc::confstr(
-            libc::_CS_DARWIN_USER_TEMP_DIR,
-            text.as_mut_ptr().cast(),
-            text.len(),
-        )
-    };
-    // With its NUL.
-    text.truncate(length.checked_sub(1).filter(|it| *it < text.len())?);
-    Some(std::ffi::OsString::from_vec(text).into())
-}
-
-/// None but /run/user/UID.
-#[cfg(not(target_vendor = "apple"))]
-fn user_directory() -> Option<std::path::PathBuf> {
-    None
 }
 
 /// Ends the process at once: no destructor of a library runs, and nothing it left in its buffers

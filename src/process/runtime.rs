@@ -14,6 +14,8 @@ use rustix::fs::{Access, Mode, OFlags, access, fstat, mkdir, open, stat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
+use super::user;
+
 const NAME: &str = "pkcs11-external-signer";
 
 /// For locks and runs, the best one first.
@@ -28,7 +30,7 @@ pub(super) static SESSION: LazyLock<Vec<PathBuf>> = LazyLock::new(|| {
 
 /// For what must be known for longer, the best one first.
 pub(super) static LASTING: LazyLock<Vec<PathBuf>> = LazyLock::new(|| {
-    let state = super::home().map(|home| {
+    let state = user::home().map(|home| {
         // As $XDG_STATE_HOME is where it isn't set.
         for parent in [".local", ".local/state"] {
             let _ = mkdir(home.join(parent), Mode::RWXU);
@@ -43,7 +45,7 @@ pub(super) static LASTING: LazyLock<Vec<PathBuf>> = LazyLock::new(|| {
 fn shared_places() -> Vec<PathBuf> {
     let user = geteuid().as_raw();
     let own = [
-        super::user_directory(),
+        user::temporary_directory(),
         Some(format!("/run/user/{user}").into()),
     ];
     let own = own.into_iter().flatten().filter(|path| is_own(path));

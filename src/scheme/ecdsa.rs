@@ -67,12 +67,9 @@ fn widen(signature: &[u8], field: usize) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::printable::hex;
 
     const CURVES: [Curve; 3] = [Curve::P256, Curve::P384, Curve::P521];
-
-    fn hex(bytes: &[u8]) -> String {
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-    }
 
     /// `r ‖ s` with these last bytes and zeros before them.
     fn raw(curve: Curve, r: &[u8], s: &[u8]) -> Vec<u8> {

@@ -70,10 +70,7 @@ fn prefix(hash: Hash) -> &'static [u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn hex(bytes: &[u8]) -> String {
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-    }
+    use crate::printable::hex;
 
     /// RFC 8017, section 9.2, note 1.
     #[test]

@@ -26,7 +26,7 @@ use super::slot::{PinState, TokenState};
 use super::tried::TRIED;
 use crate::config::TokenName;
 use crate::pin::Pin;
-use crate::printable::printable;
+use crate::printable::{hex, printable};
 use crate::process::lock::{Lock, LockError};
 use crate::process::watchdog;
 
@@ -199,11 +199,9 @@ fn mark_in(line: &str) -> Option<u8> {
 }
 
 fn short_hash(text: &str) -> String {
-    let hash = Sha256::digest(text.as_bytes());
-    hash.iter()
-        .take(4)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    let mut hash = hex(&Sha256::digest(text.as_bytes()));
+    hash.truncate(8);
+    hash
 }
 
 /// The token without its slot, which moves. A card may show itself as several tokens whose PIN is

@@ -21,6 +21,7 @@ use rustls::{RootCertStore, ServerConfig, ServerConnection};
 use super::{preparation, trust};
 use crate::keyring::KeyNumber;
 use crate::kubeconfig::{ClientIdentity, TunnelEndpoint};
+use crate::printable::hex;
 use crate::process::RunError;
 
 /// The keys and certificates of one run, made in memory.
@@ -49,8 +50,8 @@ impl Credentials {
     pub(super) fn new(keys: &[KeyNumber]) -> Result<Self, RunError> {
         let mut random = [0; 16];
         getrandom::fill(&mut random).map_err(|error| preparation(&error))?;
-        let label: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-        Self::issued(format!("{label}.run.invalid"), keys).map_err(|error| preparation(&error))
+        Self::issued(format!("{}.run.invalid", hex(&random)), keys)
+            .map_err(|error| preparation(&error))
     }
 
     fn issued(server_name: String, keys: &[KeyNumber]) -> Result<Self, Box<dyn std::error::Error>> {
