@@ -73,9 +73,11 @@ impl Wording {
     }
 }
 
-/// The error in one line, what to do in the next, and the candidates that speaks of, one a line.
-pub fn error(error: &Error) {
+/// Reports the error in one line, what to do in the next, and the candidates that it lists, one a
+/// line. Returns its exit code.
+pub fn error(error: &Error) -> u8 {
     to_standard_error(&error_message(error));
+    error.exit_code()
 }
 
 /// The same of a process that has to end now: not at all, if standard error takes nothing for a

@@ -1,4 +1,4 @@
-//! `list`: the tokens, keys and certificates that could authenticate somebody.
+//! `list`: the tokens, keys and certificates that could authenticate.
 
 #![forbid(unsafe_code)]
 
@@ -66,10 +66,8 @@ impl ListArguments {
 #[cold]
 pub(super) fn run(arguments: &ListArguments, verbosity: u8, alone: SingleThreaded) -> u8 {
     let mut opened = None;
-    let code = list(arguments, verbosity, alone, &mut opened).unwrap_or_else(|error| {
-        report::error(&error);
-        error.exit_code()
-    });
+    let outcome = list(arguments, verbosity, alone, &mut opened);
+    let code = outcome.unwrap_or_else(|error| report::error(&error));
     if let Some(library) = opened {
         library.finalize(code);
     }

@@ -19,10 +19,7 @@ pub(super) fn run(request: Result<String, NotUtf8>, alone: SingleThreaded) -> u8
     let mut library = None;
     let code = match answer(request, alone, &mut library) {
         Ok(()) => 0,
-        Err(error) => {
-            report::error(&error);
-            error.exit_code()
-        }
+        Err(error) => report::error(&error),
     };
     if let Some(library) = library {
         library.finalize(code);

@@ -9,13 +9,14 @@ use crate::printable::{line, printable_json};
 use crate::report;
 
 /// What a finding is about.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub(super) enum CheckStep {
     Configuration,
     Library,
     Token,
     PinTries,
-    Object,
+    Certificate,
     Validity,
     PublicKey,
     Mechanisms,
@@ -27,22 +28,22 @@ pub(super) enum CheckStep {
 }
 
 impl CheckStep {
-    /// Its title at the beginning of a line, and its name in the JSON document.
-    fn names(self) -> (&'static str, &'static str) {
+    /// What a line about it begins with.
+    fn title(self) -> &'static str {
         match self {
-            Self::Configuration => ("configuration", "configuration"),
-            Self::Library => ("library", "library"),
-            Self::Token => ("token", "token"),
-            Self::PinTries => ("PIN tries", "pin-tries"),
-            Self::Object => ("certificate", "certificate"),
-            Self::Validity => ("validity", "validity"),
-            Self::PublicKey => ("public key", "public-key"),
-            Self::Mechanisms => ("mechanisms", "mechanisms"),
-            Self::Login => ("PIN", "login"),
-            Self::PrivateKey => ("private key", "private-key"),
-            Self::Signature => ("signature", "signature"),
-            Self::TlsVersions => ("TLS", "tls-versions"),
-            Self::Server => ("cluster", "server"),
+            Self::Configuration => "configuration",
+            Self::Library => "library",
+            Self::Token => "token",
+            Self::PinTries => "PIN tries",
+            Self::Certificate => "certificate",
+            Self::Validity => "validity",
+            Self::PublicKey => "public key",
+            Self::Mechanisms => "mechanisms",
+            Self::Login => "PIN",
+            Self::PrivateKey => "private key",
+            Self::Signature => "signature",
+            Self::TlsVersions => "TLS",
+            Self::Server => "cluster",
         }
     }
 }
@@ -60,7 +61,7 @@ enum StepStatus {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct StepEntry {
-    step: &'static str,
+    step: CheckStep,
     status: StepStatus,
     text: String,
     help: Option<String>,
@@ -79,11 +80,12 @@ struct CheckDocument<'a> {
 
 /// The findings, printed or kept for the document.
 pub(super) struct Checklist {
-    pub(super) output: CommandOutput,
-    pub(super) palette: Palette,
+    output: CommandOutput,
+    palette: Palette,
     /// The width of standard output if it is a terminal.
-    pub(super) columns: Option<usize>,
-    pub(super) is_json: bool,
+    columns: Option<usize>,
+    is_json: bool,
+    /// Of printing.
     failure: Option<Error>,
     entries: Vec<StepEntry>,
 }
@@ -142,13 +144,12 @@ impl Checklist {
         help: Option<Help>,
         exit_code: Option<u8>,
     ) {
-        let (title, name) = step.names();
         if !self.is_json {
-            let shown = self.shown(title, status, &text, help.as_ref());
+            let shown = self.shown(step.title(), status, &text, help.as_ref());
             self.print(&shown);
         }
         self.entries.push(StepEntry {
-            step: name,
+            step,
             status,
             text,
             help: help.map(|help| help.to_string()),
@@ -206,10 +207,7 @@ impl Checklist {
             }
         }
         match self.failure {
-            Some(error) => {
-                report::error(&error);
-                error.exit_code()
-            }
+            Some(error) => report::error(&error),
             None => code,
         }
     }

@@ -8,7 +8,7 @@ mod steps;
 use std::io;
 use std::mem;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::checklist::{CheckStep, Checklist, quoted};
 use self::steps::{Extent, check_key};
@@ -22,8 +22,8 @@ use super::selection::{self, HEADING, Selection};
 use super::style::Palette;
 use crate::config::{Config, Filter, PinSource};
 use crate::error::{Error, OwnCommand, Piece, Setting, remedy};
-use crate::keyring::Keyring;
-use crate::kubeconfig::{Cluster, Context, Kubeconfig, KubeconfigError, Provider, ProviderConfig};
+use crate::keyring::{KeyNumber, Keyring};
+use crate::kubeconfig::{Context, Kubeconfig, KubeconfigError, Provider, ProviderConfig};
 use crate::pin_entry::Sources;
 use crate::pipeline::Library;
 use crate::printable::excerpt;
@@ -31,8 +31,8 @@ use crate::process::environment::{SingleThreaded, TakenVariables};
 use crate::process::watchdog;
 use crate::protocol::Configuration;
 use crate::report;
-use crate::token::{AcceptedPin, ObjectError};
-use crate::tunnel::{self, Recognition, TunnelTarget};
+use crate::token::ObjectError;
+use crate::tunnel::{self, Recognition, TunnelObserver, TunnelTarget};
 
 /// Test each step up to a signature: what works, what doesn't, and what to do about it
 #[derive(Debug, clap::Args)]
@@ -103,35 +103,38 @@ pub(super) fn run(arguments: &CheckArguments, verbosity: u8, alone: SingleThread
     let columns = report::columns(&io::stdout());
     let output = match CommandOutput::open() {
         Ok(output) => output,
-        Err(error) => {
-            let error = Error::from(error);
-            report::error(&error);
-            return error.exit_code();
-        }
+        Err(error) => return report::error(&error.into()),
     };
     let mut checklist = Checklist::new(output, palette, columns, arguments.json);
-    let mut open = OpenParts::default();
-    check(arguments, verbosity, alone, &mut open, &mut checklist);
+    let mut library = None;
+    let keyring = check(arguments, verbosity, alone, &mut library, &mut checklist);
     let code = checklist.finish();
-    open.finish(code);
+    // The findings are printed: a library that hangs or crashes at its end changes nothing.
+    if let Some(library) = library {
+        library.finalize(code);
+    }
+    if let Some(keyring) = keyring {
+        keyring.finish(code);
+    }
     code
 }
 
-/// `None` if it ended before a library was opened.
+/// Makes the steps. What is open at the end is in `opened` or, if the server was asked, the keyring
+/// that is returned.
 fn check(
     arguments: &CheckArguments,
     verbosity: u8,
     alone: SingleThreaded,
-    open: &mut OpenParts,
+    opened: &mut Option<Library>,
     checklist: &mut Checklist,
-) -> Option<()> {
+) -> Option<Arc<Keyring>> {
     let mut source = checklist.keep(CheckStep::Configuration, Source::of(arguments))?;
     let variables = super::take_variables(source.configuration(arguments), alone);
     let config = configuration(arguments, verbosity, &mut source, checklist);
     let mut config = checklist.keep(CheckStep::Configuration, config)?;
-    // Before anybody is asked for a PIN.
-    let cluster = match arguments.server {
-        true => Some(checklist.keep(CheckStep::Server, source.cluster())?),
+    // Before a PIN is asked for.
+    let target = match arguments.server {
+        true => Some(checklist.keep(CheckStep::Server, source.target())?),
         false => None,
     };
     // The token is opened twice; the second time with the PIN that it has accepted the first time.
@@ -140,21 +143,22 @@ fn check(
         with_login: !arguments.no_login,
         despite_refusal: arguments.despite_refusal,
     };
-    let accepted = check_key(&config, &extent, &mut pins, &mut open.library, checklist);
-    if let Some((name, cluster)) = cluster
-        && let 0 = checklist.exit_code()
-    {
-        // From here on, the keyring limits the time.
-        watchdog::stop();
-        check_server(
-            config,
-            accepted,
-            TunnelTarget { name, cluster },
-            open,
-            checklist,
-        );
+    let accepted = check_key(&config, &extent, &mut pins, opened, checklist);
+    if checklist.exit_code() != 0 {
+        return None;
     }
-    Some(())
+    // From here on, the keyring limits the time.
+    let target = target?;
+    watchdog::stop();
+    // The library stays open: some see no token any more after C_Finalize.
+    let opened = Some((opened.take()?, accepted));
+    let variables = TakenVariables::default();
+    let keyring = Keyring::new(vec![config], &variables, opened, library::note_wait);
+    let (keyring, keys) = checklist.keep(CheckStep::Server, keyring)?;
+    let keyring = Arc::new(keyring);
+    let key = keys.first().copied().unwrap_or_default();
+    check_server(target, key, &keyring, checklist);
+    Some(keyring)
 }
 
 /// Reads the configuration of the key, and reports where it comes from and what is unwise in it.
@@ -234,26 +238,8 @@ fn configuration(
     Ok(config)
 }
 
-/// What is open until the findings have been reported.
-#[derive(Default)]
-struct OpenParts {
-    library: Option<Library>,
-    keyring: Option<Arc<Keyring>>,
-}
-
-impl OpenParts {
-    /// The process ends with this code, even if a library hangs or crashes.
-    fn finish(self, code: u8) {
-        if let Some(library) = self.library {
-            library.finalize(code);
-        }
-        if let Some(keyring) = self.keyring {
-            keyring.finish(code);
-        }
-    }
-}
-
 /// Where the configuration comes from.
+#[derive(Default)]
 struct Source {
     kubeconfig: Kubeconfig,
     context: Option<Context>,
@@ -266,39 +252,29 @@ struct Source {
 impl Source {
     fn of(arguments: &CheckArguments) -> Result<Self, Error> {
         let names_a_key = arguments.names_a_key();
-        let without_kubeconfig = |no_key| Self {
-            kubeconfig: Kubeconfig::default(),
-            context: None,
-            is_kubeconfigs: false,
-            no_key,
-        };
         let (context, file) = (arguments.context.is_some(), arguments.kubeconfig.is_some());
         if names_a_key && !arguments.server {
             let argument = match (context, file) {
                 (true, _) => "--context beside options that name a key",
                 (_, true) => "--kubeconfig beside options that name a key",
-                _ => return Ok(without_kubeconfig(None)),
+                _ => return Ok(Self::default()),
             };
             let other = "--server";
             return Err(ArgumentNeeds { argument, other }.into());
         }
-        let wants_kubeconfig = arguments.server || context || file;
-        match Self::of_kubeconfig(arguments, !names_a_key) {
-            Err(error)
-                if !wants_kubeconfig
-                    && matches!(
-                        error.downcast_ref(),
-                        Some(
-                            KubeconfigError::Missing { .. }
-                                | KubeconfigError::NoCurrentContext { .. }
-                                | KubeconfigError::NotExternalSigner { .. }
-                        )
-                    ) =>
-            {
-                Ok(without_kubeconfig(Some(error)))
-            }
-            source => source,
-        }
+        let is_optional = !arguments.server && !context && !file;
+        let source = Self::of_kubeconfig(arguments, !names_a_key);
+        source.or_else(|error| match error.downcast_ref() {
+            Some(
+                KubeconfigError::Missing { .. }
+                | KubeconfigError::NoCurrentContext { .. }
+                | KubeconfigError::NotExternalSigner { .. },
+            ) if is_optional => Ok(Self {
+                no_key: Some(error),
+                ..Self::default()
+            }),
+            _ => Err(error),
+        })
     }
 
     fn of_kubeconfig(arguments: &CheckArguments, is_kubeconfigs: bool) -> Result<Self, Error> {
@@ -308,12 +284,8 @@ impl Source {
             kubeconfig.set_current_context(name)?;
         }
         let context = kubeconfig.selected_context()?;
-        if is_kubeconfigs
-            && !matches!(
-                kubeconfig.provider(&context.user),
-                Provider::ExternalSigner(_)
-            )
-        {
+        let provider = kubeconfig.provider(&context.user);
+        if is_kubeconfigs && !matches!(provider, Provider::ExternalSigner(_)) {
             return Err(KubeconfigError::NotExternalSigner {
                 context: context.name,
                 user: context.user,
@@ -347,15 +319,18 @@ impl Source {
         map
     }
 
-    /// The context's cluster and its name.
-    fn cluster(&self) -> Result<(String, Cluster), KubeconfigError> {
+    /// The context's cluster.
+    fn target(&self) -> Result<TunnelTarget, KubeconfigError> {
         let name = self.context.as_ref().map_or("", |it| it.cluster.as_str());
-        Ok((name.to_owned(), self.kubeconfig.cluster(name)?))
+        Ok(TunnelTarget {
+            name: name.to_owned(),
+            cluster: self.kubeconfig.cluster(name)?,
+        })
     }
 }
 
-/// Adds what the options leave out of library, token and key where there is one of it, or somebody
-/// picks one; the URI of what was found, `None` where nothing was left out.
+/// Adds what the options don't say of library, token and key, if there is only one or a person picks
+/// one. Returns the URI of the key, or `None` if nothing was missing.
 fn complete(
     map: &mut Configuration,
     arguments: &CheckArguments,
@@ -384,7 +359,7 @@ fn complete(
         library.close();
     }
     let listing = listing?;
-    // What is wrong with the only key is for the check to tell.
+    // If there is only one key, the check says what is wrong with it.
     let mut keys = listing.keys();
     let only_key = keys.next().filter(|_| keys.next().is_none());
     let chosen = search
@@ -395,7 +370,7 @@ fn complete(
         });
     let (config, uri) = match (chosen, listing.only_token()) {
         (Ok(place @ (_, _, key)), _) => (provider_config(None, place, None), key.uri.clone()),
-        // It can be one that the token hides.
+        // The token may hide the key.
         (Err(error), Some((library, token)))
             if matches!(error.downcast_ref(), Some(ObjectError::NoneFits { .. })) =>
         {
@@ -415,31 +390,16 @@ fn complete(
 
 /// Connects as `run` would, and asks the server for whom it takes us.
 fn check_server(
-    config: Config,
-    accepted: Option<AcceptedPin>,
-    destination: TunnelTarget,
-    open: &mut OpenParts,
+    target: TunnelTarget,
+    key: KeyNumber,
+    keyring: &Arc<Keyring>,
     checklist: &mut Checklist,
 ) {
-    // The library stays open: some see no token any more after C_Finalize.
-    let Some(library) = open.library.take() else {
-        return;
-    };
-    let notes = Arc::new(Notes::default());
-    let observer: Arc<dyn tunnel::TunnelObserver> = Arc::clone(&notes) as _;
-    let server = destination.cluster.server.clone();
-    let keyring = Keyring::new(
-        vec![config],
-        &TakenVariables::default(),
-        Some((library, accepted)),
-        library::note_wait,
-    );
-    let recognition = keyring.and_then(|(keyring, keys)| {
-        let keyring = open.keyring.insert(Arc::new(keyring));
-        let key = keys.first().copied().unwrap_or_default();
-        tunnel::whoami(destination, key, keyring, &observer)
-    });
-    for line in notes.take() {
+    let server = target.cluster.server.clone();
+    let connections = Arc::new(Connections::default());
+    let observer: Arc<dyn TunnelObserver> = Arc::clone(&connections) as _;
+    let recognition = tunnel::whoami(target, key, keyring, &observer);
+    for line in mem::take(&mut *connections.lines()) {
         checklist.good(CheckStep::Server, line);
     }
     match recognition {
@@ -457,20 +417,19 @@ fn check_server(
     }
 }
 
-/// The lines about the connection.
+/// Collects the lines about connections.
 #[derive(Default)]
-struct Notes(Mutex<Vec<String>>);
+struct Connections(Mutex<Vec<String>>);
 
-impl Notes {
-    fn take(&self) -> Vec<String> {
-        mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+impl Connections {
+    fn lines(&self) -> MutexGuard<'_, Vec<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl tunnel::TunnelObserver for Notes {
+impl TunnelObserver for Connections {
     fn connection(&self, line: &str) {
-        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.push(line.to_owned());
+        self.lines().push(line.to_owned());
     }
 
     fn trouble(&self, _: &Error) {}

@@ -58,7 +58,7 @@ pub(super) fn check_key(
             // That no PIN can be tried has been reported.
             if !extent.with_login {
                 steps.checklist.concern(
-                    CheckStep::Object,
+                    CheckStep::Certificate,
                     format!(
                         "no certificate with {} is seen without a login",
                         config.object
@@ -68,7 +68,7 @@ pub(super) fn check_key(
             }
             return None;
         }
-        identity => steps.keep(CheckStep::Object, identity)?,
+        identity => steps.keep(CheckStep::Certificate, identity)?,
     };
     steps.public_key(&token, &identity, can_log_in);
     let schemes = steps.pipeline(config).tls_schemes(&token, &identity);
@@ -270,14 +270,14 @@ impl StageObserver for KeyCheck<'_> {
             Some(user) => {
                 let (key, issuer) = (certificate.public_key(), certificate.issuer_text());
                 let text = format!("user \"{user}\", {groups}; {key}, issued by {issuer}");
-                self.checklist.good(CheckStep::Object, text);
+                self.checklist.good(CheckStep::Certificate, text);
             }
             None => {
                 let error = ObjectError::Invalid {
                     subject: certificate.subject().to_owned(),
                     reason: "it names no user (CN)".to_owned(),
                 };
-                self.checklist.bad(CheckStep::Object, &error.into());
+                self.checklist.bad(CheckStep::Certificate, &error.into());
             }
         }
         self.validity(identity);

@@ -53,10 +53,7 @@ pub(super) fn run(arguments: &CompletionsArguments) -> u8 {
     let sent = CommandOutput::open().and_then(|mut output| output.print(&script));
     match sent.map_err(Error::from) {
         Ok(()) => 0,
-        Err(error) => {
-            report::error(&error);
-            error.exit_code()
-        }
+        Err(error) => report::error(&error),
     }
 }
 
