@@ -1,4 +1,4 @@
-//! The only way to a signature that may leave: the certificate's public key has accepted it.
+//! Verifies signatures with the certificate's public key. No other signature leaves the program.
 //!
 //! That catches a certificate that belongs to another key, a broken library and a fault in the
 //! token alike.

@@ -188,7 +188,7 @@ impl Search<'_> {
             variables: self.variables,
             verbosity: self.verbosity,
         };
-        let mut listing = query.look(opened)?;
+        let mut listing = query.run(opened)?;
         // What wasn't seen can be why nothing is found.
         for fault in listing.faults_of_tokens() {
             report::warning(&format!("not everything was seen: {}", fault.message));
@@ -205,7 +205,7 @@ impl Search<'_> {
                 pin_source: None,
                 ..query
             };
-            let named = query.look(opened)?;
+            let named = query.run(opened)?;
             if named.keys().next().is_some() {
                 listing = named;
             }

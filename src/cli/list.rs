@@ -94,7 +94,7 @@ fn list(
         variables: &super::take_variables(configuration, alone),
         verbosity,
     };
-    let listing = query.look(opened).or_else(|error| match query.library() {
+    let listing = query.run(opened).or_else(|error| match query.library() {
         Some(path) if arguments.json => Ok(Listing::new(vec![LibraryEntry {
             path_lib: path,
             error: Some(ErrorEntry::from(&error)),
@@ -125,21 +125,18 @@ fn list(
     }
 }
 
-/// Something was listed, or there was nothing to list; else why not.
+/// 0 if something was listed or there was nothing to list, or else that of the first error.
 fn exit_code(listing: &Listing) -> u8 {
     if listing.tokens().any(|token| !token.keys.is_empty()) {
         return 0;
     }
-    let of_libraries = listing.libraries.iter().map(|library| &library.error);
-    let tokens = listing.tokens();
-    let mut faults = tokens.map(|token| &token.error).chain(of_libraries);
-    match faults.find_map(Option::as_ref) {
-        Some(fault) => fault.exit_code,
-        None => 0,
-    }
+    let libraries = listing.libraries.iter().map(|library| &library.error);
+    let tokens = listing.tokens().map(|token| &token.error);
+    let first = tokens.chain(libraries).find_map(Option::as_ref);
+    first.map_or(0, |error| error.exit_code)
 }
 
-/// Of 80 columns, a kind and an expiry are still whole.
+/// With 80 columns, kinds and expiries are not shortened.
 const HEADINGS: [Heading<'_>; 8] = [
     ("OBJECTID", 0),
     ("LABEL", 0),
@@ -151,18 +148,18 @@ const HEADINGS: [Heading<'_>; 8] = [
     ("NOTES", 12),
 ];
 
-/// One a line, of all keys that a URI can name.
+/// The URI of each key, one a line.
 fn uris(listing: &Listing) -> String {
     let keys = listing.tokens().flat_map(|token| &token.keys);
     keys.map(|key| format!("{}\n", key.uri)).collect()
 }
 
-/// What was asked for, as far as it matters where nothing is listed.
+/// What was asked for, which decides what to say if nothing is listed.
 #[derive(Clone, Copy)]
 struct Asked {
-    /// A certain one.
+    /// A certain token.
     token: bool,
-    /// Likewise.
+    /// A certain key or certificate.
     object: bool,
     login: bool,
 }
@@ -170,21 +167,18 @@ struct Asked {
 fn text(listing: &Listing, asked: Asked, palette: Palette, columns: Option<usize>) -> String {
     let mut lines = Vec::new();
     for library in &listing.libraries {
-        lines.push(TableLine::Across {
-            text: library.path_lib.clone(),
-            style: Some(Style::Heading),
-        });
-        if let Some(fault) = &library.error {
-            fault_lines(fault, &mut lines);
+        lines.push(TableLine::across(&library.path_lib, Some(Style::Heading)));
+        if let Some(error) = &library.error {
+            error_lines(error, &mut lines);
         } else if library.tokens.is_empty() {
             let absence = absence(library.empty_slots.as_deref(), asked);
             match library.uninitialized_slots.first() {
                 Some(slot) if !asked.token => {
                     let (slot, present) = (*slot, Vec::new());
                     let error = TokenError::NotInitialized { slot, present };
-                    fault_lines(&ErrorEntry::from(&error.into()), &mut lines);
+                    error_lines(&ErrorEntry::from(&error.into()), &mut lines);
                 }
-                _ => lines.push(across(format!("  {absence}"), None)),
+                _ => lines.push(TableLine::across(format!("  {absence}"), None)),
             }
         }
         for token in &library.tokens {
@@ -193,12 +187,12 @@ fn text(listing: &Listing, asked: Asked, palette: Palette, columns: Option<usize
     }
     if let Some(nothing) = listing.emptiness().filter(|_| !asked.object) {
         let help = report::help(&nothing.remedy());
-        lines.push(across(format!("  help: {help}"), None));
+        lines.push(TableLine::across(format!("  help: {help}"), None));
     }
     table(&HEADINGS, &lines, palette, columns)
 }
 
-/// Why no token of a library is listed.
+/// What to say of a library without tokens.
 fn absence(empty_slots: Option<&[String]>, asked: Asked) -> String {
     match empty_slots {
         Some([]) => "no token, and no reader for one".to_owned(),
@@ -221,10 +215,10 @@ fn token_lines(token: &TokenEntry, asked: Asked, lines: &mut Vec<TableLine>) {
         Some(PinState::CountLow) => Some(Style::Concern),
         Some(PinState::Good) | None => None,
     };
-    lines.push(across(name, style));
+    lines.push(TableLine::across(name, style));
     lines.extend(token.keys.iter().map(row));
-    if let Some(fault) = &token.error {
-        fault_lines(fault, lines);
+    if let Some(error) = &token.error {
+        error_lines(error, lines);
     } else if token.keys.is_empty() {
         let more = if token.login_required && !asked.login {
             ", as far as it shows without --login"
@@ -237,7 +231,7 @@ fn token_lines(token: &TokenEntry, asked: Asked, lines: &mut Vec<TableLine>) {
             1 => "no key, and no certificate but that of a CA".to_owned(),
             several => format!("no key, and no certificates but those of {several} CAs"),
         };
-        lines.push(across(format!("  {missing}{more}"), None));
+        lines.push(TableLine::across(format!("  {missing}{more}"), None));
     }
 }
 
@@ -264,7 +258,7 @@ fn row(key: &KeyEntry) -> TableLine {
     ])
 }
 
-/// A comma inside of one doesn't part two.
+/// Separated by commas; those inside a name are escaped.
 fn groups(certificate: &CertificateEntry) -> String {
     let escaped: Vec<_> = certificate
         .groups
@@ -274,11 +268,10 @@ fn groups(certificate: &CertificateEntry) -> String {
     escaped.join(", ")
 }
 
-fn fault_lines(fault: &ErrorEntry, lines: &mut Vec<TableLine>) {
-    lines.push(across(format!("  {}", fault.message), Some(Style::Bad)));
-    lines.push(across(format!("  help: {}", fault.help), None));
-}
-
-fn across(text: String, style: Option<Style>) -> TableLine {
-    TableLine::Across { text, style }
+fn error_lines(error: &ErrorEntry, lines: &mut Vec<TableLine>) {
+    lines.push(TableLine::across(
+        format!("  {}", error.message),
+        Some(Style::Bad),
+    ));
+    lines.push(TableLine::across(format!("  help: {}", error.help), None));
 }

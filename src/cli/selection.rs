@@ -37,9 +37,9 @@ pub(super) fn options() -> impl Iterator<Item = (&'static str, &'static str)> {
     SELECTORS.into_iter().chain(others)
 }
 
-/// A path, absolute: a configuration takes no other, but whoever types one is somewhere.
+/// The path as a configuration wants it, absolute; what was typed may be relative.
 pub(super) fn path(value: &str) -> Result<String, io::Error> {
-    // Nothing is no path, and told as that.
+    // Refused later, as an empty path.
     if value.is_empty() {
         return Ok(String::new());
     }
@@ -48,7 +48,7 @@ pub(super) fn path(value: &str) -> Result<String, io::Error> {
     absolute.into_os_string().into_string().map_err(not_text)
 }
 
-/// A `pinSource`, likewise.
+/// A `pinSource` with an absolute path.
 pub(super) fn pin_source(value: &str) -> Result<String, io::Error> {
     match value.strip_prefix("file:") {
         Some(file) => Ok(format!("file:{}", path(file)?)),

@@ -25,6 +25,15 @@ pub(super) enum TableLine {
     Row(Vec<Cell>),
 }
 
+impl TableLine {
+    pub(super) fn across(text: impl Into<String>, style: Option<Style>) -> Self {
+        Self::Across {
+            text: text.into(),
+            style,
+        }
+    }
+}
+
 /// A text and its style.
 pub(super) struct Cell {
     text: String,
@@ -171,10 +180,7 @@ mod tests {
             TableLine::Row(texts.iter().map(|text| Cell::new(text, None)).collect())
         };
         let lines = [
-            TableLine::Across {
-                text: "a heading\x07".to_owned(),
-                style: None,
-            },
+            TableLine::across("a heading\x07", None),
             cells(&["2", "größe", "RSA"]),
             cells(&["0x0102", "", ""]),
             cells(&["", &"x".repeat(40), "y"]),
@@ -202,10 +208,7 @@ mod tests {
             TableLine::Row(texts.iter().map(|text| Cell::new(text, None)).collect())
         };
         let lines = [
-            TableLine::Across {
-                text: "  help: words that take more than there is".to_owned(),
-                style: None,
-            },
+            TableLine::across("  help: words that take more than there is", None),
             row(&["0x0123456789", "", "größe"]),
             row(&["1", "a label that is long", "one note, and another one"]),
         ];

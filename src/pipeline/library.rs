@@ -98,8 +98,8 @@ impl Library {
 pub struct LibraryLock(Arc<Mutex<Option<Lock>>>);
 
 impl LibraryLock {
-    /// Acquires the lock unless it is held. If there is no place for a lock, the observer is told
-    /// and the library is used without.
+    /// Acquires the lock unless it is held. If there is no place for a lock, the observer
+    /// learns why and the library is used without.
     ///
     /// # Errors
     /// [`TokenError::Busy`] if other processes keep it longer than `patience`.

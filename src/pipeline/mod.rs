@@ -11,7 +11,7 @@
 //!
 //! A request of the external signer protocol, a run, `check` and `list` drive these same stages.
 //! What can be refused without a PIN is refused before the key stage, which asks for one. An
-//! [`StageObserver`] is told what each stage has found.
+//! [`StageObserver`] receives what each stage has found.
 //!
 //! A command that signs something else, such as a CSR or a JWT, drives all stages and encodes the
 //! signature itself. One that decrypts drives library, token, identity and key, and adds two stages
@@ -38,8 +38,7 @@ use crate::scheme::{Scheme, ecdsa, requested};
 use crate::token::{PrivateKey, SigningError, Token};
 use crate::verify::{VerifiedSignature, verify};
 
-/// Is told what the stages find, each when it has succeeded. `()` is the observer that does
-/// nothing.
+/// Receives what the stages find, each when it has succeeded. `()` is the observer that does nothing.
 pub trait StageObserver {
     /// Another process, with this number if it is known, has had the library for a while.
     fn waiting(&mut self, _holder: Option<u32>) {}
@@ -65,7 +64,7 @@ pub struct SigningKey {
 }
 
 impl SigningKey {
-    /// CKA_ALWAYS_AUTHENTICATE, if the token tells it.
+    /// CKA_ALWAYS_AUTHENTICATE, if the token says so.
     pub fn wants_pin_each_time(&self) -> bool {
         self.private_key.wants_pin_each_time()
     }

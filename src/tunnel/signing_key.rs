@@ -107,7 +107,7 @@ impl TokenIdentity {
                 signing.took(took);
                 Record::note(|record| record.signature = Some(took));
             }
-            // The next connection looks afresh at what is on the token.
+            // The next connection opens the key again.
             Err(_) => *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = None,
         }
         outcome
@@ -121,7 +121,7 @@ impl fmt::Debug for TokenIdentity {
 }
 
 impl ResolvesClientCert for TokenIdentity {
-    /// The certificate whatever issuers the server names: there is only this one.
+    /// The one certificate, for any issuers that the server names.
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         Record::note(|record| record.is_asked = true);
         let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
@@ -201,7 +201,7 @@ impl Signer for TokenSigner {
     }
 }
 
-/// Why there was no signature, on its way through rustls.
+/// The reason for a missing signature, passed through rustls.
 #[derive(Debug)]
 struct TokenTrouble(Mutex<Option<Error>>);
 

@@ -198,5 +198,5 @@ fn selection() -> Selection {
 
 /// Without a login, in processes of their own, and only what answers at once.
 fn look(selection: &Selection) -> Listing {
-    listing::glance(selection, libraries(), LIMIT)
+    listing::list_briefly(selection, libraries(), LIMIT)
 }

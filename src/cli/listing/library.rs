@@ -16,7 +16,7 @@ use crate::process::environment::TakenVariables;
 use crate::process::unix_time;
 use crate::token::{Candidate, OccupiedSlot, PinState, Standing, TokenError, TokenState};
 
-/// How long another process may keep the library: less than a process may take to look at it, so
+/// How long another process may keep the library: less than a process may take to list it, so
 /// that the one that waits for a PIN is named, and this one isn't taken for one that hangs.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -31,7 +31,7 @@ pub(super) enum ObjectAccess<'a> {
 /// What the library shows. It stays open in `opened`, to be finalised when the answer is out.
 /// `path` is the library's path as it was given: links in it are not followed, since their targets
 /// often have a version in their names.
-pub(super) fn look(
+pub(super) fn list_library(
     path: &str,
     trusted: &TrustedLibrary,
     filter: &Filter,

@@ -19,9 +19,9 @@ use crate::process::descriptors::hand_on_none;
 use crate::process::signals::Deferral;
 use crate::token::ModuleError;
 
-/// How long a library may take where nobody is asked anything.
+/// How long a library may take if no PIN is asked for.
 const LIMIT: Duration = Duration::from_secs(20);
-/// And where a person may have to type PINs.
+/// How long it may take if a person may have to type PINs.
 const ATTENDED_LIMIT: Duration = Duration::from_secs(300);
 
 /// More than any token holds.
@@ -29,7 +29,7 @@ const LONGEST_DOCUMENT: u64 = 16 << 20;
 
 /// What each library of this machine shows to `list --json` with these arguments. With a login
 /// they come one after another, since they share the terminal.
-pub(super) fn look_everywhere(
+pub(super) fn list_machine(
     arguments: &[OsString],
     asks: bool,
     shows_noise: bool,
@@ -40,27 +40,27 @@ pub(super) fn look_everywhere(
         return Err(ModuleError::NoneFound.into());
     }
     if !asks {
-        return Ok(look_at(&libraries, arguments, LIMIT, shows_noise));
+        return Ok(list_libraries(&libraries, arguments, LIMIT, shows_noise));
     }
-    let look = |library| {
+    let list = |library| {
         let _deferral = Deferral::of_ctrl_c_for_child();
         ask(library, arguments, ATTENDED_LIMIT, shows_noise)
     };
-    Ok(Listing::new(libraries.iter().map(look).collect()))
+    Ok(Listing::new(libraries.iter().map(list).collect()))
 }
 
 /// All of these at the same time.
-pub(super) fn look_at(
+pub(super) fn list_libraries(
     libraries: &[Installed],
     arguments: &[OsString],
     limit: Duration,
     shows_noise: bool,
 ) -> Listing {
-    let look = |library| ask(library, arguments, limit, shows_noise);
+    let list = |library| ask(library, arguments, limit, shows_noise);
     Listing::new(thread::scope(|scope| {
         let threads: Vec<_> = libraries
             .iter()
-            .map(|library| (library, scope.spawn(move || look(library))))
+            .map(|library| (library, scope.spawn(move || list(library))))
             .collect();
         threads
             .into_iter()
@@ -95,7 +95,7 @@ fn ask(
             .arg(module)
             .args(init_args)
             .args(arguments)
-            // What is there is for whoever reads it next, and never a PIN for whatever is found.
+            // A PIN on standard input is for one token, not for all that are found.
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(noise);

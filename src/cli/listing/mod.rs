@@ -12,8 +12,8 @@ use std::{fmt, iter};
 
 use serde::{Deserialize, Serialize};
 
-use self::library::{ObjectAccess, look};
-use self::machine::{look_at, look_everywhere};
+use self::library::{ObjectAccess, list_library};
+use self::machine::{list_libraries, list_machine};
 use super::selection::Selection;
 use crate::cli::error::ArgumentNeeds;
 use crate::config::{ConfigError, Filter, ObjectSelector, PinSource, TokenName, Uri};
@@ -28,7 +28,7 @@ use crate::token::{ObjectError, PinState, TokenError};
 /// The document's version; fields may be added to it, none is taken away or changes its meaning.
 const API_VERSION: &str = "pkcs11-external-signer/v1";
 
-/// What to look at.
+/// What to list.
 pub(super) struct ListQuery<'a> {
     pub(super) selection: &'a Selection,
     pub(super) uri: Option<&'a str>,
@@ -37,12 +37,17 @@ pub(super) struct ListQuery<'a> {
     pub(super) pin_source: Option<&'a str>,
     /// The variable that it names.
     pub(super) variables: &'a TakenVariables,
-    /// How much to tell, as a number of `-v`; with any, what the libraries write to standard error.
+    /// The number of `-v`; with any, what the libraries write to standard error is shown.
     pub(super) verbosity: u8,
 }
 
-/// What the library that is named, or else each of these, shows without a login and within this time.
-pub(super) fn glance(selection: &Selection, found: Vec<Installed>, limit: Duration) -> Listing {
+/// What the selected library shows without a login and within `limit`; if none is selected, each of
+/// `found`.
+pub(super) fn list_briefly(
+    selection: &Selection,
+    found: Vec<Installed>,
+    limit: Duration,
+) -> Listing {
     let mut selection = selection.clone();
     let named = selection.module.take().map(|path| Installed {
         path: PathBuf::from(path),
@@ -50,13 +55,13 @@ pub(super) fn glance(selection: &Selection, found: Vec<Installed>, limit: Durati
     });
     let libraries = named.map_or(found, |named| vec![named]);
     let arguments: Vec<_> = selection.arguments().collect();
-    look_at(&libraries, &arguments, limit, false)
+    list_libraries(&libraries, &arguments, limit, false)
 }
 
 impl ListQuery<'_> {
     /// Looks at the library that is named, in this process, or else at every one that is found.
-    pub(super) fn look(&self, opened: &mut Option<Library>) -> Result<Listing, Error> {
-        // What is wrong with the options is told once, and not by every process.
+    pub(super) fn run(&self, opened: &mut Option<Library>) -> Result<Listing, Error> {
+        // An error in the options is reported once, and not by every process.
         let filter = self.filter()?;
         let pin = PinSource::from_map(&mut self.configuration())?;
         if matches!(pin, Some(PinSource::Configuration(_))) {
@@ -72,7 +77,7 @@ impl ListQuery<'_> {
         };
         match (self.library(), &filter.library) {
             (Some(path), Some(library)) => {
-                let found = look(&path, library, &filter, access, opened)?;
+                let found = list_library(&path, library, &filter, access, opened)?;
                 Ok(Listing::new(vec![found]))
             }
             // Several libraries may show the same token, and each would send it the PIN.
@@ -86,7 +91,7 @@ impl ListQuery<'_> {
                 other: "--module <FILE>",
             }
             .into()),
-            _ => self.look_everywhere(),
+            _ => self.list_machine(),
         }
     }
 
@@ -96,7 +101,7 @@ impl ListQuery<'_> {
         self.selection.module.clone().or_else(of_uri)
     }
 
-    /// The error of a query for a token that nobody has, or an object that no token has.
+    /// The error if a token or an object was asked for that isn't there.
     pub(super) fn miss(&self, listing: &Listing) -> Option<Error> {
         let Filter { token, object, .. } = self.filter().ok()?;
         let mut libraries = listing.libraries.iter();
@@ -118,7 +123,7 @@ impl ListQuery<'_> {
         }
     }
 
-    fn look_everywhere(&self) -> Result<Listing, Error> {
+    fn list_machine(&self) -> Result<Listing, Error> {
         let mut arguments: Vec<_> = self.selection.arguments().collect();
         if let Some(Ok(uri)) = self.uri.map(Uri::parse) {
             // Printed anew: without a PIN that stands in it.
@@ -128,7 +133,7 @@ impl ListQuery<'_> {
             arguments.push("--login".into());
         }
         arguments.extend(iter::repeat_n("--verbose".into(), self.verbosity.into()));
-        look_everywhere(&arguments, self.login, self.verbosity > 0)
+        list_machine(&arguments, self.login, self.verbosity > 0)
     }
 
     pub(super) fn filter(&self) -> Result<Filter, ConfigError> {
@@ -164,7 +169,7 @@ pub(super) struct Listing {
 #[serde(rename_all = "camelCase")]
 pub(super) struct LibraryEntry {
     pub(super) path_lib: String,
-    /// What the library was told at its start.
+    /// The initArgs it was initialised with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) init_args: Option<String>,
     /// Why nothing is known of its tokens.
@@ -229,7 +234,7 @@ pub(super) struct KeyEntry {
     /// In the form the configuration takes; `null` for an object without CKA_ID.
     pub(super) object_id: Option<String>,
     pub(super) object_label: String,
-    /// Type and size, such as `RSA-2048`; empty where the token doesn't tell.
+    /// Type and size, such as `RSA-2048`; empty if the token doesn't say.
     pub(super) kind: String,
     pub(super) certificate: Option<CertificateEntry>,
     pub(super) notes: Vec<KeyNote>,
