@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use super::again::Invocation;
 use super::completions::values;
-use super::library;
+use super::library::{self, LockReports};
 use super::listing::{
     CertificateEntry, KeyEntry, KeyNote, LibraryEntry, ListQuery, Listing, TokenEntry,
 };
@@ -263,7 +263,13 @@ fn tried(
         Some(library) => library,
         None => {
             let init_args = config.init_args.as_ref();
-            opened.insert(library::open(&config.library, init_args, lock::LIMIT)?)
+            let reports = &mut LockReports;
+            opened.insert(library::open(
+                &config.library,
+                init_args,
+                lock::LIMIT,
+                reports,
+            )?)
         }
     };
     let (config, observer) = (&config, &mut ());

@@ -15,7 +15,7 @@ use crate::report;
 use crate::token::ModuleError;
 
 /// Opens the library, for which other processes may take `patience` to finish. From now on each call
-/// has a limit of time.
+/// has a limit of time, and a token that waits for a person says so on the terminal.
 ///
 /// # Errors
 /// Those of [`Library::open`].
@@ -23,17 +23,18 @@ pub(super) fn open(
     library: &TrustedLibrary,
     init_args: Option<&InitArgs>,
     patience: Duration,
+    observer: &mut dyn StageObserver,
 ) -> Result<Library, Error> {
     end_if_it_hangs(library.path());
     let lock = LibraryLock::default();
-    let library = Library::open(library, init_args, lock, patience, &mut Reporting)?;
+    let library = Library::open(library, init_args, lock, patience, observer)?;
     Ok(library.with_wait_observer(pin_entry::show_after))
 }
 
-/// Reports what the lock on a library has to tell.
-struct Reporting;
+/// Reports waits for the lock on a library, and that there is none.
+pub(super) struct LockReports;
 
-impl StageObserver for Reporting {
+impl StageObserver for LockReports {
     fn waiting(&mut self, holder: Option<u32>) {
         note_wait(holder);
     }

@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use super::library;
+use super::library::{self, LockReports};
 use crate::answer::{AnswerChannel, Response};
 use crate::config::{Config, PinSource};
 use crate::error::Error;
@@ -43,7 +43,9 @@ fn answer(
     let mut pins = Sources::new(pin_source, &variables);
     drop(variables);
     let init_args = config.init_args.as_ref();
-    let library = opened.insert(library::open(&config.library, init_args, lock::LIMIT)?);
+    let reports = &mut LockReports;
+    let library = library::open(&config.library, init_args, lock::LIMIT, reports)?;
+    let library = opened.insert(library);
     // Of several requests at once, only the first says it, and not those that waited for it.
     let is_signature = matches!(request.operation, Operation::Sign(_));
     if pin_in_configuration && is_signature && !library.lock.has_waited() {

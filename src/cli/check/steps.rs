@@ -8,8 +8,8 @@ use crate::cli::library;
 use crate::config::Config;
 use crate::error::{Error, Setting, remedy};
 use crate::pin::{PinError, PinOrigin, PinProvider};
-use crate::pin_entry::{self, Sources};
-use crate::pipeline::{Identity, Library, LibraryLock, Pipeline, SigningKey, StageObserver};
+use crate::pin_entry::Sources;
+use crate::pipeline::{Identity, Library, Pipeline, SigningKey, StageObserver};
 use crate::process::{lock, unix_time};
 use crate::scheme::Scheme;
 use crate::token::{AcceptedPin, LoginError, ObjectError, PinState, Token, TokenError};
@@ -31,17 +31,15 @@ pub(super) fn check_key(
     opened: &mut Option<Library>,
     checklist: &mut Checklist,
 ) -> Option<AcceptedPin> {
-    library::end_if_it_hangs(config.library.path());
     let origin = extent.with_login.then(|| pins.origin());
     let mut steps = KeyCheck { checklist, origin };
-    let (init_args, lock) = (config.init_args.as_ref(), LibraryLock::default());
-    let library = Library::open(&config.library, init_args, lock, lock::LIMIT, &mut steps);
+    let init_args = config.init_args.as_ref();
+    let library = library::open(&config.library, init_args, lock::LIMIT, &mut steps);
     let step = match &library {
         Err(error) if error.is::<TokenError>() => CheckStep::Token,
         _ => CheckStep::Library,
     };
-    let library = steps.keep(step, library)?;
-    let library = opened.insert(library.with_wait_observer(pin_entry::show_after));
+    let library = opened.insert(steps.keep(step, library)?);
     let token = library.token(&config.token, None, &mut steps);
     let mut token = steps.keep(CheckStep::Token, token)?;
     if extent.despite_refusal {

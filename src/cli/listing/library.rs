@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, TokenEntry};
 use crate::certificate::{Certificate, ValidityState, rfc_3339};
-use crate::cli::library;
+use crate::cli::library::{self, LockReports};
 use crate::config::{
     Filter, ObjectId, ObjectSelector, PinSource, TokenSelector, TrustedLibrary, Uri,
 };
@@ -47,7 +47,12 @@ pub(super) fn list_library(
     let init_args = filter.init_args.as_ref();
     let library = match opened {
         Some(library) => library,
-        None => opened.insert(library::open(trusted, init_args, PATIENCE)?),
+        None => opened.insert(library::open(
+            trusted,
+            init_args,
+            PATIENCE,
+            &mut LockReports,
+        )?),
     };
     let slots = library.module.occupied_slots()?;
     let chosen: Vec<_> = slots

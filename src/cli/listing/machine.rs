@@ -1,5 +1,5 @@
-//! Every library of the machine, each looked at by a process of its own: one that crashes, hangs
-//! or writes nonsense is a line in the list and not its end.
+//! Lists every library of the machine, each in a process of its own: one that crashes, hangs or
+//! writes nonsense is a line in the list and not its end.
 
 use std::ffi::OsString;
 use std::io::Read as _;
@@ -101,42 +101,31 @@ fn ask(
             .stderr(noise);
         hand_on_none(&mut command).spawn()
     });
-    match child {
-        Err(error) => failed(library, format!("no process to look at it: {error}")),
-        Ok(child) => match answer(child, limit) {
-            None => failed(library, format!("no answer within {} s", limit.as_secs())),
-            Some((status, document)) => document
-                .and_then(|document| serde_json::from_slice::<Listing>(&document).ok())
-                .and_then(|listing| listing.libraries.into_iter().next())
-                .unwrap_or_else(|| failed(library, ended(status))),
-        },
-    }
+    let child = child.map_err(|error| format!("no process to look at it: {error}"));
+    let entry = child.and_then(|child| answer(child, limit));
+    entry.unwrap_or_else(|reason| failed(library, reason))
 }
 
-type Ended = (Option<ExitStatus>, Option<Vec<u8>>);
-
-/// How the process ended and what it wrote; `None` for one that had to be killed.
-fn answer(mut child: Child, limit: Duration) -> Option<Ended> {
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw)?;
+/// What the process has listed, or why it listed nothing. It is killed after `limit`.
+fn answer(mut child: Child, limit: Duration) -> Result<LibraryEntry, String> {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let (sender, receiver) = mpsc::channel();
     let waiting = thread::spawn(move || {
         let mut document = Vec::new();
-        let read = child
-            .stdout
-            .take()
-            .map(|output| output.take(LONGEST_DOCUMENT).read_to_end(&mut document));
-        let status = child.wait().ok();
-        let _ = sender.send((status, read.and_then(Result::ok).map(|_| document)));
-    });
-    match receiver.recv_timeout(limit) {
-        Ok(ended) => Some(ended),
-        Err(_) => {
-            // Not waited for yet, so the number is still its own.
-            let _ = kill_process(pid, Signal::KILL);
-            let _ = waiting.join();
-            None
+        if let Some(output) = child.stdout.take() {
+            let _ = output.take(LONGEST_DOCUMENT).read_to_end(&mut document);
         }
-    }
+        let _ = sender.send((child.wait().ok(), document));
+    });
+    let Ok((status, document)) = receiver.recv_timeout(limit) else {
+        // Not waited for yet, so the number is still its own.
+        let _ = pid.map(|pid| kill_process(pid, Signal::KILL));
+        let _ = waiting.join();
+        return Err(format!("no answer within {} s", limit.as_secs()));
+    };
+    let listing = serde_json::from_slice::<Listing>(&document).ok();
+    let entry = listing.and_then(|listing| listing.libraries.into_iter().next());
+    entry.ok_or_else(|| ended(status))
 }
 
 fn ended(status: Option<ExitStatus>) -> String {

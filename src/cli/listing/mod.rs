@@ -59,7 +59,7 @@ pub(super) fn list_briefly(
 }
 
 impl ListQuery<'_> {
-    /// Looks at the library that is named, in this process, or else at every one that is found.
+    /// Lists the library that is named, in this process, or else every one that is found.
     pub(super) fn run(&self, opened: &mut Option<Library>) -> Result<Listing, Error> {
         // An error in the options is reported once, and not by every process.
         let filter = self.filter()?;
@@ -75,22 +75,20 @@ impl ListQuery<'_> {
         } else {
             ObjectAccess::Public
         };
+        let needs_module = |argument| {
+            let other = "--module <FILE>";
+            Err(ArgumentNeeds { argument, other }.into())
+        };
         match (self.library(), &filter.library) {
             (Some(path), Some(library)) => {
                 let found = list_library(&path, library, &filter, access, opened)?;
                 Ok(Listing::new(vec![found]))
             }
             // Several libraries may show the same token, and each would send it the PIN.
-            _ if matches!(access, ObjectAccess::Login(Some(_), _)) => Err(ArgumentNeeds {
-                argument: "--login with a stored PIN",
-                other: "--module <FILE>",
+            _ if matches!(access, ObjectAccess::Login(Some(_), _)) => {
+                needs_module("--login with a stored PIN")
             }
-            .into()),
-            _ if self.selection.init_args.is_some() => Err(ArgumentNeeds {
-                argument: "--init-args",
-                other: "--module <FILE>",
-            }
-            .into()),
+            _ if self.selection.init_args.is_some() => needs_module("--init-args"),
             _ => self.list_machine(),
         }
     }
@@ -394,44 +392,41 @@ impl Listing {
         }
     }
 
-    /// Where tokens are seen, all of them, and none has a key or a certificate: that.
+    /// The error if tokens are seen, all of them, and none has a key or a certificate.
     pub(super) fn emptiness(&self) -> Option<ObjectError> {
         let is_empty = |token: &TokenEntry| token.is_bare() && token.ca_certificates == 0;
-        if !self.tokens().all(is_empty) {
-            return None;
-        }
-        let mut places = self
-            .libraries
-            .iter()
-            .flat_map(|library| library.tokens.iter().map(move |token| (library, token)));
-        places.next().map(|(library, token)| ObjectError::NoKeyYet {
+        let (library, token) = self.places().next()?;
+        self.tokens().all(is_empty).then(|| ObjectError::NoKeyYet {
             token: format!("\"{}\"", token.token_label),
             label: token.token_label.clone(),
             module: library.path_lib.clone(),
         })
     }
 
-    pub(super) fn tokens(&self) -> impl Iterator<Item = &TokenEntry> {
-        self.libraries.iter().flat_map(|library| &library.tokens)
-    }
-
-    /// The token, where there is one.
-    pub(super) fn only_token(&self) -> Option<(&LibraryEntry, &TokenEntry)> {
-        let mut tokens = self.libraries.iter().flat_map(|library| {
+    /// The tokens, each with its library.
+    fn places(&self) -> impl Iterator<Item = (&LibraryEntry, &TokenEntry)> {
+        self.libraries.iter().flat_map(|library| {
             let tokens = library.tokens.iter();
             tokens.map(move |token| (library, token))
-        });
-        let only = tokens.next();
-        only.filter(|_| tokens.next().is_none())
+        })
     }
 
-    /// The keys, each with where it is.
+    pub(super) fn tokens(&self) -> impl Iterator<Item = &TokenEntry> {
+        self.places().map(|(_, token)| token)
+    }
+
+    /// The token, if there is only one.
+    pub(super) fn only_token(&self) -> Option<(&LibraryEntry, &TokenEntry)> {
+        let mut places = self.places();
+        let only = places.next();
+        only.filter(|_| places.next().is_none())
+    }
+
+    /// The keys, each with its library and token.
     pub(super) fn keys(&self) -> impl Iterator<Item = (&LibraryEntry, &TokenEntry, &KeyEntry)> {
-        self.libraries.iter().flat_map(|library| {
-            library.tokens.iter().flat_map(move |token| {
-                let keys = token.keys.iter();
-                keys.map(move |key| (library, token, key))
-            })
+        self.places().flat_map(|(library, token)| {
+            let keys = token.keys.iter();
+            keys.map(move |key| (library, token, key))
         })
     }
 }
