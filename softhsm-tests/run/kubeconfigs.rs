@@ -44,7 +44,7 @@ fn view(store: &Store, files: &[&Path], in_run: bool) -> Value {
 }
 
 /// Takes out what a run is to change, having looked at it.
-fn without_detour(mut config: Value, cluster: &str, user: &str) -> Value {
+fn without_tunnel(mut config: Value, cluster: &str, user: &str) -> Value {
     for entry in config["clusters"].as_array_mut().unwrap() {
         if entry["name"] == cluster {
             let entry = entry["cluster"].as_object_mut().unwrap();
@@ -120,8 +120,8 @@ fn files_are_merged_as_kubectl_merges_them() {
         [&second, &missing, &own].map(PathBuf::as_path),
     ] {
         let before = [&first, &second].map(|file| fs::read(file).unwrap());
-        let with = without_detour(view(&store, &files, true), "test", "jane");
-        let without = without_detour(view(&store, &files, false), "test", "jane").to_string();
+        let with = without_tunnel(view(&store, &files, true), "test", "jane");
+        let without = without_tunnel(view(&store, &files, false), "test", "jane").to_string();
         // kubectl shows paths as they are written, and takes them from their file's directory.
         let home = store.directory.path().display();
         let without = [

@@ -213,7 +213,7 @@ impl Search<'_> {
         Ok(listing)
     }
 
-    /// The key that is named, the only one that can be used, or the one that somebody picks.
+    /// The key that is named, the only one that can be used, or the one that the user picks.
     pub(super) fn choose<'a>(&self, listing: &'a Listing) -> Result<Place<'a>, Error> {
         let selector = self.wanted.to_string();
         let can_be_meant = |key: &KeyEntry| {

@@ -8,7 +8,7 @@ use crate::protocol::Configuration;
 /// The provider whose users are ours.
 pub(super) const EXTERNAL_SIGNER: &str = "externalSigner";
 
-/// Which user goes to which cluster; either name can be one that isn't there.
+/// A context: which cluster is used as which user. Either name can be one that isn't there.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Context {
     pub name: String,

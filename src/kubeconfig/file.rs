@@ -110,7 +110,7 @@ pub(super) fn read_regular(file: &File, found: &Metadata) -> Result<Vec<u8>, Rea
     Ok(content)
 }
 
-/// What comes before the end, which has to come within the limit.
+/// The content of a stream, which has to end within the limit.
 fn read_stream(file: File, limit: Duration) -> Result<Vec<u8>, ReadFailure> {
     let deadline = Instant::now() + limit;
     let mut content = Vec::new();
@@ -145,7 +145,7 @@ pub(super) fn not_replaceable(path: &Path) -> Option<&'static str> {
 }
 
 /// The directory that the relative paths in `file` start from. Links aren't followed, and `..`
-/// goes up in the text: both as Go's filepath has it.
+/// removes the name before it, both as in Go's filepath.
 pub(super) fn directory_of(file: &Path) -> io::Result<PathBuf> {
     let absolute = cleaned(&std::path::absolute(file)?);
     Ok(absolute.parent().unwrap_or(&absolute).to_owned())

@@ -1,9 +1,8 @@
 //! kubectl's kubeconfig as data: found, read, merged, pointed at other servers and edited.
 //!
-//! Read as client-go's tools/clientcmd reads it, so that a command that is started with what comes
-//! out of here sees what it would have seen without us, except for the clusters that were
-//! redirected. What isn't known here is kept. Only files that are named are read, and one is
-//! written in `edit` alone.
+//! Read as client-go's tools/clientcmd reads it, so that a command that gets our copy sees what it
+//! would have seen without us, except for the clusters that were redirected. Unknown fields are kept.
+//! Only files that are named are read, and only `edit` writes one.
 
 #![forbid(unsafe_code)]
 

@@ -192,7 +192,7 @@ pub(super) struct NamedExtension {
     pub(super) other: Other,
 }
 
-/// The elements of a list that are told apart by their names.
+/// The elements of a list, distinguished by their names.
 #[derive(Clone)]
 pub(super) struct Named<T>(pub(super) BTreeMap<String, T>);
 

@@ -176,7 +176,7 @@ contexts:
     }
 
     #[test]
-    fn a_cluster_that_nobody_shares_has_no_copy() {
+    fn a_cluster_that_is_not_shared_has_no_copy() {
         let mut config = config(SHARED);
         config.redirect("c", &endpoint("1"), |_| true);
         assert_eq!(config.clusters.0.len(), 2);

@@ -234,7 +234,7 @@ impl KubeconfigFile {
         Kubeconfig::parse(self.text.as_bytes(), &self.path)
     }
 
-    /// Edits the text, if what comes out says `after` and nothing else.
+    /// Edits the text, if the result means `after` and nothing else.
     fn change(
         &mut self,
         before: &Kubeconfig,

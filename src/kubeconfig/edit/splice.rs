@@ -168,7 +168,7 @@ impl Splicer<'_> {
         Some(())
     }
 
-    /// A list whose elements are told apart by name, of which none goes.
+    /// A list whose elements are distinguished by name and of which none is removed.
     fn list(&mut self, path: &[&str], node: &Node, old: &[Value], new: &[Value]) -> Option<()> {
         let (old, new) = (by_name(old), by_name(new));
         for item in node.items() {
@@ -201,7 +201,7 @@ impl Splicer<'_> {
         self.edits.push((place..place, new));
     }
 
-    /// Behind the line that ends before or goes on behind a place.
+    /// The end of the line that ends at a place or contains it.
     fn end_of_line(&self, place: usize) -> usize {
         let (before, behind) = self.text.split_at_checked(place).unwrap_or((self.text, ""));
         match behind.find('\n') {
