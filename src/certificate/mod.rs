@@ -63,10 +63,7 @@ impl Certificate {
     ///
     /// It is malformed, or its key is not one that TLS clients sign with.
     pub fn from_der(mut der: Vec<u8>, source: &str) -> Result<Self, CertificateError> {
-        let unusable = |reason: &str| CertificateError::Unusable {
-            source_name: source.to_owned(),
-            reason: reason.to_owned(),
-        };
+        let unusable = |reason: &str| unusable(source, reason);
         if der.is_empty() {
             return Err(unusable("it is empty"));
         }
@@ -124,10 +121,7 @@ impl Certificate {
         let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
         if bytes.first() == Some(&0x30) {
             if let Some(reason) = other_than_certificate(bytes) {
-                return Err(CertificateError::Unusable {
-                    source_name: source.to_owned(),
-                    reason: reason.to_owned(),
-                });
+                return Err(unusable(source, reason));
             }
             return Ok((Self::from_der(bytes.to_owned(), source)?, Vec::new()));
         }
@@ -138,33 +132,23 @@ impl Certificate {
             .into_iter()
             .map(|block| block.contents)
             .collect();
-        match certificates.first() {
-            Some(first) => {
-                let first = Self::from_der(first.clone(), source)?;
-                let mut others = certificates.split_off(1);
-                let leaf = |der: &Vec<u8>| Self::from_der(der.clone(), source).ok();
-                let leaves = others.iter().map(leaf).enumerate();
-                let mut leaves = leaves.filter_map(|(place, leaf)| Some((place, leaf?)));
-                match leaves.find(|(_, leaf)| first.is_ca && !leaf.is_ca) {
-                    None => Ok((first, others)),
-                    // The file begins with the root.
-                    Some((place, leaf)) => {
-                        let mut chain = others.split_off(place + 1);
-                        others.truncate(place);
-                        chain.extend(others.into_iter().rev());
-                        chain.push(first.der);
-                        Ok((leaf, chain))
-                    }
-                }
-            }
-            None => Err(CertificateError::Unusable {
-                source_name: source.to_owned(),
-                reason: match others.first() {
-                    Some(block) => format!("it holds a {} and no CERTIFICATE", block.label),
-                    None => "it is neither PEM nor DER".to_owned(),
-                },
-            }),
-        }
+        let Some(first) = certificates.first() else {
+            let reason = match others.first() {
+                Some(block) => format!("it holds a {} and no CERTIFICATE", block.label),
+                None => "it is neither PEM nor DER".to_owned(),
+            };
+            return Err(unusable(source, &reason));
+        };
+        let is_leaf = |der: &Vec<u8>| Self::from_der(der.clone(), source).is_ok_and(|it| !it.is_ca);
+        let leaf = match Self::from_der(first.clone(), source)?.is_ca {
+            true => certificates.iter().position(is_leaf).unwrap_or(0),
+            false => 0,
+        };
+        // What stands before the leaf begins with the root.
+        let mut chain = certificates.split_off(leaf);
+        let leaf = Self::from_der(chain.remove(0), source)?;
+        chain.extend(certificates.into_iter().rev());
+        Ok((leaf, chain))
     }
 
     pub fn der(&self) -> &[u8] {
@@ -384,6 +368,13 @@ pub fn meant(certificates: &[&Certificate], now: i64) -> Vec<usize> {
         }
     }
     meant.into_iter().map(|(place, _)| place).collect()
+}
+
+fn unusable(source: &str, reason: &str) -> CertificateError {
+    CertificateError::Unusable {
+        source_name: source.to_owned(),
+        reason: reason.to_owned(),
+    }
 }
 
 /// What a DER file is that is no certificate, by the first element in it.

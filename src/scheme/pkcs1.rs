@@ -11,7 +11,21 @@ const SHORTEST_PADDING: usize = 11;
 /// DER of DigestInfo around a digest (RFC 8017, section 9.2, note 1). MD5SHA1 has none: TLS 1.1
 /// signs the bare digests (RFC 2246, section 7.4.3).
 pub fn digest_info(hash: Hash, digest: &[u8]) -> Vec<u8> {
-    [prefix(hash), digest].concat()
+    let algorithm: &[u8] = match hash {
+        Hash::Md5Sha1 => return digest.to_vec(),
+        Hash::Sha1 => b"\x2b\x0e\x03\x02\x1a",
+        Hash::Sha224 => b"\x60\x86\x48\x01\x65\x03\x04\x02\x04",
+        Hash::Sha256 => b"\x60\x86\x48\x01\x65\x03\x04\x02\x01",
+        Hash::Sha384 => b"\x60\x86\x48\x01\x65\x03\x04\x02\x02",
+        Hash::Sha512 => b"\x60\x86\x48\x01\x65\x03\x04\x02\x03",
+    };
+    let identifier = der(0x30, &[der(0x06, algorithm), der(0x05, &[])].concat());
+    der(0x30, &[identifier, der(0x04, digest)].concat())
+}
+
+/// A value of less than 128 bytes with its tag and length.
+fn der(tag: u8, value: &[u8]) -> Vec<u8> {
+    [&[tag, value.len() as u8], value].concat()
 }
 
 /// The block an RSA key is applied to; `None` where the message is too long for the modulus.
@@ -23,48 +37,6 @@ pub fn pad(message: &[u8], modulus_length: usize) -> Option<Vec<u8>> {
     block.push(0);
     block.extend(message);
     Some(block)
-}
-
-fn prefix(hash: Hash) -> &'static [u8] {
-    const SHA1: &[u8] = &[
-        0x30, 0x21, 0x30, 0x09, 0x06, 0x05, 0x2b, 0x0e, 0x03, 0x02, 0x1a, 0x05, 0x00, 0x04, 0x14,
-    ];
-    /// SHA-2's prefixes differ in the last arc of the object identifier and in two lengths.
-    const fn sha2(arc: u8, length: u8) -> [u8; 19] {
-        [
-            0x30,
-            0x11 + length,
-            0x30,
-            0x0d,
-            0x06,
-            0x09,
-            0x60,
-            0x86,
-            0x48,
-            0x01,
-            0x65,
-            0x03,
-            0x04,
-            0x02,
-            arc,
-            0x05,
-            0x00,
-            0x04,
-            length,
-        ]
-    }
-    const SHA224: &[u8] = &sha2(4, 28);
-    const SHA256: &[u8] = &sha2(1, 32);
-    const SHA384: &[u8] = &sha2(2, 48);
-    const SHA512: &[u8] = &sha2(3, 64);
-    match hash {
-        Hash::Md5Sha1 => &[],
-        Hash::Sha1 => SHA1,
-        Hash::Sha224 => SHA224,
-        Hash::Sha256 => SHA256,
-        Hash::Sha384 => SHA384,
-        Hash::Sha512 => SHA512,
-    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Body as _;
 use hyper::client::conn::http1;
 use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
@@ -68,12 +68,12 @@ pub fn whoami(
         if !connection.is_authenticated() {
             return Err(upstream.error(UpstreamFailure::NotAsked));
         }
-        let (host, exchange) = (server.host(), TokioIo::new(connection.stream));
-        match timeout(LIMIT, ask(exchange, &host, &path)).await {
-            Ok(Ok(recognition)) => Ok(recognition),
-            Ok(Err(QuestionError::Connection(error))) => Err(upstream.exchange_error(&error)),
-            Ok(Err(QuestionError::Server(failure))) => Err(upstream.error(failure)),
-            Err(_) => Err(upstream.error(UpstreamFailure::TimedOut {
+        let error = |failure| upstream.error(failure);
+        let question = question(&server.host(), &path).map_err(error)?;
+        match timeout(LIMIT, ask(TokioIo::new(connection.stream), question)).await {
+            Ok(Ok((status, body))) => recognition(status, &body).map_err(error),
+            Ok(Err(error)) => Err(upstream.exchange_error(&error)),
+            Err(_) => Err(error(UpstreamFailure::TimedOut {
                 doing: "the answer",
                 seconds: LIMIT.as_secs(),
             })),
@@ -91,38 +91,37 @@ fn path_below(server: &str) -> String {
     format!("{}{PATH}", below.trim_end_matches('/'))
 }
 
-async fn ask<S>(stream: S, host: &str, path: &str) -> Result<Recognition, QuestionError>
-where
-    S: hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static,
-{
-    let (mut sender, connection) = http1::handshake(stream).await?;
-    let connection = tokio::spawn(connection);
-    let request = Request::builder()
+fn question(host: &str, path: &str) -> Result<Request<String>, UpstreamFailure> {
+    Request::builder()
         .method(Method::POST)
         .uri(path)
         .header(header::HOST, host)
         .header(header::CONTENT_TYPE, "application/json")
         .header(header::ACCEPT, "application/json")
         .body(QUESTION.to_owned())
-        .map_err(|error| UpstreamFailure::Unusable(error.to_string()))?;
-    let response = sender.send_request(request).await?;
-    let status = response.status();
-    let body = read(response.into_body()).await?;
-    connection.abort();
-    Ok(recognition(status, &body)?)
+        .map_err(|error| UpstreamFailure::Unusable(error.to_string()))
 }
 
-async fn read(mut body: Incoming) -> Result<Vec<u8>, QuestionError> {
+/// The answer's status and body, which is cut after [`LONGEST_ANSWER`].
+async fn ask<S>(stream: S, question: Request<String>) -> hyper::Result<(StatusCode, Vec<u8>)>
+where
+    S: hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static,
+{
+    let (mut sender, connection) = http1::handshake(stream).await?;
+    let connection = tokio::spawn(connection);
+    let response = sender.send_request(question).await?;
+    let status = response.status();
+    let mut body = response.into_body();
     let mut bytes = Vec::new();
-    while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+    while bytes.len() <= LONGEST_ANSWER
+        && let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await
+    {
         if let Ok(data) = frame?.into_data() {
             bytes.extend_from_slice(&data);
         }
-        if bytes.len() > LONGEST_ANSWER {
-            return Err(UpstreamFailure::Broken("its answer is too long".to_owned()).into());
-        }
     }
-    Ok(bytes)
+    connection.abort();
+    Ok((status, bytes))
 }
 
 #[derive(Deserialize)]
@@ -166,24 +165,6 @@ fn recognition(status: StatusCode, body: &[u8]) -> Result<Recognition, UpstreamF
             Err(UpstreamFailure::NotRecognised)
         }
         other => Err(UpstreamFailure::Answer(other.as_u16())),
-    }
-}
-
-/// Why there is no answer.
-enum QuestionError {
-    Connection(hyper::Error),
-    Server(UpstreamFailure),
-}
-
-impl From<hyper::Error> for QuestionError {
-    fn from(error: hyper::Error) -> Self {
-        Self::Connection(error)
-    }
-}
-
-impl From<UpstreamFailure> for QuestionError {
-    fn from(failure: UpstreamFailure) -> Self {
-        Self::Server(failure)
     }
 }
 
