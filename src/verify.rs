@@ -83,9 +83,6 @@ pub fn verify(
 /// Some modules leave out a signature's leading zeros; TLS wants them.
 fn widened(signature: Vec<u8>, length: usize) -> Option<Vec<u8>> {
     let missing = length.checked_sub(signature.len())?;
-    if missing == 0 {
-        return Some(signature);
-    }
     Some([vec![0; missing], signature].concat())
 }
 

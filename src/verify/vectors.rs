@@ -35,6 +35,12 @@ fn trimmed(number: &[u8]) -> Vec<u8> {
         .collect()
 }
 
+fn unhex(text: &str) -> Vec<u8> {
+    let digits = text.as_bytes().chunks(2);
+    let byte = |pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+    digits.map(byte).collect()
+}
+
 /// Acceptable vectors are for the implementation to decide; how many were checked either way.
 #[derive(Default)]
 struct Tally {
@@ -132,6 +138,31 @@ fn rsa_pkcs1() {
         }
     }
     assert!(tally.accepted > 50 && tally.refused > 500);
+}
+
+/// Made by `openssl pkeyutl -sign`, and without its first byte, which is a zero.
+#[test]
+fn a_leading_zero_that_is_left_out() {
+    let [modulus, signature] = [
+        "b2ffb1e3f5dc86b09775be2d675f6e645d180b16d6b2a4828fcc18078a6f97a3134ad888cb938c16\
+         c0098e3b0d0579c9af15e2ea92de89f0b274ed9fa9c58d0fdadf4fe444ca1b34d05cda6128b91611\
+         0866aa1050fe7f52016b172d6104269b46204a39174e02f9b0d5e161332c767b5e573ef0feaa85d6\
+         7b5641001c965ed5",
+        "b41536e325ca52727448eeb0608b766f2de9a063fdec925ef17b9ea680bc44dbf9e63f0cdab3ab56\
+         a347744e7629207c7a9407f957336723313bb5c6ad8cf3d2111fdf3e878f8cd58155c8cb81d5eb73\
+         50a2b67d6e6f79bf363f0226b792ef16af52c4f7ba935935ed816880167993bdb5bb801495b2f5b4\
+         6552be14ca3b8e",
+    ]
+    .map(unhex);
+    let exponent = vec![1, 0, 1];
+    let key = PublicKey::Rsa { modulus, exponent };
+    let scheme = Scheme::RsaPkcs1 { hash: Hash::Sha256 };
+    let mut digest = [0; 32];
+    digest[31] = 195;
+    let verified = verify(&key, &scheme, &digest, signature.clone()).unwrap();
+    assert_eq!(verified.as_bytes(), [&[0], &signature[..]].concat());
+    let with_two = [&[0, 0], &signature[..]].concat();
+    assert!(verify(&key, &scheme, &digest, with_two).is_none());
 }
 
 #[test]
@@ -232,11 +263,6 @@ fn ed25519() {
 #[test]
 fn digests_of_other_lengths_than_the_curves() {
     for (curve, point, digest_length, signature) in ODD_DIGESTS {
-        let unhex = |text: &str| -> Vec<u8> {
-            (0..text.len() / 2)
-                .map(|place| u8::from_str_radix(&text[2 * place..2 * place + 2], 16).unwrap())
-                .collect()
-        };
         let key = PublicKey::Ecdsa {
             curve,
             point: unhex(point),
