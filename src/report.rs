@@ -3,7 +3,7 @@
 //! Standard error is shared with the client and with other requests: each message bears the
 //! program's name and is written at once, so that processes side by side don't mix their lines.
 //! Nothing from a token, a file or a request reaches the terminal raw. A standard error that takes no
-//! text is no error: there is nobody to tell.
+//! text is no error: there is no one to report it to.
 
 #![forbid(unsafe_code)]
 
@@ -130,8 +130,8 @@ pub fn answer_text(text: &str) -> io::Result<()> {
     }
 }
 
-/// What happens at each step, told from now on: with 1 the steps, with 2 their details.
-pub fn tell_steps(verbosity: u8) {
+/// Reports what happens from now on: with 1 the steps, with 2 their details.
+pub fn log_steps(verbosity: u8) {
     let level = match verbosity {
         0 => return,
         1 => LevelFilter::Info,
@@ -185,7 +185,7 @@ fn each_line(text: &str) -> String {
         .collect()
 }
 
-/// The screen of the command of a run, and what could not be told without writing over it.
+/// The screen of the command of a run, and what could not be written without drawing over it.
 struct Screen {
     is_commands: bool,
     kept: String,
@@ -196,22 +196,21 @@ static SCREEN: Mutex<Screen> = Mutex::new(Screen {
     kept: String::new(),
 });
 
-/// In bytes. What comes when so much is kept is lost: it is the first trouble that explains.
+/// In bytes. Later text is lost: the first error explains the others.
 const KEPT: usize = 16 * 1024;
 
 /// In characters: a text isn't folded to less.
 const NARROWEST: usize = 20;
 
-/// How often it is looked whether the screen is free.
+/// How often the screen is checked.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// From now on the terminal is a command's: while a program draws on the whole of it (`k9s`), what is
-/// to be told is kept.
+/// Leaves the terminal to a command: while it draws on the whole screen (`k9s`), messages are kept.
 pub fn leave_screen() {
     screen().is_commands = true;
 }
 
-/// The command has ended; what was kept is told.
+/// Writes what was kept, after the command has ended.
 pub fn take_screen_back() {
     let kept = {
         let mut screen = screen();
@@ -241,15 +240,15 @@ impl Screen {
             self.kept.push_str(text);
         }
         if is_first {
-            // Without the thread it is told when the command has ended.
+            // Without the thread it is written when the command has ended.
             let _ = thread::Builder::new()
                 .name("screen".to_owned())
-                .spawn(tell_when_free);
+                .spawn(write_when_free);
         }
     }
 }
 
-fn tell_when_free() {
+fn write_when_free() {
     signals::write_in_background();
     loop {
         thread::sleep(LOOK);

@@ -17,6 +17,6 @@ impl Failure for ArgumentNeeds {
     }
 
     fn remedy(&self) -> Remedy {
-        remedy!(OwnCommand::Help, " tells what goes with what")
+        remedy!(OwnCommand::Help, " shows what goes with what")
     }
 }

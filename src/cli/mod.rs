@@ -121,7 +121,7 @@ pub fn main(alone: SingleThreaded) -> u8 {
         (Some(words), _) => completions::complete(words),
         (None, Some(request)) if is_alone => {
             again::Invocation::default().set_wording();
-            report::tell_steps(logged);
+            report::log_steps(logged);
             plugin::run(request, alone)
         }
         (None, None) if is_alone => {
@@ -151,7 +151,7 @@ fn command_line(logged: u8, core: Rlimit, alone: SingleThreaded) -> u8 {
         Command::List(arguments) => arguments.invocation().set_wording(),
         Command::Run(arguments) => arguments.invocation().set_wording(),
     }
-    report::tell_steps(verbosity);
+    report::log_steps(verbosity);
     match command {
         Command::Check(arguments) => check::run(&arguments, verbosity, alone),
         Command::Completions(arguments) => completions::run(&arguments),

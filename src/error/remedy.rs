@@ -1,7 +1,7 @@
 //! What to do about a failure.
 //!
-//! A remedy names commands of this program and settings of a configuration as what they are, so
-//! that whoever shows it can put them as this call would have them typed.
+//! A remedy names commands of this program and settings of a configuration by type, so that they can
+//! be shown with the options of this call.
 
 use std::borrow::Cow;
 use std::fmt::{self, Display};
@@ -9,14 +9,14 @@ use std::fmt::{self, Display};
 /// More candidates than this are no help: a trust module's token holds hundreds of certificates.
 const MOST_CANDIDATES: usize = 20;
 
-/// A sentence, and the candidates it speaks of, one a line.
+/// A sentence, and the candidates it refers to, one a line.
 #[derive(Clone, Debug)]
 pub struct Remedy {
     pub pieces: Vec<Piece>,
     pub candidates: Vec<Vec<Piece>>,
 }
 
-/// A piece of a sentence. Its `Display` is what it says where no call has options.
+/// A piece of a sentence. Its `Display` is without the options of this call.
 #[derive(Clone, Debug)]
 pub enum Piece {
     Command(OwnCommand),
@@ -89,7 +89,7 @@ impl<T: Into<Piece>> From<T> for Remedy {
     }
 }
 
-/// As where no call has options.
+/// In one line, without the options of this call.
 impl Display for Remedy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.worded(Piece::to_string).fmt(f)

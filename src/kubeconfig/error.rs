@@ -76,7 +76,7 @@ pub enum KubeconfigError {
     UserExists { path: PathBuf, name: String },
     #[error("the kubeconfig's user would have no name")]
     UserUnnamed,
-    /// Whoever can write to the file decides which library is loaded, which token is sent a PIN and which
+    /// Who can write to the file decides which library is loaded, which token is sent a PIN and which
     /// server sees the certificate. Look through it: `kubectl config view`.
     #[error("kubeconfig {} can be changed by other users (mode {mode:04o})", .path.display())]
     WritableByOthers { path: PathBuf, mode: u32 },
@@ -158,7 +158,7 @@ impl Failure for KubeconfigError {
                  was not touched"
             ),
             Self::WritableByOthers { path, .. } => remedy!(format!(
-                "make sure that nobody has changed it, then take the permission away: `chmod go-w {}`",
+                "make sure that it was not changed, then take the permission away: `chmod go-w {}`",
                 shell_word(&path.to_string_lossy())
             )),
             Self::Unreadable { .. } => {

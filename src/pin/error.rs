@@ -8,15 +8,15 @@ use crate::error::{Failure, OwnCommand, Remedy, Setting, remedy};
 /// Where a PIN came from, for messages.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum PinOrigin {
-    /// Somebody entered it into this program.
+    /// A person entered it into this program.
     Askpass(PathBuf),
     /// The key `pin` of the configuration.
     Configuration,
     Environment(String),
     File(PathBuf),
-    /// Somebody typed it at the terminal.
+    /// A person typed it at the terminal.
     Person,
-    /// Somebody entered it at the reader's own keypad.
+    /// A person entered it at the reader's own keypad.
     Reader,
     StandardInput,
 }
@@ -70,7 +70,7 @@ pub enum PinError {
     /// askpass program can't ask that. With the PUK, unblocking is safer than guessing.
     #[error("token {token} has one PIN try left; the PIN {origin} was not sent to it")]
     FinalTry { token: String, origin: PinOrigin },
-    #[error("token {token} has one PIN try left, so the reader was not told to ask for it")]
+    #[error("token {token} has one PIN try left, so the reader was not asked for it")]
     FinalTryAtReader { token: String },
     /// It can't be this token's PIN. YubiHSM: four hex digits of the authentication key, then its
     /// password. CloudHSM: `user:password`. Look for blanks and line ends in a file or variable.
@@ -137,8 +137,8 @@ impl Failure for PinError {
                 ": prompt, stdin or file:/path"
             ),
             Self::File { .. } => remedy!(
-                "the file must hold the PIN in its first line, belong to you or root, and be \
-                 readable by nobody else (chmod 600)"
+                "the file must hold the PIN in its first line, belong to you or root, and not \
+                 be readable by others (chmod 600)"
             ),
             Self::FinalTry { .. } => remedy!(
                 "run the command from a terminal without pin and ",
@@ -168,7 +168,7 @@ impl Failure for PinError {
             Self::RefusedBefore { .. } => remedy!(
                 "correct the PIN, then, in a terminal (with ssh: -t), log in yourself: ",
                 OwnCommand::LogIn,
-                "; where nobody can type, ",
+                "; where no person can type it, ",
                 OwnCommand::DespiteRefusal,
                 " sends the stored PIN once"
             ),
@@ -192,7 +192,7 @@ impl Failure for PinError {
                 PIN_SOURCE
             ),
             Self::TimedOut { .. } => remedy!(
-                "run the command again and type the PIN in time; where nobody can, set ",
+                "run the command again and type the PIN in time; without a person at the terminal, set ",
                 PIN_SOURCE,
                 " to stdin, file:/path or env:NAME"
             ),

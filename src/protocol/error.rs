@@ -65,7 +65,7 @@ impl Failure for RequestError {
     fn remedy(&self) -> Remedy {
         match self {
             Self::ApiVersion(_) => {
-                "this program speaks external-signer.authentication.k8s.io/v1alpha1"
+                "this program understands external-signer.authentication.k8s.io/v1alpha1"
             }
             Self::DigestLength { .. } | Self::EmptyDigest => {
                 "the digest must be made with the hash that signerOpts names"

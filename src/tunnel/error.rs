@@ -30,10 +30,10 @@ pub enum UpstreamFailure {
     /// `openssl s_client -connect HOST:6443 </dev/null`, the server's log.
     #[error("the connection broke off: {0}")]
     Broken(String),
-    /// Nobody answers: the API server is down, the VPN is, a firewall refuses. `nc -vz HOST 6443`.
+    /// No answer: the API server is down, the VPN is, a firewall refuses. `nc -vz HOST 6443`.
     #[error("no connection: {0}")]
     Connect(String),
-    #[error("the server asked for no client certificate, so it knows nobody by it")]
+    #[error("the server asked for no client certificate, so it knows no user by it")]
     NotAsked,
     /// Connected, but anonymous: `openssl s_client -connect HOST:6443 </dev/null` lists *Acceptable
     /// client certificate CA names*; yours must be among them.

@@ -146,7 +146,7 @@ impl Failure for LoginError {
                 shell_word(&module.to_string_lossy())
             )),
             Self::TriesSpent { .. } => remedy!(
-                "make sure which PIN the token wants (check --no-login tells how it counts), then start \
+                "make sure which PIN the token wants (check --no-login shows how it counts), then start \
                  the command again"
             ),
         }

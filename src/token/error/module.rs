@@ -36,7 +36,7 @@ pub enum ModuleError {
     Load { path: PathBuf, reason: String },
     /// `list` asks each library in a process of its own, and that one hung, crashed or ended without
     /// a word. If you don't need this library, name yours with `--module`.
-    #[error("PKCS#11 library {} does not tell its tokens: {reason}", .path.display())]
+    #[error("PKCS#11 library {} does not list its tokens: {reason}", .path.display())]
     NoAnswer { path: PathBuf, reason: String },
     #[error("PKCS#11 library {} does not give its functions: {failure}", .path.display())]
     NoFunctions { path: PathBuf, failure: CallFailure },
@@ -74,10 +74,10 @@ impl Failure for ModuleError {
             Self::Initialize { failure, .. } if failure.reason == "CKR_ARGUMENTS_BAD" => remedy!(
                 "set ",
                 INIT_ARGS,
-                " to what this library wants to be told at its start (NSS: configDir='sql:/path' \
+                " to what this library needs at its start (NSS: configDir='sql:/path' \
                  certPrefix='' keyPrefix='' secmod='' flags=readOnly); leave ",
                 INIT_ARGS,
-                " out for one that wants nothing, as most do"
+                " out for one that needs nothing, as most do"
             ),
             Self::Initialize { .. } => remedy!(
                 "check the library's own set-up: its configuration file (SOFTHSM2_CONF, \

@@ -14,7 +14,7 @@ pub struct ObjectSummary {
     /// CKA_ID in the form `objectId` takes; empty where the object has none.
     pub id: String,
     pub label: String,
-    /// `certificate`, `private key` …, with what else tells it from others.
+    /// `certificate`, `private key` …, with what else distinguishes it.
     pub what: String,
 }
 

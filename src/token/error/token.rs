@@ -123,7 +123,7 @@ fn process(holder: Option<u32>) -> String {
 }
 
 impl TokenError {
-    /// Whether the token that is missing is probably not inserted: there is no other, and room for it.
+    /// Whether the missing token is probably not inserted: there is no other, and a reader for it.
     pub fn is_want_of_a_token(&self) -> bool {
         match self {
             Self::EmptySlot { present, .. } => present.is_empty(),
@@ -218,7 +218,7 @@ const SLOT_ID: Setting = Setting("slotId");
 const LABEL: Setting = Setting("tokenLabel");
 const SERIAL: Setting = Setting("tokenSerial");
 
-/// What tells each of these tokens from the others, and stays the same if anything does.
+/// The setting that distinguishes these tokens, a lasting one if there is any.
 fn what_differs(tokens: &[TokenName]) -> Remedy {
     let differ = |name: fn(&TokenName) -> [&str; 2]| {
         let names: HashSet<_> = tokens.iter().map(name).collect();
@@ -262,7 +262,7 @@ fn where_to_look(present: &[TokenName], unusable: &[UnusableSlot]) -> Remedy {
         .with_candidates(unusable)
     } else if unusable.iter().all(is_blank) {
         remedy!(
-            "initialise the token (pkcs11-tool --init-token, or its own tool; `list` tells how), or \
+            "initialise the token (pkcs11-tool --init-token, or its own tool; `list` shows how), or \
              correct the library's configuration; its slots are:"
         )
         .with_candidates(unusable)
@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_wanted_where_there_is_room_for_it_and_no_other() {
+    fn a_token_is_asked_for_where_a_reader_is_empty_and_no_other_is_there() {
         let missing = |present: usize, slots: Vec<WhyUnusable>| {
             let token = TokenName {
                 slot: 0,
