@@ -7,7 +7,7 @@ use http::StatusCode;
 
 use crate::error::{Failure, Remedy};
 
-/// The beginning of all messages about a cluster; it goes on as one of the following.
+/// How all messages about a cluster begin; `…` is one of the following.
 #[derive(Debug, thiserror::Error)]
 #[error("cluster \"{cluster}\" ({server}): {failure}")]
 pub struct UpstreamError {
@@ -73,12 +73,9 @@ pub enum UpstreamFailure {
     /// </dev/null`. Don't switch verification off to make it go away.
     #[error("the server's certificate is not trusted: {0}")]
     Untrusted(String),
-    /// The cluster's `server`, `tls-server-name` or `certificate-authority` is misspelt, cut, encoded
-    /// twice, or missing: `kubectl config set-cluster NAME --server https://HOST:6443`; `sudo apt install
-    /// ca-certificates` for public ones.
     #[error("{0}")]
     Unusable(String),
-    /// As above, of a server that insists on TLS 1.3.
+    /// A server that insists on TLS 1.3, and an RSA key whose token has no RSA-PSS.
     #[error("the server refused TLS 1.2 ({alert}), and the key of {key} can't serve TLS 1.3")]
     VersionRefused { key: String, alert: String },
 }
