@@ -1,7 +1,7 @@
 //! Text from a token, a certificate or a kubeconfig, made fit for a terminal.
 //!
 //! Errors and other messages hold such text as it is. What writes it to a terminal, a table, a document
-//! or a file calls [`printable`], [`line`] or [`printable_json`].
+//! or a file calls [`printable`], [`line()`] or [`printable_json`].
 //!
 //! A label can hold an escape sequence that repaints the prompt, or a direction mark that turns
 //! the line around. Whatever could move the cursor, hide or reorder text becomes a visible

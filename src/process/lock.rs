@@ -6,7 +6,7 @@
 //! it however its holder ends. It keeps out no process that doesn't ask for it.
 //!
 //! The locked file begins with its holder's process number. What follows is a ledger: lines that only
-//! a holder reads and writes. [`LONGEST`] bounds it.
+//! a holder reads and writes. `LONGEST` bounds it.
 
 #![forbid(unsafe_code)]
 

@@ -152,7 +152,7 @@ fn die_of(signal: libc::c_int) {
 pub struct Deferral(());
 
 impl Deferral {
-    /// For a login. The signal is announced at once, and ends the process after [`LOGIN_SECONDS`] at
+    /// For a login. The signal is announced at once, and ends the process after `LOGIN_SECONDS` at
     /// the latest. A second one ends it at once.
     pub fn for_login() -> Self {
         Self::begin(LOGIN)
