@@ -23,7 +23,7 @@ pub(super) enum Padding {
 }
 
 /// A mechanism with its parameters, and the input prepared for it.
-pub(super) struct Operation {
+pub(super) struct SigningOperation {
     pub(super) mechanism: Mechanism<'static>,
     pub(super) input: Vec<u8>,
 }
@@ -67,7 +67,7 @@ pub(super) fn operation(
     padding: Padding,
     digest: &[u8],
     key: &PublicKey,
-) -> Result<Operation, SigningError> {
+) -> Result<SigningOperation, SigningError> {
     let malformed = || SigningError::Malformed {
         scheme: scheme.to_string(),
         length: digest.len(),
@@ -99,7 +99,7 @@ pub(super) fn operation(
             digest.to_owned(),
         ),
     };
-    Ok(Operation { mechanism, input })
+    Ok(SigningOperation { mechanism, input })
 }
 
 /// The same hash for the digest and the mask: tokens refuse two different ones.

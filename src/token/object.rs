@@ -12,13 +12,11 @@ use cryptoki_sys::CK_KEY_TYPE;
 
 use super::ckr;
 use super::error::{ObjectError, ObjectSummary};
-use super::raw::{ObjectHandle, Session};
+use super::raw::{CallResult, ObjectHandle, Session};
 use crate::certificate::{Certificate, Curve, PublicKey, bits, day, without_leading_zeros};
 use crate::config::{ObjectId, ObjectSelector, TokenName};
 use crate::error::Error;
 use crate::process::watchdog;
-
-type Result<T> = std::result::Result<T, CryptokiError>;
 
 /// The objects that a token shows in a session.
 #[derive(Clone, Copy)]
@@ -64,7 +62,7 @@ impl<'a> Query<'a> {
 
 impl Objects<'_> {
     /// Finds all objects that fit (C_FindObjects).
-    pub(super) fn find(self, query: Query<'_>) -> Result<Vec<ObjectHandle>> {
+    pub(super) fn find(self, query: Query<'_>) -> CallResult<Vec<ObjectHandle>> {
         let mut template = vec![Attribute::Class(query.class)];
         template.extend(query.id.map(|id| Attribute::Id(id.to_owned())));
         let label = query.label.map(|label| label.as_bytes().to_owned());
@@ -74,7 +72,7 @@ impl Objects<'_> {
 
     /// [`Objects::find`] without the objects that exist in the session alone: a YubiKey's
     /// attestation certificates share CKA_ID and public key with the certificate that is meant.
-    pub(super) fn find_stored(self, query: Query<'_>) -> Result<Vec<ObjectHandle>> {
+    pub(super) fn find_stored(self, query: Query<'_>) -> CallResult<Vec<ObjectHandle>> {
         self.unless_false(self.find(query)?, AttributeType::Token)
     }
 
@@ -84,7 +82,7 @@ impl Objects<'_> {
         self,
         objects: Vec<ObjectHandle>,
         kind: AttributeType,
-    ) -> Result<Vec<ObjectHandle>> {
+    ) -> CallResult<Vec<ObjectHandle>> {
         let mut left = Vec::with_capacity(objects.len());
         for object in objects {
             if self.flag(object, kind)? != Some(false) {
@@ -96,25 +94,29 @@ impl Objects<'_> {
 
     /// An attribute's value, such as that of CKA_ID, CKA_VALUE or CKA_MODULUS; empty if the object
     /// doesn't have it or doesn't show it.
-    pub(super) fn bytes(self, object: ObjectHandle, kind: AttributeType) -> Result<Vec<u8>> {
+    pub(super) fn bytes(self, object: ObjectHandle, kind: AttributeType) -> CallResult<Vec<u8>> {
         watchdog::renew();
         let shown = self.session.attributes(object, &[kind])?.pop();
         Ok(shown.map(|(_, value)| value).unwrap_or_default())
     }
 
     /// A boolean attribute; `None` if it isn't shown, or isn't one byte.
-    pub(super) fn flag(self, object: ObjectHandle, kind: AttributeType) -> Result<Option<bool>> {
+    pub(super) fn flag(
+        self,
+        object: ObjectHandle,
+        kind: AttributeType,
+    ) -> CallResult<Option<bool>> {
         self.bytes(object, kind).map(|shown| boolean(&shown))
     }
 
     /// CKA_LABEL, as text.
-    pub(super) fn label(self, object: ObjectHandle) -> Result<String> {
+    pub(super) fn label(self, object: ObjectHandle) -> CallResult<String> {
         let label = self.bytes(object, AttributeType::Label)?;
         Ok(String::from_utf8_lossy(&label).into_owned())
     }
 
     /// CKA_ALWAYS_AUTHENTICATE, and whether type and modulus or curve are those of the public key.
-    pub(super) fn key_traits(self, object: ObjectHandle, key: &PublicKey) -> Result<KeyTraits> {
+    pub(super) fn key_traits(self, object: ObjectHandle, key: &PublicKey) -> CallResult<KeyTraits> {
         watchdog::renew();
         let shape = match key {
             PublicKey::Rsa { .. } => AttributeType::Modulus,
@@ -132,7 +134,11 @@ impl Objects<'_> {
 
     /// Whether a key object belongs to this public key; `None` if the object doesn't show it, and
     /// could by its type and curve.
-    pub(super) fn belongs_to(self, object: ObjectHandle, key: &PublicKey) -> Result<Option<bool>> {
+    pub(super) fn belongs_to(
+        self,
+        object: ObjectHandle,
+        key: &PublicKey,
+    ) -> CallResult<Option<bool>> {
         // A private key of an elliptic curve has no point, but a curve.
         let kinds: &[_] = match key {
             PublicKey::Rsa { .. } => &[AttributeType::Modulus],

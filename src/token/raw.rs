@@ -41,7 +41,8 @@ const MOST_OBJECTS: usize = 4096;
 /// Objects that one C_FindObjects asks for.
 const BATCH: usize = 16;
 
-type Result<T> = std::result::Result<T, Error>;
+/// What a PKCS#11 call returned.
+pub(super) type CallResult<T> = Result<T, Error>;
 
 /// A library's function list. The library stays loaded: some crash when they are unloaded.
 #[derive(Debug)]
@@ -68,7 +69,7 @@ impl Functions {
     ///
     /// # Errors
     /// If it does not load, has no entry point, or gives no function list.
-    pub(super) fn load(path: &Path) -> std::result::Result<Self, ModuleError> {
+    pub(super) fn load(path: &Path) -> Result<Self, ModuleError> {
         // SAFETY: constructors run, in a library that the user has chosen and nobody else can
         // change.
         let library = unsafe { Library::open(Some(path), RTLD_LAZY | RTLD_LOCAL) };
@@ -101,7 +102,7 @@ impl Functions {
         &self,
         flags: CInitializeFlags,
         parameters: Option<&CStr>,
-    ) -> Result<()> {
+    ) -> CallResult<()> {
         let call = present(self.0.C_Initialize)?;
         let mut arguments = CK_C_INITIALIZE_ARGS {
             flags: flags.bits(),
@@ -120,7 +121,7 @@ impl Functions {
     }
 
     /// C_Finalize, which ends all sessions.
-    pub(super) fn finalize(&self) -> Result<()> {
+    pub(super) fn finalize(&self) -> CallResult<()> {
         let call = present(self.0.C_Finalize)?;
         // SAFETY: the reserved argument has to be null.
         let code = unsafe { call(ptr::null_mut()) };
@@ -145,7 +146,7 @@ impl Functions {
     }
 
     /// C_GetSlotList.
-    pub(super) fn slots(&self, with_token: bool) -> Result<Vec<Slot>> {
+    pub(super) fn slots(&self, with_token: bool) -> CallResult<Vec<Slot>> {
         let call = present(self.0.C_GetSlotList)?;
         let slots = list(Function::GetSlotList, |slots, count| {
             // SAFETY: `slots` is null or has room for `count`.
@@ -155,7 +156,7 @@ impl Functions {
     }
 
     /// C_GetSlotInfo.
-    pub(super) fn slot_info(&self, slot: Slot) -> Result<SlotInfo> {
+    pub(super) fn slot_info(&self, slot: Slot) -> CallResult<SlotInfo> {
         let call = present(self.0.C_GetSlotInfo)?;
         let mut info = CK_SLOT_INFO::default();
         // SAFETY: a slot is a number, `info` is valid to be written.
@@ -165,7 +166,7 @@ impl Functions {
 
     /// C_GetTokenInfo, without the time on the token's clock: cryptoki fails the whole answer where
     /// that isn't sixteen digits, as opencryptoki's isn't.
-    pub(super) fn token_info(&self, slot: Slot) -> Result<TokenInfo> {
+    pub(super) fn token_info(&self, slot: Slot) -> CallResult<TokenInfo> {
         let call = present(self.0.C_GetTokenInfo)?;
         let mut info = CK_TOKEN_INFO::default();
         // SAFETY: a slot is a number, `info` is valid to be written.
@@ -176,7 +177,7 @@ impl Functions {
     }
 
     /// C_GetMechanismList, without the mechanisms that cryptoki doesn't know.
-    pub(super) fn mechanisms(&self, slot: Slot) -> Result<Vec<MechanismType>> {
+    pub(super) fn mechanisms(&self, slot: Slot) -> CallResult<Vec<MechanismType>> {
         let call = present(self.0.C_GetMechanismList)?;
         let mechanisms = list(Function::GetMechanismList, |mechanisms, count| {
             // SAFETY: `mechanisms` is null or has room for `count`.
@@ -188,7 +189,7 @@ impl Functions {
 
     /// C_OpenSession: a read-only one, which ends with C_Finalize. To close it before would be a
     /// call into the library after the answer, with no bound on its time.
-    pub(super) fn open_session(&self, slot: Slot) -> Result<Session<'_>> {
+    pub(super) fn open_session(&self, slot: Slot) -> CallResult<Session<'_>> {
         let call = present(self.0.C_OpenSession)?;
         let mut handle = 0;
         // SAFETY: a slot is a number, there is no callback, `handle` is valid to be written.
@@ -236,7 +237,7 @@ impl Session<'_> {
     }
 
     /// C_Login; without a PIN, the reader asks for it.
-    pub(super) fn login(&self, user: UserType, pin: Option<&str>) -> Result<()> {
+    pub(super) fn login(&self, user: UserType, pin: Option<&str>) -> CallResult<()> {
         let call = present(self.functions.C_Login)?;
         let (pin, length) = pin.map_or((ptr::null(), 0), |pin| (pin.as_ptr(), pin.len()));
         // SAFETY: the PIN is null or has this length, and is only read: the standard's prototype is not
@@ -246,7 +247,7 @@ impl Session<'_> {
     }
 
     /// All objects that fit (C_FindObjectsInit, C_FindObjects, C_FindObjectsFinal).
-    pub(super) fn find(&self, template: &[Attribute]) -> Result<Vec<ObjectHandle>> {
+    pub(super) fn find(&self, template: &[Attribute]) -> CallResult<Vec<ObjectHandle>> {
         let begin = present(self.functions.C_FindObjectsInit)?;
         let end = present(self.functions.C_FindObjectsFinal)?;
         let mut wanted: Vec<CK_ATTRIBUTE> = template.iter().map(CK_ATTRIBUTE::from).collect();
@@ -263,7 +264,7 @@ impl Session<'_> {
         found
     }
 
-    fn found(&self) -> Result<Vec<ObjectHandle>> {
+    fn found(&self) -> CallResult<Vec<ObjectHandle>> {
         let function = Function::FindObjects;
         let call = present(self.functions.C_FindObjects)?;
         let mut found = Vec::new();
@@ -295,7 +296,7 @@ impl Session<'_> {
         &self,
         object: ObjectHandle,
         kinds: &[AttributeType],
-    ) -> Result<Vec<(AttributeType, Vec<u8>)>> {
+    ) -> CallResult<Vec<(AttributeType, Vec<u8>)>> {
         let call = present(self.functions.C_GetAttributeValue)?;
         let read = |asked: &mut [CK_ATTRIBUTE]| {
             let count = asked.len() as CK_ULONG;
@@ -354,7 +355,7 @@ impl Session<'_> {
     }
 
     /// C_SignInit.
-    pub(super) fn sign_init(&self, mechanism: &Mechanism<'_>, key: ObjectHandle) -> Result<()> {
+    pub(super) fn sign_init(&self, mechanism: &Mechanism<'_>, key: ObjectHandle) -> CallResult<()> {
         let call = present(self.functions.C_SignInit)?;
         let mut mechanism = CK_MECHANISM::from(mechanism);
         // SAFETY: the mechanism's parameters are borrowed from `mechanism`, which outlives the call.
@@ -365,7 +366,7 @@ impl Session<'_> {
     /// C_Sign of the operation that C_SignInit has begun, into a buffer that is there at once:
     /// SoftHSM ends the operation of a key that wants its PIN each time when it is asked for the
     /// length.
-    pub(super) fn sign(&self, input: &[u8]) -> Result<Vec<u8>> {
+    pub(super) fn sign(&self, input: &[u8]) -> CallResult<Vec<u8>> {
         let call = present(self.functions.C_Sign)?;
         let mut signature = vec![0; LONGEST_SIGNATURE];
         let mut length = signature.len() as CK_ULONG;
@@ -387,7 +388,7 @@ impl Session<'_> {
 
 /// What C_GetInterface gives, if it is of PKCS#11 3. A library without such an interface, or that
 /// refuses to give it, is asked for C_GetFunctionList.
-fn interface(library: &Library) -> std::result::Result<Option<CK_FUNCTION_LIST>, Flaw> {
+fn interface(library: &Library) -> Result<Option<CK_FUNCTION_LIST>, Flaw> {
     let function = Function::GetInterface;
     // SAFETY: the symbol has this type in every PKCS#11 library (version 3.0, section 5.4).
     let entry = unsafe { library.get::<CK_C_GetInterface>(b"C_GetInterface\0") };
@@ -414,7 +415,7 @@ fn interface(library: &Library) -> std::result::Result<Option<CK_FUNCTION_LIST>,
 }
 
 /// What C_GetFunctionList gives.
-fn function_list(library: &Library) -> std::result::Result<CK_FUNCTION_LIST, Flaw> {
+fn function_list(library: &Library) -> Result<CK_FUNCTION_LIST, Flaw> {
     let symbol = "C_GetFunctionList";
     // SAFETY: the symbol has this type in every PKCS#11 library (section 5.4).
     let entry = unsafe { library.get::<CK_C_GetFunctionList>(symbol.as_bytes()) };
@@ -436,7 +437,7 @@ fn function_list(library: &Library) -> std::result::Result<CK_FUNCTION_LIST, Fla
 fn read_list(
     list: *const CK_FUNCTION_LIST,
     function: Function,
-) -> std::result::Result<(CK_VERSION, CK_FUNCTION_LIST), Flaw> {
+) -> Result<(CK_VERSION, CK_FUNCTION_LIST), Flaw> {
     if list.is_null() || !list.is_aligned() {
         return Err(Flaw::of(function, "CKR_OK, but no function list"));
     }
@@ -461,7 +462,7 @@ fn read_list(
 }
 
 /// A function of the list.
-fn present<F>(function: Option<F>) -> Result<F> {
+fn present<F>(function: Option<F>) -> CallResult<F> {
     function.ok_or(Error::NullFunctionPointer)
 }
 
@@ -469,7 +470,7 @@ fn present<F>(function: Option<F>) -> Result<F> {
 fn list(
     function: Function,
     mut call: impl FnMut(*mut CK_ULONG, *mut CK_ULONG) -> CK_RV,
-) -> Result<Vec<CK_ULONG>> {
+) -> CallResult<Vec<CK_ULONG>> {
     let mut count = 0;
     match call(ptr::null_mut(), &raw mut count) {
         // It wants a buffer.
@@ -492,7 +493,7 @@ fn list(
 }
 
 /// Whether all attributes of a call are there and shown.
-fn are_shown(code: CK_RV) -> Result<bool> {
+fn are_shown(code: CK_RV) -> CallResult<bool> {
     match code {
         CKR_ATTRIBUTE_SENSITIVE | CKR_ATTRIBUTE_TYPE_INVALID => Ok(false),
         code => checked(code, Function::GetAttributeValue).map(|()| true),
@@ -500,13 +501,13 @@ fn are_shown(code: CK_RV) -> Result<bool> {
 }
 
 /// A count or length from the library, unless it is more than there is room for.
-fn at_most(room: usize, told: CK_ULONG, function: Function) -> Result<usize> {
+fn at_most(room: usize, told: CK_ULONG, function: Function) -> CallResult<usize> {
     match usize::try_from(told) {
         Ok(told) if told <= room => Ok(told),
         _ => Err(Error::Pkcs11(ckr::BEYOND_THE_BUFFER, function)),
     }
 }
 
-fn checked(code: CK_RV, function: Function) -> Result<()> {
+fn checked(code: CK_RV, function: Function) -> CallResult<()> {
     Rv::from(code).into_result(function)
 }

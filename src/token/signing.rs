@@ -11,7 +11,7 @@ use cryptoki::session::UserType;
 use super::ckr;
 use super::error::SigningError;
 use super::login::Login;
-use super::mechanism::{self, Operation, Padding};
+use super::mechanism::{self, Padding, SigningOperation};
 use super::raw::ObjectHandle;
 use super::session::TokenSession;
 use crate::certificate::PublicKey;
@@ -82,7 +82,7 @@ impl Signer<'_, '_> {
         outcome.map_err(|error| self.failure(scheme, &error))
     }
 
-    fn perform(&mut self, operation: &Operation) -> Result<Outcome, Error> {
+    fn perform(&mut self, operation: &SigningOperation) -> Result<Outcome, Error> {
         if self.key.always_authenticate {
             return self.perform_with_pin(operation);
         }
@@ -100,7 +100,7 @@ impl Signer<'_, '_> {
         Ok(self.perform_plainly(operation))
     }
 
-    fn perform_plainly(&self, operation: &Operation) -> Outcome {
+    fn perform_plainly(&self, operation: &SigningOperation) -> Outcome {
         let _notice = self.touch_notice();
         let session = &self.session.raw;
         session.sign_init(&operation.mechanism, self.key.object)?;
@@ -109,7 +109,7 @@ impl Signer<'_, '_> {
 
     /// C_SignInit, C_Login(CKU_CONTEXT_SPECIFIC), C_Sign (PKCS#11, section 5.13.1). Nothing may
     /// come between the login and C_Sign: some cards take it for the end of the authentication.
-    fn perform_with_pin(&mut self, operation: &Operation) -> Result<Outcome, Error> {
+    fn perform_with_pin(&mut self, operation: &SigningOperation) -> Result<Outcome, Error> {
         let session = &self.session.raw;
         if let Err(error) = session.sign_init(&operation.mechanism, self.key.object) {
             return Ok(Err(error));

@@ -258,6 +258,14 @@ fn ed25519() {
     assert!(tally.accepted > 50 && tally.refused > 40);
 }
 
+#[test]
+fn of_a_long_digest_the_first_521_bits_are_signed() {
+    use num_bigint::BigUint;
+    let digest: Vec<u8> = (0..80).map(|place| 0xa5 ^ place).collect();
+    let number = BigUint::from_bytes_be(&order_sized(Curve::P521, &digest));
+    assert_eq!(number, BigUint::from_bytes_be(&digest[..66]) >> 7);
+}
+
 /// TLS 1.2 has SHA-256 and SHA-1 with every curve, and what isn't hashed may be longer. Made by
 /// `openssl pkeyutl -sign`, the longer ones by Go's `ecdsa.SignASN1`, over digests of 0x5a bytes.
 #[test]
