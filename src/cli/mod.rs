@@ -139,7 +139,9 @@ pub fn main(alone: SingleThreaded) -> u8 {
 #[cold]
 #[inline(never)]
 fn command_line(logged: u8, core: Rlimit, alone: SingleThreaded) -> u8 {
-    let Arguments { verbose, command } = match parse() {
+    let parsed = command().try_get_matches();
+    let parsed = parsed.and_then(|matches| Arguments::from_arg_matches(&matches));
+    let Arguments { verbose, command } = match parsed {
         Ok(arguments) => arguments,
         Err(error) => return not_a_command(error),
     };
@@ -201,11 +203,6 @@ fn called() -> &'static str {
     } else {
         report::PROGRAM
     }
-}
-
-fn parse() -> Result<Arguments, clap::Error> {
-    let matches = command().try_get_matches()?;
-    Arguments::from_arg_matches(&matches)
 }
 
 /// The verbosity that [`LOG`] asks for, as a number of `-v`.
@@ -288,12 +285,10 @@ fn not_a_command(mut error: clap::Error) -> u8 {
 
 /// Prints this text to standard output; the exit code.
 fn print(text: &str) -> u8 {
-    let Err(error) = report::answer_text(text) else {
-        return 0;
-    };
-    let error = Error::from(AnswerError::Lost(error));
-    report::error(&error);
-    error.exit_code()
+    match report::answer_text(text) {
+        Ok(()) => 0,
+        Err(error) => report::error(&AnswerError::Lost(error).into()),
+    }
 }
 
 #[cfg(test)]

@@ -19,11 +19,9 @@ pub(super) fn text(is_verbose: bool) -> String {
     let day = date.split('T').next().unwrap_or_default();
     if is_verbose {
         let lines = [("commit", COMMIT), ("date", &*date), ("target", TARGET)];
-        let told = lines.iter().filter(|(_, value)| !value.is_empty());
-        let told: String = told
-            .map(|(name, value)| format!("{name}: {value}\n"))
-            .collect();
-        return format!("{PROGRAM} {TEXT}\n{told}");
+        let known = lines.iter().filter(|(_, value)| !value.is_empty());
+        let known = known.map(|(name, value)| format!("{name}: {value}\n"));
+        return format!("{PROGRAM} {TEXT}\n{}", known.collect::<String>());
     }
     let commit = COMMIT.get(..12).unwrap_or(COMMIT);
     let known: Vec<_> = [commit, day, TARGET]

@@ -238,31 +238,27 @@ impl PromptSignals {
 
     /// The signal that has come, if any.
     pub fn caught(&self) -> Option<Signal> {
-        Some(CAUGHT.load(Ordering::SeqCst))
-            .filter(|signal| *signal != 0)
-            .map(Signal)
+        stored(CAUGHT.load(Ordering::SeqCst))
     }
 
     /// Restores the old actions, and returns the signal that came before that, if any.
-    pub fn release(mut self) -> Option<Signal> {
-        self.restore();
-        let caught = self.caught();
-        CAUGHT.store(0, Ordering::SeqCst);
-        caught
-    }
-
-    fn restore(&mut self) {
-        for (signal, action) in self.before.drain(..) {
-            exchange(signal, Some(&action));
-        }
-        MODE.store(ANNOUNCE, Ordering::SeqCst);
+    pub fn release(self) -> Option<Signal> {
+        drop(self);
+        stored(CAUGHT.swap(0, Ordering::SeqCst))
     }
 }
 
 impl Drop for PromptSignals {
     fn drop(&mut self) {
-        self.restore();
+        for (signal, action) in &self.before {
+            exchange(*signal, Some(action));
+        }
+        MODE.store(ANNOUNCE, Ordering::SeqCst);
     }
+}
+
+fn stored(signal: libc::c_int) -> Option<Signal> {
+    (signal != 0).then_some(Signal(signal))
 }
 
 /// Lets the calling thread, and those it starts, write to the terminal from the background. With

@@ -93,10 +93,8 @@ pub(super) fn run(
     alone: SingleThreaded,
 ) -> u8 {
     let mut keyring = None;
-    let code = serve(arguments, is_verbose, core, alone, &mut keyring).unwrap_or_else(|error| {
-        report::error(&error);
-        error.exit_code()
-    });
+    let code = serve(arguments, is_verbose, core, alone, &mut keyring)
+        .unwrap_or_else(|error| report::error(&error));
     if let Some(keyring) = keyring {
         keyring.finish(code);
     }
