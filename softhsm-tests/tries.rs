@@ -370,29 +370,6 @@ fn others_may_use_up_the_tries_while_somebody_types() {
     assert_eq!(store.calls("C_Login"), ["0x0"]);
 }
 
-/// Whoever asks for a token's ledger meanwhile waits, through whichever library it reaches the token.
-#[test]
-fn a_token_is_locked_while_it_has_not_answered_a_pin() {
-    let store = token_with_pair(Kind::P256);
-    let stored = recorded(&store).with("pinSource", "env:TOKEN_PIN");
-    let run = sign(&store, &stored, "C_Login:hang").start(None);
-    let started = Instant::now();
-    // The last thing that is done before the PIN is sent.
-    while remembered(&store).is_empty() {
-        assert!(started.elapsed() < LIMIT, "nothing is remembered");
-        thread::sleep(Duration::from_millis(5));
-    }
-    let file = fs::File::open(ledger(&store).unwrap()).unwrap();
-    let lock = || flock(&file, FlockOperation::NonBlockingLockShared);
-    for _ in 0..20 {
-        assert_eq!(lock(), Err(rustix::io::Errno::WOULDBLOCK));
-        thread::sleep(Duration::from_millis(20));
-    }
-    kill_process(run.pid(), Signal::KILL).unwrap();
-    run.finish();
-    lock().unwrap();
-}
-
 /// Through whichever library: each has a lock of its own, and so has the token.
 #[test]
 fn no_other_pin_is_sent_while_the_token_has_one() {

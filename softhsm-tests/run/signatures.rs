@@ -107,19 +107,6 @@ fn a_token_that_was_put_back_is_opened_once_more() {
     assert_eq!(store.calls("C_Login"), ["0x0", "0x0"]);
 }
 
-/// The PIN may have been changed meanwhile.
-#[test]
-fn an_accepted_pin_is_not_sent_again_to_a_token_that_has_counted_a_wrong_one() {
-    let store = cluster().token(Kind::P256, JANE);
-    // The first call finds the token, the second precedes the login.
-    let faults = "C_SignInit#1:return=0x32,C_GetTokenInfo#3+:set=CKF_USER_PIN_COUNT_LOW";
-    let script = "kubectl auth whoami; echo went on";
-    let outcome = run_recorded(&store, faults, &["sh", "-c", script]).run();
-    let told = ["seems to have refused a PIN", "was not sent to it"];
-    assert_eq!(outcome.printed_beside(&told), "went on\n");
-    assert_eq!(store.calls("C_Login"), ["0x0"]);
-}
-
 const WHOAMI: &str = "kubectl auth whoami -o jsonpath={.status.userInfo.username}";
 
 /// Two keys on one token: that of the context `test`, and this one of the context `other`.

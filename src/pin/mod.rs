@@ -2,7 +2,7 @@
 //! whoever has it.
 //!
 //! Nothing here knows a terminal. `pin_entry` asks a person at one; another [`PinProvider`] may ask
-//! over a socket. How often a PIN is sent is `token`'s decision, whatever the provider does.
+//! over a socket. The provider doesn't decide how often a PIN is sent: `token` does.
 
 #![forbid(unsafe_code)]
 
@@ -67,7 +67,7 @@ pub struct PinRequest<'a> {
     pub shortest: usize,
     /// In bytes, at most [`MAX_PIN_LENGTH`].
     pub longest: usize,
-    /// What has to be said before the prompt, such as that the last PIN was wrong.
+    /// What to say before the prompt, such as that the last PIN was wrong.
     pub notice: Option<&'a str>,
     /// Set when a wrong PIN would lock the token: what a person must agree to first.
     pub confirm: Option<&'a str>,

@@ -93,7 +93,7 @@ impl Program {
         has_terminal: bool,
     ) -> Result<Pin, PinError> {
         if request.confirm.is_some() && !self.is_pinentry {
-            // What such a program answers to a question can't be told from a script's habit.
+            // The answer of such a program could be a script's, and not a person's yes.
             return Err(PinError::FinalTry {
                 token: request.token.to_string(),
                 origin: self.origin(),
@@ -176,7 +176,7 @@ fn is_executable(path: &Path) -> bool {
         .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
-/// A program that asks, killed when this is dropped: whatever it does by then, its part is over.
+/// A program that asks; it is killed when this is dropped.
 struct Asking(Child);
 
 impl Drop for Asking {

@@ -11,8 +11,8 @@ use super::first_line;
 use crate::pin::{MAX_PIN_LENGTH, Pin, PinError};
 use crate::process::open_regular;
 
-/// The file's first line. What is checked is the file that was opened, whatever the path leads to
-/// by then.
+/// The file's first line. The checks are of the file that was opened, since the path may lead to
+/// another one by then.
 pub(super) fn read(path: &Path) -> Result<Pin, PinError> {
     let failure = |reason: &str| PinError::File {
         path: path.to_owned(),

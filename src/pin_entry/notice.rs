@@ -1,4 +1,4 @@
-//! A line on the terminal that comes after a while and goes when what it told of is over.
+//! A line that is shown on the terminal after a delay, and removed when its cause is over.
 
 use std::any::Any;
 use std::fs::File;

@@ -63,7 +63,7 @@ impl PromptSlot {
         while let Some((how, left)) = slot.last_left() {
             match Delay::after(left, since, SystemTime::now()) {
                 Delay::None => break,
-                // Who interrupts a client, and starts one anew, wants to go on after all.
+                // A person who interrupts a client and starts it again wants a prompt.
                 Delay::Wait(rest) if how == INTERRUPTED => {
                     let text = format!(
                         "the last prompt was cancelled a moment ago; asking again in {} s",

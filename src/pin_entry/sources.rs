@@ -17,7 +17,7 @@ pub struct Sources {
     source: PinSource,
     /// What stood in the variable that the source names.
     variable: Taken,
-    /// The terminal has been left to somebody else.
+    /// Set when the terminal belongs to a command.
     unattended: Arc<AtomicBool>,
     /// Without a terminal, a prompt doesn't look for its PIN on standard input.
     leaves_input: bool,
@@ -46,8 +46,8 @@ impl Sources {
         }
     }
 
-    /// One of several in the same process; nobody is asked at the terminal once `unattended` is
-    /// set.
+    /// One of several in the same process. Once `unattended` is set, no question is asked at the
+    /// terminal.
     pub fn for_run(
         source: PinSource,
         variables: &TakenVariables,

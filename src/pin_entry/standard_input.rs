@@ -16,7 +16,7 @@ use rustix::stdio::stdin;
 
 /// How long `pinSource: stdin` waits for its line.
 const LINE_LIMIT: Duration = Duration::from_secs(60);
-/// How long input that nobody announced is waited for.
+/// How long to wait for input that was not announced.
 #[cfg(target_os = "linux")]
 const WHOLE_LIMIT: Duration = Duration::from_secs(1);
 /// How often it is looked whether there is already too much of it.
@@ -105,7 +105,7 @@ fn look_at_pipe() -> Option<Vec<u8>> {
     use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, tee};
 
     let deadline = Instant::now() + WHOLE_LIMIT;
-    // Hang-up is told without being asked for, also while there is data.
+    // Poll reports a hang-up without being asked for it, also while there is data.
     while !is_ready(PollFlags::empty(), deadline.min(Instant::now() + GLANCE)) {
         let waiting = ioctl_fionread(stdin()).ok()?;
         if waiting > LOOK as u64 || Instant::now() >= deadline {

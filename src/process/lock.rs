@@ -24,7 +24,7 @@ use super::runtime;
 /// How long others may keep a lock: longer than a prompt may stay unanswered, so that a process that
 /// waits behind one still gets the lock.
 pub const LIMIT: Duration = Duration::from_secs(90);
-/// A longer wait is told: a person begins to wonder.
+/// A longer wait is reported: a person begins to wonder.
 const QUIET_WAIT: Duration = Duration::from_secs(1);
 /// The holder of SoftHSM's lock needs about 30 ms.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);

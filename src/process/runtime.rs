@@ -1,8 +1,8 @@
 //! The directories for what this user's processes leave for each other: locks and the kubeconfigs of
 //! runs in one that lasts until the machine is restarted, what tokens have refused in one that stays.
 //!
-//! Which they are is the same for all processes of a user, whatever their environment: a PIN that
-//! was refused in a shell is not sent once more by a cron job.
+//! All processes of a user have the same directories, independent of their environment: a PIN that was
+//! refused in a shell is not sent again by a cron job.
 
 #![forbid(unsafe_code)]
 

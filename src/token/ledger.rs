@@ -1,5 +1,5 @@
-//! What was sent to a token and what it refused, remembered beyond this process: a wrong PIN that
-//! nobody types must not be sent again by the next request, nor by those that run beside this one.
+//! What was sent to a token and what it refused, remembered beyond this process: a wrong
+//! stored PIN must not be sent again by the next request, nor by one that runs at the same time.
 //!
 //! The token's own memory is CKF_USER_PIN_COUNT_LOW (PKCS#11, section 3.2). Not all modules report
 //! it, so each token has a ledger besides: a locked file with a line for each PIN that was sent and
@@ -182,8 +182,8 @@ fn judge(lines: &[String], own: &str, is_low: bool) -> Verdict {
     let (unclear, refused): (Vec<_>, Vec<_>) = sent.partition(|line| line.starts_with(UNCLEAR));
     match (refused.as_slice(), unclear.len()) {
         ([], 0) if !is_low || is_always_low => Verdict::Clear,
-        ([], doubts) if doubts > 0 && doubts < UNCLEAR_LOGINS && !is_low => Verdict::Clear,
-        // Once: one that is made anew each time would be sent each time.
+        ([], 1..UNCLEAR_LOGINS) if !is_low => Verdict::Clear,
+        // Another PIN is sent once: a new one for each request would be sent each time.
         ([only], 0) => mark_in(only).map_or(Verdict::Refused, Verdict::Unless),
         _ => Verdict::Refused,
     }

@@ -39,7 +39,7 @@ struct Kept {
 enum LoginStep {
     AtReader(TokenState),
     Send(Box<Attempt>),
-    /// The token isn't any more what a person was told of it.
+    /// The token's state has changed since it was shown to a person.
     Stale,
 }
 
@@ -139,7 +139,7 @@ impl Login {
         refused: Option<PinState>,
         pins: &mut dyn PinProvider,
     ) -> Result<LoginStep, Error> {
-        let mut origin = match &self.kept {
+        let origin = match &self.kept {
             Some(kept) => kept.origin.clone(),
             None => pins.origin(),
         };
@@ -152,22 +152,7 @@ impl Login {
         let verdict = early
             .as_ref()
             .map_or(Verdict::Clear, |ledger| ledger.verdict(state.pin));
-        let mut kept = self.kept.take();
-        if let Some(kept) = &mut kept {
-            kept.outlasts_final_try = kept.outlasts_final_try
-                && state.pin == PinState::FinalTry
-                && self.is_done
-                && session.raw.lives(true);
-        }
-        let held = kept.as_ref().map_or(HeldPin::None, Kept::held);
-        let giver = self.giver(&state, &origin, verdict);
-        let mut step = pin_rules::next(state.pin, state.own_keypad, held, giver);
-        if step == PinStep::Forget {
-            kept = None;
-            origin = pins.origin();
-            let giver = self.giver(&state, &origin, verdict);
-            step = pin_rules::next(state.pin, state.own_keypad, HeldPin::None, giver);
-        }
+        let (step, kept, origin) = self.apply_rules(session, &state, origin, verdict, pins);
         let (confirm, unless) = match step {
             PinStep::Send { confirm, unless } => (confirm, unless),
             PinStep::AskReader { confirm } => {
@@ -185,37 +170,19 @@ impl Login {
             Some(kept) => kept,
             None => {
                 let pin = ask(&state, key, refused, confirm, |request| pins.pin(request))?;
-                if let PinOrigin::Askpass(_) = origin {
-                    TRIED.check(&state.name, &pin, origin.clone())?;
-                }
-                Kept {
-                    pin,
-                    origin,
-                    is_accepted: false,
-                    outlasts_final_try: false,
-                }
+                Kept::new(pin, origin, &state)?
             }
         };
-        let mut ledger = match early {
-            Some(ledger) => ledger,
-            None => {
-                let ledger = Ledger::open(&state)?;
-                let now = live_state(session)?;
-                check_hopeless(session, &now)?;
-                // While a person typed, others have used up all tries but one.
-                if now.pin == PinState::FinalTry && state.pin != PinState::FinalTry {
-                    return Ok(LoginStep::Stale);
-                }
-                ledger
-            }
+        let ledger = match early {
+            Some(ledger) => Some(ledger),
+            None => lock_after_typing(session, &state)?,
+        };
+        let Some(mut ledger) = ledger else {
+            return Ok(LoginStep::Stale);
         };
         if unless.is_some_and(|mark| ledger.mark(&kept.pin) == mark) {
-            return Err(not_sent(
-                session,
-                WhyNotSent::RefusedBefore,
-                &state,
-                kept.origin,
-            ));
+            let reason = WhyNotSent::RefusedBefore;
+            return Err(not_sent(session, reason, &state, kept.origin));
         }
         let is_stored = !kept.origin.is_attended() && !kept.is_accepted;
         if let Err(reason) = ledger.begin()
@@ -234,6 +201,35 @@ impl Login {
             state,
             ledger,
         })))
+    }
+
+    /// What the rules say for the token as it is now, with the kept PIN if it may be sent again; and
+    /// where the PIN comes from.
+    fn apply_rules(
+        &mut self,
+        session: &TokenSession<'_>,
+        state: &TokenState,
+        origin: PinOrigin,
+        verdict: Verdict,
+        pins: &mut dyn PinProvider,
+    ) -> (PinStep, Option<Kept>, PinOrigin) {
+        let next = |held, giver| pin_rules::next(state.pin, state.own_keypad, held, giver);
+        let mut kept = self.kept.take();
+        if let Some(kept) = &mut kept {
+            kept.outlasts_final_try = kept.outlasts_final_try
+                && state.pin == PinState::FinalTry
+                && self.is_done
+                && session.raw.lives(true);
+        }
+        let held = kept.as_ref().map_or(HeldPin::None, Kept::held);
+        match next(held, self.giver(state, &origin, verdict)) {
+            PinStep::Forget => {
+                let origin = pins.origin();
+                let giver = self.giver(state, &origin, verdict);
+                (next(HeldPin::None, giver), None, origin)
+            }
+            step => (step, kept, origin),
+        }
     }
 
     fn giver(&self, state: &TokenState, origin: &PinOrigin, verdict: Verdict) -> Giver {
@@ -351,7 +347,7 @@ impl Login {
 }
 
 /// C_Login, and what came of it remembered. Meanwhile Ctrl-C and its like wait: SoftHSM empties
-/// the token's file at each login before it writes it anew, so that a process that is killed in
+/// the token's file at each login before it writes it again, so that a process that is killed in
 /// between loses the token; and what was refused must be remembered. Gives also what the token
 /// says of its PIN after it was right, if it had something to say before.
 fn call_login(
@@ -452,7 +448,33 @@ pub(super) fn is_pin_not_set(error: &Error) -> bool {
     matches!(error.downcast_ref(), Some(LoginError::NotSet { .. }))
 }
 
+/// The ledger for a PIN that a person was asked for when the token was in this state. `None` if others
+/// have used up all tries but one meanwhile, which the person doesn't know.
+fn lock_after_typing(
+    session: &TokenSession<'_>,
+    state: &TokenState,
+) -> Result<Option<Ledger>, Error> {
+    let ledger = Ledger::open(state)?;
+    let now = live_state(session)?;
+    check_hopeless(session, &now)?;
+    let is_new = now.pin == PinState::FinalTry && state.pin != PinState::FinalTry;
+    Ok((!is_new).then_some(ledger))
+}
+
 impl Kept {
+    /// A PIN that was got for the token, unless it is a program's answer that the token has refused.
+    fn new(pin: Pin, origin: PinOrigin, state: &TokenState) -> Result<Self, PinError> {
+        if let PinOrigin::Askpass(_) = origin {
+            TRIED.check(&state.name, &pin, origin.clone())?;
+        }
+        Ok(Self {
+            pin,
+            origin,
+            is_accepted: false,
+            outlasts_final_try: false,
+        })
+    }
+
     fn held(&self) -> HeldPin {
         match self.is_accepted {
             true => HeldPin::Accepted {

@@ -40,7 +40,7 @@ pub(super) enum HeldPin {
 /// Where the PIN comes from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Giver {
-    /// Somebody who sees what became of a PIN, after so many tries in this process.
+    /// A person, who sees whether a PIN was accepted; after so many tries in this process.
     Person { tries: usize },
     /// A configuration, a file, a variable, standard input.
     Stored {

@@ -1,7 +1,7 @@
 //! What people and their programs had sent to the tokens in this process, until one was accepted.
 //!
-//! In a run each connection that needs the token asks anew. What is counted, and what is not sent
-//! again, must hold for all of them, whichever of a token's keys and whichever library they use. So
+//! In a run each connection that needs the token asks for a PIN of its own. What is counted, and what
+//! is not sent again, must hold for all of them, whichever of a token's keys and whichever library they use. So
 //! the process has one list. It holds no PIN, only keyed hashes that tell one from another.
 
 #![forbid(unsafe_code)]
