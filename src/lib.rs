@@ -1,46 +1,21 @@
 //! An external signer for Kubernetes client certificates whose key stays in a PKCS#11 token.
 //!
-//! The modules are listed from the bottom to the top: each may use those before it in this list and
-//! none after it. `scripts/check-layers` holds the code to that order, and to what each module may
-//! touch of the outside (files, the environment, the terminal, …).
+//! The modules are listed from the bottom to the top, after those of `core/lib.rs`: each may use those before it
+//! in this list and none after it. `scripts/check-layers` holds the code to that order, and to what each
+//! module may touch of the outside (files, the environment, the terminal, …).
 
-// The hashes that TLS signatures are made over.
-pub mod hash;
-// Makes text from elsewhere fit for a terminal.
-pub mod printable;
-// What can go wrong: the text, the remedy and the exit code of each error.
-pub mod error;
-// The operating system: memory, environment, signals, locks, the end of the process.
-pub mod process;
-// A PIN, the request for one, and the trait of whoever has it.
-pub mod pin;
-// The messages of the external signer protocol, as data.
-pub mod protocol;
-// The configuration map, checked and typed.
-pub mod config;
+pub use pkcs11_external_signer_core::{
+    answer, certificate, config, error, hash, library, pin, pin_entry, pipeline, plugin, printable,
+    process, protocol, report, scheme, token, verify,
+};
+
 // Finds the PKCS#11 libraries of this machine.
 pub mod discovery;
 // Reads, redirects and writes kubeconfigs.
 pub mod kubeconfig;
-// What a certificate says of its key, its holder and its validity.
-pub mod certificate;
-// The signature scheme that a request's options and a public key ask for.
-pub mod scheme;
-// Verifies a signature with the certificate's public key; the only source of a `VerifiedSignature`.
-pub mod verify;
-// The one document that answers a request.
-pub mod answer;
-// The only part that speaks PKCS#11.
-pub mod token;
-// The PIN sources of the configuration: a file, a prompt at the terminal, another program.
-pub mod pin_entry;
-// From a configuration to a verified signature, in stages.
-pub mod pipeline;
 // The keys of a run: tokens that stay open from their first use to its end.
 pub mod keyring;
 // Connects clients on 127.0.0.1 to API servers, authenticated with the token's key.
 pub mod tunnel;
-// Writes messages to standard error.
-pub mod report;
 // The commands.
 pub mod cli;

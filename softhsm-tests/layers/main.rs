@@ -1,7 +1,7 @@
 //! Holds the modules of `src/` to their order and to what each may use of the outside world.
 //!
-//! `src/lib.rs` lists the modules from the bottom to the top: each may use those before it in that list and
-//! none after it. [`MAY_USE`] says which of them touch files, the network, a terminal and the like; a module
+//! `src/core/lib.rs` and then `src/lib.rs` list the modules from the bottom to the top: each may use those before
+//! it in that list and none after it. [`MAY_USE`] says which of them touch files, the network, a terminal and the like; a module
 //! that isn't in it is pure. Code that only tests see is left out. A type name is declared once in the
 //! whole program.
 
@@ -13,7 +13,7 @@ use std::fmt::{self, Display, Formatter};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use reader::{OWN_NAME, Source, Texts};
+use reader::{OWN_NAMES, ROOTS, Source, Texts};
 
 /// What a module can touch, and the paths that show it. A path stands for those below it, except where a
 /// longer one is listed; `::name` is a method, and `/dev/…` a text.
@@ -217,6 +217,11 @@ const MAY_USE: &[(&str, &[&str])] = &[
 
 /// Pairs of which the first must not see the second, though it stands above it.
 const APART: &[(&str, &str)] = &[
+    // Only what answers a request or runs a command writes to standard error.
+    ("discovery", "report"),
+    ("keyring", "report"),
+    ("kubeconfig", "report"),
+    ("tunnel", "report"),
     // Nothing that a client sends reaches the token unread.
     ("token", "protocol"),
 ];
@@ -251,8 +256,11 @@ impl Display for Breach {
 
 /// All that the program's files use against the rules.
 fn breaches(sources: &[Source]) -> Vec<Breach> {
-    let root = sources.iter().find(|it| it.file == "src/lib.rs");
-    let order = root.map_or(&[][..], |it| &it.children);
+    let order: Vec<_> = ROOTS
+        .iter()
+        .filter_map(|root| sources.iter().find(|it| it.file == *root))
+        .flat_map(|root| root.children.clone())
+        .collect();
     let mut found = Vec::new();
     for source in sources {
         let module = source.module.first().map_or("lib", String::as_str);
@@ -266,7 +274,7 @@ fn breaches(sources: &[Source]) -> Vec<Breach> {
                     path,
                 });
             };
-            if let Some(what) = wrong_module(module, &used.path, order) {
+            if let Some(what) = wrong_module(module, &used.path, &order) {
                 add(what, None);
             }
             for capability in wrong_capabilities(&source.module, &used.path) {
@@ -284,7 +292,7 @@ fn breaches(sources: &[Source]) -> Vec<Breach> {
 /// What is wrong with a path of this crate in `module`.
 fn wrong_module(module: &str, path: &[String], order: &[String]) -> Option<String> {
     let first = path.first()?;
-    if first == OWN_NAME && module != "main" {
+    if OWN_NAMES.contains(&first.as_str()) && !["lib", "main"].contains(&module) {
         return Some(format!(
             "the crate's own name: say crate::{}",
             path[1..].join("::")

@@ -10,8 +10,11 @@ use syn::spanned::Spanned as _;
 use syn::visit::{self, Visit};
 use syn::{Attribute, Expr, ImplItem, Item, Meta, Stmt, Token, UseTree};
 
-/// The crate by the name that other crates call it by.
-pub(crate) const OWN_NAME: &str = "pkcs11_external_signer";
+/// The library's two crates by the names that other crates call them by.
+pub(crate) const OWN_NAMES: [&str; 2] = ["pkcs11_external_signer", "pkcs11_external_signer_core"];
+/// Their roots, the lower one first. The upper one has the modules of the lower one under their names.
+pub(crate) const ROOTS: [&str; 2] = ["src/core/lib.rs", "src/lib.rs"];
+const PROGRAM: &str = "src/main.rs";
 
 /// The text of each source file, by its path from the repository's root.
 pub(crate) type Texts = BTreeMap<String, String>;
@@ -20,7 +23,7 @@ pub(crate) type Texts = BTreeMap<String, String>;
 pub(crate) struct Source {
     pub(crate) file: String,
     /// The path of its module, without the crate: `["token", "login"]`. The program's own files, which
-    /// are not the library's, begin with `main`; `src/lib.rs` is empty.
+    /// are not the library's, begin with `main`; that of a root is empty.
     pub(crate) module: Vec<String>,
     /// The modules it declares, in their order.
     pub(crate) children: Vec<String>,
@@ -50,8 +53,10 @@ pub(crate) struct Declared {
 /// The file that is missing, or the place where one is not Rust.
 pub(crate) fn read(texts: &Texts) -> Result<Vec<Source>, String> {
     let mut sources = Vec::new();
-    read_tree(texts, "src/lib.rs", Vec::new(), &mut sources)?;
-    read_tree(texts, "src/main.rs", vec!["main".to_owned()], &mut sources)?;
+    for root in ROOTS {
+        read_tree(texts, root, Vec::new(), &mut sources)?;
+    }
+    read_tree(texts, PROGRAM, vec!["main".to_owned()], &mut sources)?;
     Ok(sources)
 }
 
@@ -69,10 +74,10 @@ fn read_tree(
         ..Reader::default()
     };
     reader.visit_file(&parsed);
-    let folder = match file.strip_suffix("/mod.rs") {
-        Some(folder) => folder,
-        None if file == "src/lib.rs" || file == "src/main.rs" => "src",
-        None => file.trim_end_matches(".rs"),
+    let (parent, name) = file.rsplit_once('/').unwrap_or_default();
+    let folder = match name {
+        "lib.rs" | "main.rs" | "mod.rs" => parent,
+        _ => file.trim_end_matches(".rs"),
     };
     let children = reader.children.clone();
     sources.push(reader.finish(file));

@@ -3,7 +3,7 @@
 use crate::reader::{self, Texts};
 use crate::{breaches, declared_twice};
 
-const ORDER: &[&str] = &[
+const CORE: &[&str] = &[
     "hash",
     "printable",
     "error",
@@ -11,44 +11,53 @@ const ORDER: &[&str] = &[
     "pin",
     "protocol",
     "config",
-    "discovery",
-    "kubeconfig",
     "certificate",
     "scheme",
     "verify",
     "token",
     "pin_entry",
     "pipeline",
-    "keyring",
-    "tunnel",
     "report",
-    "cli",
+    "library",
+    "plugin",
 ];
+const ABOVE: &[&str] = &["discovery", "kubeconfig", "keyring", "tunnel", "cli"];
+
+/// Where a module is.
+fn folder(module: &str) -> String {
+    let core = if CORE.contains(&module) { "core/" } else { "" };
+    format!("src/{core}{module}")
+}
 
 /// A program that has each module, with `code` in one of its files.
 fn program(file: &str, code: &str) -> Texts {
-    let declarations: String = ORDER.iter().map(|it| format!("pub mod {it};\n")).collect();
+    let declarations = |modules: &[&str]| {
+        modules
+            .iter()
+            .map(|it| format!("pub mod {it};\n"))
+            .collect()
+    };
     let mut texts = Texts::from([
-        ("src/lib.rs".to_owned(), declarations),
+        ("src/core/lib.rs".to_owned(), declarations(CORE)),
+        ("src/lib.rs".to_owned(), declarations(ABOVE)),
         ("src/main.rs".to_owned(), "fn main() {}\n".to_owned()),
     ]);
-    for module in ORDER {
+    for module in CORE.iter().chain(ABOVE).map(|it| folder(it)) {
         let inner = "#[cfg(test)]\nmod tests;\nmod inner;\n".to_owned();
-        texts.insert(format!("src/{module}/mod.rs"), inner);
-        texts.insert(format!("src/{module}/inner.rs"), String::new());
-        texts.insert(
-            format!("src/{module}/tests.rs"),
-            "use std::fs;\n".to_owned(),
-        );
+        texts.insert(format!("{module}/mod.rs"), inner);
+        texts.insert(format!("{module}/inner.rs"), String::new());
+        texts.insert(format!("{module}/tests.rs"), "use std::fs;\n".to_owned());
     }
     for name in ["allowed", "library", "trust"] {
-        texts.insert(format!("src/config/{name}.rs"), String::new());
-        let config = texts.get_mut("src/config/mod.rs").expect("it is there");
+        texts.insert(format!("src/core/config/{name}.rs"), String::new());
+        let config = texts
+            .get_mut("src/core/config/mod.rs")
+            .expect("it is there");
         config.push_str(&format!("mod {name};\n"));
     }
-    texts.insert("src/token/raw.rs".to_owned(), String::new());
+    texts.insert("src/core/token/raw.rs".to_owned(), String::new());
     texts
-        .get_mut("src/token/mod.rs")
+        .get_mut("src/core/token/mod.rs")
         .expect("it is there")
         .push_str("mod raw;\n");
     texts.entry(file.to_owned()).or_default().push_str(code);
@@ -87,14 +96,14 @@ fn a_module_above() {
         ("token", "cli"),
         ("token", "keyring"),
         ("verify", "token"),
-        ("tunnel", "report"),
+        ("keyring", "cli"),
         ("error", "process"),
         ("token", "pin_entry"),
         ("pipeline", "keyring"),
     ] {
         let message = format!("{module} must not use {above}, which is above it");
-        let file = format!("src/{module}/mod.rs");
-        let inner = format!("src/{module}/inner.rs");
+        let file = format!("{}/mod.rs", folder(module));
+        let inner = format!("{}/inner.rs", folder(module));
         assert_caught(&file, &format!("use crate::{above};"), &message);
         assert_caught(&inner, &format!("use crate::{above}::Thing;"), &message);
         assert_caught(
@@ -149,18 +158,23 @@ fn the_crate_by_its_own_name_or_at_once() {
     );
     assert_caught(file, "use crate::*;", "everything of the crate at once");
     assert_caught(
-        "src/hash/mod.rs",
+        "src/core/hash/mod.rs",
         "use super::*;",
         "everything of the crate at once",
     );
 }
 
 #[test]
-fn the_token_does_not_see_the_wire() {
+fn what_a_module_must_not_see_below_it() {
     assert_caught(
-        "src/token/inner.rs",
+        "src/core/token/inner.rs",
         "use crate::protocol::Request;",
         "token must not use protocol, which it must not see",
+    );
+    assert_caught(
+        "src/tunnel/inner.rs",
+        "use crate::report;",
+        "tunnel must not use report, which it must not see",
     );
 }
 
@@ -177,7 +191,7 @@ fn files_and_the_like_in_a_pure_module() {
         "verify",
         "pin",
     ] {
-        let file = format!("src/{module}/inner.rs");
+        let file = format!("{}/inner.rs", folder(module));
         for (code, what) in [
             ("use std::fs;", "files (std::fs)"),
             ("use std::{fs, io};", "files (std::fs)"),
@@ -236,8 +250,8 @@ fn files_and_the_like_in_a_pure_module() {
 
 #[test]
 fn pkcs11_outside_the_token() {
-    for module in ORDER.iter().filter(|it| **it != "token") {
-        let file = format!("src/{module}/inner.rs");
+    for module in CORE.iter().chain(ABOVE).filter(|it| **it != "token") {
+        let file = format!("{}/inner.rs", folder(module));
         assert_caught(
             &file,
             "use cryptoki::object::Attribute;",
@@ -254,7 +268,7 @@ fn pkcs11_outside_the_token() {
 #[test]
 fn the_terminal_outside_those_who_ask() {
     for module in ["token", "pin", "process", "keyring", "tunnel", "pipeline"] {
-        let file = format!("src/{module}/inner.rs");
+        let file = format!("{}/inner.rs", folder(module));
         assert_caught(
             &file,
             "use rustix::termios;",
@@ -271,7 +285,7 @@ fn the_terminal_outside_those_who_ask() {
 #[test]
 fn unsafe_code_elsewhere() {
     for file in [
-        "src/token/inner.rs",
+        "src/core/token/inner.rs",
         "src/tunnel/inner.rs",
         "src/cli/inner.rs",
     ] {
@@ -282,47 +296,47 @@ fn unsafe_code_elsewhere() {
 #[test]
 fn the_line_is_named() {
     let found = found(
-        "src/scheme/inner.rs",
+        "src/core/scheme/inner.rs",
         "\n\nuse std::{\n    io,\n    fs,\n};\n",
     );
     assert_eq!(
         found,
-        ["src/scheme/inner.rs:5: scheme must not use files (std::fs)"]
+        ["src/core/scheme/inner.rs:5: scheme must not use files (std::fs)"]
     );
 }
 
 #[test]
 fn what_is_allowed() {
     assert_allowed(
-        "src/token/inner.rs",
+        "src/core/token/inner.rs",
         "use crate::{config::Config, error::Error};\nuse cryptoki::slot::Slot;",
     );
     assert_allowed(
-        "src/token/raw.rs",
+        "src/core/token/raw.rs",
         "#[expect(unsafe_code)]\nfn f() { unsafe {} }",
     );
-    assert_allowed("src/config/library.rs", "use std::fs;");
-    assert_allowed("src/config/allowed.rs", "use std::fs;");
-    assert_allowed("src/config/trust.rs", "use std::fs;");
-    assert_allowed("src/pin_entry/inner.rs", "use rustix::termios;");
+    assert_allowed("src/core/config/library.rs", "use std::fs;");
+    assert_allowed("src/core/config/allowed.rs", "use std::fs;");
+    assert_allowed("src/core/config/trust.rs", "use std::fs;");
+    assert_allowed("src/core/pin_entry/inner.rs", "use rustix::termios;");
     assert_allowed("src/main.rs", "use pkcs11_external_signer::cli;");
     assert_allowed(
-        "src/scheme/inner.rs",
+        "src/core/scheme/inner.rs",
         "//! See `std::fs` and crate::token.\n",
     );
     assert_allowed(
-        "src/scheme/inner.rs",
+        "src/core/scheme/inner.rs",
         "use std::time::Duration;\nuse std::net::IpAddr;\nuse std::io;",
     );
     assert_allowed(
-        "src/scheme/inner.rs",
+        "src/core/scheme/inner.rs",
         "use super::tests;\nuse self::inner::Thing;",
     );
 }
 
 #[test]
 fn code_that_only_tests_see() {
-    let file = "src/scheme/inner.rs";
+    let file = "src/core/scheme/inner.rs";
     for code in [
         "#[cfg(test)]\nuse std::fs;",
         "#[cfg(test)]\nmod tests { use crate::cli; }",
@@ -349,14 +363,14 @@ fn a_type_name_that_is_declared_twice() {
         "type Thing = u8;",
         "fn f() { struct Thing; }",
     ] {
-        let mut texts = program("src/token/inner.rs", "pub struct Thing;");
+        let mut texts = program("src/core/token/inner.rs", "pub struct Thing;");
         texts.insert("src/cli/inner.rs".to_owned(), code.to_owned());
         let sources = reader::read(&texts).unwrap_or_else(|error| panic!("{error}"));
         let places = declared_twice(&sources);
         assert_eq!(places["Thing"].len(), 2, "{code}");
     }
     // An associated type is its trait's.
-    let mut texts = program("src/token/inner.rs", "pub struct Output;");
+    let mut texts = program("src/core/token/inner.rs", "pub struct Output;");
     texts.insert(
         "src/cli/inner.rs".to_owned(),
         "impl Add for X { type Output = X; }".to_owned(),

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 
 use super::again::Invocation;
 use super::completions::values;
-use super::library::{self, LockReports};
 use super::listing::{
     CertificateEntry, KeyEntry, KeyNote, LibraryEntry, ListQuery, Listing, TokenEntry,
 };
@@ -19,6 +18,7 @@ use crate::error::Error;
 use crate::kubeconfig::{
     Context, KubeconfigError, KubeconfigFile, Provider, ProviderConfig, Saved, file_for,
 };
+use crate::library::{self, LockReports};
 use crate::pin_entry;
 use crate::pipeline::{Library, Pipeline};
 use crate::printable::{printable, shell_word};

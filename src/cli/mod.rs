@@ -7,11 +7,9 @@ mod check;
 mod completions;
 mod error;
 mod kubeconfig;
-mod library;
 mod list;
 mod listing;
 mod output;
-mod plugin;
 mod presence;
 mod run;
 mod selection;
@@ -35,7 +33,7 @@ use crate::process::AnswerError;
 use crate::process::environment::{self, SingleThreaded, TakenVariables};
 use crate::process::{harden, signals};
 use crate::protocol::Configuration;
-use crate::report;
+use crate::{plugin, report};
 
 /// The variable that holds a request of the external signer protocol.
 const REQUEST: &str = "EXTERNAL_SIGNER_PLUGIN_CONFIG";
@@ -113,32 +111,32 @@ pub fn main(alone: SingleThreaded) -> u8 {
         report::error(&Error::internal(format!("panic at {place}")));
     }));
     let request = environment::take(REQUEST, &alone);
-    let is_alone = std::env::args_os().len() <= 1;
-    let completed = completions::asked_for();
-    // A shell shows what is written during completion in the middle of the line.
-    let logged = if completed.is_some() { 0 } else { logged() };
-    let outcome = panic::catch_unwind(|| match (completed, request) {
-        (Some(words), _) => completions::complete(words),
-        (None, Some(request)) if is_alone => {
-            again::Invocation::default().set_wording();
-            report::log_steps(logged);
+    let has_arguments = std::env::args_os().len() > 1;
+    let outcome = panic::catch_unwind(|| match request {
+        Some(request) if !has_arguments => {
+            report::log_steps(logged());
             plugin::run(request, alone)
         }
-        (None, None) if is_alone => {
-            report::lines(ABOUT);
-            report::lines(&format!("help: {} --help shows the commands\n", called()));
-            2
-        }
-        _ => command_line(logged, core, alone),
+        _ => without_request(has_arguments, core, alone),
     });
     outcome.unwrap_or(70)
 }
 
-/// Runs a command of the command line; its exit code. Separate from what answers a request, so that
+/// Runs what the command line asks for; its exit code. Separate from what answers a request, so that
 /// a request doesn't touch memory pages that it doesn't need.
 #[cold]
 #[inline(never)]
-fn command_line(logged: u8, core: Rlimit, alone: SingleThreaded) -> u8 {
+fn without_request(has_arguments: bool, core: Rlimit, alone: SingleThreaded) -> u8 {
+    // A shell shows what is written during completion in the middle of the line.
+    if let Some(words) = completions::asked_for() {
+        return completions::complete(words);
+    }
+    let logged = logged();
+    if !has_arguments {
+        report::lines(ABOUT);
+        report::lines(&format!("help: {} --help shows the commands\n", called()));
+        return 2;
+    }
     let parsed = command().try_get_matches();
     let parsed = parsed.and_then(|matches| Arguments::from_arg_matches(&matches));
     let Arguments { verbose, command } = match parsed {

@@ -4,9 +4,9 @@
 
 use super::checklist::{CheckStep, Checklist, quoted};
 use crate::certificate::ValidityState;
-use crate::cli::library;
 use crate::config::Config;
 use crate::error::{Error, Setting, remedy};
+use crate::library;
 use crate::pin::{PinError, PinOrigin, PinProvider};
 use crate::pin_entry::Sources;
 use crate::pipeline::{Identity, Library, Pipeline, SigningKey, StageObserver};

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use super::{CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, TokenEntry};
 use crate::certificate::{Certificate, ValidityState, rfc_3339};
-use crate::cli::library::{self, LockReports};
 use crate::config::{
     Filter, ObjectId, ObjectSelector, PinSource, TokenSelector, TrustedLibrary, Uri,
 };
 use crate::error::Error;
+use crate::library::{self, LockReports};
 use crate::pin::{PinError, PinProvider as _};
 use crate::pin_entry::Sources;
 use crate::pipeline::Library;

@@ -97,7 +97,7 @@ pub fn printable_json(document: &str) -> Cow<'_, str> {
 }
 
 /// Whether it could move the cursor, hide or reorder text.
-pub(crate) fn is_harmful(character: char) -> bool {
+pub fn is_harmful(character: char) -> bool {
     character.is_control()
         || matches!(character,
             '\u{ad}'                        // soft hyphen

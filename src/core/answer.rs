@@ -4,13 +4,13 @@
 //! alone makes:
 //!
 //! ```
-//! use pkcs11_external_signer::{answer::Response, verify::VerifiedSignature};
+//! use pkcs11_external_signer_core::{answer::Response, verify::VerifiedSignature};
 //! fn answer(signature: &VerifiedSignature) -> Response<'_> {
 //!     Response::Signature(signature)
 //! }
 //! ```
 //! ```compile_fail,E0308
-//! use pkcs11_external_signer::{answer::Response, verify::VerifiedSignature};
+//! use pkcs11_external_signer_core::{answer::Response, verify::VerifiedSignature};
 //! fn answer(signature: &[u8]) -> Response<'_> {
 //!     Response::Signature(signature)
 //! }
@@ -61,18 +61,18 @@ impl Response<'_> {
 /// can't write to it. It sends one document:
 ///
 /// ```no_run
-/// # use pkcs11_external_signer::{answer::{AnswerChannel, Response}, protocol::Spelling};
+/// # use pkcs11_external_signer_core::{answer::{AnswerChannel, Response}, protocol::Spelling};
 /// let channel = AnswerChannel::open().unwrap();
 /// channel.send(&Response::Certificate(&[]), Spelling::Proposal).unwrap();
 /// ```
 /// ```compile_fail,E0382
-/// # use pkcs11_external_signer::{answer::{AnswerChannel, Response}, protocol::Spelling};
+/// # use pkcs11_external_signer_core::{answer::{AnswerChannel, Response}, protocol::Spelling};
 /// let channel = AnswerChannel::open().unwrap();
 /// channel.send(&Response::Certificate(&[]), Spelling::Proposal).unwrap();
 /// channel.send(&Response::Certificate(&[]), Spelling::Proposal).unwrap();
 /// ```
 /// ```compile_fail,E0308
-/// # use pkcs11_external_signer::{answer::{AnswerChannel, Response}, protocol::Spelling};
+/// # use pkcs11_external_signer_core::{answer::{AnswerChannel, Response}, protocol::Spelling};
 /// let channel = AnswerChannel::open().unwrap();
 /// channel.send("another text", Spelling::Proposal).unwrap();
 /// ```

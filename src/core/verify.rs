@@ -22,7 +22,7 @@ use crate::scheme::{ecdsa, pkcs1};
 ///
 /// ```compile_fail,E0423
 /// let bytes = vec![0; 64];
-/// let _ = pkcs11_external_signer::verify::VerifiedSignature(bytes);
+/// let _ = pkcs11_external_signer_core::verify::VerifiedSignature(bytes);
 /// ```
 #[must_use]
 #[derive(Debug)]

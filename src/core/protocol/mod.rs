@@ -22,7 +22,7 @@ pub use request::{Operation, Request, SignRequest};
 pub use signer_options::{SaltLength, SignerOptions};
 
 /// The only version there is, in the proposal and in the reference implementation.
-pub(crate) const API_VERSION: &str = "external-signer.authentication.k8s.io/v1alpha1";
+pub const API_VERSION: &str = "external-signer.authentication.k8s.io/v1alpha1";
 
 /// Whose names for the kinds a client uses; it is answered in the same.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -19,7 +19,7 @@ use crate::token::ModuleError;
 ///
 /// # Errors
 /// Those of [`Library::open`].
-pub(super) fn open(
+pub fn open(
     library: &TrustedLibrary,
     init_args: Option<&InitArgs>,
     patience: Duration,
@@ -32,7 +32,7 @@ pub(super) fn open(
 }
 
 /// Reports waits for the lock on a library, and that there is none.
-pub(super) struct LockReports;
+pub struct LockReports;
 
 impl StageObserver for LockReports {
     fn waiting(&mut self, holder: Option<u32>) {
@@ -45,21 +45,21 @@ impl StageObserver for LockReports {
 }
 
 /// Says which process has the library.
-pub(super) fn note_wait(holder: Option<u32>) {
+pub fn note_wait(holder: Option<u32>) {
     let holder = holder.map_or_else(String::new, |holder| format!(" (process {holder})"));
     report::note(&format!(
         "waiting for another request{holder} to finish with the token"
     ));
 }
 
-pub(super) fn warn_of_no_lock(reason: &str) {
+pub fn warn_of_no_lock(reason: &str) {
     report::warning(&format!(
         "requests at the same time may disturb each other: {reason}"
     ));
 }
 
 /// From now on, ends the process with an error if a call of the library takes too long.
-pub(super) fn end_if_it_hangs(library: &Path) {
+pub fn end_if_it_hangs(library: &Path) {
     let path = library.to_owned();
     watchdog::start(move |doing| {
         let error = Error::from(ModuleError::Hangs {

@@ -407,14 +407,14 @@ pub fn issuer_of(der: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Bits of a big-endian number without leading zeros.
-pub(crate) fn bits(number: &[u8]) -> usize {
+pub fn bits(number: &[u8]) -> usize {
     number
         .first()
         .map_or(0, |first| number.len() * 8 - first.leading_zeros() as usize)
 }
 
 /// A big-endian number in as few bytes as it takes.
-pub(crate) fn without_leading_zeros(number: &[u8]) -> Vec<u8> {
+pub fn without_leading_zeros(number: &[u8]) -> Vec<u8> {
     number
         .iter()
         .copied()

@@ -2,10 +2,10 @@
 
 #![forbid(unsafe_code)]
 
-use super::library::{self, LockReports};
 use crate::answer::{AnswerChannel, Response};
 use crate::config::{Config, PinSource};
 use crate::error::Error;
+use crate::library::{self, LockReports};
 use crate::pin_entry::Sources;
 use crate::pipeline::{Library, Pipeline};
 use crate::process::environment::{NotUtf8, SingleThreaded, TakenVariables};
@@ -14,7 +14,7 @@ use crate::protocol::{Operation, Request, RequestError};
 use crate::report;
 
 /// Answers the request, or reports why not; the exit code.
-pub(super) fn run(request: Result<String, NotUtf8>, alone: SingleThreaded) -> u8 {
+pub fn run(request: Result<String, NotUtf8>, alone: SingleThreaded) -> u8 {
     // Finalised after the answer is out: a library that hangs or crashes then can't spoil it.
     let mut library = None;
     let code = match answer(request, alone, &mut library) {

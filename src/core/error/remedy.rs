@@ -48,6 +48,7 @@ pub enum OwnCommand {
 pub struct Setting(pub &'static str);
 
 /// A remedy of words, commands and settings, one after the other.
+#[macro_export]
 macro_rules! remedy {
     ($($piece:expr),+ $(,)?) => {
         $crate::error::Remedy {
@@ -56,7 +57,6 @@ macro_rules! remedy {
         }
     };
 }
-pub(crate) use remedy;
 
 impl Remedy {
     /// With what there is to choose from.

@@ -30,12 +30,12 @@ impl Pin {
     }
 
     /// The PIN itself, for the one call that sends it to the token.
-    pub(crate) fn expose(&self) -> &str {
+    pub fn expose(&self) -> &str {
         &self.0
     }
 
     /// A second copy, for a source that may be asked again; wiped like the first.
-    pub(crate) fn duplicate(&self) -> Self {
+    pub fn duplicate(&self) -> Self {
         Self(self.0.clone())
     }
 

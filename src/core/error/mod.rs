@@ -8,7 +8,7 @@
 
 mod remedy;
 
-pub(crate) use remedy::remedy;
+pub use crate::remedy;
 pub use remedy::{Help, OwnCommand, Piece, Remedy, Setting};
 
 use std::error::Error as StandardError;
