@@ -45,7 +45,7 @@ fn a_library_is_given_its_parameters_and_no_other_library() {
         store.ask(&certificate_request(&configuration)).run()
     };
     // SoftHSM takes none.
-    let remedy = "set initArgs to what this library wants";
+    let remedy = "set initArgs to what this library needs";
     ask("configDir='sql:/db'").fails(4, &["C_Initialize: CKR_ARGUMENTS_BAD", remedy]);
     let library = "secmod='' library='/home/jane/evil.so'";
     ask(library).fails(3, &["initArgs names a library", "pathLib"]);

@@ -205,7 +205,9 @@ fn a_token_that_is_taken_out_ends_the_connections_where_that_is_wanted() {
     let script = format!("{TAKEN_OUT}; wait $watch; kubectl auth whoami 2>&1; mv away tokens");
     let outcome = run(&store, &["--end-with-token", "bash", "-c", &script]).run();
     let printed = outcome.printed_beside(&["is gone, and with it the connections of this run"]);
-    assert!(printed.contains("was refused"), "{printed}");
+    // By then another run may have the port, with a certificate of its own.
+    let is_closed = printed.contains("was refused") || printed.contains(".run.invalid");
+    assert!(is_closed, "{printed}");
 }
 
 #[test]
