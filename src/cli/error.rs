@@ -2,8 +2,6 @@
 
 use crate::error::{Failure, OwnCommand, Remedy, remedy};
 
-/// An option goes with another one only. A command's own options belong behind `--`:
-/// `run -- kubectl get pods -o wide`.
 #[derive(Debug, thiserror::Error)]
 #[error("missing argument: {argument} needs {other}")]
 pub(crate) struct ArgumentNeeds {

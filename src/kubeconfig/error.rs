@@ -10,7 +10,6 @@ use crate::printable::shell_word;
 
 #[derive(Debug, thiserror::Error)]
 pub enum KubeconfigError {
-    /// The file was moved, or the path is relative: it starts from the kubeconfig's own directory.
     #[error("certificate-authority {} of cluster \"{cluster}\" can't be read: {reason}", .path.display())]
     Authority {
         cluster: String,
@@ -28,9 +27,8 @@ pub enum KubeconfigError {
     },
     #[error("cluster \"{cluster}\" has both a certificate authority and insecure-skip-tls-verify")]
     InsecureAuthority { cluster: String },
-    /// Not YAML, or not a kubeconfig: tabs for indentation and an unclosed quote are the usual ones;
-    /// *more than a kubeconfig can hold*: aliases that unfold to something huge. `FILE.backup-…` is a
-    /// copy, if `kubeconfig --write` was here before.
+    /// Often tabs for indentation or an unclosed quote. `kubeconfig --write` leaves a copy,
+    /// `FILE.backup-…`.
     #[error("kubeconfig {}, line {line}: {reason}", .path.display())]
     Malformed {
         path: PathBuf,
@@ -38,7 +36,6 @@ pub enum KubeconfigError {
         line: usize,
         reason: String,
     },
-    /// None of the files that kubectl would read is there, or `HOME` is not set.
     #[error("there is no kubeconfig {}", missing(.paths))]
     Missing { paths: Vec<PathBuf> },
     #[error("the kubeconfig has no cluster \"{name}\"")]
@@ -59,25 +56,20 @@ pub enum KubeconfigError {
     NotEditable { path: PathBuf },
     #[error("user \"{user}\" of context \"{context}\" has no auth-provider externalSigner")]
     NotExternalSigner { context: String, user: String },
-    /// `run` has nothing to do with this kubeconfig; or you are in the shell of a run already, whose
-    /// kubeconfig leads through its tunnels.
     #[error("no context of {kubeconfig} has a user with auth-provider externalSigner")]
     NothingToServe { kubeconfig: String, inside: bool },
-    /// Permissions, a directory in place of a file, or more than 16 MiB. Of a pipe, such as that of
-    /// `<(sops -d config.enc)`, run what writes it by itself: it has a minute.
+    /// For a pipe such as `<(sops -d config.enc)`, run what writes it by itself: it has a minute.
     #[error("kubeconfig {} can't be read: {reason}", .path.display())]
     Unreadable { path: PathBuf, reason: String },
-    /// Permissions, a full disk, a pipe; *the group of the file can't be kept*: you aren't in that group
-    /// (`chgrp`); *another program is writing it*: kubectl's lock `FILE.lock` is there, perhaps left by
-    /// one that was killed: remove it if no kubectl runs.
+    /// *the group of the file can't be kept*: you aren't in that group (`chgrp`).
     #[error("kubeconfig {} can't be written: {reason}", .path.display())]
     Unwritable { path: PathBuf, reason: String },
     #[error("kubeconfig {} has a user \"{name}\" with other credentials", .path.display())]
     UserExists { path: PathBuf, name: String },
     #[error("the kubeconfig's user would have no name")]
     UserUnnamed,
-    /// Who can write to the file decides which library is loaded, which token is sent a PIN and which
-    /// server sees the certificate. Look through it: `kubectl config view`.
+    /// Others could have changed which library is loaded, which token is sent a PIN and which server sees
+    /// the certificate. Look through it: `kubectl config view`.
     #[error("kubeconfig {} can be changed by other users (mode {mode:04o})", .path.display())]
     WritableByOthers { path: PathBuf, mode: u32 },
 }

@@ -7,7 +7,6 @@ use http::StatusCode;
 
 use crate::error::{Failure, Remedy};
 
-/// How all messages about a cluster begin; `…` is one of the following.
 #[derive(Debug, thiserror::Error)]
 #[error("cluster \"{cluster}\" ({server}): {failure}")]
 pub struct UpstreamError {
@@ -19,63 +18,57 @@ pub struct UpstreamError {
 
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamFailure {
-    /// Not an API server (a login page, a web server's 404), or a sick one (500, 503):
-    /// `curl -k https://HOST:6443/readyz`. A server may need its path (Rancher).
+    /// Not an API server (a login page, a 404), or a sick one (500, 503): `curl -k
+    /// https://HOST:6443/readyz`. A server may need its path (Rancher).
     #[error("the server answered with HTTP status {0}")]
     Answer(u16),
-    /// The server shows a CA's certificate (`CA:TRUE`) that is not itself in the kubeconfig.
     #[error("the server's certificate is not trusted: it is a CA's, not a server's")]
     Authority,
-    /// It doesn't speak TLS (a plain HTTP port), speaks something older than TLS 1.2, or hung up:
-    /// `openssl s_client -connect HOST:6443 </dev/null`, the server's log.
+    /// It speaks plain HTTP or nothing newer than TLS 1.1, or hung up: `openssl s_client -connect
+    /// HOST:6443 </dev/null`, the server's log.
     #[error("the connection broke off: {0}")]
     Broken(String),
-    /// No answer: the API server is down, the VPN is, a firewall refuses. `nc -vz HOST 6443`.
+    /// The API server or the VPN is down, or a firewall refuses: `nc -vz HOST 6443`.
     #[error("no connection: {0}")]
     Connect(String),
     #[error("the server asked for no client certificate, so it knows no user by it")]
     NotAsked,
-    /// Connected, but anonymous: `openssl s_client -connect HOST:6443 </dev/null` lists *Acceptable
-    /// client certificate CA names*; yours must be among them.
+    /// You are connected, but anonymous. `openssl s_client -connect HOST:6443 </dev/null` lists
+    /// *Acceptable client certificate CA names*; your issuer must be among them.
     #[error("the server does not take the certificate for a user")]
     NotRecognised,
-    /// `--user` named a user with a certificate file or an `exec` plugin, for a cluster whose connections
-    /// lead through a tunnel, which has no key for that certificate.
     #[error(
         "the command showed a client certificate that is not one of the run's, and the tunnel \
          can't use it"
     )]
     OwnCertificate,
-    /// The proxy of `proxy-url` or `HTTPS_PROXY` is down, or that is not a proxy's URL (`http`, `https`
-    /// or `socks5`): `curl -v -x PROXY https://HOST:6443`. To go without: `NO_PROXY=HOST`.
+    /// The proxy is down, or its URL isn't `http`, `https` or `socks5`: `curl -v -x PROXY
+    /// https://HOST:6443`. To go without: `NO_PROXY=HOST`.
     #[error("no connection through the proxy {proxy}: {reason}")]
     Proxy { proxy: String, reason: String },
-    /// *407* (some say *401*): it wants `http://USER:PASSWORD@PROXY:3128`, reserved characters
-    /// percent-encoded. Others: it makes no tunnel to this host and port.
+    /// *407* (some say *401*): it wants a password, with reserved characters percent-encoded.
     #[error("the proxy {proxy} answered {status}")]
     ProxyAnswer { proxy: String, status: StatusCode },
-    /// *CertificateExpired*; *UnknownCA*, *BadCertificate*: not issued by a CA of this server's
-    /// `--client-ca-file`; *DecryptError*: the signature was not accepted. Intermediate certificates are
-    /// sent from the token, or from behind the certificate in `certificateFile`.
+    /// *UnknownCA*, *BadCertificate*: not issued by a CA of this server's `--client-ca-file`.
+    /// *DecryptError*: the signature was not accepted. Intermediate certificates are sent from the token,
+    /// or from behind the certificate in `certificateFile`.
     #[error("the server refused the certificate of {certificate}: {alert}")]
     Rejected { certificate: String, alert: String },
     #[error("the name has no address: {0}")]
     Resolve(String),
-    /// A TLS 1.3 server, and an RSA key whose token has no RSA-PSS (OpenPGP cards, cackey).
     #[error("the server takes no signature that {key} can make")]
     SchemesRefused { key: String },
     /// Packets are dropped (firewall, MTU: `ping -s 1400 HOST`), the server is overloaded, or a touch
     /// didn't come. `run -v` shows how far it gets.
     #[error("{doing} took longer than {seconds} s")]
     TimedOut { doing: &'static str, seconds: u64 },
-    /// Another CA than the kubeconfig's (a rebuilt cluster), an address that isn't in the certificate, an
-    /// expired certificate, or a proxy that opens TLS: `openssl s_client -connect HOST:6443 -showcerts
-    /// </dev/null`. Don't switch verification off to make it go away.
+    /// Another CA (a rebuilt cluster), an address that isn't in the certificate, an expired certificate,
+    /// or a proxy that opens TLS: `openssl s_client -connect HOST:6443 -showcerts </dev/null`. Don't
+    /// switch verification off.
     #[error("the server's certificate is not trusted: {0}")]
     Untrusted(String),
     #[error("{0}")]
     Unusable(String),
-    /// A server that insists on TLS 1.3, and an RSA key whose token has no RSA-PSS.
     #[error("the server refused TLS 1.2 ({alert}), and the key of {key} can't serve TLS 1.3")]
     VersionRefused { key: String, alert: String },
 }
@@ -152,12 +145,9 @@ impl Failure for UpstreamError {
 /// The run can't serve its ports on 127.0.0.1, so many of them.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ListenError {
-    /// The run has no descriptors left (*Too many open files*): each cluster that is served takes one, and
-    /// each connection two. Connections go on when others end. Reported once.
     #[error("a connection of the command has to wait: {reason}")]
     Accept { reason: io::Error, ports: usize },
-    /// A sandbox or seccomp profile forbids to listen, loopback is down (`ip link set lo up`), or there are
-    /// no descriptors left: each cluster that is served takes one.
+    /// A sandbox or seccomp profile forbids listening, or loopback is down (`ip link set lo up`).
     #[error("no port on 127.0.0.1: {reason}")]
     Listener { reason: io::Error, ports: usize },
 }

@@ -4,12 +4,11 @@ use crate::error::{Failure, Remedy, Setting, remedy};
 
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    /// Damaged, empty, or PEM or gzip where DER belongs. `pkcs11-tool --module FILE --read-object
-    /// --type cert --id 02 | openssl x509 -inform DER -noout -subject` reads it; `openssl x509 -in
-    /// cert.pem -outform DER -out cert.der` makes DER.
+    /// It is damaged or empty, or is PEM or gzip in place of DER. Read it: `pkcs11-tool --module FILE
+    /// --read-object --type cert --id 02 | openssl x509 -inform DER -noout -subject`. Make DER: `openssl
+    /// x509 -in cert.pem -outform DER -out cert.der`.
     #[error("{source_name} is not a usable X.509 certificate: {reason}")]
     Unusable { source_name: String, reason: String },
-    /// DSA, Ed448, secp256k1, brainpool or RSA of an odd size: TLS clients don't sign with these.
     #[error("{source_name} holds a key of an unsupported type: {algorithm}")]
     UnsupportedKey {
         source_name: String,

@@ -74,8 +74,7 @@ impl fmt::Display for Error {
 
 impl StandardError for Error {}
 
-/// This program came upon something that can't be. *panic at* names the place. Please report the
-/// message and what you did; no PIN is in it.
+/// Please report what you did, too. No PIN is in the message.
 #[derive(Debug, thiserror::Error)]
 #[error("internal error: {0}")]
 struct Internal(String);

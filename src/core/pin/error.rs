@@ -44,30 +44,27 @@ impl fmt::Display for PinOrigin {
 
 #[derive(Debug, thiserror::Error)]
 pub enum PinError {
-    /// The program can't be started, ended without an answer, or found no place to ask (no `DISPLAY`,
-    /// no terminal). Try it by hand: `$PKCS11_EXTERNAL_SIGNER_ASKPASS test`, `echo GETPIN | pinentry`.
+    /// The program needs a `DISPLAY` or a terminal. Try it by hand: `$PKCS11_EXTERNAL_SIGNER_ASKPASS
+    /// test`, `echo GETPIN | pinentry`.
     #[error("pinSource: {} gave no PIN: {reason}", .program.display())]
     Askpass { program: PathBuf, reason: String },
     #[error("no PIN was entered for token {token}")]
     Cancelled { token: String },
-    /// Clients retry: a request that waited behind a cancelled prompt, or comes within five seconds
-    /// of it, isn't asked for.
     #[error(
         "not asking for the PIN of token {token}: its last prompt was cancelled or timed out a \
          moment ago"
     )]
     CancelledBefore { token: String },
-    /// *is not set*: exported elsewhere, or dropped by `sudo` (`--preserve-env=NAME`) or a service.
-    /// *is empty*: an unset CI secret. `printenv NAME | wc -c` where the client starts.
+    /// *is not set*: exported elsewhere, or dropped by a service or `sudo` (`--preserve-env=NAME`). *is
+    /// empty*: an unset CI secret. Run `printenv NAME | wc -c` where the client starts.
     #[error("pinSource: the environment variable {name} {reason}")]
     Environment { name: String, reason: &'static str },
-    /// Not there, not yours, readable by others, or its first line is no PIN (`head -1 FILE | wc -c` has
-    /// its length and one; `file FILE` tells of a BOM). On a mount without modes (vfat, a Windows
-    /// share) it can't be private: put it elsewhere.
+    /// `head -1 FILE | wc -c` shows the PIN's length plus one, `file FILE` shows a BOM. On a mount
+    /// without modes (vfat, a Windows share) the file can't be private: put it elsewhere.
     #[error("pinSource: file {}: {reason}", .path.display())]
     File { path: PathBuf, reason: String },
-    /// A stored PIN is never the last try. You were asked for a `yes` and typed something else, or an
-    /// askpass program can't ask that. With the PUK, unblocking is safer than guessing.
+    /// Only a `yes` typed at the terminal allows the last try. With the PUK, unblocking is safer than
+    /// guessing.
     #[error("token {token} has one PIN try left; the PIN {origin} was not sent to it")]
     FinalTry { token: String, origin: PinOrigin },
     #[error("token {token} has one PIN try left, so the reader was not asked for it")]
@@ -83,33 +80,30 @@ pub enum PinError {
         shortest: usize,
         longest: usize,
     },
-    /// Neither `PKCS11_EXTERNAL_SIGNER_ASKPASS` nor `SSH_ASKPASS` names a program, and no pinentry is
-    /// in `PATH`: `sudo apt install pinentry-gnome3` or `pinentry-curses`.
+    /// `sudo apt install pinentry-curses`, or `pinentry-gnome3` for a desktop.
     #[error("pinSource askpass: no program to ask for the PIN")]
     NoAskpass,
     #[error("token {token} wants a PIN, and there is no terminal to ask for it and no pinSource")]
     NoPin { token: String },
-    /// A stored PIN isn't sent after a refusal, even of another process: it is probably the same wrong
-    /// one. The sign is the token's own count or a line in `~/.local/state/pkcs11-external-signer`. Two
-    /// logins without a clear end (*CKR_DEVICE_REMOVED*) count as one. A PIN that was changed since is
-    /// sent, once.
+    /// A stored PIN isn't sent after a refusal, even in another process. The token's own count shows the
+    /// refusal, or a line in `~/.local/state/pkcs11-external-signer`. Two logins without a clear end
+    /// (*CKR_DEVICE_REMOVED*) count as one refusal. A PIN that was changed since is sent, once.
     #[error("token {token} seems to have refused a PIN; the PIN {origin} was not sent to it")]
     RefusedBefore { token: String, origin: PinOrigin },
-    /// The askpass program answers from a store (KWallet, GNOME Keyring, your script), and what it has is
-    /// wrong: delete the entry there. One try was spent, not three.
+    /// The program answers from a store (KWallet, GNOME Keyring, your script): delete the entry there.
+    /// One try was spent, not three.
     #[error("token {token} refused the PIN {origin}, which gave the same one again")]
     Repeated { token: String, origin: PinOrigin },
-    /// With `pinSource: stdin` the first line is the PIN: there was none, or none within a minute. For
-    /// `kubectl apply -f -` use another source, since the manifest is there.
+    /// The first line is the PIN, and must come within a minute. `kubectl apply -f -` needs standard
+    /// input for the manifest: use another source.
     #[error("pinSource: standard input {reason}")]
     StandardInput { reason: String },
-    /// The terminal is gone (a closed window, a dropped ssh), or another prompt has had it all the while:
-    /// `ps -t $(tty)`.
+    /// The terminal is gone (a dropped ssh), or another prompt has it: `ps -t $(tty)`.
     #[error("the terminal can't be asked for a PIN: {reason}")]
     Terminal { reason: String },
     #[error("token {token} wants a PIN, and the terminal belongs to the command")]
     TerminalLeft { token: String },
-    /// The client has given up already: its handshake has 10 seconds. With `run` there is no such hurry.
+    /// A client's handshake has 10 seconds. With `run` there is no such hurry.
     #[error("the prompt for the PIN of token {token} was not answered within {seconds} s")]
     TimedOut { token: String, seconds: u64 },
 }

@@ -8,12 +8,10 @@ use crate::error::{Failure, Remedy};
 /// The answer has nowhere to go.
 #[derive(Debug, thiserror::Error)]
 pub enum AnswerError {
-    /// The client started the program without a standard output: no `>&-`, and no daemon that
-    /// closes all descriptors.
     #[error("standard output is closed: the answer has nowhere to go")]
     Closed,
-    /// The reader has gone (*broken pipe*: the client gave up, often after its 10 seconds for a
-    /// handshake: answer the prompt or touch faster), or the disk is full.
+    /// *Broken pipe*: the client gave up, often after its 10 seconds for a handshake. Answer the prompt
+    /// or touch the token faster.
     #[error("the answer could not be written to standard output: {0}")]
     Lost(io::Error),
     #[error("standard output can't be set aside: {0}")]
@@ -42,22 +40,18 @@ impl Failure for AnswerError {
 /// Why a command was not run.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// *Permission denied*: not executable, a directory, or a disk mounted `noexec`. *Exec format
-    /// error*: built for another machine, or a script without `#!`. `ls -l` and `file` show it.
+    /// *Permission denied*: not executable, a directory, or on a `noexec` mount. *Exec format error*:
+    /// built for another machine, or a script without `#!`.
     #[error("{} can't be started: {reason}", .name.display())]
     Command { name: OsString, reason: io::Error },
-    /// Misspelt, not in `PATH`, or a shell's alias or function, which `run` doesn't know:
-    /// `run -- bash -ic 'NAME …'`. No PIN was asked.
+    /// `run` doesn't know a shell's aliases and functions: `run -- bash -ic 'NAME …'`.
     #[error("{}: command not found", .name.display())]
     CommandNotFound { name: OsString },
-    /// `/run/user/UID`, `/tmp` or `/dev/shm` is full, read-only, or holds what is not yours or is
-    /// open to others; the text has each (`ls -ld`).
     #[error("no place for the command's kubeconfig: {reason}")]
     Directory { reason: String },
     #[error("interrupted by signal {signal} before the command was started")]
     Interrupted { signal: i32 },
-    /// The system lacks memory, threads, open files or random numbers: `ulimit -u`, `ulimit -n`,
-    /// `free -m`, the container's limits.
+    /// Look at `ulimit -u`, `ulimit -n`, `free -m` and the container's limits.
     #[error("the tunnel can't be made: {reason}")]
     Preparation { reason: String },
 }

@@ -5,13 +5,11 @@ use crate::hash::Hash;
 
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
-    /// The client speaks another version of the protocol. Stock kubectl works with `run`.
+    /// Stock kubectl works with `run`.
     #[error("unsupported apiVersion \"{0}\"")]
     ApiVersion(String),
-    /// A bug in the client, which hashed with another hash than the one it names in `signerOpts`.
     #[error("the digest has {actual} bytes, but a {hash} digest has {}", .hash.length())]
     DigestLength { hash: Hash, actual: usize },
-    /// As above.
     #[error("the digest is empty")]
     EmptyDigest,
     #[error("unsupported hash {0} in signerOpts")]
@@ -20,8 +18,8 @@ pub enum RequestError {
     KeyTooShort { hash: Hash, key: String },
     #[error("unknown kind \"{0}\"")]
     Kind(String),
-    /// In `configuration`, a number or a word stands where text belongs: put the values under
-    /// `config:` in the kubeconfig in quotes. In other fields, update the client.
+    /// In `configuration`, a number or a word stands where text belongs: put the values under `config:`
+    /// in the kubeconfig in quotes. For other fields, update the client.
     #[error("malformed field {field}: expected {expected}")]
     Malformed {
         field: String,
@@ -29,16 +27,14 @@ pub enum RequestError {
     },
     #[error("missing field {field}")]
     Missing { field: &'static str },
-    /// A shell's quoting cut the request, or you set the variable by accident: no command needs it.
+    /// A shell's quoting cut the request, or the variable is set by accident: no command needs it.
     #[error("the request is not valid JSON (line {line}, column {column})")]
     NotJson { line: usize, column: usize },
-    /// As above.
     #[error("the request is not a JSON object")]
     NotObject,
-    /// As above.
     #[error("the request is not valid UTF-8")]
     NotUtf8,
-    /// The client has cached a certificate that was replaced on the token: restart the client.
+    /// The client still uses a certificate that was replaced on the token: restart the client.
     #[error("{options} can't be made with the certificate's {key} key")]
     OptionsContradictKey { options: String, key: String },
     #[error("unknown signerOptsType \"{0}\"")]

@@ -31,15 +31,13 @@ impl fmt::Display for TriesLeft {
 
 #[derive(Debug, thiserror::Error)]
 pub enum LoginError {
-    /// [The code](#ckr-codes) says which other reason than the PIN it was. No try was counted by us,
-    /// but look.
+    /// [The code](#ckr-codes) says why. Check the tries that are left.
     #[error("login to token {token} failed: {failure}")]
     Call { token: String, failure: CallFailure },
-    /// A wrong PIN, and the token has counted it; what it says of the tries left stands before the
-    /// code. Usual mix-ups: the PIV PIN and the FIDO or OpenPGP PIN of a YubiKey; PIN and PUK; user PIN
-    /// and SO PIN; another token than you think (its serial is in the message); a keyboard layout. Stop
-    /// before the last try. `ykman piv access change-pin` changes a known PIN, `ykman piv access
-    /// unblock-pin` a forgotten one.
+    /// The token has counted it. Usual mix-ups: the PIV PIN and the FIDO or OpenPGP PIN of a YubiKey; PIN
+    /// and PUK; user PIN and SO PIN; another token (compare the serial); a keyboard layout. Stop before
+    /// the last try. `ykman piv access change-pin` changes a known PIN, `ykman piv access unblock-pin` a
+    /// forgotten one.
     #[error("token {token} refused the PIN {origin}{left}: {failure}")]
     Incorrect {
         token: String,
@@ -47,15 +45,14 @@ pub enum LoginError {
         left: TriesLeft,
         failure: CallFailure,
     },
-    /// Too many wrong PINs; nothing was sent. Find who sent them: `grep -lr pin ~/.kube`, CI variables.
-    /// Without the PUK a card must be reset, and its keys are lost. SoftHSM and many HSMs:
-    /// `pkcs11-tool --module FILE --login --login-type so --init-pin`.
+    /// Nothing was sent. Find who sent the wrong PINs: `grep -lr pin ~/.kube`, CI variables. Without the
+    /// PUK a card must be reset, and its keys are lost. SoftHSM and many HSMs: `pkcs11-tool --module FILE
+    /// --login --login-type so --init-pin`.
     #[error("the PIN of token {token} is locked (CKR_PIN_LOCKED)")]
     Locked { token: String },
-    /// There is no directory where one request can tell the next that a stored PIN was wrong:
-    /// `.local/state` in your home, `/run/user/UID`, `/tmp` and `/dev/shm` are read-only, full
-    /// (`df -i`), or hold a `pkcs11-external-signer…` that others could have prepared. Ten requests at
-    /// once would spend ten tries.
+    /// Without a note of the refusal, ten requests at once would spend ten tries. The directories for it
+    /// (`.local/state` in your home, `/run/user/UID`, `/tmp`, `/dev/shm`) are read-only, full (`df -i`),
+    /// or hold a `pkcs11-external-signer…` that others could have prepared.
     #[error(
         "a PIN that token {token} refuses could not be remembered ({reason}), so the PIN {origin} \
          was not sent to it"
@@ -67,8 +64,7 @@ pub enum LoginError {
     },
     #[error("token {token} has no user PIN yet: {failure}")]
     NotSet { token: String, failure: CallFailure },
-    /// The cancel key of the reader's keypad (or of the library's own window) was pressed, or its time
-    /// ran out. At a reader, press the green key after the PIN.
+    /// The cancel key was pressed, or the time ran out. At a reader, press the green key after the PIN.
     #[error("the login to token {token} was cancelled: {failure}")]
     ReaderCancelled { token: String, failure: CallFailure },
     #[error("the PIN of token {token} must be changed before it can be used ({told})")]
@@ -78,8 +74,6 @@ pub enum LoginError {
         /// The flag or the return value that says so.
         told: String,
     },
-    /// A person, at the terminal or through an askpass program, has three tries in a process, and a run
-    /// with all its connections is one.
     #[error("token {token} was sent three PINs and has accepted none, so no other is asked for")]
     TriesSpent { token: String },
 }

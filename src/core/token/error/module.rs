@@ -7,44 +7,37 @@ use crate::error::{Failure, Remedy, Setting, remedy};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ModuleError {
-    /// A fault in the library (SIGSEGV, SIGBUS), or it gave up by itself (SIGABRT, often with a line
-    /// of its own above). A PIN that was sent may have counted. Report it to the library's makers.
+    /// A PIN that was sent may have counted. Report the crash to the library's makers.
     #[error("PKCS#11 library {} crashed the process ({signal})", .path.display())]
     Crashed { path: PathBuf, signal: &'static str },
-    /// A call didn't come back within a minute: a reader that was pulled, a service that is down, an
-    /// HSM that can't be reached (`nc -vz HSM PORT`), or a missing touch. A PIN that was sent counts
-    /// all the same. `sudo systemctl restart pcscd` (or `tpm2-abrmd`, the HSM's connector), replug,
-    /// then `check -v`.
+    /// The reader was pulled, a service is down, an HSM can't be reached (`nc -vz HSM PORT`), or a touch
+    /// didn't come. A PIN that was sent counts all the same. Replug, then `check -v`.
     #[error("PKCS#11 library {} hangs: {doing} has taken {seconds} s", .path.display())]
     Hangs {
         path: PathBuf,
         doing: &'static str,
         seconds: u64,
     },
-    /// *CKR_GENERAL_ERROR* of SoftHSM: no `softhsm2.conf`, or you may not enter its token directory
-    /// (Debian: group `softhsm`; `journalctl -t pkcs11-external-signer` has its log). Of tpm2-pkcs11:
-    /// no right to `/dev/tpmrm0` (group `tss`), no store (`TPM2_PKCS11_STORE`). Of YubiHSM: no
-    /// `yubihsm_pkcs11.conf`, no connector. Of OpenSC: an error in `opensc.conf`.
     /// *CKR_ARGUMENTS_BAD*: it wants `initArgs`, as [NSS](tokens.md#nss) does, or wants none.
-    /// Variables must be set where the client starts.
+    /// *CKR_GENERAL_ERROR* of SoftHSM: no `softhsm2.conf`, or no right to its token directory (Debian:
+    /// group `softhsm`; log: `journalctl -t pkcs11-external-signer`); of tpm2-pkcs11: no right to
+    /// `/dev/tpmrm0`, no store (`TPM2_PKCS11_STORE`); of YubiHSM: no `yubihsm_pkcs11.conf`, no connector;
+    /// of OpenSC: an error in `opensc.conf`. Set variables where the client starts.
     #[error("PKCS#11 library {} does not initialise: {failure}", .path.display())]
     Initialize { path: PathBuf, failure: CallFailure },
-    /// The loader's words say it. *No such file*: not installed, or elsewhere on this distribution
-    /// (`list` prints where). *cannot open shared object file*: something it needs is missing
-    /// (`ldd FILE | grep 'not found'`). *GLIBC_… not found*: built for a newer system.
+    /// *No such file*: not installed, or elsewhere (`list` prints where). *cannot open shared object
+    /// file*: something it needs is missing (`ldd FILE | grep 'not found'`). *GLIBC_… not found*: built
+    /// for a newer system.
     #[error("PKCS#11 library {} does not load: {reason}", .path.display())]
     Load { path: PathBuf, reason: String },
-    /// `list` asks each library in a process of its own, and that one hung, crashed or ended without
-    /// a word. If you don't need this library, name yours with `--module`.
     #[error("PKCS#11 library {} does not list its tokens: {reason}", .path.display())]
     NoAnswer { path: PathBuf, reason: String },
     #[error("PKCS#11 library {} does not give its functions: {failure}", .path.display())]
     NoFunctions { path: PathBuf, failure: CallFailure },
     #[error("no PKCS#11 library was found on this machine")]
     NoneFound,
-    /// It exports no entry point of PKCS#11 (the vendor's other library, an OpenSSL engine or
-    /// provider, `libp11.so`), is built for another kind of machine, is cut off, or is a linker's
-    /// script. `nm -D FILE | grep C_GetFunctionList` prints a line for the right one.
+    /// Often it is the vendor's other library, an OpenSSL engine or provider, or `libp11.so`. `nm -D FILE
+    /// | grep C_GetFunctionList` prints a line for the right one.
     #[error("{} is not a PKCS#11 library: {reason}", .path.display())]
     NotAModule { path: PathBuf, reason: String },
     #[error(

@@ -31,38 +31,35 @@ impl fmt::Display for ObjectSummary {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectError {
-    /// The token or its library failed in the middle; [the code](#ckr-codes) says how. If
-    /// `pkcs11-tool --module FILE -O` fails as well, update the library.
+    /// [The code](#ckr-codes) says how. If `pkcs11-tool --module FILE -O` fails as well, update the
+    /// library.
     #[error("{doing} failed: {failure}")]
     Call {
         doing: &'static str,
         failure: CallFailure,
     },
-    /// The file can't be read by who runs the client, isn't a regular file, or is the wrong one.
-    /// `openssl x509 -in FILE -noout -subject` reads it; of a PKCS #12 file, `openssl pkcs12 -in FILE
-    /// -clcerts -nokeys -out cert.pem` makes one.
+    /// Read it: `openssl x509 -in FILE -noout -subject`. From PKCS #12: `openssl pkcs12 -in FILE -clcerts
+    /// -nokeys -out cert.pem`.
     #[error("certificateFile {}: {reason}", .path.display())]
     CertificateFile { path: PathBuf, reason: String },
     #[error("{} keys can be meant", .found.len())]
     Choice { found: Vec<String> },
-    /// Every API server will refuse it: it expired, isn't valid yet (or the clock is wrong:
-    /// `timedatectl`), isn't for TLS clients, or has no CN.
+    /// Every API server refuses it. If it is not valid yet, check the clock: `timedatectl`.
     #[error("the certificate of {subject}: {reason}")]
     Invalid {
         subject: String,
         /// As in `it expired 3 days ago`.
         reason: String,
     },
-    /// Renewed for a new key, written to the wrong slot, or the wrong `certificateFile`. Compare
-    /// the public keys: `openssl x509 -in cert.pem -noout -pubkey`, and `pkcs11-tool --module FILE
-    /// --read-object --type pubkey --id 02 | openssl pkey -pubin -inform DER`. `ykman piv certificates
-    /// request 9c pub.pem csr.pem --subject CN=jane` asks for one for this key.
+    /// The certificate was renewed for a new key, or written to the wrong slot. Compare the public keys:
+    /// `openssl x509 -in cert.pem -noout -pubkey`, and `pkcs11-tool --module FILE --read-object --type
+    /// pubkey --id 02 | openssl pkey -pubin -inform DER`. Request one for this key: `ykman piv
+    /// certificates request 9c pub.pem csr.pem --subject CN=jane`.
     #[error("{certificate} does not belong to {key}")]
     Mismatch { certificate: String, key: String },
-    /// Nothing under that `objectId` or `objectLabel`. *session objects* are attestation certificates
-    /// that aren't stored; *can't be read*: no X.509. To write one under the key's id: `ykman piv
-    /// certificates import 9c cert.pem`, `pkcs11-tool --module FILE --login --write-object cert.der
-    /// --type cert --id 02`.
+    /// *session objects* are attestation certificates that aren't stored; *can't be read*: no X.509. To
+    /// write one under the key's id: `ykman piv certificates import 9c cert.pem`, `pkcs11-tool --module
+    /// FILE --login --write-object cert.der --type cert --id 02`.
     #[error(
         "no certificate with {selector} on token {token}{}",
         no_certificate(*.is_unsearched, *.passed_over, *.unreadable)
@@ -76,9 +73,8 @@ pub enum ObjectError {
         /// There was no PIN to look behind the login with.
         is_unsearched: bool,
     },
-    /// The key was made under another id or on another token, was imported without its certificate, or
-    /// is hidden. `pkcs11-tool --module FILE --login -O --type privkey` lists keys; `--set-id` gives a
-    /// certificate the key's id.
+    /// The key is under another id, on another token, or hidden. `pkcs11-tool --module FILE --login -O
+    /// --type privkey` lists keys; `--set-id` gives a certificate the key's id.
     #[error("no private key with {selector} on token {token}")]
     NoKey {
         selector: String,
@@ -103,9 +99,9 @@ pub enum ObjectError {
         /// What was found, each with its reason.
         found: Vec<String>,
     },
-    /// Several keys share an id or a label, and the first one found would be a guess. (Of several
-    /// certificates of one key, the one that is valid now and longest is taken.) To delete an old one:
-    /// `pkcs11-tool --login --delete-object --type cert --id 02 --label OLD`. A deleted key is gone.
+    /// The first one would be a guess. (Of several certificates of one key, the one that is valid now and
+    /// longest is taken.) Delete an old one: `pkcs11-tool --login --delete-object --type cert --id 02
+    /// --label OLD`. A deleted key is gone.
     #[error("{} {what} with {selector} on token {token}", .found.len())]
     Several {
         what: &'static str,

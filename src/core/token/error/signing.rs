@@ -7,34 +7,33 @@ use crate::error::{Failure, Remedy, Setting, one_of, remedy};
 
 #[derive(Debug, thiserror::Error)]
 pub enum SigningError {
-    /// [The code](#ckr-codes) says why. On a YubiKey mostly a touch that didn't come within about 15
-    /// seconds, or another program that reset the card between PIN and signature:
-    /// `gpgconf --kill scdaemon`. `check` makes one of each signature.
+    /// [The code](#ckr-codes) says why. On a YubiKey mostly a touch didn't come within about 15 seconds,
+    /// or another program reset the card after the PIN: `gpgconf --kill scdaemon`. `check` makes one of
+    /// each signature.
     #[error("signing with {key} ({scheme}) failed: {failure}")]
     Call {
         key: String,
         scheme: String,
         failure: CallFailure,
     },
-    /// The key under this id isn't the certificate's, which the token didn't show, or the library
-    /// computes wrong. Compare the public keys as under *does not belong to*.
+    /// The key under this id isn't the certificate's, or the library computes wrong. Compare the public
+    /// keys as under *does not belong to*.
     #[error(
         "the signature made by {key} ({scheme}) does not verify with its certificate and was withheld"
     )]
     Invalid { key: String, scheme: String },
     #[error("the token returned {length} bytes that are no {scheme} signature; they were withheld")]
     Malformed { scheme: String, length: usize },
-    /// An old card or library: OpenPGP cards and some HSMs have no RSA-PSS, which TLS 1.3 needs of
-    /// RSA keys. No PIN was asked. `pkcs11-tool --module FILE -M` lists what there is; `run` chooses
-    /// TLS 1.2 by itself.
+    /// OpenPGP cards, cackey and some HSMs have no RSA-PSS. `pkcs11-tool --module FILE -M` lists what
+    /// there is; `run` chooses TLS 1.2 by itself.
     #[error("token {token} can't make {scheme} signatures: it offers no {}", one_of(.wanted))]
     NoMechanism {
         token: String,
         scheme: String,
         wanted: &'static [&'static str],
     },
-    /// `CKA_SIGN` is false: the key is for decryption or key agreement, as a YubiKey's 9d is.
-    /// `pkcs11-tool --module FILE --login -O --type privkey` shows `Usage: sign` for others.
+    /// `CKA_SIGN` is false, as for a YubiKey's 9d. `pkcs11-tool --module FILE --login -O --type privkey`
+    /// shows `Usage: sign` for others.
     #[error("{key} is not for signing ({scheme}): {failure}")]
     NotForSigning {
         key: String,
@@ -45,8 +44,7 @@ pub enum SigningError {
     NoReply { library: PathBuf, seconds: u64 },
     #[error("no random salt for RSA-PSS: {0}")]
     Random(String),
-    /// The mechanism is there, but not for this key (`CKA_ALLOWED_MECHANISMS`), or not with these
-    /// PSS parameters.
+    /// The key doesn't allow the mechanism (`CKA_ALLOWED_MECHANISMS`) or these PSS parameters.
     #[error("the token refuses to sign with {key} ({scheme}): {failure}")]
     Refused {
         key: String,

@@ -44,16 +44,15 @@ impl fmt::Display for UnusableSlot {
 
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    /// Several tokens with that label, or one token seen twice (p11-kit-proxy beside its own
-    /// library). Serials are the same on an OpenPGP card's two tokens, or a TPM's.
+    /// Several tokens share the label, or p11-kit-proxy shows one beside its own library. The tokens of
+    /// an OpenPGP card, or of a TPM, share a serial.
     #[error("{} tokens have {selector}", .found.len())]
     Ambiguous {
         selector: String,
         found: Vec<TokenName>,
     },
-    /// Another request has held the token for 90 seconds (for `list` and `kubeconfig`, 10): it waits for
-    /// a PIN or a touch, was stopped (Ctrl-Z), or hangs. `ps -fp PROCESS` shows it; answer its prompt,
-    /// or `kill` it: the lock goes with it.
+    /// The other request waits for a PIN or a touch, was stopped (Ctrl-Z), or hangs: `ps -fp PROCESS`. If
+    /// you `kill` it, the lock goes with it.
     #[error(
         "the token is in use by another request{} and did not become free within {} s",
         process(*.holder),
@@ -63,9 +62,8 @@ pub enum TokenError {
         waited: Duration,
         holder: Option<u32>,
     },
-    /// The library reached for the reader and failed; [the code](#ckr-codes) says how.
-    /// *CKR_DEVICE_ERROR*, *CKR_GENERAL_ERROR*: another program holds the reader
-    /// (`gpgconf --kill scdaemon`). *CKR_SESSION_COUNT*: end other programs that use the token.
+    /// Mostly another program holds the reader: `gpgconf --kill scdaemon`. [The code](#ckr-codes) says
+    /// more.
     #[error("{doing} failed: {failure}")]
     Call {
         doing: &'static str,
@@ -73,8 +71,8 @@ pub enum TokenError {
     },
     #[error("no token has {selector}: the slot holds token {found}")]
     Contradiction { selector: String, found: TokenName },
-    /// The token isn't inserted, or slot numbers have moved with readers, reboots or (SoftHSM) new
-    /// tokens: use `tokenSerial` in place of `slotId`.
+    /// Slot numbers move with readers, reboots or new SoftHSM tokens: use `tokenSerial` in place of
+    /// `slotId`.
     #[error("slotId {slot} holds no token")]
     EmptySlot { slot: u64, present: Vec<TokenName> },
     /// As above.
@@ -88,11 +86,10 @@ pub enum TokenError {
     NotInitialized { slot: u64, present: Vec<TokenName> },
     #[error("no token with {selector} was found")]
     NoneFits { selector: String },
-    /// It isn't inserted, this library doesn't serve it, the reader's service is down ([readers](#first)),
-    /// or label or serial are misspelt. OpenSC and ykcs11 give the same YubiKey different labels and
-    /// serials. *(no connection)*: the server that `P11_KIT_SERVER_ADDRESS` names doesn't run
-    /// ([tokens.md](tokens.md#a-network-hsm)). With SoftHSM, a `token.object` of 0 bytes is a token
-    /// that was lost when a login was killed
+    /// The library doesn't serve it, the reader's service is down ([readers](#first)), or label or serial
+    /// are misspelt: OpenSC and ykcs11 give the same YubiKey different ones. *(no connection)*: the
+    /// server that `P11_KIT_SERVER_ADDRESS` names doesn't run ([tokens.md](tokens.md#a-network-hsm)). A
+    /// SoftHSM `token.object` of 0 bytes is a token that was lost when a login was killed
     /// ([security.md](security.md#what-it-cant-promise)).
     #[error("no token with {selector} in {library}")]
     NoToken {
@@ -102,9 +99,9 @@ pub enum TokenError {
         present: Vec<TokenName>,
         unusable: Vec<UnusableSlot>,
     },
-    /// It was pulled out, reset by another program, lost power (a sleeping laptop, a bad hub), or its
-    /// session was taken over. `run` opens it once more by itself. If it comes back without your doing:
-    /// `journalctl -u pcscd -n 30`, `gpgconf --kill scdaemon`, another port.
+    /// It was pulled out, reset by another program, or lost power (a sleeping laptop, a bad hub). `run`
+    /// opens it once more by itself. If you didn't touch it: `journalctl -u pcscd -n 30`, `gpgconf --kill
+    /// scdaemon`, another port.
     #[error("token {token} is gone: {failure}")]
     Removed { token: String, failure: CallFailure },
     #[error(
@@ -112,7 +109,7 @@ pub enum TokenError {
         .found.len()
     )]
     SeveralForPin { found: Vec<TokenName> },
-    /// pcscd doesn't run, or doesn't serve you ([readers](#first)).
+    /// pcscd doesn't run, or doesn't serve you: [readers](#first).
     #[error("listing the slots failed: {0}")]
     Slots(CallFailure),
 }
