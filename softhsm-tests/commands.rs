@@ -709,6 +709,12 @@ fn remedies_speak_the_name_it_was_called_by() {
         let told = told(arguments);
         assert!(told.contains(remedy), "{arguments:?}:\n{told}");
     }
+    // A client has started it.
+    let configuration = store.configuration().with("pinSource", "env:NO_PIN");
+    let options = Options::hash(Hash::Sha256);
+    let request = sign_request(&configuration, &options, &sample(32));
+    let asked = store.ask(&request).variable("NO_PIN", WRONG_PIN);
+    asked.program(&link).run().fails(7, &[remedy]);
 }
 
 #[test]

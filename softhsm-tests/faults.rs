@@ -1,11 +1,12 @@
 //! Libraries that misbehave: what they print, how they end, what they say of the token's PIN, and
 //! what they sign.
 
+use std::fs;
 use std::thread;
 use std::time::Duration;
 
 use cryptoki::mechanism::MechanismType;
-use rustix::process::{Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::fixture::keys::{Kind, key};
@@ -15,6 +16,7 @@ use crate::fixture::pty::{Terminal, visible};
 use crate::fixture::request::{
     Configuration, Hash, Options, certificate_request, sample, sign_request,
 };
+use crate::fixture::root::need_root;
 use crate::fixture::softhsm::{
     Object, PIN, Store, blueprint, token_with, token_with_pair, token_withholding,
 };
@@ -109,6 +111,27 @@ fn an_answer_survives_an_interruption_that_comes_too_late() {
             (&b""[..], "")
         );
     }
+}
+
+/// The kernel keeps the default action of a signal from a container's first process.
+#[test]
+fn an_interruption_of_a_containers_first_process_is_no_crash() {
+    need_root();
+    let store = token_with_pair(Kind::P256);
+    let options = ["--pid", "--fork"].map(str::to_owned);
+    let hanging = sign(&store, "C_OpenSession:hang").through("unshare", &options);
+    let running = hanging.start(None);
+    // It is there with the first call.
+    while !store.directory.path().join("calls").exists() {
+        thread::sleep(Duration::from_millis(50));
+    }
+    let unshare = running.pid().as_raw_nonzero();
+    let children = fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children")).unwrap();
+    let first = Pid::from_raw(children.trim().parse().unwrap()).unwrap();
+    kill_process(first, Signal::TERM).unwrap();
+    let outcome = running.finish();
+    assert_eq!(outcome.status.code(), Some(143), "{outcome:?}");
+    assert!(!outcome.stderr.contains("crashed"), "{outcome:?}");
 }
 
 #[test]

@@ -114,6 +114,10 @@ pub fn main(alone: SingleThreaded) -> u8 {
     let has_arguments = std::env::args_os().len() > 1;
     let outcome = panic::catch_unwind(|| match request {
         Some(request) if !has_arguments => {
+            report::set_wording(report::Wording {
+                program: Some(called()),
+                ..report::Wording::default()
+            });
             report::log_steps(logged());
             plugin::run(request, alone)
         }

@@ -93,20 +93,26 @@ pub mod interface {
                 .cast::<CK_FUNCTION_LIST>()
                 .write(*calls::function_list())
         };
-        let is_old = actions.contains(&&Action::Old);
-        list.version = CK_VERSION {
-            major: if is_old { 2 } else { 3 },
-            minor: if is_old { 40 } else { 0 },
+        list.version = CK_VERSION { major: 3, minor: 0 };
+        let list = if actions.contains(&&Action::NullList) {
+            ptr::null_mut()
+        } else if actions.contains(&&Action::Old) {
+            ptr::from_mut(Box::leak(Box::new(VendorsList(CK_VERSION {
+                major: 1,
+                minor: 0,
+            }))))
+            .cast()
+        } else {
+            ptr::from_mut(list).cast()
         };
-        let is_null = actions.contains(&&Action::NullList);
         CK_INTERFACE {
             pInterfaceName: c"PKCS 11".as_ptr().cast_mut().cast(),
-            pFunctionList: if is_null {
-                ptr::null_mut()
-            } else {
-                ptr::from_mut(list).cast()
-            },
+            pFunctionList: list,
             flags: 0,
         }
     }
+
+    /// What the default interface may be, too: nothing is known of it but the version at its beginning.
+    #[repr(C, align(8))]
+    struct VendorsList(CK_VERSION);
 }

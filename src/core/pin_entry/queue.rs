@@ -17,6 +17,8 @@ use crate::process::lock::{self, Lock, LockBusy, LockError};
 /// doesn't wait long.
 const REST: Duration = Duration::from_secs(5);
 
+/// Between the time and the token of a line.
+const PROMPT_FOR: &str = ": the prompt for token ";
 /// How a prompt ended without an answer.
 const CANCELLED: &str = "cancelled";
 /// By a signal.
@@ -97,21 +99,24 @@ impl PromptSlot {
         let lock = self.lock.borrow();
         let lines = lock.as_ref()?.lines();
         lines.iter().find_map(|line| {
-            let (how, rest) = line.split_once(" at ")?;
-            let (time, token) = rest.split_once(": the prompt for token ")?;
-            let time = Duration::from_micros(time.parse().ok()?);
-            (token == self.token).then_some((how.to_owned(), SystemTime::UNIX_EPOCH + time))
+            let (how, time, token) = parsed(line)?;
+            (token == self.token).then(|| (how.to_owned(), time))
         })
     }
 
     fn leave(&self, how: &str) {
         if let Some(lock) = self.lock.borrow_mut().as_mut() {
-            let own = format!(": the prompt for token {}", self.token);
-            lock.retain(|line| !line.ends_with(&own));
-            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-            let now = now.unwrap_or_default().as_micros();
+            let now = SystemTime::now();
+            lock.retain(|line| {
+                parsed(line).is_some_and(|(_, time, token)| {
+                    let age = now.duration_since(time);
+                    token != self.token && age.is_ok_and(|age| age < lock::LIMIT)
+                })
+            });
+            let since_epoch = now.duration_since(SystemTime::UNIX_EPOCH);
+            let micros = since_epoch.unwrap_or_default().as_micros();
             // Without it the next process asks at once.
-            let _ = lock.add(&format!("{how} at {now}{own}"));
+            let _ = lock.add(&format!("{how} at {micros}{PROMPT_FOR}{}", self.token));
         }
     }
 
@@ -125,6 +130,14 @@ impl PromptSlot {
         self.lock.replace(acquire(&self.place)?);
         Ok(())
     }
+}
+
+/// How a prompt ended, when, and for which token.
+fn parsed(line: &str) -> Option<(&str, SystemTime, &str)> {
+    let (how, rest) = line.split_once(" at ")?;
+    let (micros, token) = rest.split_once(PROMPT_FOR)?;
+    let since_epoch = Duration::from_micros(micros.parse().ok()?);
+    Some((how, SystemTime::UNIX_EPOCH + since_epoch, token))
 }
 
 fn acquire(place: &str) -> Result<Option<Lock>, PinError> {

@@ -32,7 +32,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
 /// The holder's number and a line ending, in bytes; the ledger's lines follow.
 const HEADER: usize = 11;
-/// No line is added to a file this long, and nothing beyond it is read.
+/// No line is added to a file this long, in bytes.
 const LONGEST: usize = 4096;
 
 /// The lock is held, until this is dropped or the process ends.
@@ -83,17 +83,34 @@ impl Lock {
     /// Others keep it, or there can be none.
     pub fn acquire_lasting(name: &str) -> Result<Self, LockError> {
         let places = &runtime::LASTING;
-        let (path, directory) = runtime::open_first(places).map_err(LockError::Unavailable)?;
         let name = file_name(name, "ledger");
-        let mut lock = Self::acquire_in(path, &directory, &name, LIMIT, &mut |_| {})?;
-        let others = places.iter().filter(|other| *other != path);
-        let others = others.filter_map(|other| {
-            let directory = runtime::open_existing(other).ok()?;
-            let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            openat(&directory, &name, flags, Mode::empty()).ok()
-        });
-        lock.elsewhere = others.collect();
-        Ok(lock)
+        let mut reasons = Vec::new();
+        for path in places.iter() {
+            let directory = match runtime::open_directory(path) {
+                Ok(directory) => directory,
+                Err(reason) => {
+                    reasons.push(reason);
+                    continue;
+                }
+            };
+            let file = open_file(path, &directory, &name)?;
+            match Self::wait_for(path, file, LIMIT, &mut |_| {}) {
+                Ok(mut lock) => {
+                    let others = places.iter().filter(|other| *other != path);
+                    let others = others.filter_map(|other| {
+                        let directory = runtime::open_existing(other).ok()?;
+                        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                        openat(&directory, &name, flags, Mode::empty()).ok()
+                    });
+                    lock.elsewhere = others.collect();
+                    return Ok(lock);
+                }
+                // A file system without locks, such as some network's.
+                Err(LockError::Unavailable(reason)) => reasons.push(reason),
+                Err(busy @ LockError::Busy(_)) => return Err(busy),
+            }
+        }
+        Err(LockError::Unavailable(reasons.join("; ")))
     }
 
     /// `path` is the directory's, for messages.
@@ -104,9 +121,16 @@ impl Lock {
         limit: Duration,
         on_wait: &mut dyn FnMut(Option<u32>),
     ) -> Result<Self, LockError> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = openat(directory, file_name, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(|error| LockError::Unavailable(runtime::failure(path, error)))?;
+        let file = open_file(path, directory, file_name)?;
+        Self::wait_for(path, file, limit, on_wait)
+    }
+
+    fn wait_for(
+        path: &Path,
+        file: OwnedFd,
+        limit: Duration,
+        on_wait: &mut dyn FnMut(Option<u32>),
+    ) -> Result<Self, LockError> {
         let start = Instant::now();
         let mut pause = SHORTEST_PAUSE;
         let (mut waited, mut told) = (false, false);
@@ -184,9 +208,12 @@ impl Lock {
         }
     }
 
-    /// Takes the line that was added last away again.
+    /// Takes the line that was added last away again, unless a process that holds the lock of another
+    /// place has done so.
     pub fn remove_added(&mut self) {
-        if let Some(place) = self.added.take() {
+        if let Some(place) = self.added.take()
+            && fstat(&self.file).is_ok_and(|file| file.st_size >= place.end as i64)
+        {
             let _ = ftruncate(&self.file, place.start as u64);
         }
     }
@@ -209,8 +236,15 @@ impl Lock {
     }
 }
 
+fn open_file(path: &Path, directory: &OwnedFd, name: &str) -> Result<OwnedFd, LockError> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(directory, name, flags, Mode::RUSR | Mode::WUSR)
+        .map_err(|error| LockError::Unavailable(runtime::failure(path, error)))
+}
+
 fn lines_of(file: &OwnedFd) -> Vec<String> {
-    let mut bytes = vec![0; LONGEST];
+    // The last line may begin just before that.
+    let mut bytes = vec![0; 2 * LONGEST];
     let length = pread(file, bytes.as_mut_slice(), HEADER as u64).unwrap_or(0);
     let text = String::from_utf8_lossy(bytes.get(..length).unwrap_or_default());
     text.lines().map(str::to_owned).collect()

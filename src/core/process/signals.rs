@@ -14,6 +14,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 
 use rustix::io::write;
+use rustix::process::getpid;
 use rustix::stdio::stderr;
 use signal_hook::low_level;
 
@@ -143,6 +144,10 @@ fn print_announcement(signal: libc::c_int) {
 
 /// Ends the process as the signal does without a handler.
 fn die_of(signal: libc::c_int) {
+    // The kernel keeps a default action from the first process of a container.
+    if getpid().is_init() && signal != libc::SIGTSTP {
+        super::leave(u8::try_from(128 + signal).unwrap_or(u8::MAX));
+    }
     let _ = low_level::emulate_default_handler(signal);
 }
 

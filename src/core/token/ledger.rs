@@ -190,7 +190,9 @@ fn judge(lines: &[String], own: &str, is_low: bool) -> Verdict {
 }
 
 fn is_of(line: &str, own: &str) -> bool {
-    line.contains(&format!(" ({own} "))
+    // A label could hold the same.
+    let end = line.rsplit_once(" (").map(|(_, end)| end);
+    end.is_some_and(|end| end.starts_with(&format!("{own} ")))
 }
 
 fn mark_in(line: &str) -> Option<u8> {
@@ -226,6 +228,7 @@ fn whole_name(token: &TokenState) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::path::Path;
 
     use super::*;
@@ -279,6 +282,35 @@ mod tests {
             "{text}"
         );
         assert_eq!(text.matches(" --)").count(), 3, "{text}");
+    }
+
+    /// The label is the token's, which may be made to harm another one.
+    #[test]
+    fn a_label_does_not_make_a_line_another_tokens() {
+        let parent = tempfile::tempdir().unwrap();
+        let place = parent.path().join("state");
+        let own = open(&place, "one").own;
+        let forging = format!("x ({own} ");
+        sent(&place, &forging, "1111", PinAnswer::Refused);
+        sent(&place, "one", "2222", PinAnswer::Accepted(None));
+        assert_ne!(
+            open(&place, &forging).verdict(PinState::Good),
+            Verdict::Clear
+        );
+    }
+
+    /// As when this process had to write where the other one's ledger is not.
+    #[test]
+    fn a_file_that_another_process_has_emptied_stays_empty() {
+        let parent = tempfile::tempdir().unwrap();
+        let place = parent.path().join("state");
+        let mut ledger = open(&place, "one");
+        ledger.begin().unwrap();
+        let path = place.join("ledger");
+        let file = File::options().write(true).open(path).unwrap();
+        file.set_len(11).unwrap();
+        ledger.end(&pin("1111"), false, PinAnswer::NotLookedAt);
+        assert_eq!(file.metadata().unwrap().len(), 11);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::session::UserType;
 
 use super::ckr;
-use super::error::LoginError;
+use super::error::{LoginError, TokenError};
 use super::ledger::{Ledger, PinAnswer};
 use super::pin_rules::{self, Giver, HeldPin, PinStep, Verdict, WhyNotSent};
 use super::session::TokenSession;
@@ -149,6 +149,13 @@ impl Login {
             false => Some(Ledger::open(&session.state)?),
         };
         let state = live_state(session)?;
+        if !state.name.is_same_token(&session.state.name) {
+            return Err(TokenError::Removed {
+                token: session.state.name.to_string(),
+                failure: ckr::answer("another token is in its place"),
+            }
+            .into());
+        }
         let verdict = early
             .as_ref()
             .map_or(Verdict::Clear, |ledger| ledger.verdict(state.pin));
@@ -318,7 +325,7 @@ impl Login {
             true => "",
             false => " (pinSource is not used)",
         };
-        let _notice = session.module.waiting(
+        let notice = session.module.waiting(
             Duration::ZERO,
             &format!("enter the PIN at the reader{unused} of token {token}"),
         );
@@ -338,8 +345,12 @@ impl Login {
             }
             Ok(()) | Err(_) => {}
         }
+        drop(notice);
         self.is_done = true;
-        if let Ok(mut ledger) = Ledger::open(state) {
+        // Before a signature that wants its own login nothing may wait for another process.
+        if matches!(user, UserType::User)
+            && let Ok(mut ledger) = Ledger::open(state)
+        {
             ledger.accepted(None);
         }
         Ok(())

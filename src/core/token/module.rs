@@ -12,6 +12,7 @@ use cryptoki::error::{Error as CryptokiError, RvError};
 use super::error::{ModuleError, TokenError};
 use super::raw::Functions;
 use super::slot::{self, OccupiedSlot};
+use super::tried::TRIED;
 use super::{ckr, exports};
 use crate::config::{InitArgs, TrustedLibrary};
 use crate::error::Error;
@@ -131,6 +132,7 @@ impl Module {
     /// Finalises the library (C_Finalize, which closes its sessions) when the answer is out. The
     /// process ends with `code` even if the library hangs or crashes meanwhile.
     pub fn finalize(self, code: u8) {
+        TRIED.clear();
         memory::scrub_stack::<{ memory::REQUEST_DEPTH }>();
         exit_guard::arm(FINALIZE_LIMIT, code);
         if self.borrowed {

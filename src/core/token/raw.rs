@@ -221,7 +221,7 @@ pub(super) struct ObjectHandle(CK_OBJECT_HANDLE);
 
 impl Session<'_> {
     /// Whether it is still there, with its login if there was one (C_GetSessionInfo): both end when
-    /// the token is taken out. If the library doesn't support the call, it counts as there.
+    /// the token is taken out. A library that fails otherwise can't tell, and it counts as there.
     pub(super) fn lives(&self, logged_in: bool) -> bool {
         let Some(call) = self.functions.C_GetSessionInfo else {
             return true;
@@ -232,7 +232,18 @@ impl Session<'_> {
         let public = [CKS_RO_PUBLIC_SESSION, CKS_RW_PUBLIC_SESSION];
         match checked(code, Function::GetSessionInfo) {
             Ok(()) => !logged_in || !public.contains(&info.state),
-            Err(error) => ckr::code(&error) == Some(RvError::FunctionNotSupported),
+            Err(error) => !matches!(
+                ckr::code(&error),
+                Some(
+                    RvError::CryptokiNotInitialized
+                        | RvError::DeviceError
+                        | RvError::DeviceRemoved
+                        | RvError::SessionClosed
+                        | RvError::SessionHandleInvalid
+                        | RvError::TokenNotPresent
+                        | RvError::TokenNotRecognized
+                )
+            ),
         }
     }
 
@@ -409,9 +420,12 @@ fn interface(library: &Library) -> Result<Option<CK_FUNCTION_LIST>, Flaw> {
         return Err(Flaw::of(function, "CKR_OK, but a broken interface"));
     }
     // SAFETY: CKR_OK promises an interface, which lives as long as the library.
-    let list = unsafe { (*interface).pFunctionList };
-    let (version, list) = read_list(list.cast(), function)?;
-    Ok((version.major >= 3).then_some(list))
+    let list = unsafe { (*interface).pFunctionList }.cast::<CK_FUNCTION_LIST>();
+    // The default interface may be a vendor's own, with any functions behind its version.
+    match version_of(list, function)?.major {
+        3.. => read_list(list, function).map(Some),
+        _ => Ok(None),
+    }
 }
 
 /// What C_GetFunctionList gives.
@@ -429,22 +443,23 @@ fn function_list(library: &Library) -> Result<CK_FUNCTION_LIST, Flaw> {
     if let Rv::Error(error) = Rv::from(code) {
         return Err(Flaw::of(function, ckr::name(error)));
     }
-    Ok(read_list(list, function)?.1)
+    read_list(list, function)
 }
 
-/// Copies a function list and its version. The last function of 2.40, C_WaitForSlotEvent, which is
-/// never called, is left out: 2.0 doesn't have it.
-fn read_list(
-    list: *const CK_FUNCTION_LIST,
-    function: Function,
-) -> Result<(CK_VERSION, CK_FUNCTION_LIST), Flaw> {
+/// The version that a function list begins with.
+fn version_of(list: *const CK_FUNCTION_LIST, function: Function) -> Result<CK_VERSION, Flaw> {
     if list.is_null() || !list.is_aligned() {
         return Err(Flaw::of(function, "CKR_OK, but no function list"));
     }
     // SAFETY: CKR_OK promises a list, and each version's begins with its version.
-    let version = unsafe { list.cast::<CK_VERSION>().read() };
-    if version.major < 2 {
-        let CK_VERSION { major, minor } = version;
+    Ok(unsafe { list.cast::<CK_VERSION>().read() })
+}
+
+/// Copies a function list. The last function of 2.40, C_WaitForSlotEvent, which is
+/// never called, is left out: 2.0 doesn't have it.
+fn read_list(list: *const CK_FUNCTION_LIST, function: Function) -> Result<CK_FUNCTION_LIST, Flaw> {
+    let CK_VERSION { major, minor } = version_of(list, function)?;
+    if major < 2 {
         let reason = format!("CKR_OK, but a function list of version {major}.{minor}");
         return Err(Flaw::of(function, reason));
     }
@@ -458,7 +473,7 @@ fn read_list(
             offset_of!(CK_FUNCTION_LIST, C_WaitForSlotEvent),
         );
     }
-    Ok((version, copy))
+    Ok(copy)
 }
 
 /// A function of the list.

@@ -53,6 +53,12 @@ impl Tried {
         self.all().retain(|tried| !tried.token.is_same_token(token));
     }
 
+    /// To be called when no PIN is sent any more, before libraries end. The allocator wipes what is
+    /// freed.
+    pub(super) fn clear(&self) {
+        *self.all() = Vec::new();
+    }
+
     /// How many PINs the token was sent since it accepted one.
     pub(super) fn count(&self, token: &TokenName) -> usize {
         let all = self.all();

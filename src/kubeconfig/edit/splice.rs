@@ -130,10 +130,11 @@ impl Splicer<'_> {
         (old, new): (Option<&Value>, &Value),
     ) -> Option<()> {
         match (&value.content, old, new) {
-            (Content::Alias(_), ..) => return None,
+            (Content::Alias(_), _, Value::Array(_) | Value::Object(_)) => return None,
             (Content::Map(_), Some(Value::Object(old)), Value::Object(new))
                 if !is_another_provider(path, old)
-                    && can_change_inside(parent, value, old, new) =>
+                    && (path.ends_with(&["context"])
+                        || can_change_inside(parent, value, old, new)) =>
             {
                 return self.map(path, value, old, new);
             }

@@ -394,6 +394,20 @@ fn what_can_not_be_edited_for_sure_is_left_alone() {
 }
 
 #[test]
+fn a_context_keeps_its_comments_and_may_name_its_user_by_an_alias() {
+    let flow = "contexts:\n- name: c\n  context: {cluster: a, # ask first\n    namespace: web}\n";
+    let edited = with_context(flow);
+    assert!(edited.contains("# ask first"), "{edited}");
+    assert!(edited.contains("jane"), "{edited}");
+    let alias = "contexts:\n- name: c\n  context: {cluster: &me a, user: *me}\n";
+    let edited = with_context(alias);
+    assert!(
+        !edited.contains("*me") && edited.contains("jane"),
+        "{edited}"
+    );
+}
+
+#[test]
 fn nothing_is_written_where_nothing_changes() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("config");
