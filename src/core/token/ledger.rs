@@ -154,8 +154,8 @@ impl Ledger {
         let always_low = self.entry(ALWAYS_LOW, UNMARKED);
         let Ok(file) = &mut self.file else { return };
         file.retain(|line| !is_of(line, &self.own) || line.starts_with(ALWAYS_LOW));
-        let is_known = |line: &String| is_of(line, &self.own) && line.starts_with(ALWAYS_LOW);
-        if after == Some(PinState::CountLow) && !file.lines().iter().any(is_known) {
+        let is_known = is_always_low(&file.lines(), &self.own);
+        if after == Some(PinState::CountLow) && !is_known {
             // Without it stored PINs aren't sent.
             let _ = file.add(&always_low);
         }
@@ -174,9 +174,7 @@ impl Ledger {
 /// What the lines say against a stored PIN. `own` are the token's own, among those of other tokens
 /// that may count wrong PINs with it; `is_low` is what the token says of itself.
 fn judge(lines: &[String], own: &str, is_low: bool) -> Verdict {
-    let is_always_low = lines
-        .iter()
-        .any(|line| line.starts_with(ALWAYS_LOW) && is_of(line, own));
+    let is_always_low = is_always_low(lines, own);
     let sent = lines.iter().filter(|line| !line.starts_with(ALWAYS_LOW));
     // What can't be read is a refusal.
     let (unclear, refused): (Vec<_>, Vec<_>) = sent.partition(|line| line.starts_with(UNCLEAR));
@@ -187,6 +185,12 @@ fn judge(lines: &[String], own: &str, is_low: bool) -> Verdict {
         ([only], 0) => mark_in(only).map_or(Verdict::Refused, Verdict::Unless),
         _ => Verdict::Refused,
     }
+}
+
+/// Whether the token says COUNT_LOW even after the right PIN.
+fn is_always_low(lines: &[String], own: &str) -> bool {
+    let mut lines = lines.iter();
+    lines.any(|line| line.starts_with(ALWAYS_LOW) && is_of(line, own))
 }
 
 fn is_of(line: &str, own: &str) -> bool {
