@@ -3,6 +3,7 @@
 use super::error::KubeconfigError;
 use super::file::{self, ReadFailure};
 use super::model::{ClusterEntry, Kubeconfig, UserEntry, decode_base64};
+use super::tunnelled::{self, tunnelled};
 use crate::protocol::Configuration;
 
 /// The provider whose users are ours.
@@ -94,36 +95,26 @@ impl Kubeconfig {
         }
     }
 
-    /// The cluster of this name, its authority read from the file where it is in one.
+    /// The cluster of this name, its authority read from the file where it is in one; of an entry
+    /// that `kubeconfig --write` made for the credential plugin, the real cluster.
     ///
     /// # Errors
     ///
     /// There is none, it has no server, its authority can't be read, or it has one and is not to be
     /// verified, which client-go refuses as well.
     pub fn cluster(&self, name: &str) -> Result<Cluster, KubeconfigError> {
-        let no_server = || KubeconfigError::NoServer {
-            cluster: name.to_owned(),
-        };
         let entry = self.clusters.0.get(name);
         let entry = entry.ok_or_else(|| KubeconfigError::NoCluster {
             name: name.to_owned(),
             candidates: self.clusters.names(),
         })?;
-        let cluster = entry.cluster.as_ref().ok_or_else(no_server)?;
-        let insecure = cluster.insecure_skip_tls_verify == Some(true);
-        let authority = authority(cluster, name)?;
-        if insecure && authority.is_some() {
-            return Err(KubeconfigError::InsecureAuthority {
-                cluster: name.to_owned(),
-            });
+        let Some(cluster) = &entry.cluster else {
+            return ClusterEntry::default().resolved(name);
+        };
+        match tunnelled::of(cluster) {
+            Some(real) => tunnelled(real).map(|(_, cluster)| cluster),
+            None => cluster.resolved(name),
         }
-        Ok(Cluster {
-            server: without_user(given(&cluster.server).ok_or_else(no_server)?),
-            authority,
-            tls_server_name: given(&cluster.tls_server_name).map(str::to_owned),
-            insecure,
-            proxy_url: given(&cluster.proxy_url).map(str::to_owned),
-        })
     }
 
     /// Whether the user has a client certificate, or a plugin that may provide one.
@@ -156,6 +147,29 @@ impl Kubeconfig {
 
     pub(super) fn user(&self, name: &str) -> Option<&UserEntry> {
         self.users.0.get(name)?.user.as_ref()
+    }
+}
+
+impl ClusterEntry {
+    /// What a connection needs, for the cluster of this name.
+    pub(super) fn resolved(&self, name: &str) -> Result<Cluster, KubeconfigError> {
+        let insecure = self.insecure_skip_tls_verify == Some(true);
+        let authority = authority(self, name)?;
+        if insecure && authority.is_some() {
+            return Err(KubeconfigError::InsecureAuthority {
+                cluster: name.to_owned(),
+            });
+        }
+        let server = given(&self.server).ok_or_else(|| KubeconfigError::NoServer {
+            cluster: name.to_owned(),
+        })?;
+        Ok(Cluster {
+            server: without_user(server),
+            authority,
+            tls_server_name: given(&self.tls_server_name).map(str::to_owned),
+            insecure,
+            proxy_url: given(&self.proxy_url).map(str::to_owned),
+        })
     }
 }
 
@@ -250,6 +264,25 @@ mod tests {
         ] {
             assert_eq!(cluster(name).unwrap_err(), error);
         }
+    }
+
+    #[test]
+    fn a_local_address_leads_to_the_real_cluster() {
+        let config = config(
+            "clusters:\n\
+             - name: a\n  cluster:\n    server: https://127.0.0.1:21234\n    extensions:\n    \
+               - name: client.authentication.k8s.io/exec\n      extension: {plugin: \
+               pkcs11-external-signer, name: real, server: 'https://real', \
+               insecure-skip-tls-verify: true}\n\
+             - name: b\n  cluster:\n    server: https://b\n    extensions:\n    \
+               - name: client.authentication.k8s.io/exec\n      extension: {audience: b}\n",
+        );
+        let real = config.cluster("a").unwrap();
+        assert_eq!(
+            (real.server.as_str(), real.insecure),
+            ("https://real", true)
+        );
+        assert_eq!(config.cluster("b").unwrap().server, "https://b");
     }
 
     #[test]

@@ -16,6 +16,9 @@ pub enum KubeconfigError {
         path: PathBuf,
         reason: String,
     },
+    /// The credential plugin needs the entries that `kubeconfig --write` makes.
+    #[error("the cluster's extension client.authentication.k8s.io/exec {problem}")]
+    Extension { problem: String },
     #[error("kubeconfig {}{}: {field} is not {expected}", .path.display(), in_line(*.line))]
     Field {
         path: PathBuf,
@@ -97,6 +100,11 @@ impl Failure for KubeconfigError {
             Self::Authority { .. } => remedy!(
                 "correct certificate-authority of that cluster; a relative path starts from the \
                  directory of the kubeconfig it stands in"
+            ),
+            Self::Extension { .. } => remedy!(
+                "have the context's entries written with `",
+                OwnCommand::WriteKubeconfig,
+                " --context NAME`"
             ),
             Self::Field { .. } => remedy!(
                 "correct that field; a number or a word such as yes that is meant as text stands \

@@ -18,6 +18,7 @@ mod model;
 mod redirect;
 mod replace;
 mod scalar;
+mod tunnelled;
 mod yaml;
 
 pub use edit::{KubeconfigFile, ProviderConfig, Saved, file_for};
@@ -26,6 +27,7 @@ pub use error::KubeconfigError;
 pub use locations::Locations;
 pub use model::Kubeconfig;
 pub use redirect::{ClientIdentity, TunnelEndpoint};
+pub use tunnelled::tunnelled;
 
 use std::path::PathBuf;
 

@@ -84,7 +84,7 @@ pub(super) struct ClusterEntry {
     pub(super) certificate_authority_data: Option<String>,
     pub(super) proxy_url: Option<String>,
     pub(super) disable_compression: Option<bool>,
-    extensions: Extensions,
+    pub(super) extensions: Extensions,
     #[serde(flatten)]
     pub(super) other: Other,
 }
@@ -190,6 +190,11 @@ pub(super) struct NamedExtension {
     pub(super) name: String,
     #[serde(flatten)]
     pub(super) other: Other,
+}
+
+/// The content of the extension of this name.
+pub(super) fn extension<'a>(extensions: &'a Extensions, name: &str) -> Option<&'a Value> {
+    extensions.as_ref()?.0.get(name)?.other.get("extension")
 }
 
 /// The elements of a list, distinguished by their names.
