@@ -7,9 +7,10 @@
 
 use std::path::Path;
 
-use super::selection::{Selection, options as setting_options};
+use super::selection::Selection;
 use crate::config::Uri;
 use crate::error::{OwnCommand, Setting};
+use crate::kubeconfig::options as setting_options;
 use crate::printable::shell_word;
 use crate::report::{self, Wording};
 

@@ -10,13 +10,13 @@ use super::listing::{
     CertificateEntry, KeyEntry, KeyNote, LibraryEntry, ListQuery, Listing, TokenEntry,
 };
 use super::output::CommandOutput;
-use super::selection::{self, HEADING, Selection, is_selector};
+use super::selection::{self, HEADING, Selection};
 use crate::config::{
     Config, ConfigError, Filter, ObjectSelector, PinSource, TokenName, without_object,
 };
 use crate::error::Error;
 use crate::kubeconfig::{
-    Context, KubeconfigError, KubeconfigFile, Provider, ProviderConfig, Saved, file_for,
+    Context, KubeconfigError, KubeconfigFile, Provider, ProviderConfig, SELECTORS, Saved, file_for,
 };
 use crate::library::{self, LockReports};
 use crate::pin_entry;
@@ -438,8 +438,8 @@ fn write(
     let mut file = KubeconfigFile::open(&path, is_interrupted)?;
     let kubeconfig = super::load(&locations.optional())?;
     let mut old = match kubeconfig.provider(name) {
-        Provider::ExternalSigner(map) => map,
-        Provider::None | Provider::Other(_) => Configuration::default(),
+        Ok(Provider::ExternalSigner(map)) => map,
+        _ => Configuration::default(),
     };
     let is_same = names(&mut old, place);
     // A user that happens to have the certificate's name can be another cluster's.
@@ -544,6 +544,11 @@ fn save(file: KubeconfigFile, what: &str) -> Result<(), Error> {
         Saved::Unchanged => format!("{path}: {what} is there already"),
     });
     Ok(())
+}
+
+/// Whether this key of a configuration selects a library, a token or an object.
+fn is_selector(key: &str) -> bool {
+    SELECTORS.iter().any(|(selector, _)| *selector == key)
 }
 
 /// Whether a configuration names this key, by whatever selectors. Its URI, if it has one, is then

@@ -6,36 +6,11 @@ use std::ffi::OsString;
 use std::io;
 
 use super::completions::values;
+use crate::kubeconfig::SELECTORS;
 use crate::protocol::Configuration;
 
 /// Under which `--help` has these options, and others that say which key is meant.
 pub(super) const HEADING: &str = "Which key";
-
-/// The keys of a configuration that select, and their options.
-const SELECTORS: [(&str, &str); 7] = [
-    ("pathLib", "--module"),
-    ("initArgs", "--init-args"),
-    ("slotId", "--slot-id"),
-    ("tokenLabel", "--token-label"),
-    ("tokenSerial", "--token-serial"),
-    ("objectId", "--object-id"),
-    ("objectLabel", "--object-label"),
-];
-
-/// Whether this key of a configuration selects a library, a token or an object.
-pub(super) fn is_selector(key: &str) -> bool {
-    SELECTORS.iter().any(|(selector, _)| *selector == key)
-}
-
-/// The keys of a configuration that can be given as options, and the options.
-pub(super) fn options() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let others = [
-        ("certificateFile", "--certificate-file"),
-        ("pinSource", "--pin-source"),
-        ("uri", "--uri"),
-    ];
-    SELECTORS.into_iter().chain(others)
-}
 
 /// The path as a configuration wants it, absolute; what was typed may be relative.
 pub(super) fn path(value: &str) -> Result<String, io::Error> {

@@ -1,6 +1,7 @@
 //! What the entries of a kubeconfig say, as far as a connection to the cluster needs it.
 
 use super::error::KubeconfigError;
+use super::exec;
 use super::file::{self, ReadFailure};
 use super::model::{ClusterEntry, Kubeconfig, UserEntry, decode_base64};
 use super::tunnelled::{self, tunnelled};
@@ -31,12 +32,13 @@ pub struct Cluster {
     pub proxy_url: Option<String>,
 }
 
-/// What a user's `auth-provider` is.
+/// What authenticates a user.
 pub enum Provider {
-    /// There is none, or no such user.
+    /// Neither an `auth-provider` nor this program, or there is no such user.
     None,
+    /// This program, in whichever form.
     ExternalSigner(Configuration),
-    /// Another one, by its name.
+    /// Another `auth-provider`, by its name.
     Other(String),
 }
 
@@ -127,22 +129,31 @@ impl Kubeconfig {
         })
     }
 
-    /// The `auth-provider` of the user of this name.
-    pub fn provider(&self, user: &str) -> Provider {
-        let provider = self.user(user).and_then(|it| it.auth_provider.as_ref());
-        let Some(provider) = provider else {
-            return Provider::None;
-        };
-        let name = provider.name.as_deref().unwrap_or_default();
-        if name != EXTERNAL_SIGNER {
-            return Provider::Other(name.to_owned());
+    /// Who authenticates the user of this name: its `auth-provider`, or this program as its `exec`
+    /// plugin.
+    ///
+    /// # Errors
+    ///
+    /// It has both, of which one is this program, or the plugin's arguments can't be understood.
+    pub fn provider(&self, user: &str) -> Result<Provider, KubeconfigError> {
+        let entry = self.user(user);
+        let plugin = entry.and_then(|it| it.exec.as_ref());
+        let ours = plugin.filter(|exec| exec::is_ours(exec));
+        let provider = entry.and_then(|it| it.auth_provider.as_ref());
+        let name = provider.map(|it| it.name.as_deref().unwrap_or_default());
+        match (name, ours) {
+            (Some(_), Some(_)) => Err(both(user)),
+            (Some(EXTERNAL_SIGNER), None) if plugin.is_some() => Err(both(user)),
+            (Some(EXTERNAL_SIGNER), None) => {
+                let config = provider.and_then(|it| it.config.as_ref());
+                let config = config.into_iter().flatten();
+                let pairs = config.map(|(key, it)| (key.as_str(), it.0.as_str()));
+                Ok(Provider::ExternalSigner(pairs.collect()))
+            }
+            (Some(name), None) => Ok(Provider::Other(name.to_owned())),
+            (None, Some(exec)) => exec::configuration(exec, user).map(Provider::ExternalSigner),
+            (None, None) => Ok(Provider::None),
         }
-        let config = provider.config.iter().flatten();
-        Provider::ExternalSigner(
-            config
-                .map(|(key, it)| (key.as_str(), it.0.as_str()))
-                .collect(),
-        )
     }
 
     pub(super) fn user(&self, name: &str) -> Option<&UserEntry> {
@@ -196,6 +207,12 @@ fn authority(cluster: &ClusterEntry, name: &str) -> Result<Option<Vec<u8>>, Kube
                 ReadFailure::Other(reason) => reason,
             },
         }),
+    }
+}
+
+fn both(user: &str) -> KubeconfigError {
+    KubeconfigError::PluginBesideProvider {
+        user: user.to_owned(),
     }
 }
 
@@ -308,7 +325,7 @@ mod tests {
              - {name: d, user: {auth-provider: null}}\n\
              - {name: e}\n",
         );
-        let slot = |user| match config.provider(user) {
+        let slot = |user| match config.provider(user).unwrap() {
             Provider::ExternalSigner(mut configuration) => {
                 Ok(configuration.take("slotId").map(|slot| slot.to_string()))
             }

@@ -61,6 +61,11 @@ pub enum KubeconfigError {
     NotExternalSigner { context: String, user: String },
     #[error("no context of {kubeconfig} has a user with auth-provider externalSigner")]
     NothingToServe { kubeconfig: String, inside: bool },
+    /// The plugin would refuse it, too.
+    #[error("in the plugin arguments of user \"{user}\", {problem}")]
+    PluginArguments { user: String, problem: String },
+    #[error("user \"{user}\" has both exec and auth-provider")]
+    PluginBesideProvider { user: String },
     /// For a pipe such as `<(sops -d config.enc)`, run what writes it by itself: it has a minute.
     #[error("kubeconfig {} can't be read: {reason}", .path.display())]
     Unreadable { path: PathBuf, reason: String },
@@ -142,6 +147,14 @@ impl Failure for KubeconfigError {
                  objectId: …}}`"
             ),
             Self::NoServer { .. } => remedy!("set server of that cluster, as https://HOST:PORT"),
+            Self::PluginArguments { .. } => remedy!(
+                "correct exec.args of that user, or have it written with `",
+                OwnCommand::WriteKubeconfig,
+                " --context NAME`"
+            ),
+            Self::PluginBesideProvider { .. } => {
+                remedy!("take one of them out; kubectl refuses such a user")
+            }
             Self::UserExists { name, .. } => remedy!(format!(
                 "choose another name with --user, or give --user {} to replace that one",
                 shell_word(name)

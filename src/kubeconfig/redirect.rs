@@ -3,8 +3,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::Context;
 use super::model::{ClusterEntry, Kubeconfig};
+use super::{Context, tunnelled};
 
 /// Where a tunnel serves a cluster.
 #[derive(Clone, Copy)]
@@ -61,6 +61,7 @@ impl Kubeconfig {
         };
         let user = entry.user.get_or_insert_default();
         user.auth_provider = None;
+        user.exec = None;
         user.client_certificate = None;
         user.client_key = None;
         user.client_certificate_data = Some(STANDARD.encode(identity.certificate_pem));
@@ -84,6 +85,7 @@ fn point_at(cluster: &mut ClusterEntry, endpoint: &TunnelEndpoint<'_>) {
     cluster.certificate_authority = None;
     cluster.certificate_authority_data = Some(STANDARD.encode(endpoint.authority_pem));
     cluster.tls_server_name = Some(endpoint.server_name.to_owned());
+    tunnelled::forget(cluster);
     cluster.insecure_skip_tls_verify = None;
     cluster.proxy_url = None;
 }
@@ -180,6 +182,24 @@ contexts:
         let mut config = config(SHARED);
         config.redirect("c", &endpoint("1"), |_| true);
         assert_eq!(config.clusters.0.len(), 2);
+    }
+
+    #[test]
+    fn what_was_written_for_the_plugin_goes() {
+        let mut config = config(
+            "clusters:\n- name: c\n  cluster:\n    server: https://127.0.0.1:20000/k8s\n    \
+             extensions:\n    - name: client.authentication.k8s.io/exec\n      extension: \
+             {plugin: pkcs11-external-signer, name: r, server: 'https://r/k8s'}\n    \
+             - {name: other}\n\
+             users: [{name: j, user: {exec: {command: pkcs11-external-signer, args: [credential]}}}]\n\
+             contexts: [{name: c, context: {cluster: c, user: j}}]",
+        );
+        config.identify("j", &IDENTITY);
+        config.redirect("c", &endpoint("1"), |_| true);
+        let expected = [("c".to_owned(), "https://1/k8s".to_owned(), json!("Yg=="))];
+        assert_eq!(destinations(&config), expected);
+        let json = config.to_json();
+        assert!(!json.contains("exec") && json.contains("other"), "{json}");
     }
 
     #[test]

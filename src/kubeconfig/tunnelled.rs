@@ -67,6 +67,15 @@ pub(super) fn of(cluster: &ClusterEntry) -> Option<&Value> {
     extension(&cluster.extensions, EXTENSION).filter(|it| is_ours(it))
 }
 
+/// Takes the extension out of a cluster entry, if this program has written it.
+pub(super) fn forget(cluster: &mut ClusterEntry) {
+    if of(cluster).is_some()
+        && let Some(extensions) = &mut cluster.extensions
+    {
+        extensions.0.remove(EXTENSION);
+    }
+}
+
 /// Whether this program has written the extension.
 fn is_ours(extension: &Value) -> bool {
     extension.get("plugin").and_then(Value::as_str) == Some(PLUGIN)

@@ -284,8 +284,12 @@ impl Source {
             kubeconfig.set_current_context(name)?;
         }
         let context = kubeconfig.selected_context()?;
-        let provider = kubeconfig.provider(&context.user);
-        if is_kubeconfigs && !matches!(provider, Provider::ExternalSigner(_)) {
+        if is_kubeconfigs
+            && !matches!(
+                kubeconfig.provider(&context.user)?,
+                Provider::ExternalSigner(_)
+            )
+        {
             return Err(KubeconfigError::NotExternalSigner {
                 context: context.name,
                 user: context.user,
@@ -303,8 +307,8 @@ impl Source {
     fn configuration(&self, arguments: &CheckArguments) -> Configuration {
         let mut map = match &self.context {
             Some(context) if self.is_kubeconfigs => match self.kubeconfig.provider(&context.user) {
-                Provider::ExternalSigner(map) => map,
-                Provider::None | Provider::Other(_) => Configuration::default(),
+                Ok(Provider::ExternalSigner(map)) => map,
+                _ => Configuration::default(),
             },
             _ => arguments
                 .selection

@@ -29,18 +29,23 @@ impl ServedEntries {
         let contexts = kubeconfig.contexts();
         for user in kubeconfig.user_names() {
             let of_user = |it: &&Context| it.user == user;
+            let is_needed = match selected {
+                Some(selected) => selected.user == user,
+                None => contexts.iter().any(|it| it.user == user),
+            };
             let mut configuration = match kubeconfig.provider(&user) {
-                Provider::None => continue,
-                Provider::Other(name) => {
+                Ok(Provider::None) => continue,
+                Ok(Provider::Other(name)) => {
                     let reason = format!("its user needs the auth provider \"{name}\"");
                     leave(contexts.iter().filter(of_user), &reason);
                     continue;
                 }
-                Provider::ExternalSigner(configuration) => configuration,
-            };
-            let is_needed = match selected {
-                Some(selected) => selected.user == user,
-                None => contexts.iter().any(|it| it.user == user),
+                Ok(Provider::ExternalSigner(configuration)) => configuration,
+                Err(error) if is_needed => return Err(error.into()),
+                Err(error) => {
+                    leave(contexts.iter().filter(of_user), &error);
+                    continue;
+                }
             };
             match Config::from_map(&mut configuration) {
                 Ok(config) => {

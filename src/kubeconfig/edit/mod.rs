@@ -165,7 +165,7 @@ impl KubeconfigFile {
         stays: impl Fn(&str, &str) -> bool,
     ) -> Result<Vec<String>, KubeconfigError> {
         let before = self.model()?;
-        let is_ours = matches!(before.provider(name), Provider::ExternalSigner(_));
+        let is_ours = matches!(before.provider(name), Ok(Provider::ExternalSigner(_)));
         let mut after = before.clone();
         let entry = after.users.0.entry(name.to_owned()).or_default();
         entry.name = name.to_owned();
