@@ -32,6 +32,8 @@ mod documentation;
 mod faults;
 /// Fixtures: tokens, the program, a terminal, openssl, a cluster.
 mod fixture;
+/// Keys that are opened and closed in a process that lives on.
+mod keyring;
 /// Kubeconfigs, read as kubectl reads them.
 mod kubeconfig;
 /// `kubeconfig`: from a key to a kubeconfig that works.

@@ -1,24 +1,25 @@
-//! The keys of a run: tokens that stay open, with one session each, from their first use to the
-//! end.
+//! Keys that are kept open: tokens with one session each, from a key's first use until it is closed,
+//! or to the end of the process.
 //!
 //! A PKCS#11 session belongs to one thread at a time, so each library has a thread that alone
-//! calls it. Other threads send requests there and wait for the reply, with a limit while a command
-//! runs. If a token was removed and inserted again, its library is finalised and opened once more:
+//! calls it. Other threads send requests there and wait for the reply, with a limit while a client
+//! waits. If a token was removed and inserted again, its library is finalised and opened once more:
 //! some libraries don't see the token again otherwise.
 
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
 use std::mem;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::config::{Config, InitArgs, PinSource};
+use crate::config::{Config, InitArgs, PinSource, TokenName};
 use crate::error::Error;
+use crate::pin::PinProvider;
 use crate::pin_entry::{self, Sources};
 use crate::pipeline::{Library, LibraryLock, Pipeline, SigningKey, StageObserver};
 use crate::process::environment::TakenVariables;
@@ -29,7 +30,7 @@ use crate::token::{
 };
 use crate::verify::VerifiedSignature;
 
-/// How long a token may take for a reply while a command runs; a person may have to touch it.
+/// How long a token may take for a reply while a client waits; a person may have to touch it.
 const REPLY_LIMIT: Duration = Duration::from_secs(60);
 
 /// How long a library's thread may take to finalise it; one that waits for a token is left behind.
@@ -61,20 +62,20 @@ impl OpenKey {
     }
 }
 
-/// Is called when another process, with this number if it is known, has had a library for a while;
-/// not once the terminal belongs to the command.
-pub type WaitNotice = fn(Option<u32>);
-
-/// All keys of a run.
+/// Keys, and the threads of their libraries.
+#[derive(Default)]
 pub struct Keyring {
-    libraries: Vec<LibraryThread>,
-    /// Set when the terminal belongs to the command.
+    libraries: Mutex<Vec<LibraryThread>>,
+    /// Set when no question may be asked at the terminal any more.
     unattended: Arc<AtomicBool>,
 }
 
 /// A library's thread, as the others see it.
+#[derive(Clone)]
 struct LibraryThread {
     path: PathBuf,
+    /// How many there are.
+    keys: usize,
     requests: Sender<ThreadRequest>,
     /// Held while a token is opened; released if the library hangs.
     lock: LibraryLock,
@@ -82,7 +83,9 @@ struct LibraryThread {
 
 /// What a library's thread can be asked for.
 enum ThreadRequest {
+    Add(Box<ConfiguredKey>),
     Key(KeyRequest),
+    Close(usize),
     /// The names of tokens that were opened and are no longer there.
     Missing(Sender<Vec<String>>),
     /// The process ends with this code, even if the library hangs or crashes.
@@ -92,86 +95,105 @@ enum ThreadRequest {
 /// Asks for a key to be opened, unless it is open, and to sign.
 struct KeyRequest {
     key: usize,
+    task: KeyTask,
+    reply: Sender<Result<KeyReply, Error>>,
+}
+
+struct KeyTask {
+    /// Whether a key that was closed is opened again.
+    reopens: bool,
+    /// In place of the key's own source.
+    pins: Option<Box<dyn PinProvider + Send>>,
+    observer: Box<dyn StageObserver + Send>,
     /// A scheme and a digest, if it is to sign.
     to_sign: Option<(Scheme, Vec<u8>)>,
-    reply: Sender<Result<KeyReply, Error>>,
+}
+
+impl KeyTask {
+    fn open(
+        pins: Option<Box<dyn PinProvider + Send>>,
+        observer: Box<dyn StageObserver + Send>,
+    ) -> Self {
+        Self {
+            reopens: true,
+            pins,
+            observer,
+            to_sign: None,
+        }
+    }
+
+    fn of_client(to_sign: Option<(Scheme, Vec<u8>)>) -> Self {
+        Self {
+            reopens: false,
+            pins: None,
+            observer: Box::new(()),
+            to_sign,
+        }
+    }
 }
 
 type KeyReply = (Arc<OpenKey>, Option<VerifiedSignature>);
 
 impl Keyring {
-    /// Numbers the keys in the order of their configurations. No library is loaded before a key is
-    /// opened. The variables that the configurations name for PINs must be among `variables`.
-    /// `opened` is the library of the first key if it is open, and the PIN that its token has
-    /// accepted.
+    /// Adds a key, at any time. No library is loaded before a key is opened. The variable that the
+    /// configuration names for the PIN must be among `variables`.
     ///
     /// # Errors
-    /// [`RunError::Preparation`] if there is no thread for a library.
-    pub fn new(
-        configs: Vec<Config>,
+    /// [`RunError::Preparation`] if there is no thread for the library.
+    pub fn add(&self, config: Config, variables: &TakenVariables) -> Result<KeyNumber, Error> {
+        self.place(config, variables, None, None)
+    }
+
+    /// [`Keyring::add`] for the first key of a library that is open already. `accepted` is the PIN
+    /// that its token has accepted.
+    ///
+    /// # Errors
+    /// Those of [`Keyring::add`].
+    pub fn add_open(
+        &self,
+        config: Config,
+        library: Library,
+        accepted: Option<AcceptedPin>,
+    ) -> Result<KeyNumber, Error> {
+        let variables = TakenVariables::default();
+        self.place(config, &variables, Some(library), accepted)
+    }
+
+    fn place(
+        &self,
+        mut config: Config,
         variables: &TakenVariables,
-        mut opened: Option<(Library, Option<AcceptedPin>)>,
-        notice: WaitNotice,
-    ) -> Result<(Self, Vec<KeyNumber>), Error> {
-        let unattended = Arc::new(AtomicBool::new(false));
-        let mut workers: Vec<(PathBuf, Worker, Sender<ThreadRequest>)> = Vec::new();
-        let mut numbers = Vec::with_capacity(configs.len());
-        for mut config in configs {
-            let source = mem::replace(&mut config.pin, PinSource::Prompt);
-            let pins = Sources::for_run(source, variables, Arc::clone(&unattended));
-            let path = config.library.path().to_owned();
-            let key = ConfiguredKey { config, pins };
-            let known = workers.iter().position(|(known, ..)| *known == path);
-            let library = known.unwrap_or(workers.len());
-            numbers.push(KeyNumber {
-                library,
-                key: workers.get(library).map_or(0, |(_, it, _)| it.keys.len()),
-            });
-            match workers.get_mut(library) {
-                Some((_, worker, _)) => worker.keys.push(key),
-                None => {
-                    let (sender, requests) = mpsc::channel();
-                    let unattended = Arc::clone(&unattended);
-                    let (library, accepted) = opened.take().unzip();
-                    let lock = library.as_ref().map(|it| it.lock.clone());
-                    let worker = Worker {
-                        keys: vec![key],
-                        requests,
-                        lock: lock.unwrap_or_default(),
-                        library,
-                        waiting: Waiting { notice, unattended },
-                        accepted: accepted.flatten().into_iter().collect(),
-                        lost: Vec::new(),
-                    };
-                    workers.push((path, worker, sender));
-                }
-            }
+        opened: Option<Library>,
+        accepted: Option<AcceptedPin>,
+    ) -> Result<KeyNumber, Error> {
+        let source = mem::replace(&mut config.pin, PinSource::Prompt);
+        let pins = Sources::for_run(source, variables, Arc::clone(&self.unattended));
+        let path = config.library.path().to_owned();
+        let mut threads = self.threads();
+        let known = threads.iter().position(|thread| thread.path == path);
+        let library = known.unwrap_or(threads.len());
+        if known.is_none() {
+            threads.push(LibraryThread::start(path, opened, accepted)?);
         }
-        let threads = workers.into_iter().map(|(path, worker, requests)| {
-            let lock = worker.lock.clone();
-            let thread = thread::Builder::new().name("token".to_owned());
-            let thread = thread.spawn(move || worker.run());
-            thread.map_err(|error| RunError::Preparation {
-                reason: format!("no thread for a token: {error}"),
-            })?;
-            Ok::<_, RunError>(LibraryThread {
-                path,
-                requests,
-                lock,
-            })
+        let thread = threads.get_mut(library).ok_or_else(ended)?;
+        let key = Box::new(ConfiguredKey {
+            config,
+            pins,
+            token: None,
+            is_closed: false,
         });
-        let libraries = threads.collect::<Result<_, _>>()?;
-        let keyring = Self {
-            libraries,
-            unattended,
-        };
-        Ok((keyring, numbers))
+        let sent = thread.requests.send(ThreadRequest::Add(key));
+        sent.map_err(|_| ended())?;
+        let key = thread.keys;
+        thread.keys += 1;
+        Ok(KeyNumber { library, key })
     }
 
     /// The path of the key's library.
-    pub fn library(&self, key: KeyNumber) -> &Path {
-        let library = self.libraries.get(key.library);
-        library.map_or_else(|| Path::new(""), |library| &library.path)
+    pub fn library(&self, key: KeyNumber) -> PathBuf {
+        let threads = self.threads();
+        let library = threads.get(key.library);
+        library.map_or_else(PathBuf::new, |library| library.path.clone())
     }
 
     /// Opens the key, unless it is open, with a login if its token requires one. There is no limit
@@ -179,20 +201,40 @@ impl Keyring {
     ///
     /// # Errors
     /// Those of the stages of the [`pipeline`](crate::pipeline) up to the key.
-    pub fn open(&self, key: KeyNumber) -> Result<Arc<OpenKey>, Error> {
-        Ok(self.request(key, None, None)?.0)
+    pub fn open(
+        &self,
+        key: KeyNumber,
+        observer: Box<dyn StageObserver + Send>,
+    ) -> Result<Arc<OpenKey>, Error> {
+        Ok(self.request(key, KeyTask::open(None, observer), None)?.0)
     }
 
-    /// [`Keyring::open`] while a command runs and waits.
+    /// [`Keyring::open`] with this provider in place of the key's own source of PINs, for this request
+    /// alone. Its methods are called in the library's thread, and may block.
+    ///
+    /// # Errors
+    /// Those of [`Keyring::open`].
+    pub fn open_with(
+        &self,
+        key: KeyNumber,
+        pins: Box<dyn PinProvider + Send>,
+        observer: Box<dyn StageObserver + Send>,
+    ) -> Result<Arc<OpenKey>, Error> {
+        let task = KeyTask::open(Some(pins), observer);
+        Ok(self.request(key, task, None)?.0)
+    }
+
+    /// [`Keyring::open`] while a client waits, unless the key was closed.
     ///
     /// # Errors
     /// Those of [`Keyring::open`], and [`SigningError::NoReply`] after 60 s.
     pub fn open_in_time(&self, key: KeyNumber) -> Result<Arc<OpenKey>, Error> {
-        Ok(self.request(key, None, Some(REPLY_LIMIT))?.0)
+        let task = KeyTask::of_client(None);
+        Ok(self.request(key, task, Some(REPLY_LIMIT))?.0)
     }
 
-    /// Signs, and opens the key first if it isn't open. For Ed25519 the digest is the whole
-    /// message. Blocks up to 60 s.
+    /// Signs, and opens the key first if it isn't open, unless it was closed. For Ed25519 the digest
+    /// is the whole message. Blocks up to 60 s.
     ///
     /// # Errors
     /// Those of [`Keyring::open_in_time`] and of [`Pipeline::sign`].
@@ -202,13 +244,24 @@ impl Keyring {
         scheme: Scheme,
         digest: Vec<u8>,
     ) -> Result<VerifiedSignature, Error> {
-        let (_, signature) = self.request(key, Some((scheme, digest)), Some(REPLY_LIMIT))?;
+        let task = KeyTask::of_client(Some((scheme, digest)));
+        let (_, signature) = self.request(key, task, Some(REPLY_LIMIT))?;
         signature.ok_or_else(|| Error::internal("a reply without the signature"))
+    }
+
+    /// Closes the key until it is [opened](Keyring::open) again. The last key of a token takes the
+    /// session, the login and the PIN with it, and the last one of a library has it finalised
+    /// (C_Finalize). Doesn't wait for that: it comes after the requests that were made before.
+    pub fn close(&self, key: KeyNumber) {
+        if let Some(library) = self.threads().get(key.library) {
+            let _ = library.requests.send(ThreadRequest::Close(key.key));
+        }
     }
 
     /// The names of the tokens that were opened and are no longer there.
     pub fn missing(&self) -> Vec<String> {
-        let replies = self.libraries.iter().filter_map(|library| {
+        let libraries = self.threads().clone();
+        let replies = libraries.iter().filter_map(|library| {
             let (reply, missing) = mpsc::channel();
             library.requests.send(ThreadRequest::Missing(reply)).ok()?;
             missing.recv().ok()
@@ -216,7 +269,7 @@ impl Keyring {
         replies.flatten().collect()
     }
 
-    /// From now on, no PIN is asked for: the terminal is the command's.
+    /// From now on, no PIN is asked for at the terminal: it is the command's, or there is none.
     pub fn leave_terminal(&self) {
         self.unattended.store(true, Ordering::Relaxed);
     }
@@ -224,7 +277,8 @@ impl Keyring {
     /// Finalises the libraries (C_Finalize); the process ends with `code` even if one hangs or
     /// crashes.
     pub fn finish(&self, code: u8) {
-        for library in &self.libraries {
+        let libraries = self.threads().clone();
+        for library in libraries {
             let (reply, done) = mpsc::channel();
             let request = ThreadRequest::Finish(code, reply);
             if library.requests.send(request).is_ok() {
@@ -236,17 +290,12 @@ impl Keyring {
     fn request(
         &self,
         KeyNumber { library, key }: KeyNumber,
-        to_sign: Option<(Scheme, Vec<u8>)>,
+        task: KeyTask,
         limit: Option<Duration>,
     ) -> Result<KeyReply, Error> {
-        let ended = || Error::internal("the thread of a library has ended");
-        let library = self.libraries.get(library).ok_or_else(ended)?;
+        let library = self.threads().get(library).cloned().ok_or_else(ended)?;
         let (reply, answer) = mpsc::channel();
-        let request = ThreadRequest::Key(KeyRequest {
-            key,
-            to_sign,
-            reply,
-        });
+        let request = ThreadRequest::Key(KeyRequest { key, task, reply });
         library.requests.send(request).map_err(|_| ended())?;
         let Some(limit) = limit else {
             return answer.recv().map_err(|_| ended())?;
@@ -257,12 +306,61 @@ impl Keyring {
             Err(RecvTimeoutError::Timeout) => {
                 library.lock.release();
                 Err(SigningError::NoReply {
-                    library: library.path.clone(),
+                    library: library.path,
                     seconds: limit.as_secs(),
                 }
                 .into())
             }
         }
+    }
+
+    fn threads(&self) -> MutexGuard<'_, Vec<LibraryThread>> {
+        self.libraries
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn ended() -> Error {
+    Error::internal("the thread of a library has ended")
+}
+
+impl KeyRequest {
+    /// Ends the request: what was given for it is dropped before the reply.
+    fn answer(self, outcome: Result<KeyReply, Error>) {
+        drop(self.task);
+        let _ = self.reply.send(outcome);
+    }
+}
+
+impl LibraryThread {
+    fn start(
+        path: PathBuf,
+        library: Option<Library>,
+        accepted: Option<AcceptedPin>,
+    ) -> Result<Self, RunError> {
+        let (sender, requests) = mpsc::channel();
+        let lock = library.as_ref().map(|library| library.lock.clone());
+        let lock = lock.unwrap_or_default();
+        let worker = Worker {
+            keys: Vec::new(),
+            requests,
+            library,
+            lock: lock.clone(),
+            accepted: accepted.into_iter().collect(),
+            lost: Vec::new(),
+        };
+        let thread = thread::Builder::new().name("token".to_owned());
+        let thread = thread.spawn(move || worker.run());
+        thread.map_err(|error| RunError::Preparation {
+            reason: format!("no thread for a token: {error}"),
+        })?;
+        Ok(Self {
+            path,
+            keys: 0,
+            requests: sender,
+            lock,
+        })
     }
 }
 
@@ -270,19 +368,9 @@ struct ConfiguredKey {
     /// Its PIN source is in `pins`.
     config: Config,
     pins: Sources,
-}
-
-struct Waiting {
-    notice: WaitNotice,
-    unattended: Arc<AtomicBool>,
-}
-
-impl StageObserver for Waiting {
-    fn waiting(&mut self, holder: Option<u32>) {
-        if !self.unattended.load(Ordering::Relaxed) {
-            (self.notice)(holder);
-        }
-    }
+    /// The token on which it was opened, until it is closed; the token may be gone meanwhile.
+    token: Option<TokenName>,
+    is_closed: bool,
 }
 
 /// What a library's thread has, beside the tokens that are open.
@@ -292,16 +380,17 @@ struct Worker {
     /// `None` while it is closed, or in use by [`Worker::run`].
     library: Option<Library>,
     lock: LibraryLock,
-    waiting: Waiting,
     /// For tokens that are opened again.
     accepted: Vec<AcceptedPin>,
     /// The tokens that were open when the library was last closed.
-    lost: Vec<String>,
+    lost: Vec<TokenName>,
 }
 
 /// What a library's thread does next.
 enum Next {
     Serve(KeyRequest),
+    /// The last key was closed.
+    Rest,
     Finish(u8, Sender<()>),
     /// The keyring is gone.
     End,
@@ -310,24 +399,30 @@ enum Next {
 impl Worker {
     /// Opens the library when there is a request for a key, and again when a token was lost.
     fn run(mut self) {
-        let mut next = self.next(&[]);
+        let mut next = self.next(&mut Vec::new());
         loop {
             next = match next {
-                Next::Serve(request) => match self.open_library(request.key) {
+                Next::Serve(mut request) => match self.open_library(&mut request) {
                     Ok(library) => {
                         let next = self.serve(&library, request);
                         match next {
                             Next::Serve(_) => library.close(),
-                            Next::Finish(..) | Next::End => self.library = Some(library),
+                            _ => self.library = Some(library),
                         }
                         next
                     }
                     Err(error) => {
                         self.lock.release();
-                        let _ = request.reply.send(Err(error));
-                        self.next(&[])
+                        request.answer(Err(error));
+                        self.next(&mut Vec::new())
                     }
                 },
+                Next::Rest => {
+                    if let Some(library) = self.library.take() {
+                        library.close();
+                    }
+                    self.next(&mut Vec::new())
+                }
                 Next::Finish(code, reply) => {
                     // PINs are wiped even if C_Finalize hangs.
                     drop((self.keys, self.accepted));
@@ -343,10 +438,23 @@ impl Worker {
     }
 
     /// Waits for the next request that an open library is needed for.
-    fn next(&self, tokens: &[Token<'_>]) -> Next {
+    fn next(&mut self, tokens: &mut Vec<OpenToken<'_>>) -> Next {
         loop {
             match self.requests.recv() {
-                Ok(ThreadRequest::Key(request)) => return Next::Serve(request),
+                Ok(ThreadRequest::Add(key)) => self.keys.push(*key),
+                Ok(ThreadRequest::Key(request)) => {
+                    let key = self.keys.get(request.key);
+                    match key.is_some_and(|key| key.is_closed) && !request.task.reopens {
+                        true => request.answer(Err(Error::internal("the key was closed"))),
+                        false => return Next::Serve(request),
+                    }
+                }
+                Ok(ThreadRequest::Close(key)) => {
+                    self.close(key, tokens);
+                    if tokens.is_empty() {
+                        return Next::Rest;
+                    }
+                }
                 Ok(ThreadRequest::Finish(code, reply)) => return Next::Finish(code, reply),
                 Ok(ThreadRequest::Missing(reply)) => drop(reply.send(self.missing(tokens))),
                 Err(_) => return Next::End,
@@ -354,23 +462,46 @@ impl Worker {
         }
     }
 
-    /// The names of the open tokens that are missing; if none is open, of those that were.
-    fn missing(&self, tokens: &[Token<'_>]) -> Vec<String> {
-        if tokens.is_empty() {
-            return self.lost.clone();
+    /// Closes the key, and what no other key holds: the session and the login of its token, and the PIN.
+    fn close(&mut self, number: usize, tokens: &mut Vec<OpenToken<'_>>) {
+        if let Some(key) = self.keys.get_mut(number) {
+            key.token = None;
+            key.is_closed = true;
         }
-        let missing = tokens.iter().filter(|token| token.is_missing());
+        let keys = &self.keys;
+        let is_held = |token: &TokenName| {
+            let mut held = keys.iter().filter_map(|key| key.token.as_ref());
+            held.any(|held| held.is_same_token(token))
+        };
+        for open in tokens.extract_if(.., |open| !is_held(&open.token.state().name)) {
+            open.token.close();
+        }
+        for open in tokens {
+            open.keys.remove(&number);
+        }
+        self.accepted.retain(|pin| is_held(pin.token()));
+        self.lost.retain(is_held);
+    }
+
+    /// The names of the open tokens that are missing; if none is open, of those that were.
+    fn missing(&self, tokens: &[OpenToken<'_>]) -> Vec<String> {
+        if tokens.is_empty() {
+            return self.lost.iter().map(TokenName::to_string).collect();
+        }
+        let tokens = tokens.iter().map(|open| &open.token);
+        let missing = tokens.filter(|token| token.is_missing());
         missing.map(Token::name).collect()
     }
 
-    fn open_library(&mut self, key: usize) -> Result<Library, Error> {
+    fn open_library(&mut self, request: &mut KeyRequest) -> Result<Library, Error> {
         if let Some(library) = self.library.take() {
             return Ok(library);
         }
-        let config = &self.keys.get(key).ok_or_else(unknown_key)?.config;
+        let config = &self.keys.get(request.key).ok_or_else(unknown_key)?.config;
         let (init_args, lock) = (config.init_args.as_ref(), self.lock.clone());
         let library = &config.library;
-        let library = Library::open(library, init_args, lock, lock::LIMIT, &mut self.waiting)?;
+        let observer = &mut *request.task.observer;
+        let library = Library::open(library, init_args, lock, lock::LIMIT, observer)?;
         Ok(library.with_wait_observer(pin_entry::show_after))
     }
 
@@ -382,47 +513,65 @@ impl Worker {
             library,
             init_args: config.and_then(|config| config.init_args.clone()),
             tokens: Vec::new(),
-            keys: HashMap::new(),
         };
         let mut request = first;
         let next = loop {
             let was_open = self.keys.get(request.key).is_some_and(|key| {
-                let mut tokens = open.tokens.iter();
-                tokens.any(|token| token.state().fits(&key.config.token))
+                let mut tokens = open.tokens.iter().map(|open| open.token.state());
+                tokens.any(|state| state.fits(&key.config.token))
             });
-            match self.answer(&mut open, &request) {
+            match self.serve_one(&mut open, &mut request) {
                 Err(error) if was_open && may_be_lost(&error) => break Next::Serve(request),
-                outcome => drop(request.reply.send(outcome)),
+                outcome => request.answer(outcome),
             }
             self.lock.release();
-            match self.next(&open.tokens) {
+            match self.next(&mut open.tokens) {
                 Next::Serve(next) => request = next,
                 end => break end,
             }
         };
-        if !open.tokens.is_empty() {
-            self.lost = open.tokens.iter().map(Token::name).collect();
+        let tokens = open.tokens.into_iter().map(|open| open.token);
+        let tokens: Vec<_> = tokens.collect();
+        if !tokens.is_empty() {
+            let names = tokens.iter().map(|token| token.state().name.clone());
+            self.lost = names.collect();
         }
-        let tokens = open.tokens.into_iter();
-        let accepted = tokens.filter_map(Token::into_accepted_pin);
+        let accepted = tokens.into_iter().filter_map(Token::into_accepted_pin);
         self.accepted.extend(accepted);
         next
     }
 
-    fn answer(&mut self, open: &mut OpenKeys<'_>, request: &KeyRequest) -> Result<KeyReply, Error> {
-        let key = self.keys.get_mut(request.key).ok_or_else(unknown_key)?;
-        if !open.keys.contains_key(&request.key) {
-            let (lock, library) = (&self.lock, &key.config.library);
-            lock.acquire(library, lock::LIMIT, &mut self.waiting)?;
-            let opened = open.open(key, &mut self.accepted)?;
-            open.keys.insert(request.key, opened);
-        }
-        let opened = open.keys.get(&request.key).ok_or_else(unknown_key)?;
-        let token = open.tokens.get_mut(opened.token).ok_or_else(unknown_key)?;
-        let ConfiguredKey { config, pins } = key;
-        let observer = &mut ();
-        let mut pipeline = Pipeline { config, observer };
-        let to_sign = request.to_sign.as_ref();
+    fn serve_one(
+        &mut self,
+        open: &mut OpenKeys<'_>,
+        request: &mut KeyRequest,
+    ) -> Result<KeyReply, Error> {
+        let KeyRequest {
+            key: number, task, ..
+        } = request;
+        let key = self.keys.get_mut(*number).ok_or_else(unknown_key)?;
+        let ConfiguredKey { config, pins, .. } = key;
+        let pins: &mut dyn PinProvider = match &mut task.pins {
+            Some(pins) => &mut **pins,
+            None => pins,
+        };
+        let mut pipeline = Pipeline {
+            config,
+            observer: &mut *task.observer,
+        };
+        let place = match open.place(*number) {
+            Some(place) => place,
+            None => {
+                let (lock, library) = (&self.lock, &config.library);
+                lock.acquire(library, lock::LIMIT, pipeline.observer)?;
+                open.open(*number, &mut pipeline, pins, &mut self.accepted)?
+            }
+        };
+        let OpenToken { token, keys } = open.tokens.get_mut(place).ok_or_else(unknown_key)?;
+        let opened = keys.get(number).ok_or_else(unknown_key)?;
+        key.token = Some(token.state().name.clone());
+        key.is_closed = false;
+        let to_sign = task.to_sign.as_ref();
         let signature = to_sign
             .map(|(scheme, digest)| pipeline.sign(token, &opened.key, *scheme, digest, pins));
         Ok((Arc::clone(&opened.shown), signature.transpose()?))
@@ -433,26 +582,38 @@ impl Worker {
 struct OpenKeys<'m> {
     library: &'m Library,
     init_args: Option<InitArgs>,
-    /// One session and one login each, for all its keys.
-    tokens: Vec<Token<'m>>,
+    tokens: Vec<OpenToken<'m>>,
+}
+
+/// One session and one login for all keys of a token.
+struct OpenToken<'m> {
+    token: Token<'m>,
+    /// By their places among the library's.
     keys: HashMap<usize, OpenedKey>,
 }
 
 struct OpenedKey {
-    /// Its place in [`OpenKeys::tokens`].
-    token: usize,
     key: SigningKey,
     shown: Arc<OpenKey>,
 }
 
 impl OpenKeys<'_> {
+    /// The place of the token with which this key is open.
+    fn place(&self, number: usize) -> Option<usize> {
+        let mut tokens = self.tokens.iter();
+        tokens.position(|open| open.keys.contains_key(&number))
+    }
+
+    /// Opens the key; the place of its token.
     fn open(
         &mut self,
-        key: &mut ConfiguredKey,
+        number: usize,
+        pipeline: &mut Pipeline<'_>,
+        pins: &mut dyn PinProvider,
         accepted: &mut Vec<AcceptedPin>,
-    ) -> Result<OpenedKey, Error> {
-        let ConfiguredKey { config, pins } = key;
+    ) -> Result<usize, Error> {
         let (library, tokens) = (self.library, &mut self.tokens);
+        let config = pipeline.config;
         if config.init_args != self.init_args {
             return Err(ModuleError::OtherInitArgs {
                 path: library.module.path().to_owned(),
@@ -461,35 +622,31 @@ impl OpenKeys<'_> {
         }
         let place = library.token_with(&config.token, Some(pins), |found| {
             let name = found.name();
-            let mut open = tokens.iter().enumerate();
+            let mut open = tokens.iter().map(|open| &open.token).enumerate();
             if let Some((place, known)) = open.find(|(_, token)| token.name() == name) {
                 // Before a PIN is sent to it.
                 known.check_session()?;
                 return Ok(place);
             }
-            let mut opened = found.open(&library.module)?;
-            opened.recall(accepted);
-            tokens.push(opened);
+            let mut token = found.open(&library.module)?;
+            token.recall(accepted);
+            let keys = HashMap::new();
+            tokens.push(OpenToken { token, keys });
             Ok(tokens.len() - 1)
         })?;
-        let token = tokens.get_mut(place).ok_or_else(unknown_key)?;
-        let observer = &mut ();
-        let mut pipeline = Pipeline { config, observer };
+        let OpenToken { token, keys } = tokens.get_mut(place).ok_or_else(unknown_key)?;
         let identity = pipeline.identity(token, Some(pins))?;
         let schemes = pipeline.tls_schemes(token, &identity)?;
         let key = pipeline.key(token, identity, pins)?;
         let certificate = &key.identity.certificate;
-        let shown = OpenKey {
+        let shown = Arc::new(OpenKey {
             chain: key.identity.chain(token)?,
             subject: certificate.subject().to_owned(),
             schemes,
             concerns: certificate.concerns(unix_time()),
-        };
-        Ok(OpenedKey {
-            token: place,
-            key,
-            shown: Arc::new(shown),
-        })
+        });
+        keys.insert(number, OpenedKey { key, shown });
+        Ok(place)
     }
 }
 
@@ -518,6 +675,8 @@ fn unknown_key() -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::protocol::Configuration;
     use crate::token::CallFailure;
@@ -529,7 +688,10 @@ mod tests {
             let mut map: Configuration = pairs.into_iter().collect();
             Config::from_map(&mut map).unwrap()
         });
-        Keyring::new(configs.collect(), &TakenVariables::default(), None, |_| {}).unwrap()
+        let keyring = Keyring::default();
+        let add = |config| keyring.add(config, &TakenVariables::default()).unwrap();
+        let numbers = configs.map(add).collect();
+        (keyring, numbers)
     }
 
     #[test]
@@ -538,7 +700,7 @@ mod tests {
         let (keyring, numbers) = keyring(&configs);
         let places: Vec<_> = numbers.iter().map(|it| (it.library, it.key)).collect();
         assert_eq!(places, [(0, 0), (1, 0), (0, 1)]);
-        assert_eq!(keyring.libraries.len(), 2);
+        assert_eq!(keyring.threads().len(), 2);
         assert_eq!(keyring.library(numbers[1]), Path::new("/no/b.so"));
     }
 
@@ -546,7 +708,7 @@ mod tests {
     fn a_library_that_does_not_load_fails_each_request_and_ends() {
         let (keyring, numbers) = keyring(&[("/no/a.so", "1")]);
         for _ in 0..2 {
-            let error = keyring.open(numbers[0]).unwrap_err();
+            let error = keyring.open(numbers[0], Box::new(())).unwrap_err();
             assert!(
                 matches!(error.downcast_ref(), Some(ModuleError::Load { .. })),
                 "{error}"
@@ -558,7 +720,13 @@ mod tests {
         assert_eq!(error.exit_code(), 4);
         assert_eq!(keyring.missing(), [""; 0]);
         keyring.finish(0);
-        assert_eq!(keyring.open(numbers[0]).unwrap_err().exit_code(), 70);
+        assert_eq!(
+            keyring
+                .open(numbers[0], Box::new(()))
+                .unwrap_err()
+                .exit_code(),
+            70
+        );
     }
 
     #[test]

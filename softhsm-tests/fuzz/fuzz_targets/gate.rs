@@ -76,8 +76,8 @@ static GATE: LazyLock<Gate> = LazyLock::new(|| {
     .collect();
     let config = Config::from_map(&mut configuration).expect("a configuration");
     let variables = TakenVariables::default();
-    let keyring = Keyring::new(vec![config], &variables, None, |_| {});
-    let (keyring, keys) = keyring.expect("a keyring");
+    let keyring = Keyring::default();
+    let keys = [keyring.add(config, &variables).expect("a key")];
     let destination = TunnelTarget {
         name: "c".to_owned(),
         cluster: Cluster {

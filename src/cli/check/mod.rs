@@ -23,7 +23,6 @@ use crate::config::{Config, Filter, PinSource};
 use crate::error::{Error, OwnCommand, Piece, Setting, remedy};
 use crate::keyring::{KeyNumber, Keyring};
 use crate::kubeconfig::{Context, Kubeconfig, KubeconfigError, Provider, ProviderConfig};
-use crate::library;
 use crate::pin_entry::Sources;
 use crate::pipeline::Library;
 use crate::printable::excerpt;
@@ -151,12 +150,9 @@ fn check(
     let target = target?;
     watchdog::stop();
     // The library stays open: some see no token any more after C_Finalize.
-    let opened = Some((opened.take()?, accepted));
-    let variables = TakenVariables::default();
-    let keyring = Keyring::new(vec![config], &variables, opened, library::note_wait);
-    let (keyring, keys) = checklist.keep(CheckStep::Server, keyring)?;
-    let keyring = Arc::new(keyring);
-    let key = keys.first().copied().unwrap_or_default();
+    let keyring = Arc::new(Keyring::default());
+    let key = keyring.add_open(config, opened.take()?, accepted);
+    let key = checklist.keep(CheckStep::Server, key)?;
     check_server(target, key, &keyring, checklist);
     Some(keyring)
 }

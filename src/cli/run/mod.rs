@@ -24,6 +24,7 @@ use crate::error::Error;
 use crate::keyring::{KeyNumber, Keyring};
 use crate::kubeconfig::{Context, Kubeconfig, KubeconfigError};
 use crate::library;
+use crate::pipeline::StageObserver;
 use crate::process::RunError;
 use crate::process::command::{Inheritance, Running, Signals};
 use crate::process::environment::{SingleThreaded, TakenVariables};
@@ -131,9 +132,11 @@ fn serve(
 
     let names = served.configs.iter().filter_map(|it| it.pin.variable());
     let variables = TakenVariables::take(names, alone);
-    let (keyring, keys) = Keyring::new(served.configs, &variables, None, library::note_wait)?;
+    let keyring = Arc::clone(opened.insert(Arc::new(Keyring::default())));
+    let configs = served.configs.into_iter();
+    let keys = configs.map(|config| keyring.add(config, &variables));
+    let keys = keys.collect::<Result<Vec<_>, _>>()?;
     drop(variables);
-    let keyring = Arc::clone(opened.insert(Arc::new(keyring)));
     for target in served.targets.iter().filter(|it| it.cluster.insecure) {
         report::warning(&format!(
             "cluster \"{}\" has insecure-skip-tls-verify: whoever answers is believed to be it",
@@ -239,8 +242,8 @@ fn load(arguments: &RunArguments) -> Result<Kubeconfig, Error> {
 /// Opens the key that the command will need, with a prompt where it has to be.
 fn open(keyring: &Keyring, key: KeyNumber) -> Result<(), Error> {
     // While the command runs, the keyring keeps the time.
-    library::end_if_it_hangs(keyring.library(key));
-    let key = keyring.open(key);
+    library::end_if_it_hangs(&keyring.library(key));
+    let key = keyring.open(key, Box::new(WaitReports));
     watchdog::stop();
     let key = key?;
     for concern in &key.concerns {
@@ -254,6 +257,15 @@ fn open(keyring: &Keyring, key: KeyNumber) -> Result<(), Error> {
         ));
     }
     Ok(())
+}
+
+/// Reports waits for the lock on a library.
+struct WaitReports;
+
+impl StageObserver for WaitReports {
+    fn waiting(&mut self, holder: Option<u32>) {
+        library::note_wait(holder);
+    }
 }
 
 /// The variables with which the command goes to its ports directly, also where it has a proxy: Go

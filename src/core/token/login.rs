@@ -64,6 +64,12 @@ pub struct AcceptedPin {
     kept: Kept,
 }
 
+impl AcceptedPin {
+    pub fn token(&self) -> &TokenName {
+        &self.token
+    }
+}
+
 impl Login {
     /// Whether the session has logged in.
     pub(super) fn is_done(&self) -> bool {

@@ -65,7 +65,7 @@ pub struct FoundToken {
     state: TokenState,
 }
 
-/// A token with an open session. The session ends with the library (C_Finalize).
+/// A token with an open session, which ends when it is closed, or with the library (C_Finalize).
 pub struct Token<'m> {
     session: TokenSession<'m>,
     login: Login,
@@ -180,6 +180,12 @@ impl Token<'_> {
     /// Has a stored PIN sent although the token has refused one: the user says that it is another.
     pub fn disregard_refusals(&mut self) {
         self.login.disregard_refusals();
+    }
+
+    /// Ends the login and the session (C_Logout, C_CloseSession); its PIN is wiped. There is no limit
+    /// of time.
+    pub fn close(self) {
+        self.session.raw.close(self.login.is_done());
     }
 
     /// The PIN that the token has accepted, for the time after it was taken out and put back.

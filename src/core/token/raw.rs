@@ -187,8 +187,8 @@ impl Functions {
         Ok(mechanisms.into_iter().filter_map(known).collect())
     }
 
-    /// C_OpenSession: a read-only one, which ends with C_Finalize. To close it before would be a
-    /// call into the library after the answer, with no bound on its time.
+    /// C_OpenSession: a read-only one, which ends with C_Finalize unless it is closed. To close it
+    /// after a request would be a call into the library after the answer, with no bound on its time.
     pub(super) fn open_session(&self, slot: Slot) -> CallResult<Session<'_>> {
         let call = present(self.0.C_OpenSession)?;
         let mut handle = 0;
@@ -255,6 +255,18 @@ impl Session<'_> {
         // const-correct.
         let code = unsafe { call(self.handle, user.into(), pin.cast_mut(), length as CK_ULONG) };
         checked(code, Function::Login)
+    }
+
+    /// C_Logout if there was a login, and C_CloseSession. That either fails changes nothing.
+    pub(super) fn close(self, logged_in: bool) {
+        if let Some(call) = self.functions.C_Logout.filter(|_| logged_in) {
+            // SAFETY: a session handle is a number.
+            let _ = unsafe { call(self.handle) };
+        }
+        if let Some(call) = self.functions.C_CloseSession {
+            // SAFETY: as above.
+            let _ = unsafe { call(self.handle) };
+        }
     }
 
     /// All objects that fit (C_FindObjectsInit, C_FindObjects, C_FindObjectsFinal).

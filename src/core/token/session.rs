@@ -14,7 +14,7 @@ use super::slot::{self, TokenState};
 use crate::error::Error;
 use crate::process::watchdog;
 
-/// A session with a token. It ends with the library (C_Finalize).
+/// A session with a token. Unless it is closed, it ends with the library (C_Finalize).
 pub(super) struct TokenSession<'m> {
     pub(super) module: &'m Module,
     pub(super) slot: Slot,
