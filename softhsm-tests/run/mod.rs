@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
+use serde_json::Value;
+
 use crate::fixture::cluster::cluster;
 use crate::fixture::program::Invocation;
 use crate::fixture::softhsm::Store;
@@ -43,6 +45,17 @@ fn run_recorded(store: &Store, faults: &str, arguments: &[&str]) -> Invocation {
     cluster()
         .run(store, &configuration, arguments)
         .suffering(store, faults)
+}
+
+/// The kubeconfig of the run before with this change, as a file of its own.
+fn changed_kubeconfig(store: &Store, change: impl FnOnce(&mut Value)) -> String {
+    let directory = store.directory.path();
+    let own = fs::read(directory.join("kubeconfig")).unwrap();
+    let mut config = serde_json::from_slice(&own).unwrap();
+    change(&mut config);
+    let file = directory.join("changed");
+    fs::write(&file, config.to_string()).unwrap();
+    file.into_os_string().into_string().unwrap()
 }
 
 /// The directories of runs that are there.

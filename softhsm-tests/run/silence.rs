@@ -1,7 +1,6 @@
 //! Silent servers and slow tokens: no other connection waits for them, they are reported,
 //! and it has an end.
 
-use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
@@ -9,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{run, run_recorded};
+use super::{changed_kubeconfig, run, run_recorded};
 use crate::fixture::cluster::{JANE, cluster};
 use crate::fixture::keys::Kind;
 use crate::fixture::program::Outcome;
@@ -46,6 +45,31 @@ fn silent_at(numbers: impl Fn(usize) -> bool + Send + 'static, server: &str) -> 
     address
 }
 
+/// The arguments of a run of bash with this kubeconfig.
+fn bash<'a>(kubeconfig: &'a str, script: &'a str) -> [&'a str; 6] {
+    ["--kubeconfig", kubeconfig, "--", "bash", "-c", script]
+}
+
+/// Adds this entry to a list of the kubeconfig.
+fn add(config: &mut Value, list: &str, entry: Value) {
+    config[list].as_array_mut().unwrap().push(entry);
+}
+
+/// Adds this cluster, and a context of its name in which `user` uses it.
+fn add_cluster(config: &mut Value, name: &str, cluster: Value, user: &str) {
+    add(
+        config,
+        "clusters",
+        json!({"name": name, "cluster": cluster}),
+    );
+    let context = json!({"cluster": name, "user": user});
+    add(
+        config,
+        "contexts",
+        json!({"name": name, "context": context}),
+    );
+}
+
 /// A run of bash with a second context, `hung`, whose server is silent at these connections.
 fn with_hung(
     store: &Store,
@@ -53,29 +77,13 @@ fn with_hung(
     script: &str,
 ) -> Outcome {
     drop(run(store, &["true"]));
-    let own = store.directory.path().join("kubeconfig");
-    let mut config: Value = serde_json::from_slice(&fs::read(&own).unwrap()).unwrap();
-    let mut hung = config["clusters"][0].clone();
-    let address = silent_at(numbers, hung["cluster"]["server"].as_str().unwrap());
-    hung["name"] = json!("hung");
-    hung["cluster"]["server"] = json!(format!("https://{address}"));
-    config["clusters"].as_array_mut().unwrap().push(hung);
-    let context = json!({"name": "hung", "context": {"cluster": "hung", "user": "jane"}});
-    config["contexts"].as_array_mut().unwrap().push(context);
-    let file = store.directory.path().join("hung");
-    fs::write(&file, config.to_string()).unwrap();
-    run(
-        store,
-        &[
-            "--kubeconfig",
-            file.to_str().unwrap(),
-            "--",
-            "bash",
-            "-c",
-            script,
-        ],
-    )
-    .run()
+    let file = changed_kubeconfig(store, |config| {
+        let mut hung = config["clusters"][0]["cluster"].clone();
+        let address = silent_at(numbers, hung["server"].as_str().unwrap());
+        hung["server"] = json!(format!("https://{address}"));
+        add_cluster(config, "hung", hung, "jane");
+    });
+    run(store, &bash(&file, script)).run()
 }
 
 #[test]
@@ -155,38 +163,27 @@ fn a_signature_that_comes_too_late_is_the_next_commands() {
 fn eight_slow_signatures_hold_up_no_ninth_cluster() {
     let store = cluster().token(Kind::P256, JANE);
     drop(run_recorded(&store, "", &["true"]));
-    let own = store.directory.path().join("kubeconfig");
-    let mut config: Value = serde_json::from_slice(&fs::read(&own).unwrap()).unwrap();
-    for number in 1..=9 {
-        let name = format!("c{number}");
-        let mut cluster = config["clusters"][0].clone();
+    let file = changed_kubeconfig(&store, |config| {
+        let mut cluster = config["clusters"][0]["cluster"].clone();
         // Its address has to be looked up.
-        let server = cluster["cluster"]["server"].as_str().unwrap();
-        cluster["cluster"]["server"] = json!(server.replace("127.0.0.1", "localhost"));
-        cluster["cluster"]["tls-server-name"] = json!("127.0.0.1");
-        cluster["name"] = json!(name);
-        config["clusters"].as_array_mut().unwrap().push(cluster);
-        let context = json!({"name": name, "context": {"cluster": name, "user": "jane"}});
-        config["contexts"].as_array_mut().unwrap().push(context);
-    }
-    // A user without a key, who needs no signature.
-    let user = json!({"name": "other", "user": {"token": "none"}});
-    config["users"].as_array_mut().unwrap().push(user);
-    let context = json!({"name": "other", "context": {"cluster": "c9", "user": "other"}});
-    config["contexts"].as_array_mut().unwrap().push(context);
-    let file = store.directory.path().join("nine");
-    fs::write(&file, config.to_string()).unwrap();
+        let server = cluster["server"].as_str().unwrap();
+        cluster["server"] = json!(server.replace("127.0.0.1", "localhost"));
+        cluster["tls-server-name"] = json!("127.0.0.1");
+        for number in 1..=8 {
+            add_cluster(config, &format!("c{number}"), cluster.clone(), "jane");
+        }
+        // A user without a key, who needs no signature.
+        add(
+            config,
+            "users",
+            json!({"name": "other", "user": {"token": "none"}}),
+        );
+        add_cluster(config, "other", cluster, "other");
+    });
     let script = "for i in $(seq 8); do kubectl --context c$i get --raw /x >/dev/null 2>&1 & done
         sleep 3; timeout 6 kubectl --context other get --raw /x 2>&1 | grep -c 'logged in'
         kill $(jobs -p)";
-    let arguments = [
-        "--kubeconfig",
-        file.to_str().unwrap(),
-        "--",
-        "bash",
-        "-c",
-        script,
-    ];
+    let arguments = bash(&file, script);
     let outcome = run_recorded(&store, "C_SignInit:delay=12000", &arguments).run();
     assert_eq!(outcome.stdout, b"1\n", "{outcome:?}");
 }

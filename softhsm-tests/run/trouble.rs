@@ -12,7 +12,7 @@ use cryptoki::mechanism::MechanismType;
 use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
 
-use super::{run, run_recorded};
+use super::{changed_kubeconfig, run, run_recorded};
 use crate::fixture::cluster::{JANE, cluster};
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::{Issue, issue, openssl};
@@ -78,13 +78,10 @@ pub(super) fn kubectl_within(
     arguments: &[&str],
 ) -> Outcome {
     drop(run(store, &["true"]));
-    let own = store.directory.path().join("kubeconfig");
-    let mut config: Value = serde_json::from_slice(&fs::read(&own).unwrap()).unwrap();
-    change(&mut config["clusters"][0]["cluster"]);
-    let file = store.directory.path().join("changed");
-    fs::write(&file, config.to_string()).unwrap();
-    let file = file.to_str().unwrap();
-    let run = run(store, &["--kubeconfig", file, "-v", "kubectl"]).arguments(arguments);
+    let file = changed_kubeconfig(store, |config| {
+        change(&mut config["clusters"][0]["cluster"]);
+    });
+    let run = run(store, &["--kubeconfig", &file, "-v", "kubectl"]).arguments(arguments);
     variables
         .iter()
         .fold(run, |run, (name, value)| run.variable(name, value))
@@ -182,10 +179,9 @@ exit $status
 fn an_address_with_a_zone_is_reached_and_verified_without_it() {
     let store = cluster().token(Kind::P256, JANE);
     drop(run(&store, &["true"]));
-    let own = store.directory.path().join("kubeconfig");
-    let mut config: Value = serde_json::from_slice(&fs::read(&own).unwrap()).unwrap();
-    config["clusters"][0]["cluster"]["server"] = json!("https://[fe80::9%25lo]:6443");
-    fs::write(store.directory.path().join("changed"), config.to_string()).unwrap();
+    changed_kubeconfig(&store, |config| {
+        config["clusters"][0]["cluster"]["server"] = json!("https://[fe80::9%25lo]:6443");
+    });
     let [certificate, private] = server_certificate(store.directory.path());
     let [authority, _] = cluster().authority();
     let outcome = run(&store, &[])
