@@ -7,7 +7,7 @@ use crate::report::PROGRAM;
 
 pub(super) const TEXT: &str = env!("CARGO_PKG_VERSION");
 
-/// What build.rs could tell of the source; empty where it couldn't.
+/// What scripts/build.rs could find out about the source; empty where it couldn't.
 const COMMIT: &str = env!("SOURCE_COMMIT");
 /// In seconds since 1970.
 const DATE: &str = env!("SOURCE_DATE");

@@ -11,7 +11,7 @@ use std::process::Command;
 
 fn main() {
     let root = std::env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
-    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=scripts/build.rs");
     println!("cargo::rerun-if-env-changed=SOURCE_DATE_EPOCH");
     let git = |arguments: &[&str]| {
         let output = Command::new("git")
