@@ -2,6 +2,8 @@
 
 use std::io::{self, Read, Write};
 
+use percent_encoding::percent_decode;
+
 use super::first_line;
 use crate::pin::{Pin, PinRequest};
 use crate::printable::printable;
@@ -96,7 +98,8 @@ impl<I: Write, O: Read> Dialog<I, O> {
         loop {
             let line = self.line()?;
             if let Some(piece) = line.strip_prefix(b"D ") {
-                decode(piece, &mut data);
+                // What doesn't fit any more is no PIN anyway.
+                data.extend(percent_decode(piece).take(LINE - data.len()));
             } else if line.starts_with(b"OK") {
                 return Ok(PinentryReply::Ok(data));
             } else if line.starts_with(b"ERR") {
@@ -144,25 +147,6 @@ fn escaped(text: &str) -> String {
     escaped
 }
 
-/// Appends the bytes; what doesn't fit any more is no PIN anyway.
-fn decode(piece: &[u8], data: &mut Vec<u8>) {
-    let mut rest = piece.iter().copied();
-    while let Some(byte) = rest.next() {
-        let byte = if byte == b'%' {
-            let mut digit = || char::from(rest.next()?).to_digit(16);
-            match (digit(), digit()) {
-                (Some(high), Some(low)) => u8::try_from(high * 16 + low).unwrap_or_default(),
-                _ => return,
-            }
-        } else {
-            byte
-        };
-        if data.len() < LINE {
-            data.push(byte);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -190,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_pin_is_asked_for_its_token_and_decoded() {
-        let answers = "OK Pleased\n# hello\nOK\nOK\nS UNKNOWN x\nOK\nD 12%253%0\nD 4\nOK\n";
+        let answers = "OK Pleased\n# hello\nOK\nOK\nS UNKNOWN x\nOK\nD 12%253\nD 4\nOK\n";
         let (pin, said) = talk(&request(None, None), answers);
         assert_eq!(pin.as_deref(), Some("12%34"));
         assert_eq!(

@@ -1,14 +1,11 @@
 //! The configuration of a request: the kubeconfig's `auth-provider.config` as it stands.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
-use std::fmt;
 
-use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::error::RequestError;
-use super::members::{EACH_KEY_ONCE, Text};
+use super::members::{EACH_KEY_ONCE, Members};
 use crate::printable::excerpt;
 
 /// String to string. One of the values can be a PIN: none can be printed.
@@ -38,15 +35,19 @@ impl Configuration {
     /// Parses a JSON object; errors name the key, never the value.
     pub(super) fn decode(object: &RawValue) -> Result<Self, RequestError> {
         let malformed = |field, expected| RequestError::Malformed { field, expected };
-        serde_json::Deserializer::from_str(object.get())
-            .deserialize_map(Strings)
-            .map_err(|_| malformed("configuration".into(), "an object of strings"))?
-            .map_err(|fault| {
-                malformed(
-                    format!("configuration.{}", excerpt(&fault.key)),
-                    fault.expected,
-                )
-            })
+        let Members(members) = serde_json::from_str(object.get())
+            .map_err(|_| malformed("configuration".into(), "an object of strings"))?;
+        let mut values = BTreeMap::new();
+        for (key, value) in members {
+            let field = || format!("configuration.{}", excerpt(&key));
+            if values.contains_key(&key) {
+                return Err(malformed(field(), EACH_KEY_ONCE));
+            }
+            let value: String =
+                serde_json::from_str(value.get()).map_err(|_| malformed(field(), "a string"))?;
+            values.insert(key, value);
+        }
+        Ok(Self(values))
     }
 }
 
@@ -55,48 +56,6 @@ impl<'a> FromIterator<(&'a str, &'a str)> for Configuration {
     fn from_iter<I: IntoIterator<Item = (&'a str, &'a str)>>(pairs: I) -> Self {
         let owned = |(key, value): (&str, &str)| (key.into(), value.into());
         Self(pairs.into_iter().map(owned).collect())
-    }
-}
-
-/// The first key with something wrong.
-struct Fault {
-    key: String,
-    expected: &'static str,
-}
-
-struct Strings;
-
-impl<'de> Visitor<'de> for Strings {
-    type Value = Result<Configuration, Fault>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Self::Value, A::Error> {
-        let mut values = BTreeMap::new();
-        let mut first_fault = None;
-        while let Some((key, raw)) = object.next_entry::<String, &RawValue>()? {
-            let fault = match (
-                values.entry(key),
-                serde_json::from_str::<Text<'_>>(raw.get()),
-            ) {
-                (Entry::Vacant(place), Ok(Text(value))) => {
-                    place.insert(value.into_owned());
-                    continue;
-                }
-                (Entry::Vacant(place), Err(_)) => Fault {
-                    key: place.into_key(),
-                    expected: "a string",
-                },
-                (Entry::Occupied(place), _) => Fault {
-                    key: place.key().clone(),
-                    expected: EACH_KEY_ONCE,
-                },
-            };
-            first_fault.get_or_insert(fault);
-        }
-        Ok(first_fault.map_or(Ok(Configuration(values)), Err))
     }
 }
 

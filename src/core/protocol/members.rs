@@ -4,11 +4,10 @@
 //! order and by field name. serde_json's own words never get out of here: they quote
 //! values, and a value can be a PIN.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::error::RequestError;
@@ -45,78 +44,47 @@ impl<'a> Member<'a> {
             }),
         }
     }
+}
 
-    /// A string, borrowed where nothing in it is escaped.
-    pub(super) fn text(
-        self,
-        field: &'static str,
-        expected: &'static str,
-    ) -> Result<Cow<'a, str>, RequestError> {
-        self.read::<Text<'a>>(field, expected).map(|text| text.0)
+/// All members of a JSON object, in its order.
+pub(super) struct Members<'a>(pub(super) Vec<(String, &'a RawValue)>);
+
+impl<'de> Deserialize<'de> for Members<'de> {
+    fn deserialize<D: Deserializer<'de>>(object: D) -> Result<Self, D::Error> {
+        object.deserialize_map(MembersVisitor)
     }
 }
 
-/// A JSON string. A bare `Cow` would always be copied.
-#[derive(Deserialize)]
-pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
+struct MembersVisitor;
 
-/// The members called `names`, in that order; all others pass.
-pub(super) fn members<'a, const N: usize>(
-    object: &'a str,
-    names: [&str; N],
-) -> Result<[Member<'a>; N], serde_json::Error> {
-    let mut json = serde_json::Deserializer::from_str(object);
-    let members = json.deserialize_map(Members(names))?;
-    json.end()?;
-    Ok(members)
-}
-
-struct Members<'n, const N: usize>([&'n str; N]);
-
-impl<'de, const N: usize> Visitor<'de> for Members<'_, N> {
-    type Value = [Member<'de>; N];
+impl<'de> Visitor<'de> for MembersVisitor {
+    type Value = Members<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Self::Value, A::Error> {
-        let mut members = [Member::Absent; N];
-        while let Some(position) = object.next_key_seed(Position(&self.0))? {
-            match position.and_then(|position| members.get_mut(position)) {
-                Some(member @ Member::Absent) => *member = Member::Once(object.next_value()?),
-                Some(member) => {
-                    object.next_value::<IgnoredAny>()?;
-                    *member = Member::Repeated;
-                }
-                None => {
-                    object.next_value::<IgnoredAny>()?;
-                }
-            }
+        let mut members = Vec::new();
+        while let Some(member) = object.next_entry()? {
+            members.push(member);
         }
-        Ok(members)
+        Ok(Members(members))
     }
 }
 
-/// A key, as its position among the names.
-struct Position<'n>(&'n [&'n str]);
-
-impl<'de> DeserializeSeed<'de> for Position<'_> {
-    type Value = Option<usize>;
-
-    fn deserialize<D: Deserializer<'de>>(self, key: D) -> Result<Self::Value, D::Error> {
-        key.deserialize_str(self)
-    }
-}
-
-impl Visitor<'_> for Position<'_> {
-    type Value = Option<usize>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a key")
-    }
-
-    fn visit_str<E>(self, key: &str) -> Result<Self::Value, E> {
-        Ok(self.0.iter().position(|name| *name == key))
-    }
+/// The members called `names`, in that order; all others are ignored.
+pub(super) fn members<'a, const N: usize>(
+    object: &'a str,
+    names: [&str; N],
+) -> Result<[Member<'a>; N], serde_json::Error> {
+    let Members(members) = serde_json::from_str(object)?;
+    Ok(names.map(|name| {
+        let mut own = members.iter().filter(|(key, _)| key == name);
+        match (own.next(), own.next()) {
+            (None, _) => Member::Absent,
+            (Some((_, value)), None) => Member::Once(value),
+            (Some(_), Some(_)) => Member::Repeated,
+        }
+    }))
 }

@@ -60,12 +60,12 @@ impl Request {
             options,
         ] = fields;
 
-        let version = api_version.text("apiVersion", "a string")?;
+        let version = api_version.read::<String>("apiVersion", "a string")?;
         if version != API_VERSION {
             return Err(RequestError::ApiVersion(excerpt(&version)));
         }
-        let kind = kind.text("kind", "a string")?;
-        let (spelling, signs) = match &*kind {
+        let kind = kind.read::<String>("kind", "a string")?;
+        let (spelling, signs) = match kind.as_str() {
             "CertificateRequest" => (Spelling::Proposal, false),
             "SignRequest" => (Spelling::Proposal, true),
             "Certificate" => (Spelling::Reference, false),
@@ -97,14 +97,14 @@ impl SignRequest {
     ) -> Result<Self, RequestError> {
         const BASE64: &str = "base64, standard alphabet and padded";
         let digest = STANDARD
-            .decode(digest.text("digest", BASE64)?.as_bytes())
+            .decode(digest.read::<String>("digest", BASE64)?)
             .map_err(|_| RequestError::Malformed {
                 field: "digest".into(),
                 expected: BASE64,
             })?;
         let options = SignerOptions::decode(
-            &options_type.text("signerOptsType", "a string")?,
-            &options.text("signerOpts", "a JSON document inside a string")?,
+            &options_type.read::<String>("signerOptsType", "a string")?,
+            &options.read::<String>("signerOpts", "a JSON document inside a string")?,
         )?;
         match options.hash() {
             _ if digest.is_empty() => Err(RequestError::EmptyDigest),
