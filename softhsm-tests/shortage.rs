@@ -11,6 +11,7 @@ use crate::fixture::program::{Invocation, Outcome};
 use crate::fixture::request::{Hash, Options, certificate_request, sample, sign_request};
 use crate::fixture::root::{copy_of_program, hand_over, need_root};
 use crate::fixture::softhsm::{PIN, Store, WRONG_PIN, token_with_pair};
+use crate::fixture::tool::tool;
 
 fn certificate(store: &Store) -> Invocation {
     store.ask(&certificate_request(&store.configuration()))
@@ -239,6 +240,36 @@ fn a_stored_pin_is_sent_once_or_never_where_there_is_no_room_to_remember_it() {
         let calls = fs::read_to_string(store.directory.path().join("calls")).unwrap();
         assert_eq!(calls.matches("C_Login").count(), sent, "{room}: {calls}");
     }
+}
+
+/// As on some network's file systems: flock(2) fails for the ledger's file and works elsewhere.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_ledger_on_a_file_system_without_locks_is_kept_in_another_place() {
+    need_root();
+    let store = token_with_pair(Kind::P256);
+    assert_signed(&sign(&store).run());
+    let mut files = fs::read_dir(store.directory.path().join("state")).unwrap();
+    let name = files.next().unwrap().unwrap().file_name();
+    let ledger = format!("{}/{}", state(), name.to_str().unwrap());
+    let options = ["-f", "-o", "/dev/null", "-P", &ledger];
+    let options = [&options[..], &["-e", "inject=flock:error=ENOLCK"]].concat();
+    let options: Vec<_> = options.into_iter().map(str::to_owned).collect();
+    let strace = tool("strace", "strace");
+    let strace = strace.get_program().to_str().unwrap();
+
+    let wrong = store.faulty(store.configuration()).with("pin", WRONG_PIN);
+    let request = sign_request(&wrong, &Options::hash(Hash::Sha256), &sample(32));
+    let ask = || {
+        let forgetful = "C_GetTokenInfo:clear=CKF_USER_PIN_COUNT_LOW";
+        store.ask(&request).suffering(&store, forgetful)
+    };
+    for told in ["CKR_PIN_INCORRECT", "seems to have refused a PIN"] {
+        ask().through(strace, &options).run().fails(7, &[told]);
+    }
+    // Where the locks work, what was written in the other place counts, too.
+    ask().run().fails(7, &["seems to have refused a PIN"]);
+    assert_eq!(store.calls("C_Login"), ["0xa0"]);
 }
 
 /// Whose it is, and what to do, where another user was there first.

@@ -273,6 +273,33 @@ fn tokens_with_one_serial_number_count_together() {
 }
 
 #[test]
+fn a_token_that_was_put_in_the_place_of_another_gets_no_pin() {
+    let store = token_with_pair(Kind::P256);
+    let stored = recorded(&store).with("pinSource", "env:TOKEN_PIN");
+    let swapped = "C_GetTokenInfo#2+:serial=0000000000000815";
+    sign(&store, &stored, swapped)
+        .run()
+        .fails(5, &["test token", "another token is in its place"]);
+    assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
+
+    // During a run, whose key wants its PIN again for the signature.
+    let certificate = cluster().issue(Kind::P256, JANE);
+    let store = token_with([
+        Object::key(key(Kind::P256), &[1]).always_authenticate(),
+        Object::issued(certificate, &[1]),
+    ]);
+    let stored = recorded(&store)
+        .with("pinSource", "env:TOKEN_PIN")
+        .with("tokenSerial", &store.tokens[0].serial);
+    let run = cluster().run(&store, &stored, &["kubectl", "auth", "whoami"]);
+    let swapped = "C_GetTokenInfo#3+:serial=0000000000000815";
+    let outcome = run.suffering(&store, swapped).run();
+    assert!(!outcome.status.success(), "{outcome:?}");
+    assert!(outcome.stderr.contains("0000000000000815"), "{outcome:?}");
+    assert_eq!(store.calls("C_Login"), ["0x0"]);
+}
+
+#[test]
 fn logins_that_end_in_doubt_are_few() {
     // Codes that may mean anything, and those of a token that is gone: a card may have counted by
     // then, and some libraries say so of a card that is there.

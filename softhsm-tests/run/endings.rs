@@ -210,6 +210,30 @@ fn a_token_that_is_taken_out_ends_the_connections_where_that_is_wanted() {
     assert!(is_closed, "{printed}");
 }
 
+/// Another token answers in the slot, or the library says nothing of its sessions.
+#[test]
+fn a_token_counts_as_gone_where_another_has_its_place_and_not_where_the_library_cannot_tell() {
+    let script = "kubectl get namespaces -w >/dev/null & watch=$!; sleep 6;
+                  kill $watch 2>/dev/null && echo stands; wait";
+    for (faults, told, stands) in [
+        (
+            "C_GetTokenInfo#3+:serial=0000000000000815",
+            &["is gone, and with it"][..],
+            "",
+        ),
+        ("C_GetSessionInfo:return=0x5", &[], "stands\n"),
+    ] {
+        let store = cluster().token(Kind::P256, ADMINISTRATOR);
+        let command = ["--end-with-token", "bash", "-c", script];
+        let outcome = run_recorded(&store, faults, &command).run();
+        assert_eq!(
+            outcome.printed_beside(told),
+            stands,
+            "{faults}: {outcome:?}"
+        );
+    }
+}
+
 #[test]
 fn a_token_that_is_taken_out_is_told_of_while_its_sessions_go_on() {
     let store = cluster().token(Kind::P256, ADMINISTRATOR);

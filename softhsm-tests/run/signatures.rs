@@ -140,6 +140,22 @@ fn a_token_that_was_put_back_is_opened_once_more_for_another_key_on_it() {
     }
 }
 
+/// Whether the first session is still there is asked before a key is opened beside another one.
+#[test]
+fn a_library_that_says_nothing_of_its_sessions_is_used_all_the_same() {
+    // An error that says nothing, and one that says each time that the session has ended.
+    for (code, sessions) in [("0x5", 1), ("0x54", 1), ("0xb3", 3)] {
+        let store = token_with_two_keys();
+        let faults = format!("C_GetSessionInfo:return={code}");
+        let script = format!("kubectl --context other get namespace default -o name; {WHOAMI}");
+        let outcome = run_with_another_key(&store, "2", &faults, &script);
+        assert_eq!(outcome.silently().printed(), "namespace/default\njane");
+        for function in ["C_OpenSession", "C_Login"] {
+            assert_eq!(store.calls(function).len(), sessions, "{code}: {function}");
+        }
+    }
+}
+
 #[test]
 fn a_key_that_cannot_be_opened_leaves_its_token_to_the_others() {
     let store = token_with_two_keys();
