@@ -232,10 +232,12 @@ fn whole_name(token: &TokenState) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
     use std::fs::File;
     use std::path::Path;
 
     use super::*;
+    use crate::pin::PinOrigin;
     use crate::process::lock::in_directory;
 
     fn state(label: &str) -> TokenState {
@@ -342,6 +344,32 @@ mod tests {
         assert_eq!(verdict("one", PinState::Good), Verdict::Clear);
     }
 
+    /// Otherwise a PIN that was corrected would be held back.
+    #[test]
+    fn other_pins_have_other_marks() {
+        let ledger = Ledger::new(Err("no place".to_owned()), &state("one"));
+        let marks = ["1111", "2222", "3333", "4444"].map(|text| ledger.mark(&pin(text)));
+        let all: HashSet<_> = marks.into_iter().collect();
+        assert_eq!(all.len(), marks.len());
+    }
+
+    /// Which PINs count together.
+    #[test]
+    fn one_serial_number_is_one_card_and_zeros_are_none() {
+        let of = |serial: &str, label: &str| {
+            let mut token = state(label);
+            token.name.serial = serial.to_owned();
+            subject(&token)
+        };
+        for serial in ["0815", "1234", "a b"] {
+            assert_eq!(of(serial, "one"), of(serial, "two"), "{serial}");
+            assert_ne!(of(serial, "one"), of("4711", "one"), "{serial}");
+        }
+        for serial in ["", "0000", "   ", "0 0"] {
+            assert_ne!(of(serial, "one"), of(serial, "two"), "{serial:?}");
+        }
+    }
+
     #[test]
     fn a_person_s_pin_leaves_no_mark() {
         let parent = tempfile::tempdir().unwrap();
@@ -378,6 +406,28 @@ mod tests {
         assert_eq!(TRIED.count(&state("placeless").name), 1);
         ledger.accepted(None);
         assert_eq!(TRIED.count(&state("placeless").name), 0);
+    }
+
+    #[test]
+    fn what_a_person_tries_is_counted_until_one_is_accepted() {
+        let token = state("tried");
+        let mut ledger = Ledger::new(Err("no place".to_owned()), &token);
+        let origin = || PinOrigin::Askpass("ask".into());
+        for (is_attended, answer, count, is_refused) in [
+            (false, PinAnswer::Refused, 0, false),
+            (false, PinAnswer::Unclear, 0, false),
+            (true, PinAnswer::NotLookedAt, 0, false),
+            (true, PinAnswer::Unclear, 1, false),
+            (true, PinAnswer::Refused, 2, true),
+            (true, PinAnswer::Accepted(None), 0, false),
+        ] {
+            let pin = pin("1111");
+            ledger.end(&pin, is_attended, answer);
+            let told = format!("{is_attended}, {answer:?}");
+            assert_eq!(TRIED.count(&token.name), count, "{told}");
+            let check = TRIED.check(&token.name, &pin, origin());
+            assert_eq!(check.is_err(), is_refused, "{told}");
+        }
     }
 
     #[test]
