@@ -2,10 +2,11 @@
 //! connection, not the run; the command gives its own exit code for it.
 
 use std::io;
+use std::net::SocketAddr;
 
 use http::StatusCode;
 
-use crate::error::{Failure, Remedy};
+use crate::error::{Failure, OwnCommand, Remedy, remedy};
 
 #[derive(Debug, thiserror::Error)]
 #[error("cluster \"{cluster}\" ({server}): {failure}")]
@@ -142,7 +143,7 @@ impl Failure for UpstreamError {
     }
 }
 
-/// The run can't serve its ports on 127.0.0.1, so many of them.
+/// A cluster can't be served on this machine; `ports` is for how many of them there is a port.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ListenError {
     #[error("a connection of the command has to wait: {reason}")]
@@ -150,6 +151,13 @@ pub(super) enum ListenError {
     /// A sandbox or seccomp profile forbids listening, or loopback is down (`ip link set lo up`).
     #[error("no port on 127.0.0.1: {reason}")]
     Listener { reason: io::Error, ports: usize },
+    /// The port was free when the kubeconfig was written. `ss -tlnp`, or on macOS `lsof -nP -iTCP
+    /// -sTCP:LISTEN`, shows which program has it.
+    #[error("cluster \"{cluster}\": another program listens on {address}, its port")]
+    Taken {
+        cluster: String,
+        address: SocketAddr,
+    },
 }
 
 impl ListenError {
@@ -158,8 +166,12 @@ impl ListenError {
         /// On Linux and on macOS; the standard library has no kind for them.
         const ENFILE: i32 = 23;
         const EMFILE: i32 = 24;
-        let (Self::Accept { reason, .. } | Self::Listener { reason, .. }) = self;
-        matches!(reason.raw_os_error(), Some(ENFILE | EMFILE))
+        match self {
+            Self::Accept { reason, .. } | Self::Listener { reason, .. } => {
+                matches!(reason.raw_os_error(), Some(ENFILE | EMFILE))
+            }
+            Self::Taken { .. } => false,
+        }
     }
 }
 
@@ -169,15 +181,22 @@ impl Failure for ListenError {
     }
 
     fn remedy(&self) -> Remedy {
-        let (Self::Accept { ports, .. } | Self::Listener { ports, .. }) = self;
-        if self.is_shortage() {
-            format!(
-                "the run needs a port for each cluster, {ports} of them, and an open file for \
-                 each: raise the limit (`ulimit -n`), or name one context with --only-context"
-            )
-            .into()
-        } else {
-            "check that this user may listen on 127.0.0.1".into()
+        match self {
+            Self::Accept { ports, .. } | Self::Listener { ports, .. } if self.is_shortage() => {
+                format!(
+                    "the run needs a port for each cluster, {ports} of them, and an open file for \
+                     each: raise the limit (`ulimit -n`), or name one context with --only-context"
+                )
+                .into()
+            }
+            Self::Accept { .. } | Self::Listener { .. } => {
+                "check that this user may listen on 127.0.0.1".into()
+            }
+            Self::Taken { .. } => remedy!(
+                "end that program, or have the cluster use another port: `",
+                OwnCommand::WriteKubeconfig,
+                " --context NAME`"
+            ),
         }
     }
 }

@@ -1,8 +1,7 @@
 //! The command's side: a port on 127.0.0.1 for each cluster, which only the command can use.
 //!
-//! Every process of the machine can connect to a port. What the command has and others don't is in
-//! its private kubeconfig: a client certificate for each user who has a key, and a server name that
-//! can't be guessed. The certificate says whose key is meant, as with kubectl and keys in files. A key
+//! Every process of the machine can connect to a port. What the command has and others don't is a client
+//! certificate for each user who has a key, and a server name that can't be guessed. The certificate says whose key is meant, as with kubectl and keys in files. A key
 //! is opened, and a connection made with it, only after the certificate was shown.
 //!
 //! In TLS the server chooses a protocol before it sees the client's certificate, and the choice is the
@@ -14,9 +13,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::net::{Ipv4Addr, TcpListener as StdListener};
+use std::net::{SocketAddr, TcpListener as StdListener};
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -29,6 +28,7 @@ use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::alpn::{HTTP_1_1, Offer};
+use super::clients::ClientConnection;
 use super::credentials::Credentials;
 use super::error::{ListenError, UpstreamFailure};
 use super::relay::relay;
@@ -56,17 +56,21 @@ const FIRST_PORT: u16 = 20_000;
 const PORTS: u64 = 12_000;
 const ATTEMPTS: u64 = 8;
 
-/// A port that is the same in every run against this server, if it is free: kubectl keeps what it
-/// learns of a cluster in a directory named after the address.
-pub(super) fn bind(server: &str) -> io::Result<StdListener> {
+/// The ports that are preferred for a server, one after the other. They are the same in every run, since
+/// kubectl keeps what it learns of a cluster in a directory named after the address.
+pub fn preferred_ports(server: &str) -> impl Iterator<Item = u16> + use<> {
     let hash = fnv_1a(server);
-    let preferred = (0..ATTEMPTS).map(|attempt| {
+    (0..ATTEMPTS).map(move |attempt| {
         let place = hash.wrapping_add(attempt) % PORTS;
         FIRST_PORT + u16::try_from(place).unwrap_or_default()
-    });
+    })
+}
+
+/// The first of these addresses that is free.
+pub(super) fn bind(addresses: impl IntoIterator<Item = SocketAddr>) -> io::Result<StdListener> {
     let mut outcome = Err(io::Error::other("no port was tried"));
-    for port in preferred.chain([0]) {
-        outcome = StdListener::bind((Ipv4Addr::LOCALHOST, port));
+    for address in addresses {
+        outcome = StdListener::bind(address);
         if outcome.is_ok() {
             break;
         }
@@ -81,7 +85,7 @@ type CommandStream = TlsStream<Wire<TcpStream>>;
 /// What all ports of a run share.
 #[derive(Default)]
 pub(super) struct Ports {
-    count: usize,
+    count: AtomicUsize,
     is_shortage_told: AtomicBool,
     last_connection: AtomicU64,
     /// The tasks of connections that haven't proven yet that they are the command's, by age.
@@ -89,11 +93,13 @@ pub(super) struct Ports {
 }
 
 impl Ports {
-    pub(super) fn new(count: usize) -> Arc<Self> {
-        Arc::new(Self {
-            count,
-            ..Self::default()
-        })
+    /// Counts ports before they are opened.
+    pub(super) fn expect(&self, more: usize) {
+        self.count.fetch_add(more, Ordering::Relaxed);
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
     }
 
     fn unproven(&self) -> MutexGuard<'_, BTreeMap<u64, AbortHandle>> {
@@ -122,6 +128,21 @@ struct Unproven {
     number: u64,
 }
 
+impl Unproven {
+    /// Takes it off the list; `None` if its task was ended meanwhile.
+    fn prove(self) -> Option<Proven> {
+        let task = self.ports.unproven().remove(&self.number)?;
+        let number = self.number;
+        Some(Proven { number, task })
+    }
+}
+
+/// A connection that is the command's.
+struct Proven {
+    number: u64,
+    task: AbortHandle,
+}
+
 impl Drop for Unproven {
     fn drop(&mut self) {
         self.ports.unproven().remove(&self.number);
@@ -136,7 +157,7 @@ pub(super) struct Listener {
 }
 
 /// Decides about the connections to a port.
-struct Admission {
+pub(super) struct Admission {
     server: Arc<Server>,
     keyring: Arc<Keyring>,
     credentials: Arc<Credentials>,
@@ -162,6 +183,10 @@ impl Listener {
             }),
             ports: Arc::clone(ports),
         }
+    }
+
+    pub(super) fn admission(&self) -> Arc<Admission> {
+        Arc::clone(&self.admission)
     }
 
     /// Accepts connections for ever, each in a task of its own.
@@ -190,7 +215,7 @@ impl Listener {
     }
 
     fn report(&self, reason: io::Error) {
-        let ports = self.ports.count;
+        let ports = self.ports.count();
         let error = ListenError::Accept { reason, ports };
         if error.is_shortage() && !self.ports.is_shortage_told.swap(true, Ordering::Relaxed) {
             self.admission.server.observer.trouble(&error.into());
@@ -203,7 +228,7 @@ impl Admission {
         self.server.observer.asked();
         // Boxed: what making a connection needs is freed before the connection is used.
         let admitted = Box::pin(self.admit(connection, unproven)).await;
-        let Some((command, server, upstream)) = admitted else {
+        let Some((command, server, upstream, _counted)) = admitted else {
             return;
         };
         let broken = relay(command, server.stream).await;
@@ -218,7 +243,12 @@ impl Admission {
         &self,
         connection: TcpStream,
         unproven: Unproven,
-    ) -> Option<(CommandStream, Connection, Arc<Upstream>)> {
+    ) -> Option<(
+        CommandStream,
+        Connection,
+        Arc<Upstream>,
+        Option<ClientConnection>,
+    )> {
         let trouble = |error| {
             self.server.observer.trouble(&error);
             None
@@ -235,9 +265,9 @@ impl Admission {
         let mut offer = offered(&hello.client_hello());
         let server_name = self.credentials.server_name.as_str();
         let is_named = hello.client_hello().server_name() == Some(server_name);
-        let mut unproven = Some(unproven);
+        let (mut unproven, mut proven) = (Some(unproven), None);
         let (config, protocol) = if is_named {
-            drop(unproven.take());
+            proven = Some(unproven.take()?.prove()?);
             let upstream = self.upstream(None);
             let choice = upstream.choice(offer, pin!(hello.io.end())).await;
             match choice {
@@ -265,8 +295,22 @@ impl Admission {
                 return None;
             }
         };
-        drop(unproven);
-        let upstream = self.upstream(self.credentials.key(command.get_ref().1));
+        if let Some(unproven) = unproven {
+            proven = Some(unproven.prove()?);
+        }
+        let tls = command.get_ref().1;
+        let counted = match self.credentials.key(tls) {
+            Some(key) => {
+                let Proven { number, task } = proven?;
+                Some(self.credentials.clients.connected(key, number, task)?)
+            }
+            None if tls.peer_certificates().is_some() => {
+                self.refused("its certificate was withdrawn");
+                return None;
+            }
+            None => None,
+        };
+        let upstream = self.upstream(counted.as_ref().map(ClientConnection::key));
         let connection = upstream.connect(protocol);
         let connection = tokio::select! {
             biased;
@@ -276,17 +320,25 @@ impl Admission {
         match connection {
             Ok(server) => {
                 upstream.connected(&server);
-                Some((command, server, upstream))
+                Some((command, server, upstream, counted))
             }
             Err(error) => trouble(error),
         }
     }
 
-    fn upstream(&self, key: Option<KeyNumber>) -> Arc<Upstream> {
-        let mut upstreams = self
-            .upstreams
+    /// Forgets the key's sessions, which let in without a signature.
+    pub(super) fn forget(&self, key: KeyNumber) {
+        self.upstreams().remove(&Some(key));
+    }
+
+    fn upstreams(&self) -> MutexGuard<'_, HashMap<Option<KeyNumber>, Arc<Upstream>>> {
+        self.upstreams
             .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn upstream(&self, key: Option<KeyNumber>) -> Arc<Upstream> {
+        let mut upstreams = self.upstreams();
         let upstream = upstreams.entry(key).or_insert_with(|| {
             let server = Arc::clone(&self.server);
             Arc::new(Upstream::new(server, &self.keyring, key))
@@ -335,11 +387,16 @@ fn speaking(config: &ServerConfig, protocol: Option<&[u8]>) -> Arc<ServerConfig>
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     #[test]
     fn a_server_has_the_same_port_in_each_run_and_another_when_it_is_taken() {
-        let port = |server: &str| bind(server).unwrap();
+        let port = |server: &str| {
+            let ports = preferred_ports(server).chain([0]);
+            bind(ports.map(|port| (Ipv4Addr::LOCALHOST, port).into())).unwrap()
+        };
         let first = port("https://one.example:6443");
         let address = first.local_addr().unwrap();
         // In each release, too, and whatever it was built with.

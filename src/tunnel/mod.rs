@@ -1,6 +1,6 @@
-//! Tunnels: a port on 127.0.0.1 for each cluster, for as long as a command runs.
+//! Tunnels: a port on this machine for each cluster, for as long as a command runs or a key is kept open.
 //!
-//! A tunnel ends the command's TLS with certificates made for this run, speaks TLS to the API
+//! A tunnel ends the command's TLS with certificates of its own, speaks TLS to the API
 //! server with the token's key, and copies bytes. It works below HTTP: the protocols that the
 //! command offers (ALPN) are offered to the server, and the server's choice is the command's. So
 //! watch, logs, exec, port-forward, WebSocket, SPDY and HTTP/2 pass with no code for any of them.
@@ -11,6 +11,7 @@
 
 mod address;
 mod alpn;
+mod clients;
 mod credentials;
 mod error;
 mod explain;
@@ -21,29 +22,39 @@ mod proxy;
 mod relay;
 mod resumption;
 mod server;
+mod server_identity;
 mod signing_key;
 mod trust;
 mod upstream;
 mod whoami;
 mod wire;
 
+pub use clients::{ClientCertificate, KeyUsage};
 pub use error::{UpstreamError, UpstreamFailure};
+pub use local::preferred_ports;
+pub use proxy::effective_proxy;
+pub use server_identity::ServerIdentity;
 pub use whoami::{Recognition, whoami};
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use tokio::net::TcpListener;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle as TaskHandle;
 
+use self::clients::Clients;
 use self::credentials::Credentials;
 use self::error::ListenError;
-use self::local::{Listener, Ports};
+use self::local::{Admission, Listener, Ports};
 use self::server::Server;
 use crate::error::Error;
 use crate::keyring::{KeyNumber, Keyring};
-use crate::kubeconfig::{ClientIdentity, Cluster, TunnelEndpoint};
+use crate::kubeconfig::Cluster;
 use crate::process::{RunError, signals};
 
 /// A cluster to be reached.
@@ -51,6 +62,8 @@ pub struct TunnelTarget {
     /// The cluster's name in the kubeconfig.
     pub name: String,
     pub cluster: Cluster,
+    /// Whether HTTPS_PROXY and NO_PROXY of this process count where the cluster has no `proxy-url`.
+    pub heeds_environment: bool,
 }
 
 /// What happens in a tunnel, reported from any thread.
@@ -60,6 +73,9 @@ pub trait TunnelObserver: Send + Sync {
 
     /// A connection to a port has begun.
     fn asked(&self) {}
+
+    /// The last connection with this key has ended.
+    fn idle(&self, _key: KeyNumber) {}
 
     /// A connection failed.
     fn trouble(&self, error: &Error);
@@ -73,11 +89,21 @@ pub trait TunnelObserver: Send + Sync {
     }
 }
 
-/// The tunnels of a run; they end when this is dropped.
+/// Ports that lead to clusters; they end when this is dropped.
 pub struct Tunnels {
     credentials: Arc<Credentials>,
-    addresses: Vec<String>,
+    keyring: Arc<Keyring>,
+    observer: Arc<dyn TunnelObserver>,
+    ports: Arc<Ports>,
+    open: Mutex<HashMap<SocketAddr, Port>>,
+    runtime: Handle,
     serving: Option<Serving>,
+}
+
+/// A port that is open.
+struct Port {
+    admission: Arc<Admission>,
+    task: TaskHandle<()>,
 }
 
 /// The thread that serves the ports.
@@ -97,71 +123,145 @@ impl Drop for Tunnels {
 }
 
 impl Tunnels {
-    /// Listens for each cluster, for users with these keys. No server is dialled and no key opened
-    /// before the first connection.
+    /// Tunnels without a port yet, for clients that know this identity.
     ///
     /// # Errors
     ///
-    /// There is no port, thread or randomness.
-    pub fn open(
-        clusters: Vec<TunnelTarget>,
-        keys: &[KeyNumber],
+    /// There is no thread or randomness, or the identity's certificates and its key don't belong
+    /// together.
+    pub fn start(
+        identity: &ServerIdentity,
         keyring: &Arc<Keyring>,
         observer: &Arc<dyn TunnelObserver>,
     ) -> Result<Self, Error> {
-        let credentials = Arc::new(Credentials::new(keys)?);
+        let clients = Clients::new(Arc::clone(observer))?;
+        let credentials = Arc::new(Credentials::new(identity, clients)?);
         let runtime = Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(|error| preparation(&error))?;
-        let count = clusters.len();
-        let ports = Ports::new(count);
-        let mut addresses = Vec::with_capacity(count);
-        let mut listeners = Vec::with_capacity(count);
-        for cluster in clusters {
-            let listening = |reason| ListenError::Listener {
-                reason,
-                ports: count,
-            };
-            let socket = local::bind(&cluster.cluster.server).map_err(listening)?;
-            addresses.push(socket.local_addr().map_err(listening)?.to_string());
-            let _in_runtime = runtime.enter();
-            let socket = TcpListener::from_std(socket).map_err(listening)?;
-            let server = Server::new(cluster, Arc::clone(observer));
-            listeners.push(Listener::new(socket, server, keyring, &credentials, &ports));
-        }
-        let serving = Some(start(runtime, listeners)?);
         Ok(Self {
             credentials,
-            addresses,
-            serving,
+            keyring: Arc::clone(keyring),
+            observer: Arc::clone(observer),
+            ports: Arc::default(),
+            open: Mutex::default(),
+            runtime: runtime.handle().clone(),
+            serving: Some(serve(runtime)?),
         })
     }
 
-    /// What a kubeconfig has to say of each cluster, in their order.
-    pub fn endpoints(&self) -> impl Iterator<Item = TunnelEndpoint<'_>> {
-        self.addresses
-            .iter()
-            .map(|address| self.credentials.endpoint(address))
+    /// Listens for connections to the cluster: at this address, or else at a port of 127.0.0.1 that is
+    /// the same in each run, if it is free. No server is dialled and no key opened before the first
+    /// connection.
+    ///
+    /// # Errors
+    ///
+    /// Another program has the address, or there is no port.
+    pub fn listen(
+        &self,
+        target: TunnelTarget,
+        address: Option<SocketAddr>,
+    ) -> Result<SocketAddr, Error> {
+        self.ports.expect(1);
+        Ok(self.open_port(target, address)?)
     }
 
-    /// What it has to say of the user with each key, in their order.
-    pub fn identities(&self) -> impl Iterator<Item = ClientIdentity<'_>> {
-        self.credentials.identities()
+    /// [`Tunnels::listen`] for each of the clusters, in their order.
+    ///
+    /// # Errors
+    ///
+    /// There is no port.
+    pub fn listen_for_each(&self, targets: Vec<TunnelTarget>) -> Result<Vec<SocketAddr>, Error> {
+        self.ports.expect(targets.len());
+        let targets = targets.into_iter();
+        let addresses = targets.map(|target| self.open_port(target, None));
+        Ok(addresses.collect::<Result<_, _>>()?)
+    }
+
+    fn open_port(
+        &self,
+        target: TunnelTarget,
+        address: Option<SocketAddr>,
+    ) -> Result<SocketAddr, ListenError> {
+        let cluster = target.name.clone();
+        let failed = |reason: io::Error| match address {
+            Some(address) if reason.kind() == io::ErrorKind::AddrInUse => ListenError::Taken {
+                cluster: cluster.clone(),
+                address,
+            },
+            _ => ListenError::Listener {
+                reason,
+                ports: self.ports.count(),
+            },
+        };
+        let socket = match address {
+            Some(address) => local::bind([address]),
+            None => {
+                let ports = preferred_ports(&target.cluster.server).chain([0]);
+                local::bind(ports.map(|port| (Ipv4Addr::LOCALHOST, port).into()))
+            }
+        };
+        let socket = socket.map_err(failed)?;
+        let address = socket.local_addr().map_err(failed)?;
+        let _in_runtime = self.runtime.enter();
+        let socket = TcpListener::from_std(socket).map_err(failed)?;
+        let server = Server::new(target, Arc::clone(&self.observer));
+        let (keyring, credentials) = (&self.keyring, &self.credentials);
+        let listener = Listener::new(socket, server, keyring, credentials, &self.ports);
+        let admission = listener.admission();
+        let task = self.runtime.spawn(listener.serve());
+        self.open().insert(address, Port { admission, task });
+        Ok(address)
+    }
+
+    /// Stops listening at this address, which is free afterwards. Connections that were made go on. Not
+    /// to be called by an observer.
+    pub fn close(&self, address: SocketAddr) {
+        let port = self.open().remove(&address);
+        if let Some(Port { task, .. }) = port {
+            task.abort();
+            let _ = self.runtime.block_on(task);
+        }
+    }
+
+    /// What the user with this key shows: the same certificate until it is withdrawn.
+    ///
+    /// # Errors
+    ///
+    /// There is no randomness.
+    pub fn certificate(&self, key: KeyNumber) -> Result<ClientCertificate, Error> {
+        Ok(self.credentials.clients.certificate(key)?)
+    }
+
+    /// From now on, refuses the certificate of the user with this key, ends the connections that were
+    /// made with it, and forgets the sessions at servers. To be called before the key is
+    /// [closed](Keyring::close).
+    pub fn withdraw(&self, key: KeyNumber) {
+        self.credentials.clients.withdraw(key);
+        for port in self.open().values() {
+            port.admission.forget(key);
+        }
+    }
+
+    /// How the certificate of the user with this key is used.
+    pub fn usage(&self, key: KeyNumber) -> KeyUsage {
+        self.credentials.clients.usage(key)
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<SocketAddr, Port>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Serves the listeners in a thread of their own.
-fn start(runtime: Runtime, listeners: Vec<Listener>) -> Result<Serving, RunError> {
+/// Serves what the runtime is given in a thread of its own.
+fn serve(runtime: Runtime) -> Result<Serving, RunError> {
     let (end, ended) = oneshot::channel::<()>();
     let thread = thread::Builder::new()
         .name("tunnel".to_owned())
         .spawn(move || {
             // A shell that is the command puts us into the background.
             signals::write_in_background();
-            for listener in listeners {
-                runtime.spawn(listener.serve());
-            }
             let _ = runtime.block_on(ended);
             // Not waiting for handshakes that wait for a token. Those threads use no timer of the
             // runtime's, which would panic now.
@@ -174,5 +274,70 @@ fn start(runtime: Runtime, listeners: Vec<Listener>) -> Result<Serving, RunError
 fn preparation(error: &dyn std::fmt::Display) -> RunError {
     RunError::Preparation {
         reason: error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) struct Unheard;
+
+    impl TunnelObserver for Unheard {
+        fn connection(&self, _: &str) {}
+        fn trouble(&self, _: &Error) {}
+        fn concern(&self, _: &str) {}
+    }
+
+    fn tunnels() -> Tunnels {
+        let identity = ServerIdentity::generate(&[Ipv4Addr::LOCALHOST.into()]).unwrap();
+        let observer: Arc<dyn TunnelObserver> = Arc::new(Unheard);
+        Tunnels::start(&identity, &Arc::default(), &observer).unwrap()
+    }
+
+    fn target(name: &str) -> TunnelTarget {
+        TunnelTarget {
+            name: name.to_owned(),
+            cluster: Cluster {
+                server: format!("https://{name}.invalid"),
+                authority: None,
+                tls_server_name: None,
+                insecure: false,
+                proxy_url: None,
+            },
+            heeds_environment: false,
+        }
+    }
+
+    #[test]
+    fn a_port_is_opened_and_closed_while_others_are_served() {
+        let tunnels = tunnels();
+        let first = tunnels.listen(target("one"), None).unwrap();
+        let second = tunnels.listen(target("two"), None).unwrap();
+        for _ in 0..20 {
+            tunnels.close(first);
+            assert!(std::net::TcpStream::connect(first).is_err());
+            let again = tunnels.listen(target("one"), Some(first)).unwrap();
+            assert_eq!(again, first);
+            std::net::TcpStream::connect(first).unwrap();
+        }
+        std::net::TcpStream::connect(second).unwrap();
+        drop(tunnels);
+        assert!(std::net::TcpStream::connect(first).is_err());
+    }
+
+    #[test]
+    fn an_address_that_another_program_has_is_told_with_a_remedy() {
+        let other = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = other.local_addr().unwrap();
+        let error = tunnels().listen(target("prod"), Some(address)).unwrap_err();
+        assert_eq!(error.exit_code(), 9);
+        let text = error.to_string();
+        assert!(
+            text.contains("\"prod\"") && text.contains(&address.to_string()),
+            "{text}"
+        );
+        drop(other);
+        tunnels().listen(target("prod"), Some(address)).unwrap();
     }
 }

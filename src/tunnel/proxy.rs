@@ -22,8 +22,10 @@ use tower_service::Service;
 
 use super::address::Address;
 use super::error::UpstreamFailure;
+use super::server::address_of;
 use super::wire::Stream;
-use super::{no_proxy, trust};
+use super::{TunnelTarget, no_proxy, trust};
+use crate::kubeconfig::Cluster;
 
 /// A server, and the proxy through which it is reached, if there is one.
 pub(super) struct Route {
@@ -45,18 +47,16 @@ struct ProxyUser {
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
 impl Route {
-    /// The proxy is the cluster's `proxy-url`, else HTTPS_PROXY unless NO_PROXY excepts the server.
+    /// The proxy is the cluster's `proxy-url`, else that of the environment, if it counts.
     ///
     /// # Errors
     ///
     /// The proxy's URL can't be used.
-    pub(super) fn to(server: Address, proxy_url: Option<&str>) -> Result<Self, UpstreamFailure> {
-        let (named_by, url) = match proxy_url {
-            Some(url) => ("its proxy-url", url.to_owned()),
-            None if no_proxy::excepts(&variable(["NO_PROXY", "no_proxy"]), &server) => {
-                ("NO_PROXY", String::new())
-            }
-            None => ("HTTPS_PROXY", variable(["HTTPS_PROXY", "https_proxy"])),
+    pub(super) fn to(server: Address, target: &TunnelTarget) -> Result<Self, UpstreamFailure> {
+        let (named_by, url) = match &target.cluster.proxy_url {
+            Some(url) => ("its proxy-url", url.clone()),
+            None if target.heeds_environment => ("HTTPS_PROXY", of_environment(&server, variable)),
+            None => ("nothing", String::new()),
         };
         let proxy = match url.as_str() {
             "" => None,
@@ -75,6 +75,29 @@ impl Route {
             None => Ok(Box::new(self.server.connect().await?)),
             Some(proxy) => proxy.dial(&self.server).await,
         }
+    }
+}
+
+/// The URL of the proxy through which the cluster is reached: its `proxy-url`, or that of this process's
+/// environment. To be asked in the process whose environment counts, for a target that doesn't heed its
+/// own.
+pub fn effective_proxy(cluster: &Cluster) -> Option<String> {
+    effective(cluster, variable)
+}
+
+fn effective(cluster: &Cluster, variable: impl Fn([&str; 2]) -> String) -> Option<String> {
+    let url = match &cluster.proxy_url {
+        Some(url) => url.clone(),
+        None => of_environment(&address_of(cluster).ok()?, variable),
+    };
+    (!url.is_empty()).then_some(url)
+}
+
+/// HTTPS_PROXY, unless NO_PROXY excepts the server.
+fn of_environment(server: &Address, variable: impl Fn([&str; 2]) -> String) -> String {
+    match no_proxy::excepts(&variable(["NO_PROXY", "no_proxy"]), server) {
+        true => String::new(),
+        false => variable(["HTTPS_PROXY", "https_proxy"]),
     }
 }
 
@@ -221,5 +244,66 @@ impl Service<Uri> for Dialled {
                 .take()
                 .ok_or_else(|| io::Error::other("the proxy was asked twice")),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cluster(server: &str, proxy_url: Option<&str>) -> Cluster {
+        Cluster {
+            server: server.to_owned(),
+            authority: None,
+            tls_server_name: None,
+            insecure: false,
+            proxy_url: proxy_url.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn the_proxy_is_the_clusters_or_that_of_the_environment() {
+        let variable = |names: [&str; 2]| match names[0] {
+            "NO_PROXY" => "near.example".to_owned(),
+            _ => "http://proxy:1".to_owned(),
+        };
+        for (server, proxy_url, expected) in [
+            ("https://far.example", None, Some("http://proxy:1")),
+            (
+                "https://far.example",
+                Some("socks5://own"),
+                Some("socks5://own"),
+            ),
+            ("https://far.example", Some(""), None),
+            ("https://near.example", None, None),
+            (
+                "https://near.example",
+                Some("http://own"),
+                Some("http://own"),
+            ),
+            ("ftp://far.example", None, None),
+        ] {
+            let proxy = effective(&cluster(server, proxy_url), variable);
+            assert_eq!(proxy.as_deref(), expected, "{server}");
+        }
+        assert_eq!(
+            effective(&cluster("https://far.example", None), |_| String::new()),
+            None
+        );
+    }
+
+    #[test]
+    fn a_target_can_leave_the_environment_out() {
+        let target = |proxy_url| TunnelTarget {
+            name: "c".to_owned(),
+            cluster: cluster("https://far.example", proxy_url),
+            heeds_environment: false,
+        };
+        for (proxy_url, has_proxy) in [(None, false), (Some("http://own"), true)] {
+            let target = target(proxy_url);
+            let address = address_of(&target.cluster).unwrap();
+            let route = Route::to(address, &target).ok().unwrap();
+            assert_eq!(route.proxy.is_some(), has_proxy);
+        }
     }
 }

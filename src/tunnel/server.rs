@@ -76,23 +76,8 @@ impl Server {
     /// The address to dial, and the name that the server's certificate must bear.
     pub(super) fn address(&self) -> Result<(Address, ServerName<'static>), Error> {
         let unusable = |reason: &str| self.error(UpstreamFailure::Unusable(reason.to_owned()));
-        let Cluster {
-            server,
-            tls_server_name,
-            ..
-        } = self.cluster();
-        let url = match server.split_once("://") {
-            None => format!("https://{server}"),
-            Some(_) => server.clone(),
-        };
-        let url = Uri::try_from(url).map_err(|_| unusable("its server is not a URL"))?;
-        if url.scheme_str() != Some("https") {
-            return Err(unusable(
-                "its server is not an https URL, and a certificate needs TLS",
-            ));
-        }
-        let address = Address::of(&url, 443).ok_or_else(|| unusable("its server is not a URL"))?;
-        let name = match tls_server_name {
+        let address = address_of(self.cluster()).map_err(unusable)?;
+        let name = match &self.cluster().tls_server_name {
             Some(name) => name,
             None => address.host(),
         };
@@ -110,7 +95,7 @@ impl Server {
     /// A connection, through a proxy where there is one.
     pub(super) async fn dial(&self, gone: Gone<'_>) -> Result<Box<dyn Stream>, NotConnected> {
         let (address, _) = self.address()?;
-        let route = Route::to(address, self.cluster().proxy_url.as_deref());
+        let route = Route::to(address, &self.cluster);
         let route = route.map_err(|failure| self.error(failure))?;
         let stream = self.answer("connecting", DIAL_LIMIT, gone, route.dial());
         Ok(stream.await?.map_err(|failure| self.error(failure))?)
@@ -162,7 +147,7 @@ impl Server {
 
     fn tell_silence(&self, text: &str) {
         if !self.is_silent.swap(true, Ordering::Relaxed) {
-            let TunnelTarget { name, cluster } = &self.cluster;
+            let TunnelTarget { name, cluster, .. } = &self.cluster;
             let text = format!("cluster \"{name}\" ({}): {text}", cluster.server);
             self.observer.waiting(&text);
         }
@@ -188,6 +173,21 @@ impl Server {
             failure,
         }
         .into()
+    }
+}
+
+/// The address of a cluster's server, or why it has none.
+pub(super) fn address_of(cluster: &Cluster) -> Result<Address, &'static str> {
+    const NO_URL: &str = "its server is not a URL";
+    let server = &cluster.server;
+    let url = match server.split_once("://") {
+        None => format!("https://{server}"),
+        Some(_) => server.clone(),
+    };
+    let url = Uri::try_from(url).map_err(|_| NO_URL)?;
+    match url.scheme_str() {
+        Some("https") => Address::of(&url, 443).ok_or(NO_URL),
+        _ => Err("its server is not an https URL, and a certificate needs TLS"),
     }
 }
 

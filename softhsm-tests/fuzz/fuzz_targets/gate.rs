@@ -4,7 +4,7 @@
 #![no_main]
 
 use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use pkcs11_external_signer::error::Error;
 use pkcs11_external_signer::keyring::Keyring;
 use pkcs11_external_signer::kubeconfig::Cluster;
 use pkcs11_external_signer::process::environment::TakenVariables;
-use pkcs11_external_signer::tunnel::{TunnelObserver, TunnelTarget, Tunnels};
+use pkcs11_external_signer::tunnel::{ServerIdentity, TunnelObserver, TunnelTarget, Tunnels};
 use socket2::SockRef;
 
 /// Longer than the gate waits for who is silent.
@@ -77,7 +77,7 @@ static GATE: LazyLock<Gate> = LazyLock::new(|| {
     let config = Config::from_map(&mut configuration).expect("a configuration");
     let variables = TakenVariables::default();
     let keyring = Keyring::default();
-    let keys = [keyring.add(config, &variables).expect("a key")];
+    let key = keyring.add(config, &variables).expect("a key");
     let destination = TunnelTarget {
         name: "c".to_owned(),
         cluster: Cluster {
@@ -87,15 +87,20 @@ static GATE: LazyLock<Gate> = LazyLock::new(|| {
             insecure: true,
             proxy_url: None,
         },
+        heeds_environment: false,
     };
     let (tell, told) = channel();
     let observer: Arc<dyn TunnelObserver> = Arc::new(Teller(tell));
-    let tunnels = Tunnels::open(vec![destination], &keys, &Arc::new(keyring), &observer);
+    let identity = ServerIdentity::generate(&[Ipv4Addr::LOCALHOST.into()]);
+    let identity = identity.expect("an identity");
+    let tunnels = Tunnels::start(&identity, &Arc::new(keyring), &observer);
     let tunnels = tunnels.unwrap_or_else(|error| panic!("{error}"));
-    let endpoint = tunnels.endpoints().next().expect("an endpoint");
+    let certificate = tunnels.certificate(key);
+    certificate.unwrap_or_else(|error| panic!("{error}"));
+    let address = tunnels.listen(destination, None);
     Gate {
-        address: endpoint.address.parse().expect("an address"),
-        name: endpoint.server_name.to_owned(),
+        address: address.unwrap_or_else(|error| panic!("{error}")),
+        name: identity.endpoint("").server_name.to_owned(),
         told: Mutex::new(told),
         _tunnels: tunnels,
     }

@@ -325,6 +325,7 @@ impl Source {
         Ok(TunnelTarget {
             name: name.to_owned(),
             cluster: self.kubeconfig.cluster(name)?,
+            heeds_environment: true,
         })
     }
 }

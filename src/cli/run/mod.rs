@@ -9,6 +9,7 @@ mod served;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
@@ -32,7 +33,7 @@ use crate::process::memory;
 use crate::process::run_directory::RunDirectory;
 use crate::process::watchdog;
 use crate::report;
-use crate::tunnel::{TunnelObserver, Tunnels};
+use crate::tunnel::{ServerIdentity, TunnelObserver, Tunnels};
 
 /// Set for the command, to distinguish a run inside a run from a kubeconfig without keys.
 const MARK: &str = "PKCS11_EXTERNAL_SIGNER_RUN";
@@ -162,12 +163,15 @@ fn serve(
         presence: Arc::clone(&presence),
         reported: Mutex::default(),
     });
-    let tunnels = Tunnels::open(served.targets, &keys, &keyring, &observer)?;
+    let identity = ServerIdentity::generate(&[Ipv4Addr::LOCALHOST.into()])?;
+    let tunnels = Tunnels::start(&identity, &keyring, &observer)?;
+    let addresses = tunnels.listen_for_each(served.targets)?;
     // The tunnel has no key for other certificates.
     let mut with_certificate = kubeconfig.contexts();
     with_certificate.retain(|context| kubeconfig.may_show_certificate(&context.user));
-    for (name, endpoint) in clusters.iter().zip(tunnels.endpoints()) {
-        kubeconfig.redirect(name, &endpoint, |context| {
+    for (name, address) in clusters.iter().zip(addresses) {
+        let address = address.to_string();
+        kubeconfig.redirect(name, &identity.endpoint(&address), |context| {
             !with_certificate.contains(context)
                 || users.contains(&context.user)
                 || selected.as_ref().is_some_and(|selected| {
@@ -175,8 +179,9 @@ fn serve(
                 })
         });
     }
-    for (user, identity) in users.iter().zip(tunnels.identities()) {
-        kubeconfig.identify(user, &identity);
+    for (user, key) in users.iter().zip(&keys) {
+        let certificate = tunnels.certificate(*key)?;
+        kubeconfig.identify(user, &certificate.identity());
     }
     presence.watch(tunnels, &keyring).map_err(preparation)?;
     let code = run_with(arguments, &kubeconfig, inheritance)?;

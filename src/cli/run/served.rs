@@ -72,7 +72,11 @@ impl ServedEntries {
                 continue;
             }
             match kubeconfig.cluster(&name) {
-                Ok(cluster) => served.targets.push(TunnelTarget { name, cluster }),
+                Ok(cluster) => served.targets.push(TunnelTarget {
+                    name,
+                    cluster,
+                    heeds_environment: true,
+                }),
                 Err(error) if is_selected || selected.is_none() => return Err(error.into()),
                 Err(error) => leave(with_key, &error),
             }

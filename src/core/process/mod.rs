@@ -34,7 +34,9 @@ use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
+
+use rustix::time::{ClockId, clock_gettime};
 
 /// The clock, in whole seconds since 1970; 0 for a clock that is set before that.
 pub fn unix_time() -> i64 {
@@ -42,6 +44,16 @@ pub fn unix_time() -> i64 {
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+/// The time since the machine was started, which goes on while it sleeps.
+pub fn time_since_boot() -> Duration {
+    #[cfg(target_os = "linux")]
+    const CLOCK: ClockId = ClockId::Boottime;
+    #[cfg(not(target_os = "linux"))]
+    const CLOCK: ClockId = ClockId::Monotonic;
+    let now = clock_gettime(CLOCK);
+    Duration::try_from(now).unwrap_or_default()
 }
 
 /// Opens a regular file to read it. Anything else is refused without being waited for, such as a FIFO

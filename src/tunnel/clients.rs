@@ -1,0 +1,257 @@
+//! Who may connect: a client certificate for each key, and the connections that were made with it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use p256::SecretKey;
+use p256::pkcs8::{DecodePrivateKey as _, LineEnding};
+use rcgen::{
+    BasicConstraints, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
+};
+use rustls::pki_types::CertificateDer;
+use tokio::task::AbortHandle;
+
+use super::server_identity::{key_pair, lasting};
+use super::{TunnelObserver, preparation};
+use crate::keyring::KeyNumber;
+use crate::kubeconfig::ClientIdentity;
+use crate::process::{RunError, time_since_boot};
+
+/// A certificate and its key, in PEM. They are worth nothing but at the tunnels that they were made
+/// for.
+#[derive(Clone, Debug)]
+pub struct ClientCertificate {
+    pub certificate_pem: String,
+    pub key_pem: String,
+}
+
+impl ClientCertificate {
+    /// What a kubeconfig has to say of the user.
+    pub fn identity(&self) -> ClientIdentity<'_> {
+        ClientIdentity {
+            certificate_pem: &self.certificate_pem,
+            key_pem: &self.key_pem,
+        }
+    }
+}
+
+/// How a key's certificate is used.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct KeyUsage {
+    /// Connections that are open.
+    pub open: usize,
+    /// When the last one ended that has ended, in [`time_since_boot`].
+    pub last_end: Option<Duration>,
+}
+
+/// The users of the tunnels of one process, and the CA that knows them.
+pub(super) struct Clients {
+    authority: CertifiedIssuer<'static, KeyPair>,
+    users: Mutex<HashMap<KeyNumber, User>>,
+    observer: Arc<dyn TunnelObserver>,
+}
+
+struct User {
+    der: CertificateDer<'static>,
+    certificate: ClientCertificate,
+    /// The tasks of its connections, by their numbers.
+    connections: HashMap<u64, AbortHandle>,
+    last_end: Option<Duration>,
+}
+
+impl Clients {
+    /// # Errors
+    /// There is no randomness.
+    pub(super) fn new(observer: Arc<dyn TunnelObserver>) -> Result<Arc<Self>, RunError> {
+        let mut params = lasting("pkcs11-external-signer clients");
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let authority = key_pair().and_then(|key| CertifiedIssuer::self_signed(params, key));
+        Ok(Arc::new(Self {
+            authority: authority.map_err(|error| preparation(&error))?,
+            users: Mutex::default(),
+            observer,
+        }))
+    }
+
+    pub(super) fn authority(&self) -> &CertificateDer<'static> {
+        self.authority.der()
+    }
+
+    /// The certificate of the user with this key: the same one until it is withdrawn.
+    ///
+    /// # Errors
+    /// There is no randomness.
+    pub(super) fn certificate(&self, key: KeyNumber) -> Result<ClientCertificate, RunError> {
+        let mut users = self.users();
+        if let Some(user) = users.get(&key) {
+            return Ok(user.certificate.clone());
+        }
+        let user = self.issue().map_err(|error| preparation(&*error))?;
+        let certificate = user.certificate.clone();
+        users.insert(key, user);
+        Ok(certificate)
+    }
+
+    fn issue(&self) -> Result<User, Box<dyn std::error::Error>> {
+        let mut params = lasting("command");
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let key = key_pair()?;
+        let certificate = params.signed_by(&key, &self.authority)?;
+        Ok(User {
+            der: certificate.der().clone(),
+            certificate: ClientCertificate {
+                certificate_pem: certificate.pem(),
+                key_pem: sec1_pem(&key)?,
+            },
+            connections: HashMap::new(),
+            last_end: None,
+        })
+    }
+
+    /// The key that this certificate stands for; `None` once it was withdrawn.
+    pub(super) fn key(&self, shown: &CertificateDer<'_>) -> Option<KeyNumber> {
+        let users = self.users();
+        let mut users = users.iter();
+        let user = users.find(|(_, user)| user.der == *shown);
+        user.map(|(key, _)| *key)
+    }
+
+    /// Counts a connection with the key until what this returns is dropped, and ends its task when
+    /// the certificate is withdrawn. `None` if it was withdrawn meanwhile.
+    pub(super) fn connected(
+        self: &Arc<Self>,
+        key: KeyNumber,
+        number: u64,
+        task: AbortHandle,
+    ) -> Option<ClientConnection> {
+        let mut users = self.users();
+        users.get_mut(&key)?.connections.insert(number, task);
+        Some(ClientConnection {
+            clients: Arc::clone(self),
+            key,
+            number,
+        })
+    }
+
+    pub(super) fn usage(&self, key: KeyNumber) -> KeyUsage {
+        let users = self.users();
+        users
+            .get(&key)
+            .map_or_else(KeyUsage::default, |user| KeyUsage {
+                open: user.connections.len(),
+                last_end: user.last_end,
+            })
+    }
+
+    /// Refuses the certificate of the user with this key from now on, and ends the connections with it.
+    pub(super) fn withdraw(&self, key: KeyNumber) {
+        let user = self.users().remove(&key);
+        for task in user.iter().flat_map(|user| user.connections.values()) {
+            task.abort();
+        }
+    }
+
+    fn users(&self) -> MutexGuard<'_, HashMap<KeyNumber, User>> {
+        self.users.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection with a key, as long as this lives.
+pub(super) struct ClientConnection {
+    clients: Arc<Clients>,
+    key: KeyNumber,
+    number: u64,
+}
+
+impl ClientConnection {
+    pub(super) fn key(&self) -> KeyNumber {
+        self.key
+    }
+}
+
+impl Drop for ClientConnection {
+    fn drop(&mut self) {
+        let mut users = self.clients.users();
+        // Without it the certificate was withdrawn.
+        let user = users.get_mut(&self.key);
+        let Some(user) = user.filter(|user| user.connections.contains_key(&self.number)) else {
+            return;
+        };
+        user.connections.remove(&self.number);
+        user.last_end = Some(time_since_boot());
+        let is_idle = user.connections.is_empty();
+        drop(users);
+        if is_idle {
+            self.clients.observer.idle(self.key);
+        }
+    }
+}
+
+/// The key in SEC 1 (`BEGIN EC PRIVATE KEY`): some clients read no PKCS #8, such as fabric8's for
+/// Java.
+fn sec1_pem(key: &KeyPair) -> Result<String, Box<dyn std::error::Error>> {
+    let key = SecretKey::from_pkcs8_der(key.serialized_der())?;
+    Ok(key.to_sec1_pem(LineEnding::LF)?.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::runtime::Builder;
+    use tokio::spawn;
+
+    use super::*;
+    use crate::error::Error;
+
+    /// Counts how often a key became idle.
+    #[derive(Default)]
+    struct IdleCount(AtomicUsize);
+
+    impl TunnelObserver for IdleCount {
+        fn connection(&self, _: &str) {}
+        fn trouble(&self, _: &Error) {}
+        fn concern(&self, _: &str) {}
+        fn idle(&self, _: KeyNumber) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn connections_are_counted_until_they_end_and_end_with_the_certificate() {
+        let observer = Arc::new(IdleCount::default());
+        let clients = Clients::new(Arc::clone(&observer) as _).unwrap();
+        let key = KeyNumber::default();
+        clients.certificate(key).unwrap();
+        let runtime = Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let connect = |number| {
+                let task = spawn(pending::<()>());
+                let connection = clients.connected(key, number, task.abort_handle());
+                (task, connection)
+            };
+            let (_first, first) = connect(1);
+            let (second_task, second) = connect(2);
+            assert_eq!(clients.usage(key).open, 2);
+            assert_eq!(clients.usage(key).last_end, None);
+            let before = time_since_boot();
+            drop(first);
+            let KeyUsage { open, last_end } = clients.usage(key);
+            assert_eq!(open, 1);
+            assert!(last_end.is_some_and(|end| end >= before));
+            assert_eq!(observer.0.load(Ordering::Relaxed), 0);
+            clients.withdraw(key);
+            assert!(second_task.await.unwrap_err().is_cancelled());
+            assert!(connect(3).1.is_none());
+            // What was withdrawn is not counted for the next certificate.
+            clients.certificate(key).unwrap();
+            drop(second);
+            assert_eq!(clients.usage(key), KeyUsage::default());
+            drop(connect(2).1);
+            assert_eq!(observer.0.load(Ordering::Relaxed), 1);
+        });
+    }
+}
