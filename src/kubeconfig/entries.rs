@@ -217,7 +217,7 @@ fn both(user: &str) -> KubeconfigError {
 }
 
 /// A password in a URL would end up in messages, and none is sent to the server.
-fn without_user(server: &str) -> String {
+pub(super) fn without_user(server: &str) -> String {
     let start = server.find("://").map_or(0, |at| at + "://".len());
     let (scheme, rest) = server.split_at(start);
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());

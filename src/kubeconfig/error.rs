@@ -41,6 +41,11 @@ pub enum KubeconfigError {
     },
     #[error("there is no kubeconfig {}", missing(.paths))]
     Missing { paths: Vec<PathBuf> },
+    #[error("context \"{name}\" was not written for the credential plugin")]
+    NoPluginContext {
+        name: String,
+        candidates: Vec<String>,
+    },
     #[error("the kubeconfig has no cluster \"{name}\"")]
     NoCluster {
         name: String,
@@ -132,6 +137,12 @@ impl Failure for KubeconfigError {
             Self::NoCluster { candidates, .. } => choice("cluster", candidates),
             Self::NoContext { candidates, .. } | Self::NoCurrentContext { candidates } => {
                 choice("context", candidates)
+            }
+            Self::NoPluginContext { candidates, .. } if candidates.is_empty() => {
+                remedy!("nothing is to be undone: no context was")
+            }
+            Self::NoPluginContext { candidates, .. } => {
+                remedy!("name one that was:").with_candidates(candidates)
             }
             Self::NotExternalSigner { context, .. } => remedy!(
                 "name a context with --context, or write the user with `",

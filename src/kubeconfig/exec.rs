@@ -7,8 +7,10 @@ use super::model::Exec;
 use crate::printable::excerpt;
 use crate::protocol::Configuration;
 
+pub(super) const PROGRAM: &str = "pkcs11-external-signer";
+
 /// What this program is called as a plugin.
-const PROGRAMS: [&str; 2] = ["pkcs11-external-signer", "kubectl-pkcs11"];
+const PROGRAMS: [&str; 2] = [PROGRAM, "kubectl-pkcs11"];
 
 /// The command that answers exec credential requests.
 pub(super) const COMMAND: &str = "credential";

@@ -22,7 +22,10 @@ mod scalar;
 mod tunnelled;
 mod yaml;
 
-pub use edit::{KubeconfigFile, ProviderConfig, Saved, file_for};
+pub use edit::{
+    EntryKind, KubeconfigFile, LocalHop, OriginalContext, PluginEntries, PluginUser,
+    ProviderConfig, Saved, file_for, local_address,
+};
 pub use entries::{Cluster, Context, Provider};
 pub use error::KubeconfigError;
 pub use exec::{SELECTORS, options};

@@ -177,7 +177,7 @@ pub(super) struct ContextEntry {
     pub(super) cluster: Option<String>,
     pub(super) user: Option<String>,
     pub(super) namespace: Option<String>,
-    extensions: Extensions,
+    pub(super) extensions: Extensions,
     #[serde(flatten)]
     pub(super) other: Other,
 }
@@ -195,6 +195,24 @@ pub(super) struct NamedExtension {
 /// The content of the extension of this name.
 pub(super) fn extension<'a>(extensions: &'a Extensions, name: &str) -> Option<&'a Value> {
     extensions.as_ref()?.0.get(name)?.other.get("extension")
+}
+
+/// Gives the extension of this name another content, or removes it.
+pub(super) fn set_extension(extensions: &mut Extensions, name: &str, content: Option<Value>) {
+    let list = extensions.get_or_insert_default();
+    match content {
+        Some(content) => {
+            let element = list.0.entry(name.to_owned()).or_default();
+            element.name = name.to_owned();
+            element.other.insert("extension".to_owned(), content);
+        }
+        None => {
+            list.0.remove(name);
+        }
+    }
+    if list.0.is_empty() {
+        *extensions = None;
+    }
 }
 
 /// The elements of a list, distinguished by their names.

@@ -92,7 +92,7 @@ fn point_at(cluster: &mut ClusterEntry, endpoint: &TunnelEndpoint<'_>) {
 
 /// The path of a server's URL, as in Rancher's `https://HOST/k8s/clusters/c-x`. client-go passes
 /// over a query and a fragment.
-fn path_of(server: &str) -> &str {
+pub(super) fn path_of(server: &str) -> &str {
     let after_scheme = server.split_once("://").map_or(server, |(_, rest)| rest);
     let end = after_scheme.find(['?', '#']).unwrap_or(after_scheme.len());
     let (address, _) = after_scheme.split_at(end);

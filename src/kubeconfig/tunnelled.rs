@@ -9,14 +9,14 @@ use super::Cluster;
 use super::decode::{self, Reason};
 use super::error::KubeconfigError;
 use super::json;
-use super::model::{ClusterEntry, extension};
+use super::model::{ClusterEntry, extension, set_extension};
 use super::yaml;
 
 /// The one extension of a cluster that reaches a plugin.
 const EXTENSION: &str = "client.authentication.k8s.io/exec";
 
 /// Whose extension it is, in its member `plugin`.
-const PLUGIN: &str = "pkcs11-external-signer";
+pub(super) const PLUGIN: &str = "pkcs11-external-signer";
 
 /// The real cluster, with its name, that an extension describes: `spec.cluster.config` in
 /// KUBERNETES_EXEC_INFO. Its authority is read where it is in a file.
@@ -69,11 +69,14 @@ pub(super) fn of(cluster: &ClusterEntry) -> Option<&Value> {
 
 /// Takes the extension out of a cluster entry, if this program has written it.
 pub(super) fn forget(cluster: &mut ClusterEntry) {
-    if of(cluster).is_some()
-        && let Some(extensions) = &mut cluster.extensions
-    {
-        extensions.0.remove(EXTENSION);
+    if of(cluster).is_some() {
+        set_extension(&mut cluster.extensions, EXTENSION, None);
     }
+}
+
+/// Notes the real cluster in an entry, as [`tunnelled`] reads it.
+pub(super) fn describe(cluster: &mut ClusterEntry, real: Value) {
+    set_extension(&mut cluster.extensions, EXTENSION, Some(real));
 }
 
 /// Whether this program has written the extension.

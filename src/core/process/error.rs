@@ -86,3 +86,34 @@ impl Failure for RunError {
         .into()
     }
 }
+
+/// A file that stays can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DataError {
+    /// Clients know the tunnel by it. It is made once, by `kubeconfig --write`.
+    #[error("the tunnel's own key can't be kept: {reason}")]
+    NotKept { reason: String },
+    /// Another user could have made it, and would then be taken for the tunnel.
+    #[error("the tunnel's own key can't be used: {reason}")]
+    NotRead { reason: String },
+}
+
+impl Failure for DataError {
+    fn exit_code(&self) -> u8 {
+        9
+    }
+
+    fn remedy(&self) -> Remedy {
+        match self {
+            Self::NotKept { .. } => {
+                "see that your home can be written, that its disk is not full, and that this directory \
+                 is yours alone (mode 0700)"
+            }
+            Self::NotRead { .. } => {
+                "see that the file and its directory are yours alone (modes 0600 and 0700); if in doubt, \
+                 remove the file and have the contexts written again: `kubeconfig --write --context NAME`"
+            }
+        }
+        .into()
+    }
+}

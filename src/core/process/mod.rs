@@ -5,7 +5,7 @@
 //! out and wiped), [`output`] (standard output is set aside). Then [`lock`], which other processes
 //! see, [`watchdog`], and when the answer is out [`exit_guard`]. [`memory`] wipes what is freed, and
 //! [`descriptors`] limits what other programs inherit. A run also has a [`command`] and a
-//! [`run_directory`] for the command's kubeconfig. Because of its system calls, `unsafe` is allowed
+//! [`run_directory`] for the command's kubeconfig; what stays is in a [`data_file`]. Because of its system calls, `unsafe` is allowed
 //! here.
 
 #![allow(unsafe_code, reason = "system calls and the environment block")]
@@ -13,6 +13,7 @@
 #[cfg(test)]
 mod child;
 pub mod command;
+pub mod data_file;
 pub mod descriptors;
 pub mod environment;
 mod error;
@@ -27,7 +28,7 @@ pub mod signals;
 mod user;
 pub mod watchdog;
 
-pub use error::{AnswerError, RunError};
+pub use error::{AnswerError, DataError, RunError};
 pub use runtime::fnv_1a;
 
 use std::fs::{File, Metadata, OpenOptions};

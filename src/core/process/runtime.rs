@@ -40,6 +40,26 @@ pub(super) static LASTING: LazyLock<Vec<PathBuf>> = LazyLock::new(|| {
     state.into_iter().chain(shared_places()).collect()
 });
 
+/// For what is made once and kept; `None` for a user without a home.
+pub(super) fn data_directory() -> Option<PathBuf> {
+    // As $XDG_DATA_HOME is where it isn't set.
+    user::home().map(|home| home.join(".local/share").join(NAME))
+}
+
+/// The same, with the directories above it made.
+///
+/// # Errors
+/// There is no home, for people.
+pub(super) fn make_data_directory() -> Result<PathBuf, String> {
+    let Some(home) = user::home() else {
+        return Err("the user database has no home for this user".to_owned());
+    };
+    for parent in [".local", ".local/share"] {
+        let _ = mkdir(home.join(parent), Mode::RWXU);
+    }
+    Ok(home.join(".local/share").join(NAME))
+}
+
 /// The user's own, and others for a file system that is full or read-only, or a place that another
 /// user has taken. Not TMPDIR: they must be the same for every process of this user.
 fn shared_places() -> Vec<PathBuf> {
@@ -85,23 +105,25 @@ pub(super) fn open_directory(path: &Path) -> Result<OwnedFd, String> {
 
 /// The same of one that is there.
 pub(super) fn open_existing(path: &Path) -> Result<OwnedFd, String> {
+    let directory = open_own(path)?;
+    // On a read-only file system one from before is there, but takes nothing.
+    access(path, Access::WRITE_OK).map_err(|error| failure(path, error))?;
+    Ok(directory)
+}
+
+/// The same to read what is there.
+pub(super) fn open_own(path: &Path) -> Result<OwnedFd, String> {
     let failed = |error: Errno| failure(path, error);
     // What is checked is what was opened: the path may lead elsewhere a moment later.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = open(path, flags, Mode::empty()).map_err(|error| match error {
         Errno::NOTDIR | Errno::LOOP => format!("{} is not a directory", path.display()),
-        Errno::ACCESS => match stat(path) {
-            Ok(found) => strangers(path, found.st_uid),
-            Err(_) => failed(error),
-        },
-        error => failed(error),
+        error => denied(path, error),
     })?;
     let found = fstat(&directory).map_err(failed)?;
     if found.st_uid != geteuid().as_raw() {
         return Err(strangers(path, found.st_uid));
     }
-    // On a read-only file system one from before is there, but takes nothing.
-    access(path, Access::WRITE_OK).map_err(failed)?;
     let mode = Mode::from_raw_mode(found.st_mode);
     if mode.intersects(Mode::RWXG | Mode::RWXO) {
         return Err(format!(
@@ -113,7 +135,15 @@ pub(super) fn open_existing(path: &Path) -> Result<OwnedFd, String> {
     Ok(directory)
 }
 
-fn strangers(path: &Path, owner: u32) -> String {
+/// Why a file or a directory can't be opened, for people.
+pub(super) fn denied(path: &Path, error: Errno) -> String {
+    match stat(path) {
+        Ok(found) if error == Errno::ACCESS => strangers(path, found.st_uid),
+        _ => failure(path, error),
+    }
+}
+
+pub(super) fn strangers(path: &Path, owner: u32) -> String {
     format!(
         "{} belongs to another user (uid {owner}), who or root must remove it",
         path.display()

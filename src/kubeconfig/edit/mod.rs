@@ -1,10 +1,12 @@
-//! A user written into a kubeconfig file, and a context pointed at it; the rest stays as it is, byte
-//! for byte.
+//! Entries written into a kubeconfig file or taken out, and a context pointed at them; the rest stays as it
+//! is, byte for byte.
 //!
 //! The text is edited, not the data, since comments, order and quoting are not in the data. The
 //! edited text is then read again: if it doesn't say what the old one said with this one change,
 //! the file is left alone, whatever was odd about it.
 
+mod layout;
+mod plugin;
 mod provider_config;
 mod splice;
 
@@ -12,6 +14,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
+use self::layout::Layout;
+pub use self::plugin::{
+    EntryKind, LocalHop, OriginalContext, PluginEntries, PluginUser, local_address,
+};
 pub use self::provider_config::ProviderConfig;
 use super::file::{self, ReadFailure};
 use super::json;
@@ -164,26 +170,94 @@ impl KubeconfigFile {
         config: &ProviderConfig,
         stays: impl Fn(&str, &str) -> bool,
     ) -> Result<Vec<String>, KubeconfigError> {
-        let before = self.model()?;
-        let is_ours = matches!(before.provider(name), Ok(Provider::ExternalSigner(_)));
-        let mut after = before.clone();
-        let entry = after.users.0.entry(name.to_owned()).or_default();
-        entry.name = name.to_owned();
-        let mut user = entry.user.as_ref().map_or_else(Map::new, members);
         let mut lost = Vec::new();
-        user.retain(|key, _| {
-            let stays = !is_credential(key) || is_ours && key == "auth-provider";
-            if !stays {
-                lost.push(key.clone());
-            }
-            stays
-        });
-        lost.extend(config.apply(&mut user, stays));
-        entry.user = serde_json::from_value(user.into()).map_err(|_| self.not_editable())?;
-        let old = self.text.clone();
-        self.change(&before, &after, config)?;
-        lost.extend(lost_comments(&old, &self.text));
+        let comments = self.edit(&config.layout(), |after| {
+            let is_ours = matches!(after.provider(name), Ok(Provider::ExternalSigner(_)));
+            let entry = after.users.0.entry(name.to_owned()).or_default();
+            entry.name = name.to_owned();
+            let mut user = entry.user.as_ref().map_or_else(Map::new, members);
+            user.retain(|key, _| {
+                let stays = !is_credential(key) || is_ours && key == "auth-provider";
+                if !stays {
+                    lost.push(key.clone());
+                }
+                stays
+            });
+            lost.extend(config.apply(&mut user, stays));
+            entry.user = Some(serde_json::from_value(user.into()).ok()?);
+            Some(())
+        })?;
+        lost.extend(comments);
         Ok(lost)
+    }
+
+    /// Makes or changes one of the entries for the plugin. Returns what was removed beside what is
+    /// written, for people.
+    ///
+    /// # Errors
+    ///
+    /// There is no such context in this file, or the text can't be edited without changing something
+    /// else.
+    pub fn set_entry(
+        &mut self,
+        kind: EntryKind,
+        entries: &PluginEntries,
+    ) -> Result<Option<String>, KubeconfigError> {
+        if kind == EntryKind::Context {
+            self.model()?.context(&entries.context)?;
+        }
+        self.edit(&entries.layout, |after| {
+            match kind {
+                EntryKind::Cluster => {
+                    let entry = after.clusters.0.entry(entries.cluster.clone());
+                    let entry = entry.or_default();
+                    entry.name.clone_from(&entries.cluster);
+                    entry.cluster = Some(entries.local.clone());
+                }
+                EntryKind::User => {
+                    let entry = after.users.0.entry(entries.user.clone()).or_default();
+                    entry.name.clone_from(&entries.user);
+                    entry.user = Some(entries.with_plugin.clone());
+                }
+                EntryKind::Context => {
+                    let entry = after.contexts.0.get_mut(&entries.context)?;
+                    entries.point(entry.context.as_mut()?);
+                }
+            }
+            Some(())
+        })
+    }
+
+    /// Gives a context back what it had before it was given this program as its plugin.
+    ///
+    /// # Errors
+    ///
+    /// It wasn't given one, or the text can't be edited without changing something else.
+    pub fn restore_context(&mut self, name: &str) -> Result<(), KubeconfigError> {
+        let original = self.model()?.original(name)?;
+        self.edit(&Layout::default(), |after| {
+            let entry = after.contexts.0.get_mut(name)?;
+            plugin::restore(entry.context.as_mut()?, &original);
+            Some(())
+        })?;
+        Ok(())
+    }
+
+    /// Takes an entry out.
+    ///
+    /// # Errors
+    ///
+    /// The text can't be edited without changing something else.
+    pub fn remove(&mut self, kind: EntryKind, name: &str) -> Result<(), KubeconfigError> {
+        self.edit(&Layout::default(), |after| {
+            match kind {
+                EntryKind::Cluster => drop(after.clusters.0.remove(name)),
+                EntryKind::User => drop(after.users.0.remove(name)),
+                EntryKind::Context => drop(after.contexts.0.remove(name)),
+            }
+            Some(())
+        })?;
+        Ok(())
     }
 
     /// Whether there is anything to be saved.
@@ -198,17 +272,13 @@ impl KubeconfigFile {
     /// There is no such context in this file, or the text can't be edited without changing something
     /// else.
     pub fn set_context(&mut self, name: &str, user: &str) -> Result<(), KubeconfigError> {
-        let before = self.model()?;
-        let mut after = before.clone();
-        let Some(entry) = after.contexts.0.get_mut(name) else {
-            return Err(KubeconfigError::NoContext {
-                name: name.to_owned(),
-                candidates: before.contexts.names(),
-            });
-        };
-        let context = entry.context.as_mut().ok_or_else(|| self.not_editable())?;
-        context.user = Some(user.to_owned());
-        self.change(&before, &after, &ProviderConfig::default())
+        self.model()?.context(name)?;
+        self.edit(&Layout::default(), |after| {
+            let context = after.contexts.0.get_mut(name)?.context.as_mut()?;
+            context.user = Some(user.to_owned());
+            Some(())
+        })?;
+        Ok(())
     }
 
     /// Writes what has changed, if anything has.
@@ -234,25 +304,29 @@ impl KubeconfigFile {
         Kubeconfig::parse(self.text.as_bytes(), &self.path)
     }
 
-    /// Edits the text, if the result means `after` and nothing else.
-    fn change(
+    /// Edits the text, if the result means what `change` makes of the model and nothing else. Returns
+    /// the comments that went, for people.
+    fn edit(
         &mut self,
-        before: &Kubeconfig,
-        after: &Kubeconfig,
-        config: &ProviderConfig,
-    ) -> Result<(), KubeconfigError> {
+        layout: &Layout,
+        change: impl FnOnce(&mut Kubeconfig) -> Option<()>,
+    ) -> Result<Option<String>, KubeconfigError> {
+        let before = self.model()?;
+        let mut after = before.clone();
+        change(&mut after).ok_or_else(|| self.not_editable())?;
         let (before, after) = (before.to_value(), after.to_value());
         if before == after {
-            return Ok(());
+            return Ok(None);
         }
         let says_after = |text: &String| {
             Kubeconfig::parse(text.as_bytes(), &self.path).is_ok_and(|it| it.to_value() == after)
         };
-        self.text = splice::edited(&self.text, (&before, &after), config)
-            .filter(says_after)
-            .ok_or_else(|| self.not_editable())?;
+        let new = splice::edited(&self.text, (&before, &after), layout);
+        let new = new.filter(says_after).ok_or_else(|| self.not_editable())?;
+        let lost = lost_comments(&self.text, &new);
+        self.text = new;
         self.is_changed = true;
-        Ok(())
+        Ok(lost)
     }
 
     fn not_editable(&self) -> KubeconfigError {

@@ -1,15 +1,13 @@
-//! The configuration of our auth provider as it is written into a kubeconfig: in block style with
-//! comments.
-
-use std::fmt::Write as _;
+//! A user's configuration, as it is written into a kubeconfig: for our auth provider, or as the arguments
+//! of our exec plugin.
 
 use serde_json::{Map, Value, json};
 
 use super::super::entries::EXTERNAL_SIGNER;
-use super::super::json;
-use crate::printable::{is_harmful, printable};
+use super::super::exec;
+use super::layout::Layout;
 
-/// The `config` of a user's `auth-provider`, with comments, in the order it is written in.
+/// What a user's entry says of the key, with comments, in the order it is written in.
 #[derive(Default)]
 pub struct ProviderConfig {
     settings: Vec<SettingLine>,
@@ -21,8 +19,14 @@ struct SettingLine {
     comment: Option<String>,
 }
 
-/// Where the settings stand; an element of a list has no step of its own.
-const CONFIG: &[&str] = &["users", "user", "auth-provider", "config"];
+/// Where the provider's settings stand; an element of a list has no step of its own.
+pub(super) const CONFIG: &[&str] = &["users", "user", "auth-provider", "config"];
+
+/// Where the plugin's arguments stand.
+const ARGUMENTS: &[&str] = &["users", "user", "exec", "args"];
+
+/// What clients show where the program is missing.
+const HINT: &str = "Install pkcs11-external-signer where this user's exec.command says.";
 
 impl ProviderConfig {
     /// Adds a setting, unless the value is empty or there is none.
@@ -52,15 +56,25 @@ impl ProviderConfig {
             .map(|setting| (setting.key, setting.value.as_str()))
     }
 
-    /// The list `users` of a kubeconfig with one user of this configuration.
+    /// The list `users` of a kubeconfig with one user of this configuration, for the auth provider.
     pub fn as_excerpt(&self, name: &str) -> String {
         let mut user = Map::new();
         self.apply(&mut user, |_, _| false);
+        self.user_excerpt(name, user)
+    }
+
+    /// The same for the exec plugin.
+    pub fn as_plugin_excerpt(&self, name: &str) -> String {
+        let user = Map::from_iter([("exec".to_owned(), self.exec(Map::new()).into())]);
+        self.user_excerpt(name, user)
+    }
+
+    fn user_excerpt(&self, name: &str, user: Map<String, Value>) -> String {
         let entry = Map::from_iter([
             ("name".to_owned(), name.into()),
             ("user".to_owned(), user.into()),
         ]);
-        format!("users:\n- {}\n", self.item(&["users"], &entry, 2))
+        self.layout().excerpt("users", &entry)
     }
 
     /// Gives a user this configuration. Settings that the user has and for which `stays(key, value)`
@@ -94,108 +108,56 @@ impl ProviderConfig {
         lost
     }
 
-    /// The comment for the value at this path, if it is what this configuration has there. One that
-    /// stands there already can be about another key.
-    pub(super) fn comment(&self, path: &[&str], value: &Value) -> Option<&str> {
-        let (key, parents) = path.split_last()?;
-        let mut settings = self.settings.iter();
-        let setting = settings.find(|it| it.key == *key && value.as_str() == Some(&it.value))?;
-        setting.comment.as_deref().filter(|_| parents == CONFIG)
+    /// The `exec` of a user with this configuration. `old` is one of ours, whose other fields stay, or
+    /// empty.
+    pub(super) fn exec(&self, mut old: Map<String, Value>) -> Map<String, Value> {
+        let mut pairs = self.pairs();
+        let program = pairs.find(|(key, _)| *key == "pathExec");
+        let (_, program) = program.unwrap_or(("", exec::PROGRAM));
+        for (key, value) in [
+            ("apiVersion", "client.authentication.k8s.io/v1"),
+            ("command", program),
+            ("interactiveMode", "IfAvailable"),
+            ("installHint", HINT),
+        ] {
+            old.entry(key).or_insert_with(|| value.into());
+        }
+        let words = self.settings.iter().filter_map(argument);
+        let words: Vec<_> = [exec::COMMAND.to_owned()]
+            .into_iter()
+            .chain(words)
+            .collect();
+        old.insert("args".to_owned(), words.into());
+        old.insert("provideClusterInfo".to_owned(), true.into());
+        old
     }
 
-    /// The members of a map in the order they are written in.
-    pub(super) fn in_order<'a>(&self, map: &'a Map<String, Value>) -> Vec<(&'a str, &'a Value)> {
-        let place = |key: &str| match key {
-            "name" => 0,
-            "auth-provider" | "config" => usize::MAX,
-            _ => {
-                let known = self.settings.iter().position(|it| it.key == key);
-                known.map_or(usize::MAX - 1, |place| place + 1)
-            }
-        };
-        let mut members: Vec<_> = map.iter().map(|(key, it)| (key.as_str(), it)).collect();
-        members.sort_by_key(|(key, _)| place(key));
-        members
-    }
-
-    /// A list's element behind its `- `; its further lines are indented so far.
-    pub(super) fn item(&self, path: &[&str], map: &Map<String, Value>, indent: usize) -> String {
-        let margin = format!("\n{}", " ".repeat(indent));
-        let members = self.in_order(map).into_iter();
-        let members =
-            members.map(|(key, value)| self.member(&[path, &[key]].concat(), value, indent));
-        members.collect::<Vec<_>>().join(&margin)
-    }
-
-    /// A key and its value, without the indentation and the end of the last line.
-    pub(super) fn member(&self, path: &[&str], value: &Value, indent: usize) -> String {
-        let key = scalar(path.last().copied().unwrap_or_default());
-        format!("{key}:{}", self.value(path, value, indent))
-    }
-
-    /// What follows the colon of a key that is indented so far.
-    pub(super) fn value(&self, path: &[&str], value: &Value, indent: usize) -> String {
-        let margin = " ".repeat(indent);
-        match (value, path) {
-            (Value::Object(map), _) if !map.is_empty() => {
-                format!("\n{margin}  {}", self.item(path, map, indent + 2))
-            }
-            (Value::Array(items), [_list]) if !items.is_empty() => items
-                .iter()
-                .filter_map(Value::as_object)
-                .map(|item| format!("\n{margin}- {}", self.item(path, item, indent + 2)))
-                .collect(),
-            (Value::String(text), [.., key]) => {
-                // A serial number that begins with a letter stands in quotes like any other.
-                let is_name = matches!(*key, "name" | "user") || text.starts_with('/');
-                let text = if is_name { scalar(text) } else { quoted(text) };
-                match self.comment(path, value) {
-                    // A comment ends with its line, whatever a label holds.
-                    Some(comment) => format!(" {text}   # {}", printable(comment)),
-                    None => format!(" {text}"),
+    /// How it is written, in either form.
+    pub(super) fn layout(&self) -> Layout {
+        let mut layout = Layout::default();
+        for setting in &self.settings {
+            if let Some(comment) = &setting.comment {
+                let path = [CONFIG, &[setting.key]].concat();
+                layout.explain(path, setting.value.clone(), comment);
+                if let Some(word) = argument(setting) {
+                    layout.explain(ARGUMENTS.to_vec(), word, comment);
                 }
             }
-            // JSON is YAML.
-            _ => format!(" {}", json::text(value)),
         }
+        layout
     }
 }
 
-/// A text that YAML 1.1 and 1.2 read as this text.
-pub(super) fn scalar(text: &str) -> String {
-    let is_word = text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '/')
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"/._-".contains(&byte));
-    // What another type could be written as.
-    const TYPED: [&str; 9] = ["true", "false", "yes", "no", "on", "off", "null", "y", "n"];
-    if is_word && !TYPED.contains(&text.to_ascii_lowercase().as_str()) {
-        return text.to_owned();
-    }
-    quoted(text)
-}
-
-fn quoted(text: &str) -> String {
-    let mut quoted = String::from('"');
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => {
-                quoted.push('\\');
-                quoted.push(character);
-            }
-            // Not printable in YAML, a line break there, or no good on a terminal.
-            _ if is_harmful(character) => {
-                let _ = write!(quoted, "\\U{:08x}", u32::from(character));
-            }
-            _ => quoted.push(character),
-        }
-    }
-    quoted.push('"');
-    quoted
+/// In one word, since a value could begin with a hyphen.
+fn argument(setting: &SettingLine) -> Option<String> {
+    let mut options = exec::options();
+    let (_, option) = options.find(|(key, _)| *key == setting.key)?;
+    Some(format!("{option}={}", setting.value))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::layout::scalar;
     use super::*;
     use crate::kubeconfig::{decode, yaml};
 
@@ -232,29 +194,66 @@ mod tests {
             "2026-01-02",
             "<<",
             "=",
+            "a:",
+            "a:b@c+d=",
+            "https://[::1]:1",
+            "https://a:1/b",
+            "--a=b: c",
+            "--a=01:02",
+            "---",
+            "--1",
+            "arn:aws:eks:x:1:cluster/y",
         ] {
-            let written = format!("a: {}\n", scalar(text));
+            let written = format!("a: {0}\nb:\n- {0}\n", scalar(text));
             let node = yaml::parse(&written).unwrap().unwrap();
             let value: Value = decode::from_node(&node).unwrap();
-            assert_eq!(value["a"], text, "{written}");
+            assert_eq!(value, json!({"a": text, "b": [text]}), "{written}");
         }
+    }
+
+    fn of_jane() -> ProviderConfig {
+        let mut config = ProviderConfig::default();
+        config.set("pathExec", Some("/usr/bin/pkcs11-external-signer"));
+        config.set("keep", Some("terminal"));
+        config.set("pathLib", Some("/usr/lib/a.so"));
+        config.set_explained("tokenSerial", "123", "a\nlabel".to_owned());
+        config.set("tokenLabel", Some("my token"));
+        config
     }
 
     #[test]
     fn an_excerpt_can_be_pasted() {
-        let mut config = ProviderConfig::default();
-        config.set("pathLib", Some("/usr/lib/a.so"));
-        config.set_explained("tokenSerial", "123", "a\nlabel".to_owned());
         assert_eq!(
-            config.as_excerpt("jane"),
+            of_jane().as_excerpt("jane"),
             "users:\n\
              - name: jane\n  \
                user:\n    \
                  auth-provider:\n      \
                    name: externalSigner\n      \
                    config:\n        \
+                     pathExec: /usr/bin/pkcs11-external-signer\n        \
                      pathLib: /usr/lib/a.so\n        \
-                     tokenSerial: \"123\"   # a\\u{a}label\n"
+                     tokenSerial: \"123\"   # a\\u{a}label\n        \
+                     tokenLabel: \"my token\"\n        \
+                     keep: \"terminal\"\n"
+        );
+        assert_eq!(
+            of_jane().as_plugin_excerpt("jane"),
+            "users:\n\
+             - name: jane\n  \
+               user:\n    \
+                 exec:\n      \
+                   apiVersion: client.authentication.k8s.io/v1\n      \
+                   command: /usr/bin/pkcs11-external-signer\n      \
+                   args:\n      \
+                   - credential\n      \
+                   - --keep=terminal\n      \
+                   - --module=/usr/lib/a.so\n      \
+                   - --token-serial=123   # a\\u{a}label\n      \
+                   - \"--token-label=my token\"\n      \
+                   interactiveMode: IfAvailable\n      \
+                   provideClusterInfo: true\n      \
+                   installHint: \"Install pkcs11-external-signer where this user's exec.command says.\"\n"
         );
     }
 }

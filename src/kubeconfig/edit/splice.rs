@@ -9,17 +9,18 @@ use serde_json::{Map, Value};
 use super::super::entries::EXTERNAL_SIGNER;
 use super::super::json;
 use super::super::yaml::{self, Content, Node};
-use super::ProviderConfig;
+use super::layout::{Layout, in_order, like};
+use super::provider_config::CONFIG;
 
 /// How a file begins that says nothing yet.
 const HEAD: &str = "apiVersion: v1\nkind: Config\n";
 
-/// The text that says `after` in place of `before`, with the comments of `config`. `None` for a text
+/// The text that says `after` in place of `before`, with the comments of `layout`. `None` for a text
 /// that is too odd for that; one that isn't can still say something else, so the caller reads it.
 pub(super) fn edited(
     text: &str,
     (before, after): (&Value, &Value),
-    config: &ProviderConfig,
+    layout: &Layout,
 ) -> Option<String> {
     let root = yaml::parse(text).ok()?;
     let (before, after) = (before.as_object()?, after.as_object()?);
@@ -31,7 +32,7 @@ pub(super) fn edited(
     };
     let mut splicer = Splicer {
         text: &text,
-        config,
+        layout,
         edits: Vec::new(),
     };
     match root {
@@ -45,7 +46,7 @@ pub(super) fn edited(
 
 struct Splicer<'a> {
     text: &'a str,
-    config: &'a ProviderConfig,
+    layout: &'a Layout,
     /// Other texts in place of these bytes, in the order of their places.
     edits: Vec<(Range<usize>, String)>,
 }
@@ -62,11 +63,11 @@ impl Splicer<'_> {
         let range = root.map_or(end..end, |root| root.range.clone());
         let is_at_line_start = range.start == line_start(self.text, range.start);
         let mut new = if is_at_line_start { "" } else { "\n" }.to_owned() + HEAD;
-        let mut added = self.config.in_order(after);
+        let mut added = in_order(after);
         added.retain(|(name, value)| before.get(*name) != Some(*value));
         let lines = added
             .iter()
-            .map(|(name, it)| self.config.member(&[name], it, 0));
+            .map(|(name, it)| self.layout.member(&[name], it, 0));
         new.push_str(&lines.collect::<Vec<_>>().join("\n"));
         if !self.text.get(range.end..)?.starts_with([' ', '\r', '\n']) {
             new.push('\n');
@@ -85,7 +86,7 @@ impl Splicer<'_> {
         let Content::Map(members) = &node.content else {
             return None;
         };
-        let mut added = self.config.in_order(new);
+        let mut added = in_order(new);
         added.retain(|(name, value)| node.member(name).is_none() && old.get(*name) != Some(*value));
         if node.is_flow && !added.is_empty() {
             let added = added.drain(..);
@@ -95,18 +96,24 @@ impl Splicer<'_> {
             self.insert(node.range.start + 1, added);
         }
         let mut end = node.range.start;
-        for (key, value) in members {
+        for (place, (key, value)) in members.iter().enumerate() {
             let name = key.text()?;
             let path = [path, &[name]].concat();
             end = self.end_of_line(value.range.end.max(key.range.end));
             match (old.get(name), new.get(name)) {
-                (Some(_), None) if node.is_flow => return None,
+                (Some(_), None) if node.is_flow => {
+                    let elements = members.iter().map(|(key, value)| {
+                        let stays = key.text().is_some_and(|name| new.contains_key(name));
+                        (key.range.start..value.range.end, stays)
+                    });
+                    self.cut(place, &elements.collect::<Vec<_>>())?;
+                }
                 (Some(_), None) => {
                     let start = line_start(self.text, key.range.start);
                     self.edits.push((start..end, String::new()));
                 }
                 (old, Some(new))
-                    if old != Some(new) || self.config.comment(&path, new).is_some() =>
+                    if old != Some(new) || self.layout.comment(&path, new).is_some() =>
                 {
                     self.member(&path, node, (key, value), (old, new))?;
                 }
@@ -115,7 +122,7 @@ impl Splicer<'_> {
         }
         let indent = column(self.text, node.range.start);
         for (name, value) in added {
-            let member = self.config.member(&[path, &[name]].concat(), value, indent);
+            let member = self.layout.member(&[path, &[name]].concat(), value, indent);
             self.insert(end, format!("{}{member}\n", " ".repeat(indent)));
         }
         Some(())
@@ -139,7 +146,7 @@ impl Splicer<'_> {
                 return self.map(path, value, old, new);
             }
             (Content::List(items), Some(Value::Array(old)), Value::Array(new))
-                if !items.is_empty() =>
+                if !items.is_empty() && !new.is_empty() && is_named(old) && is_named(new) =>
             {
                 return self.list(path, value, old, new);
             }
@@ -151,33 +158,59 @@ impl Splicer<'_> {
         if parent.is_flow {
             let start = if is_empty { colon } else { value.range.start };
             let space = if is_empty { " " } else { "" };
-            self.edits
-                .push((start..end, format!("{space}{}", json::text(new))));
+            let text = match (&value.content, new) {
+                (Content::Scalar { .. }, Value::String(new)) => {
+                    like(self.text.get(start..end)?, new, true)
+                }
+                _ => json::text(new),
+            };
+            self.edits.push((start..end, format!("{space}{text}")));
             return Some(());
         }
         let indent = column(self.text, key.range.start);
-        let mut text = self.config.value(path, new, indent);
+        let mut text = match (&value.content, new) {
+            (Content::Scalar { .. }, Value::String(new))
+                if !path.starts_with(CONFIG) && !is_empty =>
+            {
+                format!(" {}", like(self.text.get(value.range.clone())?, new, false))
+            }
+            _ => self.layout.value(path, new, indent),
+        };
         if self.text.get(..end)?.ends_with('\n') {
             text.push('\n');
         }
-        let end = match self.config.comment(path, new) {
-            // In place of the one that is there.
-            Some(_) => end + self.text.get(end..)?.find(['\r', '\n'])?,
-            None => end,
+        // In place of a comment that is there, which is about what was there.
+        let is_explained = self.layout.comment(path, new).is_some();
+        let is_list = matches!(value.content, Content::List(_));
+        let end = match (is_explained || is_list) && !text.ends_with('\n') {
+            true => end + self.text.get(end..)?.find(['\r', '\n'])?,
+            false => end,
         };
         self.edits.push((colon..end, text));
         Some(())
     }
 
-    /// A list whose elements are distinguished by name and of which none is removed.
+    /// A list whose elements are distinguished by name and of which some stay.
     fn list(&mut self, path: &[&str], node: &Node, old: &[Value], new: &[Value]) -> Option<()> {
         let (old, new) = (by_name(old), by_name(new));
-        for item in node.items() {
+        for (place, item) in node.items().iter().enumerate() {
             let name = item.member("name").and_then(Node::text).unwrap_or_default();
-            if let (Some(old), Some(new)) = (old.get(name), new.get(name))
-                && old != new
-            {
-                self.map(path, item, old, new)?;
+            match (old.get(name), new.get(name)) {
+                (Some(old), Some(new)) if old != new => self.map(path, item, old, new)?,
+                (Some(_), None) if node.is_flow => {
+                    let elements = node.items().iter().map(|item| {
+                        let name = item.member("name").and_then(Node::text);
+                        let stays = new.contains_key(name.unwrap_or_default());
+                        (item.range.clone(), stays)
+                    });
+                    self.cut(place, &elements.collect::<Vec<_>>())?;
+                }
+                (Some(_), None) => {
+                    let start = line_start(self.text, self.dash(item)?);
+                    let end = self.end_of_line(item.range.end);
+                    self.edits.push((start..end, String::new()));
+                }
+                _ => {}
             }
         }
         for (_, element) in new.iter().filter(|(name, _)| !old.contains_key(*name)) {
@@ -188,13 +221,36 @@ impl Splicer<'_> {
             }
             // With the dash and the text where the last one has them.
             let last = node.items().last()?.range.start;
-            let dash = self.text.get(..last)?.trim_end().strip_suffix('-')?.len();
+            let dash = self.dash(node.items().last()?)?;
             let (margin, indent) = (column(self.text, dash), column(self.text, last));
             let gap = " ".repeat(indent.checked_sub(margin + 1)?.max(1));
-            let item = self.config.item(path, element, margin + 1 + gap.len());
+            let item = self.layout.item(path, element, margin + 1 + gap.len());
             let place = self.end_of_line(node.range.end);
             self.insert(place, format!("{}-{gap}{item}\n", " ".repeat(margin)));
         }
+        Some(())
+    }
+
+    /// Where the dash of a list's item stands.
+    fn dash(&self, item: &Node) -> Option<usize> {
+        let before = self.text.get(..item.range.start)?.trim_end();
+        Some(before.strip_suffix('-')?.len())
+    }
+
+    /// Removes an element between braces or brackets, and one comma with it: that before it, unless
+    /// nothing stays before it. The elements are given with whether they stay.
+    fn cut(&mut self, place: usize, elements: &[(Range<usize>, bool)]) -> Option<()> {
+        let (before, from_here) = elements.split_at_checked(place)?;
+        let (own, _) = from_here.first()?;
+        let last_before = before
+            .last()
+            .filter(|_| before.iter().any(|(_, stays)| *stays));
+        let range = match (last_before, from_here.get(1)) {
+            (Some((last, _)), _) => last.end..own.end,
+            (None, Some((next, _))) => own.start..next.start,
+            (None, None) => own.clone(),
+        };
+        self.edits.push((range, String::new()));
         Some(())
     }
 
@@ -228,6 +284,10 @@ impl Splicer<'_> {
         text.push_str(self.text.get(place..).unwrap_or_default());
         text
     }
+}
+
+fn is_named(list: &[Value]) -> bool {
+    list.iter().all(|element| element.get("name").is_some())
 }
 
 fn by_name(list: &[Value]) -> BTreeMap<&str, &Map<String, Value>> {

@@ -15,6 +15,7 @@ fn edited(text: &str, edit: impl Fn(&mut KubeconfigFile) -> Result<(), Kubeconfi
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("config");
     fs::write(&path, text).unwrap();
+    fs::write(directory.path().join("ca.pem"), "ca").unwrap();
     let outcome = KubeconfigFile::open(&path, || false).and_then(|mut document| {
         edit(&mut document)?;
         document.save()
@@ -266,7 +267,7 @@ fn comments_stay_where_they_are() {
         ),
         (
             "users:\n- x-note: sib\n  name: jane # é\n  user: {as: root}\nkind: Config\n",
-            "users:\n- x-note: sib\n  name: jane # é\n  user:\n    as: \"root\"\n    \
+            "users:\n- x-note: sib\n  name: jane # é\n  user:\n    as: root\n    \
              auth-provider:\n      name: externalSigner\n      config:\n        slotId: \"0\"\n\
              kind: Config\n",
         ),
@@ -346,7 +347,7 @@ fn a_context_is_pointed_at_the_user() {
         ),
         (
             "contexts: [{name: c, context: {user: 'old', cluster: k}}]\n",
-            "contexts: [{name: c, context: {user: \"jane\", cluster: k}}]\n",
+            "contexts: [{name: c, context: {user: 'jane', cluster: k}}]\n",
         ),
         (
             r#"{"contexts":[{"name":"c","context":{"cluster":"k"}}]}"#,
@@ -354,7 +355,7 @@ fn a_context_is_pointed_at_the_user() {
         ),
         (
             "contexts:\n- context:\n    cluster: k\n    user: \"\"\n  name: c\n",
-            "contexts:\n- context:\n    cluster: k\n    user: jane\n  name: c\n",
+            "contexts:\n- context:\n    cluster: k\n    user: \"jane\"\n  name: c\n",
         ),
         (
             "contexts:\n- context:\n    user: # none\n    cluster: k\n  name: c\n",
@@ -404,6 +405,158 @@ fn a_context_keeps_its_comments_and_may_name_its_user_by_an_alias() {
     assert!(
         !edited.contains("*me") && edited.contains("jane"),
         "{edited}"
+    );
+}
+
+const HOP: LocalHop<'_> = LocalHop {
+    address: std::net::Ipv4Addr::new(127, 1, 3, 232),
+    server_name: "4f0c.tunnel.invalid",
+    authority_pem: "ca",
+    ports: &|_| vec![21_234, 21_235],
+};
+
+/// What `kubeconfig --write` makes of a file for its context `prod`, and what is taken out again.
+fn with_plugin(text: &str) -> (String, String) {
+    let mut config = ProviderConfig::default();
+    config.set("pathLib", Some("/a.so"));
+    config.set_explained("objectId", "2", "jane's".to_owned());
+    let written = edited(text, |file| {
+        let model = file.model()?;
+        let user = PluginUser {
+            name: "jane",
+            is_named: false,
+            config: &config,
+        };
+        let entries = PluginEntries::of(&model, "prod", &user, &HOP)?;
+        for kind in [EntryKind::Cluster, EntryKind::User, EntryKind::Context] {
+            file.set_entry(kind, &entries)?;
+        }
+        Ok(())
+    });
+    let undone = edited(&written, |file| {
+        let entries = file.model()?.entries_of_plugin("prod");
+        file.restore_context("prod")?;
+        for (kind, name) in entries {
+            file.remove(kind, &name)?;
+        }
+        Ok(())
+    });
+    (written, undone)
+}
+
+const WRITTEN: &str = "\
+# ours
+clusters:
+- cluster: # the real one
+    certificate-authority: ca.pem
+    server: https://10.0.0.1:6443/k8s/clusters/c-x # mind
+  name: prod # stays
+- name: prod+token
+  cluster:
+    server: https://127.1.3.232:21234/k8s/clusters/c-x
+    tls-server-name: \"4f0c.tunnel.invalid\"
+    certificate-authority-data: Y2E=
+    extensions:
+    - name: client.authentication.k8s.io/exec
+      extension:
+        plugin: pkcs11-external-signer
+        name: prod
+        server: https://10.0.0.1:6443/k8s/clusters/c-x
+        certificate-authority: DIRECTORY/ca.pem
+contexts:
+- context:
+    cluster: prod+token # here
+    user: jane+token
+    extensions:
+    - name: pkcs11-external-signer
+      extension:
+        cluster: prod
+        user: jane
+  name: prod
+- {name: other, context: {cluster: prod, user: jane}}
+users:
+- name: jane
+  user: {client-key: k}
+- name: jane+token
+  user:
+    exec:
+      apiVersion: client.authentication.k8s.io/v1
+      command: pkcs11-external-signer
+      args:
+      - credential
+      - --module=/a.so
+      - --object-id=2   # jane's
+      interactiveMode: IfAvailable
+      provideClusterInfo: true
+      installHint: \"Install pkcs11-external-signer where this user's exec.command says.\"
+# the end
+";
+
+#[test]
+fn a_context_is_given_a_plugin_and_all_else_stays() {
+    let before = "# ours\nclusters:\n- cluster: # the real one\n    certificate-authority: ca.pem\n    \
+                  server: https://10.0.0.1:6443/k8s/clusters/c-x # mind\n  name: prod # stays\n\
+                  contexts:\n- context:\n    cluster: prod # here\n    user: jane\n  name: prod\n\
+                  - {name: other, context: {cluster: prod, user: jane}}\n\
+                  users:\n- name: jane\n  user: {client-key: k}\n# the end\n";
+    let (written, undone) = with_plugin(before);
+    let line = written.lines().find(|line| line.ends_with("/ca.pem"));
+    let path = line.unwrap().split(": ").nth(1).unwrap();
+    let directory = path.strip_suffix("/ca.pem").unwrap();
+    assert_eq!(written.replace(directory, "DIRECTORY"), WRITTEN);
+    assert_eq!(undone, before);
+}
+
+/// In whatever style it is written.
+#[test]
+fn what_a_context_had_comes_back_byte_for_byte() {
+    for before in [
+        "clusters: [{name: prod, cluster: {server: 'https://a'}}]\n\
+         contexts: [{name: prod, context: {cluster: prod, user: ci}}]\nusers: [{name: x}]\n",
+        r#"{"clusters":[{"name":"prod","cluster":{"server":"https://a"}}],"users":[{"name":"x"}],
+            "contexts":[{"name":"prod","context":{"cluster":"prod","user":"ci"}}]}"#,
+        "clusters:\n- cluster:\n    server: https://a\n  name: prod\ncontexts:\n- name: prod\n  \
+         context:\n    cluster: 'prod' # a\n    user: \"ci\"\n    extensions:\n    - name: e\n      \
+         extension: {v: 1} # mine\n    namespace: web\nusers:\n- name: x\n",
+        "clusters:\n- cluster:\n    server: https://a\n  name: prod\ncontexts:\n- context:\n    \
+         cluster: prod\n    user: \"\"\n  name: prod\nusers: []\n",
+        "clusters:\r\n- cluster:\r\n    server: https://a\r\n  name: prod\r\ncontexts:\r\n\
+         - context:\r\n    cluster: prod\r\n  name: prod\r\nusers:\r\n- name: x\r\n",
+    ] {
+        let (written, undone) = with_plugin(before);
+        assert!(written.contains("https://127.1.3.232:21234"), "{written}");
+        assert_eq!(undone, before, "{written}");
+    }
+    // Lists that were not there stay as empty ones.
+    let (written, undone) = with_plugin(
+        "clusters: [{name: a:b, cluster: {server: 'https://a'}}]\n\
+         contexts: [{name: prod, context: {cluster: a:b}}]\n",
+    );
+    assert!(undone.ends_with("users: []\n"), "{written}{undone}");
+}
+
+#[test]
+fn a_context_with_a_plugin_stays_as_it_is() {
+    let before = "clusters:\n- cluster:\n    server: https://a\n  name: prod\n- cluster:\n    server: \
+                  https://127.1.3.232:21234\n  name: b\ncontexts:\n- context:\n    cluster: prod\n  \
+                  name: prod\n";
+    let (once, _) = with_plugin(before);
+    // The port of another entry is not taken.
+    assert!(
+        once.contains("server: https://127.1.3.232:21235\n"),
+        "{once}"
+    );
+    assert_eq!(with_plugin(&once).0, once);
+    // A port stays, whatever else is corrected.
+    let foreign = once
+        .replace("127.1.3.232:21235", "127.0.0.1:30000")
+        .replace("4f0c.tunnel", "abcd.tunnel");
+    let corrected = once.replace("127.1.3.232:21235", "127.1.3.232:30000");
+    assert_eq!(with_plugin(&foreign).0, corrected);
+    let error = edited(before, |file| file.restore_context("prod"));
+    assert_eq!(
+        error,
+        "context \"prod\" was not written for the credential plugin"
     );
 }
 

@@ -1,0 +1,146 @@
+//! Small secrets of this user that stay: files in a directory that only this user can enter.
+
+#![forbid(unsafe_code)]
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Mode, OFlags, linkat, openat, unlinkat};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+use super::runtime;
+
+/// In bytes.
+const MAX_SIZE: u64 = 64 * 1024;
+
+/// Where the file of this name is, if this user has a home.
+pub fn path(name: &str) -> Option<PathBuf> {
+    runtime::data_directory().map(|directory| directory.join(name))
+}
+
+/// The content of the file of this name, if there is one.
+///
+/// # Errors
+/// A text for the user: it can't be read, or another user can read or could have made it.
+pub fn read(name: &str) -> Result<Option<Vec<u8>>, String> {
+    match runtime::data_directory() {
+        Some(directory) => read_in(&directory, name),
+        None => Ok(None),
+    }
+}
+
+/// Makes the file, whole or not at all. One that another process has made meanwhile stays.
+///
+/// # Errors
+/// A text for the user.
+pub fn create(name: &str, content: &[u8]) -> Result<(), String> {
+    let directory = runtime::make_data_directory()?;
+    create_in(&directory, name, content)
+}
+
+fn read_in(path: &Path, name: &str) -> Result<Option<Vec<u8>>, String> {
+    if !path.exists() {
+        return Ok(None);
+    }
+    let directory = runtime::open_own(path)?;
+    let path = path.join(name);
+    let about = |error: io::Error| format!("{}: {error}", path.display());
+    // O_NONBLOCK: a FIFO without a writer must not hang the program.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = match openat(&directory, name, flags, Mode::empty()) {
+        Ok(file) => File::from(file),
+        Err(Errno::NOENT) => return Ok(None),
+        Err(error) => return Err(runtime::denied(&path, error)),
+    };
+    let found = file.metadata().map_err(about)?;
+    if !found.is_file() {
+        return Err(format!("{} is not a regular file", path.display()));
+    }
+    if found.uid() != geteuid().as_raw() {
+        return Err(runtime::strangers(&path, found.uid()));
+    }
+    if found.mode() & 0o077 != 0 {
+        let mode = found.mode() & 0o7777;
+        return Err(format!(
+            "{} is open to other users (mode {mode:04o})",
+            path.display()
+        ));
+    }
+    let mut content = Vec::new();
+    file.take(MAX_SIZE)
+        .read_to_end(&mut content)
+        .map_err(about)?;
+    Ok(Some(content))
+}
+
+fn create_in(path: &Path, name: &str, content: &[u8]) -> Result<(), String> {
+    let directory = runtime::open_directory(path)?;
+    let mut random = [0; 8];
+    getrandom::fill(&mut random).map_err(|error| error.to_string())?;
+    let new = format!(".{name}.new-{:016x}", u64::from_ne_bytes(random));
+    let outcome = fill(&directory, &new, content).and_then(|()| {
+        match linkat(&directory, &new, &directory, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    });
+    let _ = unlinkat(&directory, &new, AtFlags::empty());
+    outcome.map_err(|error| format!("{}: {error}", path.join(name).display()))
+}
+
+fn fill(directory: &OwnedFd, name: &str, content: &[u8]) -> io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut file = File::from(openat(directory, name, flags, Mode::RUSR | Mode::WUSR)?);
+    file.write_all(content)?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    #[test]
+    fn the_first_content_stays_and_only_this_user_can_read_it() {
+        let parent = tempfile::tempdir().unwrap();
+        let place = parent.path().join("data");
+        assert_eq!(read_in(&place, "a.pem"), Ok(None));
+        create_in(&place, "a.pem", b"first").unwrap();
+        create_in(&place, "a.pem", b"second").unwrap();
+        assert_eq!(read_in(&place, "a.pem"), Ok(Some(b"first".to_vec())));
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        assert_eq!((mode(&place), mode(&place.join("a.pem"))), (0o700, 0o600));
+        assert_eq!(fs::read_dir(&place).unwrap().count(), 1);
+        assert_eq!(read_in(&place, "b.pem"), Ok(None));
+    }
+
+    #[test]
+    fn what_others_can_read_or_put_there_is_not_used() {
+        let parent = tempfile::tempdir().unwrap();
+        let place = parent.path().join("data");
+        create_in(&place, "a.pem", b"first").unwrap();
+        let file = place.join("a.pem");
+        fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
+        let reason = read_in(&place, "a.pem").unwrap_err();
+        assert!(
+            reason.ends_with("is open to other users (mode 0640)"),
+            "{reason}"
+        );
+        fs::remove_file(&file).unwrap();
+        symlink("/etc/passwd", &file).unwrap();
+        read_in(&place, "a.pem").unwrap_err();
+        fs::remove_file(&file).unwrap();
+        fs::create_dir(&file).unwrap();
+        let reason = read_in(&place, "a.pem").unwrap_err();
+        assert!(reason.ends_with("is not a regular file"), "{reason}");
+        fs::set_permissions(&place, Permissions::from_mode(0o755)).unwrap();
+        let reason = read_in(&place, "a.pem").unwrap_err();
+        assert!(reason.contains("data is open to other users"), "{reason}");
+    }
+}
