@@ -12,7 +12,7 @@ pub mod printable;
 pub mod error;
 // The operating system: memory, environment, signals, locks, the end of the process.
 pub mod process;
-// A PIN, the request for one, and the trait of whoever has it.
+// A PIN, the request for one, and the trait of its provider.
 pub mod pin;
 // The messages of the external signer protocol, as data.
 pub mod protocol;

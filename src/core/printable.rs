@@ -4,7 +4,7 @@
 //! or a file calls [`printable`], [`line()`] or [`printable_json`].
 //!
 //! A label can hold an escape sequence that repaints the prompt, or a direction mark that turns
-//! the line around. Whatever could move the cursor, hide or reorder text becomes a visible
+//! the line around. A character that could move the cursor, hide or reorder text becomes a visible
 //! `\u{…}`; all other text, accented or not, stays as it is.
 
 #![forbid(unsafe_code)]
@@ -65,7 +65,7 @@ pub fn line(text: &str) -> Cow<'_, str> {
 const LINE_HEAD: usize = 1_000;
 const LINE_TAIL: usize = 500;
 
-/// The text as one word of a shell's, whatever is in it.
+/// The text as one word of a shell command, whichever characters it has.
 pub fn shell_word(text: &str) -> Cow<'_, str> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"%+,-./:@_".contains(&byte);
     if !text.is_empty() && text.bytes().all(is_plain) {

@@ -170,8 +170,8 @@ impl KeyCheck<'_> {
             PinState::CountLow => self.checklist.concern(
                 CheckStep::PinTries,
                 "the token has counted a wrong PIN since the last right one",
-                "the right PIN clears it; if nobody mistyped, look for a kubeconfig with a wrong \
-                 one",
+                "the right PIN clears it; if it wasn't a typing mistake, look for a kubeconfig with a \
+                 wrong one",
             ),
             _ if token.state().login_required => self
                 .checklist

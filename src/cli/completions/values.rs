@@ -14,7 +14,7 @@ use crate::discovery::{self, Installed};
 use crate::kubeconfig::Kubeconfig;
 use crate::report;
 
-/// How long all tokens of the machine may take while somebody waits for a shell.
+/// How long all tokens of the machine may take while a person waits for the shell.
 const LIMIT: Duration = Duration::from_millis(800);
 
 /// What marks the place of a file's name: shells know best how to complete one.
@@ -144,7 +144,7 @@ fn typed() -> Option<ArgMatches> {
     Some(matches(&words)?.1)
 }
 
-/// The one that the line names, or kubectl's own. A pipe would be empty for who reads it next.
+/// The one that the line names, or kubectl's own. A pipe isn't read: its next reader would find it empty.
 fn kubeconfig() -> Option<Kubeconfig> {
     let typed = typed()?;
     let named = typed.try_get_one::<PathBuf>("kubeconfig").ok().flatten();

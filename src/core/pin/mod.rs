@@ -1,5 +1,5 @@
 //! What the token's side needs to get a PIN: the PIN itself, the request for one, and the trait of
-//! whoever has it.
+//! its provider.
 //!
 //! Nothing here knows a terminal. `pin_entry` asks a person at one; another [`PinProvider`] may ask
 //! over a socket. The provider doesn't decide how often a PIN is sent: `token` does.
@@ -80,7 +80,7 @@ impl PinRequest<'_> {
     }
 }
 
-/// Whoever has the PIN: a configuration, a person at a terminal, another process.
+/// Has the PIN or can get it: a configuration, a person at a terminal, another process.
 pub trait PinProvider {
     /// Where the next PIN would come from. Nothing is asked or consumed for the answer.
     fn origin(&mut self) -> PinOrigin;

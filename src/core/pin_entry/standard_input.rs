@@ -2,7 +2,7 @@
 //!
 //! With `pinSource: stdin` one line is taken and not a byte more. Without, and with no terminal
 //! to ask at, the whole input is looked at *before* anything is taken; it is a PIN only if it is
-//! a single line as long as a PIN. Anything else stays for whoever reads it next.
+//! a single line as long as a PIN. Anything else stays for the next reader.
 
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};

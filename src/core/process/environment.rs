@@ -42,7 +42,7 @@ pub fn take(name: &str, _alone: &SingleThreaded) -> Option<Result<String, NotUtf
     let mut first = None;
     let mut place = block();
     while let Some(entry) = entry_at(place) {
-        // SAFETY: the entry is the C library's, and with one thread nobody else uses it now.
+        // SAFETY: the entry is the C library's, and with one thread nothing else uses it now.
         if let Some(value) = unsafe { value_of(entry, name) } {
             first.get_or_insert_with(|| match str::from_utf8(value) {
                 Ok(text) => Ok(text.to_owned()),
@@ -54,7 +54,7 @@ pub fn take(name: &str, _alone: &SingleThreaded) -> Option<Result<String, NotUtf
         place = place.wrapping_add(1);
     }
     let first = first?;
-    // SAFETY: with one thread nobody reads the environment meanwhile.
+    // SAFETY: with one thread nothing reads the environment meanwhile.
     unsafe { std::env::remove_var(name) };
     Some(first)
 }
@@ -115,7 +115,7 @@ fn block() -> *mut *mut c_char {
     unsafe extern "C" {
         static mut environ: *mut *mut c_char;
     }
-    // SAFETY: the C library's own variable (environ(7)); with one thread nobody writes it now.
+    // SAFETY: the C library's own variable (environ(7)); with one thread nothing writes it now.
     unsafe { environ }
 }
 
@@ -123,7 +123,7 @@ fn block() -> *mut *mut c_char {
 fn block() -> *mut *mut c_char {
     // SAFETY: it has no preconditions.
     let variable = unsafe { libc::_NSGetEnviron() };
-    // SAFETY: it points to the C library's own variable; with one thread nobody writes it now.
+    // SAFETY: it points to the C library's own variable; with one thread nothing writes it now.
     unsafe { variable.read() }
 }
 
@@ -184,7 +184,7 @@ mod tests {
     fn rename(from: &str, to: &str) {
         let mut place = block();
         while let Some(entry) = entry_at(place) {
-            // SAFETY: nothing runs beside this test, so nobody else uses the entry.
+            // SAFETY: nothing runs beside this test, so nothing else uses the entry.
             if unsafe { value_of(entry, from) }.is_some() {
                 let name = entry.as_ptr().cast::<u8>();
                 // SAFETY: the entry begins with a name of this length.

@@ -1,4 +1,4 @@
-//! Determines the exit code whatever a module does: that of a library error if the module crashes
+//! Determines the exit code independently of the module: that of a library error if the module crashes
 //! before the answer is out, and that of the answer afterwards.
 //!
 //! C_Finalize hangs in some modules (a thread that is never joined, a reader that was pulled) and
@@ -52,7 +52,7 @@ pub fn report_crashes(before: &str, after: &str) {
     catch(&CRASHES, report_crash);
 }
 
-/// From now on the process ends with `code`, whatever the module does: after `limit` at the
+/// From now on the process ends with `code`, independently of the module: after `limit` at the
 /// latest, and at once if the module crashes or calls exit, or the process is interrupted. To be
 /// called right before C_Finalize, when the answer is out, since a module may have set handlers
 /// before.

@@ -17,7 +17,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Returns the limit of core files as it was, for a command that is to have it back.
 pub fn harden() -> Rlimit {
     // Also makes /proc/PID/environ and /proc/PID/mem root's own. It alone stops a core_pattern
-    // that pipes to a collector, which the kernel runs whatever the limit says.
+    // that pipes to a collector, which the kernel runs in spite of the limit.
     #[cfg(target_os = "linux")]
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
 

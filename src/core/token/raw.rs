@@ -70,8 +70,8 @@ impl Functions {
     /// # Errors
     /// If it does not load, has no entry point, or gives no function list.
     pub(super) fn load(path: &Path) -> Result<Self, ModuleError> {
-        // SAFETY: constructors run, in a library that the user has chosen and nobody else can
-        // change.
+        // SAFETY: constructors run, in a library that the user has chosen and that only root
+        // and the user can change.
         let library = unsafe { Library::open(Some(path), RTLD_LAZY | RTLD_LOCAL) };
         let library = library.map_err(|error| ModuleError::Load {
             path: path.to_owned(),
@@ -109,7 +109,7 @@ impl Functions {
             ..CK_C_INITIALIZE_ARGS::default()
         };
         if let Some(parameters) = parameters {
-            // Never freed, whatever a library keeps of it.
+            // Never freed: a library may keep the pointer.
             let parameters = Box::leak(Box::<CStr>::from(parameters));
             arguments.pReserved = ptr::from_mut(parameters).cast();
         }
