@@ -265,6 +265,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+    use crate::error::Piece;
 
     /// A library in a directory below a directory of its own.
     struct Place {
@@ -340,6 +341,26 @@ mod tests {
     }
 
     #[test]
+    fn the_remedy_is_for_what_is_wrong() {
+        let place = place();
+        let remedy = |path: &Path| {
+            let problem = TrustedLibrary::check(path.to_str().unwrap()).err();
+            problem.unwrap().remedy.worded(Piece::to_string).text
+        };
+        assert!(remedy(&place.directory).ends_with("to the library's file itself"));
+        set_mode(&place.directory, 0o777);
+        let mended = remedy(&place.library);
+        assert!(
+            mended.contains("chmod go-w") && mended.contains("pathLib"),
+            "{mended}"
+        );
+        // That would break a shared directory for its users.
+        set_mode(&place.directory, 0o1777);
+        let moved = remedy(&place.directory.join("missing.so"));
+        assert!(moved.starts_with("install the library outside"), "{moved}");
+    }
+
+    #[test]
     fn a_sticky_directory_is_safe_for_what_is_there_and_for_nothing_else() {
         let place = place();
         set_mode(&place.directory, 0o1777);
@@ -376,6 +397,21 @@ mod tests {
             assert!(reason(&link).starts_with("can't be checked: "), "{target}");
             fs::remove_file(link).unwrap();
         }
+    }
+
+    #[test]
+    fn as_many_links_are_followed_as_the_system_follows() {
+        let place = place();
+        let mut target = place.library.clone();
+        for number in 0..=MOST_LINKS {
+            let link = place.directory.join(number.to_string());
+            symlink(&target, &link).unwrap();
+            target = link;
+        }
+        let last = place.directory.join((MOST_LINKS - 1).to_string());
+        assert!(last.is_file() && !target.is_file());
+        assert_eq!(check(&last), Ok(place.library));
+        assert!(reason(&target).starts_with("can't be checked: "));
     }
 
     /// A stranger changes a link in a directory of theirs, and has a library where it leads to.
