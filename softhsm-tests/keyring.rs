@@ -1,23 +1,37 @@
-//! Keys that are opened and closed while the process lives on. The process is this program once more,
-//! since SoftHSM has one state in each.
+//! Keys, and tunnels for them, that are opened and closed while the process lives on. The process is
+//! this program once more, since SoftHSM has one state in each.
 
 use std::collections::BTreeMap;
 use std::env;
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pkcs11_external_signer::config::Config;
+use pkcs11_external_signer::error::Error;
 use pkcs11_external_signer::keyring::{KeyNumber, Keyring};
+use pkcs11_external_signer::kubeconfig::{Kubeconfig, Locations};
 use pkcs11_external_signer::pin::{Pin, PinError, PinOrigin, PinProvider, PinRequest};
 use pkcs11_external_signer::process::environment::TakenVariables;
 use pkcs11_external_signer::protocol;
+use pkcs11_external_signer::tunnel::{
+    KeyUsage, ServerIdentity, TunnelObserver, TunnelTarget, Tunnels,
+};
 
+use crate::fixture::cluster::{ADMINISTRATOR, cluster, kubectl};
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::program::Invocation;
+use crate::fixture::request::Configuration;
 use crate::fixture::softhsm::{Object, PIN, Store, WRONG_PIN, blueprint};
 
 /// The configurations of the keys, for the process.
 const KEYS: &str = "KEYRING_TEST_KEYS";
+/// kubectl, which the process has elsewhere than its home says.
+const KUBECTL: &str = "KEYRING_TEST_KUBECTL";
 
 /// Somebody who types this PIN, and counts how often.
 struct Person {
@@ -50,7 +64,7 @@ impl PinProvider for Person {
 
 /// What a test does in a process of its own, with two keys of one token and one of another.
 struct Keys {
-    keyring: Keyring,
+    keyring: Arc<Keyring>,
     numbers: Vec<KeyNumber>,
     asked: Arc<AtomicUsize>,
 }
@@ -60,7 +74,7 @@ impl Keys {
     fn here() -> Option<Self> {
         let configs: Vec<BTreeMap<String, String>> =
             serde_json::from_str(env::var_os(KEYS)?.to_str()?).unwrap();
-        let keyring = Keyring::default();
+        let keyring = Arc::new(Keyring::default());
         keyring.leave_terminal();
         let numbers = configs.iter().map(|pairs| {
             let pairs = pairs.iter().map(|(name, value)| (&**name, &**value));
@@ -103,8 +117,19 @@ impl Keys {
     }
 }
 
-/// Runs the test in a process of its own; the calls that begin or end something.
-fn calls_of(test: &str) -> Vec<String> {
+/// Runs the test in a process of its own, for which these keys are.
+fn run_again(test: &str, invocation: Invocation, keys: &[Configuration]) {
+    let outcome = invocation
+        .program(&env::current_exe().unwrap())
+        .arguments(&["--exact", &format!("keyring::{test}"), "--nocapture"])
+        .variable(KEYS, serde_json::to_string(keys).unwrap())
+        .run();
+    assert!(outcome.status.success(), "{outcome:?}");
+}
+
+/// Runs the test in a process of its own, with what goes wrong in the library; the calls that begin or
+/// end something.
+fn calls_of(test: &str, faults: &str) -> Vec<String> {
     let [one, two] = [Kind::P256, Kind::P384].map(key);
     let objects = Object::pair(one, &[1])
         .into_iter()
@@ -119,13 +144,8 @@ fn calls_of(test: &str) -> Vec<String> {
         store.faulty(configuration.with("objectId", id))
     };
     let keys = [(0, "1"), (0, "2"), (1, "1")].map(|(token, id)| configuration(token, id));
-    let outcome = Invocation::new(store.directory.path())
-        .program(&env::current_exe().unwrap())
-        .arguments(&["--exact", &format!("keyring::{test}"), "--nocapture"])
-        .suffering(&store, "")
-        .variable(KEYS, serde_json::to_string(&keys).unwrap())
-        .run();
-    assert!(outcome.status.success(), "{outcome:?}");
+    let invocation = Invocation::new(store.directory.path()).suffering(&store, faults);
+    run_again(test, invocation, &keys);
     let mut calls = store.history();
     calls.retain(|call| {
         let marks = ["Initialize", "Finalize", "Session ", "Log"];
@@ -147,7 +167,10 @@ const CLOSED: [&str; 2] = ["Logout", "CloseSession"];
 #[test]
 fn a_token_is_left_with_its_last_key_and_a_library_with_its_last_token() {
     let Some(keys) = Keys::here() else {
-        let calls = calls_of("a_token_is_left_with_its_last_key_and_a_library_with_its_last_token");
+        let calls = calls_of(
+            "a_token_is_left_with_its_last_key_and_a_library_with_its_last_token",
+            "",
+        );
         let life = [&["Initialize"][..], &OPENED, &OPENED, &CLOSED, &CLOSED];
         let again = [&["Finalize", "Initialize"][..], &OPENED, &["Finalize"]];
         assert_eq!(calls, [life.concat(), again.concat()].concat());
@@ -173,7 +196,10 @@ fn a_token_is_left_with_its_last_key_and_a_library_with_its_last_token() {
 #[test]
 fn a_key_that_did_not_open_leaves_nothing_when_it_is_closed() {
     let Some(keys) = Keys::here() else {
-        let calls = calls_of("a_key_that_did_not_open_leaves_nothing_when_it_is_closed");
+        let calls = calls_of(
+            "a_key_that_did_not_open_leaves_nothing_when_it_is_closed",
+            "",
+        );
         let refused = ["Initialize", "OpenSession", "Login 0xa0"];
         let closed = ["CloseSession", "Finalize"];
         assert_eq!(calls, [&refused[..], &closed].concat());
@@ -182,4 +208,139 @@ fn a_key_that_did_not_open_leaves_nothing_when_it_is_closed() {
     assert_eq!(keys.open(0, WRONG_PIN), Err(7));
     keys.close(0);
     assert!(keys.sign(0).is_err());
+}
+
+#[test]
+fn the_pin_of_a_token_that_was_lost_is_kept_until_its_key_is_closed() {
+    let Some(keys) = Keys::here() else {
+        let removed = "C_SignInit#1:return=0x32,C_SignInit#3:return=0x32";
+        calls_of(
+            "the_pin_of_a_token_that_was_lost_is_kept_until_its_key_is_closed",
+            removed,
+        );
+        return;
+    };
+    assert_eq!([keys.open(0, PIN), keys.open(2, PIN)], [Ok(1), Ok(1)]);
+    // Both tokens are opened again when they are needed next.
+    assert_eq!(keys.sign(0), Ok(()));
+    keys.close(1);
+    assert_eq!(keys.open(2, PIN), Ok(0));
+    assert_eq!(keys.sign(0), Ok(()));
+    keys.close(2);
+    assert_eq!(keys.open(2, PIN), Ok(1));
+    keys.keyring.finish(0);
+}
+
+/// Nothing goes wrong unheard: what matters is what the clients get.
+struct Unobserved;
+
+impl TunnelObserver for Unobserved {
+    fn connection(&self, _: &str) {}
+    fn trouble(&self, _: &Error) {}
+    fn concern(&self, _: &str) {}
+}
+
+/// The tunnel to the cluster, with kubeconfigs for it.
+struct Served {
+    tunnels: Tunnels,
+    identity: ServerIdentity,
+    address: String,
+    given: Kubeconfig,
+}
+
+impl Served {
+    fn new(keyring: &Arc<Keyring>) -> Self {
+        let own = env::var_os("KUBECONFIG").unwrap();
+        let given = Kubeconfig::load(&Locations::new(Some(Path::new(&own)), None, None)).unwrap();
+        let identity = ServerIdentity::generate(&[Ipv4Addr::LOCALHOST.into()]).unwrap();
+        let identity = ServerIdentity::from_pem(identity.to_pem().to_owned()).unwrap();
+        let observer: Arc<dyn TunnelObserver> = Arc::new(Unobserved);
+        let tunnels = Tunnels::start(&identity, keyring, &observer).unwrap();
+        let target = TunnelTarget {
+            name: "test".to_owned(),
+            cluster: given.cluster("test").unwrap(),
+            heeds_environment: false,
+        };
+        Self {
+            address: tunnels.listen(target, None).unwrap().to_string(),
+            tunnels,
+            identity,
+            given,
+        }
+    }
+
+    /// A kubeconfig for the certificate that the key has now.
+    fn kubeconfig(&self, number: KeyNumber, name: &str) -> PathBuf {
+        let mut kubeconfig = self.given.clone();
+        let endpoint = self.identity.endpoint(&self.address);
+        kubeconfig.redirect("test", &endpoint, |_| true);
+        let certificate = self.tunnels.certificate(number).unwrap();
+        kubeconfig.identify("jane", &certificate.identity());
+        let file = Path::new(&env::var_os("HOME").unwrap()).join(name);
+        fs::write(&file, kubeconfig.to_json()).unwrap();
+        file
+    }
+}
+
+fn kubectl_with(kubeconfig: &Path) -> Command {
+    let mut command = Command::new(env::var_os(KUBECTL).unwrap());
+    command
+        .env("KUBECONFIG", kubeconfig)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    command
+}
+
+fn can_ask(kubeconfig: &Path) -> bool {
+    let mut command = kubectl_with(kubeconfig);
+    let status = command
+        .args(["get", "--raw", "/version"])
+        .stderr(Stdio::null());
+    status.status().unwrap().success()
+}
+
+#[test]
+fn a_withdrawn_certificate_ends_its_connections_and_its_sessions() {
+    let Some(keys) = Keys::here() else {
+        let store = cluster().token(Kind::P256, ADMINISTRATOR);
+        let configuration = store.faulty(store.configuration());
+        let invocation = cluster().kubectl(&store, &configuration);
+        let invocation = invocation
+            .suffering(&store, "")
+            .variable(KUBECTL, kubectl());
+        let test = "a_withdrawn_certificate_ends_its_connections_and_its_sessions";
+        run_again(test, invocation, &[configuration]);
+        // One of each for each certificate.
+        assert_eq!(store.calls("C_Login"), ["0x0"; 2]);
+        assert_eq!(store.calls("C_Sign"), ["0x0"; 2]);
+        return;
+    };
+    let number = keys.numbers[0];
+    let served = Served::new(&keys.keyring);
+    assert_eq!(keys.open(0, PIN), Ok(1));
+    let before = served.kubeconfig(number, "before");
+    assert!(can_ask(&before));
+    let mut watch = kubectl_with(&before);
+    let mut watch = watch
+        .args(["get", "namespaces", "-w", "-o", "name"])
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "namespace/default");
+    let usage = served.tunnels.usage(number);
+    assert_eq!((usage.open, usage.last_end.is_some()), (1, true));
+
+    served.tunnels.withdraw(number);
+    keys.close(0);
+    // kubectl ends as its connection does, and gets no other one.
+    assert!(lines.all(|line| line.is_ok()));
+    watch.wait().unwrap();
+    assert!(!can_ask(&before));
+    assert_eq!(served.tunnels.usage(number), KeyUsage::default());
+
+    assert_eq!(keys.open(0, PIN), Ok(1));
+    let after = served.kubeconfig(number, "after");
+    assert!(can_ask(&after));
+    assert!(!can_ask(&before));
+    keys.keyring.finish(0);
 }
