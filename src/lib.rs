@@ -9,6 +9,8 @@ pub use pkcs11_external_signer_core::{
     process, protocol, report, scheme, token, verify,
 };
 
+// The messages of exec credential plugins, as data.
+pub mod exec_credential;
 // Finds the PKCS#11 libraries of this machine.
 pub mod discovery;
 // Reads, redirects and writes kubeconfigs.
@@ -17,5 +19,7 @@ pub mod kubeconfig;
 pub mod keyring;
 // Connects clients on 127.0.0.1 to API servers, authenticated with the token's key.
 pub mod tunnel;
+// The process that serves the credential plugin's clients.
+pub mod tunnel_process;
 // The commands.
 pub mod cli;

@@ -159,6 +159,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "standard streams",
             "the clock",
             "the environment",
+            "the network",
             "threads",
             "users",
             "unsafe code",
@@ -193,6 +194,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "threads",
         ],
     ),
+    ("tunnel_process", &["processes", "threads"]),
     // Keeps messages back while a run's command draws on the whole terminal, and looks whether it has ended.
     (
         "report",

@@ -1,6 +1,6 @@
-//! Exit code 2: arguments that don't go together.
+//! Exit codes 2 and 3: arguments that don't go together, and entries that a credential can't be made for.
 
-use crate::error::{Failure, OwnCommand, Remedy, remedy};
+use crate::error::{Failure, OwnCommand, Remedy, Setting, remedy};
 
 #[derive(Debug, thiserror::Error)]
 #[error("missing argument: {argument} needs {other}")]
@@ -16,5 +16,52 @@ impl Failure for ArgumentNeeds {
 
     fn remedy(&self) -> Remedy {
         remedy!(OwnCommand::Help, " shows what goes with what")
+    }
+}
+
+/// Exit code 3.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CredentialError {
+    #[error(
+        "the client doesn't say which cluster it wants, and the kubeconfig has none for this program"
+    )]
+    NoClusters,
+    /// `kubeconfig --write` makes it; the kubeconfig of another user or machine is of no use here.
+    #[error("this user has no tunnel.pem, by which clients know the tunnel")]
+    NoIdentity,
+    /// The cluster is used with a user that another context is for.
+    #[error("the cluster's server {server} is no address of this machine")]
+    NotLocal { server: String },
+    /// A kubeconfig was copied, or `tunnel.pem` was removed.
+    #[error("the cluster's entry for {server} was written on another machine or for another user")]
+    OfAnother { server: String },
+    /// `kubectl apply -f -` needs it for the manifest.
+    #[error("pinSource is stdin, and standard input is the client's")]
+    StandardInput,
+}
+
+impl Failure for CredentialError {
+    fn exit_code(&self) -> u8 {
+        3
+    }
+
+    fn remedy(&self) -> Remedy {
+        match self {
+            Self::NoClusters => remedy!(
+                "set provideClusterInfo of the user's exec to true, or make an entry with `",
+                OwnCommand::WriteKubeconfig,
+                " --context NAME`"
+            ),
+            Self::NoIdentity | Self::NotLocal { .. } | Self::OfAnother { .. } => remedy!(
+                "have the context's entries written for this user on this machine: `",
+                OwnCommand::WriteKubeconfig,
+                " --context NAME`"
+            ),
+            Self::StandardInput => remedy!(
+                "choose another ",
+                Setting("pinSource"),
+                ": prompt, askpass, file:/path or env:NAME"
+            ),
+        }
     }
 }

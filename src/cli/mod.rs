@@ -5,6 +5,7 @@
 mod again;
 mod check;
 mod completions;
+mod credential;
 mod error;
 mod kubeconfig;
 mod list;
@@ -13,6 +14,8 @@ mod output;
 mod presence;
 mod run;
 mod selection;
+mod status;
+mod stop;
 mod style;
 mod table;
 mod version;
@@ -33,7 +36,8 @@ use crate::process::AnswerError;
 use crate::process::environment::{self, SingleThreaded, TakenVariables};
 use crate::process::{harden, signals};
 use crate::protocol::Configuration;
-use crate::{plugin, report};
+use crate::tunnel_process::ProcessKeys;
+use crate::{plugin, report, tunnel_process};
 
 /// The variable that holds a request of the external signer protocol.
 const REQUEST: &str = "EXTERNAL_SIGNER_PLUGIN_CONFIG";
@@ -92,9 +96,15 @@ struct Arguments {
 enum Command {
     Check(check::CheckArguments),
     Completions(completions::CompletionsArguments),
+    Credential(credential::CredentialArguments),
     Kubeconfig(kubeconfig::KubeconfigArguments),
     List(list::ListArguments),
     Run(run::RunArguments),
+    Status(status::StatusArguments),
+    Stop(stop::StopArguments),
+    /// What the credential plugin starts
+    #[command(hide = true, name = tunnel_process::ARGUMENT)]
+    TunnelProcess,
     /// Print the version, and with -v what it was built from
     Version,
 }
@@ -119,7 +129,7 @@ pub fn main(alone: SingleThreaded) -> u8 {
                 ..report::Wording::default()
             });
             report::log_steps(logged());
-            plugin::run(request, alone)
+            plugin::run(request, alone, &mut ProcessKeys::default())
         }
         _ => without_request(has_arguments, core, alone),
     });
@@ -150,7 +160,12 @@ fn without_request(has_arguments: bool, core: Rlimit, alone: SingleThreaded) -> 
     let verbosity = verbose.max(logged);
     match &command {
         Command::Check(arguments) => arguments.invocation().set_wording(),
-        Command::Completions(_) | Command::Version => {}
+        Command::Completions(_)
+        | Command::Status(_)
+        | Command::Stop(_)
+        | Command::TunnelProcess
+        | Command::Version => {}
+        Command::Credential(arguments) => arguments.invocation().set_wording(),
         Command::Kubeconfig(arguments) => arguments.invocation().set_wording(),
         Command::List(arguments) => arguments.invocation().set_wording(),
         Command::Run(arguments) => arguments.invocation().set_wording(),
@@ -159,9 +174,16 @@ fn without_request(has_arguments: bool, core: Rlimit, alone: SingleThreaded) -> 
     match command {
         Command::Check(arguments) => check::run(&arguments, verbosity, alone),
         Command::Completions(arguments) => completions::run(&arguments),
+        Command::Credential(arguments) => {
+            let request = environment::take(credential::REQUEST, &alone);
+            credential::run(&arguments, request, alone)
+        }
         Command::Kubeconfig(arguments) => kubeconfig::run(&arguments, verbosity, alone),
         Command::List(arguments) => list::run(&arguments, verbosity, alone),
         Command::Run(arguments) => run::run(&arguments, verbosity > 0, core, alone),
+        Command::Status(arguments) => status::run(&arguments),
+        Command::Stop(_) => stop::run(),
+        Command::TunnelProcess => tunnel_process::serve(),
         Command::Version => print(&version::text(verbose > 0)),
     }
 }

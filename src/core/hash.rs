@@ -4,8 +4,10 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// A hash, or TLS 1.0's concatenation of two.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub enum Hash {
     /// MD5 and SHA-1 of the same message, one after the other (RFC 2246, section 7.4.3).
     Md5Sha1,

@@ -3,21 +3,55 @@
 #![forbid(unsafe_code)]
 
 use crate::answer::{AnswerChannel, Response};
-use crate::config::{Config, PinSource};
+use crate::certificate::Certificate;
+use crate::config::{Config, Keep, PinSource, key_selection};
 use crate::error::Error;
 use crate::library::{self, LockReports};
+use crate::pin::PinProvider;
 use crate::pin_entry::Sources;
 use crate::pipeline::{Library, Pipeline};
 use crate::process::environment::{NotUtf8, SingleThreaded, TakenVariables};
 use crate::process::{lock, unix_time};
-use crate::protocol::{Operation, Request, RequestError};
+use crate::protocol::{Operation, Request, RequestError, SignRequest};
 use crate::report;
+use crate::scheme::{Scheme, requested};
+use crate::token::SigningError;
+use crate::verify::{VerifiedSignature, verify};
 
-/// Answers the request, or reports why not; the exit code.
-pub fn run(request: Result<String, NotUtf8>, alone: SingleThreaded) -> u8 {
+/// A process in which keys stay open.
+pub trait KeptKeys {
+    /// Has the key stay open for so long from now on, and opens it if it isn't.
+    ///
+    /// # Errors
+    /// Those of the stages up to the key, and those of the connection to the process.
+    fn open(
+        &mut self,
+        key: Vec<(String, String)>,
+        keep: Keep,
+        pins: &mut dyn PinProvider,
+    ) -> Result<KeptKey, Error>;
+
+    /// Signs with the key that was opened last.
+    ///
+    /// # Errors
+    /// [`SigningError`]
+    fn sign(&mut self, scheme: Scheme, digest: &[u8]) -> Result<Vec<u8>, Error>;
+}
+
+/// A key that is open in another process.
+pub struct KeptKey {
+    /// DER.
+    pub certificate: Vec<u8>,
+    /// Whether it was opened for this request.
+    pub is_new: bool,
+}
+
+/// Answers the request, or reports why not; the exit code. `kept` is for configurations that want the
+/// key to stay open.
+pub fn run(request: Result<String, NotUtf8>, alone: SingleThreaded, kept: &mut dyn KeptKeys) -> u8 {
     // Finalised after the answer is out: a library that hangs or crashes then can't spoil it.
     let mut library = None;
-    let code = match answer(request, alone, &mut library) {
+    let code = match answer(request, alone, kept, &mut library) {
         Ok(()) => 0,
         Err(error) => report::error(&error),
     };
@@ -30,18 +64,31 @@ pub fn run(request: Result<String, NotUtf8>, alone: SingleThreaded) -> u8 {
 fn answer(
     request: Result<String, NotUtf8>,
     alone: SingleThreaded,
+    kept: &mut dyn KeptKeys,
     opened: &mut Option<Library>,
 ) -> Result<(), Error> {
     let channel = AnswerChannel::open()?;
     let text = request.map_err(|NotUtf8| RequestError::NotUtf8)?;
     let mut request = Request::decode(&text)?;
     drop(text);
+    let selection = request.configuration.has("keep");
+    let selection = selection.then(|| key_selection(&request.configuration));
     let mut config = Config::from_map(&mut request.configuration)?;
     let pin_source = std::mem::replace(&mut config.pin, PinSource::Prompt);
     let pin_in_configuration = matches!(pin_source, PinSource::Configuration(_));
     let variables = TakenVariables::take(pin_source.variable(), alone);
     let mut pins = Sources::new(pin_source, &variables);
     drop(variables);
+    if let (Some(key), Some(keep @ (Keep::Terminal | Keep::For(_))), Operation::Sign(sign)) =
+        (selection, config.keep, &request.operation)
+    {
+        let opened = kept.open(key, keep, &mut pins)?;
+        if pin_in_configuration && opened.is_new {
+            warn_of_stored_pin();
+        }
+        let signature = kept_signature(&opened.certificate, sign, kept)?;
+        return Ok(channel.send(&Response::Signature(&signature), request.spelling)?);
+    }
     let init_args = config.init_args.as_ref();
     let reports = &mut LockReports;
     let library = library::open(&config.library, init_args, lock::LIMIT, reports)?;
@@ -49,10 +96,7 @@ fn answer(
     // Of several requests at once, only the first says it, and not those that waited for it.
     let is_signature = matches!(request.operation, Operation::Sign(_));
     if pin_in_configuration && is_signature && !library.lock.has_waited() {
-        report::warning(
-            "the PIN stands in the kubeconfig, where every program of yours can read it; \
-             leave pin out to be asked, or set pinSource",
-        );
+        warn_of_stored_pin();
     }
     let observer = &mut ();
     let mut token = library.token(&config.token, Some(&mut pins), observer)?;
@@ -76,4 +120,32 @@ fn answer(
         }
     }
     Ok(())
+}
+
+/// Signs with a key that is open in another process, and verifies the signature here.
+#[cold]
+fn kept_signature(
+    certificate: &[u8],
+    sign: &SignRequest,
+    kept: &mut dyn KeptKeys,
+) -> Result<VerifiedSignature, Error> {
+    let certificate = Certificate::from_der(certificate.to_vec(), "the tunnel process")?;
+    let public_key = certificate.public_key();
+    let scheme = requested(&sign.options, public_key)?;
+    let signature = kept.sign(scheme, &sign.digest)?;
+    let signature = verify(public_key, &scheme, &sign.digest, signature);
+    signature.ok_or_else(|| {
+        SigningError::Invalid {
+            key: certificate.subject().to_owned(),
+            scheme: scheme.to_string(),
+        }
+        .into()
+    })
+}
+
+fn warn_of_stored_pin() {
+    report::warning(
+        "the PIN stands in the kubeconfig, where every program of yours can read it; \
+         leave pin out to be asked, or set pinSource",
+    );
 }

@@ -80,6 +80,13 @@ pub fn error(error: &Error) -> u8 {
     error.exit_code()
 }
 
+/// The same in one line, for a client that shows it. Returns its exit code.
+pub fn error_in_one_line(error: &Error) -> u8 {
+    let text = format!("{error}; {}", help(&error.remedy()));
+    to_standard_error(&message("error: ", &text));
+    error.exit_code()
+}
+
 /// The same of a process that has to end now: not at all, if standard error takes nothing for a
 /// second.
 pub fn last_error(error: &Error) {

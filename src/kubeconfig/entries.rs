@@ -1,5 +1,7 @@
 //! What the entries of a kubeconfig say, as far as a connection to the cluster needs it.
 
+use serde::{Deserialize, Serialize};
+
 use super::error::KubeconfigError;
 use super::exec;
 use super::file::{self, ReadFailure};
@@ -19,7 +21,7 @@ pub struct Context {
 }
 
 /// How to reach a cluster and know its server.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Cluster {
     /// A URL, never empty, and without a user and a password; kubectl takes one without a scheme too.
     pub server: String,

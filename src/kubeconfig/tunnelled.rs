@@ -5,12 +5,13 @@
 
 use serde_json::Value;
 
-use super::Cluster;
 use super::decode::{self, Reason};
 use super::error::KubeconfigError;
 use super::json;
-use super::model::{ClusterEntry, extension, set_extension};
+use super::model::{ClusterEntry, decode_base64, extension, set_extension};
 use super::yaml;
+use super::{Cluster, Kubeconfig};
+use crate::exec_credential::LocalCluster;
 
 /// The one extension of a cluster that reaches a plugin.
 const EXTENSION: &str = "client.authentication.k8s.io/exec";
@@ -60,6 +61,25 @@ pub fn tunnelled(extension: &Value) -> Result<(String, Cluster), KubeconfigError
         error => error,
     })?;
     Ok((name.to_owned(), cluster))
+}
+
+impl Kubeconfig {
+    /// The entries that this program has written, as a client would hand them to the credential plugin.
+    pub fn local_clusters(&self) -> Vec<LocalCluster> {
+        let entries = self.clusters.0.values();
+        let entries = entries.filter_map(|entry| entry.cluster.as_ref());
+        entries
+            .filter_map(|entry| {
+                let authority = entry.certificate_authority_data.as_deref();
+                Some(LocalCluster {
+                    config: of(entry)?.clone(),
+                    server: entry.server.clone().unwrap_or_default(),
+                    tls_server_name: entry.tls_server_name.clone(),
+                    authority: authority.and_then(decode_base64),
+                })
+            })
+            .collect()
+    }
 }
 
 /// The extension of a cluster entry, if this program has written it.

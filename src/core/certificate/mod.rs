@@ -16,6 +16,7 @@ use crate::printable::hex;
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use x509_parser::asn1_rs::Tag;
 use x509_parser::oid_registry::{
     OID_EC_P256, OID_KEY_TYPE_EC_PUBLIC_KEY, OID_NIST_EC_P384, OID_NIST_EC_P521,
@@ -233,7 +234,7 @@ pub enum PublicKey {
 }
 
 /// The curves of TLS's ECDSA signatures (RFC 8446, section 4.2.3).
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub enum Curve {
     P256,
     P384,

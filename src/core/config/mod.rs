@@ -8,6 +8,7 @@
 mod allowed;
 mod error;
 mod init_args;
+mod keep;
 mod library;
 mod object_id;
 mod pin_source;
@@ -24,12 +25,13 @@ use std::path::PathBuf;
 
 pub use error::{ConfigError, Problem};
 pub use init_args::InitArgs;
+pub use keep::{Keep, KeepError};
 pub use library::TrustedLibrary;
 pub use object_id::ObjectId;
 pub use pin_source::PinSource;
 pub use selector::{ObjectSelector, TokenSelector};
 pub use token_name::TokenName;
-pub use uri::{Uri, without_object};
+pub use uri::{Uri, without_object, without_pin};
 
 use self::allowed::Allowed;
 use self::reader::Reader;
@@ -46,6 +48,8 @@ pub struct Config {
     /// Absolute.
     pub certificate_file: Option<PathBuf>,
     pub pin: PinSource,
+    /// How long the key stays open in the tunnel process.
+    pub keep: Option<Keep>,
 }
 
 impl Config {
@@ -100,6 +104,7 @@ impl Config {
         }
         let certificate_file = reader.read("certificateFile", certificate_file);
         let pin = reader.pin().unwrap_or(PinSource::Prompt);
+        let keep = reader.read("keep", kept);
         reader.finish(library.map(|library| Self {
             library,
             init_args,
@@ -107,6 +112,7 @@ impl Config {
             object,
             certificate_file,
             pin,
+            keep,
         }))
     }
 }
@@ -143,6 +149,42 @@ impl Filter {
         };
         reader.finish(Some(filter))
     }
+}
+
+/// What a configuration says of the key and of its PIN's source, without a PIN.
+pub fn key_selection(map: &Configuration) -> Vec<(String, String)> {
+    const KEYS: [&str; 10] = [
+        "certificateFile",
+        "initArgs",
+        "objectId",
+        "objectLabel",
+        "pathLib",
+        "pinSource",
+        "slotId",
+        "tokenLabel",
+        "tokenSerial",
+        "uri",
+    ];
+    let pairs = map.pairs().filter(|(key, _)| KEYS.contains(key));
+    pairs
+        .map(|(key, value)| match key {
+            "uri" => (key.to_owned(), without_pin(value)),
+            _ => (key.to_owned(), value.to_owned()),
+        })
+        .collect()
+}
+
+fn kept(value: &str) -> Result<Keep, Problem> {
+    value.parse().map_err(|error| {
+        Problem::new(
+            format!("keep {}: {error}", quoted(value)),
+            remedy!(
+                "set ",
+                Setting("keep"),
+                " to terminal or to a duration such as 15m, or leave it out"
+            ),
+        )
+    })
 }
 
 fn certificate_file(value: &str) -> Result<PathBuf, Problem> {

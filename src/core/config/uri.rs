@@ -58,7 +58,7 @@ const PATH: &AsciiSet = &NON_ALPHANUMERIC
 const QUERY: &AsciiSet = &PATH.remove(b'/').remove(b'?').remove(b'|');
 
 /// The URI as it is written, without the PIN and its source.
-pub(super) fn without_pin(uri: &str) -> String {
+pub fn without_pin(uri: &str) -> String {
     without(uri, ["pin-source", "pin-value"])
 }
 

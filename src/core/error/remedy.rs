@@ -6,6 +6,8 @@
 use std::borrow::Cow;
 use std::fmt::{self, Display};
 
+use serde::{Deserialize, Serialize};
+
 /// More candidates than this are no help: a trust module's token holds hundreds of certificates.
 const MOST_CANDIDATES: usize = 20;
 
@@ -29,7 +31,7 @@ pub enum Piece {
 }
 
 /// A command of this program that has to name the same key, token or file as this call.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub enum OwnCommand {
     /// Sends a stored PIN although the token has refused one.
     DespiteRefusal,
@@ -39,6 +41,8 @@ pub enum OwnCommand {
     ListHidden,
     /// Asks a person for the PIN and logs in with it.
     LogIn,
+    /// Ends the tunnel process.
+    Stop,
     /// Writes a user into a kubeconfig.
     WriteKubeconfig,
 }
@@ -46,6 +50,27 @@ pub enum OwnCommand {
 /// A key of a configuration, which may have been given as an option.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Setting(pub &'static str);
+
+impl Setting {
+    /// The setting of this name; `None` for one that no remedy names.
+    pub fn named(key: &str) -> Option<Self> {
+        const KEYS: [&str; 12] = [
+            "certificateFile",
+            "initArgs",
+            "keep",
+            "objectId",
+            "objectLabel",
+            "pathLib",
+            "pin",
+            "pinSource",
+            "slotId",
+            "tokenLabel",
+            "tokenSerial",
+            "uri",
+        ];
+        KEYS.into_iter().find(|known| *known == key).map(Self)
+    }
+}
 
 /// A remedy of words, commands and settings, one after the other.
 #[macro_export]
@@ -132,6 +157,7 @@ impl Display for OwnCommand {
             Self::Help => "--help",
             Self::ListHidden => "list --login",
             Self::LogIn => "check --pin-source prompt",
+            Self::Stop => "stop",
             Self::WriteKubeconfig => "kubeconfig --write",
         })
     }

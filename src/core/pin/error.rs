@@ -1,12 +1,15 @@
 //! Exit code 7: there was no PIN to log in with.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Failure, OwnCommand, Remedy, Setting, remedy};
 
 /// Where a PIN came from, for messages.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub enum PinOrigin {
     /// A person entered it into this program.
     Askpass(PathBuf),
@@ -42,7 +45,7 @@ impl fmt::Display for PinOrigin {
     }
 }
 
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Deserialize, Serialize, thiserror::Error)]
 pub enum PinError {
     /// The program needs a `DISPLAY` or a terminal. Try it by hand: `$PKCS11_EXTERNAL_SIGNER_ASKPASS
     /// test`, `echo GETPIN | pinentry`.
@@ -58,7 +61,10 @@ pub enum PinError {
     /// *is not set*: exported elsewhere, or dropped by a service or `sudo` (`--preserve-env=NAME`). *is
     /// empty*: an unset CI secret. Run `printenv NAME | wc -c` where the client starts.
     #[error("pinSource: the environment variable {name} {reason}")]
-    Environment { name: String, reason: &'static str },
+    Environment {
+        name: String,
+        reason: Cow<'static, str>,
+    },
     /// `head -1 FILE | wc -c` shows the PIN's length plus one, `file FILE` shows a BOM. On a mount
     /// without modes (vfat, a Windows share) the file can't be private: put it elsewhere.
     #[error("pinSource: file {}: {reason}", .path.display())]

@@ -107,9 +107,9 @@ impl Sources {
     }
 
     fn taken(&self, name: &str) -> Result<Pin, PinError> {
-        let failure = |reason| PinError::Environment {
+        let failure = |reason: &'static str| PinError::Environment {
             name: name.to_owned(),
-            reason,
+            reason: reason.into(),
         };
         match &self.variable {
             None => Err(failure("is not set")),

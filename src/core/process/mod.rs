@@ -5,14 +5,17 @@
 //! out and wiped), [`output`] (standard output is set aside). Then [`lock`], which other processes
 //! see, [`watchdog`], and when the answer is out [`exit_guard`]. [`memory`] wipes what is freed, and
 //! [`descriptors`] limits what other programs inherit. A run also has a [`command`] and a
-//! [`run_directory`] for the command's kubeconfig; what stays is in a [`data_file`]. Because of its system calls, `unsafe` is allowed
-//! here.
+//! [`run_directory`] for the command's kubeconfig; what stays is in a [`data_file`]. The tunnel process
+//! is started in the [`background`], found by its [`control_socket`], and knows by [`watched`] when a
+//! client has ended. Because of its system calls, `unsafe` is allowed here.
 
 #![allow(unsafe_code, reason = "system calls and the environment block")]
 
+pub mod background;
 #[cfg(test)]
 mod child;
 pub mod command;
+pub mod control_socket;
 pub mod data_file;
 pub mod descriptors;
 pub mod environment;
@@ -27,6 +30,7 @@ mod runtime;
 pub mod signals;
 mod user;
 pub mod watchdog;
+pub mod watched;
 
 pub use error::{AnswerError, DataError, RunError};
 pub use runtime::fnv_1a;

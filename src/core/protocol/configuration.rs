@@ -32,6 +32,12 @@ impl Configuration {
         self.0.insert(key.into(), value.into());
     }
 
+    /// Keys and values, in the order of the keys.
+    pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        let pairs = self.0.iter();
+        pairs.map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+
     /// Parses a JSON object; errors name the key, never the value.
     pub(super) fn decode(object: &RawValue) -> Result<Self, RequestError> {
         let malformed = |field, expected| RequestError::Malformed { field, expected };

@@ -13,11 +13,13 @@ pub use requested::requested;
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::certificate::{Curve, PublicKey};
 use crate::hash::Hash;
 
 /// A signature scheme with everything that is left open in its name.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub enum Scheme {
     Ecdsa {
         curve: Curve,

@@ -1,0 +1,34 @@
+//! The request of an exec credential plugin, on any text: what is decoded is what the JSON says, and what
+//! is refused is refused in one readable line. The cluster's extension is read, too.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use pkcs11_external_signer::error::Error;
+use pkcs11_external_signer::exec_credential::ExecRequest;
+use pkcs11_external_signer::kubeconfig::tunnelled;
+
+fn told(error: impl Into<Error>) {
+    let error: Error = error.into();
+    for text in [error.to_string(), error.remedy().to_string()] {
+        assert!(!text.is_empty() && !text.contains(['\n', '\r', '\u{1b}']), "{text:?}");
+    }
+    assert!([2, 3].contains(&error.exit_code()));
+}
+
+fuzz_target!(|text: &str| {
+    let request = match ExecRequest::decode(text) {
+        Ok(request) => request,
+        Err(error) => return told(error),
+    };
+    let json: serde_json::Value = serde_json::from_str(text).unwrap();
+    assert_eq!(json["kind"], "ExecCredential");
+    let Some(cluster) = request.cluster else {
+        return;
+    };
+    assert_eq!(json["spec"]["cluster"]["server"], cluster.server.as_str());
+    match tunnelled(&cluster.config) {
+        Ok((name, _)) => assert_eq!(cluster.config["name"], name.as_str()),
+        Err(error) => told(error),
+    }
+});

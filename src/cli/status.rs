@@ -1,0 +1,81 @@
+//! `status`: what the tunnel process serves.
+
+#![forbid(unsafe_code)]
+
+use std::fmt::Write as _;
+
+use super::output::CommandOutput;
+use crate::error::Error;
+use crate::printable::{printable, printable_json};
+use crate::report;
+use crate::tunnel_process::{self, StatusDocument};
+
+/// Show the tunnel process: keys, who uses them until when, and clusters
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+With --json it prints a document, or null if no tunnel process is running.")]
+pub(super) struct StatusArguments {
+    /// Print a JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints it; the exit code.
+#[cold]
+pub(super) fn run(arguments: &StatusArguments) -> u8 {
+    match show(arguments) {
+        Ok(()) => 0,
+        Err(error) => report::error(&error),
+    }
+}
+
+fn show(arguments: &StatusArguments) -> Result<(), Error> {
+    let mut output = CommandOutput::open()?;
+    let status = tunnel_process::status()?;
+    let text = if arguments.json {
+        let document = serde_json::to_string_pretty(&status);
+        let document = document.map_err(|error| Error::internal(error.to_string()))?;
+        format!("{}\n", printable_json(&document))
+    } else {
+        status.map_or_else(
+            || "no tunnel process is running\n".to_owned(),
+            |it| text(&it),
+        )
+    };
+    Ok(output.print(&text)?)
+}
+
+/// As a person reads it, a line for each thing.
+fn text(status: &StatusDocument) -> String {
+    let mut text = format!("tunnel process {}\n", status.pid);
+    for key in &status.keys {
+        let connections = match key.connections {
+            1 => "1 connection".to_owned(),
+            count => format!("{count} connections"),
+        };
+        let _ = writeln!(
+            text,
+            "key of {}: {connections}; open until {}",
+            printable(&key.subject),
+            printable(&key.until)
+        );
+        for caller in &key.callers {
+            let _ = writeln!(
+                text,
+                "  used by {} (process {})",
+                printable(&caller.name),
+                caller.pid
+            );
+        }
+    }
+    for cluster in &status.clusters {
+        let _ = writeln!(
+            text,
+            "cluster \"{}\" ({}) at {}",
+            printable(&cluster.name),
+            printable(&cluster.server),
+            cluster.address
+        );
+    }
+    text
+}

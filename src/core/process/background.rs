@@ -1,0 +1,80 @@
+//! This program once more, as a process of its own that outlives the one that started it and holds
+//! nothing of it.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Command, Stdio};
+
+use rustix::io::fcntl_dupfd_cloexec;
+use rustix::net::sockopt::socket_acceptconn;
+use rustix::process::{Resource, Rlimit, chdir, getrlimit, setrlimit, setsid};
+use rustix::stdio::{dup2_stdin, stdin};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::low_level::pipe;
+
+use super::descriptors::hand_on_none;
+
+/// Starts this program with this argument. It gets `input` as its standard input and no other
+/// descriptor: a client waits until everybody has closed its standard output.
+///
+/// # Errors
+/// Of fork(2) and execve(2).
+pub fn start(argument: &str, input: OwnedFd) -> io::Result<()> {
+    let own = std::env::current_exe()?;
+    // It was replaced while this process ran.
+    let program = match own.exists() {
+        true => own,
+        false => "/proc/self/exe".into(),
+    };
+    let mut command = Command::new(program);
+    command
+        .arg(argument)
+        .stdin(input)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    hand_on_none(&mut command).spawn().map(drop)
+}
+
+/// Leaves the session, the terminal and the directory of the process that has started this one.
+pub fn leave_session() {
+    // Fails only for the leader of a group, which a child is not.
+    let _ = setsid();
+    let _ = chdir("/");
+    // Each connection takes two descriptors.
+    let files = getrlimit(Resource::Nofile);
+    let _ = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: files.maximum,
+            maximum: files.maximum,
+        },
+    );
+}
+
+/// The listening socket that this process was started with as its standard input, which is /dev/null
+/// from now on.
+///
+/// # Errors
+/// Standard input is no listening socket.
+pub fn take_listener() -> io::Result<UnixListener> {
+    let listener = fcntl_dupfd_cloexec(stdin(), 3)?;
+    if !socket_acceptconn(&listener)? {
+        return Err(io::Error::other("standard input is no listening socket"));
+    }
+    dup2_stdin(File::open("/dev/null")?)?;
+    Ok(listener.into())
+}
+
+/// From now on, a signal that would end the process makes what this gives readable instead.
+///
+/// # Errors
+/// There are no descriptors left.
+pub fn on_termination() -> io::Result<UnixStream> {
+    let (read, write) = UnixStream::pair()?;
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        pipe::register(signal, write.try_clone()?)?;
+    }
+    Ok(read)
+}

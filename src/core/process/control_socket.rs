@@ -1,0 +1,237 @@
+//! The socket through which this user's processes find the tunnel process: in a directory that is the
+//! user's alone, and each end checks whose process the other one is.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, Mode, chmod, flock};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+use super::runtime;
+
+const NAME: &str = "tunnel.socket";
+
+/// Where the socket is, or will be.
+#[derive(Debug)]
+pub struct ControlSocket {
+    path: PathBuf,
+    directory: OwnedFd,
+}
+
+/// A process at the other end of a connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Peer {
+    user: u32,
+    /// As this process's PID namespace numbers it; 0 if it isn't in there.
+    pub process: i32,
+}
+
+/// Which file a path leads to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct FileIdentity {
+    device: u64,
+    number: u64,
+}
+
+impl ControlSocket {
+    /// Finds the directory, and makes it if it isn't there.
+    ///
+    /// # Errors
+    /// A text for the user: there is no directory that is this user's alone.
+    pub fn find() -> Result<Self, String> {
+        let (path, directory) = runtime::open_first(&runtime::SESSION)?;
+        let path = path.join(NAME);
+        Ok(Self { path, directory })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Connects, if a process listens.
+    ///
+    /// # Errors
+    /// The socket can't be used, or is another user's.
+    pub fn connect(&self) -> io::Result<Option<UnixStream>> {
+        let stream = match UnixStream::connect(&self.path) {
+            Ok(stream) => stream,
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+                ) =>
+            {
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        match peer(&stream)?.is_this_user() {
+            true => Ok(Some(stream)),
+            false => Err(io::Error::other("another user's process listens")),
+        }
+    }
+
+    /// Waits until no other process is about to listen; for the rest of this process, or until the
+    /// socket is dropped. On a file system without locks it doesn't wait.
+    pub fn lock(&self) {
+        while flock(&self.directory, FlockOperation::LockExclusive) == Err(Errno::INTR) {}
+    }
+
+    /// Listens, in place of a process that left its socket behind. The caller makes sure that there
+    /// is no other.
+    ///
+    /// # Errors
+    /// There is no room, or no permission.
+    pub fn listen(&self) -> io::Result<UnixListener> {
+        match std::fs::remove_file(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = UnixListener::bind(&self.path)?;
+        chmod(&self.path, Mode::RUSR | Mode::WUSR)?;
+        Ok(listener)
+    }
+
+    /// Which file is there now.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn identity(&self) -> io::Result<FileIdentity> {
+        let found = std::fs::symlink_metadata(&self.path)?;
+        Ok(FileIdentity {
+            device: found.dev(),
+            number: found.ino(),
+        })
+    }
+
+    /// Removes the socket, unless another one was put in its place.
+    pub fn remove(&self, identity: FileIdentity) {
+        if self.identity().is_ok_and(|found| found == identity) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl Peer {
+    pub fn is_this_user(self) -> bool {
+        self.user == geteuid().as_raw()
+    }
+}
+
+/// Whose process is at the other end.
+///
+/// # Errors
+/// The system doesn't say.
+#[cfg(target_os = "linux")]
+pub fn peer(stream: impl AsFd) -> io::Result<Peer> {
+    use std::mem::MaybeUninit;
+    use std::os::fd::AsRawFd as _;
+
+    let mut found = MaybeUninit::<libc::ucred>::zeroed();
+    let mut length = libc::socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or_default();
+    let descriptor = stream.as_fd().as_raw_fd();
+    // SAFETY: the place is as long as is said, and the kernel writes no more than that.
+    let outcome = unsafe {
+        libc::getsockopt(
+            descriptor,
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            found.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    if outcome != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: all zeros are a valid value, too.
+    let found = unsafe { found.assume_init() };
+    Ok(Peer {
+        user: found.uid,
+        process: found.pid,
+    })
+}
+
+/// Whose process is at the other end.
+///
+/// # Errors
+/// The system doesn't say.
+#[cfg(target_os = "macos")]
+pub fn peer(stream: impl AsFd) -> io::Result<Peer> {
+    use std::os::fd::AsRawFd as _;
+
+    let descriptor = stream.as_fd().as_raw_fd();
+    let (mut user, mut group) = (0, 0);
+    // SAFETY: both places are valid.
+    if unsafe { libc::getpeereid(descriptor, &raw mut user, &raw mut group) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut process: libc::pid_t = 0;
+    let mut length = libc::socklen_t::try_from(size_of::<libc::pid_t>()).unwrap_or_default();
+    // SAFETY: the place is as long as is said.
+    let outcome = unsafe {
+        libc::getsockopt(
+            descriptor,
+            libc::SOL_LOCAL,
+            libc::LOCAL_PEERPID,
+            (&raw mut process).cast(),
+            &raw mut length,
+        )
+    };
+    match outcome {
+        0 => Ok(Peer { user, process }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn socket_in(directory: &Path) -> ControlSocket {
+        ControlSocket {
+            path: directory.join(NAME),
+            directory: runtime::open_existing(directory).unwrap(),
+        }
+    }
+
+    #[test]
+    fn a_socket_that_was_left_behind_is_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = socket_in(directory.path());
+        assert!(socket.connect().unwrap().is_none());
+        drop(socket.listen().unwrap());
+        assert!(socket.path().exists());
+        assert!(socket.connect().unwrap().is_none());
+        let listener = socket.listen().unwrap();
+        let client = socket.connect().unwrap().unwrap();
+        let (server, _) = listener.accept().unwrap();
+        for end in [client, server] {
+            let peer = peer(&end).unwrap();
+            assert!(peer.is_this_user());
+            assert_eq!(u32::try_from(peer.process), Ok(std::process::id()));
+        }
+        let mode = std::fs::metadata(socket.path()).unwrap().permissions();
+        assert_eq!(mode.mode() & 0o7777, 0o600);
+    }
+
+    #[test]
+    fn only_the_own_socket_is_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = socket_in(directory.path());
+        let _first = socket.listen().unwrap();
+        let own = socket.identity().unwrap();
+        // A file that keeps the number of the first from being given to the second.
+        std::fs::hard_link(socket.path(), directory.path().join("kept")).unwrap();
+        let _second = socket.listen().unwrap();
+        socket.remove(own);
+        assert!(socket.path().exists());
+        socket.remove(socket.identity().unwrap());
+        assert!(!socket.path().exists());
+    }
+}

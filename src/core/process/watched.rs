@@ -1,0 +1,131 @@
+//! Another process, watched for its end.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, getppid};
+
+/// A process that was there when it was named. A later process with its number isn't taken for it.
+#[derive(Debug)]
+pub struct WatchedProcess {
+    number: i32,
+    name: String,
+    /// Readable once the process has ended.
+    end: OwnedFd,
+}
+
+impl WatchedProcess {
+    /// # Errors
+    /// There is no such process, or the system can't watch it.
+    pub fn new(number: i32) -> io::Result<Self> {
+        let process = Some(number).filter(|it| *it > 0).and_then(Pid::from_raw);
+        let process = process.ok_or_else(|| io::Error::other("it is in another PID namespace"))?;
+        let end = watch(process)?;
+        Ok(Self {
+            number,
+            name: name(number).unwrap_or_default(),
+            end,
+        })
+    }
+
+    pub fn number(&self) -> i32 {
+        self.number
+    }
+
+    /// The file name of its program; empty if the system doesn't say.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn has_ended(&self) -> bool {
+        let mut end = [PollFd::new(&self.end, PollFlags::IN)];
+        poll(&mut end, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+    }
+}
+
+/// To be polled for input: there is some once the process has ended.
+impl AsFd for WatchedProcess {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.end.as_fd()
+    }
+}
+
+/// The process that has started this one; 0 if it is in another PID namespace.
+pub fn parent() -> i32 {
+    getppid().map_or(0, |parent| parent.as_raw_nonzero().get())
+}
+
+#[cfg(target_os = "linux")]
+fn watch(process: Pid) -> io::Result<OwnedFd> {
+    use rustix::process::{PidfdFlags, pidfd_open};
+
+    Ok(pidfd_open(process, PidfdFlags::empty())?)
+}
+
+#[cfg(target_os = "macos")]
+fn watch(process: Pid) -> io::Result<OwnedFd> {
+    use rustix::event::kqueue::{
+        Event, EventFilter, EventFlags, ProcessEvents, kevent_timespec, kqueue,
+    };
+
+    let queue = kqueue()?;
+    let filter = EventFilter::Proc {
+        pid: process,
+        flags: ProcessEvents::EXIT,
+    };
+    let wanted = [Event::new(filter, EventFlags::ADD, std::ptr::null_mut())];
+    let mut none: [Event; 0] = [];
+    // SAFETY: the filter names no descriptor.
+    unsafe { kevent_timespec(&queue, &wanted, &mut none, None)? };
+    Ok(queue)
+}
+
+#[cfg(target_os = "linux")]
+fn name(number: i32) -> Option<String> {
+    let name = std::fs::read_to_string(format!("/proc/{number}/comm")).ok()?;
+    Some(name.trim_end().to_owned())
+}
+
+#[cfg(target_os = "macos")]
+fn name(number: i32) -> Option<String> {
+    let mut buffer = [0_u8; 256];
+    let length = u32::try_from(buffer.len()).ok()?;
+    // SAFETY: the buffer is as long as is said.
+    let length = unsafe { libc::proc_name(number, buffer.as_mut_ptr().cast(), length) };
+    let name = buffer.get(..usize::try_from(length).ok()?)?;
+    Some(String::from_utf8_lossy(name).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_process_is_seen() {
+        let mut child = Command::new("cat")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let number = i32::try_from(child.id()).unwrap();
+        let watched = WatchedProcess::new(number).unwrap();
+        assert!(!watched.has_ended());
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert!(watched.has_ended());
+        assert!(WatchedProcess::new(number).is_err());
+        assert!(WatchedProcess::new(0).is_err());
+        assert!(WatchedProcess::new(-1).is_err());
+    }
+
+    #[test]
+    fn a_process_has_the_name_of_its_program() {
+        let own = WatchedProcess::new(i32::try_from(std::process::id()).unwrap()).unwrap();
+        // The kernel keeps fifteen bytes of it.
+        assert!(own.name().starts_with("pkcs11_external"), "{}", own.name());
+        assert!(WatchedProcess::new(parent()).is_ok());
+    }
+}

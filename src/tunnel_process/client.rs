@@ -1,0 +1,260 @@
+//! The client's side of the tunnel process: finds it or starts it, and answers its questions.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+
+use super::error::TunnelProcessError;
+use super::message::{
+    Answer, ControlRequest, Conversation, Greeting, Question, Registered, Registration, Reply,
+    ToSign,
+};
+use super::status::StatusDocument;
+use super::{ARGUMENT, VERSION};
+use crate::config::Keep;
+use crate::error::Error;
+use crate::library;
+use crate::pin::{Pin, PinProvider};
+use crate::plugin::{KeptKey, KeptKeys};
+use crate::process::control_socket::ControlSocket;
+use crate::process::{background, session};
+use crate::report;
+use crate::scheme::Scheme;
+
+/// How long the process may be silent: a library may be in use by another process, and somebody else be
+/// typing a PIN.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// How long the end of a process may take.
+const END: Duration = Duration::from_secs(10);
+/// A process may end while it is asked.
+const TRIES: usize = 3;
+
+/// Serves the key and the clusters, in the process that lives or in a new one. `pins` is where a PIN comes
+/// from if the key isn't open; `waiting` is called when another process, with this number if it is
+/// known, has had the library for a while.
+///
+/// # Errors
+/// [`TunnelProcessError`]; those of the stages of the [`pipeline`](crate::pipeline) up to the key; an
+/// address that another program has.
+pub fn register(
+    registration: Registration,
+    pins: &mut dyn PinProvider,
+    waiting: fn(Option<u32>),
+) -> Result<Registered, Error> {
+    Ok(begin(registration, pins, waiting)?.0)
+}
+
+/// [`register`], with the connection for what the client wants to have signed.
+fn begin(
+    registration: Registration,
+    pins: &mut dyn PinProvider,
+    waiting: fn(Option<u32>),
+) -> Result<(Registered, Conversation), Error> {
+    let socket = socket()?;
+    let greeting = greeting(ControlRequest::Register(registration));
+    for _ in 0..TRIES {
+        let mut connection = connection(connect_or_start(&socket)?, &socket, PATIENCE)?;
+        match converse(&mut connection, &greeting, pins, waiting) {
+            Ok(Reply::Registered(registered)) => return Ok((registered, connection)),
+            Ok(Reply::Failed(failure)) => return Err(failure.into()),
+            Ok(Reply::Gone) => connection.wait_for_end(),
+            Ok(_) => return Err(out_of_turn()),
+            Err(error) if is_end(&error) => {}
+            Err(reason) => return Err(unreachable(&socket, reason).into()),
+        }
+    }
+    Err(TunnelProcessError::Lost.into())
+}
+
+/// Answers the process's questions until it has a reply.
+fn converse(
+    connection: &mut Conversation,
+    greeting: &Greeting,
+    pins: &mut dyn PinProvider,
+    waiting: fn(Option<u32>),
+) -> io::Result<Reply> {
+    connection.send(greeting)?;
+    loop {
+        match connection.receive()? {
+            Reply::Question(question) => connection.send(&answer(question, pins))?,
+            Reply::Waiting(holder) => waiting(holder),
+            reply => return Ok(reply),
+        }
+    }
+}
+
+/// A key that signs in the tunnel process, for requests of the external signer protocol.
+#[derive(Default)]
+pub struct ProcessKeys(Option<Conversation>);
+
+impl KeptKeys for ProcessKeys {
+    fn open(
+        &mut self,
+        key: Vec<(String, String)>,
+        keep: Keep,
+        pins: &mut dyn PinProvider,
+    ) -> Result<KeptKey, Error> {
+        let registration = Registration {
+            configuration: key,
+            keep,
+            caller: None,
+            leader: (keep == Keep::Terminal).then(session),
+            clusters: Vec::new(),
+            authority: None,
+            signs: true,
+        };
+        let (registered, connection) = begin(registration, pins, library::note_wait)?;
+        self.0 = Some(connection);
+        for warning in &registered.warnings {
+            report::warning(warning);
+        }
+        Ok(KeptKey {
+            certificate: registered.token_certificate,
+            is_new: registered.is_new,
+        })
+    }
+
+    fn sign(&mut self, scheme: Scheme, digest: &[u8]) -> Result<Vec<u8>, Error> {
+        let mut connection = self.0.take().ok_or_else(out_of_turn)?;
+        let digest = digest.to_vec();
+        let sent = connection.send(&ToSign { scheme, digest });
+        match sent.and_then(|()| connection.receive()) {
+            Ok(Reply::Signature(signature)) => Ok(signature),
+            Ok(Reply::Failed(failure)) => Err(failure.into()),
+            Ok(_) => Err(out_of_turn()),
+            Err(_) => Err(TunnelProcessError::Lost.into()),
+        }
+    }
+}
+
+/// What the process serves; `None` if there is none.
+///
+/// # Errors
+/// [`TunnelProcessError`]
+pub fn status() -> Result<Option<StatusDocument>, Error> {
+    match ask(ControlRequest::Status)? {
+        None => Ok(None),
+        Some((Reply::Status(status), _)) => Ok(Some(status)),
+        Some((Reply::Failed(failure), _)) => Err(failure.into()),
+        Some((Reply::Gone, _)) => Ok(None),
+        Some(_) => Err(out_of_turn()),
+    }
+}
+
+/// Ends the process and waits until it has ended; whether there was one.
+///
+/// # Errors
+/// [`TunnelProcessError`]
+pub fn stop() -> Result<bool, Error> {
+    let Some((_, mut connection)) = ask(ControlRequest::Stop)? else {
+        return Ok(false);
+    };
+    connection.wait_for_end();
+    Ok(true)
+}
+
+fn ask(request: ControlRequest) -> Result<Option<(Reply, Conversation)>, Error> {
+    let socket = socket()?;
+    let stream = socket.connect();
+    let Some(stream) = stream.map_err(|reason| unreachable(&socket, reason))? else {
+        return Ok(None);
+    };
+    let mut connection = connection(stream, &socket, END)?;
+    let reply = exchange(&mut connection, &greeting(request));
+    match reply {
+        Ok(reply) => Ok(Some((reply, connection))),
+        Err(error) if is_end(&error) => Ok(None),
+        Err(reason) => Err(unreachable(&socket, reason).into()),
+    }
+}
+
+fn exchange<T: DeserializeOwned>(
+    connection: &mut Conversation,
+    greeting: &Greeting,
+) -> io::Result<T> {
+    connection.send(greeting)?;
+    connection.receive()
+}
+
+fn greeting(request: ControlRequest) -> Greeting {
+    Greeting {
+        version: VERSION.to_owned(),
+        process: i32::try_from(std::process::id()).unwrap_or_default(),
+        request,
+    }
+}
+
+/// Connects to the process. Where there is none, listens in its place and starts it with the listening
+/// socket, so that it finds this connection waiting.
+fn connect_or_start(socket: &ControlSocket) -> Result<UnixStream, Error> {
+    let found = |reason| unreachable(socket, reason);
+    if let Some(stream) = socket.connect().map_err(found)? {
+        return Ok(stream);
+    }
+    let not_started = |reason: String| TunnelProcessError::NotStarted { reason };
+    socket.lock();
+    if let Some(stream) = socket.connect().map_err(found)? {
+        return Ok(stream);
+    }
+    let listener = socket
+        .listen()
+        .map_err(|reason| TunnelProcessError::NoPlace {
+            reason: format!("{}: {reason}", socket.path().display()),
+        })?;
+    background::start(ARGUMENT, listener.into()).map_err(|error| {
+        if let Ok(identity) = socket.identity() {
+            socket.remove(identity);
+        }
+        not_started(error.to_string())
+    })?;
+    let stream = socket.connect().map_err(found)?;
+    stream.ok_or_else(|| TunnelProcessError::Lost.into())
+}
+
+fn answer(question: Question, pins: &mut dyn PinProvider) -> Answer {
+    match question {
+        Question::ConfirmAtReader(question) => {
+            Answer::ConfirmAtReader(pins.confirm_at_reader(&question.request()))
+        }
+        Question::Insert(missing) => Answer::Insert(pins.insert(&missing)),
+        Question::Origin => Answer::Origin(pins.origin()),
+        Question::Pin(question) => {
+            let pin = pins.pin(&question.request());
+            Answer::Pin(pin.map(|pin: Pin| pin.expose().to_owned()))
+        }
+    }
+}
+
+fn socket() -> Result<ControlSocket, TunnelProcessError> {
+    ControlSocket::find().map_err(|reason| TunnelProcessError::NoPlace { reason })
+}
+
+fn connection(
+    stream: UnixStream,
+    socket: &ControlSocket,
+    patience: Duration,
+) -> Result<Conversation, Error> {
+    let connection = Conversation::new(stream, patience);
+    Ok(connection.map_err(|reason| unreachable(socket, reason))?)
+}
+
+/// Whether the other process has ended, and not merely said nothing.
+fn is_end(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
+    )
+}
+
+fn unreachable(socket: &ControlSocket, reason: io::Error) -> TunnelProcessError {
+    TunnelProcessError::Unreachable {
+        path: socket.path().to_owned(),
+        reason,
+    }
+}
+
+fn out_of_turn() -> Error {
+    Error::internal("the tunnel process has answered another question")
+}

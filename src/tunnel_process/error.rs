@@ -1,0 +1,63 @@
+//! Exit code 9: the tunnel process can't be started, reached or made to serve a cluster.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use crate::error::{Failure, OwnCommand, Remedy, remedy};
+
+#[derive(Debug, thiserror::Error)]
+pub enum TunnelProcessError {
+    /// Two entries of a kubeconfig, or of two, have the same local address.
+    #[error("{address} leads to cluster \"{served}\" already, and not to \"{wanted}\"")]
+    AddressOfAnother {
+        address: SocketAddr,
+        served: String,
+        wanted: String,
+    },
+    /// The program that ran the plugin has ended meanwhile, or runs in another container.
+    #[error("the program that asked for the credential can't be watched: {reason}")]
+    Caller { reason: String },
+    /// It was stopped or killed, or has crashed.
+    #[error("the tunnel process has ended before it answered")]
+    Lost,
+    #[error("no place for the control socket: {reason}")]
+    NoPlace { reason: String },
+    #[error("the tunnel process can't be started: {reason}")]
+    NotStarted { reason: String },
+    #[error("the tunnel process can't be reached at {}: {reason}", .path.display())]
+    Unreachable { path: PathBuf, reason: io::Error },
+}
+
+impl Failure for TunnelProcessError {
+    fn exit_code(&self) -> u8 {
+        9
+    }
+
+    fn remedy(&self) -> Remedy {
+        match self {
+            Self::AddressOfAnother { .. } => remedy!(
+                "give one of them another address: `",
+                OwnCommand::WriteKubeconfig,
+                " --context NAME`; or end what is served with `",
+                OwnCommand::Stop,
+                "`"
+            ),
+            Self::Caller { .. } => {
+                remedy!("run the command again, outside of the container if it is in one")
+            }
+            Self::Lost => remedy!("run the command again"),
+            Self::NoPlace { .. } => remedy!(
+                "see that one of those directories is yours alone (mode 0700) and its disk is not \
+                 full; where there is none, set XDG_RUNTIME_DIR to one"
+            ),
+            Self::NotStarted { .. } => remedy!(
+                "the system lacks something: memory, processes, or open files (`ulimit -u`, \
+                 `ulimit -n`)"
+            ),
+            Self::Unreachable { .. } => {
+                remedy!("remove that file if it is not yours, and run the command again")
+            }
+        }
+    }
+}

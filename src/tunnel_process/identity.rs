@@ -1,0 +1,21 @@
+//! What this user's local clients know the tunnel process by: in a file that `kubeconfig --write` makes.
+
+use crate::process::{DataError, data_file};
+use crate::tunnel::ServerIdentity;
+
+const FILE: &str = "tunnel.pem";
+
+/// The identity in the file; `None` if there is no file.
+///
+/// # Errors
+/// Another user could have made the file, or it doesn't hold an identity.
+pub fn identity() -> Result<Option<ServerIdentity>, DataError> {
+    let not_read = |reason| DataError::NotRead { reason };
+    let Some(content) = data_file::read(FILE).map_err(not_read)? else {
+        return Ok(None);
+    };
+    let path = data_file::path(FILE).unwrap_or_default();
+    let about = |reason: &str| not_read(format!("{}: {reason}", path.display()));
+    let pem = String::from_utf8(content).map_err(|_| about("it is not text"))?;
+    ServerIdentity::from_pem(pem).map(Some).map_err(about)
+}

@@ -1,0 +1,290 @@
+//! What the tunnel process and its clients say to each other: a line of JSON for each message.
+//!
+//! A client begins with a [`Greeting`]. The process may ask it questions, and ends with a reply.
+
+use std::fmt;
+use std::io;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::status::StatusDocument;
+use crate::config::Keep;
+use crate::error::{Error, Failure, OwnCommand, Piece, Remedy, Setting};
+use crate::kubeconfig::Cluster;
+use crate::pin::{PinError, PinOrigin, PinRequest};
+use crate::scheme::Scheme;
+
+/// The longest message, in bytes: a chain of certificates and a cluster's authorities fit many times.
+const LONGEST: u64 = 4 << 20;
+
+/// The first message of a client.
+#[derive(Deserialize, Serialize)]
+pub struct Greeting {
+    /// Of the program; a process serves only clients of its own.
+    pub(super) version: String,
+    /// The client's own process number, as it knows it.
+    pub(super) process: i32,
+    pub(super) request: ControlRequest,
+}
+
+impl Greeting {
+    /// Reads one line, without its end; `None` for what is none.
+    pub fn decode(line: &[u8]) -> Option<Self> {
+        serde_json::from_slice(line).ok()
+    }
+
+    /// As one line, without its end.
+    pub fn encode(&self) -> Option<Vec<u8>> {
+        serde_json::to_vec(self).ok()
+    }
+}
+
+#[derive(Deserialize, Serialize)]
+pub(super) enum ControlRequest {
+    Register(Registration),
+    Status,
+    Stop,
+}
+
+/// What a client wants to have served, and for how long.
+#[derive(Deserialize, Serialize)]
+pub struct Registration {
+    /// Which key, without a PIN.
+    pub configuration: Vec<(String, String)>,
+    pub keep: Keep,
+    /// The program that waits for the credential, by its process number.
+    pub caller: Option<i32>,
+    /// The leader of the terminal's session, where that is what ends the wish.
+    pub leader: Option<i32>,
+    pub clusters: Vec<RegisteredCluster>,
+    /// The certificate of the authority that the client's kubeconfig trusts at the local addresses, in
+    /// PEM.
+    pub authority: Option<String>,
+    /// Whether the client will have something signed.
+    pub signs: bool,
+}
+
+/// What a registered client wants to have signed.
+#[derive(Deserialize, Serialize)]
+pub(super) struct ToSign {
+    pub(super) scheme: Scheme,
+    pub(super) digest: Vec<u8>,
+}
+
+/// A cluster, and the local address that leads to it.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct RegisteredCluster {
+    pub address: SocketAddr,
+    pub name: String,
+    pub cluster: Cluster,
+}
+
+/// What a client gets when its key is open and its clusters are served.
+#[derive(Deserialize, Serialize)]
+pub struct Registered {
+    /// The certificate and key for the local connections, in PEM; empty without clusters.
+    pub certificate: String,
+    pub key: String,
+    /// The certificate of the key in the token, in DER.
+    pub token_certificate: Vec<u8>,
+    /// Whether this registration has opened the key.
+    pub is_new: bool,
+    /// What should not stay as it is, if it has.
+    pub warnings: Vec<String>,
+}
+
+#[derive(Deserialize, Serialize)]
+pub(super) enum Reply {
+    Failed(RemoteFailure),
+    /// The process is of another version of this program, or ends: the client may start a new one.
+    Gone,
+    Question(Question),
+    Registered(Registered),
+    Signature(Vec<u8>),
+    Status(StatusDocument),
+    Stopping,
+    /// Another process, with this number if it is known, has had the library for a while.
+    Waiting(Option<u32>),
+}
+
+/// One call of the trait [`PinProvider`](crate::pin::PinProvider).
+#[derive(Deserialize, Serialize)]
+pub(super) enum Question {
+    ConfirmAtReader(PinQuestion),
+    Insert(String),
+    Origin,
+    Pin(PinQuestion),
+}
+
+/// [`PinRequest`], with what it borrows.
+#[derive(Deserialize, Serialize)]
+pub(super) struct PinQuestion {
+    token: String,
+    key: String,
+    shortest: usize,
+    longest: usize,
+    notice: Option<String>,
+    confirm: Option<String>,
+}
+
+/// The answer to a [`Question`], of the same name.
+#[derive(Deserialize, Serialize)]
+pub(super) enum Answer {
+    ConfirmAtReader(Result<(), PinError>),
+    Insert(bool),
+    Origin(PinOrigin),
+    Pin(Result<String, PinError>),
+}
+
+impl From<&PinRequest<'_>> for PinQuestion {
+    fn from(request: &PinRequest<'_>) -> Self {
+        Self {
+            token: request.token.to_owned(),
+            key: request.key.to_owned(),
+            shortest: request.shortest,
+            longest: request.longest,
+            notice: request.notice.map(str::to_owned),
+            confirm: request.confirm.map(str::to_owned),
+        }
+    }
+}
+
+impl PinQuestion {
+    pub(super) fn request(&self) -> PinRequest<'_> {
+        PinRequest {
+            token: &self.token,
+            key: &self.key,
+            shortest: self.shortest,
+            longest: self.longest,
+            notice: self.notice.as_deref(),
+            confirm: self.confirm.as_deref(),
+        }
+    }
+}
+
+/// A failure of another process, as the one that reports it needs it.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct RemoteFailure {
+    text: String,
+    remedy: Vec<RemotePiece>,
+    candidates: Vec<Vec<RemotePiece>>,
+    exit_code: u8,
+}
+
+/// A piece of a remedy.
+#[derive(Debug, Deserialize, Serialize)]
+enum RemotePiece {
+    Command(OwnCommand),
+    Program,
+    Setting(String),
+    SettingsPlace,
+    Words(String),
+}
+
+impl From<&Error> for RemoteFailure {
+    fn from(error: &Error) -> Self {
+        let Remedy { pieces, candidates } = error.remedy();
+        let sent = |pieces: Vec<Piece>| pieces.into_iter().map(RemotePiece::from).collect();
+        Self {
+            text: error.to_string(),
+            remedy: sent(pieces),
+            candidates: candidates.into_iter().map(sent).collect(),
+            exit_code: error.exit_code(),
+        }
+    }
+}
+
+impl From<Piece> for RemotePiece {
+    fn from(piece: Piece) -> Self {
+        match piece {
+            Piece::Command(command) => Self::Command(command),
+            Piece::Program => Self::Program,
+            Piece::Setting(Setting(key)) => Self::Setting(key.to_owned()),
+            Piece::SettingsPlace => Self::SettingsPlace,
+            Piece::Words(words) => Self::Words(words.into_owned()),
+        }
+    }
+}
+
+impl RemotePiece {
+    fn piece(&self) -> Piece {
+        match self {
+            Self::Command(command) => Piece::Command(*command),
+            Self::Program => Piece::Program,
+            Self::Setting(key) => match Setting::named(key) {
+                Some(setting) => Piece::Setting(setting),
+                None => key.clone().into(),
+            },
+            Self::SettingsPlace => Piece::SettingsPlace,
+            Self::Words(words) => words.clone().into(),
+        }
+    }
+}
+
+impl fmt::Display for RemoteFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for RemoteFailure {}
+
+impl Failure for RemoteFailure {
+    fn exit_code(&self) -> u8 {
+        self.exit_code
+    }
+
+    fn remedy(&self) -> Remedy {
+        let pieces = |sent: &Vec<RemotePiece>| sent.iter().map(RemotePiece::piece).collect();
+        Remedy {
+            pieces: pieces(&self.remedy),
+            candidates: self.candidates.iter().map(pieces).collect(),
+        }
+    }
+}
+
+/// a client and the process.
+pub(super) struct Conversation(BufReader<UnixStream>);
+
+impl Conversation {
+    /// The other end may be silent for `patience`.
+    pub(super) fn new(stream: UnixStream, patience: Duration) -> io::Result<Self> {
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(patience))?;
+        Ok(Self(BufReader::new(stream)))
+    }
+
+    pub(super) fn send(&mut self, message: &impl Serialize) -> io::Result<()> {
+        let mut line = serde_json::to_vec(message)?;
+        line.push(b'\n');
+        self.0.get_mut().write_all(&line)
+    }
+
+    /// The next message; what can't be read as one ends the conversation.
+    pub(super) fn receive<T: DeserializeOwned>(&mut self) -> io::Result<T> {
+        let mut line = Vec::new();
+        let mut limited = self.0.by_ref().take(LONGEST);
+        limited.read_until(b'\n', &mut line)?;
+        if line.pop() != Some(b'\n') {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(serde_json::from_slice(&line)?)
+    }
+
+    /// Waits until the other end has closed the connection.
+    pub(super) fn wait_for_end(&mut self) {
+        let _ = self.0.read(&mut [0]);
+    }
+}
+
+impl AsFd for Conversation {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.get_ref().as_fd()
+    }
+}

@@ -1,0 +1,29 @@
+//! The tunnel process: serves clusters with keys in tokens to programs that run the credential plugin, and
+//! ends when nothing uses it any longer.
+//!
+//! A plugin can start what its client is about to dial, since clients run plugins first. The process is
+//! this program once more, in a session of its own. It alone loads the PKCS#11 library. Clients reach it
+//! through a socket of this user's; a PIN is asked for at the client that wants the key.
+
+#![forbid(unsafe_code)]
+
+mod client;
+mod error;
+mod identity;
+mod lifetime;
+mod message;
+mod pins;
+mod service;
+mod status;
+
+pub use client::{ProcessKeys, register, status, stop};
+pub use error::TunnelProcessError;
+pub use identity::identity;
+pub use message::{Greeting, Registered, RegisteredCluster, Registration};
+pub use service::serve;
+pub use status::{CallerStatus, ClusterStatus, KeyStatus, StatusDocument};
+
+/// What this program is started with to be the process.
+pub const ARGUMENT: &str = "tunnel-process";
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");

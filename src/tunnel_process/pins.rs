@@ -1,0 +1,65 @@
+//! The PIN of a key, asked for at the client that wants the key opened.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::message::{Answer, Conversation, Question, Reply};
+use crate::pin::{Pin, PinError, PinOrigin, PinProvider, PinRequest};
+use crate::pipeline::StageObserver;
+
+/// Has the client's PIN source asked. The PIN crosses this one connection.
+pub(super) struct ClientPins(pub(super) Arc<Mutex<Conversation>>);
+
+impl ClientPins {
+    /// The client's answer; `None` if it has gone.
+    fn ask(&self, question: Question) -> Option<Answer> {
+        let mut connection = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        connection.send(&Reply::Question(question)).ok()?;
+        connection.receive().ok()
+    }
+}
+
+fn gone(request: &PinRequest<'_>) -> PinError {
+    PinError::Cancelled {
+        token: request.token.to_owned(),
+    }
+}
+
+impl PinProvider for ClientPins {
+    fn origin(&mut self) -> PinOrigin {
+        match self.ask(Question::Origin) {
+            Some(Answer::Origin(origin)) => origin,
+            _ => PinOrigin::Person,
+        }
+    }
+
+    fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, PinError> {
+        match self.ask(Question::Pin(request.into())) {
+            Some(Answer::Pin(answer)) => Pin::new(&answer?)
+                .filter(|pin| request.allows(pin))
+                .ok_or_else(|| gone(request)),
+            _ => Err(gone(request)),
+        }
+    }
+
+    fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), PinError> {
+        match self.ask(Question::ConfirmAtReader(request.into())) {
+            Some(Answer::ConfirmAtReader(answer)) => answer,
+            _ => Err(gone(request)),
+        }
+    }
+
+    fn insert(&mut self, missing: &str) -> bool {
+        let answer = self.ask(Question::Insert(missing.to_owned()));
+        matches!(answer, Some(Answer::Insert(true)))
+    }
+}
+
+/// Has the client say what is waited for.
+pub(super) struct ClientNotices(pub(super) Arc<Mutex<Conversation>>);
+
+impl StageObserver for ClientNotices {
+    fn waiting(&mut self, holder: Option<u32>) {
+        let mut connection = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = connection.send(&Reply::Waiting(holder));
+    }
+}

@@ -1,0 +1,611 @@
+//! The tunnel process itself: serves keys and clusters for as long as somebody uses them.
+//!
+//! Each client has a thread; the main thread waits for clients, for the ends of the programs that use a
+//! key, and for times. Only the threads of the keyring call a PKCS#11 library.
+
+use std::io;
+use std::io::Write as _;
+use std::os::fd::AsFd as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::VERSION;
+use super::error::TunnelProcessError;
+use super::identity::identity;
+use super::lifetime::{Fate, Use};
+use super::message::{
+    ControlRequest, Conversation, Greeting, Registered, RegisteredCluster, Registration,
+    RemoteFailure, Reply, ToSign,
+};
+use super::pins::{ClientNotices, ClientPins};
+use super::status::{CallerStatus, ClusterStatus, KeyStatus, StatusDocument};
+use crate::config::{Config, Keep};
+use crate::error::Error;
+use crate::keyring::{KeyNumber, Keyring, OpenKey};
+use crate::process::control_socket::{ControlSocket, FileIdentity, Peer, peer};
+use crate::process::environment::TakenVariables;
+use crate::process::watched::WatchedProcess;
+use crate::process::{background, time_since_boot};
+use crate::protocol::Configuration;
+use crate::tunnel::{ClientCertificate, KeyUsage, TunnelObserver, TunnelTarget, Tunnels};
+
+/// How long a process that serves nothing waits for a client.
+const FIRST_CLIENT: Duration = Duration::from_secs(10);
+/// How long a client may take to say what it wants, and a person to answer one of its questions.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// Clients that are served at once; more wait.
+const CLIENTS: usize = 512;
+
+/// Runs the tunnel process, whose standard input is the control socket; its exit code.
+pub fn serve() -> u8 {
+    background::leave_session();
+    // There is nobody to tell: the client sees that it was not answered.
+    let Ok(listener) = background::take_listener() else {
+        return 2;
+    };
+    let Ok((service, woken)) = Service::new() else {
+        return 9;
+    };
+    let service = Arc::new(service);
+    service.run(&listener, &woken);
+    service.end();
+    drop(listener);
+    service.keyring.finish(0);
+    0
+}
+
+struct Service {
+    keyring: Arc<Keyring>,
+    socket: Option<(ControlSocket, FileIdentity)>,
+    state: Mutex<State>,
+    waker: Arc<Waker>,
+    observer: Arc<dyn TunnelObserver>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Made for the first cluster.
+    tunnels: Option<Tunnels>,
+    authority: Option<String>,
+    clusters: Vec<RegisteredCluster>,
+    keys: Vec<ServedKey>,
+    clients: usize,
+    has_served: bool,
+    is_stopping: bool,
+}
+
+/// A key that was asked for once. It is closed when it has no wishes.
+struct ServedKey {
+    configuration: Vec<(String, String)>,
+    number: KeyNumber,
+    /// While it is open.
+    open: Option<Arc<OpenKey>>,
+    /// Clients that wait for it to be opened.
+    waiting: usize,
+    wishes: Vec<Wish>,
+    /// The programs that use it.
+    callers: Vec<Arc<WatchedProcess>>,
+    /// In time since boot.
+    last_use: Duration,
+}
+
+struct Wish {
+    keep: Keep,
+    /// With [`Keep::Terminal`], the session's leader.
+    bound_to: Option<Arc<WatchedProcess>>,
+}
+
+impl ServedKey {
+    fn fate(&self, connections: usize, now: Duration) -> Fate {
+        let has_ended = |wish: &Wish| wish.bound_to.as_ref().is_some_and(|it| it.has_ended());
+        let wishes = self.wishes.iter().map(|wish| (wish.keep, has_ended(wish)));
+        let wishes: Vec<_> = wishes.collect();
+        let used = Use {
+            wishes: &wishes,
+            has_callers: self.waiting > 0 || !self.callers.is_empty(),
+            has_connections: connections > 0,
+            idle: now.saturating_sub(self.last_use),
+        };
+        used.fate()
+    }
+
+    fn add(&mut self, wish: Wish) {
+        let number = |wish: &Wish| wish.bound_to.as_ref().map(|it| it.number());
+        let is_known = |it: &Wish| it.keep == wish.keep && number(it) == number(&wish);
+        if !self.wishes.iter().any(is_known) {
+            self.wishes.push(wish);
+        }
+    }
+
+    fn until(&self) -> String {
+        let wishes = self
+            .wishes
+            .iter()
+            .map(|wish| match (wish.keep, &wish.bound_to) {
+                (Keep::Terminal, Some(leader)) => {
+                    format!("{} (process {}) ends", leader.name(), leader.number())
+                }
+                (Keep::For(_), _) => format!("{} after its last use", wish.keep),
+                (Keep::Command | Keep::Terminal, _) => "its callers have ended".to_owned(),
+            });
+        wishes.collect::<Vec<_>>().join(", or ")
+    }
+}
+
+/// Has the main thread look at the state when a key is used no longer. What becomes of a connection is
+/// told to the client that made it.
+struct Waker(UnixStream);
+
+impl Waker {
+    fn wake(&self) {
+        let _ = (&self.0).write(&[0]);
+    }
+}
+
+impl TunnelObserver for Waker {
+    fn connection(&self, _line: &str) {}
+
+    fn idle(&self, _key: KeyNumber) {
+        self.wake();
+    }
+
+    fn trouble(&self, _error: &Error) {}
+
+    fn concern(&self, _text: &str) {}
+}
+
+impl Service {
+    fn new() -> io::Result<(Self, UnixStream)> {
+        let (woken, wake) = UnixStream::pair()?;
+        wake.set_nonblocking(true)?;
+        let waker = Arc::new(Waker(wake));
+        let keyring = Keyring::default();
+        keyring.leave_terminal();
+        let socket = ControlSocket::find().ok();
+        let socket = socket.and_then(|socket| {
+            let identity = socket.identity().ok()?;
+            Some((socket, identity))
+        });
+        let service = Self {
+            keyring: Arc::new(keyring),
+            socket,
+            state: Mutex::default(),
+            observer: Arc::clone(&waker) as _,
+            waker,
+        };
+        Ok((service, woken))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Serves clients until there is nothing left to be kept.
+    fn run(self: &Arc<Self>, listener: &UnixListener, woken: &UnixStream) {
+        let Ok(termination) = background::on_termination() else {
+            return;
+        };
+        let _ = woken.set_nonblocking(true);
+        let start = time_since_boot();
+        loop {
+            let (watched, limit) = {
+                let mut state = self.state();
+                let limit = state.tidy(&self.keyring);
+                let is_idle = state.clients == 0 && !state.keys.iter().any(|it| it.open.is_some());
+                let waits = FIRST_CLIENT.saturating_sub(time_since_boot().saturating_sub(start));
+                if state.is_stopping || is_idle && (state.has_served || waits.is_zero()) {
+                    state.is_stopping = true;
+                    return;
+                }
+                let limit = if state.has_served { limit } else { Some(waits) };
+                (state.watched(), limit)
+            };
+            let fixed = [listener.as_fd(), termination.as_fd(), woken.as_fd()];
+            let processes = watched.iter().map(|process| process.as_fd());
+            let mut polled: Vec<_> = fixed
+                .into_iter()
+                .chain(processes)
+                .map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN))
+                .collect();
+            let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+            let _ = poll(&mut polled, limit.as_ref());
+            let is_ready =
+                |place: usize| polled.get(place).is_some_and(|it| !it.revents().is_empty());
+            let (has_client, is_ended) = (is_ready(0), is_ready(1));
+            drop(polled);
+            let _ = io::Read::read(&mut &*woken, &mut [0; 64]);
+            if is_ended {
+                return;
+            }
+            if has_client && let Ok((stream, _)) = listener.accept() {
+                self.take_client(stream);
+            }
+        }
+    }
+
+    fn take_client(self: &Arc<Self>, stream: UnixStream) {
+        {
+            let mut state = self.state();
+            if state.clients >= CLIENTS {
+                return;
+            }
+            state.clients += 1;
+            state.has_served = true;
+        }
+        let service = Arc::clone(self);
+        let thread = thread::Builder::new().name("client".to_owned());
+        let started = thread.spawn(move || {
+            let _ = service.converse(stream);
+            service.state().clients -= 1;
+            service.waker.wake();
+        });
+        if started.is_err() {
+            self.state().clients -= 1;
+        }
+    }
+
+    fn converse(&self, stream: UnixStream) -> io::Result<()> {
+        let peer = peer(&stream)?;
+        if !peer.is_this_user() {
+            return Ok(());
+        }
+        let mut connection = Conversation::new(stream, PATIENCE)?;
+        let greeting: Greeting = connection.receive()?;
+        let is_served = greeting.version == VERSION;
+        match greeting.request {
+            ControlRequest::Stop => {
+                self.state().is_stopping = true;
+                self.waker.wake();
+                connection.send(&Reply::Stopping)?;
+                // The client waits for the end of this process.
+                connection.wait_for_end();
+                Ok(())
+            }
+            _ if !is_served => self.make_way(&mut connection),
+            ControlRequest::Status => connection.send(&Reply::Status(self.status())),
+            ControlRequest::Register(registration) => {
+                self.register(connection, peer, greeting.process, registration)
+            }
+        }
+    }
+
+    /// Ends for a process that can serve the client.
+    fn make_way(&self, connection: &mut Conversation) -> io::Result<()> {
+        self.state().is_stopping = true;
+        self.waker.wake();
+        connection.send(&Reply::Gone)?;
+        connection.wait_for_end();
+        Ok(())
+    }
+
+    fn register(
+        &self,
+        connection: Conversation,
+        peer: Peer,
+        process: i32,
+        registration: Registration,
+    ) -> io::Result<()> {
+        let mut connection = connection;
+        if self.state().is_stopping {
+            return connection.send(&Reply::Gone);
+        }
+        let other_authority = |state: &State| {
+            let served = state.authority.as_ref();
+            let wanted = registration.authority.as_ref();
+            served.is_some() && wanted.is_some() && served != wanted
+        };
+        if other_authority(&self.state()) {
+            return self.make_way(&mut connection);
+        }
+        let connection = Arc::new(Mutex::new(connection));
+        let signs = registration.signs;
+        let registered = if peer.process == process {
+            self.registered(&connection, registration)
+        } else {
+            Err(caller_error("it is in another container"))
+        };
+        let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = match registered {
+            Ok((number, registered)) => {
+                connection.send(&Reply::Registered(registered))?;
+                number
+            }
+            Err(error) => return connection.send(&failed(&error)),
+        };
+        if signs {
+            let ToSign { scheme, digest } = connection.receive()?;
+            let signature = self.keyring.sign(number, scheme, digest);
+            let reply = signature.map(|it| Reply::Signature(it.into_bytes()));
+            connection.send(&reply.unwrap_or_else(|error| failed(&error)))?;
+        }
+        Ok(())
+    }
+
+    fn registered(
+        &self,
+        connection: &Arc<Mutex<Conversation>>,
+        registration: Registration,
+    ) -> Result<(KeyNumber, Registered), Error> {
+        let Registration {
+            configuration,
+            keep,
+            caller,
+            leader,
+            clusters,
+            ..
+        } = registration;
+        let watched = |number: Option<i32>| {
+            let process = number.map(WatchedProcess::new).transpose();
+            process
+                .map(|it| it.map(Arc::new))
+                .map_err(|error| caller_error(&error.to_string()))
+        };
+        let (caller, leader) = (watched(caller)?, watched(leader)?);
+        let config = Config::from_map(&mut configured(&configuration))?;
+        let number = {
+            let mut state = self.state();
+            for cluster in clusters {
+                state.listen(cluster, &self.keyring, &self.observer)?;
+            }
+            let key = state.key(configuration, config, &self.keyring)?;
+            key.waiting += 1;
+            key.number
+        };
+        let pins = Box::new(ClientPins(Arc::clone(connection)));
+        let notices = Box::new(ClientNotices(Arc::clone(connection)));
+        let opened = self.keyring.open_with(number, pins, notices);
+        let mut state = self.state();
+        let State { keys, tunnels, .. } = &mut *state;
+        let key = keys.iter_mut().find(|key| key.number == number);
+        let key = key.ok_or_else(|| Error::internal("a key is served no longer"))?;
+        key.waiting -= 1;
+        let opened = opened?;
+        let is_new = key.open.is_none();
+        let warnings = if is_new {
+            warnings(&opened)
+        } else {
+            Vec::new()
+        };
+        let token_certificate = opened.chain.first().cloned().unwrap_or_default();
+        key.open = Some(opened);
+        key.last_use = time_since_boot();
+        if let (Some(caller), Keep::Command | Keep::Terminal) = (caller, keep)
+            && !key.callers.iter().any(|it| it.number() == caller.number())
+        {
+            key.callers.push(caller);
+        }
+        let bound_to = leader.filter(|_| keep == Keep::Terminal);
+        key.add(Wish { keep, bound_to });
+        let client = tunnels.as_ref();
+        let client = client
+            .map(|tunnels| tunnels.certificate(number))
+            .transpose()?;
+        let (certificate, key) = client.map_or_else(Default::default, |client| {
+            let ClientCertificate {
+                certificate_pem,
+                key_pem,
+            } = client;
+            (certificate_pem, key_pem)
+        });
+        let registered = Registered {
+            certificate,
+            key,
+            token_certificate,
+            is_new,
+            warnings,
+        };
+        Ok((number, registered))
+    }
+
+    fn status(&self) -> StatusDocument {
+        let state = self.state();
+        let open = state
+            .keys
+            .iter()
+            .filter_map(|key| Some((key, key.open.as_ref()?)));
+        StatusDocument {
+            pid: std::process::id(),
+            version: VERSION.to_owned(),
+            keys: open
+                .map(|(key, open)| KeyStatus {
+                    subject: open.subject.clone(),
+                    configuration: key.configuration.clone(),
+                    connections: state.usage(key.number).open,
+                    callers: key
+                        .callers
+                        .iter()
+                        .map(|caller| CallerStatus {
+                            pid: caller.number(),
+                            name: caller.name().to_owned(),
+                        })
+                        .collect(),
+                    until: key.until(),
+                })
+                .collect(),
+            clusters: state
+                .clusters
+                .iter()
+                .map(|cluster| ClusterStatus {
+                    name: cluster.name.clone(),
+                    server: cluster.cluster.server.clone(),
+                    address: cluster.address.to_string(),
+                })
+                .collect(),
+        }
+    }
+
+    /// Frees the addresses, then the name of the socket: a process that is started from now on finds both
+    /// free.
+    fn end(&self) {
+        let tunnels = self.state().tunnels.take();
+        drop(tunnels);
+        if let Some((socket, identity)) = &self.socket {
+            socket.remove(*identity);
+        }
+    }
+}
+
+impl State {
+    /// Closes the keys that are kept no longer; returns when to look again, if at a certain time.
+    fn tidy(&mut self, keyring: &Keyring) -> Option<Duration> {
+        let now = time_since_boot();
+        let mut next: Option<Duration> = None;
+        for place in 0..self.keys.len() {
+            let Some(key) = self.keys.get_mut(place) else {
+                break;
+            };
+            key.callers.retain(|caller| !caller.has_ended());
+            let number = key.number;
+            let usage = self.usage(number);
+            let Some(key) = self.keys.get_mut(place) else {
+                break;
+            };
+            if key.open.is_none() {
+                continue;
+            }
+            key.last_use = match usage.last_end {
+                _ if usage.open > 0 => now,
+                last_end => key.last_use.max(last_end.unwrap_or_default()),
+            };
+            match key.fate(usage.open, now) {
+                Fate::Keep => {}
+                Fate::KeepFor(rest) => next = Some(next.map_or(rest, |it| it.min(rest))),
+                Fate::Close => {
+                    key.open = None;
+                    key.wishes.clear();
+                    if let Some(tunnels) = &self.tunnels {
+                        tunnels.withdraw(number);
+                    }
+                    keyring.close(number);
+                }
+            }
+        }
+        next
+    }
+
+    fn watched(&self) -> Vec<Arc<WatchedProcess>> {
+        let callers = self.keys.iter().flat_map(|key| &key.callers);
+        let leaders = self.keys.iter().flat_map(|key| &key.wishes);
+        let leaders = leaders.filter_map(|wish| wish.bound_to.as_ref());
+        // The end of a leader whose wish is still held by a connection would be seen again and again.
+        callers
+            .chain(leaders.filter(|it| !it.has_ended()))
+            .cloned()
+            .collect()
+    }
+
+    fn usage(&self, key: KeyNumber) -> KeyUsage {
+        self.tunnels
+            .as_ref()
+            .map_or_else(KeyUsage::default, |tunnels| tunnels.usage(key))
+    }
+
+    /// The key with this configuration, which may be closed.
+    fn key(
+        &mut self,
+        configuration: Vec<(String, String)>,
+        config: Config,
+        keyring: &Keyring,
+    ) -> Result<&mut ServedKey, Error> {
+        let known = self
+            .keys
+            .iter()
+            .position(|key| key.configuration == configuration);
+        let place = match known {
+            Some(place) => place,
+            None => {
+                let number = keyring.add(config, &TakenVariables::default())?;
+                self.keys.push(ServedKey {
+                    configuration,
+                    number,
+                    open: None,
+                    waiting: 0,
+                    wishes: Vec::new(),
+                    callers: Vec::new(),
+                    last_use: time_since_boot(),
+                });
+                self.keys.len() - 1
+            }
+        };
+        let key = self.keys.get_mut(place);
+        key.ok_or_else(|| Error::internal("a key that was just added is not there"))
+    }
+
+    /// Serves the cluster at its address, unless it is served there already.
+    fn listen(
+        &mut self,
+        cluster: RegisteredCluster,
+        keyring: &Arc<Keyring>,
+        observer: &Arc<dyn TunnelObserver>,
+    ) -> Result<(), Error> {
+        let known = self
+            .clusters
+            .iter()
+            .position(|it| it.address == cluster.address);
+        let known = known.and_then(|place| Some((place, self.clusters.get(place)?.clone())));
+        if let Some((place, served)) = known {
+            if served == cluster {
+                return Ok(());
+            }
+            if served.name != cluster.name {
+                return Err(TunnelProcessError::AddressOfAnother {
+                    address: cluster.address,
+                    served: served.name,
+                    wanted: cluster.name,
+                }
+                .into());
+            }
+            // Its entry was changed.
+            self.clusters.remove(place);
+            if let Some(tunnels) = &self.tunnels {
+                tunnels.close(cluster.address);
+            }
+        }
+        let tunnels = match &mut self.tunnels {
+            Some(tunnels) => tunnels,
+            None => {
+                let identity =
+                    identity()?.ok_or_else(|| Error::internal("a client without tunnel.pem"))?;
+                self.authority = Some(identity.endpoint("").authority_pem.to_owned());
+                self.tunnels
+                    .insert(Tunnels::start(&identity, keyring, observer)?)
+            }
+        };
+        let target = TunnelTarget {
+            name: cluster.name.clone(),
+            cluster: cluster.cluster.clone(),
+            heeds_environment: false,
+        };
+        tunnels.listen(target, Some(cluster.address))?;
+        self.clusters.push(cluster);
+        Ok(())
+    }
+}
+
+fn configured(pairs: &[(String, String)]) -> Configuration {
+    let pairs = pairs.iter();
+    pairs
+        .map(|(key, value)| (key.as_str(), value.as_str()))
+        .collect()
+}
+
+fn failed(error: &Error) -> Reply {
+    Reply::Failed(RemoteFailure::from(error))
+}
+
+fn warnings(key: &OpenKey) -> Vec<String> {
+    let concern = |concern| format!("the certificate of {}: {concern}", key.subject);
+    let concerns = key.concerns.iter().map(concern);
+    concerns.collect()
+}
+
+fn caller_error(reason: &str) -> Error {
+    TunnelProcessError::Caller {
+        reason: reason.to_owned(),
+    }
+    .into()
+}
