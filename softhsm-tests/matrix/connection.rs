@@ -125,8 +125,17 @@ impl ClientCertVerifier for Only {
     }
 }
 
-/// Connects as the command of a run would; whether the server has greeted.
-pub(super) fn connect(kubeconfig: &str) -> bool {
+/// What is heard instead of the greeting where there is no connection.
+#[derive(Debug, Eq, PartialEq)]
+pub(super) enum Heard {
+    Greeting,
+    /// The body of the tunnel's own answer.
+    Answer(String),
+    Nothing,
+}
+
+/// Connects as the command of a run would.
+pub(super) fn connect(kubeconfig: &str) -> Heard {
     let config: Value = serde_json::from_str(kubeconfig).unwrap();
     let cluster = &config["clusters"][0]["cluster"];
     let user = &config["users"][0]["user"];
@@ -149,7 +158,16 @@ pub(super) fn connect(kubeconfig: &str) -> bool {
     let address = cluster["server"].as_str().unwrap();
     let stream = TcpStream::connect(address.strip_prefix("https://").unwrap()).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut greeting = vec![0; GREETING.len()];
-    let read = StreamOwned::new(tls, stream).read_exact(&mut greeting);
-    read.is_ok() && greeting == GREETING
+    let mut stream = StreamOwned::new(tls, stream);
+    let mut heard = Vec::new();
+    let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    let _ = stream.read_to_end(&mut heard);
+    if heard == GREETING {
+        return Heard::Greeting;
+    }
+    let heard = String::from_utf8(heard).unwrap();
+    match heard.split_once("\r\n\r\n") {
+        Some((head, body)) if head.starts_with("HTTP/1.1 502 ") => Heard::Answer(body.to_owned()),
+        _ => Heard::Nothing,
+    }
 }

@@ -20,7 +20,7 @@ use p256::ecdsa::{Signature, VerifyingKey};
 use serde_json::json;
 
 use self::codes::Code;
-use self::connection::Server;
+use self::connection::{Heard, Server};
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::program::{Invocation, Outcome};
 use crate::fixture::request::{
@@ -211,7 +211,7 @@ impl Bench {
             let _ = fs::remove_dir_all(&left);
         }
         let configuration = self.configuration(task);
-        let (outcome, is_connected) = match task {
+        let (outcome, heard) = match task {
             Task::Certificate
             | Task::CertificateByLabel
             | Task::CertificateThroughInterface
@@ -228,13 +228,13 @@ impl Bench {
         };
         Performance {
             outcome,
-            is_connected,
+            heard,
             calls: fs::read_to_string(directory.join("calls")).unwrap_or_default(),
         }
     }
 
     /// The command shows its kubeconfig and waits for its input's end; the connection is made here.
-    fn run(&self, faults: &str) -> (Outcome, Option<bool>) {
+    fn run(&self, faults: &str) -> (Outcome, Option<Heard>) {
         let (input, end) = io::pipe().unwrap();
         let mut running = Invocation::new(self.plain.directory.path())
             .variable("KUBECONFIG", self.plain.directory.path().join("kubeconfig"))
@@ -245,17 +245,17 @@ impl Bench {
             .suffering(&self.plain, faults)
             .start(None);
         let kubeconfig = running.line();
-        let is_connected = (!kubeconfig.is_empty()).then(|| connection::connect(&kubeconfig));
+        let heard = (!kubeconfig.is_empty()).then(|| connection::connect(&kubeconfig));
         drop(end);
-        (running.finish(), is_connected)
+        (running.finish(), heard)
     }
 }
 
 /// What came of a task.
 struct Performance {
     outcome: Outcome,
-    /// Whether the command of a run reached its server; `None` where none was started.
-    is_connected: Option<bool>,
+    /// By the command of a run; `None` where none was started.
+    heard: Option<Heard>,
     /// Every call: `C_Sign 0x0`.
     calls: String,
 }
@@ -274,10 +274,12 @@ impl Performance {
         ensure(outcome.took < BOUND, "too slow")?;
         self.judge_logins(case)?;
         let code = outcome.status.code().unwrap_or_default();
-        let is_started = self.is_connected.is_some();
+        let is_started = self.heard.is_some();
         if code == 0 {
-            return match (case.task, self.is_connected) {
-                (Task::Run, Some(true)) => ensure(!told.contains("error:"), "an idle error"),
+            return match (case.task, &self.heard) {
+                (Task::Run, Some(Heard::Greeting)) => {
+                    ensure(!told.contains("error:"), "an idle error")
+                }
                 (Task::Run, _) => self.judge_message(case),
                 _ => self.judge_answer(case.task),
             };
@@ -329,7 +331,10 @@ impl Performance {
 
     /// One error, with its help, that names the call and what it returned.
     fn judge_message(&self, case: &Case) -> Result<(), String> {
-        let told = &self.outcome.stderr;
+        let told = match &self.heard {
+            Some(Heard::Answer(told)) => told,
+            _ => &self.outcome.stderr,
+        };
         if !self.is_one_error() {
             return Err("not one error with one help".to_owned());
         }
@@ -347,10 +352,13 @@ impl Performance {
         }
     }
 
+    /// On standard error, or in what the command of a run was told.
     fn is_one_error(&self) -> bool {
+        let is_answered = matches!(self.heard, Some(Heard::Answer(_)));
+        let count = usize::from(!is_answered);
         ["error: ", "help: "]
             .iter()
-            .all(|word| self.outcome.stderr.matches(word).count() == 1)
+            .all(|word| self.outcome.stderr.matches(word).count() == count)
     }
 
     /// One C_Login, and none after a refusal. The PIN that the token has accepted may be sent again:
@@ -385,7 +393,8 @@ fn calls(bench: &Bench, task: Task) -> BTreeMap<String, usize> {
     let outcome = &performance.outcome;
     let is_done = outcome.status.code() == Some(task.exit_code());
     assert!(is_done, "{task:?}: {outcome:?}");
-    assert_ne!(performance.is_connected, Some(false), "{outcome:?}");
+    let is_connected = matches!(performance.heard, None | Some(Heard::Greeting));
+    assert!(is_connected, "{outcome:?}");
     let mut calls = BTreeMap::new();
     for call in performance.calls.lines() {
         let (function, _) = call.split_once(' ').unwrap();

@@ -5,7 +5,7 @@ use crate::fixture::cluster::{ADMINISTRATOR, JANE, cluster};
 use crate::fixture::keys::Kind;
 
 /// Shell functions for who has read the kubeconfig, or hasn't.
-const TOOLS: &str = r#"
+pub(super) const TOOLS: &str = r#"
 cd "$(mktemp -d)"
 field() { sed "s/.*\"$1\":\"\([^\"]*\)\".*/\1/" "$KUBECONFIG"; }
 address=$(field server); address=${address#https://}; port=${address#*:}

@@ -9,6 +9,8 @@ use crate::fixture::cluster::cluster;
 use crate::fixture::program::Invocation;
 use crate::fixture::softhsm::Store;
 
+/// What a command is told by the tunnel.
+mod answers;
 /// PINs from a program, over several connections.
 mod askpass;
 /// How a run ends, and what it leaves.

@@ -125,16 +125,13 @@ fn a_proxy_that_refuses_is_told_without_its_password() {
     let http = Proxy::http(directory);
     let outcome = through(&store, &format!("http://joe:hidden@{}", http.address));
     let refused = format!("the proxy http://{} answered 401", http.address);
-    assert_told(
-        &outcome,
-        &[&refused, "help: give the user and the password"],
-    );
+    assert_told(&outcome, &[&refused, "; give the user and the password"]);
     let outcome = through(&store, &format!("http://{}", http.address));
     assert_told(
         &outcome,
         &[
             "answered 407 Proxy Authentication Required",
-            "help: give the user and the password",
+            "; give the user and the password",
         ],
     );
     assert!(!outcome.stderr.contains("hidden"), "{outcome:?}");

@@ -1,10 +1,9 @@
-//! Silent servers and slow tokens: no other connection waits for them, they are reported,
-//! and it has an end.
+//! Silent servers and slow tokens: no other connection waits for them, who waits is told, and it has
+//! an end.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -107,16 +106,8 @@ fn a_silent_server_holds_up_no_other_and_the_end_is_quiet() {
 }
 
 #[test]
-fn a_silent_server_is_told_of_once() {
+fn a_silent_server_that_a_command_gives_up_is_told_of_once() {
     let store = cluster().token(Kind::P256, JANE);
-    let outcome = with_hung(&store, |_| true, "kubectl --context hung get --raw /x");
-    assert_eq!(outcome.status.code(), Some(1), "{outcome:?}");
-    assert_eq!(
-        outcome.stderr.matches("no answer for 5 s").count(),
-        1,
-        "{outcome:?}"
-    );
-    assert!(outcome.took < Duration::from_secs(15), "{outcome:?}");
     let script = "kubectl --context hung --request-timeout=3s get --raw /x";
     let outcome = with_hung(&store, |_| true, script);
     // After nearly three seconds, of which some passed before we were asked.

@@ -168,6 +168,12 @@ impl Log for Steps {
     fn flush(&self) {}
 }
 
+/// The error and what to do, in one line for another program to show.
+pub fn sentence(error: &Error) -> String {
+    let help = help(&error.remedy()).to_string();
+    format!("{}; {}", line(&error.to_string()), line(&help))
+}
+
 fn error_message(error: &Error) -> String {
     let help = help(&error.remedy());
     let mut text = message("error: ", &error.to_string());
@@ -361,6 +367,11 @@ mod tests {
              help: add tokenLabel to choose one:\n  \
                \"one\" (serial 123, slotId 7)\n  \
                \"\\u{1b}[2Jtwo\" (serial 123, slotId 7)\n"
+        );
+        assert_eq!(
+            sentence(&error),
+            "2 tokens have tokenLabel \"a\\u{a}b\"; add tokenLabel to choose one: \
+             \"one\" (serial 123, slotId 7); \"\\u{1b}[2Jtwo\" (serial 123, slotId 7)"
         );
     }
 

@@ -10,6 +10,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::wire::Stream;
 
 pub(super) const HTTP_1_1: &[u8] = b"http/1.1";
+pub(super) const HTTP_2: &[u8] = b"h2";
 
 /// The protocols that a client offers, the preferred one first.
 pub(super) type Offer = Vec<Vec<u8>>;

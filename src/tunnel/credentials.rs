@@ -4,12 +4,10 @@ use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::PrivateKeyDer;
-use rustls::server::{
-    ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
-};
-use rustls::sign::CertifiedKey;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 
+use super::alpn::{HTTP_1_1, HTTP_2};
 use super::clients::Clients;
 use super::server_identity::ServerIdentity;
 use super::{preparation, trust};
@@ -24,8 +22,8 @@ pub(super) struct Credentials {
     pub(super) named: Arc<ServerConfig>,
     /// Serves connections that don't.
     pub(super) plain: Arc<ServerConfig>,
-    /// Ends a handshake with the alert "access denied".
-    pub(super) refusal: Arc<ServerConfig>,
+    /// Serves connections that ask for it and are to be told why there is no server behind it.
+    pub(super) answering: Arc<ServerConfig>,
 }
 
 impl Credentials {
@@ -43,16 +41,18 @@ impl Credentials {
         let parts = identity.certificates().zip(identity.key());
         let ([_, named, plain], key) = parts.ok_or("an identity lacks a certificate")?;
         let authority = clients.authority();
-        let named = server_config(authority, named, key.clone_key(), Demand::Optional)?;
-        let plain = server_config(authority, plain, key, Demand::Required)?;
-        let mut refusal = plain.clone();
-        refusal.cert_resolver = Arc::new(NoCertificate);
+        let config =
+            |certificate, demand| server_config(authority, certificate, key.clone_key(), demand);
+        let mut answering = config(named.clone(), Demand::Required)?;
+        answering.alpn_protocols = [HTTP_1_1, HTTP_2].map(<[u8]>::to_owned).into();
+        let named = config(named, Demand::Optional)?;
+        let plain = config(plain, Demand::Required)?;
         Ok(Self {
             server_name: identity.server_name().to_owned(),
             clients,
             named: Arc::new(named),
             plain: Arc::new(plain),
-            refusal: Arc::new(refusal),
+            answering: Arc::new(answering),
         })
     }
 
@@ -93,15 +93,6 @@ fn server_config(
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(config)
-}
-
-#[derive(Debug)]
-struct NoCertificate;
-
-impl ResolvesServerCert for NoCertificate {
-    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        None
-    }
 }
 
 #[cfg(test)]
@@ -204,12 +195,15 @@ mod tests {
         let key = KeyNumber::default();
         let run = credentials();
         let (own, other) = (issued(&run.1), issued(&credentials().1));
-        for (config, without) in [(&run.1.plain, None), (&run.1.named, Some(None))] {
+        for (config, without) in [
+            (&run.1.plain, None),
+            (&run.1.named, Some(None)),
+            (&run.1.answering, None),
+        ] {
             assert_eq!(admitted(&run, config, Some(&own)), Ok(Some(key)));
             assert_eq!(admitted(&run, config, None).ok(), without);
             assert!(admitted(&run, config, Some(&other)).is_err());
         }
-        assert!(admitted(&run, &run.1.refusal, Some(&own)).is_err());
     }
 
     #[test]

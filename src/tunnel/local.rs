@@ -1,8 +1,9 @@
 //! The command's side: a port on 127.0.0.1 for each cluster, which only the command can use.
 //!
 //! Every process of the machine can connect to a port. What the command has and others don't is a client
-//! certificate for each user who has a key, and a server name that can't be guessed. The certificate says whose key is meant, as with kubectl and keys in files. A key
-//! is opened, and a connection made with it, only after the certificate was shown.
+//! certificate for each user who has a key, and a server name that can't be guessed. The certificate says
+//! whose key is meant, as with kubectl and keys in files. A key is opened, and a connection made with it,
+//! only after the certificate was shown.
 //!
 //! In TLS the server chooses a protocol before it sees the client's certificate, and the choice is the
 //! API server's to make. So the first connection that asks for the name, and offers several protocols,
@@ -10,6 +11,9 @@
 //! no names for an address) makes us do nothing before its certificate, and speaks HTTP/1.1. One that
 //! asks for it and shows no certificate (the user has a token, say) is connected to the server without
 //! a key. A certificate that bears the name is shown only to clients that ask for it.
+//!
+//! Why there is no connection is told only to a client that has shown its certificate: over HTTP/1.1, which
+//! all of them offer, if the API server can't be asked for its choice.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -28,6 +32,7 @@ use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::alpn::{HTTP_1_1, Offer};
+use super::answer;
 use super::clients::ClientConnection;
 use super::credentials::Credentials;
 use super::error::{ListenError, UpstreamFailure};
@@ -35,6 +40,7 @@ use super::relay::relay;
 use super::server::{NotConnected, Server};
 use super::upstream::{Connection, Upstream};
 use super::wire::Wire;
+use crate::error::Error;
 use crate::keyring::{KeyNumber, Keyring};
 use crate::process::fnv_1a;
 
@@ -237,8 +243,8 @@ impl Admission {
         }
     }
 
-    /// The two ends of a connection that may be joined. Why a connection was refused has been
-    /// reported.
+    /// The two ends of a connection that may be joined. Why there are none has been told to the command,
+    /// or reported.
     async fn admit(
         &self,
         connection: TcpStream,
@@ -249,8 +255,8 @@ impl Admission {
         Arc<Upstream>,
         Option<ClientConnection>,
     )> {
-        let trouble = |error| {
-            self.server.observer.trouble(&error);
+        let trouble = |error: &Error| {
+            self.server.observer.trouble(error);
             None
         };
         let _ = connection.set_nodelay(true);
@@ -266,32 +272,34 @@ impl Admission {
         let server_name = self.credentials.server_name.as_str();
         let is_named = hello.client_hello().server_name() == Some(server_name);
         let (mut unproven, mut proven) = (Some(unproven), None);
-        let (config, protocol) = if is_named {
+        let (config, chosen) = if is_named {
             proven = Some(unproven.take()?.prove()?);
             let upstream = self.upstream(None);
             let choice = upstream.choice(offer, pin!(hello.io.end())).await;
             match choice {
-                Ok(protocol) => (&self.credentials.named, protocol),
+                Ok(protocol) => {
+                    let config = speaking(&self.credentials.named, protocol.as_deref());
+                    (config, Ok(protocol))
+                }
                 Err(NotConnected::Unwanted) => return None,
                 Err(NotConnected::Failed(error)) => {
-                    let refusal = Arc::clone(&self.credentials.refusal);
-                    self.server.observer.trouble(&error);
-                    let _ = in_time(hello.into_stream(refusal)).await;
-                    return None;
+                    (Arc::clone(&self.credentials.answering), Err(error))
                 }
             }
         } else {
             offer.retain(|protocol| protocol == HTTP_1_1);
-            (&self.credentials.plain, offer.pop())
+            let protocol = offer.pop();
+            let config = speaking(&self.credentials.plain, protocol.as_deref());
+            (config, Ok(protocol))
         };
-        let config = speaking(config, protocol.as_deref());
-        let mut command = match in_time(hello.into_stream(config)).await {
-            Ok(command) => command,
-            Err(error) if is_named && is_of_another(&error) => {
-                return trouble(self.server.error(UpstreamFailure::OwnCertificate));
+        let mut command = match (in_time(hello.into_stream(config)).await, &chosen) {
+            (Ok(command), _) => command,
+            (Err(_), Err(error)) => return trouble(error),
+            (Err(refused), Ok(_)) if is_named && is_of_another(&refused) => {
+                return trouble(&self.server.error(UpstreamFailure::OwnCertificate));
             }
-            Err(error) => {
-                self.refused(&error.to_string());
+            (Err(refused), Ok(_)) => {
+                self.refused(&refused.to_string());
                 return None;
             }
         };
@@ -311,18 +319,37 @@ impl Admission {
             None => None,
         };
         let upstream = self.upstream(counted.as_ref().map(ClientConnection::key));
-        let connection = upstream.connect(protocol);
-        let connection = tokio::select! {
-            biased;
-            connection = connection => connection.ok()?,
-            () = gone(command.get_mut().0) => return None,
+        let connection = match chosen {
+            Err(error) => Err(error),
+            Ok(protocol) => tokio::select! {
+                biased;
+                connection = upstream.connect(protocol) => connection.ok()?,
+                () = gone(command.get_mut().0) => return None,
+            },
         };
         match connection {
             Ok(server) => {
                 upstream.connected(&server);
                 Some((command, server, upstream, counted))
             }
-            Err(error) => trouble(error),
+            Err(error) if counted.is_some() => {
+                Box::pin(self.answer(command, &error)).await;
+                None
+            }
+            Err(error) => trouble(&error),
+        }
+    }
+
+    /// Tells a command that has shown its certificate why there is no connection, or reports it if the
+    /// command doesn't ask.
+    async fn answer(&self, command: CommandStream, error: &Error) {
+        let text = self.server.observer.answer(error);
+        let protocol = command.get_ref().1.alpn_protocol();
+        if answer::is_possible(protocol) && answer::answer(command, &text).await {
+            self.server
+                .tell_connection(&format!("answered with 502: {text}"));
+        } else {
+            self.server.observer.trouble(error);
         }
     }
 

@@ -5,12 +5,16 @@
 //! command offers (ALPN) are offered to the server, and the server's choice is the command's. So
 //! watch, logs, exec, port-forward, WebSocket, SPDY and HTTP/2 pass with no code for any of them.
 //!
+//! A connection that can't be made is answered in the server's place, with what went wrong; `answer`
+//! has the one response that there is.
+//!
 //! Only the command gets in, and only the command makes us dial or sign; `local` says how.
 
 #![forbid(unsafe_code)]
 
 mod address;
 mod alpn;
+mod answer;
 mod clients;
 mod credentials;
 mod error;
@@ -55,6 +59,7 @@ use self::server::Server;
 use crate::error::Error;
 use crate::keyring::{KeyNumber, Keyring};
 use crate::kubeconfig::Cluster;
+use crate::printable::line;
 use crate::process::{RunError, signals};
 
 /// A cluster to be reached.
@@ -77,15 +82,20 @@ pub trait TunnelObserver: Send + Sync {
     /// The last connection with this key has ended.
     fn idle(&self, _key: KeyNumber) {}
 
-    /// A connection failed.
+    /// A connection failed, and the client could not be told.
     fn trouble(&self, error: &Error);
+
+    /// What a client is told of a connection that can't be made, in one line.
+    fn answer(&self, error: &Error) -> String {
+        line(&format!("{error}; {}", error.remedy())).into_owned()
+    }
 
     /// Something works, but should not stay as it is.
     fn concern(&self, text: &str);
 
-    /// A server or a token takes long; reported while it does.
+    /// A server takes long; reported while it does.
     fn waiting(&self, text: &str) {
-        self.concern(text);
+        self.connection(text);
     }
 }
 

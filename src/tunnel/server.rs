@@ -24,6 +24,9 @@ use crate::kubeconfig::Cluster;
 const DIAL_LIMIT: Duration = Duration::from_secs(30);
 /// How long a server may be silent in a handshake: as long as kubectl gives it for the whole.
 const SILENCE_LIMIT: Duration = Duration::from_secs(10);
+/// How long it may take to connect and to learn the server's choice of protocol. The command's own
+/// handshake waits for it, for which kubectl gives 10 s, and then it must still be told.
+const CHOICE_LIMIT: Duration = Duration::from_secs(8);
 /// A wait that takes longer is reported.
 const NOTICE: Duration = Duration::from_secs(5);
 /// A command that gives up before this time knows why.
@@ -36,6 +39,8 @@ pub(super) struct Server {
     choices: Mutex<HashMap<Offer, Option<Vec<u8>>>>,
     /// It was reported that the server is silent, and it hasn't answered since.
     is_silent: AtomicBool,
+    /// The same of a command that gave up.
+    is_given_up: AtomicBool,
 }
 
 /// Why there is no connection.
@@ -61,6 +66,7 @@ impl Server {
             observer,
             choices: Mutex::default(),
             is_silent: AtomicBool::new(false),
+            is_given_up: AtomicBool::new(false),
         })
     }
 
@@ -94,11 +100,29 @@ impl Server {
 
     /// A connection, through a proxy where there is one.
     pub(super) async fn dial(&self, gone: Gone<'_>) -> Result<Box<dyn Stream>, NotConnected> {
+        let stream = self.answer("connecting", DIAL_LIMIT, gone, self.stream());
+        Ok(stream.await??)
+    }
+
+    async fn stream(&self) -> Result<Box<dyn Stream>, Error> {
         let (address, _) = self.address()?;
         let route = Route::to(address, &self.cluster);
-        let route = route.map_err(|failure| self.error(failure))?;
-        let stream = self.answer("connecting", DIAL_LIMIT, gone, route.dial());
-        Ok(stream.await?.map_err(|failure| self.error(failure))?)
+        let stream = async { route?.dial().await };
+        stream.await.map_err(|failure| self.error(failure))
+    }
+
+    /// What `ask` learns of the server's choice, over a connection of its own.
+    pub(super) async fn choice<T, F>(
+        &self,
+        gone: Gone<'_>,
+        ask: impl FnOnce(Box<dyn Stream>) -> F + Send,
+    ) -> Result<T, NotConnected>
+    where
+        F: Future<Output = Result<T, Error>> + Send,
+    {
+        let choice = async { ask(self.stream().await?).await };
+        let choice = self.answer("connecting", CHOICE_LIMIT, gone, choice);
+        Ok(choice.await??)
     }
 
     /// What the server answers in a handshake.
@@ -126,7 +150,10 @@ impl Server {
         };
         let silence = async {
             sleep(NOTICE).await;
-            self.tell_silence(&format!("no answer for {} s", NOTICE.as_secs()));
+            if !self.is_silent.swap(true, Ordering::Relaxed) {
+                let text = format!("no answer for {} s", NOTICE.as_secs());
+                self.observer.waiting(&self.of_cluster(&text));
+            }
             sleep(limit.saturating_sub(NOTICE)).await;
         };
         tokio::select! {
@@ -134,6 +161,7 @@ impl Server {
             answer = answer => {
                 wait.begin = None;
                 self.is_silent.store(false, Ordering::Relaxed);
+                self.is_given_up.store(false, Ordering::Relaxed);
                 Ok(answer)
             }
             () = gone => Err(NotConnected::Unwanted),
@@ -145,18 +173,15 @@ impl Server {
         }
     }
 
-    fn tell_silence(&self, text: &str) {
-        if !self.is_silent.swap(true, Ordering::Relaxed) {
-            let TunnelTarget { name, cluster, .. } = &self.cluster;
-            let text = format!("cluster \"{name}\" ({}): {text}", cluster.server);
-            self.observer.waiting(&text);
-        }
+    fn of_cluster(&self, text: &str) -> String {
+        let TunnelTarget { name, cluster, .. } = &self.cluster;
+        format!("cluster \"{name}\" ({}): {text}", cluster.server)
     }
 
     pub(super) fn tell_late(&self, text: &str) {
         let name = &self.cluster.name;
         self.observer
-            .waiting(&format!("cluster \"{name}\": {text}"));
+            .concern(&format!("cluster \"{name}\": {text}"));
     }
 
     /// Reports a connection that was made or refused.
@@ -200,11 +225,10 @@ struct Wait<'a> {
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
         let waited = self.begin.map_or(Duration::ZERO, |begin| begin.elapsed());
-        if waited >= SHORT {
+        if waited >= SHORT && !self.server.is_given_up.swap(true, Ordering::Relaxed) {
             let seconds = waited.as_secs();
-            self.server.tell_silence(&format!(
-                "no answer for {seconds} s, and the command has given up"
-            ));
+            let text = format!("no answer for {seconds} s, and the command has given up");
+            self.server.observer.concern(&self.server.of_cluster(&text));
         }
     }
 }

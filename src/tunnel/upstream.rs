@@ -88,7 +88,7 @@ impl Upstream {
     pub(super) async fn choice(
         &self,
         offer: Offer,
-        mut gone: Gone<'_>,
+        gone: Gone<'_>,
     ) -> Result<Option<Vec<u8>>, NotConnected> {
         if offer.len() < 2 {
             return Ok(offer.into_iter().next());
@@ -98,10 +98,11 @@ impl Upstream {
             return Ok(known);
         }
         let (config, name) = self.config_offering(offer.clone()).await?;
-        let stream = self.server.dial(gone.as_mut()).await?;
-        let choice = alpn::ask(config, name, stream);
-        let choice = self.server.next_message(gone, choice).await?;
-        let choice = choice.map_err(|error| self.handshake_error(&error))?;
+        let ask = async |stream| {
+            let choice = alpn::ask(config, name, stream).await;
+            choice.map_err(|error| self.handshake_error(&error))
+        };
+        let choice = self.server.choice(gone, ask).await?;
         self.server.choices().insert(offer, choice.clone());
         Ok(choice)
     }

@@ -157,7 +157,7 @@ fn a_card_that_is_away_is_asked_for_and_may_come_back() {
             cards.insert(1);
             steps.begin();
             let told = steps.expect_success().stderr;
-            assert!(told.contains("help: insert the token"), "{told}");
+            assert!(told.contains("; insert the token"), "{told}");
         }
     }
 }
@@ -178,7 +178,7 @@ fn a_card_that_is_pulled_while_it_signs_may_come_back() {
             cards.insert(1);
             steps.begin();
             let told = steps.expect_success().stderr;
-            assert!(told.contains("help: insert the token"), "{told}");
+            assert!(told.contains("; insert the token"), "{told}");
         }
     }
 }

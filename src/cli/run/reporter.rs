@@ -1,4 +1,4 @@
-//! Reports what happens in the tunnels of a run, the same error once for each command.
+//! Reports what happens in the tunnels of a run and can't be told to the command.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,18 +8,13 @@ use crate::error::Error;
 use crate::report;
 use crate::tunnel::TunnelObserver;
 
-/// How often kubectl tries, each time at once, before it gives up. An error is reported once for all
-/// of these attempts, and again for the next command.
-const ATTEMPTS: u32 = 5;
-/// A connection that is asked for so long after an error is another command's.
-const PAUSE: Duration = Duration::from_secs(1);
-/// The same error is reported at most once in this time.
+/// The same error is reported once in this time: kubectl tries five times before it gives up.
 const REPORT_INTERVAL: Duration = Duration::from_secs(2);
 
 pub(super) struct Reporter {
     pub(super) is_verbose: bool,
     pub(super) presence: Arc<Presence>,
-    pub(super) reported: Mutex<Repetition>,
+    pub(super) reported: Mutex<LastError>,
 }
 
 impl TunnelObserver for Reporter {
@@ -31,8 +26,6 @@ impl TunnelObserver for Reporter {
 
     fn asked(&self) {
         self.presence.asked();
-        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
-        reported.note_question(Instant::now());
     }
 
     fn trouble(&self, error: &Error) {
@@ -43,52 +36,29 @@ impl TunnelObserver for Reporter {
         }
     }
 
+    fn answer(&self, error: &Error) -> String {
+        report::sentence(error)
+    }
+
     fn concern(&self, text: &str) {
         report::warning(text);
     }
 }
 
-/// Distinguishes a new error from another attempt of the same command.
+/// The error that was reported last, and when.
 #[derive(Default)]
-pub(super) struct Repetition(Option<ReportedError>);
+pub(super) struct LastError(Option<(String, Instant)>);
 
-/// The error that was reported last.
-struct ReportedError {
-    text: String,
-    reported_at: Instant,
-    /// When it last occurred.
-    last_at: Instant,
-    /// How often it has occurred since it was reported.
-    times: u32,
-    /// A connection was asked for after a pause.
-    is_asked: bool,
-}
-
-impl Repetition {
-    fn note_question(&mut self, now: Instant) {
-        if let Some(error) = &mut self.0 {
-            error.is_asked |= now.saturating_duration_since(error.last_at) >= PAUSE;
-        }
-    }
-
+impl LastError {
     /// Whether this is to be reported now.
     fn is_news(&mut self, text: String, now: Instant) -> bool {
-        if let Some(known) = self.0.as_mut().filter(|known| known.text == text) {
-            known.last_at = now;
-            known.times += 1;
-            let is_young = now.saturating_duration_since(known.reported_at) < REPORT_INTERVAL;
-            if is_young || !known.is_asked && known.times < ATTEMPTS {
-                return false;
-            }
-        }
-        self.0 = Some(ReportedError {
-            text,
-            reported_at: now,
-            last_at: now,
-            times: 0,
-            is_asked: false,
+        let is_known = self.0.as_ref().is_some_and(|(known, at)| {
+            *known == text && now.saturating_duration_since(*at) < REPORT_INTERVAL
         });
-        true
+        if !is_known {
+            self.0 = Some((text, now));
+        }
+        !is_known
     }
 }
 
@@ -96,37 +66,23 @@ impl Repetition {
 mod tests {
     use super::*;
 
-    /// Attempts, each by when it began and ended, in seconds; whether each was told.
-    fn told(attempts: &[(f32, f32, &str)]) -> Vec<bool> {
-        let mut reported = Repetition::default();
+    #[test]
+    fn the_same_trouble_is_told_once_in_two_seconds() {
+        let mut reported = LastError::default();
         let start = Instant::now();
-        let at = |seconds| start + Duration::from_secs_f32(seconds);
-        let told = attempts.iter().map(|(began, ended, text)| {
-            reported.note_question(at(*began));
-            reported.is_news((*text).to_owned(), at(*ended))
-        });
-        told.collect()
-    }
-
-    #[test]
-    fn trouble_is_told_once_for_all_attempts_of_a_command() {
-        for duration in [0.1, 10.0] {
-            let time = |number: u8| f32::from(number) * duration;
-            let attempts: Vec<_> = (0..5).map(|it| (time(it), time(it + 1), "gone")).collect();
-            assert_eq!(told(&attempts), [true, false, false, false, false]);
-        }
-    }
-
-    #[test]
-    fn trouble_that_goes_on_is_told_to_the_next_command() {
-        // Started by a person; started at once by a script, where each asks once.
-        assert_eq!(told(&[(0.0, 5.0, "gone"), (7.0, 12.0, "gone")]), [true; 2]);
-        let script = (0_u8..7).map(|it| (f32::from(it), f32::from(it) + 1.0, "gone"));
-        let script: Vec<_> = script.collect();
-        let times = told(&script).into_iter().filter(|told| *told).count();
-        assert_eq!(times, 2);
+        let mut told = |seconds, text: &str| {
+            reported.is_news(text.to_owned(), start + Duration::from_secs_f32(seconds))
+        };
+        let attempts = [(0.0, "gone"), (0.5, "gone"), (1.9, "gone"), (2.1, "gone")];
+        assert_eq!(
+            attempts.map(|(at, text)| told(at, text)),
+            [true, false, false, true]
+        );
         // Something else is told at once, and then the first anew.
-        let changing = [(0.0, 0.1, "gone"), (0.1, 0.2, "locked"), (0.2, 0.3, "gone")];
-        assert_eq!(told(&changing), [true; 3]);
+        let changing = [(2.2, "locked"), (2.3, "gone"), (2.4, "gone")];
+        assert_eq!(
+            changing.map(|(at, text)| told(at, text)),
+            [true, true, false]
+        );
     }
 }

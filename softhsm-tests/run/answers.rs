@@ -1,0 +1,204 @@
+//! What a command is told by the tunnel that there is no connection for: in its own words, and with
+//! nothing of ours on standard error.
+
+use std::fs;
+use std::net::TcpListener;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::gate::TOOLS;
+use super::trouble::{full_queue, quoted};
+use super::{changed_kubeconfig, run, run_recorded};
+use crate::fixture::cluster::{JANE, cluster};
+use crate::fixture::keys::{Kind, key};
+use crate::fixture::program::{Invocation, Outcome};
+use crate::fixture::softhsm::Store;
+
+/// What people do: discovery is asked first, or not; a body is sent, or an upgrade asked for.
+const COMMANDS: [&str; 6] = [
+    "kubectl get pods",
+    "kubectl apply -f \"$MANIFEST\"",
+    "kubectl exec shell -- true",
+    "kubectl logs shell",
+    "kubectl get --raw /version",
+    "kubectl auth whoami",
+];
+
+const MANIFEST: &str =
+    "{apiVersion: v1, kind: ConfigMap, metadata: {name: big}, data: {key: value}}\n";
+
+/// An address where nothing listens.
+fn nowhere() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    format!("https://{}", listener.local_addr().unwrap())
+}
+
+/// Gives the script a manifest to apply.
+fn with_manifest(store: &Store, run: Invocation) -> Invocation {
+    let manifest = store.directory.path().join("manifest.yaml");
+    fs::write(&manifest, MANIFEST).unwrap();
+    run.variable("MANIFEST", manifest)
+}
+
+/// Runs this script with this server.
+fn with_server(store: &Store, server: &str, script: &str) -> Outcome {
+    let run = run(store, &["bash", "-c", script]);
+    cluster().lead_to(store, server);
+    with_manifest(store, run).run()
+}
+
+/// Demands that the command shows this text as the server's, and that we have said nothing.
+#[track_caller]
+fn assert_shown(outcome: &Outcome, texts: &[&str]) {
+    assert_eq!(outcome.status.code(), Some(1), "{outcome:?}");
+    assert!(outcome.stdout.is_empty(), "{outcome:?}");
+    let own = outcome.stderr.contains("pkcs11-external-signer: ");
+    assert!(!own, "{outcome:?}");
+    let shown = quoted(outcome);
+    for text in texts {
+        let told = shown
+            .lines()
+            .any(|line| line.contains("an error on the server (") && line.contains(text));
+        assert!(told, "{text}: {outcome:?}");
+    }
+}
+
+#[test]
+fn whatever_kubectl_does_it_shows_that_the_server_is_down() {
+    let store = cluster().token(Kind::P256, JANE);
+    let gone = nowhere();
+    let told = format!(
+        "cluster \"test\" ({gone}): no connection: Connection refused (os error 111); check that the API server runs, and the network, VPN or proxy-url that leads to it"
+    );
+    for command in COMMANDS {
+        let outcome = with_server(&store, &gone, command);
+        assert_shown(&outcome, &[&told]);
+        assert!(outcome.took < Duration::from_secs(10), "{outcome:?}");
+    }
+}
+
+#[test]
+fn whatever_kubectl_does_it_shows_that_the_server_is_not_trusted() {
+    let store = cluster().token(Kind::P256, JANE);
+    let stranger = key(Kind::P256).certificate_pem();
+    for command in COMMANDS {
+        let run = with_manifest(&store, run(&store, &["bash", "-c", command]));
+        let file = changed_kubeconfig(&store, |config| {
+            config["clusters"][0]["cluster"]["certificate-authority"] = json!(stranger);
+        });
+        let told = [
+            "certificate is not trusted",
+            "; compare the cluster's certificate-authority-data",
+        ];
+        assert_shown(&run.variable("KUBECONFIG", file).run(), &told);
+    }
+}
+
+/// The handshake with kubectl is over by then, and HTTP/2 agreed upon.
+#[test]
+fn whatever_kubectl_does_it_shows_that_the_token_is_gone() {
+    for command in COMMANDS {
+        let store = cluster().token(Kind::P256, JANE);
+        let run = run_recorded(&store, "C_SignInit:return=0x32", &["bash", "-c", command]);
+        let told = [
+            "token \"test token\"",
+            "C_SignInit: CKR_DEVICE_REMOVED",
+            "put the token back",
+        ];
+        assert_shown(&with_manifest(&store, run).run(), &told);
+    }
+}
+
+#[test]
+fn whatever_kubectl_does_it_shows_that_the_pin_is_locked() {
+    for command in COMMANDS {
+        let store = cluster().token(Kind::P256, JANE);
+        let faults = "C_GetTokenInfo:set=CKF_USER_PIN_LOCKED";
+        let script = format!("kubectl() {{ command kubectl --context=test \"$@\"; }}; {command}");
+        let run = run_recorded(&store, faults, &["bash", "-c", &script]);
+        // Another context is selected, so the key is opened with the first connection.
+        let file = changed_kubeconfig(&store, |config| {
+            let other = json!({"name": "other", "context": {"cluster": "other", "user": "other"}});
+            config["contexts"].as_array_mut().unwrap().push(other);
+            config["current-context"] = json!("other");
+        });
+        let told = ["the PIN of token \"test token\"", "locked"];
+        let run = with_manifest(&store, run).variable("KUBECONFIG", file);
+        assert_shown(&run.run(), &told);
+        assert_eq!(store.calls("C_Login"), [""; 0]);
+    }
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_told_of_before_kubectl_gives_up() {
+    let store = cluster().token(Kind::P256, JANE);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = listener.local_addr().unwrap();
+    // Its port is free on ::1 too.
+    let deaf = format!("[::1]:{}", silent.port());
+    let _queue = full_queue(&deaf);
+    thread::spawn(move || listener.incoming().collect::<Vec<_>>());
+    for address in [silent.to_string(), deaf] {
+        let server = format!("https://{address}");
+        let outcome = with_server(&store, &server, "kubectl get --raw /version");
+        let told = "connecting took longer than 8 s; check that the API server runs";
+        assert_shown(&outcome, &[told]);
+        assert!(outcome.took < Duration::from_secs(12), "{outcome:?}");
+    }
+}
+
+/// curl's options for who has read the kubeconfig.
+const CURL: &str = "curl() { command curl -sS --cacert ca --connect-to ::$address \"$@\"; }
+own='--cert certificate --key key'
+";
+
+#[test]
+fn who_has_the_certificate_is_told_over_either_protocol_and_nobody_else() {
+    let store = cluster().token(Kind::P256, JANE);
+    let gone = nowhere();
+    let told = format!("cluster \"test\" ({gone}): no connection: Connection refused");
+    let script = format!(
+        "{TOOLS}{CURL}
+         for version in --http1.1 --http2; do
+           curl $own $version -w '%{{http_version}} %{{http_code}} %{{content_type}}\\n' https://$name/x | cut -c 1-{length}
+         done
+         curl $own -w '%{{http_version}} %{{http_code}}\\n' -o /dev/null https://127.0.0.1/x
+         for version in 1.2 1.3; do
+           curl --tls-max $version https://$name/x 2>&1 | grep -c 'alert'
+           curl --tls-max $version https://127.0.0.1/x 2>&1 | grep -c 'alert'
+         done",
+        length = told.len(),
+    );
+    // Who has the name and no certificate: it is reported here.
+    let outcome = with_server(&store, &gone, &script);
+    let printed = outcome.printed_beside(&[&told]);
+    let text = "text/plain; charset=utf-8";
+    let expected = format!(
+        "{told}\n1.1 502 {text}\n{told}\n1.1 502 {text}\n1.1 502\n{}",
+        "1\n".repeat(4)
+    );
+    assert_eq!(printed, expected, "{outcome:?}");
+}
+
+#[test]
+fn a_long_body_does_not_keep_the_answer_from_who_sends_it() {
+    let store = cluster().token(Kind::P256, JANE);
+    let script = format!(
+        "{TOOLS}{CURL}
+         head -c 10485760 /dev/zero >long
+         for version in --http1.1 --http2; do
+           for expect in 'Expect:' 'Expect: 100-continue'; do
+             curl $own $version -H \"$expect\" --data-binary @long -w '%{{http_version}} %{{http_code}}\\n' https://$name/x
+           done
+         done"
+    );
+    let outcome = run_recorded(&store, "C_SignInit:return=0x32", &["bash", "-c", &script]).run();
+    let printed = outcome.printed();
+    outcome.silently();
+    for version in ["1.1", "2"] {
+        let told = format!("put the token back and try again\n{version} 502\n");
+        assert_eq!(printed.matches(&told).count(), 2, "{printed}");
+    }
+}

@@ -1,0 +1,146 @@
+//! What a command is told that there is no connection for: status 502 for each request, and why in a
+//! line of text.
+//!
+//! kubectl and the other clients show the text of such a response whatever they asked for; a JSON
+//! Status, another code or an alert of TLS they replace with words of their own.
+
+use std::convert::Infallible;
+use std::future::{poll_fn, ready};
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use hyper::body::{Body as _, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto::Builder;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use super::alpn::{HTTP_1_1, HTTP_2};
+
+/// How long a command may take to ask and to read the answer.
+const LIMIT: Duration = Duration::from_secs(10);
+/// Of a request's body, in bytes. Commands that read no answer before they have sent all of it are
+/// many; the API server takes 3 MiB.
+const LONGEST_BODY: usize = 64 << 20;
+
+/// Whether a command that speaks this protocol (ALPN) can be answered.
+pub(super) fn is_possible(protocol: Option<&[u8]>) -> bool {
+    protocol.is_none_or(|it| [HTTP_1_1, HTTP_2].contains(&it))
+}
+
+/// Answers each request with this text, and ends the connection so that the next one makes a new
+/// connection. Whether there was a request.
+pub(super) async fn answer<S>(stream: S, text: &str) -> bool
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let is_asked = AtomicBool::new(false);
+    let asked = Notify::new();
+    let service = service_fn(|request: Request<Incoming>| {
+        is_asked.store(true, Ordering::Relaxed);
+        asked.notify_one();
+        // The answer is sent meanwhile.
+        tokio::spawn(discard(request.into_body()));
+        ready(Ok::<_, Infallible>(bad_gateway(text)))
+    });
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().keep_alive(false);
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let _ = timeout(LIMIT, async {
+        tokio::select! {
+            outcome = connection.as_mut() => return outcome,
+            () = asked.notified() => {}
+        }
+        // Not before: a request that has not been sent would be sent on the next connection, and there
+        // the same would happen.
+        connection.as_mut().graceful_shutdown();
+        connection.await
+    })
+    .await;
+    is_asked.load(Ordering::Relaxed)
+}
+
+fn bad_gateway(text: &str) -> Response<String> {
+    let mut response = Response::new(format!("{text}\n"));
+    *response.status_mut() = StatusCode::BAD_GATEWAY;
+    let kind = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
+/// Reads a request to its end: a connection that is closed with bytes unread can lose the answer.
+async fn discard(mut body: Incoming) {
+    let mut length = 0;
+    while length < LONGEST_BODY
+        && let Some(Ok(frame)) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await
+    {
+        length += frame.data_ref().map_or(0, |data| data.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+    use tokio::runtime::Builder;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// What a client hears that sends this request, again and again for ever what follows, and whether it
+    /// was told.
+    fn heard(request: &'static [u8], then: &'static [u8]) -> (String, bool) {
+        let runtime = Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let begin = Instant::now();
+            let (client, stream) = duplex(1000);
+            let answered = tokio::spawn(answer(stream, "no connection; check it"));
+            let (mut reading, mut writing) = tokio::io::split(client);
+            let sending = tokio::spawn(async move {
+                writing.write_all(request).await.unwrap();
+                while !then.is_empty() && writing.write_all(then).await.is_ok() {
+                    tokio::task::yield_now().await;
+                }
+                writing
+            });
+            let mut heard = String::new();
+            reading.read_to_string(&mut heard).await.unwrap();
+            let is_told = answered.await.unwrap();
+            sending.abort();
+            assert!(begin.elapsed() <= LIMIT + Duration::from_secs(1));
+            (heard, is_told)
+        })
+    }
+
+    #[test]
+    fn a_request_is_answered_and_its_connection_ends() {
+        let (heard, is_told) = heard(b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n", b"");
+        assert!(is_told);
+        let (head, body) = heard.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 502 Bad Gateway\r\n"), "{head}");
+        assert!(head.contains("connection: close"), "{head}");
+        assert!(head.contains("content-type: text/plain"), "{head}");
+        assert_eq!(body, "no connection; check it\n");
+    }
+
+    #[test]
+    fn a_body_without_an_end_keeps_nobody_from_the_answer() {
+        let head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let (heard, is_told) = heard(head, b"5\r\nabcde\r\n");
+        assert!(is_told && heard.ends_with("no connection; check it\n"));
+    }
+
+    #[test]
+    fn who_asks_nothing_is_left_in_time() {
+        assert_eq!(heard(b"", b""), (String::new(), false));
+        assert_eq!(heard(b"GET / HT", b""), (String::new(), false));
+    }
+}
