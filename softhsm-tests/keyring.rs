@@ -33,7 +33,7 @@ const KEYS: &str = "KEYRING_TEST_KEYS";
 /// kubectl, which the process has elsewhere than its home says.
 const KUBECTL: &str = "KEYRING_TEST_KUBECTL";
 
-/// Somebody who types this PIN, and counts how often.
+/// Somebody who types this PIN and counts how often, by ten at the reader.
 struct Person {
     pin: &'static str,
     asked: Arc<AtomicUsize>,
@@ -55,6 +55,11 @@ impl PinProvider for Person {
     fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), PinError> {
         let token = request.token.to_owned();
         Err(PinError::Cancelled { token })
+    }
+
+    fn at_reader(&mut self, notice: &str) {
+        assert!(notice.starts_with("enter the PIN at the reader of token \"one\""));
+        self.asked.fetch_add(10, Ordering::Relaxed);
     }
 
     fn insert(&mut self, _: &str) -> bool {
@@ -228,6 +233,17 @@ fn the_pin_of_a_token_that_was_lost_is_kept_until_its_key_is_closed() {
     assert_eq!(keys.sign(0), Ok(()));
     keys.close(2);
     assert_eq!(keys.open(2, PIN), Ok(1));
+    keys.keyring.finish(0);
+}
+
+#[test]
+fn who_is_asked_is_told_of_a_reader_that_waits() {
+    let Some(keys) = Keys::here() else {
+        let keypad = "C_GetTokenInfo:set=CKF_PROTECTED_AUTHENTICATION_PATH,C_Login:pin-pad";
+        calls_of("who_is_asked_is_told_of_a_reader_that_waits", keypad);
+        return;
+    };
+    assert_eq!(keys.open(0, WRONG_PIN), Ok(10));
     keys.keyring.finish(0);
 }
 

@@ -97,6 +97,10 @@ pub trait PinProvider {
     /// The person did not agree, or could not be asked.
     fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), PinError>;
 
+    /// From now on the reader waits for the PIN. Says so to a person who doesn't sit at the terminal of
+    /// this process, where it is shown anyway.
+    fn at_reader(&mut self, _notice: &str) {}
+
     /// Asks a person to insert the token that is missing; whether they say that they have. Without
     /// a person who would be asked for the PIN, `false`.
     fn insert(&mut self, missing: &str) -> bool;

@@ -331,10 +331,9 @@ impl Login {
             true => "",
             false => " (pinSource is not used)",
         };
-        let notice = session.module.waiting(
-            Duration::ZERO,
-            &format!("enter the PIN at the reader{unused} of token {token}"),
-        );
+        let text = format!("enter the PIN at the reader{unused} of token {token}");
+        pins.at_reader(&text);
+        let notice = session.module.waiting(Duration::ZERO, &text);
         match session.raw.login(user, None) {
             Err(error) if ckr::code(&error) != Some(RvError::UserAlreadyLoggedIn) => {
                 if answer_of(&error) != PinAnswer::Refused {
