@@ -541,12 +541,13 @@ fn what_is_wrong_with_the_pin_is_told_and_costs_no_more_than_one_try() {
     let state = |flag: &str| {
         check_faulty(&store, &format!("C_GetTokenInfo:set={flag}"), &[PIN_SOURCE]).run()
     };
-    fails(
-        &state("CKF_USER_PIN_LOCKED"),
-        7,
-        "the PIN of token \"test token\"",
-        "PUK",
-    );
+    let locked = "C_GetTokenInfo:set=CKF_USER_PIN_LOCKED";
+    for outcome in [
+        state("CKF_USER_PIN_LOCKED"),
+        check_faulty(&store, locked, &["--no-login"]).run(),
+    ] {
+        fails(&outcome, 7, "the PIN of token \"test token\"", "PUK");
+    }
     fails(
         &state("CKF_USER_PIN_TO_BE_CHANGED"),
         7,

@@ -297,6 +297,8 @@ fn a_reader_with_a_keypad_asks_for_the_pin_itself() {
     // Without a terminal, and with a PIN from elsewhere, too.
     assert_signed(&sign_with(&store, store.configuration(), faults).run());
     assert_signed(&sign(&store, faults).run());
+    // It says that the login was there before.
+    assert_signed(&sign(&store, &format!("{faults},C_Login:then-return=0x100")).run());
     for code in ["0x50", "0x1"] {
         let flag = "C_GetTokenInfo:set=CKF_PROTECTED_AUTHENTICATION_PATH";
         let cancelled = format!("{flag},C_Login:return={code}");

@@ -203,6 +203,16 @@ fn without_a_directory_to_write_to_there_is_a_warning_and_no_stored_pin_is_sent(
         ],
     );
     run_after(&read_only, &store).fails(7, &["could not be remembered"]);
+    // A person knows what they have typed.
+    let request = sign_request(
+        &store.configuration(),
+        &Options::hash(Hash::Sha256),
+        &sample(32),
+    );
+    let script = format!("{read_only}; exec \"$SIGNER\"");
+    let mut terminal = store.ask(&request).within("bash", &script).at_terminal();
+    terminal.expect_prompt().type_line(PIN);
+    assert_signed(&terminal.finish().0);
 }
 
 /// What remembers a refusal is there before the PIN is sent, so it is sent once or not at all,

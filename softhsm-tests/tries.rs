@@ -397,6 +397,16 @@ fn others_may_use_up_the_tries_while_somebody_types() {
     assert_eq!(store.calls("C_Login"), ["0x0"]);
 }
 
+#[test]
+fn others_may_lock_the_pin_while_somebody_types() {
+    let store = token_with_pair(Kind::P256);
+    let faults = "C_GetTokenInfo#3+:set=CKF_USER_PIN_LOCKED";
+    let mut terminal = sign(&store, &recorded(&store), faults).at_terminal();
+    terminal.expect_prompt().type_line(PIN);
+    terminal.finish().0.fails(7, &["locked"]);
+    assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
+}
+
 /// Through whichever library: each has a lock of its own, and so has the token.
 #[test]
 fn no_other_pin_is_sent_while_the_token_has_one() {

@@ -156,6 +156,18 @@ fn a_token_that_is_needed_later_is_not_asked_for_over_the_command() {
     assert!(outcome.printed().contains("jane"), "{outcome:?}");
 }
 
+#[test]
+fn a_typed_pin_serves_a_token_that_was_put_back() {
+    let store = cluster().token(Kind::P256, JANE);
+    let mut terminal = run_recorded(&store, &["kubectl", "auth", "whoami"])
+        .suffering(&store, "C_SignInit#1:return=0x32")
+        .at_terminal();
+    terminal.expect_prompt().type_line(PIN);
+    let (outcome, _) = terminal.finish();
+    assert!(outcome.silently().printed().contains("jane"), "{outcome:?}");
+    assert_eq!(store.calls("C_Login"), ["0x0", "0x0"]);
+}
+
 /// It may have been changed since; no prompt is possible, and the PIN that was right is not sent.
 #[test]
 fn the_pin_is_not_sent_again_after_another_process_has_sent_a_wrong_one() {

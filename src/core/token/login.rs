@@ -294,10 +294,7 @@ impl Login {
         };
         if ckr::code(&error) == Some(RvError::UserAlreadyLoggedIn) {
             self.is_done = true;
-            self.kept = Some(Kept {
-                is_accepted: false,
-                ..kept
-            });
+            self.kept = Some(kept);
             return Ok(None);
         }
         if answer_of(&error) != PinAnswer::Refused {
@@ -550,4 +547,55 @@ fn ask<T>(
         notice: notice.as_deref(),
         confirm: confirm.then_some("This is the last try: another wrong PIN locks the token."),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use cryptoki::context::Function;
+
+    use super::*;
+
+    #[test]
+    fn a_failed_login_is_a_refusal_or_a_doubt_unless_the_token_has_not_looked_at_the_pin() {
+        for (codes, expected) in [
+            (
+                &[
+                    RvError::PinIncorrect,
+                    RvError::PinInvalid,
+                    RvError::PinLenRange,
+                ][..],
+                PinAnswer::Refused,
+            ),
+            (
+                &[
+                    RvError::CryptokiNotInitialized,
+                    RvError::FunctionNotSupported,
+                    RvError::PinExpired,
+                    RvError::PinLocked,
+                    RvError::UserAlreadyLoggedIn,
+                    RvError::UserAnotherAlreadyLoggedIn,
+                    RvError::UserPinNotInitialized,
+                    RvError::UserTooManyTypes,
+                ],
+                PinAnswer::NotLookedAt,
+            ),
+            (
+                &[
+                    RvError::DeviceError,
+                    RvError::DeviceRemoved,
+                    RvError::FunctionCanceled,
+                    RvError::FunctionFailed,
+                    RvError::GeneralError,
+                    RvError::SessionHandleInvalid,
+                    RvError::TokenNotPresent,
+                ],
+                PinAnswer::Unclear,
+            ),
+        ] {
+            for code in codes {
+                let error = CryptokiError::Pkcs11(*code, Function::Login);
+                assert_eq!(answer_of(&error), expected, "{code:?}");
+            }
+        }
+    }
 }
