@@ -194,7 +194,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "threads",
         ],
     ),
-    ("tunnel_process", &["processes", "threads"]),
+    ("tunnel_process", &["processes", "the clock", "threads"]),
     // Keeps messages back while a run's command draws on the whole terminal, and looks whether it has ended.
     (
         "report",

@@ -139,7 +139,7 @@ fn a_token_that_is_needed_later_is_not_asked_for_over_the_command() {
     assert_eq!(outcome.printed(), "went on\n");
     let told = outcome
         .stderr
-        .contains("the terminal belongs to the command");
+        .contains("can no longer be asked for at the terminal");
     assert!(told, "{outcome:?}");
     assert!(!screen.contains("PIN"), "{screen}");
 
@@ -183,7 +183,7 @@ fn the_pin_is_not_sent_again_after_another_process_has_sent_a_wrong_one() {
         .at_terminal();
     terminal.expect_prompt().type_line(PIN);
     let (outcome, _) = terminal.finish();
-    for told in ["CKR_PIN_INCORRECT", "the terminal belongs to the command"] {
+    for told in ["CKR_PIN_INCORRECT", "can no longer be asked for at the terminal"] {
         assert!(outcome.stderr.contains(told), "{told}: {outcome:?}");
     }
     assert_eq!(store.calls("C_SignInit"), ["0x32"]);

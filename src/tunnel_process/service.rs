@@ -40,6 +40,8 @@ const PATIENCE: Duration = Duration::from_secs(90);
 /// Clients that are served at once; more wait.
 const CLIENTS: usize = 512;
 
+const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(50);
+
 /// Runs the tunnel process, whose standard input is the control socket; its exit code.
 pub fn serve() -> u8 {
     background::leave_session();
@@ -78,6 +80,15 @@ struct State {
     is_stopping: bool,
 }
 
+/// Whether both are the same key, wherever its PIN comes from.
+fn is_same_key(one: &[(String, String)], other: &[(String, String)]) -> bool {
+    let key = |pairs: &'_ [(String, String)]| -> Vec<(String, String)> {
+        let pairs = pairs.iter().filter(|(key, _)| key != "pinSource");
+        pairs.cloned().collect()
+    };
+    key(one) == key(other)
+}
+
 /// A key that was asked for once. It is closed when it has no wishes.
 struct ServedKey {
     configuration: Vec<(String, String)>,
@@ -101,7 +112,8 @@ struct Wish {
 
 impl ServedKey {
     fn fate(&self, connections: usize, now: Duration) -> Fate {
-        let has_ended = |wish: &Wish| wish.bound_to.as_ref().is_some_and(|it| it.has_ended());
+        // A terminal without a leader that can be watched is none.
+        let has_ended = |wish: &Wish| wish.bound_to.as_ref().is_none_or(|it| it.has_ended());
         let wishes = self.wishes.iter().map(|wish| (wish.keep, has_ended(wish)));
         let wishes: Vec<_> = wishes.collect();
         let used = Use {
@@ -221,8 +233,12 @@ impl Service {
             if is_ended {
                 return;
             }
-            if has_client && let Ok((stream, _)) = listener.accept() {
-                self.take_client(stream);
+            if has_client {
+                match listener.accept() {
+                    Ok((stream, _)) => self.take_client(stream),
+                    // There are no descriptors left: it will be ready again at once.
+                    Err(_) => thread::sleep(PAUSE_AFTER_FAILURE),
+                }
             }
         }
     }
@@ -344,7 +360,7 @@ impl Service {
                 .map(|it| it.map(Arc::new))
                 .map_err(|error| caller_error(&error.to_string()))
         };
-        let (caller, leader) = (watched(caller)?, watched(leader)?);
+        let (caller, leader) = (watched(caller)?, watched(leader).ok().flatten());
         let config = Config::from_map(&mut configured(&configuration))?;
         let number = {
             let mut state = self.state();
@@ -374,7 +390,10 @@ impl Service {
         key.open = Some(opened);
         key.last_use = time_since_boot();
         if let (Some(caller), Keep::Command | Keep::Terminal) = (caller, keep)
-            && !key.callers.iter().any(|it| it.number() == caller.number())
+            && !key
+                .callers
+                .iter()
+                .any(|it| it.number() == caller.number() && !it.has_ended())
         {
             key.callers.push(caller);
         }
@@ -514,7 +533,7 @@ impl State {
         let known = self
             .keys
             .iter()
-            .position(|key| key.configuration == configuration);
+            .position(|key| is_same_key(&key.configuration, &configuration));
         let place = match known {
             Some(place) => place,
             None => {

@@ -107,7 +107,7 @@ pub enum PinError {
     /// The terminal is gone (a dropped ssh), or another prompt has it: `ps -t $(tty)`.
     #[error("the terminal can't be asked for a PIN: {reason}")]
     Terminal { reason: String },
-    #[error("token {token} wants a PIN, and the terminal belongs to the command")]
+    #[error("token {token} wants a PIN, which can no longer be asked for at the terminal")]
     TerminalLeft { token: String },
     /// A client's handshake has 10 seconds. With `run` there is no such hurry.
     #[error("the prompt for the PIN of token {token} was not answered within {seconds} s")]
@@ -187,8 +187,9 @@ impl Failure for PinError {
                 " to stdin, file:/path or env:NAME"
             ),
             Self::TerminalLeft { .. } => remedy!(
-                "end the run and start it again with --context for the context that needs this \
-                 token, which asks for the PIN first; or set ",
+                "end what keeps the key open, the run or the tunnel process (`",
+                OwnCommand::Stop,
+                "`), and start the command again, which asks for the PIN first; or set ",
                 PIN_SOURCE
             ),
             Self::TimedOut { .. } => remedy!(
