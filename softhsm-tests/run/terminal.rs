@@ -183,7 +183,10 @@ fn the_pin_is_not_sent_again_after_another_process_has_sent_a_wrong_one() {
         .at_terminal();
     terminal.expect_prompt().type_line(PIN);
     let (outcome, _) = terminal.finish();
-    for told in ["CKR_PIN_INCORRECT", "can no longer be asked for at the terminal"] {
+    for told in [
+        "CKR_PIN_INCORRECT",
+        "can no longer be asked for at the terminal",
+    ] {
         assert!(outcome.stderr.contains(told), "{told}: {outcome:?}");
     }
     assert_eq!(store.calls("C_SignInit"), ["0x32"]);

@@ -79,6 +79,7 @@ fn converse(
     loop {
         match connection.receive()? {
             Reply::Question(question) => connection.send(&answer(question, pins))?,
+            Reply::AtReader(notice) => report::note(&notice),
             Reply::Waiting(holder) => waiting(holder),
             reply => return Ok(reply),
         }

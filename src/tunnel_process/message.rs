@@ -101,6 +101,8 @@ pub struct Registered {
 
 #[derive(Deserialize, Serialize)]
 pub(super) enum Reply {
+    /// The reader asks for the PIN now.
+    AtReader(String),
     Failed(RemoteFailure),
     /// The process is of another version of this program, or ends: the client may start a new one.
     Gone,

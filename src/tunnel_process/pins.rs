@@ -48,6 +48,11 @@ impl PinProvider for ClientPins {
         }
     }
 
+    fn at_reader(&mut self, notice: &str) {
+        let mut conversation = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = conversation.send(&Reply::AtReader(notice.to_owned()));
+    }
+
     fn insert(&mut self, missing: &str) -> bool {
         let answer = self.ask(Question::Insert(missing.to_owned()));
         matches!(answer, Some(Answer::Insert(true)))

@@ -379,6 +379,10 @@ impl Service {
         let key = keys.iter_mut().find(|key| key.number == number);
         let key = key.ok_or_else(|| Error::internal("a key is served no longer"))?;
         key.waiting -= 1;
+        if opened.is_err() && key.waiting == 0 && key.open.is_none() {
+            // The library is finalised.
+            self.keyring.close(number);
+        }
         let opened = opened?;
         let is_new = key.open.is_none();
         let warnings = if is_new {
