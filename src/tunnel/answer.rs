@@ -5,7 +5,7 @@
 //! Status, another code or an alert of TLS they replace with words of their own.
 
 use std::convert::Infallible;
-use std::future::{poll_fn, ready};
+use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -24,8 +24,8 @@ use super::alpn::{HTTP_1_1, HTTP_2};
 
 /// How long a command may take to ask and to read the answer.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Of a request's body, in bytes. Commands that read no answer before they have sent all of it are
-/// many; the API server takes 3 MiB.
+/// How long it may take to send a body, and what is read of one, in bytes. The API server takes 3 MiB.
+const BODY_LIMIT: Duration = Duration::from_secs(5);
 const LONGEST_BODY: usize = 64 << 20;
 
 /// Whether a command that speaks this protocol (ALPN) can be answered.
@@ -44,9 +44,11 @@ where
     let service = service_fn(|request: Request<Incoming>| {
         is_asked.store(true, Ordering::Relaxed);
         asked.notify_one();
-        // The answer is sent meanwhile.
-        tokio::spawn(discard(request.into_body()));
-        ready(Ok::<_, Infallible>(bad_gateway(text)))
+        let response = bad_gateway(text);
+        async {
+            let _ = timeout(BODY_LIMIT, discard(request.into_body())).await;
+            Ok::<_, Infallible>(response)
+        }
     });
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().keep_alive(false);
@@ -73,7 +75,7 @@ fn bad_gateway(text: &str) -> Response<String> {
     response
 }
 
-/// Reads a request to its end: a connection that is closed with bytes unread can lose the answer.
+/// Reads a request to its end: most clients read no answer before they have sent all of it.
 async fn discard(mut body: Incoming) {
     let mut length = 0;
     while length < LONGEST_BODY
@@ -87,12 +89,12 @@ async fn discard(mut body: Incoming) {
 mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
     use tokio::runtime::Builder;
-    use tokio::time::Instant;
+    use tokio::time::{Instant, sleep};
 
     use super::*;
 
-    /// What a client hears that sends this request, again and again for ever what follows, and whether it
-    /// was told.
+    /// What a client hears that sends this request, then each second what follows, and whether it was
+    /// told.
     fn heard(request: &'static [u8], then: &'static [u8]) -> (String, bool) {
         let runtime = Builder::new_current_thread()
             .enable_time()
@@ -107,7 +109,7 @@ mod tests {
             let sending = tokio::spawn(async move {
                 writing.write_all(request).await.unwrap();
                 while !then.is_empty() && writing.write_all(then).await.is_ok() {
-                    tokio::task::yield_now().await;
+                    sleep(Duration::from_secs(1)).await;
                 }
                 writing
             });
@@ -129,6 +131,24 @@ mod tests {
         assert!(head.contains("connection: close"), "{head}");
         assert!(head.contains("content-type: text/plain"), "{head}");
         assert_eq!(body, "no connection; check it\n");
+    }
+
+    /// As Python's clients do.
+    #[test]
+    fn who_sends_a_whole_body_before_reading_is_answered() {
+        const LENGTH: usize = 10 << 20;
+        let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let (mut client, stream) = duplex(1000);
+            let answered = tokio::spawn(answer(stream, "no connection; check it"));
+            let head = format!("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {LENGTH}\r\n\r\n");
+            client.write_all(head.as_bytes()).await.unwrap();
+            client.write_all(&vec![0; LENGTH]).await.unwrap();
+            let mut heard = String::new();
+            client.read_to_string(&mut heard).await.unwrap();
+            assert!(heard.ends_with("no connection; check it\n"), "{heard}");
+            assert!(answered.await.unwrap());
+        });
     }
 
     #[test]
