@@ -304,7 +304,7 @@ fn what_is_wrong_with_the_configuration_is_told() {
         &kubeconfig("", &["--kubeconfig=not here.yaml"]),
         3,
         "there is no kubeconfig not here.yaml",
-        "kubeconfig --write --kubeconfig='not here.yaml'`",
+        "correct --kubeconfig or KUBECONFIG",
     );
 }
 
@@ -391,7 +391,10 @@ fn relative_paths_are_taken_on_the_command_line() {
     let files = "--certificate-file ./../jane.pem --pin-source=file:../pin";
     let text = told(&run(&format!("check {key} {files}")), 0);
     assert!(text.contains("signed and verified"), "{text}");
-    let printed = run(&format!("kubeconfig {key} {files} --user=jane")).printed();
+    let printed = run(&format!(
+        "kubeconfig --external-signer {key} {files} --user=jane"
+    ))
+    .printed();
     for line in [
         format!("pathLib: {}/a/../lib.so\n", home.display()),
         format!("certificateFile: {}/a/../jane.pem\n", home.display()),
@@ -402,7 +405,7 @@ fn relative_paths_are_taken_on_the_command_line() {
     let listed = run(&format!("list --login {key} --pin-source=file:../pin")).printed();
     assert!(listed.contains("ECDSA P-256"), "{listed}");
     let written = run(&format!(
-        "kubeconfig {key} {files} --user=jane --write --kubeconfig ../config"
+        "kubeconfig --external-signer {key} {files} --user=jane --write --kubeconfig ../config"
     ));
     written.printed_beside(&["written, in a new file", "no context is the current one"]);
     assert!(home.join("config").exists());

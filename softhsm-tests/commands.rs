@@ -335,10 +335,15 @@ fn a_wrong_command_line_is_told_without_its_values() {
             &["check", "--server", "--no-login"],
             "cannot be used with '--no-login'",
         ),
-        (&["kubeconfig", "--context=a"], "not provided:\n  --write"),
+        (&["kubeconfig", "--undo"], "not provided:\n  --context"),
+        (
+            &["kubeconfig", "--undo", "--context=a", "--object-id=1"],
+            "cannot be used with",
+        ),
+        (&["kubeconfig", "--keep=12"], "15m"),
         (
             &["kubeconfig", "--kubeconfig=a"],
-            "not provided:\n  --write",
+            "not provided:\n  <--write|",
         ),
         (&["list", "--pin-source=stdin"], "not provided:\n  --login"),
         (

@@ -1,4 +1,5 @@
-//! `kubeconfig`: from a key on a token to a kubeconfig that works, with nothing else in it changed.
+//! `kubeconfig --external-signer`: from a key on a token to a kubeconfig that works, with nothing else in it
+//! changed. What stock clients need is in `kubeconfig_plugin`.
 
 use std::fs;
 use std::os::unix::fs::{chown, symlink};
@@ -17,7 +18,7 @@ use crate::fixture::softhsm::{Object, PIN, Store, blueprint, softhsm_library, to
 
 fn kubeconfig(store: &Store, arguments: &[&str]) -> Invocation {
     Invocation::new(store.directory.path())
-        .argument("kubeconfig")
+        .arguments(&["kubeconfig", "--external-signer"])
         .argument(&format!("--module={}", softhsm_library().display()))
         .arguments(arguments)
 }
@@ -122,7 +123,8 @@ fn what_was_written_serves_client_go_and_stock_kubectl() {
     );
     fs::write(&path, &before).unwrap();
     let outcome = start
-        .arguments(&["--write", "--context=test", "--pin-source=env:TOKEN_PIN"])
+        .arguments(&["--external-signer", "--write", "--context=test"])
+        .argument("--pin-source=env:TOKEN_PIN")
         .argument(&format!("--module={}", softhsm_library().display()))
         .run();
     assert_eq!(outcome.printed(), "\n".repeat(0));
@@ -365,7 +367,11 @@ fn a_certificate_file_is_looked_at_and_names_the_user() {
         issued(Kind::Rsa(2048), "/O=dev/CN=jane", 100, "clientAuth"),
     );
     // By the library in this process, and by one that each library's own process has looked at.
-    let found = Invocation::new(directory).arguments(&["kubeconfig", "--token-label=test token"]);
+    let found = Invocation::new(directory).arguments(&[
+        "kubeconfig",
+        "--external-signer",
+        "--token-label=test token",
+    ]);
     for invocation in [kubeconfig(&store, &[]), found] {
         let printed = invocation.argument(&valid).run().silently().printed();
         assert!(printed.starts_with("users:\n- name: jane\n"), "{printed}");
@@ -486,7 +492,7 @@ fn everything_else_in_the_file_stays_as_it_is() {
             "# secret\n",
             &format!("# secret\n{}", entry(&store, "CN=jane", "jane", "")),
         )
-        .replace("user: ci}", "user: \"jane\"}");
+        .replace("user: ci}", "user: jane}");
     assert_eq!(
         fs::read_to_string(&path).unwrap(),
         expected,
@@ -548,7 +554,7 @@ fn only_what_is_not_there_is_written_and_left_to_do() {
     );
     assert_eq!(
         fs::read_to_string(&path).unwrap(),
-        before.replace("user: ci", "user: \"jane\"")
+        before.replace("user: ci", "user: jane")
     );
 }
 
@@ -730,7 +736,7 @@ fn each_entry_is_written_into_the_file_it_stands_in() {
     let text = |path: &Path| fs::read_to_string(path).unwrap();
     assert_eq!(
         text(&first),
-        "contexts: [{name: main, context: {user: \"jane\"}}]\n"
+        "contexts: [{name: main, context: {user: jane}}]\n"
     );
     assert!(text(&real).contains("externalSigner"));
     assert!(second.is_symlink());
@@ -810,7 +816,7 @@ fn what_is_no_file_is_not_written() {
         ("config:fifo", "fifo"),
     ] {
         let script = format!(
-            "cd \"$HOME\" && KUBECONFIG={files} \"$SIGNER\" kubeconfig --write --module={}",
+            "cd \"$HOME\" && KUBECONFIG={files} \"$SIGNER\" kubeconfig --external-signer --write --module={}",
             softhsm_library().display()
         );
         let before = others(directory, &[]);

@@ -36,8 +36,10 @@ mod fixture;
 mod keyring;
 /// Kubeconfigs, read as kubectl reads them.
 mod kubeconfig;
-/// `kubeconfig`: from a key to a kubeconfig that works.
+/// `kubeconfig --external-signer`: from a key to a kubeconfig that works.
 mod kubeconfig_command;
+/// `kubeconfig --context`: a context that stock clients can use, and back.
+mod kubeconfig_plugin;
 /// Libraries whose answers make no sense.
 mod lies;
 /// `list`: tokens, keys and certificates.

@@ -80,10 +80,7 @@ fn first_minute(current: Option<&str>) {
     }
     // What is to be typed next is what the README types next.
     let lines: Vec<_> = commands.lines().collect();
-    let next: String = lines[lines.len() - 2..]
-        .iter()
-        .map(|line| format!("  {}\n", line.split('#').next().unwrap().trim_end()))
-        .collect();
-    let told = format!("context \"prod\" uses user \"jane\"; next:\n{next}");
+    let next = lines[lines.len() - 2].split('#').next().unwrap().trim_end();
+    let told = format!("context \"prod\" uses user \"jane\"; next:\n  {next}\n  kubectl ");
     assert!(outcome.stderr.contains(&told), "{}", outcome.stderr);
 }

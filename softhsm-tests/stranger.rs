@@ -524,7 +524,7 @@ fn a_command_that_is_told_is_fit_to_be_pasted() {
             "--module",
             softhsm_library().to_str().unwrap(),
         ])
-        .arguments(&["--write", "--user", &name])
+        .arguments(&["--external-signer", "--write", "--user", &name])
         .argument(&format!("--kubeconfig={}", path.display()))
         .run()
         .stderr;

@@ -206,7 +206,7 @@ impl Bench {
         let store = self.store(task);
         let directory = store.directory.path();
         // Neither calls nor refusals of another case count.
-        for left in ["calls", "runtime", "state"].map(|name| directory.join(name)) {
+        for left in ["calls", "runtime", "state", "data"].map(|name| directory.join(name)) {
             let _ = fs::remove_file(&left);
             let _ = fs::remove_dir_all(&left);
         }

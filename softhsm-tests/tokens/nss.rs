@@ -111,7 +111,10 @@ fn it_is_found_by_its_registration_and_checked_with_what_is_written_down() {
         assert!(of_nss.contains(shown), "no {shown} in\n{listed}");
     }
     let label = "--token-label=NSS Certificate DB";
-    let written = token.command(&["kubeconfig", label]).run().printed();
+    let written = token
+        .command(&["kubeconfig", "--external-signer", label])
+        .run()
+        .printed();
     let line = format!("initArgs: \"{}\"", environment.variable("NSS_INIT_ARGS"));
     assert!(written.contains(&line), "no {line} in\n{written}");
 

@@ -160,7 +160,12 @@ fn a_kubeconfig_names_the_token_by_its_label_where_the_serial_is_shared() {
     let token = token(&environment);
     let module = format!("--module={}", environment.variable(LIBRARY));
     let kubeconfig = || {
-        let arguments = ["kubeconfig", &module, "--token-label=tpm2"];
+        let arguments = [
+            "kubeconfig",
+            "--external-signer",
+            &module,
+            "--token-label=tpm2",
+        ];
         token.command(&arguments).run().printed()
     };
     let alone = kubeconfig();

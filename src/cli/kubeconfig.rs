@@ -1,18 +1,21 @@
-//! `kubeconfig`: the user of a key, printed for pasting or written where it belongs.
+//! `kubeconfig`: what a kubeconfig needs for a key, printed for pasting or written where it belongs.
 
 #![forbid(unsafe_code)]
+
+mod plugin;
 
 use std::path::PathBuf;
 
 use super::again::Invocation;
 use super::completions::values;
+use super::error::ArgumentNeeds;
 use super::listing::{
     CertificateEntry, KeyEntry, KeyNote, LibraryEntry, ListQuery, Listing, TokenEntry,
 };
 use super::output::CommandOutput;
 use super::selection::{self, HEADING, Selection};
 use crate::config::{
-    Config, ConfigError, Filter, ObjectSelector, PinSource, TokenName, without_object,
+    Config, ConfigError, Filter, Keep, ObjectSelector, PinSource, TokenName, without_object,
 };
 use crate::error::Error;
 use crate::kubeconfig::{
@@ -33,12 +36,15 @@ use crate::token::ObjectError;
 /// How many answers a choice may take.
 const TRIES: usize = 3;
 
-/// Print the kubeconfig user for a key, or write it into the kubeconfig
+/// Have a context of the kubeconfig use a key, or print what that takes
 #[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("what").args(["write", "undo", "context"]).multiple(true))]
 #[command(after_help = "\
 Examples:
-  pkcs11-external-signer kubeconfig              # for the only usable key
   pkcs11-external-signer kubeconfig --write --context prod
+  pkcs11-external-signer kubeconfig --write --context prod --keep terminal
+  pkcs11-external-signer kubeconfig --undo --context prod
+  pkcs11-external-signer kubeconfig              # print the user alone
   pkcs11-external-signer kubeconfig --uri 'pkcs11:serial=15873456;id=%02'
 
 With several keys, the terminal asks which one. The file keeps everything else as it is, and a copy
@@ -65,11 +71,24 @@ pub(super) struct KubeconfigArguments {
     /// Write it into the kubeconfig
     #[arg(long)]
     write: bool,
-    /// The context that is to use it
-    #[arg(long, value_name = "NAME", requires = "write", add = values::contexts())]
+    /// The context that is to use it, by stock kubectl
+    #[arg(long, value_name = "NAME", add = values::contexts())]
     context: Option<String>,
+    /// How long one PIN serves: command, terminal, or a time such as 15m
+    #[arg(long, value_name = "HOW LONG", add = values::keeps())]
+    keep: Option<Keep>,
+    /// For clients with the externalSigner provider, in place of stock ones
+    #[arg(long)]
+    external_signer: bool,
+    /// Give the context back what it had before
+    #[arg(
+        long,
+        requires = "context",
+        conflicts_with_all = ["write", "external_signer", "keep", "user", "uri", "login", "certificate_file", "pin_source", "Selection"]
+    )]
+    undo: bool,
     /// The kubeconfig to write; without it KUBECONFIG, or ~/.kube/config
-    #[arg(long, value_name = "FILE", requires = "write", add = values::files())]
+    #[arg(long, value_name = "FILE", requires = "what", add = values::files())]
     kubeconfig: Option<PathBuf>,
 }
 
@@ -82,6 +101,22 @@ impl KubeconfigArguments {
             certificate_file: self.certificate_file.as_deref(),
             kubeconfig: self.kubeconfig.as_deref(),
             ..Invocation::default()
+        }
+    }
+
+    /// # Errors
+    /// Options don't go together.
+    fn check(&self) -> Result<(), Error> {
+        let needs = |argument, other| Err(ArgumentNeeds { argument, other }.into());
+        match &self.context {
+            None if self.write && !self.external_signer => {
+                needs("--write", "--context or --external-signer")
+            }
+            Some(_) if self.external_signer && !self.write => {
+                needs("--context beside --external-signer", "--write")
+            }
+            _ if self.user.as_deref() == Some("") => Err(KubeconfigError::UserUnnamed.into()),
+            _ => Ok(()),
         }
     }
 }
@@ -110,8 +145,9 @@ fn produce(
     opened: &mut Option<Library>,
 ) -> Result<(), Error> {
     let mut output = CommandOutput::open()?;
-    if arguments.user.as_deref() == Some("") {
-        return Err(KubeconfigError::UserUnnamed.into());
+    arguments.check()?;
+    if let Some(context) = arguments.context.as_deref().filter(|_| arguments.undo) {
+        return plugin::undo(arguments, context);
     }
     // Read as one, since options and URI have to agree.
     let configuration = || {
@@ -148,11 +184,31 @@ fn produce(
         .as_deref()
         .or_else(|| user_name(key))
         .ok_or(KubeconfigError::UserUnnamed)?;
-    if arguments.write {
-        write(arguments, name, chosen, pin_source)
-    } else {
-        let config = provider_config(arguments.certificate_file.as_deref(), chosen, pin_source);
-        Ok(output.print(&config.as_excerpt(name))?)
+    let config = || {
+        let file = arguments.certificate_file.as_deref();
+        let mut config = provider_config(file, chosen, pin_source);
+        config.set("keep", arguments.keep.map(|keep| keep.to_string()));
+        config
+    };
+    match &arguments.context {
+        _ if arguments.external_signer && arguments.write => {
+            write(arguments, name, chosen, pin_source)
+        }
+        _ if arguments.external_signer => Ok(output.print(&config().as_excerpt(name))?),
+        Some(context) => {
+            let wanted = plugin::Wanted {
+                arguments,
+                context,
+                name,
+                place: chosen,
+                pin_source,
+            };
+            match arguments.write {
+                true => wanted.write(),
+                false => Ok(output.print(&wanted.excerpt()?)?),
+            }
+        }
+        None => Ok(output.print(&config().as_plugin_excerpt(name))?),
     }
 }
 
@@ -435,22 +491,36 @@ fn write(
     }
     // Locks that stay behind would keep kubectl from the files.
     let _deferral = Deferral::for_files();
+    let mut inherited = None;
+    if let Some(context) = &arguments.context {
+        inherited = plugin::replaced(&locations, context, place)?;
+    }
     let mut file = KubeconfigFile::open(&path, is_interrupted)?;
     let kubeconfig = super::load(&locations.optional())?;
     let mut old = match kubeconfig.provider(name) {
         Ok(Provider::ExternalSigner(map)) => map,
         _ => Configuration::default(),
     };
-    let is_same = names(&mut old, place);
-    // A user that happens to have the certificate's name can be another cluster's.
-    if !is_same && arguments.user.is_none() && kubeconfig.has_credentials(name) {
+    let mut is_same = names(&mut old, place);
+    // A user that happens to have the certificate's name can be another cluster's, and what a context
+    // of the plugin's form has serves no other form.
+    let is_kept = kubeconfig.has_plugin(name) || arguments.user.is_none() && !is_same;
+    if is_kept && kubeconfig.has_credentials(name) {
         let name = name.to_owned();
         return Err(KubeconfigError::UserExists { path, name }.into());
+    }
+    if let Some(inherited) = inherited.filter(|_| !is_same) {
+        (old, is_same) = (inherited, true);
     }
     // From a URI, it stays as a key of its own.
     let old_source = old.value("pinSource").filter(|_| is_same);
     let certificate_file = arguments.certificate_file.as_deref();
-    let config = provider_config(certificate_file, place, pin_source.or(old_source));
+    let old_file = old.value("certificateFile").filter(|_| is_same);
+    let file_and_source = (certificate_file.or(old_file), pin_source.or(old_source));
+    let mut config = provider_config(file_and_source.0, place, file_and_source.1);
+    let keep = arguments.keep.map(|keep| keep.to_string());
+    let old_keep = old.value("keep").filter(|_| is_same).map(str::to_owned);
+    config.set("keep", keep.or(old_keep));
     let mut lost = file.set_user(name, &config, |key, value| match key {
         // Relative to the file.
         "pathExec" => path.with_file_name(value).is_file(),
@@ -458,6 +528,7 @@ fn write(
         "certificateFile" => is_same && certificate_file.is_none(),
         // Another token's would cost this one a try.
         "pin" | "pinSource" => is_same && pin_source.is_none(),
+        "keep" => false,
         // Written anew, in whatever keys they were before.
         _ => !is_selector(key),
     })?;

@@ -130,9 +130,8 @@ impl Failure for KubeconfigError {
                 remedy!("set HOME, or name the file with --kubeconfig or KUBECONFIG")
             }
             Self::Missing { .. } => remedy!(
-                "correct --kubeconfig or KUBECONFIG, or make the file with `",
-                OwnCommand::WriteKubeconfig,
-                "`"
+                "correct --kubeconfig or KUBECONFIG, or put the kubeconfig there that whoever runs \
+                 the cluster gives out"
             ),
             Self::NoCluster { candidates, .. } => choice("cluster", candidates),
             Self::NoContext { candidates, .. } | Self::NoCurrentContext { candidates } => {

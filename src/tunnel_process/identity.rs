@@ -1,5 +1,8 @@
 //! What this user's local clients know the tunnel process by: in a file that `kubeconfig --write` makes.
 
+use std::net::IpAddr;
+
+use crate::error::Error;
 use crate::process::{DataError, data_file};
 use crate::tunnel::ServerIdentity;
 
@@ -18,4 +21,19 @@ pub fn identity() -> Result<Option<ServerIdentity>, DataError> {
     let about = |reason: &str| not_read(format!("{}: {reason}", path.display()));
     let pem = String::from_utf8(content).map_err(|_| about("it is not text"))?;
     ServerIdentity::from_pem(pem).map(Some).map_err(about)
+}
+
+/// The same, made for servers at this address if there is no file.
+///
+/// # Errors
+/// The file can't be kept, or can't be used once it is there.
+pub fn identity_or_new(address: IpAddr) -> Result<ServerIdentity, Error> {
+    if let Some(identity) = identity()? {
+        return Ok(identity);
+    }
+    let new = ServerIdentity::generate(&[address])?;
+    let kept = data_file::create(FILE, new.to_pem().as_bytes());
+    kept.map_err(|reason| DataError::NotKept { reason })?;
+    // Another process can have been first.
+    Ok(identity()?.unwrap_or(new))
 }

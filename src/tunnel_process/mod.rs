@@ -18,7 +18,7 @@ mod status;
 
 pub use client::{ProcessKeys, register, status, stop};
 pub use error::TunnelProcessError;
-pub use identity::identity;
+pub use identity::{identity, identity_or_new};
 pub use message::{Greeting, Registered, RegisteredCluster, Registration};
 pub use service::serve;
 pub use status::{CallerStatus, ClusterStatus, KeyStatus, StatusDocument};

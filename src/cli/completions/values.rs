@@ -60,6 +60,20 @@ pub(in crate::cli) fn pin_sources() -> ArgValueCompleter {
     })
 }
 
+pub(in crate::cli) fn keeps() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        let known = [
+            ("command", "until the command ends"),
+            ("terminal", "until the terminal is closed"),
+            ("15m", "that long after the last use"),
+        ];
+        let candidate = |(word, help): (&str, &'static str)| {
+            CompletionCandidate::new(word).help(Some(help.into()))
+        };
+        known.into_iter().map(candidate).collect()
+    })
+}
+
 pub(in crate::cli) fn modules() -> ArgValueCompleter {
     ArgValueCompleter::new(|current: &OsStr| {
         let current = current.to_string_lossy();

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io;
 
-use crate::error::{Failure, Remedy};
+use crate::error::{Failure, OwnCommand, Remedy, remedy};
 
 /// The answer has nowhere to go.
 #[derive(Debug, thiserror::Error)]
@@ -105,15 +105,16 @@ impl Failure for DataError {
 
     fn remedy(&self) -> Remedy {
         match self {
-            Self::NotKept { .. } => {
+            Self::NotKept { .. } => remedy!(
                 "see that your home can be written, that its disk is not full, and that this directory \
                  is yours alone (mode 0700)"
-            }
-            Self::NotRead { .. } => {
+            ),
+            Self::NotRead { .. } => remedy!(
                 "see that the file and its directory are yours alone (modes 0600 and 0700); if in doubt, \
-                 remove the file and have the contexts written again: `kubeconfig --write --context NAME`"
-            }
+                     remove the file and have the contexts written again: `",
+                OwnCommand::WriteKubeconfig,
+                " --context NAME`"
+            ),
         }
-        .into()
     }
 }

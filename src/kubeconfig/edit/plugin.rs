@@ -119,24 +119,18 @@ impl Kubeconfig {
     /// Which of the entries that the context has from this program can go with it, since no other
     /// context uses them.
     pub fn entries_of_plugin(&self, context: &str) -> Vec<(EntryKind, String)> {
-        let (Ok(of_context), Ok(original)) = (self.context(context), self.original(context)) else {
+        let Ok(of_context) = self.original(context).and_then(|_| self.context(context)) else {
             return Vec::new();
         };
         let mut others = self.contexts();
         others.retain(|it| it.name != context);
         let mut entries = Vec::new();
         let cluster = of_context.cluster;
-        if cluster != original.cluster
-            && self.local(&cluster).is_some()
-            && others.iter().all(|it| it.cluster != cluster)
-        {
+        if self.local(&cluster).is_some() && others.iter().all(|it| it.cluster != cluster) {
             entries.push((EntryKind::Cluster, cluster));
         }
         let user = of_context.user;
-        if Some(&user) != original.user.as_ref()
-            && self.has_plugin(&user)
-            && others.iter().all(|it| it.user != user)
-        {
+        if self.has_plugin(&user) && others.iter().all(|it| it.user != user) {
             entries.push((EntryKind::User, user));
         }
         entries

@@ -122,7 +122,10 @@ impl ProviderConfig {
         ] {
             old.entry(key).or_insert_with(|| value.into());
         }
-        let words = self.settings.iter().filter_map(argument);
+        // What isn't about the key comes first.
+        let mut settings: Vec<_> = self.settings.iter().collect();
+        settings.sort_by_key(|it| it.key != "keep");
+        let words = settings.into_iter().filter_map(argument);
         let words: Vec<_> = [exec::COMMAND.to_owned()]
             .into_iter()
             .chain(words)
@@ -214,10 +217,10 @@ mod tests {
     fn of_jane() -> ProviderConfig {
         let mut config = ProviderConfig::default();
         config.set("pathExec", Some("/usr/bin/pkcs11-external-signer"));
-        config.set("keep", Some("terminal"));
         config.set("pathLib", Some("/usr/lib/a.so"));
         config.set_explained("tokenSerial", "123", "a\nlabel".to_owned());
         config.set("tokenLabel", Some("my token"));
+        config.set("keep", Some("terminal"));
         config
     }
 

@@ -1,0 +1,569 @@
+//! `kubeconfig --context`: what a context needs so that stock clients use a key with it, written and taken out
+//! again, with nothing else in the file changed.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use crate::fixture::cluster::{ADMINISTRATOR, cluster, kubectl};
+use crate::fixture::keys::{Kind, issued, key};
+use crate::fixture::places::data;
+use crate::fixture::program::{Invocation, Outcome, PROGRAM};
+use crate::fixture::root::need_root;
+use crate::fixture::softhsm::{Object, PIN, Store, softhsm_library, token_with};
+
+/// As kubectl writes it, with comments and another context.
+const BEFORE: &str = "\
+# ours
+apiVersion: v1
+clusters:
+- cluster: # the real one
+    certificate-authority-data: Zm9v
+    server: https://10.0.0.1:6443/k8s/clusters/c-x # Rancher
+  name: prod
+- cluster:
+    insecure-skip-tls-verify: true
+    proxy-url: socks5://proxy:1080
+    server: https://10.0.0.2:6443
+    tls-server-name: api
+  name: lab
+contexts:
+- context:
+    cluster: lab
+    namespace: web # mind
+    user: jane
+  name: lab
+- context:
+    cluster: prod # here
+    user: jane
+  name: prod
+current-context: lab
+kind: Config
+preferences: {}
+users:
+- name: jane
+  user:
+    token: abc # secret
+# the end
+";
+
+fn token() -> Store {
+    token_with([
+        Object::key(key(Kind::P256), &[2]),
+        Object::issued(issued(Kind::P256, "/CN=jane", 100, "clientAuth"), &[2]),
+    ])
+}
+
+fn command(store: &Store, path: &Path, arguments: &[&str]) -> Invocation {
+    Invocation::new(store.directory.path())
+        .argument("kubeconfig")
+        .arguments(arguments)
+        .variable("KUBECONFIG", path)
+}
+
+fn write(store: &Store, path: &Path, context: &str, arguments: &[&str]) -> Outcome {
+    command(store, path, &["--write", "--context", context])
+        .argument(&format!("--module={}", softhsm_library().display()))
+        .arguments(arguments)
+        .run()
+}
+
+#[track_caller]
+fn undo(store: &Store, path: &Path, context: &str) -> Outcome {
+    let outcome = command(store, path, &["--undo", "--context", context]).run();
+    assert!(outcome.status.success(), "{}", outcome.stderr);
+    outcome
+}
+
+fn file(store: &Store, text: &str) -> PathBuf {
+    let path = store.directory.path().join("config");
+    fs::write(&path, text).unwrap();
+    path
+}
+
+/// What stock kubectl reads.
+#[track_caller]
+fn view(store: &Store, path: &Path) -> Value {
+    let view = Invocation::new(store.directory.path())
+        .program(kubectl())
+        .arguments(&["config", "view", "--raw", "--output=json"])
+        .variable("KUBECONFIG", path)
+        .run();
+    serde_json::from_str(&view.printed()).unwrap()
+}
+
+fn entry<'a>(view: &'a Value, list: &str, name: &str) -> &'a Value {
+    let mut entries = view[list].as_array().unwrap().iter();
+    let kind = list.strip_suffix('s').unwrap();
+    let entry = entries.find(|entry| entry["name"] == name);
+    &entry.unwrap_or_else(|| panic!("no {name} in {view}"))[kind]
+}
+
+fn text(path: &Path) -> String {
+    fs::read_to_string(path).unwrap()
+}
+
+/// The address of root's tunnels, or that of the user who runs the tests.
+fn address() -> String {
+    let [_, _, third, fourth] = rustix::process::getuid().as_raw().to_be_bytes();
+    format!("127.1.{third}.{fourth}")
+}
+
+#[test]
+fn what_is_written_is_what_stock_kubectl_reads() {
+    let store = token();
+    let path = file(&store, BEFORE);
+    let outcome = write(&store, &path, "prod", &["--keep=terminal"]);
+    assert!(outcome.status.success(), "{}", outcome.stderr);
+    assert_eq!(outcome.printed_beside(&["context \"prod\" uses user"]), "");
+    let next = "kubectl --context=prod get namespaces";
+    assert!(outcome.stderr.contains(next), "{}", outcome.stderr);
+    let view = view(&store, &path);
+    let local = entry(&view, "clusters", "prod+token");
+    let server = local["server"].as_str().unwrap();
+    let start = format!("https://{}:2", address());
+    assert!(server.starts_with(&start), "{server}");
+    assert!(server.ends_with("/k8s/clusters/c-x"), "{server}");
+    assert!(local.get("proxy-url").is_none(), "{local}");
+    let authority = local["certificate-authority-data"].as_str().unwrap();
+    let authority = STANDARD.decode(authority).unwrap();
+    assert!(authority.starts_with(b"-----BEGIN CERTIFICATE-----\n"));
+    let extension = &local["extensions"][0];
+    assert_eq!(extension["name"], "client.authentication.k8s.io/exec");
+    assert_eq!(
+        extension["extension"],
+        json!({
+            "plugin": "pkcs11-external-signer",
+            "name": "prod",
+            "server": "https://10.0.0.1:6443/k8s/clusters/c-x",
+            "certificate-authority-data": "Zm9v",
+        })
+    );
+    assert_eq!(
+        entry(&view, "contexts", "prod"),
+        &json!({
+            "cluster": "prod+token",
+            "user": "jane+token",
+            "extensions": [{
+                "name": "pkcs11-external-signer",
+                "extension": {"cluster": "prod", "user": "jane"},
+            }],
+        })
+    );
+    let exec = &entry(&view, "users", "jane+token")["exec"];
+    let token = &store.tokens[0];
+    assert_eq!(exec["apiVersion"], "client.authentication.k8s.io/v1");
+    assert_eq!(exec["command"], PROGRAM);
+    assert_eq!(
+        exec["args"],
+        json!([
+            "credential",
+            "--keep=terminal",
+            format!("--module={}", softhsm_library().display()),
+            format!("--token-serial={}", token.serial),
+            "--object-id=2",
+        ])
+    );
+    assert_eq!(exec["interactiveMode"], "IfAvailable");
+    assert_eq!(exec["provideClusterInfo"], true);
+    assert!(exec["installHint"].as_str().unwrap().ends_with('.'));
+    // Who reads the file sees which key it is.
+    let after = text(&path);
+    let comment = "--object-id=2   # ECDSA P-256, CN=jane, until ";
+    assert!(after.contains(comment), "{after}");
+}
+
+#[test]
+fn everything_else_stays_and_comes_back_byte_for_byte() {
+    let store = token();
+    let path = file(&store, BEFORE);
+    write(&store, &path, "prod", &[]);
+    let once = text(&path);
+    // All lines that were there are there, in their order, but for the two of the context.
+    let mut lines = once.lines();
+    for line in BEFORE.lines() {
+        let line = match line {
+            "    cluster: prod # here" => "    cluster: prod+token # here",
+            _ => line,
+        };
+        let is_its_user = line == "    user: jane";
+        assert!(
+            lines.any(|it| it == line || is_its_user && it == "    user: jane+token"),
+            "no {line} in\n{once}"
+        );
+    }
+    let again = write(&store, &path, "prod", &[]);
+    let told = "context \"prod\" is there already";
+    assert!(again.stderr.contains(told), "{}", again.stderr);
+    assert_eq!(text(&path), once);
+    write(&store, &path, "lab", &["--pin-source=askpass"]);
+    let extension = json!({
+        "plugin": "pkcs11-external-signer",
+        "name": "lab",
+        "server": "https://10.0.0.2:6443",
+        "tls-server-name": "api",
+        "insecure-skip-tls-verify": true,
+        "proxy-url": "socks5://proxy:1080",
+    });
+    let both = view(&store, &path);
+    let lab = entry(&both, "clusters", "lab+token");
+    assert_eq!(lab["extensions"][0]["extension"], extension);
+    assert!(lab.get("insecure-skip-tls-verify").is_none(), "{lab}");
+    assert_eq!(entry(&both, "contexts", "lab")["namespace"], "web");
+    // The other context's user isn't given another source of its PIN.
+    assert_eq!(entry(&both, "contexts", "lab")["user"], "jane+token+2");
+    undo(&store, &path, "lab");
+    assert_eq!(text(&path), once);
+    undo(&store, &path, "prod");
+    assert_eq!(text(&path), BEFORE);
+    command(&store, &path, &["--undo", "--context=prod"])
+        .run()
+        .fails(3, &["was not written for the credential plugin"]);
+}
+
+#[test]
+fn contexts_share_the_cluster_and_the_user_that_are_the_same() {
+    let store = token();
+    let before = BEFORE.replace("cluster: lab\n", "cluster: prod\n");
+    let path = file(&store, &before);
+    write(&store, &path, "prod", &[]);
+    let once = text(&path);
+    write(&store, &path, "lab", &[]);
+    let both = view(&store, &path);
+    assert_eq!(both["clusters"].as_array().unwrap().len(), 3);
+    assert_eq!(both["users"].as_array().unwrap().len(), 2);
+    undo(&store, &path, "prod");
+    let one = view(&store, &path);
+    assert_eq!(entry(&one, "contexts", "lab")["cluster"], "prod+token");
+    entry(&one, "clusters", "prod+token");
+    entry(&one, "users", "jane+token");
+    write(&store, &path, "prod", &[]);
+    undo(&store, &path, "lab");
+    assert_eq!(text(&path), once);
+    // What a context says is changed in place, and its port stays.
+    write(&store, &path, "prod", &["--keep=15m"]);
+    assert_eq!(
+        text(&path).replace("      - --keep=15m\n", ""),
+        once,
+        "{}",
+        text(&path)
+    );
+    let kept = text(&path);
+    write(&store, &path, "prod", &[]);
+    assert_eq!(text(&path), kept);
+}
+
+#[test]
+fn twenty_clusters_have_twenty_ports() {
+    let store = token();
+    let mut config = json!({"apiVersion": "v1", "kind": "Config", "clusters": [], "contexts": []});
+    let names: Vec<_> = (0..20).map(|number| format!("c{number}")).collect();
+    for name in &names {
+        // All of them prefer the same ports.
+        let cluster = json!({"name": name, "cluster": {"server": "https://10.0.0.1:6443"}});
+        let context = json!({"name": name, "context": {"cluster": name, "user": ""}});
+        config["clusters"].as_array_mut().unwrap().push(cluster);
+        config["contexts"].as_array_mut().unwrap().push(context);
+    }
+    let path = file(&store, &config.to_string());
+    for name in &names {
+        let outcome = write(&store, &path, name, &[]);
+        assert!(outcome.status.success(), "{}", outcome.stderr);
+    }
+    let view = view(&store, &path);
+    let servers: BTreeSet<_> = names
+        .iter()
+        .map(|name| entry(&view, "clusters", &format!("{name}+token"))["server"].as_str())
+        .collect();
+    assert_eq!(servers.len(), 20, "{servers:?}");
+    assert_eq!(view["users"].as_array().unwrap().len(), 1);
+    for name in &names {
+        undo(&store, &path, name);
+    }
+    let mut after: Value = serde_json::from_str(&text(&path)).unwrap();
+    // A list that wasn't there is an empty one.
+    assert_eq!(
+        after.as_object_mut().unwrap().remove("users"),
+        Some(json!([]))
+    );
+    assert_eq!(after, config);
+}
+
+#[test]
+fn an_excerpt_is_what_would_be_written() {
+    let store = token();
+    let path = file(&store, BEFORE);
+    let module = format!("--module={}", softhsm_library().display());
+    let user = command(&store, &path, &[&module]).run();
+    let user = user.silently().printed();
+    assert!(
+        user.starts_with("users:\n- name: jane\n  user:\n    exec:\n"),
+        "{user}"
+    );
+    let printed = command(&store, &path, &[&module, "--context=prod"]).run();
+    let printed = printed.silently().printed();
+    assert_eq!(text(&path), BEFORE);
+    let excerpt = store.directory.path().join("config-excerpt");
+    fs::write(&excerpt, printed).unwrap();
+    let shown = view(&store, &excerpt);
+    write(&store, &path, "prod", &[]);
+    let written = view(&store, &path);
+    for (list, name) in [
+        ("clusters", "prod+token"),
+        ("users", "jane+token"),
+        ("contexts", "prod"),
+    ] {
+        assert_eq!(entry(&shown, list, name), entry(&written, list, name));
+    }
+}
+
+#[test]
+fn each_entry_is_found_in_the_file_it_stands_in() {
+    let store = token();
+    let directory = store.directory.path();
+    fs::create_dir(directory.join("sub")).unwrap();
+    let [first, second] = ["config-1", "sub/config-2"].map(|name| directory.join(name));
+    let contexts = "contexts:\n- context:\n    cluster: prod\n    user: jane\n  name: prod\n";
+    let clusters = "clusters:\n- cluster:\n    certificate-authority: ca.pem\n    \
+                    server: https://10.0.0.1:6443\n  name: prod\n";
+    fs::write(&first, contexts).unwrap();
+    fs::write(&second, clusters).unwrap();
+    fs::write(directory.join("sub/ca.pem"), "foo").unwrap();
+    let list = std::env::join_paths([&first, &second]).unwrap();
+    let list = Path::new(&list);
+    let outcome = write(&store, list, "prod", &[]);
+    assert!(outcome.status.success(), "{}", outcome.stderr);
+    assert_eq!(text(&second), clusters);
+    let merged = view(&store, list);
+    let local = entry(&merged, "clusters", "prod+token");
+    let real = &local["extensions"][0]["extension"];
+    let authority = directory.join("sub/ca.pem");
+    assert_eq!(real["certificate-authority"], authority.to_str().unwrap());
+    // Moved to another file, it is changed there.
+    let moved = text(&first).split("users:").nth(1).unwrap().to_owned();
+    fs::write(&first, text(&first).replace(&format!("users:{moved}"), "")).unwrap();
+    fs::write(&second, format!("{clusters}users:{moved}")).unwrap();
+    write(&store, list, "prod", &["--keep=terminal"]);
+    assert!(
+        text(&second).contains("--keep=terminal"),
+        "{}",
+        text(&second)
+    );
+    assert!(!text(&first).contains("users:\n- name"), "{}", text(&first));
+    undo(&store, list, "prod");
+    assert!(text(&first).starts_with(contexts), "{}", text(&first));
+    assert_eq!(text(&second), format!("{clusters}users: []\n"));
+}
+
+#[test]
+fn the_other_form_takes_its_place() {
+    let store = token();
+    let path = file(&store, BEFORE);
+    write(&store, &path, "prod", &["--pin-source=env:TOKEN_PIN"]);
+    let outcome = write(&store, &path, "prod", &["--external-signer", "--user=hans"]);
+    assert!(outcome.status.success(), "{}", outcome.stderr);
+    let view = view(&store, &path);
+    let context = entry(&view, "contexts", "prod");
+    assert_eq!(context, &json!({"cluster": "prod", "user": "hans"}));
+    let provider = &entry(&view, "users", "hans")["auth-provider"];
+    assert_eq!(provider["config"]["pinSource"], "env:TOKEN_PIN");
+    let after = text(&path);
+    assert!(!after.contains("+token"), "{after}");
+    // And back, with what the user says of the PIN.
+    let outcome = write(&store, &path, "prod", &[]);
+    assert!(outcome.status.success(), "{}", outcome.stderr);
+    let written = text(&path);
+    assert!(written.contains("--pin-source=env:TOKEN_PIN"), "{written}");
+    undo(&store, &path, "prod");
+    assert_eq!(text(&path), after);
+}
+
+#[test]
+fn a_pin_is_not_taken_over() {
+    let store = token();
+    let before = BEFORE.replace(
+        "    token: abc # secret\n",
+        &format!(
+            "    auth-provider:\n      name: externalSigner\n      config:\n        tokenLabel: test token\n        \
+             objectId: \"2\"\n        pin: \"{PIN}\"\n"
+        ),
+    );
+    let path = file(&store, &before);
+    let outcome = write(&store, &path, "prod", &[]);
+    let told = "the PIN that stands in the kubeconfig is not taken over";
+    assert!(outcome.stderr.contains(told), "{}", outcome.stderr);
+    assert_eq!(text(&path).matches(PIN).count(), 1);
+    let outcome = write(&store, &path, "prod", &["--pin-source=prompt"]);
+    assert!(!outcome.stderr.contains(told), "{}", outcome.stderr);
+    undo(&store, &path, "prod");
+    assert_eq!(text(&path), before);
+}
+
+/// A run leads to the real cluster, not to the local address.
+#[test]
+fn run_and_check_understand_what_is_written() {
+    let store = cluster().token(Kind::P256, ADMINISTRATOR);
+    let nothing = store.configuration();
+    // Each invocation writes the file anew; these take it as it is.
+    let run = cluster().run(&store, &nothing, &["--", "kubectl", "auth", "whoami"]);
+    let check = cluster().command(&store, &nothing, "check");
+    let path = store.directory.path().join("kubeconfig");
+    let outcome = write(&store, &path, "test", &["--pin-source=env:TOKEN_PIN"]);
+    assert!(outcome.status.success(), "{}", outcome.stderr);
+    assert!(text(&path).contains("test+token"), "{}", text(&path));
+    assert!(run.run().printed().contains("jane"));
+    let checked = check.argument("--server").run().told(0);
+    assert!(checked.contains("knows us as user \"jane\""), "{checked}");
+}
+
+#[test]
+fn arguments_that_the_plugin_would_refuse_are_named() {
+    let store = token();
+    let path = file(&store, BEFORE);
+    write(&store, &path, "prod", &[]);
+    let good = text(&path);
+    let checked = |from: &str, to: &str| {
+        fs::write(&path, good.replace(from, to)).unwrap();
+        let check = Invocation::new(store.directory.path())
+            .arguments(&["check", "--context=prod", "--no-login"])
+            .variable("KUBECONFIG", &path)
+            .run();
+        String::from_utf8(check.stdout).unwrap()
+    };
+    let shown = checked("--object-id=", "--object=");
+    let told = "in the plugin arguments of user \"jane+token\", --object is not known";
+    assert!(shown.contains(told), "{shown}");
+    let shown = checked("      - --object-id=2", "      - \"123456\"");
+    assert!(shown.contains("a word is no option"), "{shown}");
+    let shown = checked(
+        "    exec:\n",
+        "    auth-provider: {name: oidc}\n    exec:\n",
+    );
+    let told = "user \"jane+token\" has both exec and auth-provider";
+    assert!(shown.contains(told), "{shown}");
+    // Written again, it is right again.
+    checked("--object-id=", "--object=");
+    write(&store, &path, "prod", &[]);
+    assert_eq!(text(&path), good);
+}
+
+#[test]
+fn what_can_not_be_written_leaves_everything_as_it_was() {
+    let store = token();
+    let path = file(&store, BEFORE);
+    let refused = |outcome: Outcome, code: i32, fragments: &[&str]| {
+        outcome.fails(code, fragments);
+        assert_eq!(text(&path), BEFORE);
+    };
+    refused(
+        write(&store, &path, "prod", &["--pin-source=stdin"]),
+        3,
+        &["pinSource is stdin, and standard input is the client's"],
+    );
+    refused(
+        write(&store, &path, "gone", &[]),
+        3,
+        &["no context \"gone\"", "lab", "prod"],
+    );
+    let module = format!("--module={}", softhsm_library().display());
+    refused(
+        command(&store, &path, &["--write", &module]).run(),
+        2,
+        &["--write needs --context or --external-signer"],
+    );
+    let lock = store.directory.path().join("config.lock");
+    fs::write(&lock, "").unwrap();
+    refused(
+        write(&store, &path, "prod", &[]),
+        3,
+        &["another program is writing it"],
+    );
+    fs::remove_file(lock).unwrap();
+    let broken = BEFORE.replace("server: https://10.0.0.1:6443", "x: y");
+    fs::write(&path, &broken).unwrap();
+    write(&store, &path, "prod", &[]).fails(3, &["cluster \"prod\" has no server"]);
+    assert_eq!(text(&path), broken);
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "nobody else is here")]
+fn what_the_tunnel_is_known_by_is_this_users_alone() {
+    need_root();
+    let store = token();
+    let path = file(&store, BEFORE);
+    let place = store.directory.path().join("data");
+    let identity = place.join("tunnel.pem");
+    write(&store, &path, "prod", &[]);
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    assert_eq!(
+        (mode(&identity), fs::read_dir(&place).unwrap().count()),
+        (0o600, 1)
+    );
+    let first = text(&identity);
+    let written = text(&path);
+    write(&store, &path, "lab", &[]);
+    assert_eq!(text(&identity), first);
+    // Each of these could have been put there, or read, by another user.
+    fs::write(&path, &written).unwrap();
+    let refused = |fragments: &[&str]| {
+        let outcome = write(&store, &path, "lab", &[]);
+        outcome.fails(9, fragments);
+        assert_eq!(text(&path), written);
+    };
+    chown(&identity, Some(1), None).unwrap();
+    refused(&[
+        "the tunnel's own key can't be used",
+        "tunnel.pem belongs to another user (uid 1)",
+        "kubeconfig --write --context NAME",
+    ]);
+    chown(&identity, Some(0), None).unwrap();
+    fs::set_permissions(&identity, fs::Permissions::from_mode(0o644)).unwrap();
+    refused(&["is open to other users (mode 0644)"]);
+    fs::set_permissions(&identity, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::write(&identity, "garbage").unwrap();
+    refused(&["tunnel.pem: it does not hold three certificates"]);
+    fs::remove_file(&identity).unwrap();
+    chown(&place, Some(1), None).unwrap();
+    refused(&["belongs to another user (uid 1)"]);
+    chown(&place, Some(0), None).unwrap();
+    assert_eq!(fs::read_dir(&place).unwrap().count(), 0);
+}
+
+#[test]
+fn a_full_or_read_only_home_leaves_nothing_half_written() {
+    need_root();
+    let store = token();
+    let path = file(&store, BEFORE);
+    for (mount, told) in [
+        (
+            "mount -t tmpfs -o size=4k,mode=700 none $machine",
+            "No space left",
+        ),
+        (
+            "mount -t tmpfs -o ro,mode=700 none $machine",
+            "Read-only file system",
+        ),
+    ] {
+        let script = format!(
+            "echo root:x:0:0::/root:/bin/sh > passwd; mkdir -p $machine{1}; {0}{1} && {2}",
+            mount,
+            data(),
+            if mount.contains("size") {
+                format!("head -c 4096 /dev/zero > $machine{}/full", data())
+            } else {
+                "true".to_owned()
+            }
+        );
+        let outcome = command(&store, &path, &["--write", "--context=prod"])
+            .argument(&format!("--module={}", softhsm_library().display()))
+            .with_etc(&script)
+            .run();
+        outcome.fails(9, &["the tunnel's own key can't be kept", told]);
+        assert_eq!(text(&path), BEFORE);
+    }
+}
