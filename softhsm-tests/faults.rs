@@ -434,6 +434,8 @@ fn where_no_pin_can_help_nothing_else_is_blamed() {
         "--change-pin",
     ];
     sign(&store, "C_Login:return=0xa3").run().fails(7, &expired);
+    let none = ["has no user PIN yet", "CKR_USER_PIN_NOT_INITIALIZED"];
+    sign(&store, "C_Login:return=0x102").run().fails(7, &none);
 }
 
 /// `check` with the pair and a stored PIN.
@@ -590,6 +592,11 @@ fn a_key_that_is_hidden_on_a_token_that_wants_no_login_is_looked_for_after_one()
     assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
     assert_signed(sign(&store, faults).run().silently());
     assert_eq!(store.calls("C_Login"), ["0x0"]);
+    // Without a PIN there can't be hidden ones. Otherwise it is the login that has failed.
+    for (code, exit_code, told) in [("0x102", 6, "no private key"), ("0x30", 7, "C_Login")] {
+        let failing = format!("{faults},C_Login:return={code}");
+        sign(&store, &failing).run().fails(exit_code, &[told]);
+    }
 }
 
 #[test]

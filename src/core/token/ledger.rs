@@ -239,23 +239,7 @@ mod tests {
     use super::*;
     use crate::pin::PinOrigin;
     use crate::process::lock::in_directory;
-
-    fn state(label: &str) -> TokenState {
-        TokenState {
-            name: TokenName {
-                slot: 1,
-                label: label.to_owned(),
-                serial: "0815".to_owned(),
-            },
-            manufacturer: "maker".to_owned(),
-            model: "model".to_owned(),
-            initialized: true,
-            login_required: true,
-            own_keypad: false,
-            pin: PinState::Good,
-            pin_lengths: (4, 8),
-        }
-    }
+    use crate::token::slot::state_with_label as state;
 
     fn open(place: &Path, label: &str) -> Ledger {
         Ledger::new(Ok(in_directory(place, "ledger")), &state(label))

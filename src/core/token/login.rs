@@ -554,6 +554,18 @@ mod tests {
     use cryptoki::context::Function;
 
     use super::*;
+    use crate::token::slot::state_with_label;
+
+    #[test]
+    fn a_pin_is_as_long_as_the_token_and_the_program_can_have_it() {
+        for (told, longest) in [(8, 8), (0, MAX_PIN_LENGTH), (100_000, MAX_PIN_LENGTH)] {
+            let mut state = state_with_label("token");
+            state.pin_lengths.1 = told;
+            let lengths = |request: &PinRequest<'_>| Ok((request.shortest, request.longest));
+            let asked = ask(&state, "key", None, false, lengths);
+            assert!(matches!(asked, Ok(lengths) if lengths == (4, longest)));
+        }
+    }
 
     #[test]
     fn a_failed_login_is_a_refusal_or_a_doubt_unless_the_token_has_not_looked_at_the_pin() {

@@ -278,3 +278,22 @@ fn unusable(functions: &Functions) -> Vec<UnusableSlot> {
 fn unpadded(text: &str) -> String {
     text.trim_end_matches([' ', '\0']).to_owned()
 }
+
+/// For tests of what is done by a token's state.
+#[cfg(test)]
+pub(super) fn state_with_label(label: &str) -> TokenState {
+    TokenState {
+        name: TokenName {
+            slot: 1,
+            label: label.to_owned(),
+            serial: "0815".to_owned(),
+        },
+        manufacturer: "maker".to_owned(),
+        model: "model".to_owned(),
+        initialized: true,
+        login_required: true,
+        own_keypad: false,
+        pin: PinState::Good,
+        pin_lengths: (4, 8),
+    }
+}
