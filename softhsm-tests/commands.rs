@@ -351,7 +351,7 @@ fn a_wrong_command_line_is_told_without_its_values() {
             "cannot be used multiple times",
         ),
         // A misspelt name is reported with the likely one.
-        (&["lst"], "a similar subcommand exists: 'list'"),
+        (&["lisst"], "a similar subcommand exists: 'list'"),
         (&["chekc"], "a similar subcommand exists: 'check'"),
         (&["list", "--jsno"], "a similar argument exists: '--json'"),
         (&["completions", "bsh"], "a similar value exists: 'bash'"),

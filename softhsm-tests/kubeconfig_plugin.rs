@@ -421,6 +421,22 @@ fn run_and_check_understand_what_is_written() {
     assert!(checked.contains("knows us as user \"jane\""), "{checked}");
 }
 
+/// With the plugin in place, as a user has it.
+#[test]
+fn stock_kubectl_works_with_what_is_written() {
+    let store = cluster().token(Kind::P256, ADMINISTRATOR);
+    let nothing = store.configuration();
+    let kubectl = cluster().kubectl(&store, &nothing);
+    let path = store.directory.path().join("kubeconfig");
+    let before = text(&path);
+    let outcome = write(&store, &path, "test", &["--pin-source=env:TOKEN_PIN"]);
+    assert!(outcome.status.success(), "{}", outcome.stderr);
+    let whoami = kubectl.arguments(&["auth", "whoami"]).run();
+    assert!(whoami.printed().contains("jane"), "{}", whoami.stderr);
+    undo(&store, &path, "test");
+    assert_eq!(text(&path), before);
+}
+
 #[test]
 fn arguments_that_the_plugin_would_refuse_are_named() {
     let store = token();
