@@ -11,15 +11,10 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
 
-#[cfg(not(target_pointer_width = "64"))]
-use object::elf::FileHeader32 as ElfHeader;
-#[cfg(target_pointer_width = "64")]
-use object::elf::FileHeader64 as ElfHeader;
-use object::read::elf::ElfFile;
-use object::read::macho::{FatArch, MachOFatFile32, MachOFatFile64, MachOFile64};
+use object::read::macho::{FatArch, MachOFatFile32, MachOFatFile64};
 use object::{
-    Architecture, Endianness, FileKind, NameOrOrdinal, Object, ObjectKind, ObjectSegment as _,
-    ReadCache, ReadRef,
+    Architecture, FileKind, NameOrOrdinal, Object as _, ObjectKind, ObjectSegment as _, ReadCache,
+    ReadRef,
 };
 
 use super::error::ModuleError;
@@ -43,15 +38,9 @@ const MACHINE: Option<Architecture> = if cfg!(target_arch = "x86_64") {
     None
 };
 
-/// The formats of this system's libraries; the code for others is left out of the program.
+/// The formats of this system's libraries.
 const READS_ELF: bool = cfg!(not(target_vendor = "apple"));
 const READS_MACH_O: bool = cfg!(any(test, target_vendor = "apple"));
-
-const ELF: FileKind = if cfg!(target_pointer_width = "64") {
-    FileKind::Elf64
-} else {
-    FileKind::Elf32
-};
 
 /// A file whose numbers aren't believed: nothing is allocated for a length that it can't have.
 #[derive(Clone, Copy)]
@@ -117,29 +106,38 @@ pub(super) fn check(path: &Path) -> Result<(), ModuleError> {
 /// Whether the library exports one of these names.
 fn exports<'d, R: ReadRef<'d>>(data: R, names: &[&str]) -> Result<bool, Defect> {
     match FileKind::parse(data).map_err(|_| Defect::Format)? {
-        ELF if READS_ELF => {
-            let file = ElfFile::<ElfHeader<Endianness>, R>::parse(data)?;
-            check_kind(&file, data)?;
-            // Without section headers the crate finds no symbols; the loader does.
-            Ok(file.sections().next().is_none() || has_export(&file, "", names)?)
-        }
-        FileKind::Elf32 | FileKind::Elf64 if READS_ELF => Err(Defect::Machine),
-        FileKind::MachO64 if READS_MACH_O => exports_mach_o(data, names),
-        FileKind::MachO32 if READS_MACH_O => Err(Defect::Machine),
         FileKind::MachOFat32 if READS_MACH_O => {
-            exports_mach_o(part(MachOFatFile32::parse(data)?.arches(), data)?, names)
+            exports_of_one(part(MachOFatFile32::parse(data)?.arches(), data)?, names)
         }
         FileKind::MachOFat64 if READS_MACH_O => {
-            exports_mach_o(part(MachOFatFile64::parse(data)?.arches(), data)?, names)
+            exports_of_one(part(MachOFatFile64::parse(data)?.arches(), data)?, names)
         }
-        _ => Err(Defect::Format),
+        _ => exports_of_one(data, names),
     }
 }
 
-fn exports_mach_o<'d, R: ReadRef<'d>>(data: R, names: &[&str]) -> Result<bool, Defect> {
-    let file = MachOFile64::<Endianness, R>::parse(data)?;
+/// The same of a file that isn't a universal one.
+fn exports_of_one<'d, R: ReadRef<'d>>(data: R, names: &[&str]) -> Result<bool, Defect> {
+    let is_elf = match FileKind::parse(data)? {
+        FileKind::Elf32 | FileKind::Elf64 if READS_ELF => true,
+        FileKind::MachO32 | FileKind::MachO64 if READS_MACH_O => false,
+        _ => return Err(Defect::Format),
+    };
+    let file = object::File::parse(data)?;
     check_kind(&file, data)?;
-    has_export(&file, "_", names)
+    // Without section headers the crate finds no symbols; the loader does.
+    if is_elf && file.sections().next().is_none() {
+        return Ok(true);
+    }
+    // Mach-O has C's names with a prefix.
+    let prefix: &[u8] = if is_elf { b"" } else { b"_" };
+    Ok(file.exports()?.flatten().any(|export| {
+        let NameOrOrdinal::Name(name) = export.name() else {
+            return false;
+        };
+        let name = name.strip_prefix(prefix);
+        names.iter().any(|wanted| name == Some(wanted.as_bytes()))
+    }))
 }
 
 /// The part of a universal file that is for this machine.
@@ -151,19 +149,8 @@ fn part<'d, R: ReadRef<'d>>(parts: &[impl FatArch], data: R) -> Result<&'d [u8],
     Ok(part.data(data)?)
 }
 
-/// Whether it exports one of these of C's names, which have a prefix in some formats.
-fn has_export<'d>(file: &impl Object<'d>, prefix: &str, names: &[&str]) -> Result<bool, Defect> {
-    Ok(file.exports()?.flatten().any(|export| {
-        let NameOrOrdinal::Name(name) = export.name() else {
-            return false;
-        };
-        let name = name.strip_prefix(prefix.as_bytes());
-        names.iter().any(|wanted| name == Some(wanted.as_bytes()))
-    }))
-}
-
 /// Checks that it is a whole shared library for this machine.
-fn check_kind<'d, R: ReadRef<'d>>(file: &impl Object<'d>, data: R) -> Result<(), Defect> {
+fn check_kind<'d, R: ReadRef<'d>>(file: &object::File<'d, R>, data: R) -> Result<(), Defect> {
     if MACHINE.is_some_and(|machine| file.architecture() != machine)
         || file.is_64() != cfg!(target_pointer_width = "64")
         || file.is_little_endian() != cfg!(target_endian = "little")
