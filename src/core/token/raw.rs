@@ -48,21 +48,6 @@ pub(super) type CallResult<T> = Result<T, Error>;
 #[derive(Debug)]
 pub(super) struct Functions(CK_FUNCTION_LIST);
 
-/// Why a library's functions can't be called.
-enum Flaw {
-    Call(CallFailure),
-    Missing(&'static str),
-}
-
-impl Flaw {
-    fn of(function: Function, reason: impl Into<String>) -> Self {
-        Self::Call(CallFailure {
-            function: format!("C_{function:?}"),
-            reason: reason.into(),
-        })
-    }
-}
-
 impl Functions {
     /// Loads the library and takes its function list, once: p11-kit's proxy makes another instance
     /// of itself for each call of an entry point.
@@ -79,21 +64,19 @@ impl Functions {
         })?;
         let list = match interface(&library) {
             Ok(None) => function_list(&library),
-            Ok(Some(list)) => Ok(list),
-            Err(flaw) => Err(flaw),
+            outcome => outcome,
         };
         // The list's pointers lead into the library, which is never unloaded.
         mem::forget(library);
-        list.map(Self).map_err(|flaw| match flaw {
-            Flaw::Missing(symbol) => ModuleError::NotAModule {
-                path: path.to_owned(),
-                reason: format!("it has no {symbol}"),
-            },
-            Flaw::Call(failure) => ModuleError::NoFunctions {
-                path: path.to_owned(),
-                failure,
-            },
-        })
+        let path = path.to_owned();
+        match list {
+            Ok(Some(list)) => Ok(Self(list)),
+            Ok(None) => Err(ModuleError::NotAModule {
+                path,
+                reason: "it has no C_GetFunctionList".to_owned(),
+            }),
+            Err(failure) => Err(ModuleError::NoFunctions { path, failure }),
+        }
     }
 
     /// C_Initialize, with the library's own parameters in pReserved: a text, as NSS, YubiHSM and
@@ -411,7 +394,7 @@ impl Session<'_> {
 
 /// What C_GetInterface gives, if it is of PKCS#11 3. A library without such an interface, or that
 /// refuses to give it, is asked for C_GetFunctionList.
-fn interface(library: &Library) -> Result<Option<CK_FUNCTION_LIST>, Flaw> {
+fn interface(library: &Library) -> Result<Option<CK_FUNCTION_LIST>, CallFailure> {
     let function = Function::GetInterface;
     // SAFETY: the symbol has this type in every PKCS#11 library (version 3.0, section 5.4).
     let entry = unsafe { library.get::<CK_C_GetInterface>(b"C_GetInterface\0") };
@@ -429,7 +412,7 @@ fn interface(library: &Library) -> Result<Option<CK_FUNCTION_LIST>, Flaw> {
         return Ok(None);
     }
     if !interface.is_aligned() {
-        return Err(Flaw::of(function, "CKR_OK, but a broken interface"));
+        return Err(broken(function, "CKR_OK, but a broken interface"));
     }
     // SAFETY: CKR_OK promises an interface, which lives as long as the library.
     let list = unsafe { (*interface).pFunctionList }.cast::<CK_FUNCTION_LIST>();
@@ -440,28 +423,38 @@ fn interface(library: &Library) -> Result<Option<CK_FUNCTION_LIST>, Flaw> {
     }
 }
 
-/// What C_GetFunctionList gives.
-fn function_list(library: &Library) -> Result<CK_FUNCTION_LIST, Flaw> {
-    let symbol = "C_GetFunctionList";
+/// What C_GetFunctionList gives, if the library has it.
+fn function_list(library: &Library) -> Result<Option<CK_FUNCTION_LIST>, CallFailure> {
     // SAFETY: the symbol has this type in every PKCS#11 library (section 5.4).
-    let entry = unsafe { library.get::<CK_C_GetFunctionList>(symbol.as_bytes()) };
+    let entry = unsafe { library.get::<CK_C_GetFunctionList>(b"C_GetFunctionList\0") };
     let Some(entry) = entry.ok().and_then(|entry| *entry) else {
-        return Err(Flaw::Missing(symbol));
+        return Ok(None);
     };
     let function = Function::GetFunctionList;
     let mut list: *mut CK_FUNCTION_LIST = ptr::null_mut();
     // SAFETY: `list` is valid for the library to write one pointer to.
     let code = unsafe { entry(&raw mut list) };
     if let Rv::Error(error) = Rv::from(code) {
-        return Err(Flaw::of(function, ckr::name(error)));
+        return Err(broken(function, &ckr::name(error)));
     }
-    read_list(list, function)
+    read_list(list, function).map(Some)
+}
+
+/// The failure of an entry point.
+fn broken(function: Function, reason: &str) -> CallFailure {
+    CallFailure {
+        function: format!("C_{function:?}"),
+        reason: reason.to_owned(),
+    }
 }
 
 /// The version that a function list begins with.
-fn version_of(list: *const CK_FUNCTION_LIST, function: Function) -> Result<CK_VERSION, Flaw> {
+fn version_of(
+    list: *const CK_FUNCTION_LIST,
+    function: Function,
+) -> Result<CK_VERSION, CallFailure> {
     if list.is_null() || !list.is_aligned() {
-        return Err(Flaw::of(function, "CKR_OK, but no function list"));
+        return Err(broken(function, "CKR_OK, but no function list"));
     }
     // SAFETY: CKR_OK promises a list, and each version's begins with its version.
     Ok(unsafe { list.cast::<CK_VERSION>().read() })
@@ -469,11 +462,14 @@ fn version_of(list: *const CK_FUNCTION_LIST, function: Function) -> Result<CK_VE
 
 /// Copies a function list. The last function of 2.40, C_WaitForSlotEvent, which is
 /// never called, is left out: 2.0 doesn't have it.
-fn read_list(list: *const CK_FUNCTION_LIST, function: Function) -> Result<CK_FUNCTION_LIST, Flaw> {
+fn read_list(
+    list: *const CK_FUNCTION_LIST,
+    function: Function,
+) -> Result<CK_FUNCTION_LIST, CallFailure> {
     let CK_VERSION { major, minor } = version_of(list, function)?;
     if major < 2 {
         let reason = format!("CKR_OK, but a function list of version {major}.{minor}");
-        return Err(Flaw::of(function, reason));
+        return Err(broken(function, &reason));
     }
     let mut copy = CK_FUNCTION_LIST::default();
     // SAFETY: the list of each version from 2.0 on begins with these functions, and null is a value
