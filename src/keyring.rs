@@ -641,7 +641,7 @@ impl OpenKeys<'_> {
         let certificate = &key.identity.certificate;
         let shown = Arc::new(OpenKey {
             chain: key.identity.chain(token)?,
-            subject: certificate.subject().to_owned(),
+            subject: certificate.subject.clone(),
             schemes,
             concerns: certificate.concerns(unix_time()),
         });

@@ -345,7 +345,7 @@ fn tried(
         Err(error) => return Err(error),
     };
     for concern in certificate.concerns(unix_time()) {
-        let subject = certificate.subject();
+        let subject = &certificate.subject;
         report::warning(&format!("the certificate of {subject}: {concern}"));
     }
     Ok(KeyEntry {

@@ -15,7 +15,6 @@ use super::style::{Palette, Style};
 use super::table::{Cell, Heading, TableLine, table};
 use crate::error::{Error, Failure as _};
 use crate::pipeline::Library;
-use crate::printable::printable_json;
 use crate::process::environment::SingleThreaded;
 use crate::report;
 use crate::token::{PinState, TokenError};
@@ -103,12 +102,10 @@ fn list(
         _ => Err(error),
     })?;
     let missed = query.miss(&listing);
-    let document = if arguments.json {
-        let document = serde_json::to_string_pretty(&listing)
-            .map_err(|error| Error::internal(format!("the list as JSON: {error}")))?;
-        printable_json(&document).into_owned()
+    if arguments.json {
+        output.print_json(&listing)?;
     } else if let Some(None) = arguments.uri {
-        uris(&listing)
+        output.print(&uris(&listing))?;
     } else {
         let filter = query.filter()?;
         let asked = Asked {
@@ -116,9 +113,8 @@ fn list(
             object: filter.object.is_given(),
             login: arguments.login,
         };
-        text(&listing, asked, palette, columns)
-    };
-    output.print(&format!("{}\n", document.trim_end()))?;
+        output.print(&text(&listing, asked, palette, columns))?;
+    }
     match missed {
         Some(error) => Err(error),
         None => Ok(exit_code(&listing)),

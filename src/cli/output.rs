@@ -4,6 +4,10 @@
 
 use std::io::ErrorKind;
 
+use serde::Serialize;
+
+use crate::error::Error;
+use crate::printable::printable_json;
 use crate::process::AnswerError;
 use crate::process::output::StandardOutput;
 
@@ -28,5 +32,15 @@ impl CommandOutput {
             Err(AnswerError::Lost(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
             outcome => outcome,
         }
+    }
+
+    /// Prints a JSON document.
+    ///
+    /// # Errors
+    /// Those of [`CommandOutput::print`].
+    pub(super) fn print_json(&mut self, document: &impl Serialize) -> Result<(), Error> {
+        let document = serde_json::to_string_pretty(document)
+            .map_err(|error| Error::internal(format!("JSON: {error}")))?;
+        Ok(self.print(&format!("{}\n", printable_json(&document)))?)
     }
 }

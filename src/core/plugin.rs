@@ -107,7 +107,7 @@ fn answer(
         Operation::Certificate => {
             let certificate = &identity.certificate;
             for concern in certificate.concerns(unix_time()) {
-                let subject = certificate.subject();
+                let subject = &certificate.subject;
                 report::warning(&format!("the certificate of {subject}: {concern}"));
             }
             channel.send(&Response::Certificate(certificate.der()), request.spelling)?;
@@ -129,14 +129,14 @@ fn kept_signature(
     sign: &SignRequest,
     kept: &mut dyn KeptKeys,
 ) -> Result<VerifiedSignature, Error> {
-    let certificate = Certificate::from_der(certificate.to_vec(), "the tunnel process")?;
+    let certificate = Certificate::from_der(certificate, "the tunnel process")?;
     let public_key = certificate.public_key();
     let scheme = requested(&sign.options, public_key)?;
     let signature = kept.sign(scheme, &sign.digest)?;
     let signature = verify(public_key, &scheme, &sign.digest, signature);
     signature.ok_or_else(|| {
         SigningError::Invalid {
-            key: certificate.subject().to_owned(),
+            key: certificate.subject.clone(),
             scheme: scheme.to_string(),
         }
         .into()

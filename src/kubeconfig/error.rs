@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use crate::error::{Failure, OwnCommand, Remedy, one_of, remedy};
+use crate::error::{Failure, OwnCommand, Remedy, listed, remedy};
 use crate::printable::shell_word;
 
 #[derive(Debug, thiserror::Error)]
@@ -96,7 +96,7 @@ fn missing(paths: &[PathBuf]) -> String {
     let paths: Vec<_> = paths.iter().map(AsRef::as_ref).collect();
     match paths.as_slice() {
         [] => "to look for: HOME is not set".to_owned(),
-        paths => one_of(paths),
+        paths => listed(paths, "or"),
     }
 }
 

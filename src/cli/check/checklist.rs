@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::cli::output::CommandOutput;
 use crate::cli::style::{Palette, Style};
 use crate::error::{Error, Help, Remedy};
-use crate::printable::{line, printable_json};
+use crate::printable::line;
 use crate::report;
 
 /// What a finding is about.
@@ -196,15 +196,12 @@ impl Checklist {
     pub(super) fn finish(mut self) -> u8 {
         let code = self.exit_code();
         if self.is_json {
-            let document = serde_json::to_string_pretty(&CheckDocument {
+            let printed = self.output.print_json(&CheckDocument {
                 api_version: "pkcs11-external-signer/v1",
                 exit_code: code,
                 steps: &self.entries,
             });
-            match document {
-                Ok(document) => self.print(&format!("{}\n", printable_json(&document))),
-                Err(error) => self.failure = Some(Error::internal(format!("JSON: {error}"))),
-            }
+            self.failure = printed.err();
         }
         match self.failure {
             Some(error) => report::error(&error),

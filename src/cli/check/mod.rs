@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::checklist::{CheckStep, Checklist, quoted};
-use self::steps::{Extent, check_key};
+use self::steps::check_key;
 use super::again::Invocation;
 use super::completions::values;
 use super::error::ArgumentNeeds;
@@ -138,11 +138,7 @@ fn check(
     };
     // The token is opened twice; the second time with the PIN that it has accepted the first time.
     let mut pins = Sources::new(mem::replace(&mut config.pin, PinSource::Prompt), &variables);
-    let extent = Extent {
-        with_login: !arguments.no_login,
-        despite_refusal: arguments.despite_refusal,
-    };
-    let accepted = check_key(&config, &extent, &mut pins, opened, checklist);
+    let accepted = check_key(&config, arguments, &mut pins, opened, checklist);
     if checklist.exit_code() != 0 {
         return None;
     }

@@ -2,6 +2,7 @@
 //! [`pipeline`](crate::pipeline). A step that fails ends the check only if later ones need what it
 //! was to find: an expired certificate is reported, and its key is tried all the same.
 
+use super::CheckArguments;
 use super::checklist::{CheckStep, Checklist, quoted};
 use crate::certificate::ValidityState;
 use crate::config::Config;
@@ -14,24 +15,17 @@ use crate::process::{lock, unix_time};
 use crate::scheme::Scheme;
 use crate::token::{AcceptedPin, Candidate, LoginError, ObjectError, PinState, Token, TokenError};
 
-/// Which steps to make.
-pub(super) struct Extent {
-    /// Those that need a PIN, too.
-    pub(super) with_login: bool,
-    /// A stored PIN is sent although the token has refused one.
-    pub(super) despite_refusal: bool,
-}
-
 /// Makes the steps from the library, which stays open in `opened`, to the signatures. Returns the
 /// PIN that the token has accepted if all of them could be made.
 pub(super) fn check_key(
     config: &Config,
-    extent: &Extent,
+    arguments: &CheckArguments,
     pins: &mut Sources,
     opened: &mut Option<Library>,
     checklist: &mut Checklist,
 ) -> Option<AcceptedPin> {
-    let origin = extent.with_login.then(|| pins.origin());
+    let with_login = !arguments.no_login;
+    let origin = with_login.then(|| pins.origin());
     let mut steps = KeyCheck { checklist, origin };
     let init_args = config.init_args.as_ref();
     let library = library::open(&config.library, init_args, lock::LIMIT, &mut steps);
@@ -42,17 +36,17 @@ pub(super) fn check_key(
     let library = opened.insert(steps.keep(step, library)?);
     let token = library.token(&config.token, None, &mut steps);
     let mut token = steps.keep(CheckStep::Token, token)?;
-    if extent.despite_refusal {
+    if arguments.despite_refusal {
         token.disregard_refusals();
     }
-    let can_log_in = extent.with_login && token.check_pin_state().is_ok();
+    let can_log_in = with_login && token.check_pin_state().is_ok();
     let mut identity = steps.pipeline(config).identity(&mut token, None);
     if let Err(error) = &identity
         && is_hidden(error)
     {
         if !can_log_in {
             // That no PIN can be tried has been reported.
-            if !extent.with_login {
+            if !with_login {
                 steps.checklist.concern(
                     CheckStep::Certificate,
                     format!(
@@ -120,7 +114,7 @@ fn not_among_shown(error: &Error, token: &Token<'_>) -> Option<ObjectError> {
     else {
         return None;
     };
-    let is_users = |it: &Candidate| matches!(&it.certificate, Some(Ok(it)) if !it.is_ca());
+    let is_users = |it: &Candidate| matches!(&it.certificate, Some(Ok(it)) if !it.is_ca);
     let shows_users = token.candidates().ok()?.iter().any(is_users);
     shows_users.then(|| ObjectError::NotAmongShown {
         selector: selector.clone(),
@@ -184,7 +178,7 @@ impl KeyCheck<'_> {
 
     fn validity(&mut self, identity: &Identity) {
         let certificate = &identity.certificate;
-        let validity = certificate.validity();
+        let validity = certificate.validity;
         let now = unix_time();
         let concerns = certificate.concerns(now);
         let is_outside = matches!(
@@ -195,8 +189,8 @@ impl KeyCheck<'_> {
             let expiry = validity.expiry(now);
             let text = format!("valid for TLS clients; it expires {expiry}");
             self.checklist.good(CheckStep::Validity, text);
-        } else if is_outside || !certificate.is_for_clients() {
-            let subject = certificate.subject().to_owned();
+        } else if is_outside || !certificate.is_for_clients {
+            let subject = certificate.subject.clone();
             let reason = concerns.join("; ");
             let error = ObjectError::Invalid { subject, reason };
             self.checklist.bad(CheckStep::Validity, &error.into());
@@ -286,19 +280,19 @@ impl StageObserver for KeyCheck<'_> {
 
     fn identity(&mut self, identity: &Identity) {
         let certificate = &identity.certificate;
-        let groups = match certificate.groups() {
+        let groups = match certificate.groups.as_slice() {
             [] => "no groups".to_owned(),
             groups => format!("groups {}", quoted(groups)),
         };
-        match certificate.user() {
+        match &certificate.user {
             Some(user) => {
-                let (key, issuer) = (certificate.public_key(), certificate.issuer_text());
+                let (key, issuer) = (certificate.public_key(), &certificate.issuer_text);
                 let text = format!("user \"{user}\", {groups}; {key}, issued by {issuer}");
                 self.checklist.good(CheckStep::Certificate, text);
             }
             None => {
                 let error = ObjectError::Invalid {
-                    subject: certificate.subject().to_owned(),
+                    subject: certificate.subject.clone(),
                     reason: "it names no user (CN)".to_owned(),
                 };
                 self.checklist.bad(CheckStep::Certificate, &error.into());

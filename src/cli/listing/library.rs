@@ -247,26 +247,26 @@ fn notes(candidate: &Candidate, sees_all: bool) -> Vec<KeyNote> {
 }
 
 fn certificate_notes(certificate: &Certificate) -> impl Iterator<Item = KeyNote> {
-    let validity = match certificate.validity().at(unix_time()) {
+    let validity = match certificate.validity.at(unix_time()) {
         ValidityState::NotYetValid => Some(KeyNote::NotYetValid),
         ValidityState::Valid => None,
         ValidityState::ExpiresSoon => Some(KeyNote::ExpiresSoon),
         ValidityState::Expired => Some(KeyNote::Expired),
     };
-    let usage = (!certificate.is_for_clients()).then_some(KeyNote::NotForClients);
-    let user = certificate.user().is_none().then_some(KeyNote::NoUser);
+    let usage = (!certificate.is_for_clients).then_some(KeyNote::NotForClients);
+    let user = certificate.user.is_none().then_some(KeyNote::NoUser);
     validity.into_iter().chain(usage).chain(user)
 }
 
 impl From<&Certificate> for CertificateEntry {
     fn from(certificate: &Certificate) -> Self {
-        let validity = certificate.validity();
+        let validity = certificate.validity;
         Self {
-            subject: certificate.subject().to_owned(),
-            user: certificate.user().map(str::to_owned),
-            groups: certificate.groups().to_vec(),
-            issuer: certificate.issuer_text().to_owned(),
-            serial_number: certificate.serial_number().to_owned(),
+            subject: certificate.subject.clone(),
+            user: certificate.user.clone(),
+            groups: certificate.groups.clone(),
+            issuer: certificate.issuer_text.clone(),
+            serial_number: certificate.serial_number.clone(),
             not_before: rfc_3339(validity.not_before),
             not_after: rfc_3339(validity.not_after),
             expires: validity.expiry(unix_time()),

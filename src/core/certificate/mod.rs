@@ -17,10 +17,8 @@ use crate::printable::hex;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use x509_parser::asn1_rs::Tag;
 use x509_parser::oid_registry::{
-    OID_EC_P256, OID_KEY_TYPE_EC_PUBLIC_KEY, OID_NIST_EC_P384, OID_NIST_EC_P521,
-    OID_PKCS1_RSAENCRYPTION, OID_PKCS1_RSASSAPSS, OID_SIG_ED25519,
+    OID_KEY_TYPE_EC_PUBLIC_KEY, OID_PKCS1_RSAENCRYPTION, OID_PKCS1_RSASSAPSS, OID_SIG_ED25519,
 };
 use x509_parser::pem::Pem;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
@@ -40,21 +38,27 @@ const ALGORITHMS: [(&str, &str); 6] = [
     ("2.16.840.1.101.3.4.3.19", "ML-DSA-87"),
 ];
 
-/// One X.509 certificate (RFC 5280) with a key of a type that TLS clients sign with.
+/// One X.509 certificate (RFC 5280) with a key of a type that TLS clients sign with. Texts are as they
+/// stand in it, not yet fit for a terminal.
 #[derive(Debug)]
 pub struct Certificate {
     der: Vec<u8>,
     public_key: PublicKey,
-    is_ca: bool,
-    serial_number: String,
-    subject: String,
-    user: Option<String>,
-    groups: Vec<String>,
-    /// DER; `None` where it is the subject.
-    issuer: Option<Vec<u8>>,
-    issuer_text: String,
-    validity: Validity,
-    is_for_clients: bool,
+    /// Basic constraints say so (RFC 5280, section 4.2.1.9).
+    pub is_ca: bool,
+    /// Hexadecimal digits, as `openssl x509 -serial` prints them.
+    pub serial_number: String,
+    pub subject: String,
+    /// Who the API server takes the bearer for: the subject's common name.
+    pub user: Option<String>,
+    /// The groups that the API server adds: the subject's organizations.
+    pub groups: Vec<String>,
+    /// DER of the Name; `None` for a certificate that names itself.
+    pub issuer: Option<Vec<u8>>,
+    pub issuer_text: String,
+    pub validity: Validity,
+    /// Extended key usage, where there is any, allows a TLS client (RFC 5280, section 4.2.1.12).
+    pub is_for_clients: bool,
 }
 
 impl Certificate {
@@ -63,49 +67,39 @@ impl Certificate {
     /// # Errors
     ///
     /// It is malformed, or its key is not one that TLS clients sign with.
-    pub fn from_der(mut der: Vec<u8>, source: &str) -> Result<Self, CertificateError> {
+    pub fn from_der(der: &[u8], source: &str) -> Result<Self, CertificateError> {
         let unusable = |reason: &str| unusable(source, reason);
         if der.is_empty() {
             return Err(unusable("it is empty"));
         }
-        let (rest, parsed) = X509Certificate::from_der(&der)
+        let (rest, parsed) = X509Certificate::from_der(der)
             .map_err(|error| unusable(&format!("its DER does not parse ({error})")))?;
         // Some tokens fill up with zeros.
         if rest.iter().any(|byte| *byte != 0) {
             return Err(unusable("something follows it"));
         }
-        let length = der.len() - rest.len();
         let public_key = PublicKey::from_info(parsed.public_key()).map_err(|algorithm| {
             CertificateError::UnsupportedKey {
                 source_name: source.to_owned(),
                 algorithm,
             }
         })?;
-        let is_ca = parsed.is_ca();
-        let serial_number = hex(parsed.raw_serial()).to_uppercase();
-        let subject = name::text(parsed.subject());
-        let (user, groups) = (name::user(parsed.subject()), name::groups(parsed.subject()));
-        let issuer = issuer(&parsed);
-        let issuer_text = name::text(parsed.issuer());
-        let validity = Validity {
-            not_before: parsed.validity().not_before.timestamp(),
-            not_after: parsed.validity().not_after.timestamp(),
-        };
         let usage = parsed.extended_key_usage().ok().flatten();
-        let is_for_clients = usage.is_none_or(|usage| usage.value.client_auth || usage.value.any);
-        der.truncate(length);
         Ok(Self {
-            der,
+            der: der.strip_suffix(rest).unwrap_or(der).to_owned(),
             public_key,
-            is_ca,
-            serial_number,
-            subject,
-            user,
-            groups,
-            issuer,
-            issuer_text,
-            validity,
-            is_for_clients,
+            is_ca: parsed.is_ca(),
+            serial_number: hex(parsed.raw_serial()).to_uppercase(),
+            subject: name::text(parsed.subject()),
+            user: name::user(parsed.subject()),
+            groups: name::groups(parsed.subject()),
+            issuer: issuer(&parsed),
+            issuer_text: name::text(parsed.issuer()),
+            validity: Validity {
+                not_before: parsed.validity().not_before.timestamp(),
+                not_after: parsed.validity().not_after.timestamp(),
+            },
+            is_for_clients: usage.is_none_or(|usage| usage.value.client_auth || usage.value.any),
         })
     }
 
@@ -124,7 +118,7 @@ impl Certificate {
             if let Some(reason) = other_than_certificate(bytes) {
                 return Err(unusable(source, reason));
             }
-            return Ok((Self::from_der(bytes.to_owned(), source)?, Vec::new()));
+            return Ok((Self::from_der(bytes, source)?, Vec::new()));
         }
         let (certificates, others): (Vec<_>, Vec<_>) = Pem::iter_from_buffer(bytes)
             .flatten()
@@ -140,14 +134,14 @@ impl Certificate {
             };
             return Err(unusable(source, &reason));
         };
-        let is_leaf = |der: &Vec<u8>| Self::from_der(der.clone(), source).is_ok_and(|it| !it.is_ca);
-        let leaf = match Self::from_der(first.clone(), source)?.is_ca {
+        let is_leaf = |der: &Vec<u8>| Self::from_der(der, source).is_ok_and(|it| !it.is_ca);
+        let leaf = match Self::from_der(first, source)?.is_ca {
             true => certificates.iter().position(is_leaf).unwrap_or(0),
             false => 0,
         };
         // What stands before the leaf begins with the root.
         let mut chain = certificates.split_off(leaf);
-        let leaf = Self::from_der(chain.remove(0), source)?;
+        let leaf = Self::from_der(&chain.remove(0), source)?;
         chain.extend(certificates.into_iter().rev());
         Ok((leaf, chain))
     }
@@ -156,52 +150,8 @@ impl Certificate {
         &self.der
     }
 
-    /// Who issued it (DER of the Name), or `None` for a certificate that names itself.
-    pub fn issuer(&self) -> Option<&[u8]> {
-        self.issuer.as_deref()
-    }
-
     pub fn public_key(&self) -> &PublicKey {
         &self.public_key
-    }
-
-    /// Basic constraints say so (RFC 5280, section 4.2.1.9).
-    pub fn is_ca(&self) -> bool {
-        self.is_ca
-    }
-
-    /// Hexadecimal digits, as `openssl x509 -serial` prints them.
-    pub fn serial_number(&self) -> &str {
-        &self.serial_number
-    }
-
-    /// The subject as text, as it stands in the certificate: not yet fit for a terminal.
-    pub fn subject(&self) -> &str {
-        &self.subject
-    }
-
-    /// The issuer as text, not yet fit for a terminal.
-    pub fn issuer_text(&self) -> &str {
-        &self.issuer_text
-    }
-
-    /// Who the API server takes the bearer for: the subject's common name.
-    pub fn user(&self) -> Option<&str> {
-        self.user.as_deref()
-    }
-
-    /// The groups that the API server adds: the subject's organizations.
-    pub fn groups(&self) -> &[String] {
-        &self.groups
-    }
-
-    pub fn validity(&self) -> Validity {
-        self.validity
-    }
-
-    /// Extended key usage, where there is any, allows a TLS client (RFC 5280, section 4.2.1.12).
-    pub fn is_for_clients(&self) -> bool {
-        self.is_for_clients
     }
 
     /// Why an API server will refuse this certificate as a client's, now or soon; `now` in
@@ -245,9 +195,17 @@ impl Curve {
     /// The curve that CKA_EC_PARAMS names (PKCS#11, section 6.3.3; the DER of its object identifier).
     pub fn from_parameters(parameters: &[u8]) -> Option<Self> {
         match parameters {
-            b"\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07" => Some(Self::P256),
-            b"\x06\x05\x2b\x81\x04\x00\x22" => Some(Self::P384),
-            b"\x06\x05\x2b\x81\x04\x00\x23" => Some(Self::P521),
+            [0x06, length, oid @ ..] if oid.len() == usize::from(*length) => Self::from_oid(oid),
+            _ => None,
+        }
+    }
+
+    /// By its object identifier, in DER without tag and length.
+    fn from_oid(oid: &[u8]) -> Option<Self> {
+        match oid {
+            b"\x2a\x86\x48\xce\x3d\x03\x01\x07" => Some(Self::P256),
+            b"\x2b\x81\x04\x00\x22" => Some(Self::P384),
+            b"\x2b\x81\x04\x00\x23" => Some(Self::P521),
             _ => None,
         }
     }
@@ -279,23 +237,12 @@ impl PublicKey {
             ));
         }
         if *algorithm == OID_KEY_TYPE_EC_PUBLIC_KEY {
-            let curve = info
-                .algorithm
-                .parameters
-                .as_ref()
-                .filter(|named| named.tag() == Tag::Oid)
-                .and_then(|named| named.as_oid().ok());
-            let curve = match curve {
-                Some(oid) if oid == OID_EC_P256 => Curve::P256,
-                Some(oid) if oid == OID_NIST_EC_P384 => Curve::P384,
-                Some(oid) if oid == OID_NIST_EC_P521 => Curve::P521,
-                Some(oid) => {
-                    return Err(format!(
-                        "an elliptic curve other than P-256, P-384 and P-521 ({oid})"
-                    ));
-                }
-                None => return Err("an elliptic curve without a name".to_owned()),
-            };
+            let parameters = info.algorithm.parameters.as_ref();
+            let name = parameters.and_then(|named| named.as_oid().ok());
+            let name = name.ok_or("an elliptic curve without a name")?;
+            let curve = Curve::from_oid(name.as_bytes()).ok_or_else(|| {
+                format!("an elliptic curve other than P-256, P-384 and P-521 ({name})")
+            })?;
             let point = info.subject_public_key.data.to_vec();
             return Ok(Self::Ecdsa { curve, point });
         }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::error::Problem;
 use super::{ObjectId, after_0x, quoted};
-use crate::error::{Setting, remedy};
+use crate::error::{Setting, listed, remedy};
 
 /// What isn't given doesn't matter; no text is empty.
 #[derive(Clone, Default)]
@@ -47,42 +47,30 @@ impl ObjectSelector {
 
 impl fmt::Display for TokenSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        enumerate(
-            f,
-            [
-                self.slot.map(|slot| format!("slotId {slot}")),
-                text("tokenLabel", &self.label),
-                text("tokenSerial", &self.serial),
-                text("manufacturer", &self.manufacturer),
-                text("model", &self.model),
-            ],
-        )
+        let parts = [
+            self.slot.map(|slot| format!("slotId {slot}")),
+            text("tokenLabel", &self.label),
+            text("tokenSerial", &self.serial),
+            text("manufacturer", &self.manufacturer),
+            text("model", &self.model),
+        ];
+        let given: Vec<_> = parts.into_iter().flatten().collect();
+        f.write_str(&listed(&given, "and"))
     }
 }
 
 impl fmt::Display for ObjectSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let id = self.id.as_ref().map(|id| format!("objectId \"{id}\""));
-        enumerate(f, [id, text("objectLabel", &self.label)])
+        let parts = [id, text("objectLabel", &self.label)];
+        let given: Vec<_> = parts.into_iter().flatten().collect();
+        f.write_str(&listed(&given, "and"))
     }
 }
 
 fn text(key: &str, value: &Option<String>) -> Option<String> {
     let value = value.as_ref()?;
     Some(format!("{key} \"{value}\""))
-}
-
-/// The parts that are there: `a`, `a and b`, `a, b and c`.
-fn enumerate<const N: usize>(
-    f: &mut fmt::Formatter<'_>,
-    parts: [Option<String>; N],
-) -> fmt::Result {
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
-    match parts.split_last() {
-        None => Ok(()),
-        Some((only, [])) => f.write_str(only),
-        Some((last, others)) => write!(f, "{} and {last}", others.join(", ")),
-    }
 }
 
 /// CK_SLOT_ID, in decimal digits or in hexadecimal ones after `0x`.

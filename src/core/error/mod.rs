@@ -11,6 +11,7 @@ mod remedy;
 pub use crate::remedy;
 pub use remedy::{Help, OwnCommand, Piece, Remedy, Setting};
 
+use std::borrow::Borrow;
 use std::error::Error as StandardError;
 use std::fmt;
 
@@ -89,11 +90,11 @@ impl Failure for Internal {
     }
 }
 
-/// Items in a sentence: `a`, `a or b`, `a, b or c`.
-pub fn one_of(items: &[&str]) -> String {
-    match items {
-        [] => String::new(),
-        [only] => (*only).to_owned(),
-        [head @ .., last] => format!("{} or {last}", head.join(", ")),
+/// Items in a sentence, the last one after this word: `a`, `a or b`, `a, b or c`.
+pub fn listed<T: Borrow<str>>(items: &[T], word: &str) -> String {
+    match items.split_last() {
+        None => String::new(),
+        Some((only, [])) => only.borrow().to_owned(),
+        Some((last, others)) => format!("{} {word} {}", others.join(", "), last.borrow()),
     }
 }

@@ -175,20 +175,8 @@ impl From<Setting> for Piece {
     }
 }
 
-impl From<&'static str> for Piece {
-    fn from(words: &'static str) -> Self {
-        Self::Words(Cow::Borrowed(words))
-    }
-}
-
-impl From<String> for Piece {
-    fn from(words: String) -> Self {
-        Self::Words(Cow::Owned(words))
-    }
-}
-
-impl From<Cow<'_, str>> for Piece {
-    fn from(words: Cow<'_, str>) -> Self {
-        Self::Words(Cow::Owned(words.into_owned()))
+impl<T: Into<Cow<'static, str>>> From<T> for Piece {
+    fn from(words: T) -> Self {
+        Self::Words(words.into())
     }
 }

@@ -34,7 +34,7 @@ impl Identity {
     ) -> Result<Self, Error> {
         let Some(path) = certificate_file else {
             let found = token.certificate(selector, pins)?;
-            let subject = found.certificate.subject();
+            let subject = &found.certificate.subject;
             log::info!("certificate of {subject}, with {selector}");
             return Ok(Self {
                 certificate: found.certificate,
@@ -80,7 +80,7 @@ impl Identity {
 
     pub(super) fn mismatch(&self) -> Error {
         ObjectError::Mismatch {
-            certificate: format!("the certificate of {}", self.certificate.subject()),
+            certificate: format!("the certificate of {}", self.certificate.subject),
             key: self.describe(),
         }
         .into()
@@ -112,7 +112,7 @@ impl Identity {
             public_key: self.certificate.public_key(),
         };
         let key = token.private_key(&wanted, self.describe(), pins)?;
-        if key.is_anothers() {
+        if key.traits.is_anothers {
             return Err(self.mismatch());
         }
         Ok(key)
@@ -122,8 +122,7 @@ impl Identity {
     pub fn describe(&self) -> String {
         format!(
             "the key with {} ({})",
-            self.selector,
-            self.certificate.subject()
+            self.selector, self.certificate.subject
         )
     }
 }

@@ -66,7 +66,7 @@ pub struct SigningKey {
 impl SigningKey {
     /// CKA_ALWAYS_AUTHENTICATE, if the token says so.
     pub fn wants_pin_each_time(&self) -> bool {
-        self.private_key.wants_pin_each_time()
+        self.private_key.traits.always_authenticate
     }
 }
 

@@ -55,8 +55,8 @@ pub(super) fn find(
         log::info!(
             "{} certificates with {selector}: the one valid until {} is taken, serial number {}",
             others + 1,
-            day(certificate.validity().not_after),
-            certificate.serial_number(),
+            day(certificate.validity.not_after),
+            certificate.serial_number,
         );
     }
     let id = match &selector.id {
@@ -74,7 +74,7 @@ fn read(
     let der = objects.bytes(object, AttributeType::Value);
     let der = der.map_err(objects.failed("reading the certificate"))?;
     let source = format!("the certificate with {selector}");
-    Ok(Certificate::from_der(der, &source)?)
+    Ok(Certificate::from_der(&der, &source)?)
 }
 
 /// Why [`find`] has found none. `is_unsearched`: there may be one that is hidden without a login.
@@ -107,7 +107,7 @@ pub(super) fn issuers(
     let _step = watchdog::step("reading the issuers' certificates (C_FindObjects)");
     let failed = objects.failed("reading the issuer's certificate");
     let mut chain: Vec<Vec<u8>> = Vec::new();
-    let mut issuer = certificate.issuer().map(<[u8]>::to_owned);
+    let mut issuer = certificate.issuer.clone();
     while let Some(subject) = issuer
         && chain.len() < LONGEST_CHAIN
     {

@@ -66,7 +66,7 @@ pub(super) fn candidates(objects: Objects<'_>) -> Result<Vec<Candidate>, Error> 
         let (id, label) = names(objects, object)?;
         let der = objects.bytes(object, AttributeType::Value);
         let der = der.map_err(objects.failed("reading a certificate"))?;
-        let certificate = Certificate::from_der(der, "it");
+        let certificate = Certificate::from_der(&der, "it");
         let public_key = certificate.as_ref().ok().map(Certificate::public_key);
         let belongs = |key: &KeyObject| {
             let is_own = objects.belongs_to(key.object, public_key?);
@@ -79,7 +79,7 @@ pub(super) fn candidates(objects: Objects<'_>) -> Result<Vec<Candidate>, Error> 
         candidates.push(Candidate {
             key: own.first().map(|key| key.shown(objects)),
             is_contradicted: answers.contains(&Some(false)) && !answers.contains(&Some(true)),
-            is_authority: !has_key && certificate.as_ref().is_ok_and(Certificate::is_ca),
+            is_authority: !has_key && certificate.as_ref().is_ok_and(|it| it.is_ca),
             id,
             label,
             certificate: Some(certificate),

@@ -307,7 +307,7 @@ impl Login {
         Err(LoginError::Incorrect {
             token,
             origin: kept.origin,
-            left: left.tries_left(),
+            left,
             failure: ckr::failure(&error),
         }
         .into())
@@ -340,7 +340,7 @@ impl Login {
                 return Err(LoginError::Incorrect {
                     token,
                     origin: PinOrigin::Reader,
-                    left: left.tries_left(),
+                    left,
                     failure: ckr::failure(&error),
                 }
                 .into());

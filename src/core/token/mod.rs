@@ -25,12 +25,13 @@ mod tried;
 pub use certificate::FoundCertificate;
 pub use error::{
     CallFailure, LoginError, ModuleError, ObjectError, ObjectSummary, SigningError, TokenError,
-    TriesLeft, UnusableSlot, WhyUnusable,
+    UnusableSlot, WhyUnusable,
 };
 pub use inventory::{Candidate, Standing, VisibleKey};
 pub use key::WantedKey;
 pub use login::AcceptedPin;
 pub use module::{Module, WaitObserver};
+pub use object::KeyTraits;
 pub use signing::PrivateKey;
 pub use slot::{OccupiedSlot, PinState, TokenState};
 
@@ -294,12 +295,11 @@ impl Token<'_> {
         let traits = objects.key_traits(object, wanted.public_key);
         let traits = traits.map_err(objects.failed("reading the key"))?;
         log::info!("{words}: found");
-        let always_authenticate = traits.always_authenticate;
-        log::debug!("key: PIN for every signature: {always_authenticate}");
+        let asks = traits.always_authenticate;
+        log::debug!("key: PIN for every signature: {asks}");
         Ok(PrivateKey {
             object,
-            is_anothers: traits.is_anothers,
-            always_authenticate,
+            traits,
             words,
         })
     }

@@ -34,11 +34,12 @@ pub(super) struct Query<'a> {
 }
 
 /// What a private key's attributes say.
-pub(super) struct KeyTraits {
+pub struct KeyTraits {
     /// CKA_ALWAYS_AUTHENTICATE; false if the key doesn't show it.
-    pub(super) always_authenticate: bool,
-    /// It can't belong to the public key.
-    pub(super) is_anothers: bool,
+    pub always_authenticate: bool,
+    /// It can't be the certificate's, by its type, modulus or curve. Some libraries crash when they are
+    /// asked for another type's signature.
+    pub is_anothers: bool,
 }
 
 impl<'a> Query<'a> {
@@ -223,22 +224,22 @@ impl Objects<'_> {
 
     fn describe_certificate(self, object: ObjectHandle) -> String {
         let der = self.bytes(object, AttributeType::Value).unwrap_or_default();
-        let Ok(certificate) = Certificate::from_der(der, "the object") else {
+        let Ok(certificate) = Certificate::from_der(&der, "the object") else {
             return "an unreadable certificate".to_owned();
         };
-        let validity = certificate.validity();
+        let validity = certificate.validity;
         format!(
             "{} of {} ({}), valid from {} to {}, serial number {}",
-            if certificate.is_ca() {
+            if certificate.is_ca {
                 "CA certificate"
             } else {
                 "certificate"
             },
-            certificate.subject(),
+            certificate.subject,
             certificate.public_key(),
             day(validity.not_before),
             day(validity.not_after),
-            certificate.serial_number(),
+            certificate.serial_number,
         )
     }
 

@@ -12,6 +12,7 @@ use super::ckr;
 use super::error::SigningError;
 use super::login::Login;
 use super::mechanism::{self, Padding, SigningOperation};
+use super::object::KeyTraits;
 use super::raw::ObjectHandle;
 use super::session::TokenSession;
 use crate::certificate::PublicKey;
@@ -25,23 +26,10 @@ const TOUCH_NOTICE_DELAY: Duration = Duration::from_millis(300);
 /// A private key that can sign while its token is open.
 pub struct PrivateKey {
     pub(super) object: ObjectHandle,
-    pub(super) is_anothers: bool,
-    pub(super) always_authenticate: bool,
+    /// What it shows of itself.
+    pub traits: KeyTraits,
     /// For messages: `the key with objectId "2" (CN=jane)`.
     pub(super) words: String,
-}
-
-impl PrivateKey {
-    /// CKA_ALWAYS_AUTHENTICATE, if the token shows it.
-    pub fn wants_pin_each_time(&self) -> bool {
-        self.always_authenticate
-    }
-
-    /// Whether it can't be the certificate's, by its type, modulus or curve. Some libraries crash
-    /// when they are asked for another type's signature.
-    pub fn is_anothers(&self) -> bool {
-        self.is_anothers
-    }
 }
 
 /// A key with what it takes to sign with it.
@@ -83,7 +71,7 @@ impl Signer<'_, '_> {
     }
 
     fn perform(&mut self, operation: &SigningOperation) -> Result<Outcome, Error> {
-        if self.key.always_authenticate {
+        if self.key.traits.always_authenticate {
             return self.perform_with_pin(operation);
         }
         let outcome = self.perform_plainly(operation);

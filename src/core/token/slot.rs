@@ -9,7 +9,7 @@ use cryptoki::slot::Slot;
 use serde::{Deserialize, Serialize};
 
 use super::ckr;
-use super::error::{CallFailure, TokenError, TriesLeft, UnusableSlot, WhyUnusable};
+use super::error::{CallFailure, TokenError, UnusableSlot, WhyUnusable};
 use super::raw::Functions;
 use crate::config::TokenName;
 use crate::config::TokenSelector;
@@ -58,12 +58,13 @@ pub enum PinState {
 }
 
 impl PinState {
-    pub(super) fn tries_left(self) -> TriesLeft {
+    /// To append to a sentence on a refused PIN.
+    pub(super) fn tries_left(self) -> &'static str {
         match self {
-            Self::CountLow => TriesLeft::Fewer,
-            Self::FinalTry => TriesLeft::One,
-            Self::Locked => TriesLeft::None,
-            Self::Good | Self::ToBeChanged => TriesLeft::Untold,
+            Self::CountLow => "; the token has counted a wrong PIN since the last right one",
+            Self::FinalTry => "; the token says that one try is left before it locks",
+            Self::Locked => "; the PIN is locked now",
+            Self::Good | Self::ToBeChanged => "",
         }
     }
 }

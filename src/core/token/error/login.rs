@@ -1,33 +1,12 @@
 //! Exit code 7: the login.
 
-use std::fmt;
 use std::path::PathBuf;
 
+use super::super::slot::PinState;
 use super::CallFailure;
 use crate::error::{Failure, OwnCommand, Remedy, Setting, remedy};
 use crate::pin::PinOrigin;
 use crate::printable::shell_word;
-
-/// What a token says of the tries that are left after a refused PIN.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum TriesLeft {
-    Fewer,
-    None,
-    One,
-    Untold,
-}
-
-/// To append to a sentence on a refused PIN.
-impl fmt::Display for TriesLeft {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Fewer => "; the token has counted a wrong PIN since the last right one",
-            Self::None => "; the PIN is locked now",
-            Self::One => "; the token says that one try is left before it locks",
-            Self::Untold => "",
-        })
-    }
-}
 
 #[derive(Debug, thiserror::Error)]
 pub enum LoginError {
@@ -38,11 +17,11 @@ pub enum LoginError {
     /// and PUK; user PIN and SO PIN; another token (compare the serial); a keyboard layout. Stop before
     /// the last try. `ykman piv access change-pin` changes a known PIN, `ykman piv access unblock-pin` a
     /// forgotten one.
-    #[error("token {token} refused the PIN {origin}{left}: {failure}")]
+    #[error("token {token} refused the PIN {origin}{}: {failure}", .left.tries_left())]
     Incorrect {
         token: String,
         origin: PinOrigin,
-        left: TriesLeft,
+        left: PinState,
         failure: CallFailure,
     },
     /// Nothing was sent. Find who sent the wrong PINs: `grep -lr pin ~/.kube`, CI variables. Without the
@@ -97,7 +76,7 @@ impl Failure for LoginError {
             ),
             Self::Locked { .. }
             | Self::Incorrect {
-                left: TriesLeft::None,
+                left: PinState::Locked,
                 ..
             } => remedy!(
                 "unblock it with the PUK or the SO PIN: ykman piv access unblock-pin (YubiKey), \

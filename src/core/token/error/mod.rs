@@ -6,7 +6,7 @@ mod object;
 mod signing;
 mod token;
 
-pub use login::{LoginError, TriesLeft};
+pub use login::LoginError;
 pub use module::ModuleError;
 pub use object::{ObjectError, ObjectSummary};
 pub use signing::SigningError;

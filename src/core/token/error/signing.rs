@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::CallFailure;
-use crate::error::{Failure, Remedy, Setting, one_of, remedy};
+use crate::error::{Failure, Remedy, Setting, listed, remedy};
 
 #[derive(Debug, thiserror::Error)]
 pub enum SigningError {
@@ -26,7 +26,7 @@ pub enum SigningError {
     Malformed { scheme: String, length: usize },
     /// OpenPGP cards, cackey and some HSMs have no RSA-PSS. `pkcs11-tool --module FILE -M` lists what
     /// there is; `run` chooses TLS 1.2 by itself.
-    #[error("token {token} can't make {scheme} signatures: it offers no {}", one_of(.wanted))]
+    #[error("token {token} can't make {scheme} signatures: it offers no {}", listed(.wanted, "or"))]
     NoMechanism {
         token: String,
         scheme: String,
