@@ -501,8 +501,8 @@ impl Worker {
         let (init_args, lock) = (config.init_args.as_ref(), self.lock.clone());
         let library = &config.library;
         let observer = &mut *request.task.observer;
-        let library = Library::open(library, init_args, lock, lock::LIMIT, observer)?;
-        Ok(library.with_wait_observer(pin_entry::show_after))
+        let on_wait = pin_entry::show_after;
+        Library::open(library, init_args, on_wait, lock, lock::LIMIT, observer)
     }
 
     /// Serves this request and those that follow. [`Next::Serve`] is a request whose token was lost:

@@ -54,10 +54,14 @@ impl ListArguments {
         Invocation {
             command: "list",
             selection: Some(&self.selection),
-            uri: self.uri.as_ref().and_then(Option::as_deref),
+            uri: self.uri(),
             pin_source: self.pin_source.as_deref(),
             ..Invocation::default()
         }
+    }
+
+    fn uri(&self) -> Option<&str> {
+        self.uri.as_ref()?.as_deref()
     }
 }
 
@@ -82,7 +86,7 @@ fn list(
     let palette = Palette::for_standard_output();
     let columns = report::columns(&io::stdout());
     let mut output = CommandOutput::open()?;
-    let uri = arguments.uri.as_ref().and_then(Option::as_deref);
+    let uri = arguments.uri();
     let pin_source = arguments.pin_source.as_deref();
     let configuration = super::listing::configuration(&arguments.selection, uri, pin_source);
     let query = ListQuery {

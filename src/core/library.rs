@@ -27,8 +27,8 @@ pub fn open(
 ) -> Result<Library, Error> {
     end_if_it_hangs(library.path());
     let lock = LibraryLock::default();
-    let library = Library::open(library, init_args, lock, patience, observer)?;
-    Ok(library.with_wait_observer(pin_entry::show_after))
+    let on_wait = pin_entry::show_after;
+    Library::open(library, init_args, on_wait, lock, patience, observer)
 }
 
 /// Reports waits for the lock on a library, and that there is none.

@@ -10,20 +10,28 @@
 #![forbid(unsafe_code)]
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 
 /// The text with every character made visible; borrowed when there is nothing to change.
 pub fn printable(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(is_harmful) {
+    escaped(text, is_harmful, |character| {
+        format!("\\u{{{:x}}}", u32::from(character))
+    })
+}
+
+/// The text with these characters replaced.
+fn escaped(
+    text: &str,
+    is_wanted: impl Fn(char) -> bool,
+    escape: impl Fn(char) -> String,
+) -> Cow<'_, str> {
+    if !text.chars().any(&is_wanted) {
         return Cow::Borrowed(text);
     }
     let mut safe = String::with_capacity(text.len() + 8);
     for character in text.chars() {
-        if is_harmful(character) {
-            // Writing to a String can't fail.
-            let _ = write!(safe, "\\u{{{:x}}}", u32::from(character));
-        } else {
-            safe.push(character);
+        match is_wanted(character) {
+            true => safe.push_str(&escape(character)),
+            false => safe.push(character),
         }
     }
     Cow::Owned(safe)
@@ -80,20 +88,11 @@ const EXCERPT_LENGTH: usize = 60;
 /// A JSON document whose strings show no terminal anything but text; as JSON it stays the same.
 pub fn printable_json(document: &str) -> Cow<'_, str> {
     let is_raw = |character: char| is_harmful(character) && !character.is_ascii_control();
-    if !document.chars().any(is_raw) {
-        return Cow::Borrowed(document);
-    }
-    let mut safe = String::with_capacity(document.len() + 8);
-    for character in document.chars() {
-        if is_raw(character) {
-            for unit in character.encode_utf16(&mut [0; 2]) {
-                let _ = write!(safe, "\\u{unit:04x}");
-            }
-        } else {
-            safe.push(character);
-        }
-    }
-    Cow::Owned(safe)
+    escaped(document, is_raw, |character| {
+        let mut units = [0; 2];
+        let units = character.encode_utf16(&mut units).iter();
+        units.map(|unit| format!("\\u{unit:04x}")).collect()
+    })
 }
 
 /// Whether it could move the cursor, hide or reorder text.

@@ -18,7 +18,8 @@ pub struct Library {
 }
 
 impl Library {
-    /// Waits for other processes to finish with the library, at most `patience`, and opens it.
+    /// Waits for other processes to finish with the library, at most `patience`, and opens it. `on_wait`
+    /// is called when a token waits for a person.
     ///
     /// # Errors
     /// [`TokenError::Busy`] if it doesn't become free;
@@ -26,24 +27,16 @@ impl Library {
     pub fn open(
         library: &TrustedLibrary,
         init_args: Option<&InitArgs>,
+        on_wait: WaitObserver,
         lock: LibraryLock,
         patience: Duration,
         observer: &mut dyn StageObserver,
     ) -> Result<Self, Error> {
         lock.acquire(library, patience, observer)?;
-        let module = Module::open(library, init_args)?;
+        let module = Module::open(library, init_args, on_wait)?;
         let library = Self { module, lock };
         observer.library(&library);
         Ok(library)
-    }
-
-    /// Has `on_wait` called when a token waits for a person.
-    #[must_use]
-    pub fn with_wait_observer(self, on_wait: WaitObserver) -> Self {
-        Self {
-            module: self.module.with_wait_observer(on_wait),
-            lock: self.lock,
-        }
     }
 
     /// Opens a session to the token that the selector names. If it is missing and there are

@@ -113,7 +113,7 @@ pub fn open_or_ask<T>(
 ) -> Result<T, Error> {
     let is_missing = |error: &Error| {
         let error = error.downcast_ref();
-        error.is_some_and(TokenError::is_want_of_a_token)
+        error.is_some_and(TokenError::may_not_be_inserted)
     };
     let missing = match open() {
         Err(error) if is_missing(&error) => error,

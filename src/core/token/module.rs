@@ -46,6 +46,7 @@ impl Module {
     pub fn open(
         library: &TrustedLibrary,
         init_args: Option<&InitArgs>,
+        on_wait: WaitObserver,
     ) -> Result<Self, ModuleError> {
         let _step = watchdog::step("loading and initialising it (C_Initialize)");
         // Loading it saves registers in which a piece of the configuration may stand.
@@ -73,7 +74,7 @@ impl Module {
             functions,
             path,
             borrowed,
-            on_wait: |_, _| Box::new(()),
+            on_wait,
         };
         if log::log_enabled!(log::Level::Info) {
             let description = module.description().unwrap_or_default();
@@ -99,13 +100,6 @@ impl Module {
     /// What the slots without a token call themselves: readers, for the most part.
     pub fn empty_slots(&self) -> Vec<String> {
         slot::empty(&self.functions)
-    }
-
-    /// Sets what is called when a token of this library waits for a person.
-    #[must_use]
-    pub fn with_wait_observer(mut self, on_wait: WaitObserver) -> Self {
-        self.on_wait = on_wait;
-        self
     }
 
     pub(super) fn waiting(&self, delay: Duration, text: &str) -> Box<dyn Any> {

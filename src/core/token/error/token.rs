@@ -121,7 +121,7 @@ fn process(holder: Option<u32>) -> String {
 
 impl TokenError {
     /// Whether the missing token is probably not inserted: there is no other, and a reader for it.
-    pub fn is_want_of_a_token(&self) -> bool {
+    pub fn may_not_be_inserted(&self) -> bool {
         match self {
             Self::EmptySlot { present, .. } => present.is_empty(),
             Self::NoSlot {
@@ -292,7 +292,7 @@ mod tests {
                 present: vec![token; present],
                 unusable: unusable.collect(),
             }
-            .is_want_of_a_token()
+            .may_not_be_inserted()
         };
         let unreadable = || {
             WhyUnusable::Unreadable(CallFailure {
