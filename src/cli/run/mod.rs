@@ -140,7 +140,7 @@ fn serve(
     drop(variables);
     for target in served.targets.iter().filter(|it| it.cluster.insecure) {
         report::warning(&format!(
-            "cluster \"{}\" has insecure-skip-tls-verify: whoever answers is believed to be it",
+            "cluster \"{}\" has insecure-skip-tls-verify: any server that answers is believed to be it",
             target.name
         ));
     }

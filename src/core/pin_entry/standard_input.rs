@@ -4,7 +4,8 @@
 //! to ask at, the whole input is looked at *before* anything is taken; it is a PIN only if it is
 //! a single line as long as a PIN. Anything else stays for the next reader.
 
-use std::io::IsTerminal as _;
+use std::fs::File;
+use std::io::{IsTerminal as _, Read as _};
 use std::time::{Duration, Instant};
 
 use super::{first_line, wait_for};
@@ -99,8 +100,6 @@ fn look_at_file() -> Option<Vec<u8>> {
 /// there is more than a PIN.
 #[cfg(target_os = "linux")]
 fn look_at_pipe() -> Option<Vec<u8>> {
-    use std::io::Read as _;
-
     use rustix::io::ioctl_fionread;
     use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, tee};
 
@@ -117,7 +116,7 @@ fn look_at_pipe() -> Option<Vec<u8>> {
     tee(stdin(), into, LOOK, SpliceFlags::NONBLOCK).ok()?;
     // One read could end with a packet, and tee with a pipe that takes fewer pieces.
     let mut bytes = Vec::new();
-    std::fs::File::from(copy).read_to_end(&mut bytes).ok()?;
+    File::from(copy).read_to_end(&mut bytes).ok()?;
     let waiting = ioctl_fionread(stdin()).ok()?;
     (bytes.len() as u64 == waiting).then_some(bytes)
 }
@@ -134,15 +133,8 @@ fn is_ready(events: PollFlags, deadline: Instant) -> bool {
 
 /// Consumes what was looked at.
 fn take(length: usize) {
-    let mut bytes = vec![0; length];
-    let mut taken = 0;
-    while let Some(rest) = bytes.get_mut(taken..).filter(|rest| !rest.is_empty()) {
-        match read(stdin(), rest) {
-            Ok(0) => return,
-            Ok(count) => taken += count,
-            Err(Errno::INTR) => {}
-            Err(_) => return,
-        }
+    if let Ok(input) = stdin().try_clone_to_owned() {
+        let _ = File::from(input).read_exact(&mut vec![0; length]);
     }
 }
 

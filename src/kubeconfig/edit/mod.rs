@@ -3,7 +3,7 @@
 //!
 //! The text is edited, not the data, since comments, order and quoting are not in the data. The
 //! edited text is then read again: if it doesn't say what the old one said with this one change,
-//! the file is left alone, whatever was odd about it.
+//! the file is left alone, even if the reason is unknown.
 
 mod layout;
 mod plugin;
