@@ -189,11 +189,13 @@ pub fn peer(stream: impl AsFd) -> io::Result<Peer> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{Permissions, set_permissions};
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
 
     fn socket_in(directory: &Path) -> ControlSocket {
+        set_permissions(directory, Permissions::from_mode(0o700)).unwrap();
         ControlSocket {
             path: directory.join(NAME),
             directory: runtime::open_existing(directory).unwrap(),
