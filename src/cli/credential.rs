@@ -34,6 +34,9 @@ use crate::tunnel_process::{self, RegisteredCluster, Registration, TunnelProcess
 /// The variable that holds a client's request.
 pub(super) const REQUEST: &str = "KUBERNETES_EXEC_INFO";
 
+/// The exit code of failed logins.
+const NO_LOGIN: u8 = 7;
+
 /// When a client asks again. One whose tunnel was killed is through again after this time.
 const LIFETIME: Duration = Duration::from_secs(5 * 60);
 
@@ -124,6 +127,7 @@ fn answer(
     let keep = arguments.keep.or(config.keep).unwrap_or_default();
     let mut pins = Sources::new(config.pin, &variables);
     pins.leave_input();
+    pins.serve_client(caller);
     drop(variables);
 
     let identity = tunnel_process::identity()?;
@@ -144,7 +148,13 @@ fn answer(
         },
         &mut pins,
         library::note_wait,
-    )?;
+    );
+    let registered = registered.inspect_err(|error| {
+        // kubectl runs a plugin that has failed four times more.
+        if error.exit_code() == NO_LOGIN {
+            pins.refused();
+        }
+    })?;
     for warning in &registered.warnings {
         report::warning(warning);
     }

@@ -10,7 +10,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
@@ -20,7 +20,7 @@ use rustix::termios::{
     tcgetattr, tcsetattr,
 };
 
-use super::queue::{PromptPlace, PromptSlot};
+use super::queue::{PinNeed, PromptPlace, PromptSlot};
 use super::{ANSWER_LIMIT, pin_of, question, timed_out, wrong_length};
 use crate::pin::{Pin, PinError, PinOrigin, PinRequest};
 use crate::printable::printable;
@@ -81,14 +81,14 @@ pub(super) struct Prompt {
 impl Prompt {
     /// Waits for the prompts before this one, as [`PromptSlot::take`] does. `None` where the process has
     /// no terminal.
-    pub(super) fn open(token: &str, since: SystemTime) -> Result<Option<Self>, PinError> {
+    pub(super) fn open(token: &str, need: PinNeed) -> Result<Option<Self>, PinError> {
         let Some(terminal) = open_terminal() else {
             return Ok(None);
         };
         Ok(Some(Self {
             terminal,
             token: token.to_owned(),
-            slot: Some(PromptSlot::take(PromptPlace::Terminal, token, since)?),
+            slot: Some(PromptSlot::take(PromptPlace::Terminal, token, need)?),
         }))
     }
 

@@ -1,7 +1,8 @@
 //! One prompt at a time on a terminal, and none right after one that was cancelled.
 //!
 //! A client that opens ten connections starts ten processes, and k9s starts the next when one has
-//! failed. A person who cancels the first prompt means those behind it, too.
+//! failed; kubectl runs a credential plugin that fails five times. A person who cancels the first prompt
+//! means those behind it, too.
 
 use std::cell::RefCell;
 use std::thread;
@@ -17,9 +18,11 @@ use crate::process::lock::{self, Lock, LockBusy, LockError};
 /// doesn't wait long.
 const REST: Duration = Duration::from_secs(5);
 
-/// Between the time and the token of a line.
+/// Between the time and the client of a line, if there is one.
+const OF_CLIENT: &str = " of client ";
+/// Between these and the token.
 const PROMPT_FOR: &str = ": the prompt for token ";
-/// How a prompt ended without an answer.
+/// How a prompt ended without an answer, or without the right one.
 const CANCELLED: &str = "cancelled";
 /// By a signal.
 const INTERRUPTED: &str = "interrupted";
@@ -33,25 +36,38 @@ pub(super) enum PromptPlace {
     Window,
 }
 
+/// Since when a PIN is wanted, and by whom.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PinNeed {
+    pub(super) since: SystemTime,
+    /// The process number of the client that may start this program again when it has failed.
+    pub(super) client: Option<i32>,
+}
+
 /// The place to ask in, for this process alone.
 pub(super) struct PromptSlot {
     /// `None` where there can be no lock.
     lock: RefCell<Option<Lock>>,
     place: String,
     token: String,
+    client: Option<i32>,
+}
+
+/// A prompt that ended without a login.
+struct LeftPrompt<'a> {
+    how: &'a str,
+    at: SystemTime,
+    client: Option<i32>,
+    token: &'a str,
 }
 
 impl PromptSlot {
-    /// Waits for the prompts before this one. `since` is when the PIN was first needed: if one of
-    /// them was cancelled since then, this one was behind it.
+    /// Waits for the prompts before this one. If one of them was cancelled since the PIN was first
+    /// wanted, this one was behind it; so it is if the same client's was cancelled.
     ///
     /// # Errors
     /// This one is cancelled, too, or others keep the place.
-    pub(super) fn take(
-        place: PromptPlace,
-        token: &str,
-        since: SystemTime,
-    ) -> Result<Self, PinError> {
+    pub(super) fn take(place: PromptPlace, token: &str, need: PinNeed) -> Result<Self, PinError> {
         // Its number stands for the terminal, which processes see under different names.
         let place = match place {
             PromptPlace::Terminal => format!("terminal of session {}", process::session()),
@@ -61,8 +77,13 @@ impl PromptSlot {
             lock: RefCell::new(acquire(&place)?),
             place,
             token: printable(token).into_owned(),
+            client: need.client,
         };
-        while let Some((how, left)) = slot.last_left() {
+        while let Some((how, left, client)) = slot.last_left() {
+            let since = match client.is_some() && client == need.client {
+                true => SystemTime::UNIX_EPOCH,
+                false => need.since,
+            };
             match Delay::after(left, since, SystemTime::now()) {
                 Delay::None => break,
                 // A person who interrupts a client and starts it again wants a prompt.
@@ -94,13 +115,13 @@ impl PromptSlot {
         self.leave(INTERRUPTED);
     }
 
-    /// How and when this token's last prompt ended without an answer.
-    fn last_left(&self) -> Option<(String, SystemTime)> {
+    /// How and when this token's last prompt ended without a login, and whose it was.
+    fn last_left(&self) -> Option<(String, SystemTime, Option<i32>)> {
         let lock = self.lock.borrow();
         let lines = lock.as_ref()?.lines();
         lines.iter().find_map(|line| {
-            let (how, time, token) = parsed(line)?;
-            (token == self.token).then(|| (how.to_owned(), time))
+            let left = LeftPrompt::parse(line)?;
+            (left.token == self.token).then(|| (left.how.to_owned(), left.at, left.client))
         })
     }
 
@@ -108,15 +129,21 @@ impl PromptSlot {
         if let Some(lock) = self.lock.borrow_mut().as_mut() {
             let now = SystemTime::now();
             lock.retain(|line| {
-                parsed(line).is_some_and(|(_, time, token)| {
-                    let age = now.duration_since(time);
-                    token != self.token && age.is_ok_and(|age| age < lock::LIMIT)
+                LeftPrompt::parse(line).is_some_and(|left| {
+                    let age = now.duration_since(left.at);
+                    left.token != self.token && age.is_ok_and(|age| age < lock::LIMIT)
                 })
             });
             let since_epoch = now.duration_since(SystemTime::UNIX_EPOCH);
             let micros = since_epoch.unwrap_or_default().as_micros();
             // Without it the next process asks at once.
-            let _ = lock.add(&format!("{how} at {micros}{PROMPT_FOR}{}", self.token));
+            let client = self
+                .client
+                .map_or_else(String::new, |it| format!("{OF_CLIENT}{it}"));
+            let _ = lock.add(&format!(
+                "{how} at {micros}{client}{PROMPT_FOR}{}",
+                self.token
+            ));
         }
     }
 
@@ -132,12 +159,22 @@ impl PromptSlot {
     }
 }
 
-/// How a prompt ended, when, and for which token.
-fn parsed(line: &str) -> Option<(&str, SystemTime, &str)> {
-    let (how, rest) = line.split_once(" at ")?;
-    let (micros, token) = rest.split_once(PROMPT_FOR)?;
-    let since_epoch = Duration::from_micros(micros.parse().ok()?);
-    Some((how, SystemTime::UNIX_EPOCH + since_epoch, token))
+impl<'a> LeftPrompt<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        let (how, rest) = line.split_once(" at ")?;
+        let (when, token) = rest.split_once(PROMPT_FOR)?;
+        let (micros, client) = match when.split_once(OF_CLIENT) {
+            Some((micros, client)) => (micros, Some(client.parse().ok()?)),
+            None => (when, None),
+        };
+        let since_epoch = Duration::from_micros(micros.parse().ok()?);
+        Some(Self {
+            how,
+            at: SystemTime::UNIX_EPOCH + since_epoch,
+            client,
+            token,
+        })
+    }
 }
 
 fn acquire(place: &str) -> Result<Option<Lock>, PinError> {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use super::prompt::{Prompt, open_terminal};
-use super::queue::{PromptPlace, PromptSlot};
+use super::queue::{PinNeed, PromptPlace, PromptSlot};
 use super::{askpass, file, standard_input, wrong_length};
 use crate::config::PinSource;
 use crate::pin::{Pin, PinError, PinOrigin, PinProvider, PinRequest};
@@ -23,6 +23,10 @@ pub struct Sources {
     leaves_input: bool,
     /// Since when a PIN is wanted, where that is longer than it is asked for.
     since: Option<SystemTime>,
+    /// The client that may start this program again when it has failed.
+    client: Option<i32>,
+    /// Where a person was asked last, and for which token.
+    asked: Option<(PromptPlace, String)>,
 }
 
 type Taken = Option<Result<String, NotUtf8>>;
@@ -61,12 +65,29 @@ impl Sources {
             unattended,
             leaves_input: false,
             since: None,
+            client: None,
+            asked: None,
         }
     }
 
     /// From now on, what is on standard input is a PIN only where that was announced.
     pub fn leave_input(&mut self) {
         self.leaves_input = true;
+    }
+
+    /// This program is the plugin of the client with this process number. For a minute, what a person
+    /// cancels is not asked for again by the same client.
+    pub fn serve_client(&mut self, number: i32) {
+        self.client = Some(number);
+    }
+
+    /// The PIN that a person entered has led to no login: the same as if none had been entered.
+    pub fn refused(&mut self) {
+        if let Some((place, token)) = self.asked.take()
+            && let Ok(slot) = PromptSlot::take(place, &token, self.need())
+        {
+            slot.cancelled();
+        }
     }
 
     fn attended(&self) -> Attended {
@@ -88,14 +109,19 @@ impl Sources {
     }
 
     /// When the PIN was first wanted, the first time this is asked.
-    fn since(&mut self) -> SystemTime {
-        self.since.take().unwrap_or_else(SystemTime::now)
+    fn need(&mut self) -> PinNeed {
+        PinNeed {
+            since: self.since.take().unwrap_or_else(SystemTime::now),
+            client: self.client,
+        }
     }
 
-    fn ask_by_program(&self, request: &PinRequest<'_>, since: SystemTime) -> Result<Pin, PinError> {
+    fn ask_by_program(&mut self, request: &PinRequest<'_>) -> Result<Pin, PinError> {
+        let need = self.need();
         let program = askpass::Program::find()?;
         let has_terminal = !self.is_left() && open_terminal().is_some();
-        let slot = PromptSlot::take(PromptPlace::Window, request.token, since)?;
+        let slot = PromptSlot::take(PromptPlace::Window, request.token, need)?;
+        self.asked = Some((PromptPlace::Window, request.token.to_owned()));
         program.ask(request, has_terminal).inspect_err(|error| {
             if matches!(
                 error,
@@ -141,10 +167,9 @@ impl PinProvider for Sources {
 
     fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, PinError> {
         let _pause = watchdog::pause();
-        let since = self.since();
         let token = request.token.to_owned();
         let pin = match &self.source {
-            PinSource::Askpass => return self.ask_by_program(request, since),
+            PinSource::Askpass => return self.ask_by_program(request),
             PinSource::Configuration(pin) => pin.duplicate(),
             PinSource::Environment(name) => self.taken(name)?,
             PinSource::File(path) => file::read(path)?,
@@ -155,8 +180,10 @@ impl PinProvider for Sources {
             PinSource::Prompt | PinSource::StandardInput => match self.attended() {
                 Attended::Line => standard_input::read_line()?,
                 Attended::Prompt => {
-                    let prompt = Prompt::open(request.token, since)?;
-                    return prompt.ok_or(PinError::NoPin { token })?.ask(request);
+                    let prompt = Prompt::open(request.token, self.need())?;
+                    let prompt = prompt.ok_or(PinError::NoPin { token })?;
+                    self.asked = Some((PromptPlace::Terminal, request.token.to_owned()));
+                    return prompt.ask(request);
                 }
                 Attended::WholeInput => {
                     let pin = standard_input::whole_line(request.shortest, request.longest);
@@ -172,12 +199,12 @@ impl PinProvider for Sources {
 
     fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), PinError> {
         let _pause = watchdog::pause();
-        let since = self.since();
+        let need = self.need();
         let token = request.token.to_owned();
         if self.is_left() {
             return Err(PinError::TerminalLeft { token });
         }
-        let prompt = Prompt::open(request.token, since)?;
+        let prompt = Prompt::open(request.token, need)?;
         let prompt = prompt.ok_or(PinError::FinalTryAtReader { token })?;
         prompt.confirm(request, PinOrigin::Reader)
     }
@@ -192,8 +219,11 @@ impl PinProvider for Sources {
             return false;
         }
         let _pause = watchdog::pause();
-        let since = self.since.unwrap_or_else(SystemTime::now);
-        let prompt = Prompt::open(missing, since);
+        let need = PinNeed {
+            since: self.since.unwrap_or_else(SystemTime::now),
+            client: self.client,
+        };
+        let prompt = Prompt::open(missing, need);
         prompt.is_ok_and(|prompt| prompt.is_some_and(|prompt| prompt.insert(missing)))
     }
 }
