@@ -26,6 +26,8 @@ use crate::scheme::Scheme;
 /// How long the process may be silent: a library may be in use by another process, and somebody else be
 /// typing a PIN.
 const PATIENCE: Duration = Duration::from_secs(180);
+/// How long a process may take to say that it listens: one that was stopped never does.
+const FIRST_WORD: Duration = Duration::from_secs(10);
 /// How long the end of a process may take.
 const END: Duration = Duration::from_secs(10);
 /// A process may end while it is asked.
@@ -55,7 +57,11 @@ fn begin(
     let socket = socket()?;
     let greeting = greeting(ControlRequest::Register(registration));
     for _ in 0..TRIES {
-        let mut connection = connection(connect_or_start(&socket)?, &socket, PATIENCE)?;
+        let mut connection = match connection(connect_or_start(&socket)?, PATIENCE) {
+            Ok(connection) => connection,
+            Err(error) if is_end(&error) => continue,
+            Err(reason) => return Err(unreachable(&socket, reason).into()),
+        };
         match converse(&mut connection, &greeting, pins, waiting) {
             Ok(Reply::Registered(registered)) => return Ok((registered, connection)),
             Ok(Reply::Failed(failure)) => return Err(failure.into()),
@@ -162,10 +168,12 @@ fn ask(request: ControlRequest) -> Result<Option<(Reply, Conversation)>, Error> 
     let Some(stream) = stream.map_err(|reason| unreachable(&socket, reason))? else {
         return Ok(None);
     };
-    let mut connection = connection(stream, &socket, END)?;
-    let reply = exchange(&mut connection, &greeting(request));
+    let reply = connection(stream, END).and_then(|mut connection| {
+        let reply = exchange(&mut connection, &greeting(request))?;
+        Ok((reply, connection))
+    });
     match reply {
-        Ok(reply) => Ok(Some((reply, connection))),
+        Ok(reply) => Ok(Some(reply)),
         Err(error) if is_end(&error) => Ok(None),
         Err(reason) => Err(unreachable(&socket, reason).into()),
     }
@@ -232,13 +240,18 @@ fn socket() -> Result<ControlSocket, TunnelProcessError> {
     ControlSocket::find().map_err(|reason| TunnelProcessError::NoPlace { reason })
 }
 
-fn connection(
-    stream: UnixStream,
-    socket: &ControlSocket,
-    patience: Duration,
-) -> Result<Conversation, Error> {
-    let connection = Conversation::new(stream, patience);
-    Ok(connection.map_err(|reason| unreachable(socket, reason))?)
+/// The conversation with a process that listens, which may be silent for `patience` from then on.
+fn connection(stream: UnixStream, patience: Duration) -> io::Result<Conversation> {
+    let mut connection = Conversation::new(stream, FIRST_WORD)?;
+    match connection.receive() {
+        Ok(Reply::Here) => connection.be_patient(patience)?,
+        Ok(_) => return Err(io::Error::other("it is no tunnel process of this version")),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "it doesn't answer"));
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(connection)
 }
 
 /// Whether the other process has ended, and not merely said nothing.

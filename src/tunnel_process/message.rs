@@ -106,6 +106,8 @@ pub(super) enum Reply {
     Failed(RemoteFailure),
     /// The process is of another version of this program, or ends: the client may start a new one.
     Gone,
+    /// The first of all: the process runs and listens. What follows may take as long as a person takes.
+    Here,
     Question(Question),
     Registered(Registered),
     Signature(Vec<u8>),
@@ -257,9 +259,16 @@ pub(super) struct Conversation(BufReader<UnixStream>);
 impl Conversation {
     /// The other end may be silent for `patience`.
     pub(super) fn new(stream: UnixStream, patience: Duration) -> io::Result<Self> {
+        let conversation = Self(BufReader::new(stream));
+        conversation.be_patient(patience)?;
+        Ok(conversation)
+    }
+
+    /// From now on the other end may be silent for so long.
+    pub(super) fn be_patient(&self, patience: Duration) -> io::Result<()> {
+        let stream = self.0.get_ref();
         stream.set_read_timeout(Some(patience))?;
-        stream.set_write_timeout(Some(patience))?;
-        Ok(Self(BufReader::new(stream)))
+        stream.set_write_timeout(Some(patience))
     }
 
     pub(super) fn send(&mut self, message: &impl Serialize) -> io::Result<()> {

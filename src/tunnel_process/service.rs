@@ -270,6 +270,7 @@ impl Service {
             return Ok(());
         }
         let mut connection = Conversation::new(stream, PATIENCE)?;
+        connection.send(&Reply::Here)?;
         let greeting: Greeting = connection.receive()?;
         let is_served = greeting.version == VERSION;
         match greeting.request {
