@@ -24,6 +24,9 @@ mod commands;
 mod concurrency;
 /// The configuration map.
 mod configuration;
+/// `credential`: the usual clients, with no prefix.
+#[cfg(target_os = "linux")]
+mod credential;
 /// Descriptors that the programs it starts inherit.
 mod descriptors;
 /// The documents: links, and the names of tests and variables.

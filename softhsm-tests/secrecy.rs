@@ -26,7 +26,7 @@ const TRACE: usize = 8;
 /// The library stops the process when it is asked to end: as long as it takes to look around.
 const AT_ITS_END: &str = "C_Finalize:stop";
 /// The user who looks on, and whose program it is.
-const NOBODY: u32 = 65534;
+pub(crate) const NOBODY: u32 = 65534;
 /// A variable that holds the PIN.
 const VARIABLE: &str = "PIN_OF_A_TEST";
 
@@ -332,7 +332,7 @@ fn is_traceable(process: Pid) -> bool {
 }
 
 #[track_caller]
-fn assert_hidden(process: Pid) {
+pub(crate) fn assert_hidden(process: Pid) {
     assert_eq!(readable(process), [""; 0]);
     assert!(!is_traceable(process), "a debugger can attach to it");
     // Not even root finds the PIN where it came in.

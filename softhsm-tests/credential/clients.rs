@@ -1,0 +1,82 @@
+//! Each client gets in as it stands, asks for one PIN, and leaves nothing behind.
+
+use std::path::Path;
+
+use super::PlainUser;
+use crate::fixture::clients::{distribution_kubectl, javascript, python};
+use crate::fixture::cluster::{cluster, kubectl};
+use crate::fixture::softhsm::PIN;
+
+/// Runs the client at a terminal; what it printed.
+#[track_caller]
+fn printed(user: &PlainUser, program: &Path, arguments: &[&str]) -> String {
+    let mut terminal = user.client(program).arguments(arguments).at_terminal();
+    terminal.expect_prompt().type_line(PIN);
+    let (outcome, screen) = terminal.finish();
+    assert_eq!(screen.matches("PIN").count(), 1, "{screen}");
+    let printed = outcome.printed();
+    assert_eq!(user.counts().0, 1, "logins");
+    user.expect_nothing_left();
+    printed
+}
+
+const PODS: [&str; 4] = ["get", "pods", "-o", "name"];
+
+#[test]
+fn stock_kubectl_gets_in() {
+    let user = PlainUser::prompted(&[]);
+    let pods = printed(&user, kubectl(), &PODS);
+    assert_eq!(pods, "pod/shell\n");
+    assert_eq!(user.counts(), (1, 1));
+}
+
+#[test]
+fn kubectl_knows_who_the_token_is() {
+    let user = PlainUser::prompted(&[]);
+    let template = "-o=jsonpath={.status.userInfo.username}";
+    let name = printed(&user, kubectl(), &["auth", "whoami", template]);
+    assert_eq!(name, "jane");
+}
+
+/// Debian 12 has kubectl 1.20, which knows v1alpha1 and v1beta1.
+#[test]
+fn the_distributions_kubectl_gets_in_with_an_older_version_of_the_interface() {
+    let user = PlainUser::prompted(&[]);
+    let mut config = user.current();
+    config["users"][0]["user"]["exec"]["apiVersion"] =
+        "client.authentication.k8s.io/v1beta1".into();
+    user.write(&config);
+    let pods = printed(&user, distribution_kubectl(), &PODS);
+    assert_eq!(pods, "pod/shell\n");
+}
+
+#[test]
+fn helm_gets_in() {
+    let user = PlainUser::prompted(&[]);
+    let helm = kubectl().with_file_name("helm");
+    assert_eq!(printed(&user, &helm, &["list", "--short"]), "");
+}
+
+#[test]
+fn a_go_program_on_client_go_gets_in() {
+    let user = PlainUser::prompted(&[]);
+    let pods = printed(&user, cluster().client_go(), &["get", "pods"]);
+    assert_eq!(pods, "shell\n");
+}
+
+#[test]
+fn a_python_program_gets_in() {
+    let user = PlainUser::prompted(&[]);
+    let [interpreter, script] = python();
+    let pods = printed(&user, &interpreter, &[script.to_str().unwrap()]);
+    assert_eq!(pods, "shell\n");
+}
+
+/// Its client tells the plugin nothing of the cluster.
+#[test]
+fn a_javascript_program_gets_in() {
+    let user = PlainUser::prompted(&[]);
+    let [_, script] = javascript();
+    let pods = printed(&user, Path::new("node"), &[script.to_str().unwrap()]);
+    assert_eq!(pods, "shell\n");
+}

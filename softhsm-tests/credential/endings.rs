@@ -1,0 +1,155 @@
+//! The tunnel process lives as long as what it serves, and nothing is left of it.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, kill_process};
+use serde_json::Value;
+
+use super::{ANSWER, ASK, PlainUser};
+use crate::fixture::softhsm::PIN;
+
+const WATCH: [&str; 5] = ["get", "namespaces", "-w", "-o", "name"];
+
+#[test]
+fn it_ends_within_a_second_of_the_command() {
+    let user = PlainUser::new(&[]);
+    for arguments in [&["get", "pods"][..], &["get", "pods", "no-such-pod"]] {
+        user.kubectl(arguments).run();
+        user.expect_nothing_left();
+    }
+    for signal in [Signal::INT, Signal::TERM, Signal::KILL] {
+        let mut watching = user.kubectl(&WATCH).start(None);
+        assert_ne!(watching.line(), "");
+        assert!(user.tunnel().is_some());
+        kill_process(watching.pid(), signal).unwrap();
+        let killed = Instant::now();
+        watching.finish();
+        user.expect_nothing_left();
+        assert!(killed.elapsed() < Duration::from_secs(3), "{signal:?}");
+    }
+}
+
+#[test]
+fn it_stays_for_the_last_of_several_commands() {
+    let user = PlainUser::new(&[]);
+    let mut watching = user.kubectl(&WATCH).start(None);
+    assert_ne!(watching.line(), "");
+    for _ in 0..3 {
+        assert_eq!(user.shell(ASK).run().printed(), ANSWER);
+    }
+    thread::sleep(Duration::from_secs(2));
+    assert!(user.tunnel().is_some());
+    kill_process(watching.pid(), Signal::KILL).unwrap();
+    watching.finish();
+    user.expect_nothing_left();
+    assert_eq!(user.counts().0, 1, "logins");
+}
+
+/// A client waits until everybody has closed its standard output, and so does a pipe's reader.
+#[test]
+fn it_holds_no_descriptor_of_the_client() {
+    let user = PlainUser::new(&["--keep=15m"]);
+    let script = format!("timeout 30 bash -c '{ASK} 2>&1 | cat' >out 2>&1; echo $?; cat out");
+    let outcome = user
+        .shell(&format!("cd; exec 7<>/dev/null; {script}"))
+        .run();
+    assert_eq!(outcome.printed(), format!("0\n{ANSWER}"));
+    let tunnel = user.tunnel().unwrap().pid.as_raw_nonzero();
+    for (number, expected) in [(0, "/dev/null"), (1, "/dev/null"), (2, "/dev/null")] {
+        let open = std::fs::read_link(format!("/proc/{tunnel}/fd/{number}")).unwrap();
+        assert_eq!(open.to_str(), Some(expected), "descriptor {number}");
+    }
+    // The pipes of the client and of the test are not open, and neither is a file.
+    for entry in std::fs::read_dir(format!("/proc/{tunnel}/fd")).unwrap() {
+        let Ok(open) = std::fs::read_link(entry.unwrap().path()) else {
+            continue;
+        };
+        let open = open.to_str().unwrap();
+        assert!(!open.starts_with("pipe:"), "{open}");
+        assert!(
+            !open.ends_with("/out") && !open.starts_with("/dev/pts"),
+            "{open}"
+        );
+    }
+    user.program(&["stop"]).run().printed();
+    user.expect_nothing_left();
+}
+
+#[test]
+fn it_ends_with_the_terminals_session() {
+    let user = PlainUser::prompted(&["--keep=terminal"]);
+    let shell = "export PS1='ready: '; exec bash --norc --noprofile --noediting -i </dev/tty >/dev/tty 2>&1";
+    for ending in ["exit", "kill", "hang-up"] {
+        let mut terminal = user.shell(shell).at_terminal();
+        terminal.expect("ready: ").type_line(ASK);
+        terminal.expect_prompt().type_line(PIN);
+        terminal.expect(ANSWER.trim_end()).expect("ready: ");
+        terminal
+            .type_line(ASK)
+            .expect(ANSWER.trim_end())
+            .expect("ready: ");
+        thread::sleep(Duration::from_secs(2));
+        assert!(user.tunnel().is_some(), "it serves the whole session");
+        match ending {
+            "exit" => terminal.type_line("exit"),
+            "kill" => terminal.send(Signal::KILL),
+            _ => terminal.hang_up(),
+        };
+        let (_, screen) = terminal.finish();
+        assert_eq!(screen.matches("PIN").count(), 1, "{ending}: {screen}");
+        user.expect_nothing_left();
+    }
+}
+
+#[test]
+fn it_ends_when_its_time_after_the_last_use_is_over() {
+    let user = PlainUser::new(&["--keep=5s"]);
+    for _ in 0..3 {
+        assert_eq!(user.shell(ASK).run().printed(), ANSWER);
+        thread::sleep(Duration::from_secs(3));
+        assert!(user.tunnel().is_some(), "each use begins the time anew");
+    }
+    user.expect_nothing_left_within(Duration::from_secs(6), "five seconds");
+    assert_eq!(user.counts(), (1, 1));
+}
+
+#[test]
+fn stop_ends_it_at_once_and_the_next_command_starts_another() {
+    let user = PlainUser::new(&["--keep=15m"]);
+    for round in 1..=2 {
+        assert_eq!(user.shell(ASK).run().printed(), ANSWER);
+        let tunnel = user.tunnel().unwrap();
+        let began = Instant::now();
+        assert_eq!(user.program(&["stop"]).run().printed(), "");
+        assert!(began.elapsed() < Duration::from_secs(3));
+        user.expect_nothing_left();
+        drop(tunnel);
+        assert_eq!(user.counts(), (round, round));
+    }
+    // Where nothing runs there is nothing to stop.
+    user.program(&["stop"]).run().printed();
+}
+
+#[test]
+fn status_says_what_lives_and_for_whom() {
+    let user = PlainUser::new(&[]);
+    let before = user.program(&["status", "--json"]).run().printed();
+    let _: Value = serde_json::from_str(&before).unwrap();
+    let mut watching = user.kubectl(&WATCH).start(None);
+    assert_ne!(watching.line(), "");
+    let client = watching.pid().as_raw_nonzero().to_string();
+    for arguments in [&["status"][..], &["status", "--json"]] {
+        let told = user.program(arguments).run().printed();
+        for text in ["jane", "kubectl", "\"test\"", &client] {
+            assert!(told.contains(text), "no {text} in {told}");
+        }
+        assert!(!told.contains(PIN), "{told}");
+    }
+    let told = user.program(&["status", "--json"]).run().printed();
+    let _: Value = serde_json::from_str(&told).unwrap();
+    kill_process(watching.pid(), Signal::INT).unwrap();
+    watching.finish();
+    user.expect_nothing_left();
+    assert_eq!(user.program(&["status", "--json"]).run().printed(), before);
+}

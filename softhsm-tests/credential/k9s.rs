@@ -1,0 +1,159 @@
+//! k9s, which stays open while the token is pulled and put back, and while the tunnel process is killed.
+
+use std::fs;
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, kill_process};
+
+use super::PlainUser;
+use crate::fixture::clients::k9s;
+use crate::fixture::cluster::{ADMINISTRATOR, cluster};
+use crate::fixture::keys::Kind;
+use crate::fixture::pty::Terminal;
+use crate::fixture::softhsm::PIN;
+
+/// A relay before the API server, whose connections can be cut.
+struct Relay {
+    address: SocketAddr,
+    connections: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Relay {
+    fn to(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let connections = Arc::new(Mutex::new(Vec::new()));
+        let all = Arc::clone(&connections);
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let (client, server) = (client.unwrap(), TcpStream::connect(server).unwrap());
+                for (from, to) in [(&client, &server), (&server, &client)] {
+                    let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                    thread::spawn(move || {
+                        // It ends when it is cut.
+                        let _ = io::copy(&mut from, &mut to);
+                        let _ = to.shutdown(Shutdown::Write);
+                    });
+                }
+                all.lock().unwrap().extend([client, server]);
+            }
+        });
+        Self {
+            address,
+            connections,
+        }
+    }
+
+    fn cut(&self) {
+        for connection in self.connections.lock().unwrap().drain(..) {
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// A user, the relay before the cluster, and k9s at a terminal, which shows the config maps of a
+/// namespace of its own.
+struct Screen {
+    user: PlainUser,
+    relay: Relay,
+    terminal: Terminal,
+}
+
+impl Screen {
+    fn open(options: &[&str]) -> Self {
+        let mut entry = cluster().entry();
+        let server = entry["server"].as_str().unwrap();
+        let relay = Relay::to(server.strip_prefix("https://").unwrap().parse().unwrap());
+        entry["server"] = format!("https://{}", relay.address).into();
+        let store = cluster().token(Kind::P256, ADMINISTRATOR);
+        let user = PlainUser::at(store, &entry, options);
+        let namespace = user.context();
+        let made = cluster().administrator(&user.store);
+        made.arguments(&["create", "namespace", &namespace])
+            .run()
+            .printed();
+        // It gives up after five attempts of 15 seconds otherwise.
+        let settings = user.path("k9s");
+        fs::create_dir(&settings).unwrap();
+        let text = "k9s: {maxConnRetry: 100, skipLatestRevCheck: true, refreshRate: 2}\n";
+        fs::write(settings.join("config.yaml"), text).unwrap();
+        let screen = user
+            .client(k9s())
+            .arguments(&["--headless", "--logoless", "--splashless", "--readonly"])
+            .arguments(&["-n", &namespace, "-c", "configmaps"])
+            .variable("K9S_CONFIG_DIR", settings)
+            .variable("COLORTERM", "")
+            .at_terminal();
+        Self {
+            user,
+            relay,
+            terminal: screen,
+        }
+    }
+
+    fn make(&self, name: &str) {
+        let namespace = self.user.context();
+        let made = cluster().administrator(&self.user.store);
+        made.arguments(&["-n", &namespace, "create", "configmap", name])
+            .run()
+            .printed();
+    }
+
+    /// Makes a config map and waits until it is on the screen.
+    #[track_caller]
+    fn expect_to_work(&mut self, name: &str, patience: Duration) {
+        self.make(name);
+        let end = Instant::now() + patience;
+        while !self.terminal.shows(name, Duration::from_secs(1)) {
+            assert!(
+                Instant::now() < end,
+                "no {name} on the screen: {}",
+                self.terminal.screen()
+            );
+        }
+    }
+
+    fn close(mut self) -> (PlainUser, String) {
+        self.terminal.press_ctrl('c');
+        let (outcome, screen) = self.terminal.finish();
+        assert!(outcome.status.success(), "{outcome:?}");
+        (self.user, screen)
+    }
+}
+
+const SOON: Duration = Duration::from_secs(60);
+
+#[test]
+#[ignore = "k9s takes five minutes to build"]
+fn a_token_that_is_pulled_and_put_back_is_used_again_without_a_prompt() {
+    let mut screen = Screen::open(&[]);
+    screen.terminal.expect_prompt().type_line(PIN);
+    screen.expect_to_work("at-first", SOON);
+    let [here, away] = ["tokens", "away"].map(|name| screen.user.path(name));
+    fs::rename(&here, &away).unwrap();
+    // A ticket of the server's may do without the token, so this need not fail.
+    screen.relay.cut();
+    thread::sleep(Duration::from_secs(10));
+    fs::rename(&away, &here).unwrap();
+    screen.relay.cut();
+    screen.expect_to_work("at-last", SOON);
+    let (user, text) = screen.close();
+    assert_eq!(text.matches("PIN for token").count(), 1, "{text}");
+    user.expect_nothing_left();
+}
+
+/// It asks the plugin again when its credential expires, and the plugin starts another tunnel.
+#[test]
+#[ignore = "takes five minutes, and k9s as many to build"]
+fn a_tunnel_that_was_killed_is_back_within_five_minutes() {
+    let mut screen = Screen::open(&["--pin-source=env:TOKEN_PIN"]);
+    screen.expect_to_work("at-first", SOON);
+    kill_process(screen.user.tunnel().unwrap().pid, Signal::KILL).unwrap();
+    screen.expect_to_work("at-last", Duration::from_secs(480));
+    let (user, _) = screen.close();
+    user.expect_nothing_left();
+}

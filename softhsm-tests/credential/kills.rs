@@ -1,0 +1,103 @@
+//! Client, plugin and tunnel process are killed in every order and at any moment: nothing is left, and the
+//! next command works.
+
+use std::env;
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Signal, kill_process};
+
+use super::{A_SECOND, ANSWER, ASK, PlainUser};
+
+/// How many times; `KILLS=1000` for a longer look.
+#[expect(clippy::disallowed_methods, reason = "a test has no other options")]
+fn rounds() -> u32 {
+    env::var("KILLS").map_or(60, |number| number.parse().expect("KILLS is a number"))
+}
+
+/// Numbers that look random, the same for the same seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        for (shift, left) in [(13, true), (7, false), (17, true)] {
+            self.0 ^= if left {
+                self.0 << shift
+            } else {
+                self.0 >> shift
+            };
+        }
+        self.0 % limit
+    }
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Victim {
+    Client,
+    Plugin,
+    Tunnel,
+}
+
+const VICTIMS: [Victim; 3] = [Victim::Client, Victim::Plugin, Victim::Tunnel];
+
+/// Kills it if it is there.
+fn kill(user: &PlainUser, victim: Victim) -> bool {
+    let processes = user.processes();
+    let found = processes.iter().find(|it| {
+        let is_tunnel = it.session == it.pid.as_raw_nonzero().get();
+        match victim {
+            Victim::Client => !it.is_ours && it.command.contains("kubectl"),
+            Victim::Plugin => it.is_ours && !is_tunnel,
+            Victim::Tunnel => it.is_ours && is_tunnel,
+        }
+    });
+    found.is_some_and(|process| kill_process(process.pid, Signal::KILL).is_ok())
+}
+
+/// The kills of one round: each of the three at some moment, in some order, or not at all.
+fn one_round(user: &PlainUser, random: &mut Random) -> String {
+    let mut order = VICTIMS;
+    order.swap(0, usize::try_from(random.below(3)).unwrap());
+    order.swap(1, 1 + usize::try_from(random.below(2)).unwrap());
+    let number = 1 + usize::try_from(random.below(3)).unwrap();
+    let running = user.kubectl(&["get", "namespace", "default"]).start(None);
+    let mut told = Vec::new();
+    for victim in &order[..number] {
+        let pause = random.below(250);
+        thread::sleep(Duration::from_millis(pause));
+        let outcome = if kill(user, *victim) {
+            "killed"
+        } else {
+            "not there"
+        };
+        told.push(format!("{victim:?} {outcome} after {pause} ms"));
+    }
+    // kubectl may go on without a plugin or a tunnel, or have ended before.
+    running.finish();
+    told.join(", ")
+}
+
+fn many_rounds(seed: u64, options: &[&str]) {
+    let user = PlainUser::new(options);
+    let mut random = Random(seed);
+    for round in 0..rounds() / 2 {
+        let told = one_round(&user, &mut random);
+        let next = user.shell(ASK).run();
+        let which = format!("seed {seed}, round {round}: {told}: {next:?}");
+        assert!(next.status.success(), "{which}");
+        assert_eq!(next.stdout, ANSWER.as_bytes(), "{which}");
+        next.says_only(&[]);
+        user.expect_nothing_left_within(A_SECOND, &which);
+    }
+}
+
+#[test]
+fn random_kills_leave_nothing_and_the_next_command_works() {
+    many_rounds(0x2545_f491_4f6c_dd1d, &[]);
+}
+
+/// The shell that has the terminal in these rounds is the kubectl of each.
+#[test]
+fn random_kills_leave_nothing_where_a_terminal_is_waited_for() {
+    many_rounds(0x9e37_79b9_7f4a_7c15, &["--keep=terminal"]);
+}

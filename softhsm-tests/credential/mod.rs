@@ -1,0 +1,401 @@
+//! `credential`: the usual clients with no prefix, the key in the token.
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rustix::process::Pid;
+use serde_json::{Value, json};
+
+use crate::fixture::cluster::{self, ADMINISTRATOR, cluster};
+use crate::fixture::keys::Kind;
+use crate::fixture::program::{Invocation, Outcome, PROGRAM};
+use crate::fixture::root::{copy_of_program, hand_over, need_root};
+use crate::fixture::softhsm::{PIN, Store};
+
+/// kubectl, helm and other clients.
+mod clients;
+/// Prompts, logins and signatures per command.
+mod counts;
+/// How long the tunnel process lives, and what is left of it.
+mod endings;
+/// A screen that stays open.
+mod k9s;
+/// Random kills.
+mod kills;
+/// What kubectl does.
+mod kubectl;
+/// PINs that are wrong, missing or not wanted.
+mod pins;
+/// Requests, kubeconfigs and machines that can't work.
+mod refused;
+/// Other users, and other processes of the same user.
+mod strangers;
+
+/// "Within a second", and as much again for a machine that is busy.
+const A_SECOND: Duration = Duration::from_secs(2);
+
+/// A user whose kubeconfig was made by `kubeconfig --write`.
+struct PlainUser {
+    store: Store,
+    /// Root where there is none.
+    number: Option<u32>,
+    /// The program.
+    signer: PathBuf,
+}
+
+/// A process that sees this user's runtime directory.
+#[derive(Debug)]
+struct Process {
+    pid: Pid,
+    session: i32,
+    /// With its arguments.
+    command: String,
+    is_ours: bool,
+}
+
+impl PlainUser {
+    /// An administrator whose PIN comes from a variable.
+    fn new(options: &[&str]) -> Self {
+        Self::prompted(&[&["--pin-source=env:TOKEN_PIN"], options].concat())
+    }
+
+    /// One who enters the PIN.
+    fn prompted(options: &[&str]) -> Self {
+        Self::of(cluster().token(Kind::P256, ADMINISTRATOR), options)
+    }
+
+    fn of(store: Store, options: &[&str]) -> Self {
+        Self::at(store, &cluster().entry(), options)
+    }
+
+    /// The same with another cluster.
+    fn at(store: Store, entry: &Value, options: &[&str]) -> Self {
+        need_root();
+        let user = Self {
+            store,
+            number: None,
+            signer: PROGRAM.into(),
+        };
+        user.written(entry, options)
+    }
+
+    /// With the kubeconfig that `kubeconfig --write` makes.
+    fn written(self, entry: &Value, options: &[&str]) -> Self {
+        let config = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "test", "cluster": entry}],
+            "contexts": [{"name": self.context(), "context": {"cluster": "test"}}],
+            "current-context": self.context(),
+        });
+        fs::write(self.kubeconfig(), config.to_string()).unwrap();
+        let module = self.store.faulty_module();
+        if let Some(number) = self.number {
+            hand_over(self.store.directory.path(), number);
+        }
+        let written = self
+            .program(&["kubeconfig", "--write"])
+            .arguments(&["--context", &self.context(), &module])
+            .arguments(options)
+            .run();
+        assert!(written.status.success(), "{written:?}");
+        // The port follows from the server, which all tests share.
+        let address = self.address();
+        let (host, _) = address.split_once(':').unwrap();
+        let free = TcpListener::bind((host, 0)).unwrap();
+        let own = free.local_addr().unwrap().to_string();
+        let text = fs::read_to_string(self.kubeconfig()).unwrap();
+        fs::write(self.kubeconfig(), text.replace(&address, &own)).unwrap();
+        // What it asked the token is not counted.
+        let _ = fs::remove_file(self.path("calls"));
+        self
+    }
+
+    /// One whom root's rights don't help, with a copy of the program.
+    fn unprivileged(number: u32, options: &[&str]) -> Self {
+        let store = cluster().token(Kind::P256, ADMINISTRATOR);
+        let copy = copy_of_program(store.directory.path());
+        let user = Self {
+            store,
+            number: Some(number),
+            signer: copy,
+        };
+        let mut entry = cluster().entry();
+        let authority = entry["certificate-authority"].take();
+        let authority = fs::read(authority.as_str().unwrap()).unwrap();
+        entry["certificate-authority-data"] = STANDARD.encode(authority).into();
+        entry
+            .as_object_mut()
+            .unwrap()
+            .remove("certificate-authority");
+        user.written(&entry, options)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.store.directory.path().join(name)
+    }
+
+    fn kubeconfig(&self) -> PathBuf {
+        self.path("kubeconfig")
+    }
+
+    /// No other test has it: what is made of the name stays apart, too.
+    fn context(&self) -> String {
+        let directory = self.store.directory.path().file_name().unwrap();
+        let name = directory.to_str().unwrap().trim_start_matches('.');
+        format!("plain-{}", name.to_lowercase())
+    }
+
+    /// This program for this user; kubectl and helm are in PATH.
+    fn client(&self, program: &Path) -> Invocation {
+        let folder = cluster::kubectl().parent().unwrap().display();
+        Invocation::new(self.store.directory.path())
+            .program(program)
+            .variable("KUBECONFIG", self.kubeconfig())
+            .variable("PATH", format!("{folder}:/usr/local/bin:/usr/bin:/bin"))
+            .variable("TOKEN_PIN", PIN)
+            .variable("SIGNER", PROGRAM)
+            .suffering(&self.store, "")
+    }
+
+    fn kubectl(&self, arguments: &[&str]) -> Invocation {
+        self.client(cluster::kubectl()).arguments(arguments)
+    }
+
+    /// A shell, in whose PATH are kubectl and helm.
+    fn shell(&self, script: &str) -> Invocation {
+        self.client(Path::new("/bin/bash"))
+            .arguments(&["-c", script])
+    }
+
+    fn program(&self, arguments: &[&str]) -> Invocation {
+        self.as_user(self.client(&self.signer).arguments(arguments))
+    }
+
+    /// The plugin as a client runs it, which ends after it.
+    fn plugin(&self, request: &str) -> Invocation {
+        let exec = &self.current()["users"][0]["user"]["exec"];
+        let words = |list: &Value| -> Vec<String> {
+            let list = list.as_array().unwrap().iter();
+            list.map(|word| word.as_str().unwrap().to_owned()).collect()
+        };
+        let arguments = words(&exec["args"]);
+        let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+        let plugin = self
+            .client(Path::new("/bin/bash"))
+            .arguments(&[
+                "-c",
+                "\"$@\"; exit $?",
+                "bash",
+                exec["command"].as_str().unwrap(),
+            ])
+            .arguments(&arguments)
+            .variable("KUBERNETES_EXEC_INFO", request);
+        self.as_user(plugin)
+    }
+
+    fn as_user(&self, invocation: Invocation) -> Invocation {
+        let Some(number) = self.number else {
+            return invocation;
+        };
+        // A home is that of the user database.
+        let home = self.store.directory.path().display();
+        let script = format!(
+            "(echo jane:x:{number}:{number}::{home}:/bin/sh; cat /etc/passwd) >{home}/passwd
+             mount --bind {home}/passwd /etc/passwd
+             exec setpriv --reuid={number} --regid={number} --clear-groups \"$@\""
+        );
+        invocation.through("bash", &["-c".to_owned(), script, "bash".to_owned()])
+    }
+
+    /// The request that kubectl makes of the kubeconfig.
+    fn request(&self) -> Value {
+        let current = self.current();
+        let entry = &current["clusters"][0]["cluster"];
+        let mut cluster = json!({"server": entry["server"]});
+        for name in ["certificate-authority-data", "tls-server-name"] {
+            if !entry[name].is_null() {
+                cluster[name] = entry[name].clone();
+            }
+        }
+        cluster["config"] = entry["extensions"][0]["extension"].clone();
+        json!({
+            "kind": "ExecCredential",
+            "apiVersion": current["users"][0]["user"]["exec"]["apiVersion"],
+            "spec": {"cluster": cluster, "interactive": false},
+        })
+    }
+
+    /// The kubeconfig's current context, and what it names.
+    fn current(&self) -> Value {
+        let printed = self
+            .kubectl(&["config", "view", "--minify", "--raw", "-o", "json"])
+            .run()
+            .printed();
+        serde_json::from_str(&printed).unwrap()
+    }
+
+    /// Changes the kubeconfig to this.
+    fn write(&self, config: &Value) {
+        fs::write(self.kubeconfig(), config.to_string()).unwrap();
+    }
+
+    /// Where clients dial.
+    fn address(&self) -> String {
+        let current = self.current();
+        let server = current["clusters"][0]["cluster"]["server"]
+            .as_str()
+            .unwrap();
+        server.strip_prefix("https://").unwrap().to_owned()
+    }
+
+    /// What runs for this user.
+    fn processes(&self) -> Vec<Process> {
+        let directory = self.store.directory.path().to_str().unwrap();
+        let runtime = format!("{directory}/runtime");
+        let numbers = fs::read_dir("/proc")
+            .unwrap()
+            .filter_map(|entry| entry.unwrap().file_name().to_str()?.parse::<i32>().ok());
+        // One that has ended meanwhile, or whose end nobody has asked for yet, has nothing to be read.
+        let process = |number: i32| {
+            let place = PathBuf::from(format!("/proc/{number}"));
+            let mounts = fs::read_to_string(place.join("mountinfo")).ok()?;
+            if !mounts.contains(&runtime) {
+                return None;
+            }
+            let stat = fs::read_to_string(place.join("stat")).ok()?;
+            let (_, fields) = stat.rsplit_once(") ")?;
+            let fields: Vec<_> = fields.split(' ').collect();
+            let command = fs::read(place.join("cmdline")).ok()?;
+            let program = fs::read_link(place.join("exe")).ok()?;
+            Some(Process {
+                pid: Pid::from_raw(number)?,
+                session: fields.get(3)?.parse().ok()?,
+                command: String::from_utf8_lossy(&command).replace('\0', " "),
+                is_ours: program == self.signer,
+            })
+        };
+        numbers.filter_map(process).collect()
+    }
+
+    /// The tunnel process.
+    fn tunnel(&self) -> Option<Process> {
+        let mut processes = self.processes();
+        processes.retain(|it| it.is_ours && it.session == it.pid.as_raw_nonzero().get());
+        assert!(processes.len() <= 1, "{processes:#?}");
+        processes.pop()
+    }
+
+    /// What is there in the runtime directory, apart from the files that are only locked.
+    fn files(&self) -> Vec<PathBuf> {
+        let mut folders = vec![self.path("runtime")];
+        let mut files = Vec::new();
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.extension().is_none_or(|it| it != "lock") {
+                    files.push(path);
+                }
+            }
+        }
+        files
+    }
+
+    /// Demands that nothing is there a second from now.
+    #[track_caller]
+    fn expect_nothing_left(&self) {
+        self.expect_nothing_left_within(A_SECOND, "");
+    }
+
+    #[track_caller]
+    fn expect_nothing_left_within(&self, time: Duration, after: &str) {
+        let deadline = Instant::now() + time;
+        loop {
+            let left = (self.processes(), self.files());
+            if left.0.is_empty() && left.1.is_empty() {
+                return;
+            }
+            assert!(Instant::now() < deadline, "left: {left:#?} {after}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// How often the token was logged in to, and asked for a signature.
+    fn counts(&self) -> (usize, usize) {
+        let [logins, signatures] = ["C_Login", "C_Sign"].map(|name| self.store.calls(name).len());
+        (logins, signatures)
+    }
+}
+
+impl Drop for PlainUser {
+    /// A test that has failed leaves no tunnel to the next ones.
+    fn drop(&mut self) {
+        for process in self.processes() {
+            let _ = rustix::process::kill_process(process.pid, rustix::process::Signal::KILL);
+        }
+    }
+}
+
+/// The shortest command that needs the cluster.
+const ASK: &str = "kubectl get namespace default -o name";
+const ANSWER: &str = "namespace/default\n";
+
+/// Demands one line about the failure, with all of this, and no answer.
+#[track_caller]
+fn assert_one_line(outcome: &Outcome, said: &[&str]) {
+    assert_eq!(outcome.stdout, b"", "{outcome:?}");
+    let lines: Vec<_> = outcome.stderr.lines().collect();
+    let is_error = |line: &str| line.starts_with("pkcs11-external-signer: error: ");
+    assert!(matches!(lines[..], [line] if is_error(line)), "{outcome:?}");
+    for text in said {
+        assert!(
+            outcome.stderr.contains(text),
+            "no \"{text}\" in: {}",
+            outcome.stderr
+        );
+    }
+}
+
+/// Puts a script in the plugin's place, which counts its runs; how often it has run.
+fn count_plugins(user: &PlainUser) -> impl Fn() -> usize {
+    let (script, record) = (user.path("plugin"), user.path("runs"));
+    let mut config = user.current();
+    let command = &mut config["users"][0]["user"]["exec"]["command"];
+    let text = format!(
+        "#!/bin/sh\necho run >>'{}'\nexec '{}' \"$@\"\n",
+        record.display(),
+        command.as_str().unwrap()
+    );
+    fs::write(&script, text).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    *command = script.to_str().unwrap().into();
+    user.write(&config);
+    move || {
+        fs::read_to_string(&record)
+            .unwrap_or_default()
+            .lines()
+            .count()
+    }
+}
+
+/// kubectl's own form of a plugin's failure with this code, and what the plugin said.
+#[track_caller]
+fn assert_told_through_kubectl(outcome: &Outcome, code: u8, said: &[&str]) {
+    assert!(!outcome.status.success(), "{outcome:?}");
+    let told = format!("failed with exit code {code}");
+    for text in said.iter().chain([&told.as_str()]) {
+        assert!(
+            outcome.stderr.contains(text),
+            "no \"{text}\" in: {}",
+            outcome.stderr
+        );
+    }
+}

@@ -1,0 +1,145 @@
+//! PINs that are wrong, missing or not wanted: kubectl runs a failing plugin five times, and the person and
+//! the token are bothered once.
+
+use std::thread;
+use std::time::Duration;
+
+use super::{PlainUser, assert_one_line, assert_told_through_kubectl};
+use crate::fixture::cluster::{ADMINISTRATOR, cluster};
+use crate::fixture::keys::{Kind, key};
+use crate::fixture::softhsm::{Object, PIN, WRONG_PIN, token_with};
+
+const GET: [&str; 2] = ["get", "pods"];
+
+#[test]
+fn a_wrong_pin_that_nobody_typed_is_sent_once() {
+    let user = PlainUser::new(&[]);
+    for _ in 0..2 {
+        let outcome = user.kubectl(&GET).variable("TOKEN_PIN", WRONG_PIN).run();
+        assert_told_through_kubectl(&outcome, 7, &[]);
+        assert_eq!(user.store.calls("C_Login").len(), 1);
+        user.expect_nothing_left();
+    }
+}
+
+#[test]
+fn a_wrong_pin_that_was_typed_is_asked_for_again_at_the_prompt_alone() {
+    let user = PlainUser::prompted(&[]);
+    let mut terminal = user.kubectl(&GET).at_terminal();
+    for _ in 0..3 {
+        terminal.expect_prompt().type_line(WRONG_PIN);
+    }
+    let (outcome, screen) = terminal.finish();
+    assert_told_through_kubectl(&outcome, 7, &["CKR_PIN_INCORRECT"]);
+    assert_eq!(screen.matches("PIN for token").count(), 3, "{screen}");
+    assert_eq!(user.store.calls("C_Login").len(), 3);
+    user.expect_nothing_left();
+    // Another command, after the moment in which none asks.
+    thread::sleep(Duration::from_secs(6));
+    let mut terminal = user.kubectl(&GET).at_terminal();
+    terminal.expect_prompt().type_line(WRONG_PIN);
+    terminal.expect_prompt().type_line(PIN);
+    terminal.finish().0.printed();
+}
+
+#[test]
+fn a_prompt_that_was_cancelled_does_not_come_again_for_the_same_command() {
+    let user = PlainUser::prompted(&[]);
+    let mut terminal = user.kubectl(&GET).at_terminal();
+    // The end of the input, which leaves kubectl alone.
+    terminal.expect_prompt().press_ctrl('d');
+    let (outcome, screen) = terminal.finish();
+    assert_told_through_kubectl(&outcome, 7, &[]);
+    assert_eq!(screen.matches(": ").count(), 1, "{screen}");
+    assert!(outcome.took < Duration::from_secs(20), "{:?}", outcome.took);
+    user.expect_nothing_left();
+
+    // With kubectl, Ctrl-C ends all of it.
+    thread::sleep(Duration::from_secs(6));
+    let mut terminal = user.kubectl(&GET).at_terminal();
+    terminal.expect_prompt().press_ctrl('c');
+    let (outcome, _) = terminal.finish();
+    assert!(!outcome.status.success(), "{outcome:?}");
+    user.expect_nothing_left();
+}
+
+/// The same key for the next command is another matter.
+#[test]
+fn the_next_command_asks_again_after_a_cancelled_prompt() {
+    let user = PlainUser::prompted(&["--keep=terminal"]);
+    let mut terminal = user
+        .shell("kubectl get pods -o name; sleep 6; kubectl get pods -o name")
+        .at_terminal();
+    terminal.expect_prompt().press_ctrl('d');
+    terminal.expect_prompt().type_line(PIN);
+    let (outcome, screen) = terminal.finish();
+    assert_eq!(outcome.stdout, b"pod/shell\n", "{outcome:?} {screen}");
+    user.expect_nothing_left();
+}
+
+#[test]
+fn a_locked_pin_is_not_sent() {
+    let user = PlainUser::new(&[]);
+    let locked = user
+        .kubectl(&GET)
+        .suffering(&user.store, "C_GetTokenInfo:set=CKF_USER_PIN_LOCKED");
+    assert_told_through_kubectl(&locked.run(), 7, &["locked"]);
+    assert_eq!(user.store.calls("C_Login").len(), 0);
+    user.expect_nothing_left();
+}
+
+/// The token says so only when it gets a PIN.
+#[test]
+fn a_pin_that_turns_out_to_be_locked_is_asked_for_once() {
+    let user = PlainUser::prompted(&[]);
+    let mut terminal = user
+        .kubectl(&GET)
+        .suffering(&user.store, "C_Login:return=0xa4")
+        .at_terminal();
+    terminal.expect_prompt().type_line(PIN);
+    let (outcome, screen) = terminal.finish();
+    assert_told_through_kubectl(&outcome, 7, &["CKR_PIN_LOCKED"]);
+    assert_eq!(screen.matches("PIN for token").count(), 1, "{screen}");
+    assert_eq!(user.store.calls("C_Login").len(), 1);
+    user.expect_nothing_left();
+}
+
+#[test]
+fn without_a_terminal_and_askpass_it_says_so_at_once() {
+    let user = PlainUser::prompted(&[]);
+    let outcome = user.plugin(&user.request().to_string()).run();
+    assert_eq!(outcome.status.code(), Some(7), "{outcome:?}");
+    assert_one_line(&outcome, &["PIN"]);
+    assert!(outcome.took < Duration::from_secs(10), "{:?}", outcome.took);
+    let outcome = user.kubectl(&GET).run();
+    assert_told_through_kubectl(&outcome, 7, &[]);
+    assert!(outcome.took < Duration::from_secs(20), "{:?}", outcome.took);
+    user.expect_nothing_left();
+}
+
+#[test]
+fn a_key_that_wants_its_pin_each_time_gets_the_one_that_was_entered() {
+    let store = token_with([
+        Object::key(key(Kind::P256), &[1]).always_authenticate(),
+        Object::issued(cluster().issue(Kind::P256, ADMINISTRATOR), &[1]),
+    ]);
+    let user = PlainUser::of(store, &["--keep=terminal"]);
+    let mut terminal = user
+        .shell("for i in 1 2 3; do kubectl get pods -o name; done")
+        .at_terminal();
+    terminal.expect_prompt().type_line(PIN);
+    let (outcome, screen) = terminal.finish();
+    assert_eq!(outcome.printed(), "pod/shell\n".repeat(3));
+    assert_eq!(screen.matches("PIN").count(), 1, "{screen}");
+    // To log in, and for the one signature.
+    assert_eq!(user.store.calls("C_Login"), ["0x0", "0x0"]);
+}
+
+#[test]
+fn standard_input_is_the_clients() {
+    let user = PlainUser::prompted(&[]);
+    let script = "kubectl get pods -o name; cat";
+    let mut terminal = user.shell(script).piped("left alone\n").at_terminal();
+    terminal.expect_prompt().type_line(PIN);
+    assert_eq!(terminal.finish().0.printed(), "pod/shell\nleft alone\n");
+}

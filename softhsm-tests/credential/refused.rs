@@ -1,0 +1,237 @@
+//! Requests, kubeconfigs and machines that can't work: a clear error on one line, which kubectl shows, and
+//! never a wait without end.
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{ANSWER, ASK, PlainUser, assert_one_line, assert_told_through_kubectl};
+use crate::fixture::program::Outcome;
+
+/// The plugin's outcome: an error with one of these codes, soon.
+#[track_caller]
+fn refused(outcome: &Outcome, codes: &[i32], said: &[&str]) {
+    let code = outcome.status.code().unwrap_or_default();
+    assert!(codes.contains(&code), "{outcome:?}");
+    assert_one_line(outcome, said);
+    assert!(outcome.took < Duration::from_secs(15), "{outcome:?}");
+}
+
+/// A request with this at a place in it.
+fn changed(request: &Value, place: &str, value: Value) -> String {
+    let mut request = request.clone();
+    *request.pointer_mut(place).unwrap() = value;
+    request.to_string()
+}
+
+#[test]
+fn a_request_that_it_can_not_read_is_an_error() {
+    let user = PlainUser::new(&[]);
+    let request = user.request();
+    let version = |name: &str| changed(&request, "/apiVersion", json!(name));
+    for (text, said) in [
+        (String::new(), "KUBERNETES_EXEC_INFO"),
+        ("garbage".to_owned(), "KUBERNETES_EXEC_INFO"),
+        ("{}".to_owned(), "KUBERNETES_EXEC_INFO"),
+        ("[]".to_owned(), "KUBERNETES_EXEC_INFO"),
+        ("null".to_owned(), "KUBERNETES_EXEC_INFO"),
+        (request.to_string() + "{}", "KUBERNETES_EXEC_INFO"),
+        ("[".repeat(100_000), "KUBERNETES_EXEC_INFO"),
+        (
+            version("client.authentication.k8s.io/v2"),
+            "client.authentication.k8s.io/v2",
+        ),
+        (
+            version("client.authentication.k8s.io/v1\u{1b}[2J\nx"),
+            "apiVersion",
+        ),
+        (changed(&request, "/kind", json!("ExecInfo")), "ExecInfo"),
+        (changed(&request, "/kind", json!(1)), "kind"),
+        (changed(&request, "/spec", json!([])), "spec"),
+        (changed(&request, "/spec/cluster", json!("x")), "cluster"),
+        (
+            changed(&request, "/spec/cluster/server", json!(1)),
+            "server",
+        ),
+        (
+            changed(&request, "/spec/interactive", json!("yes")),
+            "interactive",
+        ),
+    ] {
+        let outcome = user.plugin(&text).run();
+        refused(&outcome, &[2], &[said]);
+        assert!(!outcome.stderr.contains('\u{1b}'), "{outcome:?}");
+    }
+    user.expect_nothing_left();
+}
+
+#[test]
+fn a_cluster_that_is_not_ours_is_an_error() {
+    let user = PlainUser::new(&[]);
+    let request = user.request();
+    for text in [
+        changed(&request, "/spec/cluster/config", Value::Null),
+        changed(
+            &request,
+            "/spec/cluster/config",
+            json!({"audience": "another program's"}),
+        ),
+        changed(&request, "/spec/cluster/config", json!("text")),
+        changed(&request, "/spec/cluster/config", json!([])),
+        changed(
+            &request,
+            "/spec/cluster/server",
+            json!("https://10.0.0.1:6443"),
+        ),
+        changed(&request, "/spec/cluster/server", json!("https://127.0.0.1")),
+        changed(&request, "/spec/cluster/server", json!("not a URL")),
+        changed(&request, "/spec/cluster/server", json!("")),
+    ] {
+        refused(&user.plugin(&text).run(), &[2, 3, 9], &[]);
+    }
+    user.expect_nothing_left();
+    // None of it has kept the right one from working.
+    user.plugin(&request.to_string()).run().answer();
+    user.expect_nothing_left();
+}
+
+#[test]
+fn the_answer_has_the_version_of_the_request() {
+    let user = PlainUser::new(&[]);
+    let request = user.request();
+    for version in ["v1", "v1beta1", "v1alpha1"] {
+        let name = format!("client.authentication.k8s.io/{version}");
+        let mut text = changed(&request, "/apiVersion", json!(name));
+        if version == "v1alpha1" {
+            // As clients up to 1.23 ask again after a 401.
+            let response = json!({"code": 401, "header": {"Date": ["today"]}});
+            let mut request: Value = serde_json::from_str(&text).unwrap();
+            request["spec"]["response"] = response;
+            text = request.to_string();
+        }
+        let answer = user.plugin(&text).run().answer();
+        assert_eq!(answer["apiVersion"], *name);
+        assert_eq!(answer["kind"], "ExecCredential");
+        for (field, head) in [
+            ("clientCertificateData", "-----BEGIN CERTIFICATE-----\n"),
+            ("clientKeyData", "-----BEGIN "),
+            ("expirationTimestamp", "20"),
+        ] {
+            let value = answer["status"][field].as_str().unwrap();
+            assert!(value.starts_with(head), "{version}: {field}");
+        }
+    }
+    user.expect_nothing_left();
+}
+
+/// Connections of a client stay open when it asks again.
+#[test]
+fn the_same_pair_is_answered_while_the_tunnel_lives() {
+    let user = PlainUser::new(&["--keep=15m"]);
+    let request = user.request().to_string();
+    let pair = || {
+        let answer = user.plugin(&request).run().answer();
+        let status = &answer["status"];
+        (
+            status["clientCertificateData"].clone(),
+            status["clientKeyData"].clone(),
+        )
+    };
+    let first = pair();
+    assert_eq!(pair(), first);
+    user.program(&["stop"]).run().printed();
+    user.expect_nothing_left();
+    assert_ne!(pair(), first);
+}
+
+/// What was written for another user, or on another machine, is refused by name.
+#[test]
+fn a_kubeconfig_that_was_copied_from_elsewhere_is_told() {
+    let elsewhere = PlainUser::new(&[]);
+    let user = PlainUser::new(&[]);
+    user.write(&elsewhere.current());
+    let outcome = user.kubectl(&["get", "pods"]).run();
+    let code = [2, 3, 9].into_iter().find(|code| {
+        outcome
+            .stderr
+            .contains(&format!("failed with exit code {code}"))
+    });
+    assert!(code.is_some(), "{outcome:?}");
+    assert_told_through_kubectl(&outcome, code.unwrap(), &["kubeconfig --write"]);
+    user.expect_nothing_left();
+}
+
+#[test]
+fn a_port_that_somebody_else_holds_is_an_error_with_a_way_out() {
+    let user = PlainUser::new(&[]);
+    let address = user.address();
+    let holder = TcpListener::bind(&address).unwrap();
+    holder.set_nonblocking(true).unwrap();
+    let outcome = user.kubectl(&["get", "pods"]).run();
+    assert_told_through_kubectl(&outcome, 9, &[&address]);
+    let heard = holder.accept();
+    assert!(
+        heard.is_err(),
+        "a client has connected to whoever holds the port"
+    );
+    user.expect_nothing_left();
+    drop(holder);
+    assert_eq!(user.shell(ASK).run().printed(), ANSWER);
+}
+
+/// The control socket, while a tunnel lives.
+pub(super) fn socket(user: &PlainUser) -> PathBuf {
+    use std::os::unix::fs::FileTypeExt as _;
+    let is_socket = |path: &PathBuf| fs::symlink_metadata(path).unwrap().file_type().is_socket();
+    let mut sockets: Vec<_> = user.files().into_iter().filter(is_socket).collect();
+    assert_eq!(sockets.len(), 1, "{sockets:?}");
+    sockets.pop().unwrap()
+}
+
+#[test]
+fn a_socket_that_a_killed_tunnel_left_is_replaced() {
+    let user = PlainUser::new(&["--keep=15m"]);
+    assert_eq!(user.shell(ASK).run().printed(), ANSWER);
+    let path = socket(&user);
+    let tunnel = user.tunnel().unwrap();
+    rustix::process::kill_process(tunnel.pid, rustix::process::Signal::KILL).unwrap();
+    while user.tunnel().is_some() {}
+    assert!(path.exists(), "it was killed");
+    assert_eq!(user.shell(ASK).run().printed(), ANSWER);
+    user.program(&["stop"]).run().printed();
+    user.expect_nothing_left();
+    // A socket of something that doesn't answer, and what is none.
+    let silent = UnixListener::bind(&path).unwrap();
+    let outcome = user.shell(ASK).run();
+    assert!(outcome.took < Duration::from_secs(30), "{outcome:?}");
+    drop(silent);
+    let _ = fs::remove_file(&path);
+    user.program(&["stop"]).run();
+    user.expect_nothing_left();
+    fs::write(&path, "no socket").unwrap();
+    let outcome = user.shell(ASK).run();
+    assert!(outcome.took < Duration::from_secs(30), "{outcome:?}");
+}
+
+/// Places in which a user's processes meet, all of them taken or full.
+const SPOILT: &str = "for place in /run/user/0 /dev/shm; do mount -t tmpfs -o size=4k none $place; \
+    head -c 9000 /dev/zero >$place/full 2>/dev/null; done";
+
+#[test]
+fn a_full_disk_is_told_or_gone_round() {
+    let user = PlainUser::new(&[]);
+    let script = format!("{SPOILT}; {ASK}");
+    let outcome = user
+        .shell(&script)
+        .through("unshare", &["--mount".to_owned()])
+        .run();
+    assert!(outcome.took < Duration::from_secs(60), "{outcome:?}");
+    if !outcome.status.success() {
+        assert_told_through_kubectl(&outcome, 9, &["No space left"]);
+    }
+    user.expect_nothing_left();
+}

@@ -1,0 +1,200 @@
+//! Who else is on the machine: another user gets nothing, and another process of the same user can't read
+//! the tunnel process.
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::{Signal, kill_process};
+use serde_json::json;
+
+use super::{ANSWER, ASK, PlainUser, assert_one_line};
+use crate::fixture::cluster::{ADMINISTRATOR, cluster};
+use crate::fixture::keys::Kind;
+use crate::fixture::program::Invocation;
+use crate::secrecy::{NOBODY, assert_hidden};
+
+/// A script as another user, beside this one.
+fn as_nobody(invocation: Invocation) -> Invocation {
+    let options = ["--reuid=65534", "--regid=65534", "--clear-groups"].map(str::to_owned);
+    invocation.through("setpriv", &options)
+}
+
+fn open_to(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// Everything that the program has put where this user's processes meet, and where it remembers.
+fn own_files(user: &PlainUser) -> Vec<PathBuf> {
+    let mut folders = vec![user.path("runtime"), user.path("state")];
+    let mut found = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            found.push(path.clone());
+            if path.is_dir() {
+                folders.push(path);
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn another_user_gets_through_neither_port_nor_socket_nor_files() {
+    let user = PlainUser::new(&["--keep=15m"]);
+    assert_eq!(user.shell(ASK).run().printed(), ANSWER);
+    let before = user.counts();
+    for path in own_files(&user) {
+        let found = fs::symlink_metadata(&path).unwrap();
+        let mode = found.permissions().mode() & 0o077;
+        assert!(
+            mode == 0 || found.file_type().is_symlink(),
+            "{}: {mode:o}",
+            path.display()
+        );
+    }
+    let name = user.request()["spec"]["cluster"]["tls-server-name"].clone();
+    let name = name.as_str().unwrap();
+    let (address, home) = (user.address(), user.store.directory.path().display());
+    let ask = "printf 'GET /version HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n' | timeout 20";
+    let (host, port) = address.rsplit_once(':').unwrap();
+    // The other user knows all that isn't secret, and has a certificate.
+    let script = format!(
+        "cd \"$(mktemp -d)\"
+         openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=other \
+           -keyout key -out certificate 2>/dev/null
+         {{ {ask} openssl s_client -quiet -connect {address} -servername {name}
+            {ask} openssl s_client -quiet -connect {address} -servername {name} -cert certificate -key key
+            {ask} openssl s_client -quiet -connect {address} -noservername
+            exec 3<>/dev/tcp/{host}/{port}; printf 'GET /version HTTP/1.1\\r\\n\\r\\n' >&3; timeout 20 cat <&3
+         }} 2>/dev/null | grep -c gitVersion
+         find '{home}/runtime' '{home}/state' -type f 2>/dev/null | wc -l"
+    );
+    // The directory above these is the test's own, and closed.
+    open_to(user.store.directory.path(), 0o755);
+    let outcome = as_nobody(user.shell(&script)).run();
+    assert_eq!(outcome.stdout, b"0\n0\n", "{outcome:?}");
+    assert_eq!(user.counts(), before);
+    assert_eq!(user.shell(ASK).run().printed(), ANSWER);
+    user.program(&["stop"]).run().printed();
+    user.expect_nothing_left();
+}
+
+/// Connects to the socket $1, says $2 and prints how long the answer is.
+const CONNECT: &str = "import socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.settimeout(10)
+s.connect(sys.argv[1])
+try:
+    s.sendall(sys.argv[2].encode() + b'\\n')
+    print(len(s.recv(65536)))
+except OSError:
+    print(0)";
+
+/// The socket's directory is opened to them, as an administrator's script could do.
+#[test]
+fn another_user_who_reaches_the_socket_is_not_heard() {
+    let user = PlainUser::new(&["--keep=15m"]);
+    assert_eq!(user.shell(ASK).run().printed(), ANSWER);
+    let before = user.counts();
+    let path = super::refused::socket(&user);
+    let stop = json!({"version": env!("CARGO_PKG_VERSION"), "process": 1, "request": "Stop"});
+    let connect = user.client(Path::new("/usr/bin/python3")).arguments(&[
+        "-c",
+        CONNECT,
+        path.to_str().unwrap(),
+        &stop.to_string(),
+    ]);
+    let stranger = as_nobody(connect);
+    open_to(&path, 0o666);
+    for folder in path.ancestors().skip(1).take(3) {
+        open_to(folder, 0o755);
+    }
+    let outcome = stranger.run();
+    assert_eq!(outcome.stdout, b"0\n", "{outcome:?}");
+    assert_eq!(user.counts(), before);
+    assert!(user.tunnel().is_some());
+    open_to(path.parent().unwrap(), 0o700);
+    assert_eq!(user.shell(ASK).run().printed(), ANSWER);
+}
+
+#[test]
+fn connections_of_strangers_make_it_neither_dial_nor_sign_and_keep_nobody_out() {
+    // A cluster that says when it is dialled.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let entry = json!({"server": format!("https://{}", listener.local_addr().unwrap())});
+    let quiet = PlainUser::at(
+        cluster().token(Kind::P256, ADMINISTRATOR),
+        &entry,
+        &["--keep=15m", "--pin-source=env:TOKEN_PIN"],
+    );
+    quiet.plugin(&quiet.request().to_string()).run().answer();
+    let many = |address: &str| {
+        let (host, port) = address.rsplit_once(':').unwrap();
+        format!(
+            "for i in $(seq 200); do exec {{fd}}<>/dev/tcp/{host}/{port} && printf '\\x16\\x03\\x01' >&$fd; done; \
+             echo open; sleep 60"
+        )
+    };
+    let address = quiet.address();
+    let connect = format!("timeout 20 openssl s_client -connect {address} </dev/null");
+    let script = format!("for i in 1 2 3; do {connect}; done >/dev/null 2>&1");
+    as_nobody(quiet.shell(&script)).run();
+    assert!(listener.accept().is_err(), "it has dialled");
+    assert_eq!(quiet.store.calls("C_Sign").len(), 0);
+
+    let user = PlainUser::new(&["--keep=15m"]);
+    assert_eq!(user.shell(ASK).run().printed(), ANSWER);
+    let options = ["--reuid=65534", "--regid=65534", "--clear-groups"].map(str::to_owned);
+    let stranger = user
+        .shell(&many(&user.address()))
+        .through("setpriv", &options);
+    let mut stranger = stranger.start(None);
+    assert_eq!(stranger.line(), "open");
+    for _ in 0..3 {
+        assert_eq!(user.shell(ASK).run().printed(), ANSWER);
+    }
+    kill_process(stranger.pid(), Signal::KILL).unwrap();
+    drop(stranger);
+}
+
+#[test]
+fn another_users_plugin_has_no_use_for_the_kubeconfig() {
+    let user = PlainUser::new(&["--keep=15m"]);
+    assert_eq!(user.shell(ASK).run().printed(), ANSWER);
+    open_to(user.store.directory.path(), 0o755);
+    open_to(&user.kubeconfig(), 0o644);
+    let before = user.counts();
+    let copy = crate::fixture::root::copy_of_program(user.store.directory.path());
+    let mut config = user.current();
+    config["users"][0]["user"]["exec"]["command"] = copy.to_str().unwrap().into();
+    user.write(&config);
+    let request = user.request().to_string();
+    let plugin = user.plugin(&request);
+    let outcome = as_nobody(plugin).run();
+    assert!(
+        [3, 9].contains(&outcome.status.code().unwrap()),
+        "{outcome:?}"
+    );
+    assert_one_line(&outcome, &["kubeconfig --write"]);
+    assert!(outcome.took < Duration::from_secs(30), "{outcome:?}");
+    assert_eq!(user.counts(), before);
+    // That user's own directories.
+    for place in ["/tmp", "/dev/shm"] {
+        let _ = fs::remove_dir_all(format!("{place}/pkcs11-external-signer-65534"));
+    }
+}
+
+/// The user is one whom root's rights don't help, and so is who looks.
+#[test]
+fn another_process_of_the_same_user_can_not_read_the_tunnel() {
+    let user = PlainUser::unprivileged(NOBODY, &["--keep=15m", "--pin-source=env:TOKEN_PIN"]);
+    let request = user.request().to_string();
+    user.plugin(&request).run().answer();
+    let tunnel = user.tunnel().unwrap();
+    assert_hidden(tunnel.pid);
+}
