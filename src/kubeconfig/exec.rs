@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::error::KubeconfigError;
-use super::model::Exec;
+use super::model::{Exec, Kubeconfig};
 use crate::printable::excerpt;
 use crate::protocol::Configuration;
 
@@ -37,6 +37,41 @@ const OTHERS: [(&str, &str); 4] = [
 /// The keys of a configuration that can be given as options, and the options.
 pub fn options() -> impl Iterator<Item = (&'static str, &'static str)> {
     SELECTORS.into_iter().chain(OTHERS)
+}
+
+/// What clients heed of a user whose plugin is this program, beside the arguments.
+pub struct Plugin<'a> {
+    /// A path, or a name without a slash.
+    pub command: &'a str,
+    pub api_version: &'a str,
+    pub interactive_mode: &'a str,
+    pub provides_cluster: bool,
+    /// The user's own credential, which clients use without running the plugin: the field's name.
+    pub other_credential: Option<&'static str>,
+}
+
+impl Kubeconfig {
+    /// The plugin of the user of this name; `None` if it is no user, or not this program.
+    pub fn plugin(&self, user: &str) -> Option<Plugin<'_>> {
+        let entry = self.user(user)?;
+        let exec = entry.exec.as_ref().filter(|exec| is_ours(exec))?;
+        let credentials = [
+            ("client-certificate", &entry.client_certificate),
+            ("client-certificate-data", &entry.client_certificate_data),
+            ("token", &entry.token),
+            ("tokenFile", &entry.token_file),
+            ("username", &entry.username),
+        ];
+        let is_given = |text: &Option<String>| text.as_ref().is_some_and(|it| !it.is_empty());
+        let mut credentials = credentials.into_iter();
+        Some(Plugin {
+            command: exec.command.as_deref().unwrap_or_default(),
+            api_version: exec.api_version.as_deref().unwrap_or_default(),
+            interactive_mode: exec.interactive_mode.as_deref().unwrap_or_default(),
+            provides_cluster: exec.provide_cluster_info == Some(true),
+            other_credential: credentials.find_map(|(name, value)| is_given(value).then_some(name)),
+        })
+    }
 }
 
 /// Whether the plugin is this program.

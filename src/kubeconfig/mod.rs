@@ -13,9 +13,11 @@ mod error;
 mod exec;
 mod file;
 mod json;
+mod kuberc;
 mod load;
 mod locations;
 mod model;
+mod program;
 mod redirect;
 mod replace;
 mod scalar;
@@ -28,9 +30,11 @@ pub use edit::{
 };
 pub use entries::{Cluster, Context, Provider};
 pub use error::KubeconfigError;
-pub use exec::{SELECTORS, options};
+pub use exec::{Plugin, SELECTORS, options};
+pub use kuberc::{Kuberc, KubercFault};
 pub use locations::Locations;
 pub use model::Kubeconfig;
+pub use program::find_program;
 pub use redirect::{ClientIdentity, TunnelEndpoint};
 pub use tunnelled::tunnelled;
 

@@ -80,6 +80,35 @@ impl Kubeconfig {
             })
             .collect()
     }
+
+    /// The cluster of this name as a client would hand it to the credential plugin, whoever has written
+    /// its entry.
+    ///
+    /// # Errors
+    ///
+    /// As [`Kubeconfig::cluster`], of the entry itself.
+    pub fn handed_over(&self, name: &str) -> Result<LocalCluster, KubeconfigError> {
+        let entry = self.clusters.0.get(name).and_then(|it| it.cluster.as_ref());
+        let Some(entry) = entry else {
+            return Err(KubeconfigError::NoCluster {
+                name: name.to_owned(),
+                candidates: self.cluster_names(),
+            });
+        };
+        let Cluster {
+            server,
+            authority,
+            tls_server_name,
+            ..
+        } = entry.resolved(name)?;
+        let config = extension(&entry.extensions, EXTENSION);
+        Ok(LocalCluster {
+            server,
+            tls_server_name,
+            authority,
+            config: config.cloned().unwrap_or_default(),
+        })
+    }
 }
 
 /// The extension of a cluster entry, if this program has written it.
