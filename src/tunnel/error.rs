@@ -161,6 +161,22 @@ pub(super) enum ListenError {
 }
 
 impl ListenError {
+    /// Why the cluster can't be served at this address, or else at any of 127.0.0.1.
+    pub(super) fn of(
+        reason: io::Error,
+        cluster: &str,
+        address: Option<SocketAddr>,
+        ports: usize,
+    ) -> Self {
+        match address {
+            Some(address) if reason.kind() == io::ErrorKind::AddrInUse => Self::Taken {
+                cluster: cluster.to_owned(),
+                address,
+            },
+            _ => Self::Listener { reason, ports },
+        }
+    }
+
     /// Whether open files ran out, in this process or on the whole machine.
     pub(super) fn is_shortage(&self) -> bool {
         /// On Linux and on macOS; the standard library has no kind for them.

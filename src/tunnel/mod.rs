@@ -22,6 +22,7 @@ mod explain;
 mod local;
 mod no_proxy;
 mod p521;
+mod probe;
 mod proxy;
 mod relay;
 mod resumption;
@@ -36,12 +37,12 @@ mod wire;
 pub use clients::{ClientCertificate, KeyUsage};
 pub use error::{UpstreamError, UpstreamFailure};
 pub use local::preferred_ports;
-pub use proxy::effective_proxy;
+pub use probe::{check_port, shows_certificate};
+pub use proxy::{effective_proxy, is_proxied_elsewhere};
 pub use server_identity::ServerIdentity;
 pub use whoami::{Recognition, whoami};
 
 use std::collections::HashMap;
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -195,16 +196,8 @@ impl Tunnels {
         address: Option<SocketAddr>,
     ) -> Result<SocketAddr, ListenError> {
         let cluster = target.name.clone();
-        let failed = |reason: io::Error| match address {
-            Some(address) if reason.kind() == io::ErrorKind::AddrInUse => ListenError::Taken {
-                cluster: cluster.clone(),
-                address,
-            },
-            _ => ListenError::Listener {
-                reason,
-                ports: self.ports.count(),
-            },
-        };
+        let ports = self.ports.count();
+        let failed = |reason| ListenError::of(reason, &cluster, address, ports);
         let socket = match address {
             Some(address) => local::bind([address]),
             None => {
@@ -300,12 +293,15 @@ mod tests {
     }
 
     fn tunnels() -> Tunnels {
-        let identity = ServerIdentity::generate(&[Ipv4Addr::LOCALHOST.into()]).unwrap();
-        let observer: Arc<dyn TunnelObserver> = Arc::new(Unheard);
-        Tunnels::start(&identity, &Arc::default(), &observer).unwrap()
+        tunnels_of(&ServerIdentity::generate(&[Ipv4Addr::LOCALHOST.into()]).unwrap())
     }
 
-    fn target(name: &str) -> TunnelTarget {
+    pub(super) fn tunnels_of(identity: &ServerIdentity) -> Tunnels {
+        let observer: Arc<dyn TunnelObserver> = Arc::new(Unheard);
+        Tunnels::start(identity, &Arc::default(), &observer).unwrap()
+    }
+
+    pub(super) fn target(name: &str) -> TunnelTarget {
         TunnelTarget {
             name: name.to_owned(),
             cluster: Cluster {

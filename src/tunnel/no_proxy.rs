@@ -8,7 +8,12 @@ use super::address::Address;
 pub(super) fn excepts(list: &str, server: &Address) -> bool {
     let host = server.host();
     let is_loopback = server.ip().is_some_and(|ip| ip.is_loopback());
-    host == "localhost" || is_loopback || list.split(',').any(|entry| names(entry, server))
+    host == "localhost" || is_loopback || lists(list, server)
+}
+
+/// Whether the server is in the list.
+pub(super) fn lists(list: &str, server: &Address) -> bool {
+    list.split(',').any(|entry| names(entry, server))
 }
 
 fn names(entry: &str, server: &Address) -> bool {

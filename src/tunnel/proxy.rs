@@ -3,6 +3,7 @@
 
 use std::future::{Ready, ready};
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -83,6 +84,15 @@ impl Route {
 /// own.
 pub fn effective_proxy(cluster: &Cluster) -> Option<String> {
     effective(cluster, variable)
+}
+
+/// Whether clients that don't except local addresses by themselves, such as Python's and JavaScript's,
+/// go to this one through the proxy of this process's environment.
+pub fn is_proxied_elsewhere(address: SocketAddr) -> bool {
+    let uri = Uri::try_from(format!("https://{address}"));
+    let server = uri.ok().and_then(|uri| Address::of(&uri, 443));
+    let is_listed = |server: &Address| no_proxy::lists(&variable(["NO_PROXY", "no_proxy"]), server);
+    !variable(["HTTPS_PROXY", "https_proxy"]).is_empty() && !server.as_ref().is_some_and(is_listed)
 }
 
 fn effective(cluster: &Cluster, variable: impl Fn([&str; 2]) -> String) -> Option<String> {
