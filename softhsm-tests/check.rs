@@ -16,6 +16,9 @@ use crate::fixture::softhsm::{
 };
 use crate::run::trouble::{Server, server_certificate};
 
+/// A context that clients use with this program as their credential plugin.
+mod client;
+
 /// With the key named by options.
 fn check(store: &Store, arguments: &[&str]) -> Invocation {
     let library = format!("--module={}", softhsm_library().display());

@@ -256,7 +256,10 @@ fn load(arguments: &CredentialArguments) -> Result<Kubeconfig, Error> {
 
 /// The cluster that is served at the local address of its entry, if the entry was made for this user on
 /// this machine.
-fn registered(
+///
+/// # Errors
+/// [`CredentialError`], and those of [`tunnelled`].
+pub(super) fn registered(
     cluster: &LocalCluster,
     identity: &ServerIdentity,
 ) -> Result<RegisteredCluster, Error> {
@@ -264,8 +267,11 @@ fn registered(
     let (name, real) = tunnelled(&cluster.config)?;
     let address = local_address(&cluster.server);
     let address = address.ok_or_else(|| CredentialError::NotLocal { server: server() })?;
-    let is_own = cluster.authority.as_deref() == Some(authority(identity).as_bytes());
-    if !is_own {
+    let known = identity.endpoint("");
+    let is_own = cluster.authority.as_deref() == Some(known.authority_pem.as_bytes());
+    // Without a name a client asks for the address's certificate.
+    let name_asked = cluster.tls_server_name.as_deref();
+    if !is_own || name_asked.is_some_and(|it| it != known.server_name) {
         return Err(CredentialError::OfAnother { server: server() }.into());
     }
     Ok(RegisteredCluster {

@@ -26,6 +26,11 @@ pub enum ApiVersion {
 impl ApiVersion {
     const ALL: [Self; 3] = [Self::V1Alpha1, Self::V1Beta1, Self::V1];
 
+    /// The version of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| known.name() == name)
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::V1Alpha1 => "client.authentication.k8s.io/v1alpha1",

@@ -85,10 +85,7 @@ impl ExecRequest {
             return Err(ExecRequestError::NotObject);
         }
         let Envelope { api_version, kind } = fields(&whole)?;
-        let known = ApiVersion::ALL.into_iter();
-        let api_version = known
-            .clone()
-            .find(|known| known.name() == api_version)
+        let api_version = ApiVersion::named(&api_version)
             .ok_or_else(|| ExecRequestError::ApiVersion(excerpt(&api_version)))?;
         if kind != "ExecCredential" {
             return Err(ExecRequestError::Kind(excerpt(&kind)));

@@ -13,6 +13,8 @@ use crate::report;
 #[serde(rename_all = "kebab-case")]
 pub(super) enum CheckStep {
     Configuration,
+    /// What a client with the credential plugin meets.
+    Client,
     Library,
     Token,
     PinTries,
@@ -32,6 +34,7 @@ impl CheckStep {
     fn title(self) -> &'static str {
         match self {
             Self::Configuration => "configuration",
+            Self::Client => "client",
             Self::Library => "library",
             Self::Token => "token",
             Self::PinTries => "PIN tries",

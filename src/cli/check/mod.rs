@@ -3,14 +3,18 @@
 #![forbid(unsafe_code)]
 
 mod checklist;
+mod client;
+mod error;
 mod steps;
 
 use std::io;
 use std::mem;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::checklist::{CheckStep, Checklist, quoted};
+use self::client::check_client;
 use self::steps::check_key;
 use super::again::Invocation;
 use super::completions::values;
@@ -132,6 +136,9 @@ fn check(
     let config = configuration(arguments, verbosity, &mut source, checklist);
     let mut config = checklist.keep(CheckStep::Configuration, config)?;
     // Before a PIN is asked for.
+    let local = source
+        .own_context()
+        .and_then(|context| check_client(&source.kubeconfig, context, checklist));
     let target = match arguments.server {
         true => Some(checklist.keep(CheckStep::Server, source.target())?),
         false => None,
@@ -149,7 +156,7 @@ fn check(
     let keyring = Arc::new(Keyring::default());
     let key = keyring.add_open(config, opened.take()?, accepted);
     let key = checklist.keep(CheckStep::Server, key)?;
-    check_server(target, key, &keyring, checklist);
+    check_server(target, key, &keyring, local, checklist);
     Some(keyring)
 }
 
@@ -315,6 +322,11 @@ impl Source {
         map
     }
 
+    /// The context, if the key is its user's.
+    fn own_context(&self) -> Option<&Context> {
+        self.context.as_ref().filter(|_| self.is_kubeconfigs)
+    }
+
     /// The context's cluster.
     fn target(&self) -> Result<TunnelTarget, KubeconfigError> {
         let name = self.context.as_ref().map_or("", |it| it.cluster.as_str());
@@ -385,11 +397,13 @@ fn complete(
     Ok(Some(uri))
 }
 
-/// Connects as `run` would, and asks the server for whom it takes us.
+/// Connects as `run` would, and asks the server for whom it takes us. `local` is the address by which
+/// clients with the plugin reach it.
 fn check_server(
     target: TunnelTarget,
     key: KeyNumber,
     keyring: &Arc<Keyring>,
+    local: Option<SocketAddr>,
     checklist: &mut Checklist,
 ) {
     let server = target.cluster.server.clone();
@@ -403,7 +417,10 @@ fn check_server(
         Err(error) => checklist.bad(CheckStep::Server, &error),
         Ok(Recognition::User { name, groups }) => {
             let groups = quoted(&groups);
-            let text = format!("{server} knows us as user \"{name}\", groups {groups}");
+            let way = local.map_or_else(String::new, |address| {
+                format!(" (asked directly, and not by {address})")
+            });
+            let text = format!("{server} knows us as user \"{name}\", groups {groups}{way}");
             checklist.good(CheckStep::Server, text);
         }
         Ok(Recognition::NotTold) => checklist.concern(

@@ -1,0 +1,555 @@
+//! The step `client`: what a client meets that runs this program as its credential plugin.
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use pkcs11_external_signer::kubeconfig::local_address;
+use pkcs11_external_signer::tunnel::ServerIdentity;
+use serde_json::{Value, json};
+
+use super::{fails, told};
+use crate::fixture::cluster::{ADMINISTRATOR, cluster, kubectl};
+use crate::fixture::keys::Kind;
+use crate::fixture::program::{Invocation, Outcome, PROGRAM};
+use crate::fixture::softhsm::{PIN, Store, softhsm_library, token_with_pair};
+
+/// A user with a context of the plugin's form.
+struct PluginContext {
+    store: Store,
+    config: Value,
+    port: u16,
+}
+
+impl PluginContext {
+    fn new() -> Self {
+        Self::of(
+            token_with_pair(Kind::P256),
+            &json!({"server": "https://127.0.0.1:1", "certificate-authority-data": "Zm9v"}),
+        )
+    }
+
+    /// What `kubeconfig --write` would make for this token and this cluster.
+    fn of(store: Store, real: &Value) -> Self {
+        let address = local_address();
+        let port = TcpListener::bind((address, 0)).unwrap();
+        let port = port.local_addr().unwrap().port();
+        let mut extension = real.clone();
+        extension["plugin"] = "pkcs11-external-signer".into();
+        extension["name"] = "real".into();
+        let module = softhsm_library().display();
+        let config = json!({
+            "clusters": [
+                {"name": "real", "cluster": real},
+                {"name": "real+token", "cluster": {
+                    "server": format!("https://{address}:{port}"),
+                    "extensions": [{
+                        "name": "client.authentication.k8s.io/exec",
+                        "extension": extension,
+                    }],
+                }},
+            ],
+            "users": [{"name": "jane", "user": {"exec": {
+                "apiVersion": "client.authentication.k8s.io/v1",
+                "command": PROGRAM,
+                "args": [
+                    "credential",
+                    format!("--module={module}"),
+                    "--token-label=test token",
+                    "--object-id=1",
+                    "--pin-source=env:TOKEN_PIN",
+                ],
+                "interactiveMode": "IfAvailable",
+                "provideClusterInfo": true,
+            }}}],
+            "contexts": [{"name": "prod", "context": {"cluster": "real+token", "user": "jane"}}],
+            "current-context": "prod",
+        });
+        let mut context = Self {
+            store,
+            config,
+            port,
+        };
+        let identity = context.make_identity();
+        let endpoint = identity.endpoint("");
+        let entry = context.entry();
+        entry["tls-server-name"] = endpoint.server_name.into();
+        entry["certificate-authority-data"] = STANDARD.encode(endpoint.authority_pem).into();
+        context
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.store.directory.path().join(name)
+    }
+
+    /// Puts another tunnel.pem in place.
+    fn make_identity(&self) -> ServerIdentity {
+        let identity = ServerIdentity::generate(&[local_address().into()]).unwrap();
+        fs::create_dir_all(self.path("data")).unwrap();
+        let file = self.path("data/tunnel.pem");
+        fs::write(&file, identity.to_pem()).unwrap();
+        fs::set_permissions(file, fs::Permissions::from_mode(0o600)).unwrap();
+        identity
+    }
+
+    /// The cluster at the local address.
+    fn entry(&mut self) -> &mut Value {
+        &mut self.config["clusters"][1]["cluster"]
+    }
+
+    fn extension(&mut self) -> &mut Value {
+        &mut self.entry()["extensions"][0]["extension"]
+    }
+
+    fn user(&mut self) -> &mut Value {
+        &mut self.config["users"][0]["user"]
+    }
+
+    fn program(&self, arguments: &[&str]) -> Invocation {
+        let kubeconfig = self.path("kubeconfig");
+        fs::write(&kubeconfig, self.config.to_string()).unwrap();
+        Invocation::new(self.store.directory.path())
+            .arguments(arguments)
+            .variable("KUBECONFIG", kubeconfig)
+            .variable("TOKEN_PIN", PIN)
+    }
+
+    fn check(&self) -> Outcome {
+        self.program(&["check", "--no-login"]).run()
+    }
+
+    /// Checks it while the tunnel process serves it, after this script.
+    fn check_served(&self, script: &str) -> Outcome {
+        let script = format!(
+            "\"$SIGNER\" credential >credential.json || exit 99
+             {script}
+             \"$SIGNER\" check --no-login; code=$?
+             \"$SIGNER\" stop; exit $code"
+        );
+        let script = format!("cd '{}'\n{script}", self.path("").display());
+        self.program(&[]).within("bash", &script).run()
+    }
+}
+
+/// The lines of the step, without its name.
+fn of_client(text: &str) -> Vec<String> {
+    let lines = text.lines().filter(|line| line.contains(" client "));
+    lines
+        .map(|line| line.replace(" client         ", " "))
+        .collect()
+}
+
+/// Demands a concern, with this remedy.
+#[track_caller]
+fn is_concerned(outcome: &Outcome, what: &str, remedy: &str) {
+    let text = told(outcome, 0);
+    let mut lines = text.lines();
+    let concern = lines.find(|line| line.starts_with("! client ") && line.contains(what));
+    assert!(concern.is_some(), "no {what:?} in\n{text}");
+    let help = lines.next().unwrap_or_default();
+    assert!(help.contains(remedy), "no {remedy:?} in\n{text}");
+}
+
+#[test]
+fn what_a_client_meets_is_told_before_the_key() {
+    let context = PluginContext::new();
+    let text = told(&context.check(), 0);
+    let place = format!("{}:{}", local_address(), context.port);
+    assert_eq!(
+        of_client(&text),
+        [
+            format!("✔ clients run {PROGRAM} as the plugin"),
+            format!(
+                "✔ cluster \"real+token\" leads by {place} to cluster \"real\" (https://127.0.0.1:1), \
+                 and is this user's"
+            ),
+            format!("✔ {place} is free: the first command has it served"),
+        ]
+    );
+    assert!(text.find(" client ") < text.find(" library "), "{text}");
+    let outcome = context.program(&["check", "--no-login", "--json"]).run();
+    let document: Value = serde_json::from_slice(&outcome.stdout).unwrap();
+    let steps = document["steps"].as_array().unwrap();
+    assert_eq!(steps[0]["step"], "configuration");
+    for step in &steps[1..4] {
+        assert_eq!(
+            (&step["step"], &step["status"]),
+            (&"client".into(), &"good".into())
+        );
+    }
+    // A context of another form has no such step.
+    let store = token_with_pair(Kind::P256);
+    let other = store.with_kubeconfig(&store.configuration());
+    let text = told(&other.arguments(&["check", "--no-login"]).run(), 0);
+    assert_eq!(of_client(&text), [""; 0]);
+}
+
+#[test]
+fn what_keeps_clients_from_the_cluster_is_told() {
+    const WRITE: &str = "kubeconfig --write --context prod";
+    type Fault = fn(&mut PluginContext);
+    let faults: [(Fault, &str, &str); 14] = [
+        (
+            |it| it.user()["exec"]["command"] = "/nowhere/pkcs11-external-signer".into(),
+            "command /nowhere/pkcs11-external-signer is no program",
+            WRITE,
+        ),
+        (
+            |it| it.user()["exec"]["command"] = "kubectl-pkcs11".into(),
+            "command kubectl-pkcs11 is no program",
+            WRITE,
+        ),
+        (
+            |it| it.user()["exec"]["apiVersion"] = "client.authentication.k8s.io/v2".into(),
+            "user \"jane\": they know no apiVersion \"client.authentication.k8s.io/v2\"",
+            WRITE,
+        ),
+        (
+            |it| it.user()["exec"]["interactiveMode"] = Value::Null,
+            "it has no interactiveMode",
+            WRITE,
+        ),
+        (
+            |it| it.user()["exec"]["interactiveMode"] = "Sometimes".into(),
+            "they know no interactiveMode \"Sometimes\"",
+            WRITE,
+        ),
+        (
+            |it| it.user()["token"] = "secret".into(),
+            "the user has token, which clients use",
+            "take it out",
+        ),
+        (
+            |it| it.entry()["extensions"] = Value::Null,
+            "exec is missing",
+            "kubeconfig --write --context NAME",
+        ),
+        (
+            |it| it.extension()["plugin"] = "other".into(),
+            "is another program's",
+            "kubeconfig --write --context NAME",
+        ),
+        (
+            |it| it.extension()["server"] = Value::Null,
+            "has no server",
+            "kubeconfig --write --context NAME",
+        ),
+        (
+            |it| it.entry()["server"] = "https://10.0.0.1:6443".into(),
+            "https://10.0.0.1:6443 is no address of this machine",
+            "kubeconfig --write --context NAME",
+        ),
+        (
+            |it| it.entry()["certificate-authority-data"] = "Zm9v".into(),
+            "was written on another machine or for another user",
+            "kubeconfig --write --context NAME",
+        ),
+        (
+            |it| it.entry()["tls-server-name"] = "other.run.invalid".into(),
+            "was written on another machine or for another user",
+            "kubeconfig --write --context NAME",
+        ),
+        (
+            |it| fs::remove_file(it.path("data/tunnel.pem")).unwrap(),
+            "tunnel.pem",
+            "kubeconfig --write --context NAME",
+        ),
+        (
+            |it| drop(it.make_identity()),
+            "was written on another machine or for another user",
+            "kubeconfig --write --context NAME",
+        ),
+    ];
+    for (fault, what, remedy) in faults {
+        let mut context = PluginContext::new();
+        fault(&mut context);
+        let outcome = context.check();
+        fails(&outcome, 3, what, remedy);
+        let text = String::from_utf8_lossy(&outcome.stdout);
+        assert!(text.contains("\n✔ TLS"), "the key was not tried:\n{text}");
+        assert!(!text.contains("secret"), "{text}");
+    }
+}
+
+#[test]
+fn an_address_that_another_program_has_is_told() {
+    let context = PluginContext::new();
+    let _other = TcpListener::bind((local_address(), context.port)).unwrap();
+    let place = format!("{}:{}", local_address(), context.port);
+    fails(
+        &context.check(),
+        9,
+        &format!("cluster \"real\": another program listens on {place}"),
+        "end that program",
+    );
+}
+
+#[test]
+fn what_does_not_work_everywhere_is_told() {
+    const WRITE: &str = "kubeconfig --write --context prod";
+    type Change = fn(&mut PluginContext);
+    let changes: [(Change, &str); 7] = [
+        (
+            |it| it.user()["exec"]["provideClusterInfo"] = false.into(),
+            "provideClusterInfo is not true",
+        ),
+        (
+            |it| {
+                it.user()["exec"]["apiVersion"] = "client.authentication.k8s.io/v1alpha1".into();
+            },
+            "is v1alpha1",
+        ),
+        (
+            |it| it.user()["exec"]["interactiveMode"] = "Always".into(),
+            "interactiveMode is Always",
+        ),
+        (
+            |it| it.config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:2".into(),
+            "cluster \"real\" has changed since it was copied: server",
+        ),
+        (
+            |it| {
+                let real = &mut it.config["clusters"][0]["cluster"];
+                real["certificate-authority-data"] = "YmFy".into();
+                real["proxy-url"] = "http://127.0.0.1:3".into();
+            },
+            "copied: certificate-authority, proxy-url",
+        ),
+        (
+            |it| {
+                it.config["clusters"][0]["cluster"] =
+                    json!({"server": "https://127.0.0.1:1", "certificate-authority": "/nowhere"});
+            },
+            "certificate-authority /nowhere of cluster \"real\" can't be read",
+        ),
+        (
+            |it| {
+                let port = it.port;
+                it.entry()["server"] = format!("https://{}:{port}", Ipv4Addr::LOCALHOST).into();
+            },
+            "127.0.0.1 is not this user's own address",
+        ),
+    ];
+    for (change, what) in changes {
+        let mut context = PluginContext::new();
+        change(&mut context);
+        is_concerned(&context.check(), what, WRITE);
+    }
+    // The copy is all that is needed.
+    let mut context = PluginContext::new();
+    context.config["clusters"].as_array_mut().unwrap().remove(0);
+    assert!(!told(&context.check(), 0).contains("\n!"));
+}
+
+#[test]
+fn a_proxy_that_some_clients_use_for_local_addresses_is_told() {
+    let context = PluginContext::new();
+    let proxied = |list: &str| {
+        let check = context.program(&["check", "--no-login"]);
+        let check = check.variable("HTTPS_PROXY", "http://127.0.0.1:3");
+        check.variable("NO_PROXY", list).run()
+    };
+    let remedy = format!("set NO_PROXY={}", local_address());
+    for list in ["", "10.0.0.0/8"] {
+        is_concerned(&proxied(list), "Python's and JavaScript's clients", &remedy);
+    }
+    for list in ["127.0.0.0/8", "*"] {
+        assert!(!told(&proxied(list), 0).contains("Python"));
+    }
+}
+
+#[test]
+fn an_address_that_the_tunnel_process_serves_is_asked_for_its_certificate() {
+    let mut context = PluginContext::new();
+    let text = told(&context.check_served(""), 0);
+    let place = format!("{}:{}", local_address(), context.port);
+    let [.., last] = &of_client(&text)[..] else {
+        panic!("{text}")
+    };
+    assert!(last.starts_with("✔ the tunnel process (process "), "{text}");
+    let served = format!("serves {place}, with the certificate that the entry names");
+    assert!(last.ends_with(&served), "{text}");
+
+    // Of a process that was started with another tunnel.pem.
+    let old = fs::read(context.path("data/tunnel.pem")).unwrap();
+    let old_config = context.config.clone();
+    let new = context.make_identity();
+    let endpoint = new.endpoint("");
+    let [name, authority] = [endpoint.server_name, endpoint.authority_pem].map(str::to_owned);
+    context.entry()["tls-server-name"] = name.into();
+    context.entry()["certificate-authority-data"] = STANDARD.encode(authority).into();
+    fs::write(context.path("new.json"), context.config.to_string()).unwrap();
+    fs::write(context.path("new.pem"), new.to_pem()).unwrap();
+    fs::write(context.path("data/tunnel.pem"), old).unwrap();
+    context.config = old_config;
+    let outcome = context.check_served("cp new.pem data/tunnel.pem; cp new.json kubeconfig");
+    is_concerned(
+        &outcome,
+        "shows another certificate",
+        "pkcs11-external-signer stop",
+    );
+
+    // Under another name.
+    let mut context = PluginContext::new();
+    context.extension()["name"] = "other".into();
+    let other = context.config.to_string();
+    fs::write(context.path("new.json"), other).unwrap();
+    context.extension()["name"] = "real".into();
+    let outcome = context.check_served("cp new.json kubeconfig");
+    let what = "leads to cluster \"real\" already, and not to \"other\"";
+    fails(&outcome, 9, what, "kubeconfig --write --context NAME");
+}
+
+#[test]
+fn the_cluster_is_asked_directly() {
+    let store = cluster().token(Kind::P256, ADMINISTRATOR);
+    // For its kubeconfig.
+    drop(cluster().command(&store, &store.configuration(), "check"));
+    let file = fs::read(store.directory.path().join("kubeconfig")).unwrap();
+    let config: Value = serde_json::from_slice(&file).unwrap();
+    let context = PluginContext::of(store, &config["clusters"][0]["cluster"]);
+    let text = told(&context.program(&["check", "--server"]).run(), 0);
+    let way = format!(
+        "(asked directly, and not by {}:{})\n",
+        local_address(),
+        context.port
+    );
+    assert!(
+        text.contains("knows us as user \"jane\"") && text.ends_with(&way),
+        "{text}"
+    );
+}
+
+/// kubectl's own answer is the measure: whether it runs a script that has the plugin's name.
+#[test]
+fn kuberc_keeps_kubectl_from_the_plugin_where_it_is_told_to() {
+    let mut context = PluginContext::new();
+    let script = context.path("pkcs11-external-signer");
+    fs::write(&script, "#!/bin/sh\necho >\"$HOME/ran\"\nexit 1\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let script = script.to_str().unwrap().to_owned();
+    let path = format!("{}:/usr/bin:/bin", context.path("").display());
+    let file = context.path("kuberc");
+    let usual = context.path(".kube/kuberc");
+    fs::create_dir(context.path(".kube")).unwrap();
+    let preference = |fields: &str| {
+        format!("apiVersion: kubectl.config.k8s.io/v1beta1\nkind: Preference\n{fields}\n")
+    };
+    let with = |entries: &str| {
+        preference(&format!(
+            "credentialPluginPolicy: Allowlist\ncredentialPluginAllowlist: [{entries}]"
+        ))
+    };
+    let deny = preference("credentialPluginPolicy: DenyAll");
+    let own = format!("{{command: {script}}}");
+    let doubled = with(&format!("{own}, {{command: /usr//bin/aws}}"));
+    let alpha = deny.replace("v1beta1", "v1alpha1");
+    // With the plugin's path, and with its name alone.
+    for command in [&*script, "pkcs11-external-signer"] {
+        context.user()["exec"]["command"] = command.into();
+        for (content, says) in [
+            (preference(""), ""),
+            (preference("credentialPluginPolicy: AllowAll"), ""),
+            (deny.clone(), "is DenyAll"),
+            (preference("credentialPluginPolicy: Nobody"), "doesn't know"),
+            (with(&own), ""),
+            (with("{command: pkcs11-external-signer}"), ""),
+            (with("{name: pkcs11-external-signer}"), ""),
+            (with("{command: aws}"), "doesn't have"),
+            (
+                with("{command: /nowhere/pkcs11-external-signer}"),
+                "doesn't have",
+            ),
+            (with(""), "is empty"),
+            (with("{}"), "no path in its shortest form"),
+            (doubled.clone(), "no path in its shortest form"),
+            (alpha.clone(), ""),
+            (format!("kind: Other\n---\n{deny}"), "is DenyAll"),
+            (format!("{alpha}---\n{deny}"), ""),
+            ("a: [\n".to_owned(), "can't be used: line "),
+        ] {
+            fs::write(&file, &content).unwrap();
+            let agreed = agreement(&context, &path, &[("KUBERC", file.to_str().unwrap())]);
+            assert_eq!(agreed.is_empty(), says.is_empty(), "{content}\n{agreed}");
+            assert!(agreed.contains(says), "{content}\n{agreed}");
+        }
+    }
+    // Where it is looked for.
+    let missing = context.path("missing");
+    fs::write(&usual, &deny).unwrap();
+    for (variables, says) in [
+        (vec![], "✘"),
+        (vec![("KUBERC", "off")], ""),
+        (vec![("KUBERC", "")], "✘"),
+        (vec![("KUBECTL_KUBERC", "False")], ""),
+        (vec![("KUBECTL_KUBERC", "0")], "✘"),
+        (
+            vec![("KUBERC", missing.to_str().unwrap())],
+            "there is no such file",
+        ),
+    ] {
+        let agreed = agreement(&context, &path, &variables);
+        assert!(agreed.contains(says), "{variables:?}: {agreed}");
+        assert_eq!(
+            agreed.is_empty(),
+            says.is_empty(),
+            "{variables:?}: {agreed}"
+        );
+    }
+    fs::write(&usual, "a: [\n").unwrap();
+    let agreed = agreement(&context, &path, &[]);
+    assert!(
+        agreed.starts_with("! ") && agreed.contains("passes over"),
+        "{agreed}"
+    );
+    // What the remedy says to do.
+    fs::write(&usual, &deny).unwrap();
+    let agreed = agreement(&context, &path, &[]);
+    let (_, remedy) = agreed.split_once("allow it: `").unwrap();
+    let (remedy, _) = remedy.split_once('`').unwrap();
+    let folder = kubectl().parent().unwrap().display();
+    let told = context
+        .program(&[])
+        .variable("PATH", format!("{folder}:{path}"))
+        .within("sh", remedy)
+        .run();
+    assert!(told.status.success(), "{told:?}");
+    assert_eq!(agreement(&context, &path, &[]), "");
+}
+
+/// What `check` has against kuberc, with its remedy; kubectl has to be of the same opinion.
+#[track_caller]
+fn agreement(context: &PluginContext, path: &str, variables: &[(&str, &str)]) -> String {
+    let given = |invocation: Invocation| {
+        let invocation = invocation.variable("PATH", path);
+        let variables = variables.iter();
+        variables.fold(invocation, |it, (name, value)| it.variable(name, value))
+    };
+    let outcome = given(context.program(&["check", "--no-login"])).run();
+    let text = String::from_utf8(outcome.stdout.clone()).unwrap();
+    let mut lines = text.lines();
+    let against = lines.find(|it| !it.starts_with('✔') && it.contains("client         kubectl "));
+    let help = lines.next().unwrap_or_default();
+    let against = against.map_or_else(String::new, |line| format!("{line}\n{help}"));
+    let is_refused = against.starts_with('✘');
+    assert_eq!(
+        outcome.status.code(),
+        Some(if is_refused { 3 } else { 0 }),
+        "{text}"
+    );
+    let ran = context.path("ran");
+    let _ = fs::remove_file(&ran);
+    let kubectl = context
+        .program(&["get", "--raw", "/version"])
+        .program(kubectl());
+    let kubectl = given(kubectl).run();
+    assert_eq!(
+        ran.exists(),
+        !is_refused,
+        "{variables:?}\n{text}\n{kubectl:?}"
+    );
+    against
+}

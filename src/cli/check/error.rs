@@ -1,0 +1,84 @@
+//! Exit codes 3 and 9: what keeps a client from the cluster before the key is used.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use crate::error::{Failure, OwnCommand, Remedy, remedy};
+use crate::printable::shell_word;
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ClientError {
+    /// It was moved or removed, or is no file that this user may run. A name without a slash is looked for
+    /// in `PATH`.
+    #[error("the plugin's command {command} is no program that can be run")]
+    Command { command: String, context: String },
+    /// `credentialPluginPolicy` and `credentialPluginAllowlist`, of kubectl 1.35 and later; other clients
+    /// don't read the file. `KUBERC=off kubectl …` does without it.
+    #[error("kubectl does not run the plugin: in {}, {reason}", .path.display())]
+    Forbidden {
+        path: PathBuf,
+        reason: String,
+        command: String,
+    },
+    #[error("the user has {field}, which clients use without running the plugin")]
+    OtherCredential { field: &'static str },
+    /// `apiVersion` and `interactiveMode` of the user's `exec`.
+    #[error("clients refuse the plugin of user \"{user}\": {problem}")]
+    Refused {
+        user: String,
+        problem: String,
+        context: String,
+    },
+    #[error("the tunnel process does not answer at {address}: {reason}")]
+    Silent {
+        address: SocketAddr,
+        reason: io::Error,
+    },
+    #[error("kubectl ends with an error: {}, which KUBERC names, can't be used: {reason}", .path.display())]
+    UnusableKuberc { path: PathBuf, reason: String },
+}
+
+impl Failure for ClientError {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Silent { .. } => 9,
+            Self::Command { .. }
+            | Self::Forbidden { .. }
+            | Self::OtherCredential { .. }
+            | Self::Refused { .. }
+            | Self::UnusableKuberc { .. } => 3,
+        }
+    }
+
+    fn remedy(&self) -> Remedy {
+        match self {
+            Self::Command { context, .. } | Self::Refused { context, .. } => write_again(context),
+            Self::Forbidden { command, .. } => format!(
+                "allow it: `kubectl kuberc set --section credentialplugin --policy Allowlist \
+                 --allowlist-entry command={} --overwrite`, with one such entry for each other plugin that is \
+                 to be allowed",
+                shell_word(command)
+            )
+            .into(),
+            Self::OtherCredential { .. } => "take it out of the user's entry".into(),
+            Self::Silent { .. } => remedy!(
+                "end it with `",
+                OwnCommand::Stop,
+                "`; the next command starts a new one"
+            ),
+            Self::UnusableKuberc { .. } => {
+                "correct the file, or set KUBERC=off to do without one".into()
+            }
+        }
+    }
+}
+
+/// Have the entries of the context written anew.
+pub(super) fn write_again(context: &str) -> Remedy {
+    remedy!(
+        "have the context's entries written again: `",
+        OwnCommand::WriteKubeconfig,
+        format!(" --context {}`", shell_word(context))
+    )
+}
