@@ -106,6 +106,12 @@ fn the_protocol_is_the_servers_choice() {
     );
     // kube-apiserver prefers HTTP/2 whatever the order of the offer.
     assert_eq!(printed, "h2\nhttp/1.1\nh2\n");
+    // Without the name the server isn't asked, and HTTP/1.1 is what each of them speaks.
+    let (printed, _) = told(
+        "timeout 20 openssl s_client -connect $address -noservername -cert certificate -key key -alpn h2,http/1.1 </dev/null 2>/dev/null |
+           sed -n 's/^ALPN protocol: //p'",
+    );
+    assert_eq!(printed, "http/1.1\n");
 }
 
 #[test]
@@ -118,6 +124,9 @@ fn who_is_not_let_in_is_held_in_small_numbers() {
     );
     let outcome = run(&store, &["-v", "bash", "-c", &script]).run();
     assert_eq!(outcome.printed(), "namespace/default\n");
+    // Each was refused at once, and none is held any more.
+    let ended = outcome.stderr.matches("the oldest makes room").count();
+    assert_eq!(ended, 0, "{outcome:?}");
     let greeting = r"for i in $(seq 300); do exec {fd}<>/dev/tcp/127.0.0.1/$port; printf '\x16\x03\x01' >&$fd; done";
     let script =
         format!("{TOOLS} ulimit -Sn 2000; {greeting}; kubectl get namespace default -o name");
