@@ -8,8 +8,8 @@ use std::io::{BufRead as _, BufReader};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use pkcs11_external_signer::config::Config;
 use pkcs11_external_signer::error::Error;
@@ -247,11 +247,15 @@ fn who_is_asked_is_told_of_a_reader_that_waits() {
     keys.keyring.finish(0);
 }
 
-/// Nothing goes wrong unheard: what matters is what the clients get.
-struct Unobserved;
+/// What is told of connections.
+#[derive(Default)]
+struct Connections(Mutex<Vec<String>>);
 
-impl TunnelObserver for Unobserved {
-    fn connection(&self, _: &str) {}
+impl TunnelObserver for Connections {
+    fn connection(&self, line: &str) {
+        self.0.lock().unwrap().push(line.to_owned());
+    }
+
     fn trouble(&self, _: &Error) {}
     fn concern(&self, _: &str) {}
 }
@@ -259,6 +263,7 @@ impl TunnelObserver for Unobserved {
 /// The tunnel to the cluster, with kubeconfigs for it.
 struct Served {
     tunnels: Tunnels,
+    connections: Arc<Connections>,
     identity: ServerIdentity,
     address: String,
     given: Kubeconfig,
@@ -270,7 +275,8 @@ impl Served {
         let given = Kubeconfig::load(&Locations::new(Some(Path::new(&own)), None, None)).unwrap();
         let identity = ServerIdentity::generate(&[Ipv4Addr::LOCALHOST.into()]).unwrap();
         let identity = ServerIdentity::from_pem(identity.to_pem().to_owned()).unwrap();
-        let observer: Arc<dyn TunnelObserver> = Arc::new(Unobserved);
+        let connections = Arc::new(Connections::default());
+        let observer: Arc<dyn TunnelObserver> = connections.clone();
         let tunnels = Tunnels::start(&identity, keyring, &observer).unwrap();
         let target = TunnelTarget {
             name: "test".to_owned(),
@@ -279,6 +285,7 @@ impl Served {
         };
         Self {
             address: tunnels.listen(target, None).unwrap().to_string(),
+            connections,
             tunnels,
             identity,
             given,
@@ -352,6 +359,9 @@ fn a_withdrawn_certificate_ends_its_connections_and_its_sessions() {
     assert!(lines.all(|line| line.is_ok()));
     watch.wait().unwrap();
     assert!(!can_ask(&before));
+    // Not even without a key.
+    let told = served.connections.0.lock().unwrap().join("\n");
+    assert!(told.ends_with("its certificate was withdrawn"), "{told}");
     assert_eq!(served.tunnels.usage(number), KeyUsage::default());
 
     assert_eq!(keys.open(0, PIN), Ok(1));

@@ -50,16 +50,17 @@ fn everybody_else_is_refused_and_the_run_goes_on() {
         "{stranger}
          ask -noservername; ask -servername other.run.invalid
          ask -servername $name -cert other -key other.key
+         ask -servername $name -CAfile other -verify_return_error
          ask -noservername -cert other -key other.key -tls1_2
          exec 3<>/dev/tcp/127.0.0.1/$port; printf 'GET /version HTTP/1.1\\r\\n\\r\\n' >&3; cat <&3 | grep -c gitVersion
          exec 3<>/dev/tcp/127.0.0.1/$port; head -c 3000 /dev/urandom >&3; cat <&3 | grep -c gitVersion
          kubectl auth whoami >/dev/null && echo served"
     );
     let (printed, stderr) = told_beside(&script, &[told]);
-    assert_eq!(printed, "0\n".repeat(6) + "served\n", "{stderr}");
+    assert_eq!(printed, "0\n".repeat(7) + "served\n", "{stderr}");
     assert_eq!(
         stderr.matches("refused a connection").count(),
-        5,
+        6,
         "{stderr}"
     );
     assert_eq!(stderr.matches("error: ").count(), 1, "{stderr}");
