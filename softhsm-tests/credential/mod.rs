@@ -34,6 +34,8 @@ mod kubectl;
 mod pins;
 /// Requests, kubeconfigs and machines that can't work.
 mod refused;
+/// Requests of the external signer protocol.
+mod requests;
 /// Other users, and other processes of the same user.
 mod strangers;
 

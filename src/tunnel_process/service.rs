@@ -282,8 +282,8 @@ impl Service {
                 connection.wait_for_end();
                 Ok(())
             }
-            _ if !is_served => self.make_way(&mut connection),
             ControlRequest::Status => connection.send(&Reply::Status(self.status())),
+            ControlRequest::Register(_) if !is_served => self.make_way(&mut connection),
             ControlRequest::Register(registration) => {
                 self.register(connection, peer, greeting.process, registration)
             }

@@ -13,8 +13,8 @@ use crate::printable::shell_word;
 use crate::process::signals::{Deferral, is_interrupted};
 use crate::protocol::Configuration;
 use crate::report;
-use crate::tunnel::{ServerIdentity, preferred_ports};
-use crate::tunnel_process::identity_or_new;
+use crate::tunnel::{ServerIdentity, check_port, preferred_ports};
+use crate::tunnel_process::{self, identity_or_new};
 
 /// What a context is to be given.
 pub(super) struct Wanted<'a> {
@@ -102,11 +102,15 @@ impl Wanted<'_> {
         let keep = arguments.keep.map(|keep| keep.to_string());
         config.set("keep", option(keep.as_deref(), "keep"));
         let endpoint = identity.endpoint("");
+        let served = served_ports();
         let hop = LocalHop {
             address: local_address(),
             server_name: endpoint.server_name,
             authority_pem: endpoint.authority_pem,
             ports: &|server| preferred_ports(server).collect(),
+            is_free: &|port| {
+                served.contains(&port) || check_port("", (local_address(), port).into()).is_ok()
+            },
         };
         let user = PluginUser {
             name: self.name,
@@ -129,6 +133,16 @@ impl Wanted<'_> {
             ],
         );
     }
+}
+
+/// The ports of this user's own tunnel process.
+fn served_ports() -> Vec<u16> {
+    let status = tunnel_process::status().ok().flatten();
+    let clusters = status.map(|status| status.clusters).unwrap_or_default();
+    let ports = clusters
+        .iter()
+        .filter_map(|it| it.address.rsplit(':').next()?.parse().ok());
+    ports.collect()
 }
 
 /// Gives the context back what it had.

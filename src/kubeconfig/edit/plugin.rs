@@ -31,6 +31,8 @@ pub struct LocalHop<'a> {
     pub authority_pem: &'a str,
     /// The ports for the server of this URL, the best one first.
     pub ports: &'a dyn Fn(&str) -> Vec<u16>,
+    /// Whether no other program has this port.
+    pub is_free: &'a dyn Fn(u16) -> bool,
 }
 
 /// The user to be written.
@@ -276,6 +278,7 @@ fn local_cluster(
         |(name, _)| name.to_owned(),
     );
     let kept = known.and_then(|(_, entry)| port_of(entry));
+    let kept = kept.filter(|port| (hop.is_free)(*port));
     let port = kept.unwrap_or_else(|| free_port(kubeconfig, &server, hop));
     let mut entry = known.map(|(_, entry)| entry.clone()).unwrap_or_default();
     entry.server = Some(format!(
@@ -337,7 +340,8 @@ fn free_port(kubeconfig: &Kubeconfig, server: &str, hop: &LocalHop<'_>) -> u16 {
     let last = preferred.last().copied().unwrap_or(20_000);
     let further = (last.saturating_add(1)..32_000).chain(20_000..last);
     let mut ports = preferred.into_iter().chain(further);
-    ports.find(|port| !taken.contains(port)).unwrap_or(last)
+    let is_free = |port: &u16| !taken.contains(port) && (hop.is_free)(*port);
+    ports.find(is_free).unwrap_or(last)
 }
 
 /// The port of a local address.

@@ -413,6 +413,7 @@ const HOP: LocalHop<'_> = LocalHop {
     server_name: "4f0c.tunnel.invalid",
     authority_pem: "ca",
     ports: &|_| vec![21_234, 21_235],
+    is_free: &|port| port != 20_666,
 };
 
 /// What `kubeconfig --write` makes of a file for its context `prod`, and what is taken out again.

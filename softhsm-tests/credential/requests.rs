@@ -1,0 +1,94 @@
+//! Requests of the external signer protocol whose configuration has `keep`.
+
+use serde_json::Value;
+
+use super::A_SECOND;
+use crate::fixture::keys::{Kind, key};
+use crate::fixture::openssl::assert_verifies;
+use crate::fixture::program::Invocation;
+use crate::fixture::request::{Hash, Options, Scheme, decode, sample, sign_request};
+use crate::fixture::root::need_root;
+use crate::fixture::softhsm::{PIN, Store, WRONG_PIN, token_with_pair};
+
+/// Ten requests at once, as a client makes them for ten connections.
+const TEN: &str = "cd \"$HOME\"; for i in 0 1 2 3 4 5 6 7 8 9; do \"$SIGNER\" >answer.$i & done; wait; cat answer.*";
+
+/// A shell that has a request to sign.
+fn shell(store: &Store, keep: &str, script: &str) -> Invocation {
+    need_root();
+    let configuration = store.faulty(store.configuration()).with("keep", keep);
+    let options = Options::hash(Hash::Sha256);
+    let request = sign_request(&configuration, &options, &sample(32));
+    let invocation = store.ask(&request).suffering(store, "");
+    invocation.within("sh", script)
+}
+
+fn command(store: &Store, name: &str) -> Invocation {
+    Invocation::new(store.directory.path()).argument(name)
+}
+
+/// Demands so many answers with the key's signature, and nothing else.
+#[track_caller]
+fn assert_signatures(printed: &str, count: usize) {
+    let answers: Vec<Value> = printed
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(answers.len(), count, "{printed}");
+    for answer in answers {
+        assert_eq!(answer["kind"], "SignResponse");
+        let signature = decode(&answer["signature"]);
+        assert_verifies(key(Kind::P256), Scheme::Ecdsa, &sample(32), &signature);
+    }
+}
+
+#[test]
+fn ten_requests_of_a_terminal_cost_one_pin_and_one_login() {
+    let store = token_with_pair(Kind::P256);
+    let mut terminal = shell(&store, "terminal", TEN).at_terminal();
+    terminal.expect_prompt().type_line(PIN);
+    let (outcome, screen) = terminal.finish();
+    assert_signatures(&outcome.printed(), 10);
+    assert_eq!(screen.matches("PIN").count(), 1, "{screen}");
+    assert_eq!(store.calls("C_Login"), ["0x0"]);
+    assert_eq!(store.calls("C_Sign").len(), 10);
+    // The process ends with the terminal's shell.
+    std::thread::sleep(A_SECOND);
+    let status = command(&store, "status").run().printed();
+    assert_eq!(status, "no tunnel process is running\n");
+}
+
+#[test]
+fn without_keep_each_request_logs_in_and_no_process_is_left() {
+    let store = token_with_pair(Kind::P256);
+    let script = "\"$SIGNER\"; \"$SIGNER\"; \"$SIGNER\" status";
+    for (keep, prompts) in [("command", 2), ("15m", 1)] {
+        let mut terminal = shell(&store, keep, script).at_terminal();
+        for _ in 0..prompts {
+            terminal.expect_prompt().type_line(PIN);
+        }
+        let (outcome, _) = terminal.finish();
+        let printed = outcome.printed();
+        let (answers, status) = printed.split_at(printed.rfind("}\n").unwrap() + 2);
+        assert_signatures(answers, 2);
+        assert_eq!(status.starts_with("no tunnel process"), keep == "command");
+    }
+    command(&store, "stop").run().printed();
+}
+
+#[test]
+fn errors_are_those_of_a_request_without_keep() {
+    let store = token_with_pair(Kind::P256);
+    for (keep, code) in [("15m", 7), ("command", 7), ("15 m", 3)] {
+        let configuration = store
+            .faulty(store.configuration())
+            .with("keep", keep)
+            .with("pin", WRONG_PIN);
+        let options = Options::hash(Hash::Sha256);
+        let request = sign_request(&configuration, &options, &sample(32));
+        let outcome = store.ask(&request).suffering(&store, "").run();
+        outcome.fails(code, &[if code == 3 { "keep \"15 m\"" } else { "PIN" }]);
+    }
+    // Sent once: the second request finds the refusal in the token's ledger.
+    assert_eq!(store.calls("C_Login"), ["0xa0"]);
+}
