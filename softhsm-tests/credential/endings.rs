@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
-use super::{ANSWER, ASK, PlainUser};
+use super::{ANSWER, ASK, PlainUser, assert_one_line};
 use crate::fixture::softhsm::PIN;
 
 const WATCH: [&str; 5] = ["get", "namespaces", "-w", "-o", "name"];
@@ -27,6 +27,19 @@ fn it_ends_within_a_second_of_the_command() {
         watching.finish();
         user.expect_nothing_left();
         assert!(killed.elapsed() < Duration::from_secs(3), "{signal:?}");
+    }
+}
+
+/// A plugin whose client was killed is a child of init, which never ends.
+#[test]
+fn it_does_not_wait_for_who_inherits_the_plugin() {
+    for keep in ["--keep=command", "--keep=terminal"] {
+        let user = PlainUser::new(&[keep]);
+        let orphan = "(sleep 0.5; exec \"$@\") & exit";
+        let request = user.request().to_string();
+        let outcome = user.plugin_within(orphan, &request).run();
+        assert_one_line(&outcome, &["can't be watched: it has ended"]);
+        user.expect_nothing_left();
     }
 }
 

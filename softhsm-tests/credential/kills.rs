@@ -2,6 +2,8 @@
 //! next command works.
 
 use std::env;
+use std::fs;
+use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
@@ -28,6 +30,31 @@ impl Random {
             };
         }
         self.0 % limit
+    }
+}
+
+/// SoftHSM's files. With each login it writes the token's flags anew, and a kill at that moment leaves no
+/// token.
+struct Tokens(Vec<(PathBuf, Vec<u8>)>);
+
+impl Tokens {
+    fn of(user: &PlainUser) -> Self {
+        let tokens = fs::read_dir(user.path("tokens")).unwrap();
+        let files = tokens.flat_map(|token| fs::read_dir(token.unwrap().path()).unwrap());
+        let paths = files.map(|file| file.unwrap().path());
+        Self(
+            paths
+                .map(|it| (it.clone(), fs::read(it).unwrap()))
+                .collect(),
+        )
+    }
+
+    fn mend(&self) {
+        for (path, content) in &self.0 {
+            if fs::read(path).map_or(0, |it| it.len()) < content.len() {
+                fs::write(path, content).unwrap();
+            }
+        }
     }
 }
 
@@ -80,8 +107,10 @@ fn one_round(user: &PlainUser, random: &mut Random) -> String {
 fn many_rounds(seed: u64, options: &[&str]) {
     let user = PlainUser::new(options);
     let mut random = Random(seed);
+    let tokens = Tokens::of(&user);
     for round in 0..rounds() / 2 {
         let told = one_round(&user, &mut random);
+        tokens.mend();
         let next = user.shell(ASK).run();
         let which = format!("seed {seed}, round {round}: {told}: {next:?}");
         assert!(next.status.success(), "{which}");

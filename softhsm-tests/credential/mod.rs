@@ -182,6 +182,11 @@ impl PlainUser {
 
     /// The plugin as a client runs it, which ends after it.
     fn plugin(&self, request: &str) -> Invocation {
+        self.plugin_within("\"$@\"; exit $?", request)
+    }
+
+    /// The plugin, which is `"$@"` in this script.
+    fn plugin_within(&self, script: &str, request: &str) -> Invocation {
         let exec = &self.current()["users"][0]["user"]["exec"];
         let words = |list: &Value| -> Vec<String> {
             let list = list.as_array().unwrap().iter();
@@ -191,12 +196,7 @@ impl PlainUser {
         let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
         let plugin = self
             .client(Path::new("/bin/bash"))
-            .arguments(&[
-                "-c",
-                "\"$@\"; exit $?",
-                "bash",
-                exec["command"].as_str().unwrap(),
-            ])
+            .arguments(&["-c", script, "bash", exec["command"].as_str().unwrap()])
             .arguments(&arguments)
             .variable("KUBERNETES_EXEC_INFO", request);
         self.as_user(plugin)

@@ -207,7 +207,8 @@ fn a_socket_that_a_killed_tunnel_left_is_replaced() {
     // A socket of something that doesn't answer, and what is none.
     let silent = UnixListener::bind(&path).unwrap();
     let outcome = user.shell(ASK).run();
-    assert!(outcome.took < Duration::from_secs(30), "{outcome:?}");
+    assert_told_through_kubectl(&outcome, 9, &["it doesn't answer", "tunnel.socket"]);
+    assert!(outcome.took < Duration::from_secs(90), "{outcome:?}");
     drop(silent);
     let _ = fs::remove_file(&path);
     user.program(&["stop"]).run();

@@ -117,7 +117,7 @@ fn answer(
         Some(Ok(text)) => ExecRequest::decode(&text)?,
     };
     // Before anything takes time.
-    let caller = parent();
+    let caller = parent().ok_or_else(caller_has_ended)?;
     let kubeconfig = KeySource::of(arguments)?;
     let variables = super::take_variables(kubeconfig.configuration(arguments), alone);
     let config = Config::from_map(&mut kubeconfig.configuration(arguments))?;
@@ -159,9 +159,8 @@ fn answer(
         report::warning(warning);
     }
     // What was watched may have been a later process with the number of one that had ended.
-    if parent() != caller {
-        let reason = "it has ended".to_owned();
-        return Err(TunnelProcessError::Caller { reason }.into());
+    if parent() != Some(caller) {
+        return Err(caller_has_ended().into());
     }
     let credential = ExecCredential {
         certificate: &registered.certificate,
@@ -169,6 +168,12 @@ fn answer(
         expires: &expiry(keep),
     };
     Ok(output.print(&credential.encode(request.api_version))?)
+}
+
+fn caller_has_ended() -> TunnelProcessError {
+    TunnelProcessError::Caller {
+        reason: "it has ended".to_owned(),
+    }
 }
 
 /// The kubeconfig, where it names the key.

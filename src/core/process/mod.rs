@@ -81,8 +81,14 @@ pub fn open_regular(path: &Path) -> io::Result<(File, Metadata)> {
 /// The number of this process's session, which has at most one terminal; 0 if the session's leader
 /// is in another PID namespace.
 pub fn session() -> i32 {
+    session_of(0)
+}
+
+/// The same of the process with this number; -1 if there is none. rustix's panics where the leader is in
+/// another PID namespace, or is the kernel.
+fn session_of(process: i32) -> i32 {
     // SAFETY: getsid has no preconditions.
-    unsafe { libc::getsid(0) }
+    unsafe { libc::getsid(process) }
 }
 
 /// Ends the process at once: no destructor of a library runs, and nothing it left in its buffers

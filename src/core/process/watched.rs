@@ -4,7 +4,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, getppid};
+use rustix::process::{Pid, getpid, getppid};
+
+use super::{session, session_of};
 
 /// A process that was there when it was named. A later process with its number isn't taken for it.
 #[derive(Debug)]
@@ -51,9 +53,18 @@ impl AsFd for WatchedProcess {
     }
 }
 
-/// The process that has started this one; 0 if it is in another PID namespace.
-pub fn parent() -> i32 {
-    getppid().map_or(0, |parent| parent.as_raw_nonzero().get())
+/// The process that has started this one, 0 if it is in another PID namespace; `None` if it has ended.
+///
+/// The children of a process that has ended are given to another one (init, say), which is outside of
+/// their session and may never end.
+pub fn parent() -> Option<i32> {
+    let Some(parent) = getppid() else {
+        return Some(0);
+    };
+    let number = |process: Pid| process.as_raw_nonzero().get();
+    let was_detached = session() == number(getpid());
+    let is_starter = was_detached || session_of(number(parent)) == session();
+    is_starter.then(|| number(parent))
 }
 
 #[cfg(target_os = "linux")]
@@ -126,6 +137,6 @@ mod tests {
         let own = WatchedProcess::new(i32::try_from(std::process::id()).unwrap()).unwrap();
         // The kernel keeps fifteen bytes of it.
         assert!(own.name().starts_with("pkcs11_external"), "{}", own.name());
-        assert!(WatchedProcess::new(parent()).is_ok());
+        assert!(WatchedProcess::new(parent().unwrap()).is_ok());
     }
 }
