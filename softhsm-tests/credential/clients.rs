@@ -80,3 +80,19 @@ fn a_javascript_program_gets_in() {
     let pods = printed(&user, Path::new("node"), &[script.to_str().unwrap()]);
     assert_eq!(pods, "shell\n");
 }
+
+/// Python does so from 3.13 on.
+#[test]
+fn the_certificate_of_the_local_address_passes_where_rules_are_strict() {
+    let user = PlainUser::new(&["--keep=15m"]);
+    user.kubectl(&PODS).run().printed();
+    let script = format!(
+        "cd; kubectl config view --minify --raw -o json | sed -n 's/.*\"certificate-authority-data\": \"\\(.*\\)\".*/\\1/p' | head -n 1 | base64 -d >ca
+         timeout 20 openssl s_client -connect {} -servername {} -CAfile ca -x509_strict </dev/null 2>&1 | grep 'Verify return code' | sort -u",
+        user.address(),
+        user.request()["spec"]["cluster"]["tls-server-name"].as_str().unwrap()
+    );
+    let printed = user.shell(&script).run().printed();
+    assert!(printed.contains("Verify return code: 0 (ok)"), "{printed}");
+    assert_eq!(printed.lines().count(), 1, "{printed}");
+}
