@@ -166,3 +166,35 @@ fn status_says_what_lives_and_for_whom() {
     user.expect_nothing_left();
     assert_eq!(user.program(&["status", "--json"]).run().printed(), before);
 }
+
+/// It asks the plugin again when its credential expires, and the plugin starts another tunnel.
+#[test]
+#[ignore = "takes five minutes"]
+fn a_client_whose_tunnel_was_killed_is_through_again_within_five_minutes() {
+    let user = PlainUser::new(&[]);
+    let mut proxy = user.kubectl(&["proxy", "--port=0"]).start(None);
+    let line = proxy.line();
+    let (_, address) = line.rsplit_once(' ').unwrap();
+    let server = format!("--server=http://{address}");
+    let get = [
+        "--kubeconfig=/dev/null",
+        &server,
+        "get",
+        "namespace",
+        "default",
+        "-o",
+        "name",
+    ];
+    let ask = || user.kubectl(&get).run();
+    assert_eq!(ask().printed(), ANSWER);
+    let began = Instant::now();
+    kill_process(user.tunnel().unwrap().pid, Signal::KILL).unwrap();
+    assert!(!ask().status.success());
+    while !ask().status.success() {
+        assert!(began.elapsed() < Duration::from_secs(310));
+        thread::sleep(Duration::from_secs(1));
+    }
+    kill_process(proxy.pid(), Signal::INT).unwrap();
+    proxy.finish();
+    user.expect_nothing_left();
+}
