@@ -156,45 +156,6 @@ fn without_a_login_it_stops_before_the_pin() {
 }
 
 #[test]
-fn a_stored_pin_is_not_sent_to_look_for_a_certificate_that_is_not_shown() {
-    let store = token_with_pair(Kind::P256);
-    let other = |arguments: &[&str]| {
-        Invocation::new(store.directory.path())
-            .arguments(&["check", &store.faulty_module()])
-            .arguments(&["--token-label=test token", "--object-id=7"])
-            .arguments(arguments)
-            .variable("TOKEN_PIN", PIN)
-            .suffering(&store, "")
-    };
-    let outcome = other(&[PIN_SOURCE]).run();
-    fails(
-        &outcome,
-        6,
-        "no certificate with objectId \"7\"",
-        "--pin-source prompt` looks for it after a login",
-    );
-    let text = told(&outcome, 6);
-    assert!(text.contains("    objectId \"1\""), "{text}");
-    assert_eq!(store.calls("C_Login"), [""; 0]);
-    // A person is asked.
-    let mut terminal = other(&[]).at_terminal();
-    terminal.expect_prompt().type_line(PIN);
-    let (outcome, _) = terminal.finish();
-    fails(
-        &outcome,
-        6,
-        "no certificate with objectId \"7\"",
-        "name one",
-    );
-    // A CA's certificate beside hidden ones says nothing about them.
-    let [key_object, certificate] = Object::pair(key(Kind::P256), &[1]).map(Object::private);
-    let authority = Object::certificate(key(Kind::Authority), &[9]);
-    let hidden = token_with([key_object, certificate, authority]);
-    let text = told(&check(&hidden, &[PIN_SOURCE]).run(), 0);
-    assert!(text.contains("signed and verified"), "{text}");
-}
-
-#[test]
 fn a_key_that_wants_its_pin_each_time_is_said_to() {
     let [key_object, certificate] = Object::pair(key(Kind::P256), &[1]);
     let store = token_with([key_object.always_authenticate(), certificate]);

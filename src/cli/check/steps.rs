@@ -8,12 +8,12 @@ use crate::certificate::ValidityState;
 use crate::config::Config;
 use crate::error::{Error, Setting, remedy};
 use crate::library;
-use crate::pin::{PinError, PinOrigin, PinProvider as _};
+use crate::pin::{PinError, PinOrigin, PinProvider};
 use crate::pin_entry::Sources;
 use crate::pipeline::{Identity, Library, Pipeline, SigningKey, StageObserver};
 use crate::process::{lock, unix_time};
 use crate::scheme::Scheme;
-use crate::token::{AcceptedPin, Candidate, LoginError, ObjectError, PinState, Token, TokenError};
+use crate::token::{AcceptedPin, LoginError, ObjectError, PinState, Token, TokenError};
 
 /// Makes the steps from the library, which stays open in `opened`, to the signatures. Returns the
 /// PIN that the token has accepted if all of them could be made.
@@ -40,11 +40,13 @@ pub(super) fn check_key(
         token.disregard_refusals();
     }
     let can_log_in = with_login && token.check_pin_state().is_ok();
-    let mut identity = steps.pipeline(config).identity(&mut token, None);
-    if let Err(error) = &identity
-        && is_hidden(error)
-    {
-        if !can_log_in {
+    let asked: Option<&mut dyn PinProvider> = match can_log_in {
+        true => Some(pins),
+        false => None,
+    };
+    let identity = steps.pipeline(config).identity(&mut token, asked);
+    let identity = match identity {
+        Err(error) if !can_log_in && is_hidden(&error) => {
             // That no PIN can be tried has been reported.
             if !with_login {
                 steps.checklist.concern(
@@ -58,15 +60,8 @@ pub(super) fn check_key(
             }
             return None;
         }
-        if !pins.origin().is_attended()
-            && let Some(missing) = not_among_shown(error, &token)
-        {
-            steps.checklist.bad(CheckStep::Certificate, &missing.into());
-            return None;
-        }
-        identity = steps.pipeline(config).identity(&mut token, Some(pins));
-    }
-    let identity = steps.keep(CheckStep::Certificate, identity)?;
+        identity => steps.keep(CheckStep::Certificate, identity)?,
+    };
     steps.public_key(&token, &identity, can_log_in);
     let schemes = steps.pipeline(config).tls_schemes(&token, &identity);
     let schemes = steps.keep(CheckStep::Mechanisms, schemes)?;
@@ -100,27 +95,6 @@ pub(super) fn check_key(
 fn is_hidden(error: &Error) -> bool {
     let error = error.downcast_ref();
     error.is_some_and(ObjectError::may_be_hidden)
-}
-
-/// The error for a token that shows users' certificates without a login, but not this one. A stored PIN
-/// isn't sent to look for it.
-fn not_among_shown(error: &Error, token: &Token<'_>) -> Option<ObjectError> {
-    let Some(ObjectError::NoCertificate {
-        selector,
-        token: name,
-        present,
-        ..
-    }) = error.downcast_ref()
-    else {
-        return None;
-    };
-    let is_users = |it: &Candidate| matches!(&it.certificate, Some(Ok(it)) if !it.is_ca);
-    let shows_users = token.candidates().ok()?.iter().any(is_users);
-    shows_users.then(|| ObjectError::NotAmongShown {
-        selector: selector.clone(),
-        token: name.clone(),
-        present: present.clone(),
-    })
 }
 
 fn is_of_login(error: &Error) -> bool {

@@ -88,13 +88,6 @@ pub enum ObjectError {
         /// The library's path.
         module: String,
     },
-    /// `check` doesn't send a stored PIN to look for what is probably not there.
-    #[error("no certificate with {selector} on token {token}, which shows others without a login")]
-    NotAmongShown {
-        selector: String,
-        token: String,
-        present: Vec<ObjectSummary>,
-    },
     #[error("no key or certificate with {selector}")]
     NoneFits {
         selector: String,
@@ -214,14 +207,6 @@ impl Failure for ObjectError {
                 "name one of the certificates that are there, or set ",
                 CERTIFICATE_FILE,
                 " if the token holds none for this key:"
-            )
-            .with_candidates(present),
-            Self::NotAmongShown { present, .. } => remedy!(
-                "name one of the certificates that are there, or set ",
-                CERTIFICATE_FILE,
-                " if the token holds none for this key; if it hides one, `",
-                OwnCommand::LogIn,
-                "` looks for it after a login:"
             )
             .with_candidates(present),
             Self::NoKey { present, .. } if present.is_empty() => remedy!(
