@@ -159,7 +159,6 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "standard streams",
             "the clock",
             "the environment",
-            "the network",
             "threads",
             "users",
             "unsafe code",

@@ -8,7 +8,6 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Stdio};
 
 use rustix::io::fcntl_dupfd_cloexec;
-use rustix::net::sockopt::socket_acceptconn;
 use rustix::process::{Resource, Rlimit, chdir, getrlimit, setrlimit, setsid};
 use rustix::stdio::{dup2_stdin, stdin};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -57,14 +56,13 @@ pub fn leave_session() {
 /// from now on.
 ///
 /// # Errors
-/// Standard input is no listening socket.
+/// Standard input is no socket.
 pub fn take_listener() -> io::Result<UnixListener> {
-    let listener = fcntl_dupfd_cloexec(stdin(), 3)?;
-    if !socket_acceptconn(&listener)? {
-        return Err(io::Error::other("standard input is no listening socket"));
-    }
+    let listener = UnixListener::from(fcntl_dupfd_cloexec(stdin(), 3)?);
+    // It fails for what is no socket.
+    listener.local_addr()?;
     dup2_stdin(File::open("/dev/null")?)?;
-    Ok(listener.into())
+    Ok(listener)
 }
 
 /// From now on, a signal that would end the process makes what this gives readable instead.
