@@ -84,7 +84,7 @@ pub(super) fn issue(store: &Store) {
 /// Demands a kubeconfig's user that names this object.
 #[track_caller]
 pub(super) fn assert_names(printed: &str, object: &str) {
-    let named = format!("objectId: \"{object}\"");
+    let named = format!("--object-id={object}");
     assert!(printed.contains(&named), "no {named} in\n{printed}");
     assert!(printed.contains("CN=jane"), "{printed}");
 }

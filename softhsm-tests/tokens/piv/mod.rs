@@ -390,8 +390,8 @@ fn a_key_is_made_and_certified_as_the_guide_says() {
         let certified = run(certify);
         assert_names(&certified, "1");
         let printed = &certified;
-        let (_, serial) = printed.split_once("tokenSerial: \"").unwrap();
-        let (serial, _) = serial.split_once('"').unwrap();
+        let (_, serial) = printed.split_once("--token-serial=").unwrap();
+        let serial = serial.split_whitespace().next().unwrap();
         let is_as_before = serial == cards::serial(library, 1);
         assert_eq!(is_as_before, library == YKCS11, "{printed}");
         let configuration = token.configuration.clone().with("tokenSerial", serial);
