@@ -96,7 +96,7 @@ fn without_zeros(number: &[u8]) -> &[u8] {
 
 /// A SubjectPublicKeyInfo, in a certificate that has nothing else of interest.
 fn public_key(info: &[u8]) {
-    let found = Certificate::from_der(certificate(info), "it").ok();
+    let found = Certificate::from_der(&certificate(info), "it").ok();
     let found = found.as_ref().map(Certificate::public_key);
     macro_rules! compare {
         ($crate_:ident, $curve:pat) => {
