@@ -117,13 +117,13 @@ fn it_ends_with_the_terminals_session() {
 
 #[test]
 fn it_ends_when_its_time_after_the_last_use_is_over() {
-    let user = PlainUser::new(&["--keep=5s"]);
-    for _ in 0..3 {
+    let user = PlainUser::new(&["--keep=10s"]);
+    for _ in 0..4 {
         assert_eq!(user.shell(ASK).run().printed(), ANSWER);
         thread::sleep(Duration::from_secs(3));
         assert!(user.tunnel().is_some(), "each use begins the time anew");
     }
-    user.expect_nothing_left_within(Duration::from_secs(6), "five seconds");
+    user.expect_nothing_left_within(Duration::from_secs(13), "ten seconds");
     assert_eq!(user.counts(), (1, 1));
 }
 
