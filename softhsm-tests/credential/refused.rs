@@ -100,6 +100,18 @@ fn a_cluster_that_is_not_ours_is_an_error() {
 }
 
 #[test]
+fn a_key_is_named_by_a_context_or_by_options() {
+    let user = PlainUser::new(&[]);
+    let context = format!("--context={}", user.context());
+    let outcome = user
+        .program(&["credential", &context, "--object-id=1"])
+        .run();
+    let said = "both --context and other options name the key; leave one of them out";
+    refused(&outcome, &[2], &[said]);
+    user.expect_nothing_left();
+}
+
+#[test]
 fn the_answer_has_the_version_of_the_request() {
     let user = PlainUser::new(&[]);
     let request = user.request();

@@ -4,7 +4,6 @@
 #![forbid(unsafe_code)]
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use http::Uri;
@@ -12,21 +11,19 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::again::Invocation;
-use super::completions::values;
-use super::error::{ArgumentNeeds, CredentialError};
+use super::error::CredentialError;
+use super::key_options::{KeyOptions, KeySource};
 use super::output::CommandOutput;
-use super::selection::{self, HEADING, Selection};
 use crate::config::{Config, Keep, PinSource, key_selection};
 use crate::error::Error;
 use crate::exec_credential::{ExecCredential, ExecRequest, ExecRequestError, LocalCluster};
-use crate::kubeconfig::{Cluster, Kubeconfig, KubeconfigError, Provider, tunnelled};
+use crate::kubeconfig::{Cluster, Kubeconfig, tunnelled};
 use crate::library;
 use crate::pin_entry::Sources;
 use crate::printable::excerpt;
 use crate::process::environment::{NotUtf8, SingleThreaded};
 use crate::process::watched::parent;
 use crate::process::{session, unix_time};
-use crate::protocol::Configuration;
 use crate::report;
 use crate::tunnel::{ServerIdentity, effective_proxy};
 use crate::tunnel_process::{self, RegisteredCluster, Registration, TunnelProcessError};
@@ -51,44 +48,16 @@ Clients run it before they connect. It starts the tunnel process if none runs, a
 key isn't open, and prints a certificate that only this user's tunnels accept.")]
 pub(super) struct CredentialArguments {
     #[command(flatten)]
-    selection: Selection,
-    /// All of it as a pkcs11: URI
-    #[arg(long, value_name = "URI", help_heading = HEADING)]
-    uri: Option<String>,
-    /// The certificate, for a token that holds none
-    #[arg(long, value_name = "FILE", value_parser = selection::path, help_heading = HEADING, add = values::files())]
-    certificate_file: Option<String>,
-    /// Where the PIN comes from: prompt, askpass, file:/path or env:NAME
-    #[arg(long, value_name = "SOURCE", value_parser = selection::pin_source, help_heading = HEADING, add = values::pin_sources())]
-    pin_source: Option<String>,
+    key: KeyOptions,
     /// How long the key stays open: command (until the programs that use it have ended), terminal (until
     /// the shell ends) or a time after the last use, such as 15m
     #[arg(long, value_name = "HOW LONG")]
     keep: Option<Keep>,
-    /// The kubeconfig that names the key, or the clusters where the client doesn't; without it KUBECONFIG,
-    /// or ~/.kube/config
-    #[arg(long, value_name = "FILE", add = values::files())]
-    kubeconfig: Option<PathBuf>,
-    /// The context that names the key; without it the current one
-    #[arg(long, value_name = "NAME", add = values::contexts())]
-    context: Option<String>,
 }
 
 impl CredentialArguments {
     pub(super) fn invocation(&self) -> Invocation<'_> {
-        Invocation {
-            command: "credential",
-            selection: Some(&self.selection),
-            uri: self.uri.as_deref(),
-            certificate_file: self.certificate_file.as_deref(),
-            pin_source: self.pin_source.as_deref(),
-            kubeconfig: self.kubeconfig.as_deref(),
-            context: self.context.clone(),
-        }
-    }
-
-    fn names_a_key(&self) -> bool {
-        !self.selection.is_empty() || self.uri.is_some()
+        self.key.invocation("credential")
     }
 }
 
@@ -118,9 +87,17 @@ fn answer(
     };
     // Before anything takes time.
     let caller = parent().ok_or_else(caller_has_ended)?;
-    let kubeconfig = KeySource::of(arguments)?;
-    let variables = super::take_variables(kubeconfig.configuration(arguments), alone);
-    let config = Config::from_map(&mut kubeconfig.configuration(arguments))?;
+    let options = &arguments.key;
+    if options.names_a_key() && options.context.is_some() {
+        return Err(CredentialError::KeyNamedTwice.into());
+    }
+    let KeySource {
+        mut configuration,
+        context,
+    } = options.source()?;
+    let variables = super::take_variables(configuration.clone(), alone);
+    let selection = key_selection(&configuration);
+    let config = Config::from_map(&mut configuration)?;
     if matches!(config.pin, PinSource::StandardInput) {
         return Err(CredentialError::StandardInput.into());
     }
@@ -134,16 +111,22 @@ fn answer(
     let identity = identity.ok_or(CredentialError::NoIdentity)?;
     let clusters = match request.cluster {
         Some(cluster) => vec![registered(&cluster, &identity)?],
-        None => kubeconfig.clusters(arguments, &identity)?,
+        None => {
+            let kubeconfig = match context {
+                Some(selected) => selected.kubeconfig,
+                None => options.kubeconfig()?,
+            };
+            local_clusters(&kubeconfig, &identity)?
+        }
     };
     let registered = tunnel_process::register(
         Registration {
-            configuration: key_selection(&kubeconfig.configuration(arguments)),
+            configuration: selection,
             keep,
             caller: Some(caller),
             leader: (keep == Keep::Terminal).then(session),
             clusters,
-            authority: Some(authority(&identity).to_owned()),
+            authority: Some(identity.endpoint("").authority_pem.to_owned()),
             signs: false,
         },
         &mut pins,
@@ -176,87 +159,19 @@ fn caller_has_ended() -> TunnelProcessError {
     }
 }
 
-/// The kubeconfig, where it names the key.
-struct KeySource(Option<Kubeconfig>);
-
-impl KeySource {
-    fn of(arguments: &CredentialArguments) -> Result<Self, Error> {
-        if !arguments.names_a_key() {
-            let kubeconfig = load(arguments)?;
-            let context = kubeconfig.selected_context()?;
-            return match kubeconfig.provider(&context.user)? {
-                Provider::ExternalSigner(_) => Ok(Self(Some(kubeconfig))),
-                Provider::None | Provider::Other(_) => Err(KubeconfigError::NotExternalSigner {
-                    context: context.name,
-                    user: context.user,
-                }
-                .into()),
-            };
-        }
-        match arguments.context {
-            Some(_) => Err(ArgumentNeeds {
-                argument: "--context beside options that name a key",
-                other: "to be alone",
-            }
-            .into()),
-            None => Ok(Self(None)),
-        }
+/// Those of the kubeconfig, for a client that names none.
+fn local_clusters(
+    kubeconfig: &Kubeconfig,
+    identity: &ServerIdentity,
+) -> Result<Vec<RegisteredCluster>, Error> {
+    let clusters = kubeconfig.local_clusters();
+    if clusters.is_empty() {
+        return Err(CredentialError::NoClusters.into());
     }
-
-    fn configuration(&self, arguments: &CredentialArguments) -> Configuration {
-        let of_context = self.0.as_ref().and_then(|kubeconfig| {
-            let context = kubeconfig.selected_context().ok()?;
-            match kubeconfig.provider(&context.user) {
-                Ok(Provider::ExternalSigner(map)) => Some(map),
-                Ok(Provider::None | Provider::Other(_)) | Err(_) => None,
-            }
-        });
-        let options = || {
-            let uri = ("uri", arguments.uri.as_deref());
-            arguments.selection.configuration([uri])
-        };
-        let mut map = of_context.unwrap_or_else(options);
-        if let Some(path) = &arguments.certificate_file {
-            map.set("certificateFile", path);
-        }
-        if let Some(source) = &arguments.pin_source {
-            PinSource::override_in(&mut map, source);
-        }
-        map
-    }
-
-    /// Those of the kubeconfig, for a client that names none.
-    fn clusters(
-        &self,
-        arguments: &CredentialArguments,
-        identity: &ServerIdentity,
-    ) -> Result<Vec<RegisteredCluster>, Error> {
-        let loaded;
-        let kubeconfig = match &self.0 {
-            Some(kubeconfig) => kubeconfig,
-            None => {
-                loaded = load(arguments)?;
-                &loaded
-            }
-        };
-        let clusters = kubeconfig.local_clusters();
-        if clusters.is_empty() {
-            return Err(CredentialError::NoClusters.into());
-        }
-        clusters
-            .iter()
-            .map(|cluster| registered(cluster, identity))
-            .collect()
-    }
-}
-
-fn load(arguments: &CredentialArguments) -> Result<Kubeconfig, Error> {
-    let locations = super::locations(arguments.kubeconfig.as_deref());
-    let mut kubeconfig = super::load(&locations.required())?;
-    if let Some(name) = &arguments.context {
-        kubeconfig.set_current_context(name)?;
-    }
-    Ok(kubeconfig)
+    clusters
+        .iter()
+        .map(|cluster| registered(cluster, identity))
+        .collect()
 }
 
 /// The cluster that is served at the local address of its entry, if the entry was made for this user on
@@ -287,10 +202,6 @@ pub(super) fn registered(
             ..real
         },
     })
-}
-
-fn authority(identity: &ServerIdentity) -> &str {
-    identity.endpoint("").authority_pem
 }
 
 fn local_address(server: &str) -> Option<SocketAddr> {

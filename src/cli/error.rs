@@ -19,9 +19,11 @@ impl Failure for ArgumentNeeds {
     }
 }
 
-/// Exit code 3.
+/// Exit code 3, or 2 for options that don't go together.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CredentialError {
+    #[error("both --context and other options name the key")]
+    KeyNamedTwice,
     #[error(
         "the client doesn't say which cluster it wants, and the kubeconfig has none for this program"
     )]
@@ -42,11 +44,19 @@ pub(crate) enum CredentialError {
 
 impl Failure for CredentialError {
     fn exit_code(&self) -> u8 {
-        3
+        match self {
+            Self::KeyNamedTwice => 2,
+            Self::NoClusters
+            | Self::NoIdentity
+            | Self::NotLocal { .. }
+            | Self::OfAnother { .. }
+            | Self::StandardInput => 3,
+        }
     }
 
     fn remedy(&self) -> Remedy {
         match self {
+            Self::KeyNamedTwice => remedy!("leave one of them out"),
             Self::NoClusters => remedy!(
                 "set provideClusterInfo of the user's exec to true, or make an entry with `",
                 OwnCommand::WriteKubeconfig,

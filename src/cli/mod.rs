@@ -7,6 +7,7 @@ mod check;
 mod completions;
 mod credential;
 mod error;
+mod key_options;
 mod kubeconfig;
 mod list;
 mod listing;

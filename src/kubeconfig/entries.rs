@@ -158,6 +158,21 @@ impl Kubeconfig {
         }
     }
 
+    /// The configuration of the key that the context's user has.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Kubeconfig::provider`]; another provider, or none.
+    pub fn key_of(&self, context: &Context) -> Result<Configuration, KubeconfigError> {
+        match self.provider(&context.user)? {
+            Provider::ExternalSigner(configuration) => Ok(configuration),
+            Provider::None | Provider::Other(_) => Err(KubeconfigError::NotExternalSigner {
+                context: context.name.clone(),
+                user: context.user.clone(),
+            }),
+        }
+    }
+
     pub(super) fn user(&self, name: &str) -> Option<&UserEntry> {
         self.users.0.get(name)?.user.as_ref()
     }

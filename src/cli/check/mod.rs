@@ -10,23 +10,22 @@ mod steps;
 use std::io;
 use std::mem;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::checklist::{CheckStep, Checklist, quoted};
 use self::client::check_client;
 use self::steps::check_key;
 use super::again::Invocation;
-use super::completions::values;
 use super::error::ArgumentNeeds;
+use super::key_options::{KeyOptions, KeySource, SelectedContext};
 use super::kubeconfig::{Search, provider_config, set_token};
 use super::output::CommandOutput;
-use super::selection::{self, HEADING, Selection};
 use super::style::Palette;
 use crate::config::{Config, Filter, PinSource};
 use crate::error::{Error, OwnCommand, Piece, Setting, remedy};
 use crate::keyring::{KeyNumber, Keyring};
-use crate::kubeconfig::{Context, Kubeconfig, KubeconfigError, Provider, ProviderConfig};
+use crate::kubeconfig::{KubeconfigError, ProviderConfig};
 use crate::pin_entry::Sources;
 use crate::pipeline::Library;
 use crate::printable::excerpt;
@@ -50,22 +49,7 @@ Examples:
 The exit code is the one a signature would have ended with: that of the first step that failed.")]
 pub(super) struct CheckArguments {
     #[command(flatten)]
-    selection: Selection,
-    /// All of it as a pkcs11: URI
-    #[arg(long, value_name = "URI", help_heading = HEADING)]
-    uri: Option<String>,
-    /// The certificate, for a token that holds none
-    #[arg(long, value_name = "FILE", value_parser = selection::path, help_heading = HEADING, add = values::files())]
-    certificate_file: Option<String>,
-    /// Where the PIN comes from: prompt, askpass, stdin, file:/path or env:NAME
-    #[arg(long, value_name = "SOURCE", value_parser = selection::pin_source, help_heading = HEADING, add = values::pin_sources())]
-    pin_source: Option<String>,
-    /// The kubeconfig; without it KUBECONFIG, or ~/.kube/config
-    #[arg(long, value_name = "FILE", add = values::files())]
-    kubeconfig: Option<PathBuf>,
-    /// The context; without it the current one
-    #[arg(long, value_name = "NAME", add = values::contexts())]
-    context: Option<String>,
+    key: KeyOptions,
     /// Connect to the context's cluster, too, and ask as whom it knows us
     #[arg(long, conflicts_with = "no_login")]
     server: bool,
@@ -82,20 +66,7 @@ pub(super) struct CheckArguments {
 
 impl CheckArguments {
     pub(super) fn invocation(&self) -> Invocation<'_> {
-        Invocation {
-            command: "check",
-            selection: Some(&self.selection),
-            uri: self.uri.as_deref(),
-            certificate_file: self.certificate_file.as_deref(),
-            pin_source: self.pin_source.as_deref(),
-            kubeconfig: self.kubeconfig.as_deref(),
-            context: self.context.clone(),
-        }
-    }
-
-    /// Rather than have the kubeconfig name it.
-    fn names_a_key(&self) -> bool {
-        !self.selection.is_empty() || self.uri.is_some()
+        self.key.invocation("check")
     }
 }
 
@@ -132,15 +103,14 @@ fn check(
     checklist: &mut Checklist,
 ) -> Option<Arc<Keyring>> {
     let mut source = checklist.keep(CheckStep::Configuration, Source::of(arguments))?;
-    let variables = super::take_variables(source.configuration(arguments), alone);
+    let variables = super::take_variables(source.key.configuration.clone(), alone);
     let config = configuration(arguments, verbosity, &mut source, checklist);
     let mut config = checklist.keep(CheckStep::Configuration, config)?;
     // Before a PIN is asked for.
-    let local = source
-        .own_context()
-        .and_then(|context| check_client(&source.kubeconfig, context, checklist));
+    let context = source.key.context.as_ref();
+    let local = context.and_then(|it| check_client(&it.kubeconfig, &it.context, checklist));
     let target = match arguments.server {
-        true => Some(checklist.keep(CheckStep::Server, source.target())?),
+        true => checklist.keep(CheckStep::Server, source.target())?,
         false => None,
     };
     // The token is opened twice; the second time with the PIN that it has accepted the first time.
@@ -167,10 +137,13 @@ fn configuration(
     source: &mut Source,
     checklist: &mut Checklist,
 ) -> Result<Config, Error> {
-    let mut map = source.configuration(arguments);
-    let found = match source.is_kubeconfigs {
-        true => Ok(None),
-        false => complete(&mut map, arguments, verbosity),
+    let KeySource {
+        configuration: map,
+        context,
+    } = &mut source.key;
+    let found = match context {
+        Some(_) => Ok(None),
+        None => complete(map, &arguments.key, verbosity),
     };
     let (found, no_key) = match (found, source.no_key.take()) {
         // If there isn't one key to be found, the error is that nothing names one; if there are
@@ -182,9 +155,9 @@ fn configuration(
         }
         (found, no_key) => (found?, no_key),
     };
-    let config = Config::from_map(&mut map)?;
+    let config = Config::from_map(map)?;
     let step = CheckStep::Configuration;
-    match (&source.context, found, no_key) {
+    match (&*context, found, no_key) {
         (_, Some(uri), Some(why)) => checklist.concern(
             step,
             format!("{why}; the only key that can be used is checked: {uri}"),
@@ -197,7 +170,7 @@ fn configuration(
         (_, Some(uri), None) => {
             checklist.good(step, format!("from the options, completed: {uri}"));
         }
-        (Some(context), ..) if source.is_kubeconfigs => checklist.good(
+        (Some(SelectedContext { context, .. }), ..) => checklist.good(
             step,
             format!(
                 "context \"{}\", cluster \"{}\", user \"{}\"",
@@ -222,11 +195,11 @@ fn configuration(
     if let PinSource::Configuration(_) = config.pin {
         checklist.concern(
             step,
-            match source.is_kubeconfigs {
-                true => {
+            match context {
+                Some(_) => {
                     "the PIN stands in the configuration, where every program of yours can read it"
                 }
-                false => {
+                None => {
                     "the PIN stands on the command line, where every user of the machine can read \
                      it"
                 }
@@ -238,103 +211,61 @@ fn configuration(
 }
 
 /// Where the configuration comes from.
-#[derive(Default)]
 struct Source {
-    kubeconfig: Kubeconfig,
-    context: Option<Context>,
-    /// The key's configuration is the context's.
-    is_kubeconfigs: bool,
-    /// Why it isn't, if no option names a key.
+    key: KeySource,
+    /// Whose cluster is asked, if options name the key.
+    of_cluster: Option<SelectedContext>,
+    /// Why the context names no key, if no option does either.
     no_key: Option<Error>,
 }
 
 impl Source {
     fn of(arguments: &CheckArguments) -> Result<Self, Error> {
-        let names_a_key = arguments.names_a_key();
-        let (context, file) = (arguments.context.is_some(), arguments.kubeconfig.is_some());
-        if names_a_key && !arguments.server {
-            let argument = match (context, file) {
-                (true, _) => "--context beside options that name a key",
-                (_, true) => "--kubeconfig beside options that name a key",
-                _ => return Ok(Self::default()),
+        let (options, server) = (&arguments.key, arguments.server);
+        let (context, file) = (options.context.is_some(), options.kubeconfig.is_some());
+        if options.names_a_key() && !server && (context || file) {
+            let argument = match context {
+                true => "--context beside options that name a key",
+                false => "--kubeconfig beside options that name a key",
             };
             let other = "--server";
             return Err(ArgumentNeeds { argument, other }.into());
         }
-        let is_optional = !arguments.server && !context && !file;
-        let source = Self::of_kubeconfig(arguments, !names_a_key);
-        source.or_else(|error| match error.downcast_ref() {
-            Some(
-                KubeconfigError::Missing { .. }
-                | KubeconfigError::NoCurrentContext { .. }
-                | KubeconfigError::NotExternalSigner { .. },
-            ) if is_optional => Ok(Self {
-                no_key: Some(error),
-                ..Self::default()
-            }),
-            _ => Err(error),
-        })
-    }
-
-    fn of_kubeconfig(arguments: &CheckArguments, is_kubeconfigs: bool) -> Result<Self, Error> {
-        let locations = super::locations(arguments.kubeconfig.as_deref());
-        let mut kubeconfig = super::load(&locations.required())?;
-        if let Some(name) = &arguments.context {
-            kubeconfig.set_current_context(name)?;
-        }
-        let context = kubeconfig.selected_context()?;
-        if is_kubeconfigs
-            && !matches!(
-                kubeconfig.provider(&context.user)?,
-                Provider::ExternalSigner(_)
-            )
-        {
-            return Err(KubeconfigError::NotExternalSigner {
-                context: context.name,
-                user: context.user,
-            }
-            .into());
-        }
-        Ok(Self {
-            kubeconfig,
-            context: Some(context),
-            is_kubeconfigs,
-            no_key: None,
-        })
-    }
-
-    fn configuration(&self, arguments: &CheckArguments) -> Configuration {
-        let mut map = match &self.context {
-            Some(context) if self.is_kubeconfigs => match self.kubeconfig.provider(&context.user) {
-                Ok(Provider::ExternalSigner(map)) => map,
-                _ => Configuration::default(),
+        let is_optional = !server && !context && !file;
+        let (key, no_key) = match options.source() {
+            Ok(key) => (key, None),
+            Err(error) => match error.downcast_ref() {
+                Some(
+                    KubeconfigError::Missing { .. }
+                    | KubeconfigError::NoCurrentContext { .. }
+                    | KubeconfigError::NotExternalSigner { .. },
+                ) if is_optional => (options.own_source(), Some(error)),
+                _ => return Err(error),
             },
-            _ => arguments
-                .selection
-                .configuration([("uri", arguments.uri.as_deref())]),
         };
-        if let Some(path) = &arguments.certificate_file {
-            map.set("certificateFile", path);
-        }
-        if let Some(source) = &arguments.pin_source {
-            PinSource::override_in(&mut map, source);
-        }
-        map
-    }
-
-    /// The context, if the key is its user's.
-    fn own_context(&self) -> Option<&Context> {
-        self.context.as_ref().filter(|_| self.is_kubeconfigs)
-    }
-
-    /// The context's cluster.
-    fn target(&self) -> Result<TunnelTarget, KubeconfigError> {
-        let name = self.context.as_ref().map_or("", |it| it.cluster.as_str());
-        Ok(TunnelTarget {
-            name: name.to_owned(),
-            cluster: self.kubeconfig.cluster(name)?,
-            heeds_environment: true,
+        let of_cluster = match server && key.context.is_none() {
+            true => Some(options.selected()?),
+            false => None,
+        };
+        Ok(Self {
+            key,
+            of_cluster,
+            no_key,
         })
+    }
+
+    /// The cluster that is asked, if one is to be.
+    fn target(&self) -> Result<Option<TunnelTarget>, KubeconfigError> {
+        let context = self.of_cluster.as_ref().or(self.key.context.as_ref());
+        let target = |selected: &SelectedContext| {
+            let name = &selected.context.cluster;
+            Ok(TunnelTarget {
+                name: name.clone(),
+                cluster: selected.kubeconfig.cluster(name)?,
+                heeds_environment: true,
+            })
+        };
+        context.map(target).transpose()
     }
 }
 
@@ -342,20 +273,20 @@ impl Source {
 /// one. Returns the URI of the key, or `None` if nothing was missing.
 fn complete(
     map: &mut Configuration,
-    arguments: &CheckArguments,
+    options: &KeyOptions,
     verbosity: u8,
 ) -> Result<Option<String>, Error> {
-    let uri = arguments.uri.as_deref();
-    let said = Filter::from_map(&mut arguments.selection.configuration([("uri", uri)]))?;
+    let uri = options.uri.as_deref();
+    let said = Filter::from_map(&mut options.selection.configuration([("uri", uri)]))?;
     let is_whole = said.library.is_some() && said.token.is_given() && said.object.is_given();
     if is_whole {
         return Ok(None);
     }
     let search = Search {
-        selection: &arguments.selection,
+        selection: &options.selection,
         uri,
         wanted: said.object,
-        has_certificate: arguments.certificate_file.is_some(),
+        has_certificate: options.certificate_file.is_some(),
         login: false,
         pin_source: None,
         variables: &TakenVariables::default(),

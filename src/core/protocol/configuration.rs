@@ -9,7 +9,7 @@ use super::members::{EACH_KEY_ONCE, Members};
 use crate::printable::excerpt;
 
 /// String to string. One of the values can be a PIN: none can be printed.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Configuration(BTreeMap<String, String>);
 
 impl Configuration {
