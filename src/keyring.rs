@@ -636,11 +636,11 @@ impl OpenKeys<'_> {
         })?;
         let OpenToken { token, keys } = tokens.get_mut(place).ok_or_else(unknown_key)?;
         let identity = pipeline.identity(token, Some(pins))?;
-        let schemes = pipeline.tls_schemes(token, &identity)?;
-        let key = pipeline.key(token, identity, pins)?;
-        let certificate = &key.identity.certificate;
+        let certificate = &identity.certificate;
+        let schemes = pipeline.tls_schemes(token, certificate.public_key())?;
+        let key = pipeline.key(token, identity.key().clone(), pins)?;
         let shown = Arc::new(OpenKey {
-            chain: key.identity.chain(token)?,
+            chain: identity.chain(token)?,
             subject: certificate.subject.clone(),
             schemes,
             concerns: certificate.concerns(unix_time()),

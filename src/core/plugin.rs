@@ -113,8 +113,9 @@ fn answer(
             channel.send(&Response::Certificate(certificate.der()), request.spelling)?;
         }
         Operation::Sign(sign) => {
-            let scheme = pipeline.scheme(&token, &identity, &sign.options)?;
-            let key = pipeline.key(&mut token, identity, &mut pins)?;
+            let public_key = identity.certificate.public_key();
+            let scheme = pipeline.scheme(&token, public_key, &sign.options)?;
+            let key = pipeline.key(&mut token, identity.into_key(), &mut pins)?;
             let signature = pipeline.sign(&mut token, &key, scheme, &sign.digest, &mut pins)?;
             channel.send(&Response::Signature(&signature), request.spelling)?;
         }

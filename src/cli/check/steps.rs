@@ -63,13 +63,16 @@ pub(super) fn check_key(
         identity => steps.keep(CheckStep::Certificate, identity)?,
     };
     steps.public_key(&token, &identity, can_log_in);
-    let schemes = steps.pipeline(config).tls_schemes(&token, &identity);
+    let public_key = identity.certificate.public_key();
+    let schemes = steps.pipeline(config).tls_schemes(&token, public_key);
     let schemes = steps.keep(CheckStep::Mechanisms, schemes)?;
     if !can_log_in {
         steps.tls_versions(&schemes, "the token offers what is needed for");
         return None;
     }
-    let key = steps.pipeline(config).key(&mut token, identity, pins);
+    let key = steps
+        .pipeline(config)
+        .key(&mut token, identity.into_key(), pins);
     let key = steps.keep(CheckStep::PrivateKey, key)?;
     let mut made = Vec::new();
     for scheme in schemes {
@@ -299,7 +302,7 @@ impl StageObserver for KeyCheck<'_> {
             };
             self.checklist.good(CheckStep::Login, text);
         }
-        let what = key.identity.describe();
+        let what = key.reference.describe();
         let text = match key.wants_pin_each_time() {
             true => format!("{what} is there; it wants the PIN for every signature"),
             false => format!("{what} is there"),

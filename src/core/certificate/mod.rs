@@ -200,6 +200,15 @@ impl Curve {
         }
     }
 
+    /// The length in bytes of a point that isn't compressed (SEC 1, section 2.3.3).
+    pub fn point_length(self) -> usize {
+        match self {
+            Self::P256 => 65,
+            Self::P384 => 97,
+            Self::P521 => 133,
+        }
+    }
+
     /// By its object identifier, in DER without tag and length.
     fn from_oid(oid: &[u8]) -> Option<Self> {
         match oid {
@@ -261,10 +270,14 @@ impl PublicKey {
             return Err("RSA with a malformed key".to_owned());
         };
         let [modulus, exponent] = [key.modulus, key.exponent].map(without_leading_zeros);
-        if !RSA_BITS.contains(&bits(&modulus)) {
-            return Err(format!("RSA of {} bits", bits(&modulus)));
-        }
-        Ok(Self::Rsa { modulus, exponent })
+        let bits = bits(&modulus);
+        Self::of_rsa(modulus, exponent).ok_or_else(|| format!("RSA of {bits} bits"))
+    }
+
+    /// From numbers without leading zeros; `None` if the key is too small or too large to sign with.
+    pub fn of_rsa(modulus: Vec<u8>, exponent: Vec<u8>) -> Option<Self> {
+        let is_fit = RSA_BITS.contains(&bits(&modulus)) && !exponent.is_empty();
+        is_fit.then_some(Self::Rsa { modulus, exponent })
     }
 }
 

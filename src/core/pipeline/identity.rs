@@ -3,24 +3,23 @@
 use std::io::Read as _;
 use std::path::Path;
 
+use super::reference::KeyReference;
 use crate::certificate::{Certificate, CertificateError};
-use crate::config::{ObjectId, ObjectSelector};
+use crate::config::ObjectSelector;
 use crate::error::Error;
 use crate::pin::PinProvider;
 use crate::process::open_regular;
-use crate::token::{ObjectError, PrivateKey, Token, WantedKey};
+use crate::token::{ObjectError, Token};
 
 /// In bytes.
 const LONGEST_CERTIFICATE_FILE: u64 = 1 << 20;
 
-/// A reference to a key that may not be open yet.
+/// A certificate, and a reference to its key.
 pub struct Identity {
     pub certificate: Certificate,
     /// The certificates that follow the first one in `certificateFile`, in DER.
     file_chain: Vec<Vec<u8>>,
-    selector: ObjectSelector,
-    /// CKA_ID of the certificate on the token; empty where it has none.
-    id: Option<Vec<u8>>,
+    key: KeyReference,
 }
 
 impl Identity {
@@ -36,11 +35,11 @@ impl Identity {
             let found = token.certificate(selector, pins)?;
             let subject = &found.certificate.subject;
             log::info!("certificate of {subject}, with {selector}");
+            let key = KeyReference::of_certificate(&found.certificate, selector, Some(found.id));
             return Ok(Self {
                 certificate: found.certificate,
                 file_chain: Vec::new(),
-                selector: selector.clone(),
-                id: Some(found.id),
+                key,
             });
         };
         let (certificate, file_chain) = read_certificates(path)?;
@@ -51,11 +50,11 @@ impl Identity {
             }
             .into());
         }
+        let key = KeyReference::of_certificate(&certificate, selector, None);
         Ok(Self {
             certificate,
             file_chain,
-            selector: selector.clone(),
-            id: None,
+            key,
         })
     }
 
@@ -64,26 +63,20 @@ impl Identity {
     /// # Errors
     /// [`ObjectError::Mismatch`] if none of them is the certificate's.
     pub fn check_public_key(&self, token: &Token<'_>) -> Result<(), Error> {
-        let of_certificate = self.id.clone().filter(|id| !id.is_empty());
-        let selector = match of_certificate {
-            Some(id) => ObjectSelector {
-                id: Some(ObjectId::from_bytes(id)),
-                label: None,
-            },
-            None => self.selector.clone(),
-        };
-        if token.contradicts(&selector, self.certificate.public_key())? {
-            return Err(self.mismatch());
+        if token.contradicts(&self.key.neighbours(), self.certificate.public_key())? {
+            return Err(self.key.mismatch());
         }
         Ok(())
     }
 
-    pub(super) fn mismatch(&self) -> Error {
-        ObjectError::Mismatch {
-            certificate: format!("the certificate of {}", self.certificate.subject),
-            key: self.describe(),
-        }
-        .into()
+    /// Where its key is, for [`Pipeline::key`](super::Pipeline::key).
+    pub fn key(&self) -> &KeyReference {
+        &self.key
+    }
+
+    /// [`Identity::key`], where the certificate isn't needed any more.
+    pub fn into_key(self) -> KeyReference {
+        self.key
     }
 
     /// The certificate and its issuers from `certificateFile` or the token, in DER. Issuers from
@@ -99,31 +92,6 @@ impl Identity {
             chain.extend(self.file_chain.iter().cloned());
         }
         Ok(chain)
-    }
-
-    pub(super) fn private_key(
-        &self,
-        token: &mut Token<'_>,
-        pins: &mut dyn PinProvider,
-    ) -> Result<PrivateKey, Error> {
-        let wanted = WantedKey {
-            selector: &self.selector,
-            id: self.id.as_deref(),
-            public_key: self.certificate.public_key(),
-        };
-        let key = token.private_key(&wanted, self.describe(), pins)?;
-        if key.traits.is_anothers {
-            return Err(self.mismatch());
-        }
-        Ok(key)
-    }
-
-    /// The key for messages: `the key with objectId "2" (CN=jane)`.
-    pub fn describe(&self) -> String {
-        format!(
-            "the key with {} ({})",
-            self.selector, self.certificate.subject
-        )
     }
 }
 

@@ -5,6 +5,7 @@
 //! | library | [`Library::open`] | the module, initialised, and the lock on it |
 //! | token | [`Library::token`] | a session ([`Token`]) |
 //! | identity | [`Pipeline::identity`] | the certificate, and how to find its key ([`Identity`]) |
+//! | or | [`Pipeline::bare_key`], [`Pipeline::key_of`] | a key without a certificate ([`KeyReference`]) |
 //! | scheme | [`Pipeline::scheme`], [`Pipeline::tls_schemes`] | what key and token can compute |
 //! | key | [`Pipeline::key`] | the private key, after a login if one is needed ([`SigningKey`]) |
 //! | signature | [`Pipeline::sign`] | a [`VerifiedSignature`] |
@@ -14,7 +15,7 @@
 //! [`StageObserver`] receives what each stage has found.
 //!
 //! A command that signs something else, such as a CSR or a JWT, drives all stages and encodes the
-//! signature itself. One that decrypts drives library, token, identity and key, and adds two stages
+//! signature itself; its key needs no certificate. One that decrypts drives library, token, identity and key, and adds two stages
 //! of its own in place of scheme and signature.
 //!
 //! Nothing here knows environment variables, kubeconfigs or terminals; a PIN comes from a
@@ -24,12 +25,15 @@
 
 mod identity;
 mod library;
+mod reference;
 
 use std::time::Instant;
 
 pub use identity::Identity;
 pub use library::{Library, LibraryLock};
+pub use reference::KeyReference;
 
+use crate::certificate::PublicKey;
 use crate::config::Config;
 use crate::error::Error;
 use crate::pin::PinProvider;
@@ -57,9 +61,9 @@ pub trait StageObserver {
 
 impl StageObserver for () {}
 
-/// A private key that can sign while its token is open, and its certificate.
+/// A private key that can sign while its token is open, and what its signatures are verified with.
 pub struct SigningKey {
-    pub identity: Identity,
+    pub reference: KeyReference,
     private_key: PrivateKey,
 }
 
@@ -97,6 +101,39 @@ impl Pipeline<'_> {
         Ok(identity)
     }
 
+    /// Finds the configured key by its public key on the token; no certificate is looked at. Without
+    /// `pins` it looks only at what the token shows without a login.
+    ///
+    /// # Errors
+    /// [`ObjectError`](crate::token::ObjectError) if there isn't exactly one that fits, or if the
+    /// token shows no public key of it; the errors of a login.
+    pub fn bare_key(
+        &mut self,
+        token: &mut Token<'_>,
+        pins: Option<&mut dyn PinProvider>,
+    ) -> Result<KeyReference, Error> {
+        let selector = &self.config.object;
+        let found = self.with_login(token, |token| token.bare_key(selector, pins))?;
+        Ok(KeyReference::of_key(found))
+    }
+
+    /// Finds the key that has this public key: that of a certificate or of a CSR. `words` says whose
+    /// it is.
+    ///
+    /// # Errors
+    /// [`ObjectError::NoKey`](crate::token::ObjectError::NoKey) if the token shows none; the errors of
+    /// a login.
+    pub fn key_of(
+        &mut self,
+        token: &mut Token<'_>,
+        public_key: &PublicKey,
+        words: &str,
+        pins: Option<&mut dyn PinProvider>,
+    ) -> Result<KeyReference, Error> {
+        let found = self.with_login(token, |token| token.key_of(public_key, words, pins))?;
+        Ok(KeyReference::of_key(found))
+    }
+
     /// The scheme that a client's options mean for this key.
     ///
     /// # Errors
@@ -104,10 +141,10 @@ impl Pipeline<'_> {
     pub fn scheme(
         &mut self,
         token: &Token<'_>,
-        identity: &Identity,
+        public_key: &PublicKey,
         options: &SignerOptions,
     ) -> Result<Scheme, Error> {
-        let scheme = requested(options, identity.certificate.public_key())?;
+        let scheme = requested(options, public_key)?;
         token.check_mechanism(&scheme)?;
         Ok(scheme)
     }
@@ -119,10 +156,10 @@ impl Pipeline<'_> {
     pub fn tls_schemes(
         &mut self,
         token: &Token<'_>,
-        identity: &Identity,
+        public_key: &PublicKey,
     ) -> Result<Vec<Scheme>, Error> {
         let (mut offered, mut missing, mut refusal) = (Vec::new(), Vec::new(), None);
-        for scheme in Scheme::of_tls(identity.certificate.public_key()) {
+        for scheme in Scheme::of_tls(public_key) {
             match token.check_mechanism(&scheme) {
                 Ok(()) => offered.push(scheme),
                 Err(error) => {
@@ -144,16 +181,16 @@ impl Pipeline<'_> {
     ///
     /// # Errors
     /// The errors of a login; [`ObjectError`](crate::token::ObjectError) if there isn't exactly one
-    /// key that fits, or if it can't be the certificate's.
+    /// key that fits, or if it can't be the public key's.
     pub fn key(
         &mut self,
         token: &mut Token<'_>,
-        identity: Identity,
+        reference: KeyReference,
         pins: &mut dyn PinProvider,
     ) -> Result<SigningKey, Error> {
-        let private_key = self.with_login(token, |token| identity.private_key(token, pins))?;
+        let private_key = self.with_login(token, |token| reference.private_key(token, pins))?;
         let key = SigningKey {
-            identity,
+            reference,
             private_key,
         };
         self.observer.key(token, &key);
@@ -163,7 +200,7 @@ impl Pipeline<'_> {
     /// Signs and verifies. For Ed25519 the digest is the whole message.
     ///
     /// # Errors
-    /// [`SigningError`] if the token refuses or the certificate's public key doesn't accept the
+    /// [`SigningError`] if the token refuses or the public key doesn't accept the
     /// signature; the errors of a login for a key that wants the PIN each time.
     pub fn sign(
         &mut self,
@@ -173,8 +210,8 @@ impl Pipeline<'_> {
         digest: &[u8],
         pins: &mut dyn PinProvider,
     ) -> Result<VerifiedSignature, Error> {
-        let identity = &key.identity;
-        let public_key = identity.certificate.public_key();
+        let reference = &key.reference;
+        let public_key = reference.public_key();
         let started = Instant::now();
         let raw = token.sign(&key.private_key, &scheme, digest, public_key, pins)?;
         log::info!("signature: {scheme}, {} ms", started.elapsed().as_millis());
@@ -190,10 +227,10 @@ impl Pipeline<'_> {
         };
         let Some(signature) = verify(public_key, &scheme, digest, signature) else {
             if token.disowns(&key.private_key, public_key) {
-                return Err(identity.mismatch());
+                return Err(reference.mismatch());
             }
             return Err(SigningError::Invalid {
-                key: identity.describe(),
+                key: reference.describe(),
                 scheme: scheme.to_string(),
             }
             .into());

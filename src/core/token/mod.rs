@@ -16,6 +16,7 @@ mod mechanism;
 mod module;
 mod object;
 mod pin_rules;
+mod public_key;
 mod raw;
 mod session;
 mod signing;
@@ -32,6 +33,7 @@ pub use key::WantedKey;
 pub use login::AcceptedPin;
 pub use module::{Module, WaitObserver};
 pub use object::KeyTraits;
+pub use public_key::FoundKey;
 pub use signing::PrivateKey;
 pub use slot::{OccupiedSlot, PinState, TokenState};
 
@@ -40,11 +42,13 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use cryptoki::mechanism::MechanismType;
+use cryptoki::object::ObjectClass;
 use cryptoki::session::UserType;
 use cryptoki::slot::Slot;
 
 use self::login::Login;
 use self::mechanism::Padding;
+use self::object::Objects;
 use self::raw::ObjectHandle;
 use self::session::TokenSession;
 use self::signing::Signer;
@@ -258,6 +262,61 @@ impl Token<'_> {
     /// If they can't be read.
     pub fn issuers(&self, certificate: &Certificate) -> Result<Vec<Vec<u8>>, Error> {
         certificate::issuers(self.session.objects(), certificate)
+    }
+
+    /// Finds the one key that fits by its public key, whether or not it has a certificate. Logs in only
+    /// if none is visible without, and not without `pins`.
+    ///
+    /// # Errors
+    /// [`ObjectError`] if there isn't exactly one, or no public key of it; the errors of a login.
+    pub fn bare_key(
+        &mut self,
+        selector: &ObjectSelector,
+        pins: Option<&mut dyn PinProvider>,
+    ) -> Result<FoundKey, Error> {
+        let find = |objects: Objects<'_>| public_key::find(objects, selector);
+        let found = self.visible_or_hidden(&selector.to_string(), pins, find)?;
+        found.ok_or_else(|| public_key::missing(self.session.objects(), selector))
+    }
+
+    /// Finds the key with this public key, which is that of `words`. Logs in only if none is visible
+    /// without, and not without `pins`.
+    ///
+    /// # Errors
+    /// [`ObjectError::NoKey`] if there is none; the errors of a login.
+    pub fn key_of(
+        &mut self,
+        public_key: &PublicKey,
+        words: &str,
+        pins: Option<&mut dyn PinProvider>,
+    ) -> Result<FoundKey, Error> {
+        let find = |objects: Objects<'_>| public_key::find_same(objects, public_key);
+        let found = self.visible_or_hidden(words, pins, find)?;
+        found.ok_or_else(|| {
+            let class = ObjectClass::PRIVATE_KEY;
+            let objects = self.session.objects();
+            ObjectError::NoKey {
+                selector: format!("the public key of {words}"),
+                token: self.name(),
+                present: objects.summaries(class, &ObjectSelector::default()),
+            }
+            .into()
+        })
+    }
+
+    /// What the search finds without a login, or else after one.
+    fn visible_or_hidden<T>(
+        &mut self,
+        words: &str,
+        pins: Option<&mut dyn PinProvider>,
+        find: impl Fn(Objects<'_>) -> Result<Option<T>, Error>,
+    ) -> Result<Option<T>, Error> {
+        let found = find(self.session.objects())?;
+        let Some(pins) = pins.filter(|_| found.is_none() && self.may_hide_objects()) else {
+            return Ok(found);
+        };
+        self.login.ensure(&self.session, words, pins)?;
+        find(self.session.objects())
     }
 
     /// Whether the token shows a public key, under this selector, that isn't the certificate's.

@@ -279,7 +279,7 @@ fn boolean(shown: &[u8]) -> Option<bool> {
 }
 
 /// CKA_KEY_TYPE's value; `None` for one that has no name.
-fn key_type(shown: &[u8]) -> Option<KeyType> {
+pub(super) fn key_type(shown: &[u8]) -> Option<KeyType> {
     let number = CK_KEY_TYPE::from_ne_bytes(shown.try_into().ok()?);
     KeyType::try_from(number).ok()
 }

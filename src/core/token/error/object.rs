@@ -94,6 +94,10 @@ pub enum ObjectError {
         /// What was found instead, each with where it is.
         found: Vec<String>,
     },
+    /// Without a certificate, signatures are verified with the public key on the token. `pkcs11-tool
+    /// --module FILE --login --write-object pub.der --type pubkey --id 02` writes one beside its key.
+    #[error("token {token} shows no public key beside the private key with {selector}")]
+    NoPublicKey { selector: String, token: String },
     #[error("no key that can be used was found")]
     NoUsable {
         /// What was found, each with its reason.
@@ -178,6 +182,10 @@ impl Failure for ObjectError {
                 OwnCommand::ListHidden,
                 "` shows also what a token hides without a PIN, and `kubeconfig --login` writes it \
                  down"
+            ),
+            Self::NoPublicKey { .. } => remedy!(
+                "write the public key to the token under the CKA_ID of the private key, or the \
+                 certificate that was issued for it"
             ),
             Self::NoKeyYet { module, label, .. } => {
                 let label = match label.as_str() {
