@@ -11,6 +11,8 @@ pub use pkcs11_external_signer_core::{
 
 // The messages of exec credential plugins, as data.
 pub mod exec_credential;
+// JSON Web Tokens that API servers take, as data.
+pub mod jose;
 // Finds the PKCS#11 libraries of this machine.
 pub mod discovery;
 // Reads, redirects and writes kubeconfigs.

@@ -1,0 +1,165 @@
+//! The entry of an issuer in kube-apiserver's AuthenticationConfiguration (its `--authentication-config`).
+
+use std::fmt::Write as _;
+
+use serde_json::json;
+
+use super::Issuer;
+
+/// An issuer whose tokens are one person's: the user and the groups are constants, whatever a token claims,
+/// since who has the key can sign any claims.
+pub struct TrustedIssuer<'a> {
+    pub issuer: &'a Issuer,
+    /// Where the API server finds the issuer's documents.
+    pub served_at: &'a Issuer,
+    /// The CA of the server there, in PEM; without it one of those that the API server's machine trusts.
+    pub authority: Option<&'a str>,
+    pub audiences: &'a [String],
+    pub user: &'a str,
+    pub groups: &'a [String],
+    /// The longest life of a token that is taken, in seconds.
+    pub longest_life: u64,
+}
+
+impl TrustedIssuer<'_> {
+    /// A whole configuration in YAML, with this issuer alone.
+    pub fn configuration(&self) -> String {
+        // A JSON text is a YAML scalar in double quotes.
+        let text = |text: &str| json!(text).to_string();
+        let constant = |value: &str| text(&literal(value));
+        let mut yaml = format!(
+            "apiVersion: apiserver.config.k8s.io/v1 # v1beta1 before Kubernetes 1.34\n\
+             kind: AuthenticationConfiguration\n\
+             jwt:\n\
+             - issuer:\n\
+             \x20   url: {}\n",
+            text(self.issuer.as_str())
+        );
+        let discovery_url = self.served_at.discovery_url();
+        if discovery_url != self.issuer.discovery_url() {
+            let _ = writeln!(yaml, "    discoveryURL: {}", text(&discovery_url));
+        }
+        if let Some(authority) = self.authority {
+            yaml.push_str("    certificateAuthority: |\n");
+            for line in authority.lines() {
+                let _ = writeln!(yaml, "      {}", line.trim());
+            }
+        }
+        let audiences: Vec<_> = self.audiences.iter().map(|it| text(it)).collect();
+        let _ = writeln!(yaml, "    audiences: [{}]", audiences.join(", "));
+        if self.audiences.len() > 1 {
+            yaml.push_str("    audienceMatchPolicy: MatchAny\n");
+        }
+        let _ = write!(
+            yaml,
+            "  claimMappings:\n\
+             \x20   # A constant: who has the key can sign any claims.\n\
+             \x20   username: {{expression: {}}}\n",
+            constant(self.user)
+        );
+        if !self.groups.is_empty() {
+            let groups: Vec<_> = self.groups.iter().map(|it| literal(it)).collect();
+            let groups = text(&format!("[{}]", groups.join(", ")));
+            let _ = writeln!(yaml, "    groups: {{expression: {groups}}}");
+        }
+        let (life, rule) = (self.longest_life, "claims.exp - claims.iat");
+        let _ = write!(
+            yaml,
+            "  claimValidationRules:\n\
+             \x20 - expression: \"{rule} <= {life}\"\n\
+             \x20   message: \"the token must live {life} seconds at most\"\n"
+        );
+        yaml
+    }
+}
+
+/// A text in CEL, the expressions' language.
+fn literal(text: &str) -> String {
+    let mut literal = "'".to_owned();
+    for character in text.chars() {
+        match character {
+            '\'' | '\\' => literal.extend(['\\', character]),
+            control if control.is_control() => {
+                let _ = write!(literal, "\\u{:04x}", u32::from(control));
+            }
+            other => literal.push(other),
+        }
+    }
+    literal.push('\'');
+    literal
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ISSUER: &str = "https://keys.example/jane";
+
+    #[test]
+    fn the_issuer_is_one_person() {
+        let issuer: Issuer = ISSUER.parse().unwrap();
+        let trusted = TrustedIssuer {
+            issuer: &issuer,
+            served_at: &issuer,
+            authority: None,
+            audiences: &["prod".to_owned()],
+            user: "jane",
+            groups: &[],
+            longest_life: 600,
+        };
+        assert_eq!(
+            trusted.configuration(),
+            r#"apiVersion: apiserver.config.k8s.io/v1 # v1beta1 before Kubernetes 1.34
+kind: AuthenticationConfiguration
+jwt:
+- issuer:
+    url: "https://keys.example/jane"
+    audiences: ["prod"]
+  claimMappings:
+    # A constant: who has the key can sign any claims.
+    username: {expression: "'jane'"}
+  claimValidationRules:
+  - expression: "claims.exp - claims.iat <= 600"
+    message: "the token must live 600 seconds at most"
+"#
+        );
+    }
+
+    #[test]
+    fn everything_that_can_be_said_is_in_its_place() {
+        let issuer: Issuer = ISSUER.parse().unwrap();
+        let served_at: Issuer = "https://127.0.0.1:9443/jane".parse().unwrap();
+        let trusted = TrustedIssuer {
+            issuer: &issuer,
+            served_at: &served_at,
+            authority: Some("-----BEGIN CERTIFICATE-----\r\nMAA=\r\n-----END CERTIFICATE-----\r\n"),
+            audiences: &["prod".to_owned(), "test".to_owned()],
+            user: r#"o'hara\"#,
+            groups: &["dev".to_owned(), "a\"b".to_owned()],
+            longest_life: 60,
+        };
+        assert_eq!(
+            trusted.configuration(),
+            r#"apiVersion: apiserver.config.k8s.io/v1 # v1beta1 before Kubernetes 1.34
+kind: AuthenticationConfiguration
+jwt:
+- issuer:
+    url: "https://keys.example/jane"
+    discoveryURL: "https://127.0.0.1:9443/jane/.well-known/openid-configuration"
+    certificateAuthority: |
+      -----BEGIN CERTIFICATE-----
+      MAA=
+      -----END CERTIFICATE-----
+    audiences: ["prod", "test"]
+    audienceMatchPolicy: MatchAny
+  claimMappings:
+    # A constant: who has the key can sign any claims.
+    username: {expression: "'o\\'hara\\\\'"}
+    groups: {expression: "['dev', 'a\"b']"}
+  claimValidationRules:
+  - expression: "claims.exp - claims.iat <= 60"
+    message: "the token must live 60 seconds at most"
+"#
+        );
+    }
+}
