@@ -90,6 +90,27 @@ fn a_locked_pin_is_not_sent() {
 
 /// The token says so only when it gets a PIN.
 #[test]
+fn a_stored_pin_that_turns_out_to_be_locked_is_sent_once() {
+    let user = PlainUser::new(&[]);
+    let get = || {
+        user.kubectl(&GET)
+            .suffering(&user.store, "C_Login:return=0xa4")
+    };
+    assert_told_through_kubectl(&get().run(), 7, &["CKR_PIN_LOCKED"]);
+    assert_told_through_kubectl(&get().run(), 7, &["TOKEN_PIN was not sent"]);
+    assert_eq!(user.store.calls("C_Login"), ["0xa4"]);
+    user.expect_nothing_left();
+    // A person has unlocked it, and logs in.
+    let context = user.context();
+    let check = ["check", "--context", &context, "--pin-source=prompt"];
+    let mut terminal = user.program(&check).at_terminal();
+    terminal.expect_prompt().type_line(PIN);
+    terminal.finish().0.printed();
+    user.kubectl(&GET).run().printed();
+    user.expect_nothing_left();
+}
+
+#[test]
 fn a_pin_that_turns_out_to_be_locked_is_asked_for_once() {
     let user = PlainUser::prompted(&[]);
     let mut terminal = user

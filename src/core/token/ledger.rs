@@ -60,6 +60,8 @@ pub(super) struct Ledger {
 pub(super) enum PinAnswer {
     /// With its state after the login, where that is known.
     Accepted(Option<PinState>),
+    /// No PIN helps until a person has unlocked it, which not all libraries say before a login.
+    Locked,
     /// It has not looked at the PIN.
     NotLookedAt,
     Refused,
@@ -130,15 +132,15 @@ impl Ledger {
             return self.accepted(after);
         }
         if is_attended && answer != PinAnswer::NotLookedAt {
-            TRIED.add(&self.token, pin, answer == PinAnswer::Refused);
+            TRIED.add(&self.token, pin, answer != PinAnswer::Unclear);
         }
-        let mark = match is_attended {
+        let mark = match is_attended || answer == PinAnswer::Locked {
             true => UNMARKED.to_owned(),
             false => format!("{:02x}", self.mark(pin)),
         };
         let Ok(file) = &mut self.file else { return };
         match answer {
-            PinAnswer::Refused => {
+            PinAnswer::Refused | PinAnswer::Locked => {
                 let refused = self.line.replacen(UNCLEAR, REFUSED, 1);
                 let before = refused.strip_suffix(&format!("{UNMARKED})"));
                 file.replace_added(&format!("{}{mark})", before.unwrap_or(&refused)));
@@ -326,6 +328,19 @@ mod tests {
         assert_eq!(verdict("one", PinState::Good), Verdict::Refused);
         sent(&place, "one", "4444", PinAnswer::Accepted(None));
         assert_eq!(verdict("one", PinState::Good), Verdict::Clear);
+    }
+
+    #[test]
+    fn after_a_locked_pin_no_stored_one_is_sent_until_a_person_has_logged_in() {
+        let parent = tempfile::tempdir().unwrap();
+        let place = parent.path().join("state");
+        sent(&place, "one", "1111", PinAnswer::Locked);
+        assert_eq!(
+            open(&place, "one").verdict(PinState::Good),
+            Verdict::Refused
+        );
+        sent(&place, "one", "1111", PinAnswer::Accepted(None));
+        assert_eq!(open(&place, "one").verdict(PinState::Good), Verdict::Clear);
     }
 
     /// Otherwise a PIN that was corrected would be held back.

@@ -509,12 +509,12 @@ fn answer_of(error: &CryptokiError) -> PinAnswer {
             RvError::CryptokiNotInitialized
             | RvError::FunctionNotSupported
             | RvError::PinExpired
-            | RvError::PinLocked
             | RvError::UserAlreadyLoggedIn
             | RvError::UserAnotherAlreadyLoggedIn
             | RvError::UserPinNotInitialized
             | RvError::UserTooManyTypes,
         ) => PinAnswer::NotLookedAt,
+        Some(RvError::PinLocked) => PinAnswer::Locked,
         _ => PinAnswer::Unclear,
     }
 }
@@ -583,7 +583,6 @@ mod tests {
                     RvError::CryptokiNotInitialized,
                     RvError::FunctionNotSupported,
                     RvError::PinExpired,
-                    RvError::PinLocked,
                     RvError::UserAlreadyLoggedIn,
                     RvError::UserAnotherAlreadyLoggedIn,
                     RvError::UserPinNotInitialized,
@@ -591,6 +590,7 @@ mod tests {
                 ],
                 PinAnswer::NotLookedAt,
             ),
+            (&[RvError::PinLocked], PinAnswer::Locked),
             (
                 &[
                     RvError::DeviceError,
