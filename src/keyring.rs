@@ -678,6 +678,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::pin::PinKind;
     use crate::protocol::Configuration;
     use crate::token::CallFailure;
 
@@ -761,7 +762,14 @@ mod tests {
                 .into(),
                 true,
             ),
-            (LoginError::Locked { token }.into(), false),
+            (
+                LoginError::Locked {
+                    kind: PinKind::User,
+                    token,
+                }
+                .into(),
+                false,
+            ),
         ] {
             assert_eq!(may_be_lost(&error), is_lost, "{error}");
         }

@@ -17,7 +17,7 @@ use super::status::StatusDocument;
 use crate::config::Keep;
 use crate::error::{Error, Failure, OwnCommand, Piece, Remedy, Setting};
 use crate::kubeconfig::Cluster;
-use crate::pin::{PinError, PinOrigin, PinRequest};
+use crate::pin::{PinError, PinKind, PinOrigin, PinRequest};
 use crate::scheme::Scheme;
 
 /// The longest message, in bytes: a chain of certificates and a cluster's authorities fit many times.
@@ -129,6 +129,7 @@ pub(super) enum Question {
 /// [`PinRequest`], with what it borrows.
 #[derive(Deserialize, Serialize)]
 pub(super) struct PinQuestion {
+    kind: PinKind,
     token: String,
     key: String,
     shortest: usize,
@@ -149,6 +150,7 @@ pub(super) enum Answer {
 impl From<&PinRequest<'_>> for PinQuestion {
     fn from(request: &PinRequest<'_>) -> Self {
         Self {
+            kind: request.kind,
             token: request.token.to_owned(),
             key: request.key.to_owned(),
             shortest: request.shortest,
@@ -162,6 +164,7 @@ impl From<&PinRequest<'_>> for PinQuestion {
 impl PinQuestion {
     pub(super) fn request(&self) -> PinRequest<'_> {
         PinRequest {
+            kind: self.kind,
             token: &self.token,
             key: &self.key,
             shortest: self.shortest,

@@ -20,6 +20,7 @@ impl ClientPins {
 
 fn gone(request: &PinRequest<'_>) -> PinError {
     PinError::Cancelled {
+        kind: request.kind,
         token: request.token.to_owned(),
     }
 }

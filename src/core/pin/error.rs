@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::PinKind;
 use crate::error::{Failure, OwnCommand, Remedy, Setting, remedy};
 
 /// Where a PIN came from, for messages.
@@ -51,8 +52,8 @@ pub enum PinError {
     /// test`, `echo GETPIN | pinentry`.
     #[error("pinSource: {} gave no PIN: {reason}", .program.display())]
     Askpass { program: PathBuf, reason: String },
-    #[error("no PIN was entered for token {token}")]
-    Cancelled { token: String },
+    #[error("no {kind} was entered for token {token}")]
+    Cancelled { kind: PinKind, token: String },
     #[error(
         "not asking for the PIN of token {token}: its last prompt was cancelled or timed out a \
          moment ago"
@@ -71,8 +72,12 @@ pub enum PinError {
     File { path: PathBuf, reason: String },
     /// Only a `yes` typed at the terminal allows the last try. With the PUK, unblocking is safer than
     /// guessing.
-    #[error("token {token} has one PIN try left; the PIN {origin} was not sent to it")]
-    FinalTry { token: String, origin: PinOrigin },
+    #[error("token {token} has one {kind} try left; the {kind} {origin} was not sent to it")]
+    FinalTry {
+        kind: PinKind,
+        token: String,
+        origin: PinOrigin,
+    },
     #[error("token {token} has one PIN try left, so the reader was not asked for it")]
     FinalTryAtReader { token: String },
     /// It can't be this token's PIN. YubiHSM: four hex digits of the authentication key, then its
@@ -91,6 +96,21 @@ pub enum PinError {
     NoAskpass,
     #[error("token {token} wants a PIN, and there is no terminal to ask for it and no pinSource")]
     NoPin { token: String },
+    /// A management key has 48 hexadecimal digits; an AES key may have 32 or 64, which ykcs11 takes from 2.3
+    /// on. No try was spent.
+    #[error("the management key {origin} was not sent to token {token}: it has {shape}")]
+    NotAManagementKey {
+        token: String,
+        origin: PinOrigin,
+        shape: String,
+    },
+    /// The SO PIN and a management key can change every key of the token. No configuration, file or
+    /// variable is asked for them.
+    #[error(
+        "token {token} wants its {kind}, which only a person gives, and there is \
+         no terminal and no program to ask for it"
+    )]
+    NotFromAPerson { kind: PinKind, token: String },
     /// A stored PIN isn't sent after a refusal, even in another process. The token's own count shows the
     /// refusal, or a line in `~/.local/state/pkcs11-external-signer`. Two logins without a clear end
     /// (*CKR_DEVICE_REMOVED*) count as one refusal. A PIN that was changed since is sent, once.
@@ -98,8 +118,12 @@ pub enum PinError {
     RefusedBefore { token: String, origin: PinOrigin },
     /// The program answers from a store (KWallet, GNOME Keyring, your script): delete the entry there.
     /// One try was spent, not three.
-    #[error("token {token} refused the PIN {origin}, which gave the same one again")]
-    Repeated { token: String, origin: PinOrigin },
+    #[error("token {token} refused the {kind} {origin}, which gave the same one again")]
+    Repeated {
+        kind: PinKind,
+        token: String,
+        origin: PinOrigin,
+    },
     /// The first line is the PIN, and must come within a minute. `kubectl apply -f -` needs standard
     /// input for the manifest: use another source.
     #[error("pinSource: standard input {reason}")]
@@ -110,8 +134,12 @@ pub enum PinError {
     #[error("token {token} wants a PIN, which can no longer be asked for at the terminal")]
     TerminalLeft { token: String },
     /// A client's handshake has 10 seconds. With `run` there is no such hurry.
-    #[error("the prompt for the PIN of token {token} was not answered within {seconds} s")]
-    TimedOut { token: String, seconds: u64 },
+    #[error("the prompt for the {kind} of token {token} was not answered within {seconds} s")]
+    TimedOut {
+        kind: PinKind,
+        token: String,
+        seconds: u64,
+    },
 }
 
 impl Failure for PinError {
@@ -127,7 +155,9 @@ impl Failure for PinError {
                  passwords (ksshaskpass, ssh-askpass), install pinentry, or choose another ",
                 PIN_SOURCE
             ),
-            Self::Cancelled { .. } => remedy!("run the command again and type the PIN"),
+            Self::Cancelled { kind, .. } => {
+                remedy!(format!("run the command again and type the {kind}"))
+            }
             Self::CancelledBefore { .. } => {
                 remedy!("wait five seconds, run the command again and type the PIN")
             }
@@ -139,6 +169,12 @@ impl Failure for PinError {
             Self::File { .. } => remedy!(
                 "the file must hold the PIN in its first line, belong to you or root, and not \
                  be readable by others (chmod 600)"
+            ),
+            Self::FinalTry {
+                kind: PinKind::SecurityOfficer | PinKind::ManagementKey { .. },
+                ..
+            } => remedy!(
+                "run the command again from a terminal and type yes and it there; a wrong one locks it"
             ),
             Self::FinalTry { .. } => remedy!(
                 "run the command from a terminal without pin and ",
@@ -157,6 +193,14 @@ impl Failure for PinError {
                 "run the command from a terminal (with ssh: -t), or set ",
                 PIN_SOURCE,
                 " to askpass, stdin, file:/path or env:NAME"
+            ),
+            Self::NotAManagementKey { .. } => remedy!(
+                "look it up where it was written down when it was changed (a YubiKey with `--protect`: \
+                 its PIN will do); no try was spent"
+            ),
+            Self::NotFromAPerson { .. } => remedy!(
+                "run the command from a terminal (with ssh: -t), or set PKCS11_EXTERNAL_SIGNER_ASKPASS to \
+                 the whole path of a program that asks a person for passwords"
             ),
             Self::RefusedBefore {
                 origin: PinOrigin::Askpass(_),
@@ -192,6 +236,9 @@ impl Failure for PinError {
                 "`), and start the command again, which asks for the PIN first; or set ",
                 PIN_SOURCE
             ),
+            Self::TimedOut { kind, .. } if *kind != PinKind::User => {
+                remedy!(format!("run the command again and type the {kind} in time"))
+            }
             Self::TimedOut { .. } => remedy!(
                 "run the command again and type the PIN in time; without a person at the terminal, set ",
                 PIN_SOURCE,

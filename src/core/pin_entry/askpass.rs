@@ -95,6 +95,7 @@ impl Program {
         if request.confirm.is_some() && !self.is_pinentry {
             // The answer of such a program could be a script's, and not a person's yes.
             return Err(PinError::FinalTry {
+                kind: request.kind,
                 token: request.token.to_string(),
                 origin: self.origin(),
             });
@@ -111,12 +112,14 @@ impl Program {
             .and_then(Settings::save);
         let child = hand_on_none(&mut self.command(request, has_terminal)).spawn();
         let mut child = Asking(child.map_err(|error| failed(error.to_string()))?);
-        let token = request.token.to_owned();
         match self.talk(request, has_terminal, &mut child.0) {
             Ok(Some(pin)) if request.allows(&pin) => Ok(pin),
             Ok(Some(_)) => Err(wrong_length(request, self.origin())),
-            Ok(None) => Err(PinError::Cancelled { token }),
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(timed_out(&token)),
+            Ok(None) => Err(PinError::Cancelled {
+                kind: request.kind,
+                token: request.token.to_owned(),
+            }),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(timed_out(request)),
             Err(error) => Err(failed(error.to_string())),
         }
     }

@@ -31,23 +31,38 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
 /// What a person is asked, in one line that is fit for a terminal.
 fn question(request: &PinRequest<'_>) -> String {
+    let shape = shape(request).map_or_else(String::new, |shape| format!(" ({shape})"));
     format!(
-        "PIN for token {}, {}: ",
+        "{}{shape} for token {}, {}: ",
+        request.kind,
         printable(request.token),
         printable(request.key)
     )
 }
 
-fn timed_out(token: &str) -> PinError {
+fn shape(request: &PinRequest<'_>) -> Option<String> {
+    request.kind.shape(request.longest)
+}
+
+fn timed_out(request: &PinRequest<'_>) -> PinError {
     PinError::TimedOut {
-        token: token.to_owned(),
+        kind: request.kind,
+        token: request.token.to_owned(),
         seconds: ANSWER_LIMIT.as_secs(),
     }
 }
 
 fn wrong_length(request: &PinRequest<'_>, origin: PinOrigin) -> PinError {
+    let token = request.token.to_owned();
+    if let Some(shape) = shape(request) {
+        return PinError::NotAManagementKey {
+            token,
+            origin,
+            shape,
+        };
+    }
     PinError::Length {
-        token: request.token.to_owned(),
+        token,
         origin,
         shortest: request.shortest,
         longest: request.longest,

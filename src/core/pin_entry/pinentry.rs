@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 
 use percent_encoding::percent_decode;
 
-use super::first_line;
+use super::{first_line, shape};
 use crate::pin::{Pin, PinRequest};
 use crate::printable::printable;
 
@@ -25,11 +25,14 @@ pub(super) fn ask(
     input: impl Write,
     output: impl Read,
 ) -> io::Result<Option<Pin>> {
-    let description = format!(
+    let mut description = format!(
         "Token {}\n{}",
         printable(request.token),
         printable(request.key)
     );
+    if let Some(shape) = shape(request) {
+        description.push_str(&format!("\n{}: {shape}", request.kind));
+    }
     let mut dialog = Dialog { input, output };
     dialog.reply()?;
     if has_terminal {
@@ -48,7 +51,7 @@ pub(super) fn ask(
         }
     }
     dialog.set("SETDESC", &description)?;
-    dialog.set("SETPROMPT", "PIN")?;
+    dialog.set("SETPROMPT", &request.kind.to_string())?;
     if let Some(notice) = request.notice {
         dialog.set("SETERROR", &printable(notice))?;
     }
@@ -150,9 +153,11 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pin::PinKind;
 
     fn request<'a>(notice: Option<&'a str>, confirm: Option<&'a str>) -> PinRequest<'a> {
         PinRequest {
+            kind: PinKind::User,
             token: "\"100%\" (serial x, slotId 1)",
             key: "the key\nof jane",
             shortest: 4,

@@ -21,7 +21,7 @@ use rustix::termios::{
 };
 
 use super::queue::{PinNeed, PromptPlace, PromptSlot};
-use super::{ANSWER_LIMIT, pin_of, question, timed_out, wrong_length};
+use super::{ANSWER_LIMIT, pin_of, question, shape, timed_out, wrong_length};
 use crate::pin::{Pin, PinError, PinOrigin, PinRequest};
 use crate::printable::printable;
 use crate::process::signals::{self, PromptSignals, Signal};
@@ -102,7 +102,7 @@ impl Prompt {
         for _ in 0..ENTRIES {
             let mut text = notice.map_or_else(String::new, |notice| line(&notice));
             text.push_str(&question(request));
-            let entry = self.enter(&text, false)?;
+            let entry = self.enter(request, &text, false)?;
             match pin_of(&entry) {
                 Some(pin) if request.allows(&pin) => return Ok(pin),
                 _ => notice = Some(why_not(&entry, request)),
@@ -120,14 +120,18 @@ impl Prompt {
         let said = [request.notice, request.confirm].into_iter().flatten();
         let mut text: String = said.map(line).collect();
         text.push_str("Type yes to go on: ");
-        if self.enter(&text, true)?.as_slice() == b"yes" {
+        if self.enter(request, &text, true)?.as_slice() == b"yes" {
             return Ok(());
         }
         self.cancelled();
         let token = self.token.clone();
         Err(match origin {
             PinOrigin::Reader => PinError::FinalTryAtReader { token },
-            origin => PinError::FinalTry { token, origin },
+            origin => PinError::FinalTry {
+                kind: request.kind,
+                token,
+                origin,
+            },
         })
     }
 
@@ -143,14 +147,15 @@ impl Prompt {
     }
 
     /// One line, without its ending and never empty.
-    fn enter(&self, text: &str, echo: bool) -> Result<Vec<u8>, PinError> {
+    fn enter(&self, request: &PinRequest<'_>, text: &str, echo: bool) -> Result<Vec<u8>, PinError> {
         match self.enter_again(text, echo)? {
             Entry::Line(line) => return Ok(line),
-            Entry::TimedOut => return Err(timed_out(&self.token)),
+            Entry::TimedOut => return Err(timed_out(request)),
             Entry::Empty => self.cancelled(),
             Entry::Nothing | Entry::Signal(_) => {}
         }
         Err(PinError::Cancelled {
+            kind: request.kind,
             token: self.token.clone(),
         })
     }
@@ -367,6 +372,12 @@ fn why_not(line: &[u8], request: &PinRequest<'_>) -> String {
                 it was not sent to the token"
             .to_owned();
     }
+    if let Some(shape) = shape(request) {
+        return format!(
+            "that can't be the {} and was not sent to the token: it has {shape}",
+            request.kind
+        );
+    }
     format!(
         "that can't be the PIN and was not sent to the token: its PINs have {} to {} characters",
         request.shortest, request.longest
@@ -376,10 +387,12 @@ fn why_not(line: &[u8], request: &PinRequest<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pin::PinKind;
 
     #[test]
     fn an_entry_that_is_no_pin_is_explained_without_being_shown() {
-        let request = PinRequest {
+        let mut request = PinRequest {
+            kind: PinKind::User,
             token: "t",
             key: "k",
             shortest: 6,
@@ -392,6 +405,11 @@ mod tests {
         let long = b"my-login-password";
         let text = why_not(long, &request);
         assert!(text.contains("6 to 8"), "{text}");
+        assert!(!text.contains("login"), "{text}");
+        request.kind = PinKind::ManagementKey { or_pin: false };
+        request.longest = 48;
+        let text = why_not(long, &request);
+        assert!(text.contains("48 hexadecimal digits"), "{text}");
         assert!(!text.contains("login"), "{text}");
     }
 

@@ -8,7 +8,7 @@ use super::prompt::{Prompt, open_terminal};
 use super::queue::{PinNeed, PromptPlace, PromptSlot};
 use super::{askpass, file, standard_input, wrong_length};
 use crate::config::PinSource;
-use crate::pin::{Pin, PinError, PinOrigin, PinProvider, PinRequest};
+use crate::pin::{Pin, PinError, PinKind, PinOrigin, PinProvider, PinRequest};
 use crate::process::environment::{NotUtf8, TakenVariables};
 use crate::process::watchdog;
 
@@ -67,6 +67,23 @@ impl Sources {
             since: None,
             client: None,
             asked: None,
+        }
+    }
+
+    /// For what only a person gives, whatever the configuration's source of the PIN is: the terminal, or
+    /// without one the program of `pinSource: askpass`.
+    pub fn of_person(source: &PinSource) -> Self {
+        let is_program = match source {
+            PinSource::Askpass => true,
+            _ => open_terminal().is_none() && askpass::Program::find().is_ok(),
+        };
+        let source = match is_program {
+            true => PinSource::Askpass,
+            false => PinSource::Prompt,
+        };
+        Self {
+            leaves_input: true,
+            ..Self::new(source, &TakenVariables::default())
         }
     }
 
@@ -147,6 +164,15 @@ impl Sources {
     }
 }
 
+/// There is no terminal, and no other source.
+fn without_person(request: &PinRequest<'_>) -> PinError {
+    let token = request.token.to_owned();
+    match request.kind {
+        PinKind::User => PinError::NoPin { token },
+        kind => PinError::NotFromAPerson { kind, token },
+    }
+}
+
 impl PinProvider for Sources {
     fn origin(&mut self) -> PinOrigin {
         match &self.source {
@@ -181,7 +207,7 @@ impl PinProvider for Sources {
                 Attended::Line => standard_input::read_line()?,
                 Attended::Prompt => {
                     let prompt = Prompt::open(request.token, self.need())?;
-                    let prompt = prompt.ok_or(PinError::NoPin { token })?;
+                    let prompt = prompt.ok_or_else(|| without_person(request))?;
                     self.asked = Some((PromptPlace::Terminal, request.token.to_owned()));
                     return prompt.ask(request);
                 }

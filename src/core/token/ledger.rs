@@ -22,7 +22,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::error::TokenError;
 use super::pin_rules::{UNCLEAR_LOGINS, Verdict};
-use super::slot::{PinState, TokenState};
+use super::slot::{PinHolder, PinState, TokenState};
 use super::tried::TRIED;
 use crate::config::TokenName;
 use crate::pin::Pin;
@@ -47,6 +47,7 @@ pub(super) struct Ledger {
     /// Without a place for it, why there is none.
     file: Result<Lock, String>,
     token: TokenName,
+    holder: PinHolder,
     /// Of all tokens that may count wrong PINs together.
     subject: String,
     /// Tells this token's lines from those of the others.
@@ -75,22 +76,23 @@ impl Ledger {
     ///
     /// # Errors
     /// Another process keeps it: it may have sent a PIN that the token hasn't answered.
-    pub(super) fn open(token: &TokenState) -> Result<Self, TokenError> {
+    pub(super) fn open(token: &TokenState, holder: PinHolder) -> Result<Self, TokenError> {
         // The library isn't to blame for this wait.
         let _pause = watchdog::pause();
-        let file = match Lock::acquire_lasting(&subject(token)) {
+        let file = match Lock::acquire_lasting(&subject(token, holder)) {
             Ok(lock) => Ok(lock),
             Err(LockError::Unavailable(reason)) => Err(reason),
             Err(LockError::Busy(busy)) => return Err(busy.into()),
         };
-        Ok(Self::new(file, token))
+        Ok(Self::new(file, token, holder))
     }
 
-    fn new(file: Result<Lock, String>, token: &TokenState) -> Self {
+    fn new(file: Result<Lock, String>, token: &TokenState, holder: PinHolder) -> Self {
         Self {
             file,
             token: token.name.clone(),
-            subject: subject(token),
+            holder,
+            subject: subject(token, holder),
             own: short_hash(&whole_name(token)),
             line: String::new(),
         }
@@ -132,7 +134,7 @@ impl Ledger {
             return self.accepted(after);
         }
         if is_attended && answer != PinAnswer::NotLookedAt {
-            TRIED.add(&self.token, pin, answer != PinAnswer::Unclear);
+            TRIED.add(&self.token, self.holder, pin, answer != PinAnswer::Unclear);
         }
         let mark = match is_attended || answer == PinAnswer::Locked {
             true => UNMARKED.to_owned(),
@@ -152,7 +154,7 @@ impl Ledger {
 
     /// The token has accepted a PIN, and its state after that, where it is known.
     pub(super) fn accepted(&mut self, after: Option<PinState>) {
-        TRIED.forget(&self.token);
+        TRIED.forget(&self.token, self.holder);
         let always_low = self.entry(ALWAYS_LOW, UNMARKED);
         let Ok(file) = &mut self.file else { return };
         file.retain(|line| !is_of(line, &self.own) || line.starts_with(ALWAYS_LOW));
@@ -169,7 +171,14 @@ impl Ledger {
         let seconds = now.map_or(0, |now| now.as_secs());
         let token = self.token.to_string();
         let token = printable(&token);
-        format!("{what} token {token} at {seconds} ({} {mark})", self.own)
+        let of = match self.holder {
+            PinHolder::User => "",
+            PinHolder::SecurityOfficer => "the security officer of ",
+        };
+        format!(
+            "{what} {of}token {token} at {seconds} ({} {mark})",
+            self.own
+        )
     }
 }
 
@@ -212,9 +221,16 @@ fn short_hash(text: &str) -> String {
     hash
 }
 
-/// The token without its slot, which moves. A card may show itself as several tokens whose PIN is
-/// one, with one serial number and several labels; a serial number of zeros is none.
-fn subject(token: &TokenState) -> String {
+/// The token without its slot, which moves, and whose PIN it is. A card may show itself as several
+/// tokens whose PIN is one, with one serial number and several labels; a serial number of zeros is none.
+fn subject(token: &TokenState, holder: PinHolder) -> String {
+    match holder {
+        PinHolder::User => card(token),
+        PinHolder::SecurityOfficer => card(token) + "\0SO",
+    }
+}
+
+fn card(token: &TokenState) -> String {
     let serial = &token.name.serial;
     if serial.chars().all(|it| it == '0' || it == ' ') {
         return whole_name(token);
@@ -239,12 +255,13 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::pin::PinOrigin;
+    use crate::pin::{PinKind, PinOrigin};
     use crate::process::lock::in_directory;
     use crate::token::slot::state_with_label as state;
+    use PinHolder::{SecurityOfficer, User};
 
     fn open(place: &Path, label: &str) -> Ledger {
-        Ledger::new(Ok(in_directory(place, "ledger")), &state(label))
+        Ledger::new(Ok(in_directory(place, "ledger")), &state(label), User)
     }
 
     fn pin(text: &str) -> Pin {
@@ -346,10 +363,20 @@ mod tests {
     /// Otherwise a PIN that was corrected would be held back.
     #[test]
     fn other_pins_have_other_marks() {
-        let ledger = Ledger::new(Err("no place".to_owned()), &state("one"));
+        let ledger = Ledger::new(Err("no place".to_owned()), &state("one"), User);
         let marks = ["1111", "2222", "3333", "4444"].map(|text| ledger.mark(&pin(text)));
         let all: HashSet<_> = marks.into_iter().collect();
         assert_eq!(all.len(), marks.len());
+    }
+
+    #[test]
+    fn the_security_officers_refusals_are_not_the_users() {
+        let token = state("one");
+        assert_ne!(subject(&token, User), subject(&token, SecurityOfficer));
+        let ledger = Ledger::new(Err("no place".to_owned()), &token, SecurityOfficer);
+        let entry = ledger.entry(UNCLEAR, UNMARKED);
+        assert!(entry.contains("security officer of token"), "{entry}");
+        assert!(is_of(&entry, &ledger.own), "{entry}");
     }
 
     /// Which PINs count together.
@@ -358,7 +385,7 @@ mod tests {
         let of = |serial: &str, label: &str| {
             let mut token = state(label);
             token.name.serial = serial.to_owned();
-            subject(&token)
+            subject(&token, User)
         };
         for serial in ["0815", "1234", "a b"] {
             assert_eq!(of(serial, "one"), of(serial, "two"), "{serial}");
@@ -399,18 +426,18 @@ mod tests {
 
     #[test]
     fn without_a_place_nothing_can_be_remembered() {
-        let mut ledger = Ledger::new(Err("no place".to_owned()), &state("placeless"));
+        let mut ledger = Ledger::new(Err("no place".to_owned()), &state("placeless"), User);
         assert_eq!(ledger.begin(), Err("no place".to_owned()));
         ledger.end(&pin("1111"), true, PinAnswer::Refused);
-        assert_eq!(TRIED.count(&state("placeless").name), 1);
+        assert_eq!(TRIED.count(&state("placeless").name, User), 1);
         ledger.accepted(None);
-        assert_eq!(TRIED.count(&state("placeless").name), 0);
+        assert_eq!(TRIED.count(&state("placeless").name, User), 0);
     }
 
     #[test]
     fn what_a_person_tries_is_counted_until_one_is_accepted() {
         let token = state("tried");
-        let mut ledger = Ledger::new(Err("no place".to_owned()), &token);
+        let mut ledger = Ledger::new(Err("no place".to_owned()), &token, User);
         let origin = || PinOrigin::Askpass("ask".into());
         for (is_attended, answer, count, is_refused) in [
             (false, PinAnswer::Refused, 0, false),
@@ -423,8 +450,8 @@ mod tests {
             let pin = pin("1111");
             ledger.end(&pin, is_attended, answer);
             let told = format!("{is_attended}, {answer:?}");
-            assert_eq!(TRIED.count(&token.name), count, "{told}");
-            let check = TRIED.check(&token.name, &pin, origin());
+            assert_eq!(TRIED.count(&token.name, User), count, "{told}");
+            let check = TRIED.check(&token.name, (User, PinKind::User), &pin, origin());
             assert_eq!(check.is_err(), is_refused, "{told}");
         }
     }

@@ -16,11 +16,12 @@ use super::error::{LoginError, TokenError};
 use super::ledger::{Ledger, PinAnswer};
 use super::pin_rules::{self, Giver, HeldPin, PinStep, Verdict, WhyNotSent};
 use super::session::TokenSession;
-use super::slot::{PinState, TokenState};
+use super::slot::{PinHolder, PinState, TokenState};
 use super::tried::TRIED;
+use super::yubikey::is_yubikey;
 use crate::config::TokenName;
 use crate::error::Error;
-use crate::pin::{MAX_PIN_LENGTH, Pin, PinError, PinOrigin, PinProvider, PinRequest};
+use crate::pin::{MAX_PIN_LENGTH, Pin, PinError, PinKind, PinOrigin, PinProvider, PinRequest};
 use crate::process::signals::Deferral;
 use crate::process::watchdog;
 
@@ -46,6 +47,10 @@ enum LoginStep {
 /// A PIN that may be sent, as long as its ledger is locked.
 struct Attempt {
     kept: Kept,
+    kind: PinKind,
+    /// Whose try it is, by the token's count.
+    holder: PinHolder,
+    is_default_key: bool,
     state: TokenState,
     ledger: Ledger,
 }
@@ -54,6 +59,8 @@ struct Attempt {
 #[derive(Default)]
 pub(super) struct Login {
     is_done: bool,
+    /// The security officer logged in with the management key that every new card has.
+    has_default_key: bool,
     kept: Option<Kept>,
     disregards_refusals: bool,
 }
@@ -74,6 +81,11 @@ impl Login {
     /// Whether the session has logged in.
     pub(super) fn is_done(&self) -> bool {
         self.is_done
+    }
+
+    /// Whether the security officer logged in with the management key that every new card has.
+    pub(super) fn has_default_key(&self) -> bool {
+        self.has_default_key
     }
 
     /// Has a stored PIN sent although the token has refused one: the user says that it is another.
@@ -121,14 +133,14 @@ impl Login {
         pins: &mut dyn PinProvider,
     ) -> Result<(), Error> {
         let _step = watchdog::step("the login (C_Login)");
-        let mut refused: Option<PinState> = None;
+        let mut refused: Option<String> = None;
         loop {
-            match self.next_step(session, key, refused, pins)? {
+            match self.next_step(session, user, key, refused.as_deref(), pins)? {
                 LoginStep::AtReader(state) => {
                     return self.authenticate_at_reader(session, user, &state, pins);
                 }
                 LoginStep::Send(attempt) => match self.send(session, user, *attempt)? {
-                    Some(left) => refused = Some(left),
+                    Some(refusal) => refused = Some(refusal),
                     None => return Ok(()),
                 },
                 LoginStep::Stale => {}
@@ -141,18 +153,20 @@ impl Login {
     fn next_step(
         &mut self,
         session: &TokenSession<'_>,
+        user: UserType,
         key: &str,
-        refused: Option<PinState>,
+        refused: Option<&str>,
         pins: &mut dyn PinProvider,
     ) -> Result<LoginStep, Error> {
+        let holder = holder_of(user);
         let origin = match &self.kept {
-            Some(kept) => kept.origin.clone(),
-            None => pins.origin(),
+            Some(kept) if holder == PinHolder::User => kept.origin.clone(),
+            _ => pins.origin(),
         };
         // A stored PIN is at hand at once, so that one look at the token is enough.
         let early = match origin.is_attended() {
             true => None,
-            false => Some(Ledger::open(&session.state)?),
+            false => Some(Ledger::open(&session.state, holder)?),
         };
         let state = live_state(session)?;
         if !state.name.is_same_token(&session.state.name) {
@@ -162,40 +176,57 @@ impl Login {
             }
             .into());
         }
-        let verdict = early
-            .as_ref()
-            .map_or(Verdict::Clear, |ledger| ledger.verdict(state.pin));
-        let (step, kept, origin) = self.apply_rules(session, &state, origin, verdict, pins);
+        let verdict = early.as_ref().map_or(Verdict::Clear, |ledger| {
+            ledger.verdict(state.pin_of(holder))
+        });
+        let kind = kind_of(user, &state);
+        let (step, kept, origin) = self.apply_rules(session, holder, &state, origin, verdict, pins);
         let (confirm, unless) = match step {
             PinStep::Send { confirm, unless } => (confirm, unless),
             PinStep::AskReader { confirm } => {
                 if confirm {
-                    ask(&state, key, refused, confirm, |request| {
+                    ask(&state, kind, key, refused, confirm, |request| {
                         pins.confirm_at_reader(request)
                     })?;
                 }
                 return Ok(LoginStep::AtReader(state));
             }
-            PinStep::Refuse(reason) => return Err(not_sent(session, reason, &state, origin)),
+            PinStep::Refuse(reason) => {
+                return Err(not_sent(session, reason, (holder, kind), &state, origin));
+            }
             PinStep::Forget => return Err(Error::internal("a PIN was forgotten twice")),
         };
-        let kept = match kept {
-            Some(kept) => kept,
+        let (kept, kind, holder, is_default_key) = match kept {
+            Some(kept) => (kept, kind, holder, false),
             None => {
-                let pin = ask(&state, key, refused, confirm, |request| pins.pin(request))?;
-                Kept::new(pin, origin, &state)?
+                let pin = ask(&state, kind, key, refused, confirm, |request| {
+                    pins.pin(request)
+                })?;
+                let (holder, kind) = match kind.is_users(&pin) {
+                    true => (PinHolder::User, PinKind::User),
+                    false => (holder, kind),
+                };
+                let (pin, is_default_key) = kind.sent_for(pin);
+                let kept = Kept::new(pin, origin, &state, (holder, kind))?;
+                (kept, kind, holder, is_default_key)
             }
         };
         let ledger = match early {
             Some(ledger) => Some(ledger),
-            None => lock_after_typing(session, &state)?,
+            None => lock_after_typing(session, &state, (holder, kind))?,
         };
         let Some(mut ledger) = ledger else {
             return Ok(LoginStep::Stale);
         };
         if unless.is_some_and(|mark| ledger.mark(&kept.pin) == mark) {
             let reason = WhyNotSent::RefusedBefore;
-            return Err(not_sent(session, reason, &state, kept.origin));
+            return Err(not_sent(
+                session,
+                reason,
+                (holder, kind),
+                &state,
+                kept.origin,
+            ));
         }
         let is_stored = !kept.origin.is_attended() && !kept.is_accepted;
         if let Err(reason) = ledger.begin()
@@ -211,6 +242,9 @@ impl Login {
         }
         Ok(LoginStep::Send(Box::new(Attempt {
             kept,
+            kind,
+            holder,
+            is_default_key,
             state,
             ledger,
         })))
@@ -221,12 +255,18 @@ impl Login {
     fn apply_rules(
         &mut self,
         session: &TokenSession<'_>,
+        holder: PinHolder,
         state: &TokenState,
         origin: PinOrigin,
         verdict: Verdict,
         pins: &mut dyn PinProvider,
     ) -> (PinStep, Option<Kept>, PinOrigin) {
-        let next = |held, giver| pin_rules::next(state.pin, state.own_keypad, held, giver);
+        let (pin, has_keypad) = (state.pin_of(holder), state.own_keypad);
+        let next = |held, giver| pin_rules::next(holder, pin, has_keypad, held, giver);
+        if holder == PinHolder::SecurityOfficer {
+            let giver = giver(self.disregards_refusals, holder, state, &origin, verdict);
+            return (next(HeldPin::None, giver), None, origin);
+        }
         let mut kept = self.kept.take();
         if let Some(kept) = &mut kept {
             kept.outlasts_final_try = kept.outlasts_final_try
@@ -235,31 +275,20 @@ impl Login {
                 && session.raw.lives(true);
         }
         let held = kept.as_ref().map_or(HeldPin::None, Kept::held);
-        match next(held, self.giver(state, &origin, verdict)) {
+        let giver =
+            |origin: &PinOrigin| giver(self.disregards_refusals, holder, state, origin, verdict);
+        match next(held, giver(&origin)) {
             PinStep::Forget => {
                 let origin = pins.origin();
-                let giver = self.giver(state, &origin, verdict);
+                let giver = giver(&origin);
                 (next(HeldPin::None, giver), None, origin)
             }
             step => (step, kept, origin),
         }
     }
 
-    fn giver(&self, state: &TokenState, origin: &PinOrigin, verdict: Verdict) -> Giver {
-        match origin.is_attended() {
-            true => Giver::Person {
-                tries: TRIED.count(&state.name),
-            },
-            false => Giver::Stored {
-                verdict,
-                is_consumed: *origin == PinOrigin::StandardInput,
-                despite_refusal: self.disregards_refusals,
-            },
-        }
-    }
-
-    /// C_Login with the PIN, which is kept if the token accepts it or is logged in already. Otherwise
-    /// gives what the token says of its PIN, if a person may try another one.
+    /// C_Login with the PIN, which is kept if it is the user's and the token accepts it or is logged in
+    /// already. Otherwise says that it was refused, if a person may try another one.
     ///
     /// # Errors
     /// The login failed, and there is no other try.
@@ -267,44 +296,55 @@ impl Login {
         &mut self,
         session: &TokenSession<'_>,
         user: UserType,
-        attempt: Attempt,
-    ) -> Result<Option<PinState>, Error> {
+        mut attempt: Attempt,
+    ) -> Result<Option<String>, Error> {
+        let (outcome, after) = call_login(session, user, &mut attempt);
         let Attempt {
             kept,
+            kind,
+            holder,
+            is_default_key,
             state,
-            mut ledger,
+            ledger: _ledger,
         } = attempt;
         let token = state.name.to_string();
-        let is_attended = kept.origin.is_attended();
-        let (outcome, after) =
-            call_login(session, user, &kept.pin, &state, &mut ledger, is_attended);
         log::debug!("login: C_Login as {user:?}");
         let Err(error) = outcome else {
-            log::info!("login: token {token} accepted the PIN {}", kept.origin);
+            log::info!("login: token {token} accepted the {kind} {}", kept.origin);
             self.is_done = true;
-            self.kept = Some(Kept {
-                is_accepted: true,
-                outlasts_final_try: match user {
-                    UserType::User => after == Some(PinState::FinalTry),
-                    _ => kept.outlasts_final_try,
-                },
-                ..kept
-            });
+            self.has_default_key = is_default_key;
+            if holder == PinHolder::User {
+                self.kept = Some(Kept {
+                    is_accepted: true,
+                    outlasts_final_try: match user {
+                        UserType::User => after == Some(PinState::FinalTry),
+                        _ => kept.outlasts_final_try,
+                    },
+                    ..kept
+                });
+            }
             return Ok(None);
         };
         if ckr::code(&error) == Some(RvError::UserAlreadyLoggedIn) {
             self.is_done = true;
-            self.kept = Some(kept);
+            if holder == PinHolder::User {
+                self.kept = Some(kept);
+            }
             return Ok(None);
         }
         if answer_of(&error) != PinAnswer::Refused {
-            return Err(login_failure(session, &error, token));
+            return Err(login_failure(session, &error, user, kind, token));
         }
-        let left = live_state(session)?.pin;
-        if is_attended && TRIED.count(&state.name) < pin_rules::ATTENDED_TRIES {
-            return Ok(Some(left));
+        let left = live_state(session)?.pin_of(holder);
+        let is_attended = kept.origin.is_attended();
+        if is_attended && TRIED.count(&state.name, holder) < pin_rules::ATTENDED_TRIES {
+            return Ok(Some(format!(
+                "the token refused the {kind}{}",
+                left.tries_left(kind)
+            )));
         }
         Err(LoginError::Incorrect {
+            kind,
             token,
             origin: kept.origin,
             left,
@@ -328,16 +368,18 @@ impl Login {
             true => "",
             false => " (pinSource is not used)",
         };
-        let text = format!("enter the PIN at the reader{unused} of token {token}");
+        let (holder, kind) = (holder_of(user), kind_of(user, state));
+        let text = format!("enter the {kind} at the reader{unused} of token {token}");
         pins.at_reader(&text);
         let notice = session.module.waiting(Duration::ZERO, &text);
         match session.raw.login(user, None) {
             Err(error) if ckr::code(&error) != Some(RvError::UserAlreadyLoggedIn) => {
                 if answer_of(&error) != PinAnswer::Refused {
-                    return Err(login_failure(session, &error, token));
+                    return Err(login_failure(session, &error, user, kind, token));
                 }
-                let left = live_state(session)?.pin;
+                let left = live_state(session)?.pin_of(holder);
                 return Err(LoginError::Incorrect {
+                    kind,
                     token,
                     origin: PinOrigin::Reader,
                     left,
@@ -350,8 +392,8 @@ impl Login {
         drop(notice);
         self.is_done = true;
         // Before a signature that wants its own login nothing may wait for another process.
-        if matches!(user, UserType::User)
-            && let Ok(mut ledger) = Ledger::open(state)
+        if !matches!(user, UserType::ContextSpecific)
+            && let Ok(mut ledger) = Ledger::open(state, holder)
         {
             ledger.accepted(None);
         }
@@ -366,19 +408,26 @@ impl Login {
 fn call_login(
     session: &TokenSession<'_>,
     user: UserType,
-    pin: &Pin,
-    state: &TokenState,
-    ledger: &mut Ledger,
-    is_attended: bool,
+    attempt: &mut Attempt,
 ) -> (Result<(), CryptokiError>, Option<PinState>) {
+    let Attempt {
+        kept,
+        holder,
+        state,
+        ledger,
+        ..
+    } = attempt;
+    let pin = &kept.pin;
     let step = watchdog::step("the login (C_Login)");
     let _deferral = Deferral::for_login();
     let outcome = session.raw.login(user, Some(pin.expose()));
     drop(step);
-    let after = match (&outcome, user, state.pin) {
+    let after = match (&outcome, user, state.pin_of(*holder)) {
         // Nothing may come between a context-specific login and C_Sign.
-        (Ok(()), UserType::User, PinState::CountLow | PinState::FinalTry) => {
-            live_state(session).ok().map(|state| state.pin)
+        (_, UserType::ContextSpecific, _) => None,
+        (Ok(()), _, PinState::CountLow | PinState::FinalTry) => {
+            let state = live_state(session).ok();
+            state.map(|state| state.pin_of(*holder))
         }
         _ => None,
     };
@@ -386,7 +435,7 @@ fn call_login(
         Ok(()) => PinAnswer::Accepted(after),
         Err(error) => answer_of(error),
     };
-    ledger.end(pin, is_attended, answer);
+    ledger.end(pin, kept.origin.is_attended(), answer);
     (outcome, after)
 }
 
@@ -402,10 +451,57 @@ fn live_state(session: &TokenSession<'_>) -> Result<TokenState, Error> {
     })
 }
 
-/// Refuses a login in a state in which no PIN can help.
+fn holder_of(user: UserType) -> PinHolder {
+    match user {
+        UserType::So => PinHolder::SecurityOfficer,
+        _ => PinHolder::User,
+    }
+}
+
+/// What the login wants, as people call it.
+fn kind_of(user: UserType, state: &TokenState) -> PinKind {
+    match holder_of(user) {
+        PinHolder::User => PinKind::User,
+        PinHolder::SecurityOfficer if !is_yubikey(state) => PinKind::SecurityOfficer,
+        // As long as its PIN has tries enough for a mistake.
+        PinHolder::SecurityOfficer => PinKind::ManagementKey {
+            or_pin: matches!(state.pin, PinState::Good | PinState::CountLow)
+                && TRIED.count(&state.name, PinHolder::User) < pin_rules::ATTENDED_TRIES,
+        },
+    }
+}
+
+fn giver(
+    despite_refusal: bool,
+    holder: PinHolder,
+    state: &TokenState,
+    origin: &PinOrigin,
+    verdict: Verdict,
+) -> Giver {
+    match origin.is_attended() {
+        true => Giver::Person {
+            tries: TRIED.count(&state.name, holder),
+        },
+        false => Giver::Stored {
+            verdict,
+            is_consumed: *origin == PinOrigin::StandardInput,
+            despite_refusal,
+        },
+    }
+}
+
+/// Refuses a login of the user in a state in which no PIN can help.
 pub(super) fn check_hopeless(session: &TokenSession<'_>, state: &TokenState) -> Result<(), Error> {
-    match pin_rules::hopeless(state.pin) {
-        Some(reason) => Err(not_sent(session, reason, state, PinOrigin::Person)),
+    check_state(session, state, (PinHolder::User, PinKind::User))
+}
+
+fn check_state(
+    session: &TokenSession<'_>,
+    state: &TokenState,
+    whose: (PinHolder, PinKind),
+) -> Result<(), Error> {
+    match pin_rules::hopeless(state.pin_of(whose.0)) {
+        Some(reason) => Err(not_sent(session, reason, whose, state, PinOrigin::Person)),
         None => Ok(()),
     }
 }
@@ -413,28 +509,47 @@ pub(super) fn check_hopeless(session: &TokenSession<'_>, state: &TokenState) -> 
 fn not_sent(
     session: &TokenSession<'_>,
     reason: WhyNotSent,
+    (holder, kind): (PinHolder, PinKind),
     state: &TokenState,
     origin: PinOrigin,
 ) -> Error {
     let token = state.name.to_string();
     match reason {
-        WhyNotSent::FinalTry => PinError::FinalTry { token, origin }.into(),
-        WhyNotSent::Locked => LoginError::Locked { token }.into(),
-        WhyNotSent::RefusedBefore => PinError::RefusedBefore { token, origin }.into(),
-        WhyNotSent::ToBeChanged => LoginError::ToBeChanged {
+        WhyNotSent::FinalTry => PinError::FinalTry {
+            kind,
             token,
-            module: session.module.path().to_owned(),
-            told: "CKF_USER_PIN_TO_BE_CHANGED".to_owned(),
+            origin,
         }
         .into(),
-        WhyNotSent::TriesSpent => LoginError::TriesSpent { token }.into(),
+        WhyNotSent::Locked => LoginError::Locked { kind, token }.into(),
+        WhyNotSent::NotFromAPerson => PinError::NotFromAPerson { kind, token }.into(),
+        WhyNotSent::RefusedBefore => PinError::RefusedBefore { token, origin }.into(),
+        WhyNotSent::ToBeChanged => LoginError::ToBeChanged {
+            kind,
+            token,
+            module: session.module.path().to_owned(),
+            told: match holder {
+                PinHolder::User => "CKF_USER_PIN_TO_BE_CHANGED",
+                PinHolder::SecurityOfficer => "CKF_SO_PIN_TO_BE_CHANGED",
+            }
+            .to_owned(),
+        }
+        .into(),
+        WhyNotSent::TriesSpent => LoginError::TriesSpent { kind, token }.into(),
     }
 }
 
-fn login_failure(session: &TokenSession<'_>, error: &CryptokiError, token: String) -> Error {
+fn login_failure(
+    session: &TokenSession<'_>,
+    error: &CryptokiError,
+    user: UserType,
+    kind: PinKind,
+    token: String,
+) -> Error {
     match ckr::code(error) {
-        Some(RvError::PinLocked) => LoginError::Locked { token }.into(),
+        Some(RvError::PinLocked) => LoginError::Locked { kind, token }.into(),
         Some(RvError::PinExpired) => LoginError::ToBeChanged {
+            kind,
             token,
             module: session.module.path().to_owned(),
             told: ckr::failure(error).to_string(),
@@ -442,6 +557,13 @@ fn login_failure(session: &TokenSession<'_>, error: &CryptokiError, token: Strin
         .into(),
         Some(RvError::Cancel | RvError::FunctionCanceled | RvError::FunctionRejected) => {
             LoginError::ReaderCancelled {
+                token,
+                failure: ckr::failure(error),
+            }
+            .into()
+        }
+        Some(RvError::UserPinNotInitialized) if matches!(user, UserType::So) => {
+            LoginError::NoKeyUnderPin {
                 token,
                 failure: ckr::failure(error),
             }
@@ -466,19 +588,27 @@ pub(super) fn is_pin_not_set(error: &Error) -> bool {
 fn lock_after_typing(
     session: &TokenSession<'_>,
     state: &TokenState,
+    whose: (PinHolder, PinKind),
 ) -> Result<Option<Ledger>, Error> {
-    let ledger = Ledger::open(state)?;
+    let holder = whose.0;
+    let ledger = Ledger::open(state, holder)?;
     let now = live_state(session)?;
-    check_hopeless(session, &now)?;
-    let is_new = now.pin == PinState::FinalTry && state.pin != PinState::FinalTry;
+    check_state(session, &now, whose)?;
+    let is_new =
+        now.pin_of(holder) == PinState::FinalTry && state.pin_of(holder) != PinState::FinalTry;
     Ok((!is_new).then_some(ledger))
 }
 
 impl Kept {
     /// A PIN that was got for the token, unless it is a program's answer that the token has refused.
-    fn new(pin: Pin, origin: PinOrigin, state: &TokenState) -> Result<Self, PinError> {
+    fn new(
+        pin: Pin,
+        origin: PinOrigin,
+        state: &TokenState,
+        whose: (PinHolder, PinKind),
+    ) -> Result<Self, PinError> {
         if let PinOrigin::Askpass(_) = origin {
-            TRIED.check(&state.name, &pin, origin.clone())?;
+            TRIED.check(&state.name, whose, &pin, origin.clone())?;
         }
         Ok(Self {
             pin,
@@ -522,20 +652,27 @@ fn answer_of(error: &CryptokiError) -> PinAnswer {
 /// Asks for a PIN, or for a person's yes before one, which is wanted in any case if `confirm`.
 fn ask<T>(
     state: &TokenState,
+    kind: PinKind,
     key: &str,
-    refused: Option<PinState>,
+    refused: Option<&str>,
     confirm: bool,
     ask: impl FnOnce(&PinRequest<'_>) -> Result<T, PinError>,
 ) -> Result<T, PinError> {
-    let notice = match (refused, state.pin) {
-        (Some(left), _) => Some(format!("the token refused the PIN{}", left.tries_left())),
-        (None, PinState::CountLow) => {
-            Some("the token has counted a wrong PIN since the last right one".to_owned())
-        }
+    let pin = match kind {
+        PinKind::User => state.pin,
+        PinKind::SecurityOfficer | PinKind::ManagementKey { .. } => state.so_pin,
+    };
+    let notice = match (refused, pin) {
+        (Some(refusal), _) => Some(refusal.to_owned()),
+        (None, PinState::CountLow) => Some(format!(
+            "the token has counted a wrong {kind} since the last right one"
+        )),
         (None, _) => None,
     };
+    let last = format!("This is the last try: another wrong {kind} locks the token.");
     let (shortest, longest) = state.pin_lengths;
     ask(&PinRequest {
+        kind,
         token: &state.name.to_string(),
         key,
         shortest,
@@ -545,7 +682,7 @@ fn ask<T>(
             longest.min(MAX_PIN_LENGTH)
         },
         notice: notice.as_deref(),
-        confirm: confirm.then_some("This is the last try: another wrong PIN locks the token."),
+        confirm: confirm.then_some(&last),
     })
 }
 
@@ -562,7 +699,7 @@ mod tests {
             let mut state = state_with_label("token");
             state.pin_lengths.1 = told;
             let lengths = |request: &PinRequest<'_>| Ok((request.shortest, request.longest));
-            let asked = ask(&state, "key", None, false, lengths);
+            let asked = ask(&state, PinKind::User, "key", None, false, lengths);
             assert!(matches!(asked, Ok(lengths) if lengths == (4, longest)));
         }
     }

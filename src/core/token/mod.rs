@@ -22,6 +22,7 @@ mod session;
 mod signing;
 mod slot;
 mod tried;
+mod yubikey;
 
 pub use certificate::FoundCertificate;
 pub use error::{
@@ -202,6 +203,21 @@ impl Token<'_> {
     /// PINs since: the PIN may have been changed meanwhile.
     pub fn recall(&mut self, pins: &mut Vec<AcceptedPin>) {
         self.login.recall(&self.session.state, pins);
+    }
+
+    /// Logs the security officer in (C_Login, CKU_SO), for `what`. The user can't be logged in meanwhile,
+    /// and there can be no read-only session.
+    ///
+    /// # Errors
+    /// Those of a login.
+    pub fn log_in_officer(&mut self, what: &str, pins: &mut dyn PinProvider) -> Result<(), Error> {
+        let (session, user) = (&self.session, UserType::So);
+        self.login.authenticate(session, user, what, pins)
+    }
+
+    /// Whether the security officer logged in with the management key that every new card has.
+    pub fn has_default_key(&self) -> bool {
+        self.login.has_default_key()
     }
 
     /// Logs in, if the token requires it, so that private objects are seen. The prompt says that

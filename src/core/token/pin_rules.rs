@@ -3,11 +3,12 @@
 //! A locked PIN and one that must be changed are never tried. A stored PIN is sent once, never as
 //! the final try, and not after a refusal, whichever process saw that. A person has three tries, and
 //! the final one only after an explicit yes. A PIN that the token has accepted in this process may be
-//! sent again, as the final try only where the flag for it is an old one.
+//! sent again, as the final try only where the flag for it is an old one. The same holds for the security
+//! officer's, which only a person gives.
 
 #![forbid(unsafe_code)]
 
-use super::slot::PinState;
+use super::slot::{PinHolder, PinState};
 
 /// How often a person may try in one process, until the token accepts a PIN.
 pub(super) const ATTENDED_TRIES: usize = 3;
@@ -73,6 +74,7 @@ pub(super) enum PinStep {
 pub(super) enum WhyNotSent {
     FinalTry,
     Locked,
+    NotFromAPerson,
     RefusedBefore,
     ToBeChanged,
     TriesSpent,
@@ -87,8 +89,15 @@ pub(super) fn hopeless(state: PinState) -> Option<WhyNotSent> {
     }
 }
 
-/// What to do for a login, by the token's flags, the PIN that is held and who else has one.
-pub(super) fn next(state: PinState, has_keypad: bool, held: HeldPin, giver: Giver) -> PinStep {
+/// What to do for a login, by whose it is, the token's flags for that, the PIN that is held and who else
+/// has one.
+pub(super) fn next(
+    holder: PinHolder,
+    state: PinState,
+    has_keypad: bool,
+    held: HeldPin,
+    giver: Giver,
+) -> PinStep {
     if let Some(reason) = hopeless(state) {
         return PinStep::Refuse(reason);
     }
@@ -100,6 +109,9 @@ pub(super) fn next(state: PinState, has_keypad: bool, held: HeldPin, giver: Give
         confirm: is_final,
         unless,
     };
+    if holder == PinHolder::SecurityOfficer && !matches!(giver, Giver::Person { .. }) {
+        return PinStep::Refuse(WhyNotSent::NotFromAPerson);
+    }
     match (held, giver) {
         (HeldPin::Accepted { outlasts_final_try }, _) if !is_final || outlasts_final_try => {
             PinStep::Send {
@@ -132,6 +144,7 @@ pub(super) fn next(state: PinState, has_keypad: bool, held: HeldPin, giver: Give
 #[cfg(test)]
 mod tests {
     use super::*;
+    use PinHolder::{SecurityOfficer, User};
     use PinState::{CountLow, FinalTry, Good, Locked, ToBeChanged};
 
     const ACCEPTED: HeldPin = HeldPin::Accepted {
@@ -228,7 +241,7 @@ mod tests {
             (FinalTry, ACCEPTED, stored(Verdict::Clear), PinStep::Forget),
             (FinalTry, ACCEPTED, person(0), PinStep::Forget),
         ] {
-            let step = next(state, false, held, giver);
+            let step = next(User, state, false, held, giver);
             assert_eq!(step, expected, "{state:?}, {held:?}, {giver:?}");
         }
     }
@@ -239,7 +252,7 @@ mod tests {
             outlasts_final_try: true,
         };
         for giver in [person(0), stored(Verdict::Refused)] {
-            assert_eq!(next(FinalTry, false, held, giver), SEND);
+            assert_eq!(next(User, FinalTry, false, held, giver), SEND);
         }
     }
 
@@ -252,7 +265,7 @@ mod tests {
             for has_keypad in [false, true] {
                 for held in [HeldPin::None, HeldPin::Unknown, ACCEPTED] {
                     for giver in [person(0), stored(Verdict::Clear)] {
-                        assert_eq!(next(state, has_keypad, held, giver), refuse(reason));
+                        assert_eq!(next(User, state, has_keypad, held, giver), refuse(reason));
                     }
                 }
             }
@@ -263,7 +276,7 @@ mod tests {
     fn a_reader_with_a_keypad_asks_itself() {
         for (state, confirm) in [(Good, false), (CountLow, false), (FinalTry, true)] {
             for giver in [person(3), stored(Verdict::Refused)] {
-                let step = next(state, true, HeldPin::None, giver);
+                let step = next(User, state, true, HeldPin::None, giver);
                 assert_eq!(step, PinStep::AskReader { confirm });
             }
         }
@@ -278,9 +291,12 @@ mod tests {
                 despite_refusal: true,
             };
             for is_consumed in [false, true] {
-                assert_eq!(next(Good, false, HeldPin::None, giver(is_consumed)), SEND);
                 assert_eq!(
-                    next(FinalTry, false, HeldPin::None, giver(is_consumed)),
+                    next(User, Good, false, HeldPin::None, giver(is_consumed)),
+                    SEND
+                );
+                assert_eq!(
+                    next(User, FinalTry, false, HeldPin::None, giver(is_consumed)),
                     refuse(WhyNotSent::FinalTry)
                 );
             }
@@ -295,8 +311,36 @@ mod tests {
             despite_refusal: false,
         };
         assert_eq!(
-            next(Good, false, HeldPin::None, giver),
+            next(User, Good, false, HeldPin::None, giver),
             refuse(WhyNotSent::RefusedBefore)
         );
+    }
+
+    #[test]
+    fn the_security_officers_pin_is_a_persons_with_the_same_tries() {
+        let none = HeldPin::None;
+        for (state, giver, expected) in [
+            (Good, person(0), SEND),
+            (CountLow, person(2), SEND),
+            (Good, person(3), refuse(WhyNotSent::TriesSpent)),
+            (FinalTry, person(0), SEND_AFTER_YES),
+            (Locked, person(0), refuse(WhyNotSent::Locked)),
+            (ToBeChanged, person(0), refuse(WhyNotSent::ToBeChanged)),
+            (
+                Good,
+                stored(Verdict::Clear),
+                refuse(WhyNotSent::NotFromAPerson),
+            ),
+        ] {
+            let step = next(SecurityOfficer, state, false, none, giver);
+            assert_eq!(step, expected, "{state:?}, {giver:?}");
+        }
+        let giver = Giver::Stored {
+            verdict: Verdict::Clear,
+            is_consumed: false,
+            despite_refusal: true,
+        };
+        let step = next(SecurityOfficer, Good, false, none, giver);
+        assert_eq!(step, refuse(WhyNotSent::NotFromAPerson));
     }
 }

@@ -13,6 +13,7 @@ use super::error::{CallFailure, TokenError, UnusableSlot, WhyUnusable};
 use super::raw::Functions;
 use crate::config::TokenName;
 use crate::config::TokenSelector;
+use crate::pin::PinKind;
 use crate::process::watchdog;
 
 /// A token's description (CK_TOKEN_INFO), read at one moment.
@@ -25,11 +26,27 @@ pub struct TokenState {
     /// CKF_PROTECTED_AUTHENTICATION_PATH: the PIN is entered at the reader.
     pub own_keypad: bool,
     pub pin: PinState,
+    /// The security officer's.
+    pub so_pin: PinState,
     /// Shortest and longest PIN in bytes; a longest of 0 means that it is unknown.
     pub pin_lengths: (usize, usize),
 }
 
+/// Who logs in with a PIN of their own, whose tries the token counts apart.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(super) enum PinHolder {
+    User,
+    SecurityOfficer,
+}
+
 impl TokenState {
+    pub(super) fn pin_of(&self, holder: PinHolder) -> PinState {
+        match holder {
+            PinHolder::User => self.pin,
+            PinHolder::SecurityOfficer => self.so_pin,
+        }
+    }
+
     /// Whether the token has everything that the selector gives.
     pub fn fits(&self, selector: &TokenSelector) -> bool {
         let same = |wanted: &Option<String>, actual: &str| {
@@ -45,7 +62,7 @@ impl TokenState {
     }
 }
 
-/// CK_TOKEN_INFO's flags on the user PIN (PKCS#11, section 3.2).
+/// CK_TOKEN_INFO's flags on a PIN (PKCS#11, section 3.2).
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PinState {
@@ -58,13 +75,29 @@ pub enum PinState {
 }
 
 impl PinState {
-    /// To append to a sentence on a refused PIN.
-    pub(super) fn tries_left(self) -> &'static str {
+    fn new(locked: bool, to_be_changed: bool, final_try: bool, count_low: bool) -> Self {
+        if locked {
+            Self::Locked
+        } else if to_be_changed {
+            Self::ToBeChanged
+        } else if final_try {
+            Self::FinalTry
+        } else if count_low {
+            Self::CountLow
+        } else {
+            Self::Good
+        }
+    }
+
+    /// To append to a sentence on a PIN of this kind that was refused.
+    pub(super) fn tries_left(self, kind: PinKind) -> String {
         match self {
-            Self::CountLow => "; the token has counted a wrong PIN since the last right one",
-            Self::FinalTry => "; the token says that one try is left before it locks",
-            Self::Locked => "; the PIN is locked now",
-            Self::Good | Self::ToBeChanged => "",
+            Self::CountLow => {
+                format!("; the token has counted a wrong {kind} since the last right one")
+            }
+            Self::FinalTry => "; the token says that one try is left before it locks".to_owned(),
+            Self::Locked => format!("; the {kind} is locked now"),
+            Self::Good | Self::ToBeChanged => String::new(),
         }
     }
 }
@@ -87,17 +120,6 @@ impl OccupiedSlot {
 pub(super) fn state(functions: &Functions, slot: Slot) -> Result<TokenState, CryptokiError> {
     watchdog::renew();
     let info = functions.token_info(slot)?;
-    let pin = if info.user_pin_locked() {
-        PinState::Locked
-    } else if info.user_pin_to_be_changed() {
-        PinState::ToBeChanged
-    } else if info.user_pin_final_try() {
-        PinState::FinalTry
-    } else if info.user_pin_count_low() {
-        PinState::CountLow
-    } else {
-        PinState::Good
-    };
     Ok(TokenState {
         name: TokenName {
             slot: slot.id(),
@@ -109,7 +131,18 @@ pub(super) fn state(functions: &Functions, slot: Slot) -> Result<TokenState, Cry
         initialized: info.token_initialized(),
         login_required: info.login_required(),
         own_keypad: info.protected_authentication_path(),
-        pin,
+        pin: PinState::new(
+            info.user_pin_locked(),
+            info.user_pin_to_be_changed(),
+            info.user_pin_final_try(),
+            info.user_pin_count_low(),
+        ),
+        so_pin: PinState::new(
+            info.so_pin_locked(),
+            info.so_pin_to_be_changed(),
+            info.so_pin_final_try(),
+            info.so_pin_count_low(),
+        ),
         pin_lengths: (info.min_pin_length(), info.max_pin_length()),
     })
 }
@@ -295,6 +328,7 @@ pub(super) fn state_with_label(label: &str) -> TokenState {
         login_required: true,
         own_keypad: false,
         pin: PinState::Good,
+        so_pin: PinState::Good,
         pin_lengths: (4, 8),
     }
 }

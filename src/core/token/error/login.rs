@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::super::slot::PinState;
 use super::CallFailure;
 use crate::error::{Failure, OwnCommand, Remedy, Setting, remedy};
-use crate::pin::PinOrigin;
+use crate::pin::{PinKind, PinOrigin};
 use crate::printable::shell_word;
 
 #[derive(Debug, thiserror::Error)]
@@ -17,8 +17,9 @@ pub enum LoginError {
     /// and PUK; user PIN and SO PIN; another token (compare the serial); a keyboard layout. Stop before
     /// the last try. `ykman piv access change-pin` changes a known PIN, `ykman piv access unblock-pin` a
     /// forgotten one.
-    #[error("token {token} refused the PIN {origin}{}: {failure}", .left.tries_left())]
+    #[error("token {token} refused the {kind} {origin}{}: {failure}", .left.tries_left(*.kind))]
     Incorrect {
+        kind: PinKind,
         token: String,
         origin: PinOrigin,
         left: PinState,
@@ -27,8 +28,12 @@ pub enum LoginError {
     /// Nothing was sent. Find who sent the wrong PINs: `grep -lr pin ~/.kube`, CI variables. Without the
     /// PUK a card must be reset, and its keys are lost. SoftHSM and many HSMs: `pkcs11-tool --module FILE
     /// --login --login-type so --init-pin`.
-    #[error("the PIN of token {token} is locked (CKR_PIN_LOCKED)")]
-    Locked { token: String },
+    #[error("the {kind} of token {token} is locked (CKR_PIN_LOCKED)")]
+    Locked { kind: PinKind, token: String },
+    /// ykcs11 takes the card's PIN where its management key is protected by it
+    /// (`ykman piv access change-management-key --generate --protect`). The PIN was right.
+    #[error("token {token} doesn't keep its management key under its PIN: {failure}")]
+    NoKeyUnderPin { token: String, failure: CallFailure },
     /// Without a note of the refusal, ten requests at once would spend ten tries. The directories for it
     /// (`.local/state` in your home, `/run/user/UID`, `/tmp`, `/dev/shm`) are read-only, full (`df -i`),
     /// or hold a `pkcs11-external-signer…` that others could have prepared.
@@ -46,15 +51,16 @@ pub enum LoginError {
     /// The cancel key was pressed, or the time ran out. At a reader, press the green key after the PIN.
     #[error("the login to token {token} was cancelled: {failure}")]
     ReaderCancelled { token: String, failure: CallFailure },
-    #[error("the PIN of token {token} must be changed before it can be used ({told})")]
+    #[error("the {kind} of token {token} must be changed before it can be used ({told})")]
     ToBeChanged {
+        kind: PinKind,
         token: String,
         module: PathBuf,
         /// The flag or the return value that says so.
         told: String,
     },
-    #[error("token {token} was sent three PINs and has accepted none, so no other is asked for")]
-    TriesSpent { token: String },
+    #[error("token {token} was sent three {kind}s and has accepted none, so no other is asked for")]
+    TriesSpent { kind: PinKind, token: String },
 }
 
 impl LoginError {
@@ -73,6 +79,32 @@ impl Failure for LoginError {
         match self {
             Self::Call { .. } => remedy!(
                 "check that the token is still inserted and no other program holds it, then try again"
+            ),
+            Self::Locked {
+                kind: PinKind::SecurityOfficer | PinKind::ManagementKey { .. },
+                ..
+            }
+            | Self::Incorrect {
+                kind: PinKind::SecurityOfficer | PinKind::ManagementKey { .. },
+                left: PinState::Locked,
+                ..
+            } => remedy!(
+                "the token can no longer be set up; its keys can be used as before, and initialising it anew \
+                 destroys them"
+            ),
+            Self::Incorrect {
+                kind: PinKind::ManagementKey { .. },
+                ..
+            } => remedy!(
+                "look up the management key that was set with `ykman piv access change-management-key` \
+                 before you try again; a lost one can't be set anew without a reset of the card, which \
+                 destroys its keys"
+            ),
+            Self::Incorrect {
+                kind: PinKind::SecurityOfficer,
+                ..
+            } => remedy!(
+                "make sure of the SO PIN that the token was initialised with before you try again"
             ),
             Self::Locked { .. }
             | Self::Incorrect {
@@ -101,6 +133,9 @@ impl Failure for LoginError {
                 OwnCommand::LogIn,
                 "; until then no stored PIN is sent, since every try counts"
             ),
+            Self::NoKeyUnderPin { .. } => remedy!(
+                "run the command again and type the management key itself, 48 hexadecimal digits"
+            ),
             Self::NoMemory { .. } => remedy!(
                 "see that you can write to .local/state/pkcs11-external-signer in your home, or to one \
                  of those directories, with mode 0700; or type the PIN: set ",
@@ -114,10 +149,19 @@ impl Failure for LoginError {
                 "run the command again and enter the PIN where the library asks for it: at the reader, \
                  or in a window of its own"
             ),
-            Self::ToBeChanged { module, .. } => remedy!(format!(
-                "change it: pkcs11-tool --module {} --login --change-pin, or the token's own tool",
-                shell_word(&module.to_string_lossy())
+            Self::ToBeChanged { kind, module, .. } => remedy!(format!(
+                "change it: pkcs11-tool --module {} --login{} --change-pin, or the token's own tool",
+                shell_word(&module.to_string_lossy()),
+                match kind {
+                    PinKind::User => "",
+                    PinKind::SecurityOfficer | PinKind::ManagementKey { .. } => " --login-type so",
+                }
             )),
+            Self::TriesSpent { kind, .. } if *kind != PinKind::User => {
+                remedy!(format!(
+                    "make sure of the {kind}, then start the command again"
+                ))
+            }
             Self::TriesSpent { .. } => remedy!(
                 "make sure which PIN the token wants (check --no-login shows how it counts), then start \
                  the command again"
