@@ -5,11 +5,12 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use cryptoki::mechanism::MechanismType;
+use rcgen::ExtendedKeyUsagePurpose::ClientAuth;
 use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
 
 use crate::fixture::cluster::{ADMINISTRATOR, Claims, JANE, cluster};
-use crate::fixture::keys::{Kind, issued, key};
+use crate::fixture::keys::{Kind, authority, credential_id, due, issued, key};
 use crate::fixture::program::{Invocation, Outcome};
 use crate::fixture::softhsm::{
     Object, PIN, Store, WRONG_PIN, softhsm_library, token_with, token_with_pair, token_withholding,
@@ -81,7 +82,7 @@ fn the_whole_way_is_told_step_by_step() {
     let certificate = issued(Kind::Rsa(2048), "/O=dev/O=ops/CN=jane", 100, "clientAuth");
     let store = token_with([
         Object::key(key(Kind::Rsa(2048)), &[1]),
-        Object::issued(certificate, &[1]),
+        Object::issued(certificate.clone(), &[1]),
     ]);
     let text = told(&check(&store, &[PIN_SOURCE]).run(), 0);
     let library = softhsm_library().canonicalize().unwrap();
@@ -96,6 +97,7 @@ fn the_whole_way_is_told_step_by_step() {
              ✔ token          \"test token\" (serial {}, slotId {})\n\
              ✔ PIN tries      the token reports no wrong PIN\n\
              ✔ certificate    user \"jane\", groups \"dev\", \"ops\"; RSA-2048, issued by CN=test authority\n\
+             ✔ credential-id  {} in the API server's audit log\n\
              ✔ validity       valid for TLS clients; it expires in 3 months\n\
              ✔ public key     nothing on the token contradicts the certificate\n\
              ✔ mechanisms     the token offers RSA-PSS with SHA-256, salt 32; RSA-PSS with SHA-384, salt 48; RSA-PSS with SHA-512, salt 64; RSA PKCS #1 v1.5 with SHA-256; RSA PKCS #1 v1.5 with SHA-384; RSA PKCS #1 v1.5 with SHA-512\n\
@@ -110,7 +112,8 @@ fn the_whole_way_is_told_step_by_step() {
              ✔ TLS            this key can serve TLS 1.3 and TLS 1.2\n",
             library.display(),
             token.serial,
-            token.slot
+            token.slot,
+            credential_id(&certificate)
         )
     );
 }
@@ -567,7 +570,7 @@ fn not_valid_yet() -> Vec<u8> {
     parameters
         .distinguished_name
         .push(rcgen::DnType::CommonName, "jane");
-    parameters.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+    parameters.extended_key_usages = vec![ClientAuth];
     parameters.not_before = rcgen::date_time_ymd(2100, 1, 1);
     parameters.not_after = rcgen::date_time_ymd(2101, 1, 1);
     let key = rcgen::KeyPair::from_pem(&pem).unwrap();
@@ -605,10 +608,18 @@ fn what_is_wrong_with_the_certificate_is_told_and_its_key_is_tried_all_the_same(
     }
     let soon = token_with([
         Object::key(key(Kind::P256), &[1]),
-        Object::issued(issued(Kind::P256, "/CN=jane", 9, "clientAuth"), &[1]),
+        Object::issued(due(Kind::P256, "jane", 9, ClientAuth, authority()), &[1]),
     ]);
-    let text = told(&check(&soon, &[PIN_SOURCE]).run(), 0);
-    assert!(text.contains("! validity       it expires in"), "{text}");
+    // It is asked, so it says so each time.
+    for _ in 0..2 {
+        let text = told(&check(&soon, &[PIN_SOURCE]).run(), 0);
+        assert!(
+            text.contains("! validity       it expires in 8 days\n"),
+            "{text}"
+        );
+        let help = "  help: renew it: `pkcs11-external-signer renew --module=";
+        assert!(text.contains(help), "{text}");
+    }
 }
 
 #[test]
@@ -719,6 +730,7 @@ fn the_document_has_every_step_and_the_exit_code() {
             "token",
             "pin-tries",
             "certificate",
+            "credential-id",
             "validity",
             "public-key",
             "mechanisms",

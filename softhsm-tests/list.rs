@@ -4,10 +4,11 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
+use rcgen::ExtendedKeyUsagePurpose::ServerAuth;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::fixture::keys::{Kind, issued, key};
+use crate::fixture::keys::{Kind, authority, credential_id, due, issued, key};
 use crate::fixture::program::{Invocation, Outcome};
 use crate::fixture::softhsm::{
     Object, PIN, Store, WRONG_PIN, blueprint, softhsm_library, token_with, token_with_pair,
@@ -25,7 +26,8 @@ fn store() -> Store {
                     .labelled("jane"),
                 Object::key(key(p256), &[3]).always_authenticate(),
                 Object::issued(issued(p256, "/CN=old", -1, "clientAuth"), &[3]).labelled("old"),
-                Object::issued(issued(p384, "/CN=web", 5, "serverAuth"), &[1, 2]).labelled("web"),
+                Object::issued(due(p384, "web", 5, ServerAuth, authority()), &[1, 2])
+                    .labelled("web"),
                 Object::key(key(Kind::Ed25519), &[4])
                     .public()
                     .labelled("lone"),
@@ -76,16 +78,36 @@ fn tokens_of(document: &Value) -> Value {
 fn the_table_shows_what_could_authenticate_and_why_not() {
     let store = store();
     let outcome = list(&store, &[&module(), "--token-label=prod"]).run();
+    let table = normalised(&store, &outcome.silently().printed());
+    let lines = table.lines().map(|line| {
+        let shown = line.split("X509SHA256=").next().unwrap();
+        format!("{}\n", shown.trim_end())
+    });
     assert_eq!(
-        normalised(&store, &outcome.silently().printed()),
-        "  OBJECTID  LABEL  KEY          USER  GROUPS     ISSUER             EXPIRES      NOTES\n\
+        lines.collect::<String>(),
+        "  OBJECTID  LABEL  KEY          USER  GROUPS     ISSUER             EXPIRES      NOTES                             CREDENTIAL-ID\n\
          LIBRARY\n  \
            slotId PROD-SLOT, tokenLabel \"prod\", tokenSerial \"PROD-SERIAL\"\n  \
            2         jane   RSA-2048     jane  dev, a\\,b  CN=test authority  in 3 months\n  \
            3         old    ECDSA P-256  old              CN=test authority  1 day ago    expired\n  \
            4         lone   Ed25519                                                       no certificate\n  \
-           0x0102    web    ECDSA P-384  web              CN=test authority  in 4 days    expires soon, not for TLS clients\n"
+           0x0102    web    ECDSA P-384  web              CN=test authority  in 4 days    renewal due, not for TLS clients\n"
     );
+    // It can be searched for a name in an audit log.
+    let has_id = |line: &&str| line.contains("  X509SHA256=");
+    assert_eq!(table.lines().filter(has_id).count(), 3, "{table}");
+}
+
+#[test]
+fn a_certificate_has_the_name_that_the_audit_log_gives_it() {
+    let store = token_with_pair(Kind::P256);
+    let name = credential_id(&key(Kind::P256).certificate);
+    let outcome = list(&store, &[&module(), "--json"]).run();
+    let document: Value = serde_json::from_str(&outcome.silently().printed()).unwrap();
+    let certificate = &tokens_of(&document)[0]["keys"][0]["certificate"];
+    assert_eq!(certificate["credentialId"], name);
+    let table = list(&store, &[&module()]).run().silently().printed();
+    assert!(table.contains(&format!("  {name}\n")), "{table}");
 }
 
 #[test]
@@ -168,6 +190,7 @@ fn the_document_is_what_is_documented() {
             "certificate": {
                 "subject": "O=dev, O=a\\,b, CN=jane", "user": "jane", "groups": ["dev", "a,b"],
                 "issuer": "CN=test authority", "serialNumber": serial_number,
+                "credentialId": tokens[1]["keys"][0]["certificate"]["credentialId"],
                 "notBefore": date("notBefore"), "notAfter": date("notAfter"),
                 "expires": "in 3 months",
             },
@@ -405,7 +428,7 @@ fn a_certificate_of_another_key_is_not_usable() {
         assert_eq!(rows(&seen, &LOGIN), bad, "{own:?} {other:?}");
         let table = list(&seen, &[&module()]).run().printed();
         let note = "certificate of another key";
-        assert!(table.trim_end().ends_with(note), "{table}");
+        assert!(table.contains(&format!("  {note}  X509")), "{table}");
     }
 }
 
@@ -417,7 +440,7 @@ fn a_certificate_that_names_no_user_is_not_usable() {
         Object::issued(issued(Kind::P256, "/O=dev", 100, "clientAuth"), &[1]),
     ]);
     let shown = list(&store, &[&module()]).run().printed();
-    assert!(shown.trim_end().ends_with("no user (CN)"), "{shown}");
+    assert!(shown.contains("  no user (CN)  X509"), "{shown}");
     let document = list(&store, &[&module(), "--json"]).run().printed();
     let document: Value = serde_json::from_str(&document).unwrap();
     let key = &tokens_of(&document)[0]["keys"][0];

@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use crate::certificate::renewal_remedy;
 use crate::config::{Config, InitArgs, PinSource, TokenName};
 use crate::error::Error;
 use crate::pin::PinProvider;
@@ -51,11 +52,26 @@ pub struct OpenKey {
     pub subject: String,
     /// The schemes that the key and its token can make, those that TLS prefers first.
     pub schemes: Vec<Scheme>,
-    /// Why a server will refuse the certificate, now or soon.
+    /// Why a server refuses the certificate.
     pub concerns: Vec<String>,
+    /// When the certificate expires, if that is to be said now.
+    renewal: Mutex<Option<String>>,
 }
 
 impl OpenKey {
+    /// When the certificate expires, in words, if that is to be said; once.
+    pub fn take_renewal(&self) -> Option<String> {
+        let mut renewal = self.renewal.lock().unwrap_or_else(PoisonError::into_inner);
+        renewal.take()
+    }
+
+    /// The same as a warning.
+    pub fn renewal_warning(&self) -> Option<String> {
+        let expiry = self.take_renewal()?;
+        let (subject, remedy) = (&self.subject, renewal_remedy());
+        Some(format!("the certificate of {subject}: {expiry}; {remedy}"))
+    }
+
     /// Whether it can make a signature of TLS 1.3; an RSA key needs RSA-PSS for that.
     pub fn serves_tls_1_3(&self) -> bool {
         self.schemes.iter().any(Scheme::is_of_tls_1_3)
@@ -644,6 +660,7 @@ impl OpenKeys<'_> {
             subject: certificate.subject.clone(),
             schemes,
             concerns: certificate.concerns(unix_time()),
+            renewal: Mutex::new(identity.renewal_of_today()),
         });
         keys.insert(number, OpenedKey { key, shown });
         Ok(place)

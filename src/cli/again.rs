@@ -77,6 +77,7 @@ impl Invocation<'_> {
             ),
             (OwnCommand::ListHidden, list),
             (OwnCommand::LogIn, log_in),
+            (OwnCommand::Renew, format!("renew{}", self.key())),
             (
                 OwnCommand::WriteKubeconfig,
                 format!("kubeconfig --write{kubeconfig}"),
@@ -184,13 +185,13 @@ mod tests {
             ..Invocation::default()
         };
         for (command, said) in invocation.commands() {
-            let is_help = command == OwnCommand::Help;
             assert_eq!(
                 said,
-                if is_help {
-                    "check --help".to_owned()
-                } else {
-                    command.to_string()
+                match command {
+                    OwnCommand::Help => "check --help".to_owned(),
+                    // The current context's.
+                    OwnCommand::Renew => "renew".to_owned(),
+                    _ => command.to_string(),
                 }
             );
         }

@@ -344,9 +344,13 @@ fn tried(
         }
         Err(error) => return Err(error),
     };
-    for concern in certificate.concerns(unix_time()) {
-        let subject = &certificate.subject;
+    let now = unix_time();
+    let subject = &certificate.subject;
+    for concern in certificate.concerns(now) {
         report::warning(&format!("the certificate of {subject}: {concern}"));
+    }
+    if let Some(expiry) = certificate.renewal(now) {
+        report::renewal(subject, &expiry);
     }
     Ok(KeyEntry {
         kind: certificate.public_key().to_string(),

@@ -12,7 +12,7 @@ use super::listing::{
 use super::output::CommandOutput;
 use super::selection::{self, Selection};
 use super::style::{Palette, Style};
-use super::table::{Cell, Heading, TableLine, table};
+use super::table::{Cell, Heading, TableLine, full_width, table};
 use crate::error::{Error, Failure as _};
 use crate::pipeline::Library;
 use crate::process::environment::SingleThreaded;
@@ -137,7 +137,7 @@ fn exit_code(listing: &Listing) -> u8 {
 }
 
 /// With 80 columns, kinds and expiries are not shortened.
-const HEADINGS: [Heading<'_>; 8] = [
+const HEADINGS: [Heading<'_>; 9] = [
     ("OBJECTID", 0),
     ("LABEL", 0),
     ("KEY", 11),
@@ -146,6 +146,7 @@ const HEADINGS: [Heading<'_>; 8] = [
     ("ISSUER", 0),
     ("EXPIRES", 11),
     ("NOTES", 12),
+    ("CREDENTIAL-ID", 0),
 ];
 
 /// The URI of each key, one a line.
@@ -189,7 +190,10 @@ fn text(listing: &Listing, asked: Asked, palette: Palette, columns: Option<usize
         let help = report::help(&nothing.remedy());
         lines.push(TableLine::across(format!("  help: {help}"), None));
     }
-    table(&HEADINGS, &lines, palette, columns)
+    // The last column is for logs and searches, rather than for a narrow terminal.
+    let has_room = columns.is_none_or(|columns| full_width(&HEADINGS, &lines) <= columns);
+    let shown = HEADINGS.len() - usize::from(!has_room);
+    table(HEADINGS.split_at(shown).0, &lines, palette, columns)
 }
 
 /// What to say of a library without tokens.
@@ -255,6 +259,7 @@ fn row(key: &KeyEntry) -> TableLine {
         plain(certificate.map_or("", |it| &it.issuer)),
         plain(certificate.map_or("", |it| &it.expires)),
         Cell::new(&notes.join(", "), Some(style)),
+        plain(certificate.map_or("", |it| &it.credential_id)),
     ])
 }
 

@@ -108,6 +108,20 @@ pub(super) fn table(
     text
 }
 
+/// How wide the rows are if nothing is shortened.
+pub(super) fn full_width(headings: &[Heading<'_>], lines: &[TableLine]) -> usize {
+    let columns = headings.iter().enumerate();
+    let widths = columns.map(|(place, (heading, _))| {
+        let cells = lines.iter().filter_map(|line| match line {
+            TableLine::Row(cells) => cells.get(place),
+            TableLine::Across { .. } => None,
+        });
+        let widest = cells.map(|cell| width(&cell.text)).max();
+        GAP + widest.unwrap_or_default().max(width(heading))
+    });
+    widths.sum()
+}
+
 fn width(text: &str) -> usize {
     text.chars().count()
 }
@@ -213,6 +227,10 @@ mod tests {
             row(&["1", "a label that is long", "one note, and another one"]),
         ];
         let palette = Palette::for_standard_output();
+        let headings = [("ID", 0), ("LABEL", 0), ("NOTES", 12)];
+        let all = full_width(&headings, &lines);
+        let whole = table(&headings, &lines, palette, Some(all));
+        assert!(whole.contains("0x0123456789") && whole.contains("one note, and another one\n"));
         let shown = table(
             &[("ID", 0), ("LABEL", 0), ("NOTES", 12)],
             &lines,

@@ -110,6 +110,9 @@ fn answer(
                 let subject = &certificate.subject;
                 report::warning(&format!("the certificate of {subject}: {concern}"));
             }
+            if let Some(expiry) = identity.renewal_of_today() {
+                report::renewal(&certificate.subject, &expiry);
+            }
             channel.send(&Response::Certificate(certificate.der()), request.spelling)?;
         }
         Operation::Sign(sign) => {

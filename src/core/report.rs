@@ -18,6 +18,7 @@ use log::{LevelFilter, Log, Metadata, Record};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{LocalModes, tcgetattr, tcgetwinsize};
 
+use crate::certificate;
 use crate::error::{Error, Help, OwnCommand, Piece, Remedy, Setting};
 use crate::printable::{line, printable};
 use crate::process::{signals, watchdog};
@@ -104,6 +105,12 @@ pub fn last_error(error: &Error) {
 /// Something that works, but should not stay as it is.
 pub fn warning(text: &str) {
     to_standard_error(&message("warning: ", text));
+}
+
+/// That the certificate of this subject should be renewed; `expiry` is a sentence.
+pub fn renewal(subject: &str, expiry: &str) {
+    let help = help(&certificate::renewal_remedy());
+    warning(&format!("the certificate of {subject}: {expiry}; {help}"));
 }
 
 /// Something worth knowing, such as what is being waited for.

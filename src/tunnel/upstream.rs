@@ -290,6 +290,9 @@ impl Upstream {
             let text = format!("the certificate of {}: {concern}", key.subject);
             self.server.observer.concern(&text);
         }
+        if let Some(text) = key.and_then(OpenKey::renewal_warning) {
+            self.server.observer.concern(&text);
+        }
         let provider = trust::far_provider();
         let verifier = ServerVerifier::new(self.server.cluster(), &provider).map_err(unusable)?;
         let versions = if key.is_none_or(OpenKey::serves_tls_1_3) {

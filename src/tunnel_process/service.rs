@@ -624,7 +624,7 @@ fn failed(error: &Error) -> Reply {
 fn warnings(key: &OpenKey) -> Vec<String> {
     let concern = |concern| format!("the certificate of {}: {concern}", key.subject);
     let concerns = key.concerns.iter().map(concern);
-    concerns.collect()
+    concerns.chain(key.renewal_warning()).collect()
 }
 
 fn caller_error(reason: &str) -> Error {

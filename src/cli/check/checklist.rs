@@ -19,6 +19,8 @@ pub(super) enum CheckStep {
     Token,
     PinTries,
     Certificate,
+    /// What an audit log calls the certificate.
+    CredentialId,
     Validity,
     PublicKey,
     Mechanisms,
@@ -39,6 +41,7 @@ impl CheckStep {
             Self::Token => "token",
             Self::PinTries => "PIN tries",
             Self::Certificate => "certificate",
+            Self::CredentialId => "credential-id",
             Self::Validity => "validity",
             Self::PublicKey => "public key",
             Self::Mechanisms => "mechanisms",

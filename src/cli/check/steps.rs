@@ -4,7 +4,7 @@
 
 use super::CheckArguments;
 use super::checklist::{CheckStep, Checklist, quoted};
-use crate::certificate::ValidityState;
+use crate::certificate::renewal_remedy;
 use crate::config::Config;
 use crate::error::{Error, Setting, remedy};
 use crate::library;
@@ -155,28 +155,20 @@ impl KeyCheck<'_> {
 
     fn validity(&mut self, identity: &Identity) {
         let certificate = &identity.certificate;
-        let validity = certificate.validity;
         let now = unix_time();
         let concerns = certificate.concerns(now);
-        let is_outside = matches!(
-            validity.at(now),
-            ValidityState::NotYetValid | ValidityState::Expired
-        );
-        if concerns.is_empty() {
-            let expiry = validity.expiry(now);
-            let text = format!("valid for TLS clients; it expires {expiry}");
-            self.checklist.good(CheckStep::Validity, text);
-        } else if is_outside || !certificate.is_for_clients {
+        if !concerns.is_empty() {
             let subject = certificate.subject.clone();
             let reason = concerns.join("; ");
             let error = ObjectError::Invalid { subject, reason };
             self.checklist.bad(CheckStep::Validity, &error.into());
+        } else if let Some(expiry) = certificate.renewal(now) {
+            self.checklist
+                .concern(CheckStep::Validity, expiry, renewal_remedy());
         } else {
-            self.checklist.concern(
-                CheckStep::Validity,
-                concerns.join("; "),
-                "have it issued anew for the same key before then",
-            );
+            let expiry = certificate.validity.expiry(now);
+            let text = format!("valid for TLS clients; it expires {expiry}");
+            self.checklist.good(CheckStep::Validity, text);
         }
     }
 
@@ -275,6 +267,13 @@ impl StageObserver for KeyCheck<'_> {
                 self.checklist.bad(CheckStep::Certificate, &error.into());
             }
         }
+        self.checklist.good(
+            CheckStep::CredentialId,
+            format!(
+                "{} in the API server's audit log",
+                certificate.credential_id()
+            ),
+        );
         self.validity(identity);
     }
 

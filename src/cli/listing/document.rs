@@ -112,6 +112,9 @@ pub(in crate::cli) struct CertificateEntry {
     /// In hexadecimal digits.
     #[serde(default)]
     pub(in crate::cli) serial_number: String,
+    /// `X509SHA256=…`, as an API server's audit log has it.
+    #[serde(default)]
+    pub(in crate::cli) credential_id: String,
     /// RFC 3339.
     pub(in crate::cli) not_before: String,
     pub(in crate::cli) not_after: String,
@@ -129,7 +132,8 @@ pub(in crate::cli) enum KeyNote {
     /// With the reason.
     UnusableCertificate(String),
     Expired,
-    ExpiresSoon,
+    #[serde(rename = "expires-soon")]
+    RenewalDue,
     NotYetValid,
     NotForClients,
     /// The certificate has no CN.
@@ -149,7 +153,7 @@ pub(in crate::cli) enum KeyNote {
 impl KeyNote {
     /// Whether the key can't be used as it is.
     pub(in crate::cli) fn is_grave(&self) -> bool {
-        !matches!(self, Self::PinPerSignature | Self::ExpiresSoon)
+        !matches!(self, Self::PinPerSignature | Self::RenewalDue)
     }
 }
 
@@ -160,7 +164,7 @@ impl fmt::Display for KeyNote {
             Self::NoCertificate => "no certificate",
             Self::UnusableCertificate(reason) => return f.write_str(reason),
             Self::Expired => "expired",
-            Self::ExpiresSoon => "expires soon",
+            Self::RenewalDue => "renewal due",
             Self::NotYetValid => "not valid yet",
             Self::NotForClients => "not for TLS clients",
             Self::NoUser => "no user (CN)",

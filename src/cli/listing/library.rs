@@ -250,7 +250,7 @@ fn certificate_notes(certificate: &Certificate) -> impl Iterator<Item = KeyNote>
     let validity = match certificate.validity.at(unix_time()) {
         ValidityState::NotYetValid => Some(KeyNote::NotYetValid),
         ValidityState::Valid => None,
-        ValidityState::ExpiresSoon => Some(KeyNote::ExpiresSoon),
+        ValidityState::RenewalDue => Some(KeyNote::RenewalDue),
         ValidityState::Expired => Some(KeyNote::Expired),
     };
     let usage = (!certificate.is_for_clients).then_some(KeyNote::NotForClients);
@@ -267,6 +267,7 @@ impl From<&Certificate> for CertificateEntry {
             groups: certificate.groups.clone(),
             issuer: certificate.issuer_text.clone(),
             serial_number: certificate.serial_number.clone(),
+            credential_id: certificate.credential_id(),
             not_before: rfc_3339(validity.not_before),
             not_after: rfc_3339(validity.not_after),
             expires: validity.expiry(unix_time()),

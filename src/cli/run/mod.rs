@@ -254,6 +254,9 @@ fn open(keyring: &Keyring, key: KeyNumber) -> Result<(), Error> {
     for concern in &key.concerns {
         report::warning(&format!("the certificate of {}: {concern}", key.subject));
     }
+    if let Some(expiry) = key.take_renewal() {
+        report::renewal(&key.subject, &expiry);
+    }
     if !key.serves_tls_1_3() {
         report::warning(&format!(
             "the key of {} can serve TLS 1.2 only, which not every server speaks: an RSA key needs \

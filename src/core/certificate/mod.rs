@@ -12,11 +12,13 @@ mod validity;
 pub use error::CertificateError;
 pub use validity::{Validity, ValidityState, day, rfc_3339};
 
+use crate::error::{OwnCommand, Remedy, remedy};
 use crate::printable::hex;
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 use x509_parser::oid_registry::{
     OID_KEY_TYPE_EC_PUBLIC_KEY, OID_PKCS1_RSAENCRYPTION, OID_PKCS1_RSASSAPSS, OID_SIG_ED25519,
 };
@@ -154,8 +156,18 @@ impl Certificate {
         &self.public_key
     }
 
-    /// Why an API server will refuse this certificate as a client's, now or soon; `now` in
-    /// seconds since 1970.
+    /// Its name in an API server's audit log, the `credential-id` of those who come with it.
+    pub fn credential_id(&self) -> String {
+        format!("X509SHA256={}", hex(&Sha256::digest(&self.der)))
+    }
+
+    /// When it expires, in words, if it should be renewed by now; `now` in seconds since 1970.
+    pub fn renewal(&self, now: i64) -> Option<String> {
+        let is_due = self.validity.at(now) == ValidityState::RenewalDue;
+        is_due.then(|| format!("it expires {}", self.validity.expiry(now)))
+    }
+
+    /// Why an API server refuses this certificate as a client's; `now` in seconds since 1970.
     pub fn concerns(&self, now: i64) -> Vec<String> {
         let usage = (!self.is_for_clients)
             .then(|| "its extended key usage does not allow TLS clients".to_owned());
@@ -301,6 +313,11 @@ impl fmt::Display for Curve {
     }
 }
 
+/// What to do about a certificate that expires soon.
+pub fn renewal_remedy() -> Remedy {
+    remedy!("renew it: `", OwnCommand::Renew, "`")
+}
+
 /// The certificates that a selector can mean, as indices of `certificates`, all of which it fits: for
 /// each public key the one that is valid at `now` (seconds since 1970), or else the one that is valid
 /// longest. Certificates of CAs are ignored if there are others.
@@ -310,7 +327,7 @@ pub fn meant(certificates: &[&Certificate], now: i64) -> Vec<usize> {
         let validity = certificate.validity;
         let is_valid = matches!(
             validity.at(now),
-            ValidityState::Valid | ValidityState::ExpiresSoon
+            ValidityState::Valid | ValidityState::RenewalDue
         );
         let (not_before, not_after) = (validity.not_before, validity.not_after);
         (is_valid, certificate.is_for_clients, not_after, not_before)

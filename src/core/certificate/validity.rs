@@ -15,8 +15,8 @@ pub struct Validity {
 pub enum ValidityState {
     NotYetValid,
     Valid,
-    /// Valid for less than two weeks more.
-    ExpiresSoon,
+    /// Valid for less than a fifth of its life more, and for less than 30 days.
+    RenewalDue,
     Expired,
 }
 
@@ -27,11 +27,17 @@ impl Validity {
             ValidityState::Expired
         } else if now < self.not_before {
             ValidityState::NotYetValid
-        } else if self.not_after.saturating_sub(now) < SOON {
-            ValidityState::ExpiresSoon
+        } else if self.not_after.saturating_sub(now) < self.renewal_period() {
+            ValidityState::RenewalDue
         } else {
             ValidityState::Valid
         }
+    }
+
+    /// How long before its end it should be renewed, in seconds.
+    fn renewal_period(&self) -> i64 {
+        let life = self.not_after.saturating_sub(self.not_before);
+        (life / 5).min(LONGEST_RENEWAL_PERIOD)
     }
 
     /// How far its end is from `now` (seconds since 1970): `in 3 months`, `2 days ago`.
@@ -43,7 +49,7 @@ impl Validity {
         }
     }
 
-    /// Why a server refuses it at `now`, or will soon.
+    /// Why a server refuses it at `now`.
     pub(super) fn concern(&self, now: i64) -> Option<String> {
         match self.at(now) {
             ValidityState::Expired => Some(format!("it expired {}", self.expiry(now))),
@@ -53,8 +59,7 @@ impl Validity {
                     "it is not valid yet, but in {wait}; is the clock right?"
                 ))
             }
-            ValidityState::ExpiresSoon => Some(format!("it expires {}", self.expiry(now))),
-            ValidityState::Valid => None,
+            ValidityState::RenewalDue | ValidityState::Valid => None,
         }
     }
 }
@@ -74,8 +79,7 @@ pub fn day(seconds: i64) -> String {
     day
 }
 
-/// Expiry is worth a word from here on, in seconds.
-const SOON: i64 = 14 * DAY;
+const LONGEST_RENEWAL_PERIOD: i64 = 30 * DAY;
 const YEAR: i64 = 365 * DAY + DAY / 4;
 const MONTH: i64 = YEAR / 12;
 const DAY: i64 = 24 * HOUR;
@@ -116,8 +120,7 @@ mod tests {
     fn a_concern_is_what_a_server_would_object_to() {
         for (not_before, not_after, expected) in [
             (-DAY, 14 * DAY, None),
-            (-DAY, 14 * DAY - 1, Some("it expires in 13 days")),
-            (-DAY, 3 * HOUR, Some("it expires in 3 hours")),
+            (-DAY, 3 * HOUR, None),
             (-2 * DAY, -DAY, Some("it expired 1 day ago")),
             (-2 * DAY, -30, Some("it expired 30 seconds ago")),
             (
@@ -128,6 +131,24 @@ mod tests {
         ] {
             let concern = validity(not_before, not_after).concern(NOW);
             assert_eq!(concern.as_deref(), expected);
+        }
+    }
+
+    #[test]
+    fn a_renewal_is_due_in_the_last_fifth_of_a_life_and_30_days_before_its_end_at_most() {
+        for (not_before, not_after, expected) in [
+            (-4 * YEAR, 30 * DAY, ValidityState::Valid),
+            (-4 * YEAR, 30 * DAY - 1, ValidityState::RenewalDue),
+            (-80 * DAY, 20 * DAY, ValidityState::Valid),
+            (-80 * DAY, 20 * DAY - 2, ValidityState::RenewalDue),
+            (-8 * MINUTE, 2 * MINUTE, ValidityState::Valid),
+            (-8 * MINUTE, 2 * MINUTE - 2, ValidityState::RenewalDue),
+            (-8 * MINUTE, 0, ValidityState::RenewalDue),
+            (-8 * MINUTE, -1, ValidityState::Expired),
+            (1, 8 * MINUTE, ValidityState::NotYetValid),
+        ] {
+            let state = validity(not_before, not_after).at(NOW);
+            assert_eq!(state, expected, "{not_before} {not_after}");
         }
     }
 

@@ -41,6 +41,8 @@ pub enum OwnCommand {
     ListHidden,
     /// Asks a person for the PIN and logs in with it.
     LogIn,
+    /// Has the cluster issue a certificate for the same key.
+    Renew,
     /// Ends the tunnel process.
     Stop,
     /// Writes a user into a kubeconfig.
@@ -157,6 +159,7 @@ impl Display for OwnCommand {
             Self::Help => "--help",
             Self::ListHidden => "list --login",
             Self::LogIn => "check --pin-source prompt",
+            Self::Renew => "renew --context NAME",
             Self::Stop => "stop",
             Self::WriteKubeconfig => "kubeconfig --write",
         })
