@@ -1,12 +1,14 @@
 // A small real cluster for the tests: etcd and kube-apiserver in one process, on loopback ports,
 // with a CA of its own, and one pod to stream to and from, whose kubelet is a stand-in. It lives as
-// long as the process it watches and leaves nothing behind.
+// long as the process it watches and leaves nothing behind. Approved CertificateSigningRequests for
+// kubernetes.io/kube-apiserver-client are signed by kube-controller-manager's own controller.
 //
-//	test-cluster -dir DIR -watch PID
+//	test-cluster -dir DIR -watch PID [-ttl DURATION]
 //
 // DIR is removed at the end, unless the start failed. When the API server is ready, DIR holds ca.pem
 // and ca.key (which issue client certificates), admin.kubeconfig (an ordinary key file, group
-// system:masters), pid and, last of all, an empty file named ready.
+// system:masters), authentication.yaml (--authentication-config, which is read again when it changes),
+// pid and, last of all, an empty file named ready. Certificates that are issued live for -ttl at most.
 package main
 
 import (
@@ -26,15 +28,22 @@ import (
 	"k8s.io/kubernetes/cmd/kube-apiserver/app"
 )
 
+// No issuer of tokens is trusted at first.
+const authentication = `apiVersion: apiserver.config.k8s.io/v1
+kind: AuthenticationConfiguration
+jwt: []
+`
+
 func main() {
 	dir := flag.String("dir", "", "the directory to make and to remove at the end")
 	watch := flag.Int("watch", 0, "the process whose end is ours")
+	ttl := flag.Duration("ttl", 365*24*time.Hour, "how long a certificate that is issued lives at most")
 	flag.Parse()
 	if *dir == "" || *watch == 0 {
-		fmt.Fprintln(os.Stderr, "usage: test-cluster -dir DIR -watch PID")
+		fmt.Fprintln(os.Stderr, "usage: test-cluster -dir DIR -watch PID [-ttl DURATION]")
 		os.Exit(2)
 	}
-	if err := run(*dir, *watch); err != nil {
+	if err := run(*dir, *watch, *ttl); err != nil {
 		fmt.Fprintln(os.Stderr, "test-cluster:", err)
 		os.Exit(1)
 	}
@@ -47,7 +56,7 @@ func main() {
 }
 
 // run serves until a signal comes, the watched process ends or a server fails.
-func run(dir string, watch int) error {
+func run(dir string, watch int, ttl time.Duration) error {
 	ctx, end := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	go func() {
 		// Signal 0 asks whether the process is there.
@@ -71,6 +80,9 @@ func run(dir string, watch int) error {
 		return err
 	}
 	failed := make(chan error, 2)
+	if err := os.WriteFile(filepath.Join(dir, "authentication.yaml"), []byte(authentication), 0o600); err != nil {
+		return err
+	}
 	kubelet, err := startKubelet(dir, failed)
 	if err != nil {
 		return fmt.Errorf("kubelet: %w", err)
@@ -86,6 +98,9 @@ func run(dir string, watch int) error {
 	}
 	if err := createPod(ctx, dir, kubelet.port); err != nil {
 		return fmt.Errorf("the pod: %w", err)
+	}
+	if err := startSigner(ctx, dir, ttl); err != nil {
+		return fmt.Errorf("the signer: %w", err)
 	}
 	pid := strconv.Itoa(os.Getpid())
 	if err := os.WriteFile(filepath.Join(dir, "pid"), []byte(pid), 0o600); err != nil {
@@ -143,6 +158,7 @@ func apiserverFlags(dir, etcdURL string, port int) []string {
 		"--kubelet-client-certificate=" + file("kubelet-client.pem"),
 		"--kubelet-client-key=" + file("kubelet-client.key"),
 		"--kubelet-preferred-address-types=InternalIP",
+		"--authentication-config=" + file("authentication.yaml"),
 		"--authorization-mode=RBAC",
 		"--anonymous-auth=false",
 		"--service-cluster-ip-range=10.0.0.0/24",
