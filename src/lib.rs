@@ -21,6 +21,8 @@ pub mod kubeconfig;
 pub mod keyring;
 // Connects clients on 127.0.0.1 to API servers, authenticated with the token's key.
 pub mod tunnel;
+// Asks a cluster's API server, through kubectl or a connection of our own.
+pub mod cluster_api;
 // The process that serves the credential plugin's clients.
 pub mod tunnel_process;
 // The commands.

@@ -193,6 +193,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "threads",
         ],
     ),
+    // kubectl is run with the person's credentials.
+    ("cluster_api", &["processes", "the clock", "threads"]),
     ("tunnel_process", &["processes", "the clock", "threads"]),
     // Keeps messages back while a run's command draws on the whole terminal, and looks whether it has ended.
     (
@@ -219,6 +221,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
 /// Pairs of which the first must not see the second, though it stands above it.
 const APART: &[(&str, &str)] = &[
     // Only what answers a request or runs a command writes to standard error.
+    ("cluster_api", "report"),
     ("discovery", "report"),
     ("keyring", "report"),
     ("kubeconfig", "report"),

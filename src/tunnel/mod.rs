@@ -18,6 +18,7 @@ mod answer;
 mod clients;
 mod credentials;
 mod error;
+mod exchange;
 mod explain;
 mod local;
 mod no_proxy;
@@ -31,16 +32,16 @@ mod server_identity;
 mod signing_key;
 mod trust;
 mod upstream;
-mod whoami;
+
 mod wire;
 
 pub use clients::{ClientCertificate, KeyUsage};
 pub use error::{UpstreamError, UpstreamFailure};
+pub use exchange::{ServerAnswer, ServerExchange};
 pub use local::preferred_ports;
 pub use probe::{check_port, shows_certificate};
 pub use proxy::{effective_proxy, is_proxied_elsewhere};
 pub use server_identity::ServerIdentity;
-pub use whoami::{Recognition, whoami};
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};

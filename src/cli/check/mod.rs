@@ -22,6 +22,7 @@ use super::key_options::{KeyOptions, KeySource, SelectedContext};
 use super::kubeconfig::{Search, provider_config, set_token};
 use super::output::CommandOutput;
 use super::style::Palette;
+use crate::cluster_api::{self, ClusterUser, Recognition};
 use crate::config::{Config, Filter, PinSource};
 use crate::error::{Error, OwnCommand, Piece, Setting, remedy};
 use crate::keyring::{KeyNumber, Keyring};
@@ -34,7 +35,7 @@ use crate::process::watchdog;
 use crate::protocol::Configuration;
 use crate::report;
 use crate::token::ObjectError;
-use crate::tunnel::{self, Recognition, TunnelObserver, TunnelTarget};
+use crate::tunnel::{TunnelObserver, TunnelTarget};
 
 /// Test each step up to a signature: what works, what doesn't, and what to do about it
 #[derive(Debug, clap::Args)]
@@ -340,13 +341,13 @@ fn check_server(
     let server = target.cluster.server.clone();
     let connections = Arc::new(Connections::default());
     let observer: Arc<dyn TunnelObserver> = Arc::clone(&connections) as _;
-    let recognition = tunnel::whoami(target, key, keyring, &observer);
+    let recognition = cluster_api::whoami(target, key, keyring, &observer);
     for line in mem::take(&mut *connections.lines()) {
         checklist.good(CheckStep::Server, line);
     }
     match recognition {
         Err(error) => checklist.bad(CheckStep::Server, &error),
-        Ok(Recognition::User { name, groups }) => {
+        Ok(Recognition::User(ClusterUser { name, groups, .. })) => {
             let groups = quoted(&groups);
             let way = local.map_or_else(String::new, |address| {
                 format!(" (asked directly, and not by {address})")
