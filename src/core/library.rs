@@ -61,11 +61,11 @@ pub fn warn_of_no_lock(reason: &str) {
 /// From now on, ends the process with an error if a call of the library takes too long.
 pub fn end_if_it_hangs(library: &Path) {
     let path = library.to_owned();
-    watchdog::start(move |doing| {
+    watchdog::start(move |doing, limit| {
         let error = Error::from(ModuleError::Hangs {
             path,
             doing,
-            seconds: watchdog::LIMIT.as_secs(),
+            seconds: limit.as_secs(),
         });
         report::last_error(&error);
         leave(error.exit_code())

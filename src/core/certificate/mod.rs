@@ -156,6 +156,18 @@ impl Certificate {
         &self.public_key
     }
 
+    /// What a token keeps of it beside its value; `None` if its serial number is longer than any.
+    pub fn names(&self) -> Option<CertificateNames> {
+        let (_, parsed) = X509Certificate::from_der(&self.der).ok()?;
+        let serial = parsed.raw_serial();
+        let length = u8::try_from(serial.len()).ok().filter(|it| *it < 0x80)?;
+        Some(CertificateNames {
+            subject: parsed.subject().as_raw().to_owned(),
+            issuer: parsed.issuer().as_raw().to_owned(),
+            serial_number: [&[0x02, length], serial].concat(),
+        })
+    }
+
     /// Its name in an API server's audit log, the `credential-id` of those who come with it.
     pub fn credential_id(&self) -> String {
         format!("X509SHA256={}", hex(&Sha256::digest(&self.der)))
@@ -177,6 +189,13 @@ impl Certificate {
             .chain(usage)
             .collect()
     }
+}
+
+/// Who a certificate is of and from, in DER: two Names, and the serial number as an INTEGER.
+pub struct CertificateNames {
+    pub subject: Vec<u8>,
+    pub issuer: Vec<u8>,
+    pub serial_number: Vec<u8>,
 }
 
 /// A public key that a signature can be verified with.
@@ -218,6 +237,15 @@ impl Curve {
             Self::P256 => 65,
             Self::P384 => 97,
             Self::P521 => 133,
+        }
+    }
+
+    /// [`Curve::from_parameters`], the other way round.
+    pub fn parameters(self) -> &'static [u8] {
+        match self {
+            Self::P256 => b"\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07",
+            Self::P384 => b"\x06\x05\x2b\x81\x04\x00\x22",
+            Self::P521 => b"\x06\x05\x2b\x81\x04\x00\x23",
         }
     }
 

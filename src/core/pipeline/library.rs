@@ -55,6 +55,22 @@ impl Library {
         Ok(token)
     }
 
+    /// [`Library::token`] with a session in which objects can be made and removed.
+    ///
+    /// # Errors
+    /// Those of [`Library::token`].
+    pub fn token_to_write(
+        &self,
+        selector: &TokenSelector,
+        pins: Option<&mut dyn PinProvider>,
+        observer: &mut dyn StageObserver,
+    ) -> Result<Token<'_>, Error> {
+        let open = |found: FoundToken| found.open_to_write(&self.module);
+        let token = self.token_with(selector, pins, open)?;
+        observer.token(&token);
+        Ok(token)
+    }
+
     /// [`Library::token`] for a caller who may have a session to it already.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
-/// How long one step may take. A token that waits for a touch gives up long before.
+/// How long one step may take, unless it has a limit of its own. A token that waits for a touch gives up long before.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// Time is counted in these: a stop of the whole process counts as one, however long it is.
@@ -33,29 +33,30 @@ struct Watch {
 
 struct Step {
     doing: &'static str,
+    limit: Duration,
     /// How long it has taken, in [`TICK`]s.
     ticks: u32,
 }
 
-/// From now on `expired` is called with what a step does, in a thread of its own, if that step takes
-/// longer than [`LIMIT`]. It should end the process. If no thread can be started, there is no limit.
-pub fn start(expired: impl FnOnce(&'static str) + Send + 'static) {
+/// From now on `expired` is called with what a step does and its limit, in a thread of its own, if that
+/// step takes longer. It should end the process. If no thread can be started, there is no limit.
+pub fn start(expired: impl FnOnce(&'static str, Duration) + Send + 'static) {
     if std::mem::replace(&mut lock().is_on, true) {
         return;
     }
     let (started, start) = mpsc::channel();
     let _ = thread::Builder::new().stack_size(STACK).spawn(move || {
         let _ = started.send(());
-        if let Some(doing) = watch() {
-            expired(doing);
+        if let Some((doing, limit)) = watch() {
+            expired(doing, limit);
         }
     });
     // A thread can't begin while a library's constructor hangs, which holds the loader's lock.
     let _ = start.recv();
 }
 
-/// Waits until a step takes too long, and returns what it does; `None` after [`stop`].
-fn watch() -> Option<&'static str> {
+/// Waits until a step takes too long, and returns what it does and its limit; `None` after [`stop`].
+fn watch() -> Option<(&'static str, Duration)> {
     loop {
         thread::sleep(TICK);
         let mut watch = lock();
@@ -64,8 +65,8 @@ fn watch() -> Option<&'static str> {
         }
         if let Some(step) = &mut watch.step {
             step.ticks += 1;
-            if TICK * step.ticks > LIMIT {
-                return Some(step.doing);
+            if TICK * step.ticks > step.limit {
+                return Some((step.doing, step.limit));
             }
         }
     }
@@ -82,8 +83,13 @@ pub fn stop() {
 /// Times this step until the guard is dropped. A step within another has its own time, and the outer
 /// one starts again after it.
 pub fn step(doing: &'static str) -> Guard {
+    step_within(doing, LIMIT)
+}
+
+/// [`step`] with a limit of its own.
+pub fn step_within(doing: &'static str, limit: Duration) -> Guard {
     Guard {
-        before: replace(Some(doing)),
+        before: replace(Some((doing, limit))),
     }
 }
 
@@ -104,7 +110,7 @@ pub fn pause() -> Guard {
 /// When it is dropped, the step before it is timed again.
 #[must_use]
 pub struct Guard {
-    before: Option<&'static str>,
+    before: Option<(&'static str, Duration)>,
 }
 
 impl Drop for Guard {
@@ -113,13 +119,15 @@ impl Drop for Guard {
     }
 }
 
-fn replace(doing: Option<&'static str>) -> Option<&'static str> {
+fn replace(step: Option<(&'static str, Duration)>) -> Option<(&'static str, Duration)> {
     let mut watch = lock();
-    let step = doing
-        .filter(|_| watch.is_on)
-        .map(|doing| Step { doing, ticks: 0 });
+    let step = step.filter(|_| watch.is_on).map(|(doing, limit)| Step {
+        doing,
+        limit,
+        ticks: 0,
+    });
     let before = std::mem::replace(&mut watch.step, step);
-    before.map(|step| step.doing)
+    before.map(|step| (step.doing, step.limit))
 }
 
 fn lock() -> MutexGuard<'static, Watch> {

@@ -13,6 +13,9 @@ use crate::error::Error;
 /// size: those with the highest bit are the vendors'.
 pub(super) const BEYOND_THE_BUFFER: RvError = RvError::UnknownErrorCode(CK_RV::MAX);
 
+/// Stands for success with a handle that is none.
+pub(super) const NO_HANDLE: RvError = RvError::UnknownErrorCode(CK_RV::MAX - 1);
+
 /// The failed call and its `CKR_…` name, or what was wrong if no call failed.
 pub(super) fn failure(error: &CryptokiError) -> CallFailure {
     match error {
@@ -93,6 +96,7 @@ pub(super) fn name(code: RvError) -> String {
     match code {
         RvError::VendorDefined(code) => format!("CKR_VENDOR_DEFINED (0x{code:08x})"),
         BEYOND_THE_BUFFER => "CKR_OK, but more than there is room for".to_owned(),
+        NO_HANDLE => "CKR_OK, but no object".to_owned(),
         RvError::UnknownErrorCode(code) => match NEWER.iter().find(|(newer, _)| *newer == code) {
             Some((_, name)) => (*name).to_owned(),
             None => format!("unknown return value 0x{code:08x}"),

@@ -8,6 +8,7 @@ mod certificate;
 mod ckr;
 mod error;
 mod exports;
+mod generation;
 mod inventory;
 mod key;
 mod ledger;
@@ -22,13 +23,15 @@ mod session;
 mod signing;
 mod slot;
 mod tried;
+mod writing;
 mod yubikey;
 
 pub use certificate::FoundCertificate;
 pub use error::{
     CallFailure, LoginError, ModuleError, ObjectError, ObjectSummary, SigningError, TokenError,
-    UnusableSlot, WhyUnusable,
+    UnusableSlot, WhyUnusable, WritingError,
 };
+pub use generation::{GeneratedKey, KeyKind, NewKey};
 pub use inventory::{Candidate, Standing, VisibleKey};
 pub use key::WantedKey;
 pub use login::AcceptedPin;
@@ -50,11 +53,11 @@ use cryptoki::slot::Slot;
 use self::login::Login;
 use self::mechanism::Padding;
 use self::object::Objects;
-use self::raw::ObjectHandle;
+use self::raw::{ObjectHandle, SessionAccess};
 use self::session::TokenSession;
 use self::signing::Signer;
 use crate::certificate::{Certificate, PublicKey};
-use crate::config::{ObjectSelector, TokenSelector};
+use crate::config::{ObjectId, ObjectSelector, TokenSelector};
 use crate::error::Error;
 use crate::pin::{PinError, PinProvider};
 use crate::process::watchdog;
@@ -100,8 +103,21 @@ impl FoundToken {
     /// # Errors
     /// [`TokenError::Call`] if the library refuses.
     pub fn open(self, module: &Module) -> Result<Token<'_>, Error> {
+        self.open_with(module, SessionAccess::ReadOnly)
+    }
+
+    /// Opens a session in which objects can be made and removed. Some libraries refuse it while a
+    /// read-only one is open, so that a command that writes has to begin with it.
+    ///
+    /// # Errors
+    /// [`TokenError::Call`] if the library refuses.
+    pub fn open_to_write(self, module: &Module) -> Result<Token<'_>, Error> {
+        self.open_with(module, SessionAccess::ReadWrite)
+    }
+
+    fn open_with(self, module: &Module, access: SessionAccess) -> Result<Token<'_>, Error> {
         Ok(Token {
-            session: TokenSession::open(module, self.slot, self.state)?,
+            session: TokenSession::open(module, self.slot, self.state, access)?,
             login: Login::default(),
             mechanisms: OnceCell::new(),
         })
@@ -418,14 +434,19 @@ impl Token<'_> {
     }
 
     fn paddings(&self, scheme: &Scheme) -> Result<(Padding, Option<Padding>), Error> {
+        let offered = self.offered();
+        // A library that doesn't say is tried.
+        let offers = |wanted| offered.as_ref().is_none_or(|it| it.contains(&wanted));
+        Ok(mechanism::paddings(scheme, &self.name(), offers)?)
+    }
+
+    fn offered(&self) -> Option<&[MechanismType]> {
         // C_GetMechanismInfo of SoftHSM knows also those that its configuration excludes.
         let offered = self.mechanisms.get_or_init(|| {
             let functions = self.session.module.functions();
             functions.mechanisms(self.session.slot).ok()
         });
-        // A library that doesn't say is tried.
-        let offers = |wanted| offered.as_ref().is_none_or(|it| it.contains(&wanted));
-        Ok(mechanism::paddings(scheme, &self.name(), offers)?)
+        offered.as_deref()
     }
 
     /// Signs (C_SignInit, C_Sign): ECDSA as PKCS#11's raw `r ‖ s`. Nothing is proved about the
@@ -451,6 +472,64 @@ impl Token<'_> {
             pins,
         };
         signer.sign(scheme, paddings, digest, public_key)
+    }
+
+    /// Checks that the token can make such a key and sign with it (C_GetMechanismList).
+    ///
+    /// # Errors
+    /// [`WritingError::NoGeneration`] if it can't.
+    pub fn check_generation(&self, kind: KeyKind) -> Result<(), Error> {
+        let offered = self.offered();
+        generation::check(kind, &self.name(), offered)?;
+        Ok(())
+    }
+
+    /// Makes a key pair (C_GenerateKeyPair) under a CKA_ID that no object has, and reads it back.
+    /// Private objects have to be visible: [`Token::reveal`].
+    ///
+    /// # Errors
+    /// [`WritingError`] if the CKA_ID is in use or the token makes no key.
+    pub fn generate(&self, new: &NewKey<'_>) -> Result<GeneratedKey, Error> {
+        self.check_generation(new.kind)?;
+        generation::generate(&self.session, new)
+    }
+
+    /// A CKA_ID that no object has: one byte if there is a free one. Private objects have to be
+    /// visible: [`Token::reveal`].
+    ///
+    /// # Errors
+    /// If the objects can't be read.
+    pub fn unused_id(&self) -> Result<ObjectId, Error> {
+        writing::unused_id(self.session.objects())
+    }
+
+    /// The objects with this CKA_ID, whatever they are.
+    ///
+    /// # Errors
+    /// If the objects can't be read.
+    pub fn objects_with_id(&self, id: &ObjectId) -> Result<Vec<ObjectSummary>, Error> {
+        writing::objects_with_id(self.session.objects(), id)
+    }
+
+    /// Writes a certificate beside its key (C_CreateObject), with the key's CKA_ID and label, and reads it
+    /// back. Other certificates stay.
+    ///
+    /// # Errors
+    /// [`WritingError::Refused`] if the token holds no certificates; [`WritingError`] if writing fails.
+    pub fn write_certificate(
+        &self,
+        certificate: &Certificate,
+        key: &FoundKey,
+    ) -> Result<(), Error> {
+        writing::write_certificate(&self.session, certificate, key)
+    }
+
+    /// Removes a certificate (C_DestroyObject); keys stay. Nothing happens if it isn't there.
+    ///
+    /// # Errors
+    /// [`WritingError`] if the token refuses.
+    pub fn remove_certificate(&self, certificate: &Certificate) -> Result<(), Error> {
+        writing::remove_certificate(&self.session, certificate)
     }
 
     /// Whether the key shows that it isn't the certificate's, asked when a signature has failed.

@@ -8,7 +8,7 @@
 
 use cryptoki::error::Error as CryptokiError;
 use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass};
-use cryptoki_sys::CK_KEY_TYPE;
+use cryptoki_sys::{CK_KEY_TYPE, CK_OBJECT_CLASS};
 
 use super::ckr;
 use super::error::{ObjectError, ObjectSummary};
@@ -204,7 +204,11 @@ impl Objects<'_> {
     }
 
     /// One object as a configuration can name it.
-    pub(super) fn summary(self, object: ObjectHandle, class: ObjectClass) -> ObjectSummary {
+    pub(super) fn summary(
+        self,
+        object: ObjectHandle,
+        class: impl Into<Option<ObjectClass>>,
+    ) -> ObjectSummary {
         let id = self.bytes(object, AttributeType::Id).unwrap_or_default();
         ObjectSummary {
             id: match id.as_slice() {
@@ -212,13 +216,21 @@ impl Objects<'_> {
                 _ => ObjectId::from_bytes(id).to_string(),
             },
             label: self.label(object).unwrap_or_default(),
-            what: match class {
-                ObjectClass::CERTIFICATE => self.describe_certificate(object),
-                _ => match self.key_kind(object).as_str() {
-                    "" => "private key".to_owned(),
-                    kind => format!("private key, {kind}"),
-                },
+            what: match class.into() {
+                Some(ObjectClass::CERTIFICATE) => self.describe_certificate(object),
+                Some(ObjectClass::PUBLIC_KEY) => self.describe_key(object, "public key"),
+                Some(ObjectClass::PRIVATE_KEY) => self.describe_key(object, "private key"),
+                Some(ObjectClass::SECRET_KEY) => "secret key".to_owned(),
+                Some(ObjectClass::DATA) => "data".to_owned(),
+                _ => "another object".to_owned(),
             },
+        }
+    }
+
+    fn describe_key(self, object: ObjectHandle, what: &str) -> String {
+        match self.key_kind(object).as_str() {
+            "" => what.to_owned(),
+            kind => format!("{what}, {kind}"),
         }
     }
 
@@ -268,6 +280,12 @@ impl Objects<'_> {
             ckr::removed_or(&error, self.token, otherwise)
         }
     }
+}
+
+/// CKA_CLASS's value.
+pub(super) fn class(shown: &[u8]) -> Option<ObjectClass> {
+    let number = CK_OBJECT_CLASS::from_ne_bytes(shown.try_into().ok()?);
+    ObjectClass::try_from(number).ok()
 }
 
 /// A CK_BBOOL; `None` if it isn't one byte.

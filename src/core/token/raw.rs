@@ -19,9 +19,9 @@ use cryptoki::session::UserType;
 use cryptoki::slot::{Slot, SlotInfo, TokenInfo};
 use cryptoki_sys::{
     CK_ATTRIBUTE, CK_BBOOL, CK_BYTE, CK_C_GetFunctionList, CK_C_GetInterface, CK_C_INITIALIZE_ARGS,
-    CK_FUNCTION_LIST, CK_INFO, CK_INTERFACE, CK_MECHANISM, CK_OBJECT_HANDLE, CK_RV,
-    CK_SESSION_HANDLE, CK_SESSION_INFO, CK_SLOT_INFO, CK_TOKEN_INFO, CK_ULONG,
-    CK_UNAVAILABLE_INFORMATION, CK_VERSION, CKF_CLOCK_ON_TOKEN, CKF_SERIAL_SESSION,
+    CK_FUNCTION_LIST, CK_INFO, CK_INTERFACE, CK_INVALID_HANDLE, CK_MECHANISM, CK_OBJECT_HANDLE,
+    CK_RV, CK_SESSION_HANDLE, CK_SESSION_INFO, CK_SLOT_INFO, CK_TOKEN_INFO, CK_ULONG,
+    CK_UNAVAILABLE_INFORMATION, CK_VERSION, CKF_CLOCK_ON_TOKEN, CKF_RW_SESSION, CKF_SERIAL_SESSION,
     CKR_ARGUMENTS_BAD, CKR_ATTRIBUTE_SENSITIVE, CKR_ATTRIBUTE_TYPE_INVALID, CKR_BUFFER_TOO_SMALL,
     CKR_OK, CKS_RO_PUBLIC_SESSION, CKS_RW_PUBLIC_SESSION,
 };
@@ -170,26 +170,33 @@ impl Functions {
         Ok(mechanisms.into_iter().filter_map(known).collect())
     }
 
-    /// C_OpenSession: a read-only one, which ends with C_Finalize unless it is closed. To close it
+    /// C_OpenSession: it ends with C_Finalize unless it is closed. To close it
     /// after a request would be a call into the library after the answer, with no bound on its time.
-    pub(super) fn open_session(&self, slot: Slot) -> CallResult<Session<'_>> {
+    pub(super) fn open_session(
+        &self,
+        slot: Slot,
+        access: SessionAccess,
+    ) -> CallResult<Session<'_>> {
         let call = present(self.0.C_OpenSession)?;
+        let flags = match access {
+            SessionAccess::ReadOnly => CKF_SERIAL_SESSION,
+            SessionAccess::ReadWrite => CKF_SERIAL_SESSION | CKF_RW_SESSION,
+        };
         let mut handle = 0;
         // SAFETY: a slot is a number, there is no callback, `handle` is valid to be written.
-        let code = unsafe {
-            call(
-                slot.into(),
-                CKF_SERIAL_SESSION,
-                ptr::null_mut(),
-                None,
-                &raw mut handle,
-            )
-        };
+        let code = unsafe { call(slot.into(), flags, ptr::null_mut(), None, &raw mut handle) };
         checked(code, Function::OpenSession).map(|()| Session {
             functions: &self.0,
             handle,
         })
     }
+}
+
+/// Whether objects on the token can be made and removed in a session.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum SessionAccess {
+    ReadOnly,
+    ReadWrite,
 }
 
 /// An open session.
@@ -256,7 +263,7 @@ impl Session<'_> {
     pub(super) fn find(&self, template: &[Attribute]) -> CallResult<Vec<ObjectHandle>> {
         let begin = present(self.functions.C_FindObjectsInit)?;
         let end = present(self.functions.C_FindObjectsFinal)?;
-        let mut wanted: Vec<CK_ATTRIBUTE> = template.iter().map(CK_ATTRIBUTE::from).collect();
+        let mut wanted = attributes(template);
         // SAFETY: the attributes point into `template`, and `wanted` has this many.
         let code = unsafe { begin(self.handle, wanted.as_mut_ptr(), wanted.len() as CK_ULONG) };
         checked(code, Function::FindObjectsInit)?;
@@ -392,6 +399,68 @@ impl Session<'_> {
     }
 }
 
+/// Only in a session that can write.
+impl Session<'_> {
+    /// C_GenerateKeyPair: the public key and the private key.
+    pub(super) fn generate_key_pair(
+        &self,
+        mechanism: &Mechanism<'_>,
+        public: &[Attribute],
+        private: &[Attribute],
+    ) -> CallResult<(ObjectHandle, ObjectHandle)> {
+        let function = Function::GenerateKeyPair;
+        let call = present(self.functions.C_GenerateKeyPair)?;
+        let mut mechanism = CK_MECHANISM::from(mechanism);
+        let [mut public, mut private] = [public, private].map(attributes);
+        let (mut public_key, mut private_key) = (0, 0);
+        // SAFETY: the mechanism has no parameters that don't outlive the call; each template's
+        // attributes point into the caller's, and it has the length that is told; both handles are
+        // valid to be written.
+        let code = unsafe {
+            call(
+                self.handle,
+                &raw mut mechanism,
+                public.as_mut_ptr(),
+                public.len() as CK_ULONG,
+                private.as_mut_ptr(),
+                private.len() as CK_ULONG,
+                &raw mut public_key,
+                &raw mut private_key,
+            )
+        };
+        checked(code, function)?;
+        Ok((valid(public_key, function)?, valid(private_key, function)?))
+    }
+
+    /// C_CreateObject.
+    pub(super) fn create(&self, template: &[Attribute]) -> CallResult<ObjectHandle> {
+        let function = Function::CreateObject;
+        let call = present(self.functions.C_CreateObject)?;
+        let mut template = attributes(template);
+        let mut object = 0;
+        // SAFETY: the attributes point into the caller's template, which has this many, and `object`
+        // is valid to be written.
+        let code = unsafe {
+            call(
+                self.handle,
+                template.as_mut_ptr(),
+                template.len() as CK_ULONG,
+                &raw mut object,
+            )
+        };
+        checked(code, function)?;
+        valid(object, function)
+    }
+
+    /// C_DestroyObject.
+    pub(super) fn destroy(&self, object: ObjectHandle) -> CallResult<()> {
+        let call = present(self.functions.C_DestroyObject)?;
+        // SAFETY: session and object are numbers.
+        let code = unsafe { call(self.handle, object.0) };
+        checked(code, Function::DestroyObject)
+    }
+}
+
 /// What C_GetInterface gives, if it is of PKCS#11 3. A library without such an interface, or that
 /// refuses to give it, is asked for C_GetFunctionList.
 fn interface(library: &Library) -> Result<Option<CK_FUNCTION_LIST>, CallFailure> {
@@ -513,6 +582,19 @@ fn list(
         }
     }
     checked(code, function).map(|()| Vec::new())
+}
+
+/// A template as a call takes it; the values are the borrowed ones.
+fn attributes(template: &[Attribute]) -> Vec<CK_ATTRIBUTE> {
+    template.iter().map(CK_ATTRIBUTE::from).collect()
+}
+
+/// The handle of an object that was made, unless it is CK_INVALID_HANDLE.
+fn valid(object: CK_OBJECT_HANDLE, function: Function) -> CallResult<ObjectHandle> {
+    match object {
+        CK_INVALID_HANDLE => Err(Error::Pkcs11(ckr::NO_HANDLE, function)),
+        object => Ok(ObjectHandle(object)),
+    }
 }
 
 /// Whether all attributes of a call are there and shown.

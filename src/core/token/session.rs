@@ -9,7 +9,7 @@ use super::ckr;
 use super::error::{CallFailure, TokenError};
 use super::module::Module;
 use super::object::Objects;
-use super::raw::Session;
+use super::raw::{Session, SessionAccess};
 use super::slot::{self, TokenState};
 use crate::error::Error;
 use crate::process::watchdog;
@@ -24,11 +24,12 @@ pub(super) struct TokenSession<'m> {
 }
 
 impl<'m> TokenSession<'m> {
-    /// Opens a read-only session (C_OpenSession).
+    /// Opens a session (C_OpenSession).
     pub(super) fn open(
         module: &'m Module,
         slot: Slot,
         state: TokenState,
+        access: SessionAccess,
     ) -> Result<Self, TokenError> {
         let _step = watchdog::step("opening a session (C_OpenSession)");
         log::info!("token {}", state.name);
@@ -38,7 +39,7 @@ impl<'m> TokenSession<'m> {
             state.pin,
             state.own_keypad
         );
-        let raw = module.functions().open_session(slot);
+        let raw = module.functions().open_session(slot, access);
         let raw = raw.map_err(|error| TokenError::Call {
             doing: "opening a session",
             failure: ckr::failure(&error),

@@ -1,16 +1,19 @@
-//! What can go wrong with a library, the token in it, an object of that, a login or a signature.
+//! What can go wrong with a library, the token in it, an object of that, a login, a signature, or what is
+//! written to the token.
 
 mod login;
 mod module;
 mod object;
 mod signing;
 mod token;
+mod writing;
 
 pub use login::LoginError;
 pub use module::ModuleError;
 pub use object::{ObjectError, ObjectSummary};
 pub use signing::SigningError;
 pub use token::{TokenError, UnusableSlot, WhyUnusable};
+pub use writing::WritingError;
 
 use std::fmt;
 

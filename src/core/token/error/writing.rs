@@ -1,0 +1,94 @@
+//! Exit code 6: a key that is made on the token, and a certificate that is written to it.
+
+use super::{CallFailure, ObjectSummary};
+use crate::error::{Failure, OwnCommand, Remedy, Setting, remedy};
+
+#[derive(Debug, thiserror::Error)]
+pub enum WritingError {
+    /// [The code](#ckr-codes) says why. `CKR_USER_TYPE_INVALID`: the token wants another login for it, such
+    /// as a PIV card's management key.
+    #[error("{doing} on token {token} failed: {failure}{}", left_behind(.left))]
+    Call {
+        doing: &'static str,
+        token: String,
+        failure: CallFailure,
+        /// What the failed call has made, and could not be removed.
+        left: Vec<ObjectSummary>,
+    },
+    /// `pkcs11-tool --module FILE --login -O` lists what it holds. A deleted key is gone.
+    #[error("{doing}: token {token} has no room left: {failure}{}", left_behind(.left))]
+    Full {
+        doing: &'static str,
+        token: String,
+        failure: CallFailure,
+        left: Vec<ObjectSummary>,
+    },
+    /// Nothing is overwritten, whatever the object is: a key that is overwritten is gone.
+    #[error("objectId \"{id}\" is in use on token {token}")]
+    IdInUse {
+        id: String,
+        token: String,
+        present: Vec<ObjectSummary>,
+    },
+    /// The library can't make such keys, as OpenSC for a PIV card can't make any. `pkcs11-tool --module
+    /// FILE -M` lists what there is.
+    #[error("token {token} makes no {kind} key: it offers no {wanted}")]
+    NoGeneration {
+        token: String,
+        kind: &'static str,
+        wanted: &'static str,
+    },
+    /// A library that says that it has written something, and has not.
+    #[error("token {token} has not kept {what} as it was written")]
+    NotKept { token: String, what: String },
+    /// As OpenSC does for a PIV card.
+    #[error("token {token} takes no certificate: {failure}")]
+    Refused { token: String, failure: CallFailure },
+}
+
+/// To append to a failure.
+fn left_behind(left: &[ObjectSummary]) -> String {
+    let left: Vec<_> = left.iter().map(ToString::to_string).collect();
+    match left.join("; ") {
+        left if left.is_empty() => left,
+        left => format!("; it has left an object behind: {left}"),
+    }
+}
+
+impl Failure for WritingError {
+    fn exit_code(&self) -> u8 {
+        6
+    }
+
+    fn remedy(&self) -> Remedy {
+        match self {
+            Self::Call { .. } => remedy!(
+                "check that the token is still inserted and isn't write-protected, and run the command \
+                 again: it goes on with what is on the token"
+            ),
+            Self::Full { .. } => remedy!(
+                "remove what is not used any more (`",
+                OwnCommand::ListHidden,
+                "` shows what there is), and run the command again"
+            ),
+            Self::IdInUse { present, .. } => remedy!(
+                "leave ",
+                Setting("objectId"),
+                " out to have a free one chosen, or name another one:"
+            )
+            .with_candidates(present),
+            Self::NoGeneration { .. } => remedy!(
+                "choose another kind with --key, or make the key with the token's own tool: \
+                 docs/tokens.md#a-key-and-its-certificate"
+            ),
+            Self::NotKept { .. } => {
+                remedy!("the token or its library is faulty: update the library and try again")
+            }
+            Self::Refused { .. } => remedy!(
+                "write it with the token's own tool, or set ",
+                Setting("certificateFile"),
+                " to a file that holds it"
+            ),
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! A key pair made by the token (C_GenerateKeyPair), and what the token says of it afterwards.
+
+#![forbid(unsafe_code)]
+
+use std::time::Duration;
+
+use cryptoki::mechanism::{Mechanism, MechanismType};
+use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass};
+
+use super::error::{ObjectError, ObjectSummary, WritingError};
+use super::object::Objects;
+use super::public_key::{self, FoundKey};
+use super::raw::ObjectHandle;
+use super::session::TokenSession;
+use super::writing;
+use crate::certificate::Curve;
+use crate::config::ObjectId;
+use crate::error::Error;
+use crate::process::signals::Deferral;
+use crate::process::watchdog;
+
+/// A card takes so long for RSA-4096.
+const LIMIT: Duration = Duration::from_secs(300);
+/// After that, a person is told why nothing happens.
+const NOTICE_DELAY: Duration = Duration::from_secs(2);
+
+/// 65537, which every token takes.
+const PUBLIC_EXPONENT: [u8; 3] = [1, 0, 1];
+/// CKA_EC_PARAMS (RFC 8410, section 3: the object identifier of Ed25519; PKCS#11, section 6.3.6: its
+/// name).
+const ED25519_OID: &[u8] = b"\x06\x03\x2b\x65\x70";
+const ED25519_NAME: &[u8] = b"\x13\x0cedwards25519";
+
+/// What is true of a private key that has never been outside of its token.
+const PROMISES: [(AttributeType, &str); 3] = [
+    (AttributeType::Local, "it was made on the token (CKA_LOCAL)"),
+    (
+        AttributeType::AlwaysSensitive,
+        "it was always sensitive (CKA_ALWAYS_SENSITIVE)",
+    ),
+    (
+        AttributeType::NeverExtractable,
+        "it was never extractable (CKA_NEVER_EXTRACTABLE)",
+    ),
+];
+
+/// A kind of key that a token can make.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum KeyKind {
+    #[default]
+    EcP256,
+    EcP384,
+    Ed25519,
+    Rsa2048,
+    Rsa3072,
+    Rsa4096,
+}
+
+impl KeyKind {
+    pub const ALL: [Self; 6] = [
+        Self::EcP256,
+        Self::EcP384,
+        Self::Ed25519,
+        Self::Rsa2048,
+        Self::Rsa3072,
+        Self::Rsa4096,
+    ];
+
+    /// As `--key` takes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::EcP256 => "ec-p256",
+            Self::EcP384 => "ec-p384",
+            Self::Ed25519 => "ed25519",
+            Self::Rsa2048 => "rsa-2048",
+            Self::Rsa3072 => "rsa-3072",
+            Self::Rsa4096 => "rsa-4096",
+        }
+    }
+
+    /// The kind of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// As a public key's `Display` has it.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::EcP256 => "ECDSA P-256",
+            Self::EcP384 => "ECDSA P-384",
+            Self::Ed25519 => "Ed25519",
+            Self::Rsa2048 => "RSA-2048",
+            Self::Rsa3072 => "RSA-3072",
+            Self::Rsa4096 => "RSA-4096",
+        }
+    }
+
+    fn modulus_bits(self) -> Option<u32> {
+        match self {
+            Self::Rsa2048 => Some(2048),
+            Self::Rsa3072 => Some(3072),
+            Self::Rsa4096 => Some(4096),
+            Self::EcP256 | Self::EcP384 | Self::Ed25519 => None,
+        }
+    }
+
+    /// What the token has to offer: to make the key, and to sign with it. RSA keys sign in several
+    /// ways.
+    fn mechanisms(self) -> &'static [(MechanismType, &'static str)] {
+        match self {
+            Self::EcP256 | Self::EcP384 => &[
+                (MechanismType::ECC_KEY_PAIR_GEN, "CKM_EC_KEY_PAIR_GEN"),
+                (MechanismType::ECDSA, "CKM_ECDSA"),
+            ],
+            Self::Ed25519 => &[
+                (
+                    MechanismType::ECC_EDWARDS_KEY_PAIR_GEN,
+                    "CKM_EC_EDWARDS_KEY_PAIR_GEN",
+                ),
+                (MechanismType::EDDSA, "CKM_EDDSA"),
+            ],
+            Self::Rsa2048 | Self::Rsa3072 | Self::Rsa4096 => &[(
+                MechanismType::RSA_PKCS_KEY_PAIR_GEN,
+                "CKM_RSA_PKCS_KEY_PAIR_GEN",
+            )],
+        }
+    }
+}
+
+/// A key pair to be made.
+pub struct NewKey<'a> {
+    pub kind: KeyKind,
+    pub id: &'a ObjectId,
+    /// CKA_LABEL.
+    pub label: &'a str,
+}
+
+/// A key pair that was made.
+pub struct GeneratedKey {
+    pub key: FoundKey,
+    /// What the token doesn't confirm of it, as in `it was made on the token (CKA_LOCAL)`.
+    pub unconfirmed: Vec<&'static str>,
+}
+
+/// Whether the token can make such a key; one that doesn't say what it offers is tried.
+pub(super) fn check(
+    kind: KeyKind,
+    token: &str,
+    offered: Option<&[MechanismType]>,
+) -> Result<(), WritingError> {
+    let Some(offered) = offered else {
+        return Ok(());
+    };
+    let mut wanted = kind.mechanisms().iter();
+    match wanted.find(|(mechanism, _)| !offered.contains(mechanism)) {
+        None => Ok(()),
+        Some((_, wanted)) => Err(WritingError::NoGeneration {
+            token: token.to_owned(),
+            kind: kind.name(),
+            wanted,
+        }),
+    }
+}
+
+/// Makes the pair under a CKA_ID that no object has.
+pub(super) fn generate(
+    session: &TokenSession<'_>,
+    new: &NewKey<'_>,
+) -> Result<GeneratedKey, Error> {
+    let objects = session.objects();
+    let present = writing::objects_with_id(objects, new.id)?;
+    if !present.is_empty() {
+        return Err(WritingError::IdInUse {
+            id: new.id.to_string(),
+            token: objects.token.to_string(),
+            present,
+        }
+        .into());
+    }
+    let (public, private) = match make(session, new) {
+        Ok(pair) => pair,
+        Err(error) => {
+            let left = clear(session, new.id);
+            return Err(writing::failure(session, "making the key", &error, left));
+        }
+    };
+    log::info!("key: made, {}", new.kind.words());
+    let failed = objects.failed("reading the new key");
+    let public_key = public_key::read(objects, public).map_err(failed)?;
+    let Some(public_key) = public_key else {
+        return Err(ObjectError::NoPublicKey {
+            selector: format!("objectId \"{}\"", new.id),
+            token: objects.token.to_string(),
+        }
+        .into());
+    };
+    let key = FoundKey {
+        id: objects.bytes(private, AttributeType::Id).map_err(failed)?,
+        label: objects.label(private).map_err(failed)?,
+        public_key,
+    };
+    Ok(GeneratedKey {
+        key,
+        unconfirmed: unconfirmed(objects, private)?,
+    })
+}
+
+/// C_GenerateKeyPair. Signals wait: a library that is killed while it writes may lose the whole token.
+fn make(
+    session: &TokenSession<'_>,
+    new: &NewKey<'_>,
+) -> Result<(ObjectHandle, ObjectHandle), cryptoki::error::Error> {
+    let text = format!("the token {} makes the key", session.state.name);
+    let _notice = session.module.waiting(NOTICE_DELAY, &text);
+    let _step = watchdog::step_within("making the key (C_GenerateKeyPair)", LIMIT);
+    let _deferral = Deferral::for_files();
+    let raw = &session.raw;
+    let generate = |key_type, mechanism, shape: Vec<Attribute>| {
+        let (public, private) = templates(new, key_type, shape);
+        raw.generate_key_pair(&mechanism, &public, &private)
+    };
+    let on_curve = |curve: Curve| {
+        let shape = vec![Attribute::EcParams(curve.parameters().to_owned())];
+        generate(KeyType::EC, Mechanism::EccKeyPairGen, shape)
+    };
+    match new.kind {
+        KeyKind::EcP256 => on_curve(Curve::P256),
+        KeyKind::EcP384 => on_curve(Curve::P384),
+        KeyKind::Ed25519 => {
+            let named = |parameters: &[u8]| {
+                let shape = vec![Attribute::EcParams(parameters.to_owned())];
+                generate(KeyType::EC_EDWARDS, Mechanism::EccEdwardsKeyPairGen, shape)
+            };
+            // The standard allows both, and each has libraries that take it alone.
+            named(ED25519_NAME).or_else(|_| named(ED25519_OID))
+        }
+        KeyKind::Rsa2048 | KeyKind::Rsa3072 | KeyKind::Rsa4096 => {
+            let bits = new.kind.modulus_bits().unwrap_or_default();
+            let shape = vec![
+                Attribute::ModulusBits(u64::from(bits).into()),
+                Attribute::PublicExponent(PUBLIC_EXPONENT.to_vec()),
+            ];
+            generate(KeyType::RSA, Mechanism::RsaPkcsKeyPairGen, shape)
+        }
+    }
+}
+
+/// For the public and the private key. The latter never leaves the token, and only signs.
+fn templates(
+    new: &NewKey<'_>,
+    key_type: KeyType,
+    shape: Vec<Attribute>,
+) -> (Vec<Attribute>, Vec<Attribute>) {
+    let names = [
+        Attribute::Token(true),
+        Attribute::KeyType(key_type),
+        Attribute::Id(new.id.as_bytes().to_owned()),
+        Attribute::Label(new.label.as_bytes().to_owned()),
+    ];
+    let mut public = vec![
+        Attribute::Class(ObjectClass::PUBLIC_KEY),
+        Attribute::Verify(true),
+    ];
+    public.extend(names.clone());
+    public.extend(shape);
+    let mut private = vec![
+        Attribute::Class(ObjectClass::PRIVATE_KEY),
+        Attribute::Private(true),
+        Attribute::Sensitive(true),
+        Attribute::Extractable(false),
+        Attribute::Sign(true),
+        Attribute::Decrypt(false),
+        Attribute::Unwrap(false),
+    ];
+    private.extend(names);
+    (public, private)
+}
+
+/// After a failure: removes one half of a pair. A whole pair stays, to be found by the next call. Gives
+/// what is left and can't be removed.
+fn clear(session: &TokenSession<'_>, id: &ObjectId) -> Vec<ObjectSummary> {
+    let objects = session.objects();
+    let made = writing::with_id(objects, id).unwrap_or_default();
+    let has = |wanted| made.iter().any(|(_, class)| *class == Some(wanted));
+    if has(ObjectClass::PUBLIC_KEY) && has(ObjectClass::PRIVATE_KEY) {
+        return Vec::new();
+    }
+    let mut left = Vec::new();
+    for (object, class) in made {
+        if session.raw.destroy(object).is_err() {
+            left.push(objects.summary(object, class));
+        }
+    }
+    left
+}
+
+/// What the token doesn't confirm of the private key.
+fn unconfirmed(objects: Objects<'_>, private: ObjectHandle) -> Result<Vec<&'static str>, Error> {
+    let mut unconfirmed = Vec::new();
+    for (kind, promise) in PROMISES {
+        let shown = objects.flag(private, kind);
+        let shown = shown.map_err(objects.failed("reading the new key"))?;
+        unconfirmed.extend((shown != Some(true)).then_some(promise));
+    }
+    Ok(unconfirmed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_is_known_by_its_name() {
+        for kind in KeyKind::ALL {
+            assert_eq!(KeyKind::named(kind.name()), Some(kind));
+        }
+        assert_eq!(KeyKind::named("rsa-1024"), None);
+    }
+
+    #[test]
+    fn a_token_without_the_mechanism_says_which() {
+        let offered = [MechanismType::ECC_KEY_PAIR_GEN, MechanismType::ECDSA];
+        check(KeyKind::EcP384, "t", Some(&offered)).unwrap();
+        check(KeyKind::Rsa2048, "t", None).unwrap();
+        for (kind, text) in [
+            (KeyKind::Rsa2048, "CKM_RSA_PKCS_KEY_PAIR_GEN"),
+            (KeyKind::Ed25519, "CKM_EC_EDWARDS_KEY_PAIR_GEN"),
+        ] {
+            let error = check(kind, "t", Some(&offered)).unwrap_err().to_string();
+            assert!(error.ends_with(text), "{error}");
+        }
+        check(KeyKind::EcP256, "t", Some(&offered[..1])).unwrap_err();
+    }
+
+    #[test]
+    fn a_private_key_stays_on_the_token_and_only_signs() {
+        let new = NewKey {
+            kind: KeyKind::EcP256,
+            id: &ObjectId::from_bytes(vec![7]),
+            label: "jane",
+        };
+        let (public, private) = templates(&new, KeyType::EC, Vec::new());
+        for wanted in [
+            Attribute::Sensitive(true),
+            Attribute::Extractable(false),
+            Attribute::Private(true),
+            Attribute::Sign(true),
+            Attribute::Decrypt(false),
+            Attribute::Unwrap(false),
+        ] {
+            assert!(private.contains(&wanted), "{wanted:?}");
+        }
+        for template in [public, private] {
+            assert!(template.contains(&Attribute::Token(true)));
+            assert!(template.contains(&Attribute::Id(vec![7])));
+            assert!(template.contains(&Attribute::Label(b"jane".to_vec())));
+        }
+    }
+}

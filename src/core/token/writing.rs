@@ -1,0 +1,184 @@
+//! What is written to a token and removed from it: a certificate beside its key. Nothing that is there
+//! is ever overwritten.
+
+#![forbid(unsafe_code)]
+
+use cryptoki::error::{Error as CryptokiError, RvError};
+use cryptoki::object::{Attribute, AttributeType, CertificateType, ObjectClass};
+
+use super::ckr;
+use super::error::{ObjectSummary, WritingError};
+use super::object::{Objects, Query, class};
+use super::public_key::FoundKey;
+use super::raw::{CallResult, ObjectHandle};
+use super::session::TokenSession;
+use crate::certificate::Certificate;
+use crate::config::ObjectId;
+use crate::error::Error;
+use crate::process::signals::Deferral;
+use crate::process::watchdog;
+
+/// The objects with this CKA_ID, and their classes.
+pub(super) fn with_id(
+    objects: Objects<'_>,
+    id: &ObjectId,
+) -> CallResult<Vec<(ObjectHandle, Option<ObjectClass>)>> {
+    let template = [Attribute::Id(id.as_bytes().to_owned())];
+    let mut found = Vec::new();
+    for object in objects.session.find(&template)? {
+        let shown = objects.bytes(object, AttributeType::Class)?;
+        found.push((object, class(&shown)));
+    }
+    Ok(found)
+}
+
+/// The objects with this CKA_ID, whatever they are.
+pub(super) fn objects_with_id(
+    objects: Objects<'_>,
+    id: &ObjectId,
+) -> Result<Vec<ObjectSummary>, Error> {
+    let _step = watchdog::step("looking for objects (C_FindObjects)");
+    let found = with_id(objects, id).map_err(objects.failed("looking for objects"))?;
+    let summaries = found.into_iter();
+    Ok(summaries
+        .map(|(object, class)| objects.summary(object, class))
+        .collect())
+}
+
+/// The first CKA_ID that no object has.
+pub(super) fn unused_id(objects: Objects<'_>) -> Result<ObjectId, Error> {
+    let _step = watchdog::step("looking for a free CKA_ID (C_FindObjects)");
+    let failed = objects.failed("looking for a free CKA_ID");
+    let mut used = Vec::new();
+    for object in objects.session.find(&[]).map_err(failed)? {
+        used.push(objects.bytes(object, AttributeType::Id).map_err(failed)?);
+    }
+    let short = (1..=u8::MAX).map(|number| vec![number]);
+    let long = (1..=u16::MAX).map(|number| number.to_be_bytes().to_vec());
+    let mut free = short.chain(long).filter(|id| !used.contains(id));
+    let free = free.next().map(ObjectId::from_bytes);
+    free.ok_or_else(|| Error::internal("a token with every CKA_ID"))
+}
+
+/// C_CreateObject, and what the token has of it afterwards.
+pub(super) fn write_certificate(
+    session: &TokenSession<'_>,
+    certificate: &Certificate,
+    key: &FoundKey,
+) -> Result<(), Error> {
+    let mut template = vec![
+        Attribute::Class(ObjectClass::CERTIFICATE),
+        Attribute::CertificateType(CertificateType::X_509),
+        Attribute::Token(true),
+        Attribute::Label(key.label.clone().into_bytes()),
+        Attribute::Value(certificate.der().to_owned()),
+    ];
+    if let Some(names) = certificate.names() {
+        template.extend([
+            Attribute::Subject(names.subject),
+            Attribute::Issuer(names.issuer),
+            Attribute::SerialNumber(names.serial_number),
+        ]);
+    }
+    if !key.id.is_empty() {
+        template.push(Attribute::Id(key.id.clone()));
+    }
+    let object = create(session, &template);
+    let object = object.map_err(|error| certificate_failure(session, &error))?;
+    log::info!("certificate: written");
+    let objects = session.objects();
+    let failed = objects.failed("reading the certificate back");
+    let der = objects.bytes(object, AttributeType::Value);
+    let id = objects.bytes(object, AttributeType::Id).map_err(failed)?;
+    if der.map_err(failed)? != certificate.der() || id != key.id {
+        return Err(WritingError::NotKept {
+            token: objects.token.to_string(),
+            what: format!("the certificate of {}", certificate.subject),
+        }
+        .into());
+    }
+    Ok(())
+}
+
+/// Signals wait: a library that is killed while it writes may lose the whole token.
+fn create(session: &TokenSession<'_>, template: &[Attribute]) -> CallResult<ObjectHandle> {
+    let _step = watchdog::step("writing the certificate (C_CreateObject)");
+    let _deferral = Deferral::for_files();
+    session.raw.create(template)
+}
+
+/// Removes each object with exactly this certificate.
+pub(super) fn remove_certificate(
+    session: &TokenSession<'_>,
+    certificate: &Certificate,
+) -> Result<(), Error> {
+    let objects = session.objects();
+    let failed = objects.failed("looking for the certificate");
+    let query = Query::every(ObjectClass::CERTIFICATE);
+    for object in objects.find_stored(query).map_err(failed)? {
+        let der = objects
+            .bytes(object, AttributeType::Value)
+            .map_err(failed)?;
+        if der != certificate.der() {
+            continue;
+        }
+        let _step = watchdog::step("removing the certificate (C_DestroyObject)");
+        let _deferral = Deferral::for_files();
+        let removed = session.raw.destroy(object);
+        let doing = "removing the old certificate";
+        removed.map_err(|error| failure(session, doing, &error, Vec::new()))?;
+    }
+    Ok(())
+}
+
+/// A token that never takes a certificate, or the error of [`failure`].
+fn certificate_failure(session: &TokenSession<'_>, error: &CryptokiError) -> Error {
+    let is_refusal = match ckr::code(error) {
+        Some(code) => matches!(
+            code,
+            RvError::FunctionNotSupported
+                | RvError::AttributeTypeInvalid
+                | RvError::AttributeValueInvalid
+                | RvError::TemplateInconsistent
+                | RvError::UserTypeInvalid
+                | RvError::TokenWriteProtected
+                | RvError::SessionReadOnly
+        ),
+        None => matches!(error, CryptokiError::NullFunctionPointer),
+    };
+    if !is_refusal {
+        return failure(session, "writing the certificate", error, Vec::new());
+    }
+    WritingError::Refused {
+        token: session.state.name.to_string(),
+        failure: ckr::failure(error),
+    }
+    .into()
+}
+
+/// The error of a call that failed to change the token.
+pub(super) fn failure(
+    session: &TokenSession<'_>,
+    doing: &'static str,
+    error: &CryptokiError,
+    left: Vec<ObjectSummary>,
+) -> Error {
+    let token = session.state.name.to_string();
+    session.failure(error, |failure| {
+        match ckr::code(error) {
+            Some(RvError::DeviceMemory) => WritingError::Full {
+                doing,
+                token,
+                failure,
+                left,
+            },
+            _ => WritingError::Call {
+                doing,
+                token,
+                failure,
+                left,
+            },
+        }
+        .into()
+    })
+}
