@@ -4,11 +4,15 @@ use std::path::PathBuf;
 
 use super::again::Invocation;
 use super::completions::values;
+use super::kubeconfig::{Search, provider_config, set_token};
 use super::selection::{self, HEADING, Selection};
-use crate::config::PinSource;
+use crate::config::{Filter, PinSource};
 use crate::error::Error;
-use crate::kubeconfig::{Context, Kubeconfig};
+use crate::kubeconfig::{Context, Kubeconfig, KubeconfigError, ProviderConfig};
+use crate::process::environment::TakenVariables;
+use crate::process::watchdog;
 use crate::protocol::Configuration;
+use crate::token::ObjectError;
 
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct KeyOptions {
@@ -79,6 +83,26 @@ impl KeyOptions {
         })
     }
 
+    /// [`Self::source`]; where nothing names a key, what is to be [completed](Self::complete), and why the
+    /// current context names none.
+    ///
+    /// # Errors
+    /// Those of [`Self::source`], for a context or a kubeconfig that was named.
+    pub(super) fn source_if_any(&self) -> Result<(KeySource, Option<Error>), Error> {
+        let is_named = self.context.is_some() || self.kubeconfig.is_some();
+        match self.source() {
+            Ok(source) => Ok((source, None)),
+            Err(error) => match error.downcast_ref() {
+                Some(
+                    KubeconfigError::Missing { .. }
+                    | KubeconfigError::NoCurrentContext { .. }
+                    | KubeconfigError::NotExternalSigner { .. },
+                ) if !is_named => Ok((self.own_source(), Some(error))),
+                _ => Err(error),
+            },
+        }
+    }
+
     /// What the options say of the key.
     pub(super) fn own_source(&self) -> KeySource {
         let uri = ("uri", self.uri.as_deref());
@@ -112,6 +136,68 @@ impl KeyOptions {
             kubeconfig.set_current_context(name)?;
         }
         Ok(kubeconfig)
+    }
+
+    /// Adds what the options don't say of library, token and key, if there is only one or a person picks
+    /// one. Returns the URI of the key, or `None` if nothing was missing.
+    ///
+    /// # Errors
+    /// None or several fit, or a library or a token can't be looked at.
+    pub(super) fn complete(
+        &self,
+        map: &mut Configuration,
+        verbosity: u8,
+    ) -> Result<Option<String>, Error> {
+        let uri = self.uri.as_deref();
+        let said = Filter::from_map(&mut self.selection.configuration([("uri", uri)]))?;
+        let is_whole = said.library.is_some() && said.token.is_given() && said.object.is_given();
+        if is_whole {
+            return Ok(None);
+        }
+        let search = Search {
+            selection: &self.selection,
+            uri,
+            wanted: said.object,
+            has_certificate: self.certificate_file.is_some(),
+            login: false,
+            pin_source: None,
+            variables: &TakenVariables::default(),
+            verbosity,
+        };
+        let mut opened = None;
+        let listing = search.look(&mut opened);
+        if let Some(library) = opened {
+            let _step = watchdog::step("closing the library (C_Finalize)");
+            library.close();
+        }
+        let listing = listing?;
+        // If there is only one key, its use says what is wrong with it.
+        let mut keys = listing.keys();
+        let only_key = keys.next().filter(|_| keys.next().is_none());
+        let chosen = search
+            .choose(&listing)
+            .or_else(|error| match error.downcast_ref() {
+                Some(ObjectError::NoUsable { .. }) => only_key.ok_or(error),
+                _ => Err(error),
+            });
+        let (config, uri) = match (chosen, listing.only_token()) {
+            (Ok(place @ (_, _, key)), _) => (provider_config(None, place, None), key.uri.clone()),
+            // The token may hide the key.
+            (Err(error), Some((library, token)))
+                if matches!(error.downcast_ref(), Some(ObjectError::NoneFits { .. })) =>
+            {
+                let mut config = ProviderConfig::default();
+                set_token(&mut config, library, token);
+                (config, format!("token {}", token.name()))
+            }
+            (Err(error), _) => return Err(error),
+        };
+        for (key, value) in config.pairs() {
+            if key != "pathExec" && !map.has(key) {
+                map.set(key, value);
+            }
+        }
+        Ok(Some(uri))
     }
 
     fn overridden(&self, mut configuration: Configuration) -> Configuration {

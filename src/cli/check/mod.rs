@@ -19,20 +19,18 @@ use self::steps::check_key;
 use super::again::Invocation;
 use super::error::ArgumentNeeds;
 use super::key_options::{KeyOptions, KeySource, SelectedContext};
-use super::kubeconfig::{Search, provider_config, set_token};
 use super::output::CommandOutput;
 use super::style::Palette;
 use crate::cluster_api::{self, ClusterUser, Recognition};
-use crate::config::{Config, Filter, PinSource};
+use crate::config::{Config, PinSource};
 use crate::error::{Error, OwnCommand, Piece, Setting, remedy};
 use crate::keyring::{KeyNumber, Keyring};
-use crate::kubeconfig::{KubeconfigError, ProviderConfig};
+use crate::kubeconfig::KubeconfigError;
 use crate::pin_entry::Sources;
 use crate::pipeline::Library;
 use crate::printable::excerpt;
-use crate::process::environment::{SingleThreaded, TakenVariables};
+use crate::process::environment::SingleThreaded;
 use crate::process::watchdog;
-use crate::protocol::Configuration;
 use crate::report;
 use crate::token::ObjectError;
 use crate::tunnel::{TunnelObserver, TunnelTarget};
@@ -144,7 +142,7 @@ fn configuration(
     } = &mut source.key;
     let found = match context {
         Some(_) => Ok(None),
-        None => complete(map, &arguments.key, verbosity),
+        None => arguments.key.complete(map, verbosity),
     };
     let (found, no_key) = match (found, source.no_key.take()) {
         // If there isn't one key to be found, the error is that nothing names one; if there are
@@ -232,17 +230,9 @@ impl Source {
             let other = "--server";
             return Err(ArgumentNeeds { argument, other }.into());
         }
-        let is_optional = !server && !context && !file;
-        let (key, no_key) = match options.source() {
-            Ok(key) => (key, None),
-            Err(error) => match error.downcast_ref() {
-                Some(
-                    KubeconfigError::Missing { .. }
-                    | KubeconfigError::NoCurrentContext { .. }
-                    | KubeconfigError::NotExternalSigner { .. },
-                ) if is_optional => (options.own_source(), Some(error)),
-                _ => return Err(error),
-            },
+        let (key, no_key) = match server {
+            true => (options.source()?, None),
+            false => options.source_if_any()?,
         };
         let of_cluster = match server && key.context.is_none() {
             true => Some(options.selected()?),
@@ -268,65 +258,6 @@ impl Source {
         };
         context.map(target).transpose()
     }
-}
-
-/// Adds what the options don't say of library, token and key, if there is only one or a person picks
-/// one. Returns the URI of the key, or `None` if nothing was missing.
-fn complete(
-    map: &mut Configuration,
-    options: &KeyOptions,
-    verbosity: u8,
-) -> Result<Option<String>, Error> {
-    let uri = options.uri.as_deref();
-    let said = Filter::from_map(&mut options.selection.configuration([("uri", uri)]))?;
-    let is_whole = said.library.is_some() && said.token.is_given() && said.object.is_given();
-    if is_whole {
-        return Ok(None);
-    }
-    let search = Search {
-        selection: &options.selection,
-        uri,
-        wanted: said.object,
-        has_certificate: options.certificate_file.is_some(),
-        login: false,
-        pin_source: None,
-        variables: &TakenVariables::default(),
-        verbosity,
-    };
-    let mut opened = None;
-    let listing = search.look(&mut opened);
-    if let Some(library) = opened {
-        let _step = watchdog::step("closing the library (C_Finalize)");
-        library.close();
-    }
-    let listing = listing?;
-    // If there is only one key, the check says what is wrong with it.
-    let mut keys = listing.keys();
-    let only_key = keys.next().filter(|_| keys.next().is_none());
-    let chosen = search
-        .choose(&listing)
-        .or_else(|error| match error.downcast_ref() {
-            Some(ObjectError::NoUsable { .. }) => only_key.ok_or(error),
-            _ => Err(error),
-        });
-    let (config, uri) = match (chosen, listing.only_token()) {
-        (Ok(place @ (_, _, key)), _) => (provider_config(None, place, None), key.uri.clone()),
-        // The token may hide the key.
-        (Err(error), Some((library, token)))
-            if matches!(error.downcast_ref(), Some(ObjectError::NoneFits { .. })) =>
-        {
-            let mut config = ProviderConfig::default();
-            set_token(&mut config, library, token);
-            (config, format!("token {}", token.name()))
-        }
-        (Err(error), _) => return Err(error),
-    };
-    for (key, value) in config.pairs() {
-        if key != "pathExec" && !map.has(key) {
-            map.set(key, value);
-        }
-    }
-    Ok(Some(uri))
 }
 
 /// Connects as `run` would, and asks the server for whom it takes us. `local` is the address by which
