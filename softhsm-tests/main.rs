@@ -67,6 +67,8 @@ mod run;
 mod secrecy;
 /// Which token, certificate and key.
 mod selection;
+/// `credential --as` and `jwks`: what lives minutes.
+mod short_lived;
 /// A machine without disk space, descriptors, processes or directories.
 #[cfg(target_os = "linux")]
 mod shortage;

@@ -25,6 +25,7 @@ const CAPABILITIES: &[(&str, &[&str])] = &[
             "std::os::unix::fs",
             "std::os::linux::fs",
             "rustix::fs",
+            "tempfile",
             "tokio::fs",
             "::canonicalize",
             "::exists",
@@ -215,6 +216,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "users",
         ],
     ),
+    // The id of a token.
+    ("cli::credential::jwt", &["randomness"]),
     ("main", &["processes", "unsafe code"]),
 ];
 

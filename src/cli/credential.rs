@@ -1,7 +1,11 @@
 //! `credential`: the exec credential plugin. Has the tunnel process serve the client's cluster, and hands
-//! out a certificate for the local connection.
+//! out a certificate for the local connection. With `--as`, hands out something that needs no tunnel.
 
 #![forbid(unsafe_code)]
+
+mod jwt;
+mod output;
+mod short_lived;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,13 +14,16 @@ use http::Uri;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use self::short_lived::ShortLivedOptions;
 use super::again::Invocation;
 use super::error::CredentialError;
 use super::key_options::{KeyOptions, KeySource};
 use super::output::CommandOutput;
 use crate::config::{Config, Keep, PinSource, key_selection};
 use crate::error::Error;
-use crate::exec_credential::{ExecCredential, ExecRequest, ExecRequestError, LocalCluster};
+use crate::exec_credential::{
+    ExecCredential, ExecProof, ExecRequest, ExecRequestError, LocalCluster,
+};
 use crate::kubeconfig::{Cluster, Kubeconfig, tunnelled};
 use crate::library;
 use crate::pin_entry::Sources;
@@ -30,6 +37,9 @@ use crate::tunnel_process::{self, RegisteredCluster, Registration, TunnelProcess
 
 /// The variable that holds a client's request.
 pub(super) const REQUEST: &str = "KUBERNETES_EXEC_INFO";
+
+/// For whom a JSON Web Token is made if nothing else is said.
+pub(super) const AUDIENCE: &str = "kubernetes";
 
 /// The exit code of failed logins.
 const NO_LOGIN: u8 = 7;
@@ -53,6 +63,8 @@ pub(super) struct CredentialArguments {
     /// the shell ends) or a time after the last use, such as 15m
     #[arg(long, value_name = "HOW LONG")]
     keep: Option<Keep>,
+    #[command(flatten)]
+    short_lived: ShortLivedOptions,
 }
 
 impl CredentialArguments {
@@ -66,25 +78,37 @@ impl CredentialArguments {
 pub(super) fn run(
     arguments: &CredentialArguments,
     request: Option<Result<String, NotUtf8>>,
+    verbosity: u8,
     alone: SingleThreaded,
 ) -> u8 {
-    match answer(arguments, request, alone) {
+    let mut opened = None;
+    let request = request.map(|text| match text {
+        Ok(text) => ExecRequest::decode(&text),
+        Err(NotUtf8) => Err(ExecRequestError::NotUtf8),
+    });
+    let answered = match (request.transpose(), arguments.short_lived.kind) {
+        (Err(error), _) => Err(error.into()),
+        (Ok(request), None) => answer(arguments, request.unwrap_or_default(), alone),
+        (Ok(request), Some(kind)) => {
+            short_lived::hand_out(kind, arguments, request, verbosity, alone, &mut opened)
+        }
+    };
+    let code = match answered {
         Ok(()) => 0,
         Err(error) => report::error_in_one_line(&error),
+    };
+    if let Some(library) = opened {
+        library.finalize(code);
     }
+    code
 }
 
 fn answer(
     arguments: &CredentialArguments,
-    request: Option<Result<String, NotUtf8>>,
+    request: ExecRequest,
     alone: SingleThreaded,
 ) -> Result<(), Error> {
     let mut output = CommandOutput::open()?;
-    let request = match request {
-        None => ExecRequest::default(),
-        Some(Err(NotUtf8)) => return Err(ExecRequestError::NotUtf8.into()),
-        Some(Ok(text)) => ExecRequest::decode(&text)?,
-    };
     // Before anything takes time.
     let caller = parent().ok_or_else(caller_has_ended)?;
     let options = &arguments.key;
@@ -146,8 +170,10 @@ fn answer(
         return Err(caller_has_ended().into());
     }
     let credential = ExecCredential {
-        certificate: &registered.certificate,
-        key: &registered.key,
+        proof: ExecProof::Certificate {
+            certificate: &registered.certificate,
+            key: &registered.key,
+        },
         expires: &expiry(keep),
     };
     Ok(output.print(&credential.encode(request.api_version))?)

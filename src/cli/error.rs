@@ -1,5 +1,7 @@
 //! Exit codes 2 and 3: arguments that don't go together, and entries that a credential can't be made for.
 
+use std::path::PathBuf;
+
 use crate::error::{Failure, OwnCommand, Remedy, Setting, remedy};
 
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +33,9 @@ pub(crate) enum CredentialError {
     /// `kubeconfig --write` makes it; the kubeconfig of another user or machine is of no use here.
     #[error("this user has no tunnel.pem, by which clients know the tunnel")]
     NoIdentity,
+    /// A key without a certificate has no user's name.
+    #[error("nothing names the token's subject: the key has no certificate with a CN")]
+    NoSubject,
     /// The cluster is used with a user that another context is for.
     #[error("the cluster's server {server} is no address of this machine")]
     NotLocal { server: String },
@@ -45,7 +50,7 @@ pub(crate) enum CredentialError {
 impl Failure for CredentialError {
     fn exit_code(&self) -> u8 {
         match self {
-            Self::KeyNamedTwice => 2,
+            Self::KeyNamedTwice | Self::NoSubject => 2,
             Self::NoClusters
             | Self::NoIdentity
             | Self::NotLocal { .. }
@@ -57,6 +62,7 @@ impl Failure for CredentialError {
     fn remedy(&self) -> Remedy {
         match self {
             Self::KeyNamedTwice => remedy!("leave one of them out"),
+            Self::NoSubject => remedy!("name whom the token is about: --subject NAME"),
             Self::NoClusters => remedy!(
                 "set provideClusterInfo of the user's exec to true, or make an entry with `",
                 OwnCommand::WriteKubeconfig,
@@ -73,5 +79,32 @@ impl Failure for CredentialError {
                 ": prompt, askpass, file:/path or env:NAME"
             ),
         }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum JwksError {
+    #[error("--certificate-authority {}: {reason}", .path.display())]
+    Authority { path: PathBuf, reason: String },
+    /// The user in an AuthenticationConfiguration is a constant, and can't be left out.
+    #[error("nothing names the user: the key has no certificate with a CN")]
+    NoUser,
+}
+
+impl Failure for JwksError {
+    fn exit_code(&self) -> u8 {
+        2
+    }
+
+    fn remedy(&self) -> Remedy {
+        match self {
+            Self::Authority { .. } => {
+                "name the file with the CA of the server that serves the issuer's files"
+            }
+            Self::NoUser => {
+                "name the user that the API server shall take the holder for: --user NAME"
+            }
+        }
+        .into()
     }
 }

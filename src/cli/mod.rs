@@ -7,10 +7,13 @@ mod check;
 mod completions;
 mod credential;
 mod error;
+mod holder;
+mod jwks;
 mod key_options;
 mod kubeconfig;
 mod list;
 mod listing;
+mod new_file;
 mod output;
 mod presence;
 mod run;
@@ -98,6 +101,7 @@ enum Command {
     Check(check::CheckArguments),
     Completions(completions::CompletionsArguments),
     Credential(credential::CredentialArguments),
+    Jwks(jwks::JwksArguments),
     Kubeconfig(kubeconfig::KubeconfigArguments),
     List(list::ListArguments),
     Run(run::RunArguments),
@@ -167,6 +171,7 @@ fn without_request(has_arguments: bool, core: Rlimit, alone: SingleThreaded) -> 
         | Command::TunnelProcess
         | Command::Version => {}
         Command::Credential(arguments) => arguments.invocation().set_wording(),
+        Command::Jwks(arguments) => arguments.invocation().set_wording(),
         Command::Kubeconfig(arguments) => arguments.invocation().set_wording(),
         Command::List(arguments) => arguments.invocation().set_wording(),
         Command::Run(arguments) => arguments.invocation().set_wording(),
@@ -177,8 +182,9 @@ fn without_request(has_arguments: bool, core: Rlimit, alone: SingleThreaded) -> 
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Credential(arguments) => {
             let request = environment::take(credential::REQUEST, &alone);
-            credential::run(&arguments, request, alone)
+            credential::run(&arguments, request, verbosity, alone)
         }
+        Command::Jwks(arguments) => jwks::run(&arguments, verbosity, alone),
         Command::Kubeconfig(arguments) => kubeconfig::run(&arguments, verbosity, alone),
         Command::List(arguments) => list::run(&arguments, verbosity, alone),
         Command::Run(arguments) => run::run(&arguments, verbosity > 0, core, alone),

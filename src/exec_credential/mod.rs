@@ -40,27 +40,35 @@ impl ApiVersion {
     }
 }
 
-/// What a client shows to a server: a certificate and its key, which is in the answer.
+/// What a client shows to a server, and until when.
 pub struct ExecCredential<'a> {
-    /// PEM.
-    pub certificate: &'a str,
-    /// PEM.
-    pub key: &'a str,
+    pub proof: ExecProof<'a>,
     /// When the client has to ask again, as RFC 3339 text in UTC.
     pub expires: &'a str,
+}
+
+pub enum ExecProof<'a> {
+    /// A certificate and its key, both in PEM.
+    Certificate { certificate: &'a str, key: &'a str },
+    /// A bearer token.
+    Token(&'a str),
 }
 
 impl ExecCredential<'_> {
     /// The document, with a newline.
     pub fn encode(&self, version: ApiVersion) -> String {
+        let mut status = match self.proof {
+            ExecProof::Certificate { certificate, key } => json!({
+                "clientCertificateData": certificate,
+                "clientKeyData": key,
+            }),
+            ExecProof::Token(token) => json!({ "token": token }),
+        };
+        status["expirationTimestamp"] = json!(self.expires);
         let document = json!({
             "apiVersion": version.name(),
             "kind": "ExecCredential",
-            "status": {
-                "expirationTimestamp": self.expires,
-                "clientCertificateData": self.certificate,
-                "clientKeyData": self.key,
-            },
+            "status": status,
         });
         format!("{document}\n")
     }

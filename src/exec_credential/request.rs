@@ -32,6 +32,10 @@ pub struct LocalCluster {
         deserialize_with = "base64_bytes"
     )]
     pub authority: Option<Vec<u8>>,
+    #[serde(default, rename = "insecure-skip-tls-verify")]
+    pub insecure: bool,
+    /// With the environment's taken into account.
+    pub proxy_url: Option<String>,
     /// The extension `client.authentication.k8s.io/exec` of the cluster; null if it has none.
     #[serde(default)]
     pub config: Value,
@@ -131,7 +135,7 @@ fn base64_bytes<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Vec<u8>>, 
 mod tests {
     use serde_json::json;
 
-    use super::super::ExecCredential;
+    use super::super::{ExecCredential, ExecProof};
     use super::*;
 
     fn refused(text: &str) -> String {
@@ -146,8 +150,10 @@ mod tests {
             assert_eq!(request.api_version, version);
             assert!(request.cluster.is_none());
             let credential = ExecCredential {
-                certificate: "a\nb\n",
-                key: "c",
+                proof: ExecProof::Certificate {
+                    certificate: "a\nb\n",
+                    key: "c",
+                },
                 expires: "2026-11-22T04:00:00Z",
             };
             let answer: Value = serde_json::from_str(&credential.encode(version)).unwrap();
@@ -158,6 +164,16 @@ mod tests {
             assert_eq!(
                 answer["status"]["expirationTimestamp"],
                 "2026-11-22T04:00:00Z"
+            );
+            assert!(answer["status"].get("token").is_none());
+            let credential = ExecCredential {
+                proof: ExecProof::Token("a.b.c"),
+                ..credential
+            };
+            let answer: Value = serde_json::from_str(&credential.encode(version)).unwrap();
+            assert_eq!(
+                answer["status"],
+                json!({"token": "a.b.c", "expirationTimestamp": "2026-11-22T04:00:00Z"})
             );
         }
     }
@@ -176,6 +192,8 @@ mod tests {
                 server: "https://127.1.3.232:21234".to_owned(),
                 tls_server_name: Some("name".to_owned()),
                 authority: Some(b"foo".to_vec()),
+                insecure: true,
+                proxy_url: Some("http://proxy:3128".to_owned()),
                 config: json!({"anything": "goes"}),
             })
         );

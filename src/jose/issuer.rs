@@ -27,18 +27,23 @@ pub enum IssuerError {
 }
 
 impl Issuer {
+    /// The path of the discovery document below the URL (section 4).
+    pub const DISCOVERY: &str = ".well-known/openid-configuration";
+    /// That of the keys.
+    pub const KEYS: &str = "jwks.json";
+
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Where the discovery document is served (section 4).
+    /// Where the discovery document is served.
     pub fn discovery_url(&self) -> String {
-        self.below(".well-known/openid-configuration")
+        self.below(Self::DISCOVERY)
     }
 
     /// Where the keys are served.
     pub fn keys_url(&self) -> String {
-        self.below("jwks.json")
+        self.below(Self::KEYS)
     }
 
     fn below(&self, path: &str) -> String {

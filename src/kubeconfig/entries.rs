@@ -7,6 +7,7 @@ use super::exec;
 use super::file::{self, ReadFailure};
 use super::model::{ClusterEntry, Kubeconfig, UserEntry, decode_base64};
 use super::tunnelled::{self, tunnelled};
+use crate::exec_credential::LocalCluster;
 use crate::protocol::Configuration;
 
 /// The provider whose users are ours.
@@ -32,6 +33,20 @@ pub struct Cluster {
     pub insecure: bool,
     /// A URL: http, https or socks5.
     pub proxy_url: Option<String>,
+}
+
+/// A cluster that a client has handed to its credential plugin, as the client sees it.
+impl From<&LocalCluster> for Cluster {
+    fn from(handed: &LocalCluster) -> Self {
+        let authority = handed.authority.clone();
+        Self {
+            server: handed.server.clone(),
+            authority: authority.filter(|_| !handed.insecure),
+            tls_server_name: handed.tls_server_name.clone(),
+            insecure: handed.insecure,
+            proxy_url: handed.proxy_url.clone(),
+        }
+    }
 }
 
 /// What authenticates a user.

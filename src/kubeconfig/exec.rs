@@ -34,6 +34,20 @@ const OTHERS: [(&str, &str); 4] = [
     ("keep", "--keep"),
 ];
 
+/// The options that say what is handed out, and nothing of the key.
+const OF_SHORT_LIVED: [&str; 10] = [
+    "--algorithm",
+    "--as",
+    "--audience",
+    "--bound-to",
+    "--duration",
+    "--issuer",
+    "--out",
+    "--output",
+    "--service-account",
+    "--subject",
+];
+
 /// The keys of a configuration that can be given as options, and the options.
 pub fn options() -> impl Iterator<Item = (&'static str, &'static str)> {
     SELECTORS.into_iter().chain(OTHERS)
@@ -106,6 +120,12 @@ pub(super) fn configuration(exec: &Exec, user: &str) -> Result<Configuration, Ku
             Some((option, value)) => (option, Some(value)),
             None => (word, None),
         };
+        if OF_SHORT_LIVED.contains(&option) {
+            if value.is_none() && words.next().is_none() {
+                return Err(refused(format!("{option} has no value")));
+            }
+            continue;
+        }
         let known = options().find(|(_, known)| *known == option);
         let Some((key, option)) = known else {
             return Err(refused(format!("{} is not known", excerpt(option))));

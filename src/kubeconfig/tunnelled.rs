@@ -76,6 +76,8 @@ impl Kubeconfig {
                     server: entry.server.clone().unwrap_or_default(),
                     tls_server_name: entry.tls_server_name.clone(),
                     authority: authority.and_then(decode_base64),
+                    insecure: false,
+                    proxy_url: None,
                 })
             })
             .collect()
@@ -99,13 +101,16 @@ impl Kubeconfig {
             server,
             authority,
             tls_server_name,
-            ..
+            insecure,
+            proxy_url,
         } = entry.resolved(name)?;
         let config = extension(&entry.extensions, EXTENSION);
         Ok(LocalCluster {
             server,
             tls_server_name,
             authority,
+            insecure,
+            proxy_url,
             config: config.cloned().unwrap_or_default(),
         })
     }

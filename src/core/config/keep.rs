@@ -40,8 +40,8 @@ impl FromStr for Keep {
     }
 }
 
-/// As Go writes durations: numbers with units, the largest first.
-fn duration(text: &str) -> Option<Duration> {
+/// As Go writes durations: numbers with units, the largest first; from a second to seven days.
+pub fn duration(text: &str) -> Option<Duration> {
     let mut seconds = 0_u64;
     let mut rest = text;
     for (unit, length) in UNITS {

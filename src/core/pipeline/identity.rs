@@ -102,7 +102,12 @@ impl Identity {
     }
 }
 
-fn read_certificates(path: &Path) -> Result<(Certificate, Vec<Vec<u8>>), Error> {
+/// The certificate in a file of PEM or DER that is not a CA's, and the DER of the others, beginning with its
+/// issuer.
+///
+/// # Errors
+/// [`ObjectError::CertificateFile`], and a certificate whose key is of no use.
+pub fn read_certificates(path: &Path) -> Result<(Certificate, Vec<Vec<u8>>), Error> {
     let failure = |reason: std::io::Error| {
         Error::from(ObjectError::CertificateFile {
             path: path.to_owned(),

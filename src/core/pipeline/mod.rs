@@ -29,7 +29,7 @@ mod reference;
 
 use std::time::Instant;
 
-pub use identity::Identity;
+pub use identity::{Identity, read_certificates};
 pub use library::{Library, LibraryLock};
 pub use reference::KeyReference;
 

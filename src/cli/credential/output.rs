@@ -1,0 +1,107 @@
+//! The forms in which a short-lived credential is handed out.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value, json};
+
+use super::CredentialArguments;
+use super::short_lived::{IssuedCredential, OutputForm, Proof};
+use crate::certificate::rfc_3339;
+use crate::cli::key_options::SelectedContext;
+use crate::error::Error;
+use crate::exec_credential::{ApiVersion, ExecCredential, ExecProof, ExecRequest};
+use crate::kubeconfig::{Cluster, tunnelled};
+use crate::tunnel::TunnelTarget;
+
+/// The cluster that the credential is for: the client's, the context's with the key, or the current context's.
+pub(super) fn target(
+    arguments: &CredentialArguments,
+    request: Option<&ExecRequest>,
+    of_key: Option<SelectedContext>,
+) -> Result<TunnelTarget, Error> {
+    if let Some(asked) = request.and_then(|request| request.cluster.as_ref()) {
+        let (name, cluster) = match asked.config.is_null() {
+            true => (asked.server.clone(), Cluster::from(asked)),
+            false => tunnelled(&asked.config)?,
+        };
+        return Ok(TunnelTarget {
+            name,
+            cluster,
+            heeds_environment: true,
+        });
+    }
+    let selected = match of_key {
+        Some(selected) => selected,
+        None => arguments.key.selected()?,
+    };
+    let name = selected.context.cluster;
+    Ok(TunnelTarget {
+        cluster: selected.kubeconfig.cluster(&name)?,
+        name,
+        heeds_environment: true,
+    })
+}
+
+/// The document; `target` is needed for a kubeconfig.
+pub(super) fn text(
+    credential: &IssuedCredential,
+    form: OutputForm,
+    version: ApiVersion,
+    target: Option<&TunnelTarget>,
+) -> String {
+    match (form, target) {
+        (OutputForm::Kubeconfig, Some(target)) => kubeconfig(credential, target),
+        (OutputForm::Exec | OutputForm::Kubeconfig, _) => ExecCredential {
+            proof: match &credential.proof {
+                Proof::Token(token) => ExecProof::Token(token),
+            },
+            expires: &credential.renewal(),
+        }
+        .encode(version),
+        (OutputForm::Raw, _) => match &credential.proof {
+            Proof::Token(token) => format!("{token}\n"),
+        },
+    }
+}
+
+/// JSON is YAML, but for the comment.
+fn kubeconfig(credential: &IssuedCredential, target: &TunnelTarget) -> String {
+    let Cluster {
+        server,
+        authority,
+        tls_server_name,
+        insecure,
+        proxy_url,
+    } = &target.cluster;
+    let members = [
+        ("server", Some(json!(server))),
+        (
+            "certificate-authority-data",
+            authority.as_ref().map(|pem| json!(STANDARD.encode(pem))),
+        ),
+        (
+            "tls-server-name",
+            tls_server_name.as_ref().map(|name| json!(name)),
+        ),
+        ("insecure-skip-tls-verify", insecure.then_some(json!(true))),
+        ("proxy-url", proxy_url.as_ref().map(|url| json!(url))),
+    ];
+    let cluster: Map<String, Value> = members
+        .into_iter()
+        .filter_map(|(name, value)| Some((name.to_owned(), value?)))
+        .collect();
+    let user = match &credential.proof {
+        Proof::Token(token) => json!({ "token": token }),
+    };
+    let (name, who) = (&target.name, &credential.user);
+    let config = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": cluster}],
+        "users": [{"name": who, "user": user}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": who}}],
+        "current-context": name,
+    });
+    let ends = rfc_3339(credential.ends);
+    format!("# Ends at {ends}, and is of no use afterwards.\n{config:#}\n")
+}

@@ -1,0 +1,160 @@
+//! `credential --as`: something that lives minutes and comes from the token's key, for clients that can't use
+//! a tunnel.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use super::jwt::JwtOptions;
+use super::{CredentialArguments, caller_has_ended, jwt, output};
+use crate::certificate::rfc_3339;
+use crate::cli::error::CredentialError;
+use crate::cli::jwks::lifetime;
+use crate::cli::key_options::KeySource;
+use crate::cli::output::CommandOutput;
+use crate::config::{Config, PinSource};
+use crate::error::Error;
+use crate::exec_credential::ExecRequest;
+use crate::pin_entry::Sources;
+use crate::pipeline::Library;
+use crate::process::environment::SingleThreaded;
+use crate::process::unix_time;
+use crate::process::watched::parent;
+
+/// A margin before the end, in seconds, in which a request that was begun is still answered.
+const MARGIN: i64 = 30;
+
+/// What is handed out.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(in crate::cli) enum ShortLived {
+    /// A JSON Web Token that the key signs
+    Jwt,
+}
+
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
+pub(in crate::cli) enum OutputForm {
+    /// An ExecCredential, for clients that run this command
+    #[default]
+    Exec,
+    /// A whole kubeconfig, for another machine
+    Kubeconfig,
+    /// The token alone
+    Raw,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Something that lives minutes")]
+pub(in crate::cli) struct ShortLivedOptions {
+    /// Hand out something that lives minutes, for clients that can't use the tunnel
+    #[arg(long = "as", value_name = "WHAT", conflicts_with = "keep")]
+    pub(super) kind: Option<ShortLived>,
+    /// In which form
+    #[arg(long, value_name = "FORM", default_value = "exec", requires = "kind")]
+    pub(super) output: OutputForm,
+    /// Write it into this file, which you alone can read, rather than to standard output
+    #[arg(long, value_name = "FILE", requires = "kind", add = crate::cli::completions::values::files())]
+    pub(super) out: Option<PathBuf>,
+    /// How long it lives, such as 5m
+    #[arg(long, value_name = "TIME", value_parser = lifetime, requires = "kind")]
+    pub(super) duration: Option<Duration>,
+    /// For whom a token is made; may be repeated
+    #[arg(long, value_name = "NAME", requires = "kind")]
+    pub(super) audience: Vec<String>,
+    #[command(flatten)]
+    pub(super) jwt: JwtOptions,
+}
+
+/// What authenticates a client without the token's key, and until when.
+pub(super) struct IssuedCredential {
+    pub(super) proof: Proof,
+    /// In seconds since 1970.
+    pub(super) begins: i64,
+    /// In seconds since 1970.
+    pub(super) ends: i64,
+    /// As whom, for a kubeconfig.
+    pub(super) user: String,
+}
+
+pub(super) enum Proof {
+    Token(String),
+}
+
+impl IssuedCredential {
+    /// When a client has to ask again, which it does not before that moment.
+    pub(super) fn renewal(&self) -> String {
+        let life = self.ends.saturating_sub(self.begins);
+        rfc_3339(self.ends.saturating_sub(MARGIN.min(life / 10)))
+    }
+}
+
+/// What all kinds are made with.
+pub(super) struct Making<'a> {
+    pub(super) options: &'a ShortLivedOptions,
+    pub(super) config: Config,
+    pub(super) pins: &'a mut Sources,
+    /// Where the library stays open.
+    pub(super) opened: &'a mut Option<Library>,
+}
+
+/// Makes it and prints or writes it.
+pub(super) fn hand_out(
+    kind: ShortLived,
+    arguments: &CredentialArguments,
+    request: Option<ExecRequest>,
+    verbosity: u8,
+    alone: SingleThreaded,
+    opened: &mut Option<Library>,
+) -> Result<(), Error> {
+    let mut output = CommandOutput::open()?;
+    let caller = parent().ok_or_else(caller_has_ended)?;
+    let options = &arguments.short_lived;
+    // By hand, the only key there is needs no name.
+    let (mut source, no_key) = match &request {
+        Some(_) => (arguments.key.source()?, None),
+        None => arguments.key.source_if_any()?,
+    };
+    let variables = crate::cli::take_variables(source.configuration.clone(), alone);
+    if source.context.is_none() && request.is_none() {
+        let completed = arguments.key.complete(&mut source.configuration, verbosity);
+        completed.map_err(|error| no_key.unwrap_or(error))?;
+    }
+    let KeySource {
+        mut configuration,
+        context,
+    } = source;
+    let mut config = Config::from_map(&mut configuration)?;
+    let pin_source = std::mem::replace(&mut config.pin, PinSource::Prompt);
+    if matches!(pin_source, PinSource::StandardInput) {
+        return Err(CredentialError::StandardInput.into());
+    }
+    // Before a PIN is asked for.
+    let target = match options.output {
+        OutputForm::Kubeconfig => Some(output::target(arguments, request.as_ref(), context)?),
+        OutputForm::Exec | OutputForm::Raw => None,
+    };
+    let mut pins = Sources::new(pin_source, &variables);
+    pins.leave_input();
+    pins.serve_client(caller);
+    drop(variables);
+    let making = Making {
+        options,
+        config,
+        pins: &mut pins,
+        opened,
+    };
+    let credential = match kind {
+        ShortLived::Jwt => jwt::make(making, unix_time()),
+    };
+    let credential = credential.inspect_err(|error| {
+        if error.exit_code() == super::NO_LOGIN {
+            pins.refused();
+        }
+    })?;
+    let version = request.unwrap_or_default().api_version;
+    let text = output::text(&credential, options.output, version, target.as_ref());
+    match &options.out {
+        Some(path) => Ok(crate::cli::new_file::write(path, &text, 0o600)?),
+        None => Ok(output.print(&text)?),
+    }
+}

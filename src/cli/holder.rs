@@ -1,0 +1,50 @@
+//! The key that a configuration names, with or without a certificate, and whose it is.
+
+#![forbid(unsafe_code)]
+
+use crate::error::Error;
+use crate::pin::PinProvider;
+use crate::pipeline::{KeyReference, Pipeline};
+use crate::token::{ObjectError, Token};
+
+pub(super) struct KeyHolder {
+    pub(super) key: KeyReference,
+    /// The user that the key's certificate names, if it has one.
+    pub(super) user: Option<String>,
+}
+
+impl KeyHolder {
+    /// By the key's certificate, or by its public key where there is no certificate. Without `pins` only
+    /// what the token shows without a login is found.
+    ///
+    /// # Errors
+    /// There is neither, or more than one; the errors of a login.
+    pub(super) fn find(
+        pipeline: &mut Pipeline<'_>,
+        token: &mut Token<'_>,
+        mut pins: Option<&mut dyn PinProvider>,
+    ) -> Result<Self, Error> {
+        // Not as_deref_mut, which would keep the provider's lifetime.
+        let asked: Option<&mut dyn PinProvider> = match &mut pins {
+            Some(pins) => Some(&mut **pins),
+            None => None,
+        };
+        match pipeline.identity(token, asked) {
+            Ok(identity) => Ok(Self {
+                user: identity.certificate.user.clone(),
+                key: identity.into_key(),
+            }),
+            Err(error)
+                if matches!(
+                    error.downcast_ref(),
+                    Some(ObjectError::NoCertificate { .. })
+                ) =>
+            {
+                // What is missing is rather the certificate than a public key.
+                let key = pipeline.bare_key(token, pins).map_err(|_| error)?;
+                Ok(Self { key, user: None })
+            }
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Files that a command writes: each is there as a whole or not at all, and put in place of an older one in
+//! one step.
+
+#![forbid(unsafe_code)]
+
+use std::fs::{self, Permissions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use tempfile::Builder;
+
+use crate::error::{Failure, Remedy};
+
+/// What `--out` names is not there, not yours, or on a full file system.
+#[derive(Debug, thiserror::Error)]
+#[error("{} can't be written: {reason}", .path.display())]
+pub(crate) struct NewFileError {
+    path: PathBuf,
+    reason: io::Error,
+}
+
+impl Failure for NewFileError {
+    fn exit_code(&self) -> u8 {
+        9
+    }
+
+    fn remedy(&self) -> Remedy {
+        "name a place where you may write, on a file system with room".into()
+    }
+}
+
+/// Writes a file that everybody may read, with the directories above it.
+///
+/// # Errors
+/// [`NewFileError`]; an older file is as it was.
+pub(super) fn write_public(path: &Path, content: &str) -> Result<(), NewFileError> {
+    let parent = path.parent().unwrap_or(path);
+    let made = fs::create_dir_all(parent).map_err(|reason| failure(parent, reason));
+    made.and_then(|()| write(path, content, 0o644))
+}
+
+/// Writes a file with this mode: 0600 for one that this user alone may read.
+///
+/// # Errors
+/// [`NewFileError`]; an older file is as it was.
+pub(super) fn write(path: &Path, content: &str, mode: u32) -> Result<(), NewFileError> {
+    let parent = path.parent().filter(|it| !it.as_os_str().is_empty());
+    let outcome = Builder::new()
+        .prefix(".new-")
+        .permissions(Permissions::from_mode(mode))
+        .tempfile_in(parent.unwrap_or_else(|| Path::new(".")))
+        .and_then(|mut file| {
+            file.write_all(content.as_bytes())?;
+            file.as_file().sync_all()?;
+            file.persist(path).map_err(|failed| failed.error)
+        });
+    outcome.map(drop).map_err(|reason| failure(path, reason))
+}
+
+fn failure(path: &Path, reason: io::Error) -> NewFileError {
+    NewFileError {
+        path: path.to_owned(),
+        reason,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn a_file_replaces_an_older_one_with_its_own_mode() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("a/b/file");
+        write_public(&path, "first").unwrap();
+        assert_eq!(mode(&path) & 0o700, 0o600);
+        fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
+        write(&path, "second", 0o600).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "second");
+        assert_eq!(mode(&path), 0o600);
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_link_is_replaced_and_not_followed() {
+        let place = tempfile::tempdir().unwrap();
+        let [other, link] = ["other", "link"].map(|name| place.path().join(name));
+        fs::write(&other, "kept").unwrap();
+        symlink(&other, &link).unwrap();
+        write(&link, "new", 0o600).unwrap();
+        assert_eq!(fs::read_to_string(&other).unwrap(), "kept");
+        assert_eq!(fs::read_to_string(&link).unwrap(), "new");
+    }
+
+    #[test]
+    fn what_cannot_be_written_leaves_nothing() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = place.path().join("directory");
+        fs::create_dir_all(directory.join("full")).unwrap();
+        let error = write(&directory, "text", 0o600).unwrap_err();
+        assert!(error.to_string().contains("directory"), "{error}");
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
+        let missing = place.path().join("none/file");
+        assert_eq!(write(&missing, "text", 0o600).unwrap_err().exit_code(), 9);
+    }
+}
