@@ -8,12 +8,12 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Stdio};
 
 use rustix::io::fcntl_dupfd_cloexec;
-use rustix::process::{Resource, Rlimit, chdir, getrlimit, setrlimit, setsid};
+use rustix::process::{chdir, setsid};
 use rustix::stdio::{dup2_stdin, stdin};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 
-use super::descriptors::hand_on_none;
+use super::descriptors::{hand_on_none, raise_limit};
 
 /// Starts this program with this argument. It gets `input` as its standard input and no other
 /// descriptor: a client waits until everybody has closed its standard output.
@@ -41,15 +41,7 @@ pub fn leave_session() {
     // Fails only for the leader of a group, which a child is not.
     let _ = setsid();
     let _ = chdir("/");
-    // Each connection takes two descriptors.
-    let files = getrlimit(Resource::Nofile);
-    let _ = setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current: files.maximum,
-            maximum: files.maximum,
-        },
-    );
+    raise_limit();
 }
 
 /// The listening socket that this process was started with as its standard input, which is /dev/null

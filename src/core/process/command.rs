@@ -13,7 +13,7 @@ use std::thread;
 
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Resource, Rlimit, Signal, WaitOptions, getpid, getrlimit, kill_process, setrlimit, waitpid,
+    Pid, Resource, Rlimit, Signal, WaitOptions, getpid, kill_process, setrlimit, waitpid,
 };
 use signal_hook::consts::{
     SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH,
@@ -21,7 +21,7 @@ use signal_hook::consts::{
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 
-use super::descriptors::{close_on_exec, open_descriptors};
+use super::descriptors::{close_on_exec, open_descriptors, raise_limit};
 use super::error::RunError;
 use super::{output, signals};
 
@@ -49,20 +49,12 @@ impl Inheritance {
     pub fn keep(core: Rlimit) -> io::Result<Self> {
         let descriptors = open_descriptors();
         let output = output::duplicate()?;
-        let files = getrlimit(Resource::Nofile);
-        // Each connection takes two. Programs that use select(2) want the old limit.
-        let _ = setrlimit(
-            Resource::Nofile,
-            Rlimit {
-                current: files.maximum,
-                maximum: files.maximum,
-            },
-        );
         Ok(Self {
             output,
             descriptors,
             core,
-            files,
+            // Programs that use select(2) want the old limit.
+            files: raise_limit(),
         })
     }
 }

@@ -8,6 +8,8 @@ use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 /// Has the program, which must be started at once, inherit only its standard streams.
 pub fn hand_on_none(command: &mut Command) -> &mut Command {
     let descriptors = open_descriptors();
@@ -18,6 +20,17 @@ pub fn hand_on_none(command: &mut Command) -> &mut Command {
             Ok(())
         })
     }
+}
+
+/// Has this process open as many as it may, since each connection takes two; the limit before that.
+pub(super) fn raise_limit() -> Rlimit {
+    let before = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: before.maximum,
+        maximum: before.maximum,
+    };
+    let _ = setrlimit(Resource::Nofile, raised);
+    before
 }
 
 /// The numbers of the open descriptors, without the first three.
