@@ -238,7 +238,7 @@ fn what_is_wrong_with_the_configuration_is_told() {
     fails(
         &kubeconfig(contexts, &["--context=a"]),
         3,
-        "user \"j\" of context \"a\" has no auth-provider externalSigner",
+        "user \"j\" of context \"a\" has no key for this program",
         "kubeconfig --write --context a`",
     );
     let file = store.directory.path().join("kubeconfig");
@@ -246,7 +246,7 @@ fn what_is_wrong_with_the_configuration_is_told() {
     fails(
         &kubeconfig(contexts, &["--context=a", &file]),
         3,
-        "has no auth-provider externalSigner",
+        "has no key for this program",
         &format!("kubeconfig --write {file} --context a`"),
     );
     fails(

@@ -418,7 +418,9 @@ fn run_and_check_understand_what_is_written() {
     assert!(text(&path).contains("test+token"), "{}", text(&path));
     assert!(run.run().printed().contains("jane"));
     let checked = check.argument("--server").run().told(0);
-    assert!(checked.contains("knows us as user \"jane\""), "{checked}");
+    for said in ["cluster \"test\": connected", "knows us as user \"jane\""] {
+        assert!(checked.contains(said), "{checked}");
+    }
 }
 
 /// With the plugin in place, as a user has it.

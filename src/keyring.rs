@@ -76,6 +76,20 @@ impl OpenKey {
     pub fn serves_tls_1_3(&self) -> bool {
         self.schemes.iter().any(Scheme::is_of_tls_1_3)
     }
+
+    /// Why servers refuse it or will, now or soon.
+    pub fn warnings(&self) -> Vec<String> {
+        let subject = &self.subject;
+        let concern = |concern| format!("the certificate of {subject}: {concern}");
+        let mut warnings: Vec<_> = self.concerns.iter().map(concern).collect();
+        if !self.serves_tls_1_3() {
+            warnings.push(format!(
+                "the key of {subject} can serve TLS 1.2 only, which not every server speaks: an RSA key \
+                 needs RSA-PSS for TLS 1.3, and its token has none"
+            ));
+        }
+        warnings
+    }
 }
 
 /// Keys, and the threads of their libraries.

@@ -259,7 +259,11 @@ fn nothing_is_started_where_there_is_nothing_to_serve() {
         let arguments = ["--kubeconfig", file.to_str().unwrap(), "echo", "started"];
         run(&store, &arguments).run().fails(code, fragments);
     };
-    refused("", 3, &["no context", "externalSigner"]);
+    refused(
+        "",
+        3,
+        &["no context", "kubeconfig --write", "--context NAME"],
+    );
     refused(
         "clusters: []\nusers: [{name: a, user: {token: t}}]\n",
         3,
@@ -580,7 +584,7 @@ fn a_command_can_be_given_one_context_alone() {
         (
             &["--only-context=joe"][..],
             3,
-            "user \"joe\" of context \"joe\" has no auth-provider",
+            "user \"joe\" of context \"joe\" has no key for this program",
         ),
         (&["--only-context=nowhere"], 3, "no context \"nowhere\""),
     ] {

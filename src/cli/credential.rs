@@ -25,7 +25,6 @@ use crate::exec_credential::{
     ExecCredential, ExecProof, ExecRequest, ExecRequestError, LocalCluster,
 };
 use crate::kubeconfig::{Cluster, Kubeconfig, tunnelled};
-use crate::library;
 use crate::pin_entry::Sources;
 use crate::printable::excerpt;
 use crate::process::environment::{NotUtf8, SingleThreaded};
@@ -150,11 +149,10 @@ fn answer(
             caller: Some(caller),
             leader: (keep == Keep::Terminal).then(session),
             clusters,
-            authority: Some(identity.endpoint("").authority_pem.to_owned()),
+            authority: Some(identity.authority_pem().to_owned()),
             signs: false,
         },
         &mut pins,
-        library::note_wait,
     );
     let registered = registered.inspect_err(|error| {
         // kubectl runs a plugin that has failed four times more.
@@ -180,9 +178,7 @@ fn answer(
 }
 
 fn caller_has_ended() -> TunnelProcessError {
-    TunnelProcessError::Caller {
-        reason: "it has ended".to_owned(),
-    }
+    TunnelProcessError::caller("it has ended")
 }
 
 /// Those of the kubeconfig, for a client that names none.
@@ -213,11 +209,10 @@ pub(super) fn registered(
     let (name, real) = tunnelled(&cluster.config)?;
     let address = local_address(&cluster.server);
     let address = address.ok_or_else(|| CredentialError::NotLocal { server: server() })?;
-    let known = identity.endpoint("");
-    let is_own = cluster.authority.as_deref() == Some(known.authority_pem.as_bytes());
+    let is_own = cluster.authority.as_deref() == Some(identity.authority_pem().as_bytes());
     // Without a name a client asks for the address's certificate.
     let name_asked = cluster.tls_server_name.as_deref();
-    if !is_own || name_asked.is_some_and(|it| it != known.server_name) {
+    if !is_own || name_asked.is_some_and(|it| it != identity.server_name()) {
         return Err(CredentialError::OfAnother { server: server() }.into());
     }
     Ok(RegisteredCluster {

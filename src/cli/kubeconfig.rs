@@ -533,7 +533,7 @@ fn write(
         // Another token's would cost this one a try.
         "pin" | "pinSource" => is_same && pin_source.is_none(),
         "keep" => false,
-        // Written anew, in whatever keys they were before.
+        // Written anew, whichever keys said it before.
         _ => !is_selector(key),
     })?;
     lost.retain(|key| !is_selector(key));
@@ -626,7 +626,7 @@ fn is_selector(key: &str) -> bool {
     SELECTORS.iter().any(|(selector, _)| *selector == key)
 }
 
-/// Whether a configuration names this key, by whatever selectors. Its URI, if it has one, is then
+/// Whether a configuration names this key, by any selectors. Its URI, if it has one, is then
 /// unfolded.
 fn names(configuration: &mut Configuration, (library, token, key): Place<'_>) -> bool {
     let path = configuration.take("pathLib");

@@ -54,9 +54,9 @@ const PLUGIN: &str = "kubectl-pkcs11";
 
 const ABOUT: &str = "\
 pkcs11-external-signer signs TLS handshakes for Kubernetes clients with a key that stays in a
-PKCS#11 token (YubiKey, smart card, TPM, HSM). Stock kubectl, helm and k9s use such a key through
-`pkcs11-external-signer run`. A client that speaks the external signer protocol runs the program
-itself: a kubeconfig user with `auth-provider: {name: externalSigner}` names it in `pathExec`, and
+PKCS#11 token (YubiKey, smart card, TPM, HSM). Stock kubectl, helm and k9s use such a key in a context
+that `kubeconfig --write --context NAME` has changed, or below `run` without a change. A client that
+speaks the external signer protocol runs the program itself, too: a kubeconfig user with `auth-provider: {name: externalSigner}` names it in `pathExec`, and
 the client hands it a request in the environment variable EXTERNAL_SIGNER_PLUGIN_CONFIG.
 ";
 

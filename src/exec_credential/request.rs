@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{ApiVersion, ExecRequestError};
 use crate::printable::excerpt;
 
-/// A request for a credential. Without any, somebody runs the plugin by hand: its `default`.
+/// A request for a credential. Without any, a person runs the plugin by hand: its `default`.
 #[derive(Debug, Default)]
 pub struct ExecRequest {
     pub api_version: ApiVersion,

@@ -114,25 +114,35 @@ impl Kubeconfig {
         }
     }
 
+    /// The cluster of this name, as [`Kubeconfig::real_cluster`] gives it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Kubeconfig::real_cluster`].
+    pub fn cluster(&self, name: &str) -> Result<Cluster, KubeconfigError> {
+        self.real_cluster(name).map(|(_, cluster)| cluster)
+    }
+
     /// The cluster of this name, its authority read from the file where it is in one; of an entry
-    /// that `kubeconfig --write` made for the credential plugin, the real cluster.
+    /// that `kubeconfig --write` made for the credential plugin, the real cluster and its name.
     ///
     /// # Errors
     ///
     /// There is none, it has no server, its authority can't be read, or it has one and is not to be
     /// verified, which client-go refuses as well.
-    pub fn cluster(&self, name: &str) -> Result<Cluster, KubeconfigError> {
+    pub fn real_cluster(&self, name: &str) -> Result<(String, Cluster), KubeconfigError> {
+        let of_entry = |cluster: &ClusterEntry| Ok((name.to_owned(), cluster.resolved(name)?));
         let entry = self.clusters.0.get(name);
         let entry = entry.ok_or_else(|| KubeconfigError::NoCluster {
             name: name.to_owned(),
             candidates: self.clusters.names(),
         })?;
         let Some(cluster) = &entry.cluster else {
-            return ClusterEntry::default().resolved(name);
+            return of_entry(&ClusterEntry::default());
         };
         match tunnelled::of(cluster) {
-            Some(real) => tunnelled(real).map(|(_, cluster)| cluster),
-            None => cluster.resolved(name),
+            Some(real) => tunnelled(real),
+            None => of_entry(cluster),
         }
     }
 

@@ -62,9 +62,11 @@ pub enum KubeconfigError {
     NoServer { cluster: String },
     #[error("kubeconfig {} can't be edited without a risk to what else it says", .path.display())]
     NotEditable { path: PathBuf },
-    #[error("user \"{user}\" of context \"{context}\" has no auth-provider externalSigner")]
+    /// It has neither this program as its `exec` plugin nor `auth-provider: {name: externalSigner, …}`.
+    #[error("user \"{user}\" of context \"{context}\" has no key for this program")]
     NotExternalSigner { context: String, user: String },
-    #[error("no context of {kubeconfig} has a user with auth-provider externalSigner")]
+    /// A user with one has this program as its `exec` plugin, or `auth-provider: {name: externalSigner, …}`.
+    #[error("no context of {kubeconfig} has a user with a key for this program")]
     NothingToServe { kubeconfig: String, inside: bool },
     /// The plugin would refuse it, too.
     #[error("in the plugin arguments of user \"{user}\", {problem}")]
@@ -130,8 +132,8 @@ impl Failure for KubeconfigError {
                 remedy!("set HOME, or name the file with --kubeconfig or KUBECONFIG")
             }
             Self::Missing { .. } => remedy!(
-                "correct --kubeconfig or KUBECONFIG, or put the kubeconfig there that whoever runs \
-                 the cluster gives out"
+                "correct --kubeconfig or KUBECONFIG, or put the kubeconfig there that the cluster's \
+                 operators give out"
             ),
             Self::NoCluster { candidates, .. } => choice("cluster", candidates),
             Self::NoContext { candidates, .. } | Self::NoCurrentContext { candidates } => {
@@ -152,9 +154,9 @@ impl Failure for KubeconfigError {
                 remedy!("this shell is inside a run already: start the command as it is")
             }
             Self::NothingToServe { .. } => remedy!(
-                "name the file with --kubeconfig or KUBECONFIG, or make a context in \
-                 it whose user has `auth-provider: {name: externalSigner, config: {pathLib: …, tokenLabel: …, \
-                 objectId: …}}`"
+                "name the file with --kubeconfig or KUBECONFIG, or have a context of it use a key: `",
+                OwnCommand::WriteKubeconfig,
+                " --context NAME`"
             ),
             Self::NoServer { .. } => remedy!("set server of that cluster, as https://HOST:PORT"),
             Self::PluginArguments { .. } => remedy!(

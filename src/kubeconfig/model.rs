@@ -64,16 +64,6 @@ pub(super) struct Preferences {
 }
 
 #[derive(Clone, Default, Deserialize, Serialize)]
-#[serde(default, expecting = "a map")]
-pub(super) struct NamedCluster {
-    #[serde(deserialize_with = "or_default")]
-    pub(super) name: String,
-    pub(super) cluster: Option<ClusterEntry>,
-    #[serde(flatten)]
-    pub(super) other: Other,
-}
-
-#[derive(Clone, Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "kebab-case", expecting = "a map")]
 pub(super) struct ClusterEntry {
     pub(super) server: Option<String>,
@@ -85,16 +75,6 @@ pub(super) struct ClusterEntry {
     pub(super) proxy_url: Option<String>,
     pub(super) disable_compression: Option<bool>,
     pub(super) extensions: Extensions,
-    #[serde(flatten)]
-    pub(super) other: Other,
-}
-
-#[derive(Clone, Default, Deserialize, Serialize)]
-#[serde(default, expecting = "a map")]
-pub(super) struct NamedUser {
-    #[serde(deserialize_with = "or_default")]
-    pub(super) name: String,
-    pub(super) user: Option<UserEntry>,
     #[serde(flatten)]
     pub(super) other: Other,
 }
@@ -157,16 +137,6 @@ pub(super) struct Exec {
 pub(super) struct EnvironmentVariable {
     pub(super) name: Option<String>,
     pub(super) value: Option<String>,
-    #[serde(flatten)]
-    pub(super) other: Other,
-}
-
-#[derive(Clone, Default, Deserialize, Serialize)]
-#[serde(default, expecting = "a map")]
-pub(super) struct NamedContext {
-    #[serde(deserialize_with = "or_default")]
-    pub(super) name: String,
-    pub(super) context: Option<ContextEntry>,
     #[serde(flatten)]
     pub(super) other: Other,
 }
@@ -264,17 +234,36 @@ pub(super) trait HasName {
     fn name(&self) -> &str;
 }
 
-macro_rules! has_name {
-    ($($element:ident),+) => {
-        $(impl HasName for $element {
+/// An element of a list: its name, and its content in a field that is called after the kind.
+macro_rules! named_element {
+    ($element:ident, $field:ident: $content:ident) => {
+        #[derive(Clone, Default, Deserialize, Serialize)]
+        #[serde(default, expecting = "a map")]
+        pub(super) struct $element {
+            #[serde(deserialize_with = "or_default")]
+            pub(super) name: String,
+            pub(super) $field: Option<$content>,
+            #[serde(flatten)]
+            pub(super) other: Other,
+        }
+
+        impl HasName for $element {
             fn name(&self) -> &str {
                 &self.name
             }
-        })+
+        }
     };
 }
 
-has_name!(NamedCluster, NamedUser, NamedContext, NamedExtension);
+named_element!(NamedCluster, cluster: ClusterEntry);
+named_element!(NamedUser, user: UserEntry);
+named_element!(NamedContext, context: ContextEntry);
+
+impl HasName for NamedExtension {
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
 
 fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     value: D,

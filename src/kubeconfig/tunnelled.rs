@@ -83,8 +83,8 @@ impl Kubeconfig {
             .collect()
     }
 
-    /// The cluster of this name as a client would hand it to the credential plugin, whoever has written
-    /// its entry.
+    /// The cluster of this name as a client would hand it to the credential plugin, also of an entry that
+    /// this program has not written.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! What a command is told that there is no connection for: status 502 for each request, and why in a
 //! line of text.
 //!
-//! kubectl and the other clients show the text of such a response whatever they asked for; a JSON
+//! kubectl and the other clients show the text of such a response to each of their requests; a JSON
 //! Status, another code or an alert of TLS they replace with words of their own.
 
 use std::convert::Infallible;
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_without_an_end_keeps_nobody_from_the_answer() {
+    fn a_body_without_an_end_is_answered_too() {
         let head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
         let (heard, is_told) = heard(head, b"5\r\nabcde\r\n");
         assert!(is_told && heard.ends_with("no connection; check it\n"));

@@ -100,8 +100,8 @@ impl Failure for UpstreamError {
                  lost: connect to the API server itself"
             }
             UpstreamFailure::OwnCertificate => {
-                "the tunnel to this cluster carries users with `auth-provider: externalSigner` and \
-                 users who show no certificate: use a context that brings this user and the cluster \
+                "the tunnel to this cluster carries users with a key for this program and users who \
+                 show no certificate: use a context that brings this user and the cluster \
                  together, which `run` leaves as it is, or run the command outside of `run`"
             }
             UpstreamFailure::Resolve(_) => {

@@ -55,7 +55,7 @@ const HALF_CLOSED: Duration = Duration::from_secs(1);
 const UNPROVEN: usize = 256;
 
 /// How long to wait for a descriptor to become free, if there is none.
-const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(50);
+pub const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(50);
 
 /// Below the ports that systems give to outgoing connections, where few services are.
 const FIRST_PORT: u16 = 20_000;
@@ -426,7 +426,7 @@ mod tests {
         };
         let first = port("https://one.example:6443");
         let address = first.local_addr().unwrap();
-        // In each release, too, and whatever it was built with.
+        // The same in each release and each build.
         let preferred = 24_239..24_239 + u16::try_from(ATTEMPTS).unwrap();
         assert!(preferred.contains(&address.port()), "{address}");
         assert!(address.ip().is_loopback());

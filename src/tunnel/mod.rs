@@ -38,7 +38,7 @@ mod wire;
 pub use clients::{ClientCertificate, KeyUsage};
 pub use error::{UpstreamError, UpstreamFailure};
 pub use exchange::{ServerAnswer, ServerExchange};
-pub use local::preferred_ports;
+pub use local::{PAUSE_AFTER_FAILURE, preferred_ports};
 pub use probe::{check_port, shows_certificate};
 pub use proxy::{effective_proxy, is_proxied_elsewhere};
 pub use server_identity::ServerIdentity;

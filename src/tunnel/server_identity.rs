@@ -64,16 +64,20 @@ impl ServerIdentity {
 
     /// What a kubeconfig has to say for the port at this address.
     pub fn endpoint<'a>(&'a self, address: &'a str) -> TunnelEndpoint<'a> {
-        let mut blocks = self.pem.split_inclusive(END);
         TunnelEndpoint {
             address,
-            server_name: &self.server_name,
-            authority_pem: blocks.next().unwrap_or_default(),
+            server_name: self.server_name(),
+            authority_pem: self.authority_pem(),
         }
     }
 
-    pub(super) fn server_name(&self) -> &str {
+    pub fn server_name(&self) -> &str {
         &self.server_name
+    }
+
+    /// The certificate that clients trust.
+    pub fn authority_pem(&self) -> &str {
+        self.pem.split_inclusive(END).next().unwrap_or_default()
     }
 
     /// The certificates of the CA, for the name, and for clients that ask for no name.
@@ -175,7 +179,7 @@ mod tests {
     /// Whether a client that trusts the identity's CA takes the certificate for this name.
     fn is_taken(trusted: &ServerIdentity, shown: &CertificateDer<'_>, name: &str) -> bool {
         let mut roots = RootCertStore::empty();
-        let authority = trusted.endpoint("").authority_pem;
+        let authority = trusted.authority_pem();
         let authority = CertificateDer::from_pem_slice(authority.as_bytes()).unwrap();
         roots.add(authority).unwrap();
         let verifier =
@@ -229,10 +233,7 @@ mod tests {
         assert_eq!(read.server_name(), made.server_name());
         assert_eq!(read.certificates(), made.certificates());
         assert_eq!(read.key(), made.key());
-        assert_eq!(
-            read.endpoint("a").authority_pem,
-            made.endpoint("a").authority_pem
-        );
+        assert_eq!(read.authority_pem(), made.authority_pem());
     }
 
     #[test]

@@ -4,8 +4,6 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use serde::de::DeserializeOwned;
-
 use super::error::TunnelProcessError;
 use super::message::{
     Answer, ControlRequest, Conversation, Greeting, Question, Registered, Registration, Reply,
@@ -23,8 +21,7 @@ use crate::process::{background, session};
 use crate::report;
 use crate::scheme::Scheme;
 
-/// How long the process may be silent: a library may be in use by another process, and somebody else be
-/// typing a PIN.
+/// How long the process may be silent: another process may use the library, and a person type a PIN there.
 const PATIENCE: Duration = Duration::from_secs(180);
 /// How long a process may take to say that it listens: one that was stopped never does.
 const FIRST_WORD: Duration = Duration::from_secs(10);
@@ -34,8 +31,7 @@ const END: Duration = Duration::from_secs(10);
 const TRIES: usize = 3;
 
 /// Serves the key and the clusters, in the process that lives or in a new one. `pins` is where a PIN comes
-/// from if the key isn't open; `waiting` is called when another process, with this number if it is
-/// known, has had the library for a while.
+/// from if the key isn't open. What is waited for is reported.
 ///
 /// # Errors
 /// [`TunnelProcessError`]; those of the stages of the [`pipeline`](crate::pipeline) up to the key; an
@@ -43,29 +39,27 @@ const TRIES: usize = 3;
 pub fn register(
     registration: Registration,
     pins: &mut dyn PinProvider,
-    waiting: fn(Option<u32>),
 ) -> Result<Registered, Error> {
-    Ok(begin(registration, pins, waiting)?.0)
+    Ok(begin(registration, pins)?.0)
 }
 
-/// [`register`], with the connection for what the client wants to have signed.
+/// [`register`], with the conversation for what the client wants to have signed.
 fn begin(
     registration: Registration,
     pins: &mut dyn PinProvider,
-    waiting: fn(Option<u32>),
 ) -> Result<(Registered, Conversation), Error> {
     let socket = socket()?;
     let greeting = greeting(ControlRequest::Register(registration));
     for _ in 0..TRIES {
-        let mut connection = match connection(connect_or_start(&socket)?, PATIENCE) {
-            Ok(connection) => connection,
+        let mut conversation = match conversation(connect_or_start(&socket)?, PATIENCE) {
+            Ok(conversation) => conversation,
             Err(error) if is_end(&error) => continue,
             Err(reason) => return Err(unreachable(&socket, reason).into()),
         };
-        match converse(&mut connection, &greeting, pins, waiting) {
-            Ok(Reply::Registered(registered)) => return Ok((registered, connection)),
+        match converse(&mut conversation, &greeting, pins) {
+            Ok(Reply::Registered(registered)) => return Ok((registered, conversation)),
             Ok(Reply::Failed(failure)) => return Err(failure.into()),
-            Ok(Reply::Gone) => connection.wait_for_end(),
+            Ok(Reply::Gone) => conversation.wait_for_end(),
             Ok(_) => return Err(out_of_turn()),
             Err(error) if is_end(&error) => {}
             Err(reason) => return Err(unreachable(&socket, reason).into()),
@@ -76,17 +70,16 @@ fn begin(
 
 /// Answers the process's questions until it has a reply.
 fn converse(
-    connection: &mut Conversation,
+    conversation: &mut Conversation,
     greeting: &Greeting,
     pins: &mut dyn PinProvider,
-    waiting: fn(Option<u32>),
 ) -> io::Result<Reply> {
-    connection.send(greeting)?;
+    conversation.send(greeting)?;
     loop {
-        match connection.receive()? {
-            Reply::Question(question) => connection.send(&answer(question, pins))?,
+        match conversation.receive()? {
+            Reply::Question(question) => conversation.send(&answer(question, pins))?,
             Reply::AtReader(notice) => report::note(&notice),
-            Reply::Waiting(holder) => waiting(holder),
+            Reply::Waiting(holder) => library::note_wait(holder),
             reply => return Ok(reply),
         }
     }
@@ -112,8 +105,8 @@ impl KeptKeys for ProcessKeys {
             authority: None,
             signs: true,
         };
-        let (registered, connection) = begin(registration, pins, library::note_wait)?;
-        self.0 = Some(connection);
+        let (registered, conversation) = begin(registration, pins)?;
+        self.0 = Some(conversation);
         for warning in &registered.warnings {
             report::warning(warning);
         }
@@ -124,10 +117,10 @@ impl KeptKeys for ProcessKeys {
     }
 
     fn sign(&mut self, scheme: Scheme, digest: &[u8]) -> Result<Vec<u8>, Error> {
-        let mut connection = self.0.take().ok_or_else(out_of_turn)?;
+        let mut conversation = self.0.take().ok_or_else(out_of_turn)?;
         let digest = digest.to_vec();
-        let sent = connection.send(&ToSign { scheme, digest });
-        match sent.and_then(|()| connection.receive()) {
+        let sent = conversation.send(&ToSign { scheme, digest });
+        match sent.and_then(|()| conversation.receive()) {
             Ok(Reply::Signature(signature)) => Ok(signature),
             Ok(Reply::Failed(failure)) => Err(failure.into()),
             Ok(_) => Err(out_of_turn()),
@@ -144,8 +137,6 @@ pub fn status() -> Result<Option<StatusDocument>, Error> {
     match ask(ControlRequest::Status)? {
         None => Ok(None),
         Some((Reply::Status(status), _)) => Ok(Some(status)),
-        Some((Reply::Failed(failure), _)) => Err(failure.into()),
-        Some((Reply::Gone, _)) => Ok(None),
         Some(_) => Err(out_of_turn()),
     }
 }
@@ -155,10 +146,10 @@ pub fn status() -> Result<Option<StatusDocument>, Error> {
 /// # Errors
 /// [`TunnelProcessError`]
 pub fn stop() -> Result<bool, Error> {
-    let Some((_, mut connection)) = ask(ControlRequest::Stop)? else {
+    let Some((_, mut conversation)) = ask(ControlRequest::Stop)? else {
         return Ok(false);
     };
-    connection.wait_for_end();
+    conversation.wait_for_end();
     Ok(true)
 }
 
@@ -168,23 +159,15 @@ fn ask(request: ControlRequest) -> Result<Option<(Reply, Conversation)>, Error> 
     let Some(stream) = stream.map_err(|reason| unreachable(&socket, reason))? else {
         return Ok(None);
     };
-    let reply = connection(stream, END).and_then(|mut connection| {
-        let reply = exchange(&mut connection, &greeting(request))?;
-        Ok((reply, connection))
+    let reply = conversation(stream, END).and_then(|mut conversation| {
+        conversation.send(&greeting(request))?;
+        Ok((conversation.receive()?, conversation))
     });
     match reply {
         Ok(reply) => Ok(Some(reply)),
         Err(error) if is_end(&error) => Ok(None),
         Err(reason) => Err(unreachable(&socket, reason).into()),
     }
-}
-
-fn exchange<T: DeserializeOwned>(
-    connection: &mut Conversation,
-    greeting: &Greeting,
-) -> io::Result<T> {
-    connection.send(greeting)?;
-    connection.receive()
 }
 
 fn greeting(request: ControlRequest) -> Greeting {
@@ -241,17 +224,17 @@ fn socket() -> Result<ControlSocket, TunnelProcessError> {
 }
 
 /// The conversation with a process that listens, which may be silent for `patience` from then on.
-fn connection(stream: UnixStream, patience: Duration) -> io::Result<Conversation> {
-    let mut connection = Conversation::new(stream, FIRST_WORD)?;
-    match connection.receive() {
-        Ok(Reply::Here) => connection.be_patient(patience)?,
+fn conversation(stream: UnixStream, patience: Duration) -> io::Result<Conversation> {
+    let mut conversation = Conversation::new(stream, FIRST_WORD)?;
+    match conversation.receive() {
+        Ok(Reply::Here) => conversation.be_patient(patience)?,
         Ok(_) => return Err(io::Error::other("it is no tunnel process of this version")),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "it doesn't answer"));
         }
         Err(error) => return Err(error),
     }
-    Ok(connection)
+    Ok(conversation)
 }
 
 /// Whether the other process has ended, and not merely said nothing.

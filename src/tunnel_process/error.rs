@@ -29,6 +29,13 @@ pub enum TunnelProcessError {
     Unreachable { path: PathBuf, reason: io::Error },
 }
 
+impl TunnelProcessError {
+    pub fn caller(reason: impl ToString) -> Self {
+        let reason = reason.to_string();
+        Self::Caller { reason }
+    }
+}
+
 impl Failure for TunnelProcessError {
     fn exit_code(&self) -> u8 {
         9

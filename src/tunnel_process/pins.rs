@@ -12,9 +12,9 @@ pub(super) struct ClientPins(pub(super) Arc<Mutex<Conversation>>);
 impl ClientPins {
     /// The client's answer; `None` if it has gone.
     fn ask(&self, question: Question) -> Option<Answer> {
-        let mut connection = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        connection.send(&Reply::Question(question)).ok()?;
-        connection.receive().ok()
+        let mut conversation = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        conversation.send(&Reply::Question(question)).ok()?;
+        conversation.receive().ok()
     }
 }
 
@@ -65,7 +65,7 @@ pub(super) struct ClientNotices(pub(super) Arc<Mutex<Conversation>>);
 
 impl StageObserver for ClientNotices {
     fn waiting(&mut self, holder: Option<u32>) {
-        let mut connection = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = connection.send(&Reply::Waiting(holder));
+        let mut conversation = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = conversation.send(&Reply::Waiting(holder));
     }
 }

@@ -1,4 +1,4 @@
-//! The tunnel process itself: serves keys and clusters for as long as somebody uses them.
+//! The tunnel process itself: serves keys and clusters for as long as they are used.
 //!
 //! Each client has a thread; the main thread waits for clients, for the ends of the programs that use a
 //! key, and for times. Only the threads of the keyring call a PKCS#11 library.
@@ -31,21 +31,21 @@ use crate::process::environment::TakenVariables;
 use crate::process::watched::WatchedProcess;
 use crate::process::{background, time_since_boot};
 use crate::protocol::Configuration;
-use crate::tunnel::{ClientCertificate, KeyUsage, TunnelObserver, TunnelTarget, Tunnels};
+use crate::tunnel::{
+    ClientCertificate, KeyUsage, PAUSE_AFTER_FAILURE, TunnelObserver, TunnelTarget, Tunnels,
+};
 
 /// How long a process that serves nothing waits for a client.
 const FIRST_CLIENT: Duration = Duration::from_secs(10);
 /// How long a client may take to say what it wants, and a person to answer one of its questions.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// Clients that are served at once; more wait.
+/// Clients that are served at once. A connection beyond them is closed.
 const CLIENTS: usize = 512;
-
-const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(50);
 
 /// Runs the tunnel process, whose standard input is the control socket; its exit code.
 pub fn serve() -> u8 {
     background::leave_session();
-    // There is nobody to tell: the client sees that it was not answered.
+    // Standard error leads nowhere; the client sees that it is not answered.
     let Ok(listener) = background::take_listener() else {
         return 2;
     };
@@ -269,46 +269,45 @@ impl Service {
         if !peer.is_this_user() {
             return Ok(());
         }
-        let mut connection = Conversation::new(stream, PATIENCE)?;
-        connection.send(&Reply::Here)?;
-        let greeting: Greeting = connection.receive()?;
+        let mut conversation = Conversation::new(stream, PATIENCE)?;
+        conversation.send(&Reply::Here)?;
+        let greeting: Greeting = conversation.receive()?;
         let is_served = greeting.version == VERSION;
         match greeting.request {
             ControlRequest::Stop => {
                 self.state().is_stopping = true;
                 self.waker.wake();
-                connection.send(&Reply::Stopping)?;
+                conversation.send(&Reply::Stopping)?;
                 // The client waits for the end of this process.
-                connection.wait_for_end();
+                conversation.wait_for_end();
                 Ok(())
             }
-            ControlRequest::Status => connection.send(&Reply::Status(self.status())),
-            ControlRequest::Register(_) if !is_served => self.make_way(&mut connection),
+            ControlRequest::Status => conversation.send(&Reply::Status(self.status())),
+            ControlRequest::Register(_) if !is_served => self.make_way(&mut conversation),
             ControlRequest::Register(registration) => {
-                self.register(connection, peer, greeting.process, registration)
+                self.register(conversation, peer, greeting.process, registration)
             }
         }
     }
 
     /// Ends for a process that can serve the client.
-    fn make_way(&self, connection: &mut Conversation) -> io::Result<()> {
+    fn make_way(&self, conversation: &mut Conversation) -> io::Result<()> {
         self.state().is_stopping = true;
         self.waker.wake();
-        connection.send(&Reply::Gone)?;
-        connection.wait_for_end();
+        conversation.send(&Reply::Gone)?;
+        conversation.wait_for_end();
         Ok(())
     }
 
     fn register(
         &self,
-        connection: Conversation,
+        mut conversation: Conversation,
         peer: Peer,
         process: i32,
         registration: Registration,
     ) -> io::Result<()> {
-        let mut connection = connection;
         if self.state().is_stopping {
-            return connection.send(&Reply::Gone);
+            return conversation.send(&Reply::Gone);
         }
         let other_authority = |state: &State| {
             let served = state.authority.as_ref();
@@ -316,35 +315,35 @@ impl Service {
             served.is_some() && wanted.is_some() && served != wanted
         };
         if other_authority(&self.state()) {
-            return self.make_way(&mut connection);
+            return self.make_way(&mut conversation);
         }
-        let connection = Arc::new(Mutex::new(connection));
+        let conversation = Arc::new(Mutex::new(conversation));
         let signs = registration.signs;
         let registered = if peer.process == process {
-            self.registered(&connection, registration)
+            self.registered(&conversation, registration)
         } else {
-            Err(caller_error("it is in another container"))
+            Err(TunnelProcessError::caller("it is in another container").into())
         };
-        let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut conversation = conversation.lock().unwrap_or_else(PoisonError::into_inner);
         let number = match registered {
             Ok((number, registered)) => {
-                connection.send(&Reply::Registered(registered))?;
+                conversation.send(&Reply::Registered(registered))?;
                 number
             }
-            Err(error) => return connection.send(&failed(&error)),
+            Err(error) => return conversation.send(&failed(&error)),
         };
         if signs {
-            let ToSign { scheme, digest } = connection.receive()?;
+            let ToSign { scheme, digest } = conversation.receive()?;
             let signature = self.keyring.sign(number, scheme, digest);
             let reply = signature.map(|it| Reply::Signature(it.into_bytes()));
-            connection.send(&reply.unwrap_or_else(|error| failed(&error)))?;
+            conversation.send(&reply.unwrap_or_else(|error| failed(&error)))?;
         }
         Ok(())
     }
 
     fn registered(
         &self,
-        connection: &Arc<Mutex<Conversation>>,
+        conversation: &Arc<Mutex<Conversation>>,
         registration: Registration,
     ) -> Result<(KeyNumber, Registered), Error> {
         let Registration {
@@ -359,7 +358,7 @@ impl Service {
             let process = number.map(WatchedProcess::new).transpose();
             process
                 .map(|it| it.map(Arc::new))
-                .map_err(|error| caller_error(&error.to_string()))
+                .map_err(TunnelProcessError::caller)
         };
         let (caller, leader) = (watched(caller)?, watched(leader).ok().flatten());
         let config = Config::from_map(&mut configured(&configuration))?;
@@ -372,8 +371,8 @@ impl Service {
             key.waiting += 1;
             key.number
         };
-        let pins = Box::new(ClientPins(Arc::clone(connection)));
-        let notices = Box::new(ClientNotices(Arc::clone(connection)));
+        let pins = Box::new(ClientPins(Arc::clone(conversation)));
+        let notices = Box::new(ClientNotices(Arc::clone(conversation)));
         let opened = self.keyring.open_with(number, pins, notices);
         let mut state = self.state();
         let State { keys, tunnels, .. } = &mut *state;
@@ -386,10 +385,12 @@ impl Service {
         }
         let opened = opened?;
         let is_new = key.open.is_none();
-        let warnings = if is_new {
-            warnings(&opened)
-        } else {
-            Vec::new()
+        let warnings = match is_new {
+            true => {
+                let warnings = opened.warnings().into_iter();
+                warnings.chain(opened.renewal_warning()).collect()
+            }
+            false => Vec::new(),
         };
         let token_certificate = opened.chain.first().cloned().unwrap_or_default();
         key.open = Some(opened);
@@ -438,7 +439,7 @@ impl Service {
                 .map(|(key, open)| KeyStatus {
                     subject: open.subject.clone(),
                     configuration: key.configuration.clone(),
-                    connections: state.usage(key.number).open,
+                    connections: usage(state.tunnels.as_ref(), key.number).open,
                     callers: key
                         .callers
                         .iter()
@@ -477,38 +478,30 @@ impl State {
     /// Closes the keys that are kept no longer; returns when to look again, if at a certain time.
     fn tidy(&mut self, keyring: &Keyring) -> Option<Duration> {
         let now = time_since_boot();
-        let mut next: Option<Duration> = None;
-        for place in 0..self.keys.len() {
-            let Some(key) = self.keys.get_mut(place) else {
-                break;
-            };
+        let Self { keys, tunnels, .. } = self;
+        let limits = keys.iter_mut().map(|key| {
             key.callers.retain(|caller| !caller.has_ended());
-            let number = key.number;
-            let usage = self.usage(number);
-            let Some(key) = self.keys.get_mut(place) else {
-                break;
-            };
-            if key.open.is_none() {
-                continue;
-            }
+            key.open.as_ref()?;
+            let usage = usage(tunnels.as_ref(), key.number);
             key.last_use = match usage.last_end {
                 _ if usage.open > 0 => now,
                 last_end => key.last_use.max(last_end.unwrap_or_default()),
             };
             match key.fate(usage.open, now) {
-                Fate::Keep => {}
-                Fate::KeepFor(rest) => next = Some(next.map_or(rest, |it| it.min(rest))),
+                Fate::Keep => None,
+                Fate::KeepFor(rest) => Some(rest),
                 Fate::Close => {
                     key.open = None;
                     key.wishes.clear();
-                    if let Some(tunnels) = &self.tunnels {
-                        tunnels.withdraw(number);
+                    if let Some(tunnels) = tunnels {
+                        tunnels.withdraw(key.number);
                     }
-                    keyring.close(number);
+                    keyring.close(key.number);
+                    None
                 }
             }
-        }
-        next
+        });
+        limits.flatten().min()
     }
 
     fn watched(&self) -> Vec<Arc<WatchedProcess>> {
@@ -520,12 +513,6 @@ impl State {
             .chain(leaders.filter(|it| !it.has_ended()))
             .cloned()
             .collect()
-    }
-
-    fn usage(&self, key: KeyNumber) -> KeyUsage {
-        self.tunnels
-            .as_ref()
-            .map_or_else(KeyUsage::default, |tunnels| tunnels.usage(key))
     }
 
     /// The key with this configuration, which may be closed.
@@ -594,7 +581,7 @@ impl State {
             None => {
                 let identity =
                     identity()?.ok_or_else(|| Error::internal("a client without tunnel.pem"))?;
-                self.authority = Some(identity.endpoint("").authority_pem.to_owned());
+                self.authority = Some(identity.authority_pem().to_owned());
                 self.tunnels
                     .insert(Tunnels::start(&identity, keyring, observer)?)
             }
@@ -610,6 +597,10 @@ impl State {
     }
 }
 
+fn usage(tunnels: Option<&Tunnels>, key: KeyNumber) -> KeyUsage {
+    tunnels.map_or_else(KeyUsage::default, |tunnels| tunnels.usage(key))
+}
+
 fn configured(pairs: &[(String, String)]) -> Configuration {
     let pairs = pairs.iter();
     pairs
@@ -619,17 +610,4 @@ fn configured(pairs: &[(String, String)]) -> Configuration {
 
 fn failed(error: &Error) -> Reply {
     Reply::Failed(RemoteFailure::from(error))
-}
-
-fn warnings(key: &OpenKey) -> Vec<String> {
-    let concern = |concern| format!("the certificate of {}: {concern}", key.subject);
-    let concerns = key.concerns.iter().map(concern);
-    concerns.chain(key.renewal_warning()).collect()
-}
-
-fn caller_error(reason: &str) -> Error {
-    TunnelProcessError::Caller {
-        reason: reason.to_owned(),
-    }
-    .into()
 }

@@ -249,10 +249,12 @@ impl Source {
     fn target(&self) -> Result<Option<TunnelTarget>, KubeconfigError> {
         let context = self.of_cluster.as_ref().or(self.key.context.as_ref());
         let target = |selected: &SelectedContext| {
-            let name = &selected.context.cluster;
+            let (name, cluster) = selected
+                .kubeconfig
+                .real_cluster(&selected.context.cluster)?;
             Ok(TunnelTarget {
-                name: name.clone(),
-                cluster: selected.kubeconfig.cluster(name)?,
+                name,
+                cluster,
                 heeds_environment: true,
             })
         };

@@ -101,12 +101,11 @@ impl Wanted<'_> {
         let mut config = provider_config(file.as_deref(), self.place, pin_source.as_deref());
         let keep = arguments.keep.map(|keep| keep.to_string());
         config.set("keep", option(keep.as_deref(), "keep"));
-        let endpoint = identity.endpoint("");
         let served = served_ports();
         let hop = LocalHop {
             address: local_address(),
-            server_name: endpoint.server_name,
-            authority_pem: endpoint.authority_pem,
+            server_name: identity.server_name(),
+            authority_pem: identity.authority_pem(),
             ports: &|server| preferred_ports(server).collect(),
             is_free: &|port| {
                 served.contains(&port) || check_port("", (local_address(), port).into()).is_ok()

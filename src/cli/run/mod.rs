@@ -46,9 +46,9 @@ Examples:
   pkcs11-external-signer run --context prod -- k9s
   pkcs11-external-signer run -- bash   # every kubectl in it works
 
-Every cluster that a context joins with a user who has `auth-provider: {name: externalSigner, …}` is
-led through a tunnel that only this command can use and that ends with it. The exit code is the
-command's.")]
+Every cluster that a context joins with a user of this program (`exec`, or `auth-provider: {name: \
+externalSigner, …}`) is led through a tunnel that only this command can use and that ends with it. The \
+exit code is the command's.")]
 pub(super) struct RunArguments {
     /// The kubeconfig; without it KUBECONFIG, or ~/.kube/config
     #[arg(long, value_name = "FILE", add = values::files())]
@@ -145,7 +145,7 @@ fn serve(
         ));
     }
     let users = served.users;
-    let clusters: Vec<_> = served.targets.iter().map(|it| it.name.clone()).collect();
+    let clusters = served.entries;
     if let Some(selected) = selected
         .as_ref()
         .filter(|it| clusters.contains(&it.cluster))
@@ -251,18 +251,11 @@ fn open(keyring: &Keyring, key: KeyNumber) -> Result<(), Error> {
     let key = keyring.open(key, Box::new(WaitReports));
     watchdog::stop();
     let key = key?;
-    for concern in &key.concerns {
-        report::warning(&format!("the certificate of {}: {concern}", key.subject));
+    for warning in key.warnings() {
+        report::warning(&warning);
     }
     if let Some(expiry) = key.take_renewal() {
         report::renewal(&key.subject, &expiry);
-    }
-    if !key.serves_tls_1_3() {
-        report::warning(&format!(
-            "the key of {} can serve TLS 1.2 only, which not every server speaks: an RSA key needs \
-             RSA-PSS for TLS 1.3, and its token has none",
-            key.subject
-        ));
     }
     Ok(())
 }

@@ -13,6 +13,8 @@ use crate::tunnel::TunnelTarget;
 #[derive(Default)]
 pub(super) struct ServedEntries {
     pub(super) targets: Vec<TunnelTarget>,
+    /// The entries of these clusters, whose names the clusters themselves need not have.
+    pub(super) entries: Vec<String>,
     pub(super) users: Vec<String>,
     pub(super) configs: Vec<Config>,
 }
@@ -71,12 +73,15 @@ impl ServedEntries {
             if with_key.is_empty() && !is_selected {
                 continue;
             }
-            match kubeconfig.cluster(&name) {
-                Ok(cluster) => served.targets.push(TunnelTarget {
-                    name,
-                    cluster,
-                    heeds_environment: true,
-                }),
+            match kubeconfig.real_cluster(&name) {
+                Ok((real_name, cluster)) => {
+                    served.entries.push(name);
+                    served.targets.push(TunnelTarget {
+                        name: real_name,
+                        cluster,
+                        heeds_environment: true,
+                    });
+                }
                 Err(error) if is_selected || selected.is_none() => return Err(error.into()),
                 Err(error) => leave(with_key, &error),
             }

@@ -129,7 +129,7 @@ impl Layout {
             scalar(text)
         };
         match self.comment(path, &text.into()) {
-            // A comment ends with its line, whatever a label holds.
+            // A comment ends with its line, even if a label has a line break.
             Some(comment) => format!("{written}   # {}", printable(comment)),
             None => written,
         }
