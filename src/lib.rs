@@ -25,5 +25,7 @@ pub mod tunnel;
 pub mod cluster_api;
 // The process that serves the credential plugin's clients.
 pub mod tunnel_process;
+// A key's certificate: the request for one, and what is checked of the one that was issued.
+pub mod enrollment;
 // The commands.
 pub mod cli;

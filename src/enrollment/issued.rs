@@ -1,0 +1,199 @@
+//! Whether an issued certificate is the one that was asked for.
+
+use super::error::EnrollmentError;
+use crate::certificate::{Certificate, ValidityState};
+use crate::error::listed;
+
+/// What is expected of it. What isn't given doesn't matter.
+#[derive(Clone, Copy, Default)]
+pub struct ExpectedCertificate<'a> {
+    pub user: Option<&'a str>,
+    /// In any order.
+    pub groups: Option<&'a [String]>,
+    /// In seconds: how long it was to be valid.
+    pub duration: Option<u64>,
+}
+
+/// Checks user, groups, validity and usage; `now` in seconds since 1970. What a person should know of a
+/// certificate that can be used all the same is returned.
+///
+/// # Errors
+/// [`EnrollmentError::OtherApplicant`], [`EnrollmentError::NotAccepted`]
+pub fn check_issued(
+    certificate: &Certificate,
+    expected: &ExpectedCertificate<'_>,
+    now: i64,
+) -> Result<Vec<String>, EnrollmentError> {
+    let refused = |reason: String| EnrollmentError::NotAccepted {
+        subject: certificate.subject.clone(),
+        reason,
+    };
+    if certificate.is_ca {
+        return Err(refused("it is the certificate of a CA".to_owned()));
+    }
+    let Some(user) = certificate.user.as_deref() else {
+        return Err(refused("it names no user (CN)".to_owned()));
+    };
+    let other = |issued, asked| Err(EnrollmentError::OtherApplicant { issued, asked });
+    if let Some(asked) = expected.user.filter(|asked| *asked != user) {
+        return other(format!("user \"{user}\""), format!("\"{asked}\""));
+    }
+    if let Some(asked) = expected.groups
+        && sorted(asked) != sorted(&certificate.groups)
+    {
+        return other(in_groups(&certificate.groups), in_groups(asked));
+    }
+    if !certificate.is_for_clients {
+        let reason = "its extended key usage does not allow TLS clients (clientAuth)";
+        return Err(refused(reason.to_owned()));
+    }
+    let validity = certificate.validity;
+    if validity.at(now) == ValidityState::Expired {
+        return Err(refused(format!("it expired {}", validity.expiry(now))));
+    }
+    let mut remarks = Vec::new();
+    if validity.at(now) == ValidityState::NotYetValid {
+        remarks.push("it is not valid yet".to_owned());
+    }
+    let lasts = validity.not_after.saturating_sub(now);
+    if let Some(asked) = expected.duration
+        && lasts.cast_unsigned() < asked.saturating_sub(MARGIN)
+    {
+        remarks.push(format!(
+            "it is valid for a shorter time than was asked for: it expires {}",
+            validity.expiry(now)
+        ));
+    }
+    Ok(remarks)
+}
+
+/// Seconds that may pass between the request and its answer.
+const MARGIN: u64 = 600;
+
+fn sorted(groups: &[String]) -> Vec<&str> {
+    let mut groups: Vec<_> = groups.iter().map(String::as_str).collect();
+    groups.sort_unstable();
+    groups.dedup();
+    groups
+}
+
+fn in_groups(groups: &[String]) -> String {
+    let quoted: Vec<_> = groups.iter().map(|group| format!("\"{group}\"")).collect();
+    match quoted.as_slice() {
+        [] => "no group".to_owned(),
+        [_] => format!("group {}", listed(&quoted, "and")),
+        _ => format!("groups {}", listed(&quoted, "and")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{
+        BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+        date_time_ymd,
+    };
+
+    use super::*;
+
+    /// 1 June 2030.
+    const NOW: i64 = 1_906_502_400;
+
+    /// A certificate for jane in group dev until 2031, but for this.
+    fn issued(change: impl FnOnce(&mut CertificateParams)) -> Certificate {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "jane");
+        params
+            .distinguished_name
+            .push(DnType::OrganizationName, "dev");
+        params.not_before = date_time_ymd(2030, 1, 1);
+        params.not_after = date_time_ymd(2031, 1, 1);
+        change(&mut params);
+        let pair = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&pair).unwrap();
+        Certificate::from_der(certificate.der(), "it").unwrap()
+    }
+
+    fn check(
+        certificate: &Certificate,
+        user: &str,
+        groups: &[&str],
+    ) -> Result<Vec<String>, EnrollmentError> {
+        let groups: Vec<_> = groups.iter().map(ToString::to_string).collect();
+        let expected = ExpectedCertificate {
+            user: Some(user),
+            groups: Some(&groups),
+            duration: Some(24 * 3600),
+        };
+        check_issued(certificate, &expected, NOW)
+    }
+
+    #[test]
+    fn the_certificate_that_was_asked_for_is_taken() {
+        let usage = |params: &mut CertificateParams| {
+            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        };
+        for certificate in [issued(|_| {}), issued(usage)] {
+            assert_eq!(check(&certificate, "jane", &["dev"]).unwrap(), [""; 0]);
+        }
+        let nothing = ExpectedCertificate::default();
+        check_issued(&issued(|_| {}), &nothing, NOW).unwrap();
+    }
+
+    #[test]
+    fn one_for_somebody_else_is_refused() {
+        for (user, groups) in [
+            ("joe", &["dev"][..]),
+            ("jane", &[]),
+            ("jane", &["dev", "ops"]),
+        ] {
+            let error = check(&issued(|_| {}), user, groups).unwrap_err();
+            assert!(
+                matches!(error, EnrollmentError::OtherApplicant { .. }),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn one_that_no_server_would_accept_is_refused() {
+        let server =
+            issued(|it| it.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth]);
+        let expired = issued(|it| it.not_after = date_time_ymd(2030, 5, 1));
+        let authority = issued(|it| it.is_ca = IsCa::Ca(BasicConstraints::Unconstrained));
+        let unnamed = issued(|it| {
+            it.distinguished_name.remove(DnType::CommonName);
+        });
+        for (certificate, reason) in [
+            (server, "clientAuth"),
+            (expired, "it expired"),
+            (authority, "of a CA"),
+            (unnamed, "no user"),
+        ] {
+            let error = check(&certificate, "jane", &["dev"]).unwrap_err();
+            assert!(
+                matches!(error, EnrollmentError::NotAccepted { .. }),
+                "{error}"
+            );
+            assert!(error.to_string().contains(reason), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_shorter_time_and_a_later_beginning_are_told() {
+        let short = issued(|it| it.not_after = date_time_ymd(2030, 6, 2));
+        let hour = ExpectedCertificate {
+            duration: Some(3600),
+            ..ExpectedCertificate::default()
+        };
+        assert_eq!(check_issued(&short, &hour, NOW).unwrap(), [""; 0]);
+        let year = ExpectedCertificate {
+            duration: Some(365 * 24 * 3600),
+            ..ExpectedCertificate::default()
+        };
+        let remarks = check_issued(&short, &year, NOW).unwrap();
+        assert!(remarks[0].contains("shorter time"), "{remarks:?}");
+        let later = issued(|it| it.not_before = date_time_ymd(2030, 7, 1));
+        let remarks = check(&later, "jane", &["dev"]).unwrap();
+        assert_eq!(remarks, ["it is not valid yet"]);
+    }
+}

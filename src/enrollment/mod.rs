@@ -1,0 +1,16 @@
+//! From a key to a certificate for it: the request (PKCS #10) that the key signs, what is checked of the
+//! certificate that a CA has issued, and what is still to be done, as data.
+//!
+//! Nothing here opens a library, asks a person or talks to a cluster; `cli::enroll` does.
+
+mod applicant;
+mod error;
+mod issued;
+mod plan;
+mod request;
+
+pub use applicant::Applicant;
+pub use error::EnrollmentError;
+pub use issued::{ExpectedCertificate, check_issued};
+pub use plan::{EnrolledKey, KeyWish, NextStep, Plan, PlannedKey, install, of_key};
+pub use request::{Csr, fingerprint, sign_request};
