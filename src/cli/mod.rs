@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod again;
+mod attestation;
 mod check;
 mod completions;
 mod credential;
@@ -98,6 +99,7 @@ struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
+    Attestation(attestation::AttestationArguments),
     Check(check::CheckArguments),
     Completions(completions::CompletionsArguments),
     Credential(credential::CredentialArguments),
@@ -164,6 +166,7 @@ fn without_request(has_arguments: bool, core: Rlimit, alone: SingleThreaded) -> 
     };
     let verbosity = verbose.max(logged);
     match &command {
+        Command::Attestation(arguments) => arguments.invocation().set_wording(),
         Command::Check(arguments) => arguments.invocation().set_wording(),
         Command::Completions(_)
         | Command::Status(_)
@@ -178,6 +181,7 @@ fn without_request(has_arguments: bool, core: Rlimit, alone: SingleThreaded) -> 
     }
     report::log_steps(verbosity);
     match command {
+        Command::Attestation(arguments) => attestation::run(&arguments, verbosity),
         Command::Check(arguments) => check::run(&arguments, verbosity, alone),
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Credential(arguments) => {

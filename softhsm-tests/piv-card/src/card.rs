@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::net::TcpStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use heapless::Vec as Buffer;
 use iso7816::Status;
@@ -11,6 +11,8 @@ use iso7816::command::{Command, CommandView};
 use piv_authenticator::{Authenticator, Client};
 use rustix::process::{Signal, getpid, kill_process};
 use vpicc::{Connection, VSmartCard};
+
+use crate::attestation::Attestations;
 
 /// Enough for a chained certificate and for the longest answer.
 const LONGEST: usize = 4096;
@@ -25,12 +27,23 @@ const SELECT_PIV: [u8; 16] = [
 ];
 /// Yubico's extension to PIV: the device's serial number.
 const GET_SERIAL: u8 = 0xf8;
+/// Yubico's: what the card says of a key.
+const ATTEST: u8 = 0xf9;
+const GET_METADATA: u8 = 0xf7;
+const GENERATE: u8 = 0x47;
+/// Yubico's: a key from elsewhere.
+const IMPORT: u8 = 0xfe;
+const GET_DATA: u8 = 0xcb;
+/// The certificate that stands above those of ATTEST.
+const ATTESTATION_OBJECT: [u8; 5] = [0x5c, 0x03, 0x5f, 0xff, 0x01];
 /// VERIFY that forgets the PIN.
 const LOG_OUT: [u8; 4] = [0x00, 0x20, 0xff, 0x80];
 
 pub(crate) struct Card<C> {
     applet: Authenticator<C>,
     serial: u32,
+    /// Without a place for them, there are none.
+    attestations: Option<Attestations>,
     /// The instruction in this file, where there is one, is not answered.
     stop_at: Option<PathBuf>,
     /// The command so far, while it is being chained.
@@ -40,11 +53,12 @@ pub(crate) struct Card<C> {
 }
 
 impl<C: Client> Card<C> {
-    pub(crate) fn new(applet: Authenticator<C>, serial: u32, stop_at: Option<PathBuf>) -> Self {
+    pub(crate) fn new(applet: Authenticator<C>, serial: u32, state: Option<&Path>) -> Self {
         Self {
             applet,
             serial,
-            stop_at,
+            attestations: state.map(|state| Attestations::new(state, serial)),
+            stop_at: state.map(|state| state.join("stop-at")),
             chained: None,
             unread: Vec::new(),
         }
@@ -98,14 +112,56 @@ impl<C: Client> Card<C> {
             self.chained = Some(command);
             return Ok(success(Vec::new()));
         }
-        let mut answer = Buffer::<u8, LONGEST>::new();
-        self.applet.respond(command.as_view(), &mut answer)?;
-        self.unread = if apdu[1] == GET_SERIAL {
-            self.serial.to_be_bytes().into()
-        } else {
-            answer.to_vec()
+        self.unread = match self.own_answer(apdu, command.data())? {
+            Some(answer) => answer,
+            None => {
+                let mut answer = Buffer::<u8, LONGEST>::new();
+                self.applet.respond(command.as_view(), &mut answer)?;
+                self.note(apdu, command.data(), &answer)?;
+                answer.to_vec()
+            }
         };
         Ok(self.piece(limit))
+    }
+
+    /// The answer to what the applet has none of, or another.
+    fn own_answer(&self, apdu: &[u8], data: &[u8]) -> Result<Option<Vec<u8>>, Status> {
+        if apdu[1] == GET_SERIAL {
+            return Ok(Some(self.serial.to_be_bytes().into()));
+        }
+        let Some(attestations) = &self.attestations else {
+            return Ok(None);
+        };
+        match apdu[1] {
+            ATTEST => {
+                let certificate = attestations.certificate(apdu[2]);
+                certificate.map(Some).ok_or(Status::NotFound)
+            }
+            GET_METADATA => Ok(attestations.metadata(apdu[3])),
+            GET_DATA if data == ATTESTATION_OBJECT => Ok(attestations.issuer()),
+            _ => Ok(None),
+        }
+    }
+
+    /// Notes down what became of a slot's key.
+    fn note(&self, apdu: &[u8], data: &[u8], answer: &[u8]) -> Result<(), Status> {
+        let Some(attestations) = &self.attestations else {
+            return Ok(());
+        };
+        match apdu[1] {
+            GENERATE => {
+                let noted = attestations.generated(apdu[3], data, answer);
+                noted.map_err(|error| {
+                    eprintln!("{error}");
+                    Status::UnspecifiedNonpersistentExecutionError
+                })
+            }
+            IMPORT => {
+                attestations.forget(apdu[3]);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 
     fn stop_before(&self, instruction: u8) {

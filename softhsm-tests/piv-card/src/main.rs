@@ -5,9 +5,12 @@
 //!
 //! Without `--state` the card forgets everything at its end. When it is asked for the instruction (two
 //! hexadecimal digits) in DIRECTORY/stop-at, it stops (SIGSTOP) before it answers, and removes the file.
+//! DIRECTORY/attestation/root.pem is the root of the attestation certificates of its keys.
 //! vpcd's reader has a port for each of its
 //! two slots: 35963, the default, and the next one. Killing this program pulls the card.
 
+/// What the card says of the keys that were made on it.
+mod attestation;
 /// The commands of ISO 7816 that stand between reader and applet.
 mod card;
 /// What the applet needs of the card's operating system.
@@ -54,9 +57,9 @@ impl Arguments {
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments = Arguments::parse(std::env::args().skip(1))?;
     let mut store = StoreConfig::ram();
-    let stop_at = arguments.state.as_ref().map(|state| state.join("stop-at"));
-    if let Some(directory) = arguments.state {
-        std::fs::create_dir_all(&directory)?;
+    let state = arguments.state;
+    if let Some(directory) = &state {
+        std::fs::create_dir_all(directory)?;
         store.internal = StorageConfig::filesystem(directory.join("internal"));
         store.external = StorageConfig::filesystem(directory.join("external"));
     }
@@ -65,7 +68,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let reader = connect(arguments.port)?;
     system::run(store, |client| {
         let applet = Authenticator::new(client, Options::new().uuid(Some(uuid)));
-        card::Card::new(applet, arguments.serial, stop_at).serve(reader)
+        card::Card::new(applet, arguments.serial, state.as_deref()).serve(reader)
     })?;
     Ok(())
 }

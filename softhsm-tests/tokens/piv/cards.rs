@@ -135,6 +135,11 @@ impl Cards {
         sleep(Duration::from_secs(2));
     }
 
+    /// The certificate above those by which card 1 or 2 attests its keys.
+    pub(super) fn attestation_root(&self, card: usize) -> PathBuf {
+        self.directory(card).join("card/attestation/root.pem")
+    }
+
     fn directory(&self, card: usize) -> PathBuf {
         Path::new(self.environment.variable("PIV_STATE")).join(card.to_string())
     }
@@ -185,7 +190,7 @@ fn script() -> PathBuf {
 /// Two cards, made once: their keys take seconds.
 fn made() -> &'static Path {
     static MADE: LazyLock<PathBuf> = LazyLock::new(|| {
-        let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("piv-cards");
+        let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("attested-piv-cards");
         if !place.exists() {
             let state = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
             let mut script = Command::new(script());

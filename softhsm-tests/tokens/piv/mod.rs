@@ -1,6 +1,8 @@
 //! PIV cards, through `opensc-pkcs11.so` and `libykcs11.so`: a YubiKey's slots 9a, 9c (the PIN for every
 //! signature), 9d and 9e (no PIN), three tries for the PIN, and cards that are pulled and put back.
 
+/// `attestation`.
+mod attestation;
 /// Cards without hardware.
 mod cards;
 /// A run, and what happens to its card meanwhile.

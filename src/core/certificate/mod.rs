@@ -5,10 +5,12 @@
 
 #![forbid(unsafe_code)]
 
+mod attestation;
 mod error;
 mod name;
 mod validity;
 
+pub use attestation::KeyAttestation;
 pub use error::CertificateError;
 pub use validity::{Validity, ValidityState, day, rfc_3339};
 

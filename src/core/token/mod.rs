@@ -4,6 +4,7 @@
 //! A request makes these calls in this order, and asks nothing twice: [`Module::open`],
 //! [`FoundToken::open`], [`Token::certificate`], [`Token::private_key`] (which logs in), [`Token::sign`].
 
+mod attestation;
 mod certificate;
 mod ckr;
 mod error;
@@ -246,12 +247,24 @@ impl Token<'_> {
     }
 
     /// The certificates and keys that could authenticate, in the order of CKA_ID; without those that
-    /// exist in the session alone.
+    /// exist in the session alone, and without the key that attests a YubiKey's others.
     ///
     /// # Errors
     /// If they can't be read.
     pub fn candidates(&self) -> Result<Vec<Candidate>, Error> {
-        inventory::candidates(self.session.objects())
+        let mut candidates = inventory::candidates(self.session.objects())?;
+        if yubikey::is_yubikey(self.state()) {
+            candidates.retain(|candidate| candidate.id != yubikey::ATTESTATION_KEY);
+        }
+        Ok(candidates)
+    }
+
+    /// The attestation certificate of a key and those above it, in DER.
+    ///
+    /// # Errors
+    /// [`ObjectError::NoAttestation`] if the token shows none; one that can't be read.
+    pub fn attestation(&self, selector: &ObjectSelector) -> Result<Vec<Vec<u8>>, Error> {
+        attestation::chain(self.session.objects(), selector)
     }
 
     /// Finds the one certificate that fits: session objects are passed over, and CA certificates as

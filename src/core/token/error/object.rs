@@ -57,6 +57,10 @@ pub enum ObjectError {
     /// certificates request 9c pub.pem csr.pem --subject CN=jane`.
     #[error("{certificate} does not belong to {key}")]
     Mismatch { certificate: String, key: String },
+    /// Yubico's library (ykcs11) has one for a key that was made on a YubiKey of firmware 4.3 or later; an
+    /// imported key has none. OpenSC and other libraries show none: `ykman piv keys attest 9a -`.
+    #[error("no attestation of the key with {selector} on token {token}")]
+    NoAttestation { selector: String, token: String },
     /// *session objects* are attestation certificates that aren't stored; *can't be read*: no X.509. To
     /// write one under the key's id: `ykman piv certificates import 9c cert.pem`, `pkcs11-tool --module
     /// FILE --login --write-object cert.der --type cert --id 02`.
@@ -205,6 +209,10 @@ impl Failure for ObjectError {
             }
             Self::Mismatch { .. } => remedy!(
                 "install the certificate that was issued for this key, or name the object it belongs to"
+            ),
+            Self::NoAttestation { .. } => remedy!(
+                "Yubico's library attests keys that were made on a YubiKey: name it with --module \
+                 (libykcs11.so), and a key that was not imported; other libraries attest none"
             ),
             Self::NoCertificate { present, .. } if present.is_empty() => remedy!(
                 "the token shows no certificate: write one to it under the key's CKA_ID, or set ",

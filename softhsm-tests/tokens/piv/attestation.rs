@@ -1,0 +1,118 @@
+//! `attestation`: what the card says of the keys that were made on it.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::cards::{Cards, OPENSC, SLOTS, YKCS11};
+use crate::fixture::openssl::openssl;
+use crate::fixture::tool::tool;
+
+/// The public key in a certificate of a file, as PEM.
+fn public_key(certificate: &Path) -> Vec<u8> {
+    let mut openssl = tool("openssl", "openssl");
+    openssl
+        .args(["x509", "-noout", "-pubkey", "-in"])
+        .arg(certificate);
+    openssl.output().unwrap().stdout
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn the_chain_of_each_key_is_verified_up_to_its_root() {
+    let cards = Cards::inserted(1);
+    let token = cards.token(YKCS11, 1);
+    let module = format!("--module={}", cards.environment.variable(YKCS11));
+    for (id, slot, _) in SLOTS {
+        let arguments = ["attestation", &module, "--object-id", id];
+        let outcome = token.command(&arguments).run();
+        let chain = cards.environment.store.directory.path().join("chain.pem");
+        fs::write(&chain, outcome.printed()).unwrap();
+        assert_eq!(outcome.printed().matches("BEGIN CERTIFICATE").count(), 2);
+        let root = cards.attestation_root(1);
+        openssl([
+            "verify".as_ref(),
+            "-CAfile".as_ref(),
+            root.as_os_str(),
+            "-untrusted".as_ref(),
+            chain.as_os_str(),
+            chain.as_os_str(),
+        ]);
+        let own = public_key(&cards.key(1, slot).certificate_pem());
+        assert_eq!(public_key(&chain), own, "{slot}");
+        let policies = match slot {
+            "9c" => "PIN always, touch never",
+            "9e" => "PIN never, touch never",
+            _ => "PIN once, touch never",
+        };
+        let told = format!(
+            "made on YubiKey 15873456 with firmware 6.6.6, {policies}; the key's SHA-256 is "
+        );
+        assert!(outcome.stderr.contains(&told), "{}", outcome.stderr);
+    }
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn it_is_a_document_for_scripts() {
+    let cards = Cards::inserted(1);
+    let module = format!("--module={}", cards.environment.variable(YKCS11));
+    let token = cards.token(YKCS11, 1);
+    let outcome = token
+        .command(&["attestation", &module, "--object-id=2", "--json"])
+        .run();
+    let document: Value = serde_json::from_str(&outcome.silently().printed()).unwrap();
+    for (name, value) in [
+        ("kind", Value::from("Attestation")),
+        ("serialNumber", 15_873_456.into()),
+        ("firmware", "6.6.6".into()),
+        ("pinPolicy", "always".into()),
+        ("touchPolicy", "never".into()),
+    ] {
+        assert_eq!(document[name], value, "{document}");
+    }
+    assert_eq!(document["certificates"].as_array().unwrap().len(), 2);
+    assert_eq!(document["keyFingerprint"].as_str().unwrap().len(), 64);
+}
+
+/// Its own certificate isn't a user's, either.
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn the_key_that_attests_is_not_offered() {
+    let cards = Cards::inserted(1);
+    let module = format!("--module={}", cards.environment.variable(YKCS11));
+    let token = cards.token(YKCS11, 1);
+    let listed = token.command(&["list", &module]).run();
+    let listed = listed.silently().printed();
+    assert!(listed.contains("card 1 9e"), "{listed}");
+    assert!(!listed.contains("Attestation"), "{listed}");
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn a_key_without_one_is_told() {
+    let cards = Cards::inserted(1);
+    for (library, id) in [(OPENSC, "1"), (YKCS11, "5")] {
+        let token = cards.token(library, 1);
+        let module = format!("--module={}", cards.environment.variable(library));
+        let serial = super::cards::serial(library, 1);
+        let arguments = [
+            "attestation",
+            &module,
+            "--token-serial",
+            &serial,
+            "--object-id",
+            id,
+        ];
+        let outcome = token.command(&arguments).run();
+        outcome.fails(
+            6,
+            &[
+                "no attestation of the key with objectId",
+                "Yubico's library",
+                "imported",
+            ],
+        );
+    }
+}
