@@ -1,14 +1,13 @@
 //! What kubectl does, with no prefix: streams, standard input, watches, and many at once.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, kill_process};
 
 use super::{ANSWER, ASK, PlainUser};
+use crate::run::streaming::forward;
 
 /// More than what buffers on the way could hold.
 const LARGE: usize = 4 << 20;
@@ -64,33 +63,7 @@ fn cp_copies_both_ways() {
 #[test]
 fn port_forward_carries_both_directions() {
     let user = PlainUser::new(&[]);
-    let service = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = service.local_addr().unwrap().port();
-    let echo = thread::spawn(move || {
-        let (mut connection, _) = service.accept().unwrap();
-        let mut heard = vec![0; LARGE];
-        connection.read_exact(&mut heard).unwrap();
-        connection.write_all(&heard).unwrap();
-    });
-    let arguments = ["port-forward", "pod/shell", &format!(":{port}")];
-    let mut forwarding = user.kubectl(&arguments).start(None);
-    let line = forwarding.line();
-    let address = line
-        .strip_prefix("Forwarding from ")
-        .and_then(|rest| rest.split_once(" -> "))
-        .unwrap_or_else(|| panic!("{line}"))
-        .0;
-    let mut connection = TcpStream::connect(address).unwrap();
-    let mut sending = connection.try_clone().unwrap();
-    let mut heard = vec![0; LARGE];
-    thread::scope(|scope| {
-        scope.spawn(move || sending.write_all(&bytes()).unwrap());
-        connection.read_exact(&mut heard).unwrap();
-    });
-    assert!(heard == bytes());
-    echo.join().unwrap();
-    kill_process(forwarding.pid(), Signal::INT).unwrap();
-    forwarding.finish();
+    forward(&bytes(), |arguments| user.kubectl(arguments));
     user.expect_nothing_left();
 }
 

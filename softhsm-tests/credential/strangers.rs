@@ -63,7 +63,7 @@ fn another_user_gets_through_neither_port_nor_socket_nor_files() {
     let (host, port) = address.rsplit_once(':').unwrap();
     // The other user knows all that isn't secret, and has a certificate.
     let script = format!(
-        "cd \"$(mktemp -d)\"
+        "place=$(mktemp -d); cd \"$place\"; trap 'rm -r \"$place\"' EXIT
          openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=other \
            -keyout key -out certificate 2>/dev/null
          {{ {ask} openssl s_client -quiet -connect {address} -servername {name}

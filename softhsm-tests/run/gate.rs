@@ -6,7 +6,7 @@ use crate::fixture::keys::Kind;
 
 /// Shell functions for who has read the kubeconfig, or hasn't.
 pub(super) const TOOLS: &str = r#"
-cd "$(mktemp -d)"
+cd "$(mktemp -d -p "$HOME")"
 field() { sed "s/.*\"$1\":\"\([^\"]*\)\".*/\1/" "$KUBECONFIG"; }
 address=$(field server); address=${address#https://}; port=${address#*:}
 name=$(field tls-server-name)

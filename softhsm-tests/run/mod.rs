@@ -30,7 +30,7 @@ mod signatures;
 /// Servers and tokens that take their time.
 mod silence;
 /// What is streamed to a kubelet and back.
-mod streaming;
+pub(crate) mod streaming;
 /// A run at a terminal.
 mod terminal;
 /// What fails on a connection, and how it is reported.

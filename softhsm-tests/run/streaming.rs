@@ -127,36 +127,41 @@ fn port_forward_carries_a_hundred_mebibytes_both_ways() {
     let store = cluster().token(Kind::P256, ADMINISTRATOR);
     let bytes = noise();
     for websockets in PROTOCOLS {
-        let service = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = service.local_addr().unwrap().port();
-        // It sends back what it has got.
-        let echo = thread::spawn(move || {
-            let (mut connection, _) = service.accept().unwrap();
-            let mut heard = vec![0; LARGE];
-            connection.read_exact(&mut heard).unwrap();
-            connection.write_all(&heard).unwrap();
-        });
-        let arguments = ["port-forward", "pod/shell", &format!(":{port}")];
-        let mut forwarding = kubectl(&store, websockets, &arguments).start(None);
-        let line = forwarding.line();
-        let address = line
-            .strip_prefix("Forwarding from ")
-            .and_then(|rest| rest.split_once(" -> "))
-            .unwrap_or_else(|| panic!("{line}"))
-            .0;
-        let mut connection = TcpStream::connect(address).unwrap();
-        let mut sending = connection.try_clone().unwrap();
-        let mut heard = vec![0; LARGE];
-        thread::scope(|scope| {
-            scope.spawn(|| sending.write_all(&bytes).unwrap());
-            connection.read_exact(&mut heard).unwrap();
-        });
-        assert!(heard == bytes, "over WebSocket: {websockets}");
-        echo.join().unwrap();
-        drop(connection);
-        kill_process(forwarding.pid(), Signal::INT).unwrap();
-        forwarding.finish();
+        forward(&bytes, |arguments| kubectl(&store, websockets, arguments));
     }
+}
+
+/// Sends the bytes to a service and back, through kubectl with arguments for it.
+pub(crate) fn forward(bytes: &[u8], kubectl: impl Fn(&[&str]) -> Invocation) {
+    let service = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = service.local_addr().unwrap().port();
+    let length = bytes.len();
+    let echo = thread::spawn(move || {
+        let (mut connection, _) = service.accept().unwrap();
+        let mut heard = vec![0; length];
+        connection.read_exact(&mut heard).unwrap();
+        connection.write_all(&heard).unwrap();
+    });
+    let forwarding = kubectl(&["port-forward", "pod/shell", &format!(":{port}")]);
+    let mut forwarding = forwarding.start(None);
+    let line = forwarding.line();
+    let address = line
+        .strip_prefix("Forwarding from ")
+        .and_then(|rest| rest.split_once(" -> "))
+        .unwrap_or_else(|| panic!("{line}"))
+        .0;
+    let mut connection = TcpStream::connect(address).unwrap();
+    let mut sending = connection.try_clone().unwrap();
+    let mut heard = vec![0; length];
+    thread::scope(|scope| {
+        scope.spawn(move || sending.write_all(bytes).unwrap());
+        connection.read_exact(&mut heard).unwrap();
+    });
+    assert!(heard == bytes);
+    echo.join().unwrap();
+    drop(connection);
+    kill_process(forwarding.pid(), Signal::INT).unwrap();
+    forwarding.finish();
 }
 
 #[test]
