@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -42,7 +43,8 @@ struct SessionState {
     tickets: VecDeque<Tls13ClientSessionValue>,
     /// Tickets for which a permit was given.
     promised: usize,
-    /// Handshakes under way that need a signature and may bring a ticket.
+    /// Handshakes under way that may bring a ticket: one that resumes a session uses a ticket up, and brings the
+    /// next.
     under_way: usize,
     /// When one of them last made progress.
     progress: Option<Instant>,
@@ -71,12 +73,9 @@ impl Sessions {
                 let deadline = state.progress.map_or(now, |progress| progress + STEP);
                 let is_stuck = state.signing == 0 && deadline <= now;
                 if resumes || state.under_way == 0 || is_fast || is_stuck {
-                    if resumes {
-                        state.promised += 1;
-                    } else {
-                        state.under_way += 1;
-                        state.progress = Some(now);
-                    }
+                    state.promised += usize::from(resumes);
+                    state.under_way += 1;
+                    state.progress = Some(now);
                     return HandshakePermit {
                         sessions: Arc::clone(self),
                         resumes,
@@ -130,25 +129,28 @@ impl HandshakePermit {
     }
 
     /// The handshake is made; others may go on when its ticket has come, or won't.
-    pub(super) fn made(self) {
-        if !self.resumes {
-            tokio::spawn(async move {
-                tokio::time::sleep(TICKET_DELAY).await;
-                drop(self);
-            });
+    pub(super) fn made(mut self) {
+        self.release_ticket();
+        tokio::spawn(async move {
+            tokio::time::sleep(TICKET_DELAY).await;
+            drop(self);
+        });
+    }
+
+    /// The ticket was used, or won't be.
+    fn release_ticket(&mut self) {
+        if mem::take(&mut self.resumes) {
+            let mut state = self.sessions.state();
+            state.promised = state.promised.saturating_sub(1);
         }
     }
 }
 
 impl Drop for HandshakePermit {
     fn drop(&mut self) {
+        self.release_ticket();
         let mut state = self.sessions.state();
-        let count = if self.resumes {
-            &mut state.promised
-        } else {
-            &mut state.under_way
-        };
-        *count = count.saturating_sub(1);
+        state.under_way = state.under_way.saturating_sub(1);
         drop(state);
         self.sessions.changed.notify_waiters();
     }
@@ -195,5 +197,55 @@ impl ClientSessionStore for Sessions {
     fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
         // The newest: it is valid for the longest time.
         self.state().tickets.pop_back()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{sleep, timeout};
+
+    use super::*;
+
+    fn in_runtime(test: impl Future<Output = ()>) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        runtime.block_on(test);
+    }
+
+    /// It brings the next ticket, which spares the others a signature.
+    #[test]
+    fn a_resumed_handshake_is_waited_for_like_one_that_was_signed() {
+        in_runtime(async {
+            for resumes in [false, true] {
+                let sessions = Arc::new(Sessions::default());
+                sessions.state().under_way = 1;
+                sessions.state().progress = Some(Instant::now());
+                sessions.state().promised = usize::from(resumes);
+                let first = HandshakePermit {
+                    sessions: Arc::clone(&sessions),
+                    resumes,
+                };
+                first.made();
+                assert_eq!(sessions.state().promised, 0);
+                let next = timeout(TICKET_DELAY / 2, sessions.permit()).await;
+                assert!(next.is_err(), "resumes: {resumes}");
+                sleep(TICKET_DELAY).await;
+                let next = timeout(TICKET_DELAY / 2, sessions.permit()).await;
+                assert!(next.is_ok(), "resumes: {resumes}");
+            }
+        });
+    }
+
+    #[test]
+    fn a_fast_token_is_not_spared() {
+        in_runtime(async {
+            let sessions = Arc::new(Sessions::default());
+            let _first = sessions.permit().await;
+            sessions.signing().took(Duration::from_millis(1));
+            let next = timeout(TICKET_DELAY, sessions.permit()).await;
+            assert!(next.is_ok());
+        });
     }
 }
