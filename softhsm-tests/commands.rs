@@ -631,7 +631,7 @@ fn completions_are_quick_and_silent_whatever_is_wrong() {
         Some(":4")
     );
     assert_eq!(complete(&["run", "-v", "--", "ls", "-"]), ":command 4\n");
-    assert!(complete(&[]).starts_with("check\t"));
+    assert!(complete(&[]).starts_with("approve\t"));
 }
 
 #[test]

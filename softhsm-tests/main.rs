@@ -12,6 +12,8 @@
 /// Libraries that an administrator allows.
 #[cfg(target_os = "linux")]
 mod allowed;
+/// `approve`: what an approver is shown, and what is approved.
+mod approve;
 /// PINs that come from another program.
 mod askpass;
 /// `check`: each step, and its remedy.

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod again;
+mod approve;
 mod attestation;
 mod check;
 mod completions;
@@ -99,6 +100,7 @@ struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
+    Approve(approve::ApproveArguments),
     Attestation(attestation::AttestationArguments),
     Check(check::CheckArguments),
     Completions(completions::CompletionsArguments),
@@ -168,7 +170,8 @@ fn without_request(has_arguments: bool, core: Rlimit, alone: SingleThreaded) -> 
     match &command {
         Command::Attestation(arguments) => arguments.invocation().set_wording(),
         Command::Check(arguments) => arguments.invocation().set_wording(),
-        Command::Completions(_)
+        Command::Approve(_)
+        | Command::Completions(_)
         | Command::Status(_)
         | Command::Stop(_)
         | Command::TunnelProcess
@@ -181,6 +184,7 @@ fn without_request(has_arguments: bool, core: Rlimit, alone: SingleThreaded) -> 
     }
     report::log_steps(verbosity);
     match command {
+        Command::Approve(arguments) => approve::run(&arguments),
         Command::Attestation(arguments) => attestation::run(&arguments, verbosity),
         Command::Check(arguments) => check::run(&arguments, verbosity, alone),
         Command::Completions(arguments) => completions::run(&arguments),

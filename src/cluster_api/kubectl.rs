@@ -279,8 +279,7 @@ impl Words {
             }
             let is_end = piece.ends_with(b"\n");
             if self.is_passed_on {
-                pass_on(piece);
-                self.is_passed_on = !is_end;
+                self.pass(piece, is_end, pass_on);
                 continue;
             }
             self.line.extend_from_slice(piece);
@@ -292,6 +291,10 @@ impl Words {
     fn end(&mut self, pass_on: &PassOn) {
         if !self.line.is_empty() {
             self.judge(true, pass_on);
+        }
+        // A prompt that nobody answered; what is said next has a line of its own.
+        if self.is_passed_on {
+            pass_on(b"\n");
         }
     }
 
@@ -312,11 +315,37 @@ impl Words {
         }
         let mut own = ERRORS.iter().chain([&WARNING]);
         if is_end || !own.any(|own| own.as_bytes().starts_with(&self.line)) {
-            pass_on(&self.line);
-            self.line.clear();
-            self.is_passed_on = !is_end;
+            let line = std::mem::take(&mut self.line);
+            self.pass(&line, is_end, pass_on);
         }
     }
+
+    /// Passes on what is not kubectl's own.
+    fn pass(&mut self, piece: &[u8], is_end: bool, pass_on: &PassOn) {
+        let (others, own) = piece.split_at(own_words(piece));
+        pass_on(others);
+        self.is_passed_on = !is_end;
+        if !own.is_empty() {
+            pass_on(b"\n");
+            self.is_passed_on = false;
+            self.error = Some(String::from_utf8_lossy(own).into_owned());
+        }
+    }
+}
+
+/// Where kubectl's own words begin behind a prompt that nobody answered; else the text's end.
+fn own_words(piece: &[u8]) -> usize {
+    // What is written at once begins with them.
+    if ERRORS.iter().any(|own| piece.starts_with(own.as_bytes())) {
+        return 0;
+    }
+    let find = |own: &&str| {
+        let mut windows = piece.windows(own.len());
+        windows.position(|window| window == own.as_bytes())
+    };
+    // A plugin may say "error: " itself, in a sentence.
+    let telling = ERRORS.iter().filter(|own| **own != "error: ");
+    telling.filter_map(find).min().unwrap_or(piece.len())
 }
 
 #[cfg(test)]
@@ -359,6 +388,22 @@ mod tests {
             assert_eq!(
                 error.as_deref(),
                 Some("Error from server (Forbidden): no\n\x1b[2J")
+            );
+        }
+    }
+
+    #[test]
+    fn an_error_behind_an_unanswered_prompt_is_one() {
+        for pieces in [
+            &["Enter the code: Unable to connect to the server: no\n"][..],
+            &["Enter the code: ", "Unable to connect to the server: no\n"],
+            &["Enter the ", "code: Unable to connect to the server: no\n"],
+        ] {
+            let (passed, error, _) = heard(pieces);
+            assert_eq!(passed.concat(), "Enter the code: \n", "{pieces:?}");
+            assert_eq!(
+                error.as_deref(),
+                Some("Unable to connect to the server: no\n")
             );
         }
     }

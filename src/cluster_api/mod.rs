@@ -8,6 +8,7 @@
 mod connection;
 mod error;
 mod kubectl;
+mod objection;
 mod self_subject_review;
 pub mod signing_request;
 mod status;
@@ -15,6 +16,7 @@ mod status;
 pub use connection::{TokenConnection, whoami};
 pub use error::{ApiError, KubectlError, RefusedRequest, UnusableAnswer, UnusableName};
 pub use kubectl::Kubectl;
+pub use objection::{Objection, objections};
 pub use self_subject_review::{ClusterUser, Recognition, self_subject_review};
 
 use serde::de::DeserializeOwned;

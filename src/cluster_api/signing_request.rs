@@ -25,7 +25,7 @@ pub const USAGES: [&str; 2] = ["client auth", "digital signature"];
 /// The shortest life that can be asked for, in seconds.
 pub const SHORTEST: u32 = 600;
 /// By which the API server tells the certificate that a request came with (1.32 and later).
-const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
+pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 /// Between two looks at a request that nobody has decided on: at first, and at most.
 const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(10)];
@@ -38,6 +38,8 @@ pub struct SigningRequest {
     known: Known,
     /// PKCS#10, as PEM.
     pub pem: String,
+    /// The texts of the answer's Warning headers.
+    pub warnings: Vec<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -155,6 +157,7 @@ impl SigningRequest {
             object: answer.object,
             known,
             pem,
+            warnings: answer.warnings,
         })
     }
 

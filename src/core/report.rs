@@ -132,6 +132,11 @@ pub fn lines(text: &str) {
     to_standard_error(&each_line(text));
 }
 
+/// What a program of the person's writes for them, as it comes: a prompt has no end of line.
+pub fn passed_on(bytes: &[u8]) {
+    let _ = io::stderr().write_all(bytes);
+}
+
 /// The text that was asked for with `--help` or `--version`, to standard output. Not for a process
 /// that has an [`AnswerChannel`](crate::answer::AnswerChannel). A reader that has had enough
 /// of it, such as a pager, is no error.

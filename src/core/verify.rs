@@ -5,6 +5,10 @@
 
 #![forbid(unsafe_code)]
 
+mod request;
+
+pub use request::is_signed_by_its_key;
+
 use rsa::pkcs1v15::Pkcs1v15Sign;
 use rsa::pss::Pss;
 use rsa::{BoxedUint, RsaPublicKey};

@@ -8,10 +8,12 @@
 mod attestation;
 mod error;
 mod name;
+mod request;
 mod validity;
 
 pub use attestation::KeyAttestation;
 pub use error::CertificateError;
+pub use request::{CertificationRequest, fingerprint};
 pub use validity::{Validity, ValidityState, day, rfc_3339};
 
 use crate::error::{OwnCommand, Remedy, remedy};

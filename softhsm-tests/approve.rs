@@ -1,0 +1,297 @@
+//! `approve`, with a real API server and the signer of kube-controller-manager.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use serde_json::{Value, json};
+
+use crate::fixture::cluster::{Cluster, cluster, hasty_cluster};
+use crate::fixture::people::{APPROVERS, Person, REQUESTERS, Wanted};
+use crate::fixture::program::Invocation;
+use crate::fixture::tool::tool;
+
+/// Jane of the group dev, who may ask.
+fn jane(cluster: &Cluster) -> Person {
+    cluster.person("jane", &["dev", REQUESTERS])
+}
+
+fn approver(cluster: &Cluster) -> Person {
+    cluster.person("otto", &[APPROVERS])
+}
+
+fn approve(person: &Person, name: &str) -> Invocation {
+    person.command("approve").argument(name)
+}
+
+/// What openssl says of a certificate.
+fn openssl_x509(pem: &[u8], option: &str) -> String {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("certificate");
+    fs::write(&path, pem).unwrap();
+    let mut openssl = tool("openssl", "openssl");
+    openssl.args(["x509", "-noout", option, "-in"]).arg(path);
+    String::from_utf8(openssl.output().unwrap().stdout).unwrap()
+}
+
+#[test]
+fn a_request_that_is_its_requesters_is_approved_after_a_yes_and_signed() {
+    let cluster = hasty_cluster();
+    let (jane, otto) = (jane(cluster), approver(cluster));
+    jane.asks("good", &Wanted::default());
+    let mut terminal = approve(&otto, "good")
+        .argument("--context=prod")
+        .at_terminal();
+    terminal.expect("becomes \"jane\", in \"dev\".");
+    terminal.expect("Type yes: ");
+    assert!(cluster.conditions("good").is_empty());
+    let (outcome, _) = {
+        terminal.type_line("yes");
+        terminal.finish()
+    };
+    assert_eq!(outcome.printed(), "good approved\n");
+    for shown in [
+        "requester             \"jane\"",
+        "authenticated by    X509SHA256=",
+        "asks to be            \"jane\"",
+        "subject             O=dev, CN=jane",
+        "key                 ECDSA P-256",
+        "usages              client auth",
+        "for                 10 minutes",
+        "✔                     the requester is who the certificate will be for",
+    ] {
+        assert!(
+            outcome.stderr.contains(shown),
+            "no {shown}: {}",
+            outcome.stderr
+        );
+    }
+    let certificate = cluster.issued_certificate("good");
+    assert_eq!(
+        openssl_x509(&certificate, "-subject").trim(),
+        "subject=O = dev, CN = jane"
+    );
+    // What is shown as the key's fingerprint is what openssl says of the key.
+    let public = openssl_x509(&certificate, "-pubkey");
+    let mut command = tool("bash", "bash");
+    command.args([
+        "-c",
+        "openssl pkey -pubin -outform DER <<<\"$1\" | sha256sum",
+        "-",
+        &public,
+    ]);
+    let hash = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    let hash = hash.split_whitespace().next().unwrap();
+    assert!(
+        outcome
+            .stderr
+            .contains(&format!("SHA-256 of the key  {hash}\n")),
+        "{outcome:?}"
+    );
+    // Shorter than asked.
+    let mut openssl = tool("bash", "bash");
+    let pem = String::from_utf8(certificate).unwrap();
+    openssl.args([
+        "-c",
+        "openssl x509 -noout -checkend 130 <<<\"$1\"",
+        "-",
+        &pem,
+    ]);
+    assert!(!openssl.output().unwrap().status.success());
+
+    let again = approve(&otto, "good").argument("--json").run();
+    let document: Value = serde_json::from_str(&again.printed()).unwrap();
+    assert_eq!(document["outcome"], "already-issued");
+    assert_eq!(document["keyFingerprint"], hash);
+    assert_eq!(document["mismatches"], json!([]));
+}
+
+#[test]
+fn what_the_requester_is_not_is_refused() {
+    let cluster = cluster();
+    let (jane, otto) = (jane(cluster), approver(cluster));
+    let wanted = |user, groups| Wanted {
+        user,
+        groups,
+        ..Wanted::default()
+    };
+    for (name, wanted, said) in [
+        (
+            "other-name",
+            wanted("kubernetes-admin", &["dev"]),
+            "is for \"kubernetes-admin\", who is not the requester",
+        ),
+        (
+            "other-group",
+            wanted("jane", &["ops"]),
+            "names groups that the requester isn't in: \"ops\"",
+        ),
+        (
+            "control",
+            wanted("\u{1b}[2J\u{202e}jane", &["dev"]),
+            "is for \"\\u{1b}[2J\\u{202e}jane\", who is not the requester",
+        ),
+        (
+            "server",
+            Wanted {
+                usages: &["client auth", "server auth"],
+                ..Wanted::default()
+            },
+            "is for the usages client auth and server auth, not for client auth alone",
+        ),
+    ] {
+        jane.asks(name, &wanted);
+        let mut terminal = approve(&otto, name).at_terminal();
+        terminal.program();
+        let (outcome, screen) = terminal.finish();
+        outcome.fails(9, &[said, "--despite-mismatch"]);
+        assert_eq!(screen, "");
+        assert!(!outcome.stderr.contains('\u{1b}') && !outcome.stderr.contains('\u{202e}'));
+        assert!(cluster.conditions(name).is_empty(), "{name}");
+    }
+    let mut terminal = approve(&otto, "other-group")
+        .argument("--despite-mismatch")
+        .at_terminal();
+    terminal.expect("Approve DESPITE what speaks against it? Type yes: ");
+    terminal.type_line("yes");
+    let (outcome, _) = terminal.finish();
+    assert_eq!(outcome.printed(), "other-group approved\n");
+    assert_eq!(cluster.conditions("other-group"), ["Approved"]);
+}
+
+#[test]
+fn nothing_is_approved_without_a_person_or_without_their_yes() {
+    let cluster = cluster();
+    let (jane, otto) = (jane(cluster), approver(cluster));
+    jane.asks("unconfirmed", &Wanted::default());
+    let outcome = approve(&otto, "unconfirmed").run();
+    outcome.fails(7, &["no terminal", "nothing was approved", "\"jane\""]);
+    let outcome = approve(&otto, "unconfirmed").piped("yes\n").run();
+    outcome.fails(7, &["no terminal"]);
+    for answer in ["y", "YES", "", " yes"] {
+        let mut terminal = approve(&otto, "unconfirmed")
+            .argument("--json")
+            .at_terminal();
+        terminal.expect("Type yes: ").type_line(answer);
+        let (outcome, _) = terminal.finish();
+        outcome.fails(7, &["not confirmed with yes"]);
+    }
+    assert!(cluster.conditions("unconfirmed").is_empty());
+}
+
+#[test]
+fn a_request_that_was_made_anew_meanwhile_is_not_approved() {
+    let cluster = cluster();
+    let (jane, otto) = (jane(cluster), approver(cluster));
+    for is_made_anew in [true, false] {
+        jane.asks("moving", &Wanted::default());
+        let mut terminal = approve(&otto, "moving").at_terminal();
+        terminal.expect("Type yes: ");
+        cluster.administrate(&["delete", "csr", "moving"], "");
+        if is_made_anew {
+            jane.asks(
+                "moving",
+                &Wanted {
+                    user: "kubernetes-admin",
+                    ..Wanted::default()
+                },
+            );
+        }
+        terminal.type_line("yes");
+        let (outcome, _) = terminal.finish();
+        outcome.fails(
+            9,
+            &["\"moving\" is no longer the one that was shown; nothing was approved"],
+        );
+        if is_made_anew {
+            assert!(cluster.conditions("moving").is_empty());
+            cluster.administrate(&["delete", "csr", "moving"], "");
+        }
+    }
+}
+
+#[test]
+fn what_was_decided_before_is_told() {
+    let cluster = cluster();
+    let (jane, otto) = (jane(cluster), approver(cluster));
+    jane.asks("refused", &Wanted::default());
+    otto.kubectl()
+        .arguments(&["certificate", "deny", "refused"])
+        .run()
+        .printed();
+    let outcome = approve(&otto, "refused").run();
+    outcome.fails(
+        9,
+        &["\"refused\" was denied: KubectlDeny", "asked for anew"],
+    );
+    let outcome = approve(&otto, "never-made").run();
+    outcome.fails(9, &["there is no CertificateSigningRequest \"never-made\""]);
+    let outcome = approve(&otto, "../nodes").run();
+    outcome.fails(2, &["can't be the name of a CertificateSigningRequest"]);
+}
+
+#[test]
+fn who_may_not_approve_is_told_what_they_lack() {
+    let cluster = cluster();
+    let jane = jane(cluster);
+    jane.asks("own", &Wanted::default());
+    let mut terminal = approve(&jane, "own").at_terminal();
+    terminal.expect("Type yes: ").type_line("yes");
+    let (outcome, _) = terminal.finish();
+    outcome.fails(
+        9,
+        &[
+            "the API server refuses to approve the CertificateSigningRequest: ",
+            "\"jane\" cannot update",
+            "(RBAC)",
+        ],
+    );
+    // kubectl's own words are in our error, and don't stand beside it.
+    assert!(!outcome.stderr.contains("Error from server"), "{outcome:?}");
+    assert!(cluster.conditions("own").is_empty());
+}
+
+#[test]
+fn without_kubectl_or_a_context_it_says_so() {
+    let otto = approver(cluster());
+    let outcome = approve(&otto, "a").variable("PATH", "/nowhere").run();
+    outcome.fails(9, &["there is no kubectl in PATH", "install kubectl"]);
+    let outcome = approve(&otto, "a").argument("--context=test").run();
+    outcome.fails(3, &["no context \"test\"", "prod"]);
+    let outcome = approve(&otto, "a")
+        .variable("KUBECONFIG", "/dev/null")
+        .run();
+    outcome.fails(3, &["no current-context"]);
+}
+
+#[test]
+fn what_a_plugin_of_kubectls_asks_is_passed_on_and_its_failure_told() {
+    let cluster = cluster();
+    let otto = approver(cluster);
+    let plugin = otto.directory().join("login");
+    fs::write(
+        &plugin,
+        "#!/bin/sh\nprintf 'Enter the code: ' >&2\nexit 7\n",
+    )
+    .unwrap();
+    fs::set_permissions(&plugin, fs::Permissions::from_mode(0o755)).unwrap();
+    otto.write_kubeconfig(
+        cluster,
+        &json!({"exec": {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "command": plugin,
+            "interactiveMode": "IfAvailable",
+        }}),
+    );
+    let outcome = approve(&otto, "a").run();
+    assert!(
+        outcome.stderr.starts_with("Enter the code: \n"),
+        "{outcome:?}"
+    );
+    outcome.fails(
+        9,
+        &[
+            "context \"prod\": kubectl could not show the CertificateSigningRequest: Unable to connect",
+            "login failed with exit code 7",
+        ],
+    );
+}
