@@ -4,15 +4,18 @@
 
 use std::time::Duration;
 
+use cryptoki::error::RvError;
 use cryptoki::mechanism::{Mechanism, MechanismType};
 use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass};
 
+use super::ckr;
 use super::error::{ObjectError, ObjectSummary, WritingError};
 use super::object::Objects;
 use super::public_key::{self, FoundKey};
 use super::raw::ObjectHandle;
 use super::session::TokenSession;
 use super::writing;
+use super::yubikey::{SlotOptions, is_yubikey};
 use crate::certificate::Curve;
 use crate::config::ObjectId;
 use crate::error::Error;
@@ -95,6 +98,18 @@ impl KeyKind {
         }
     }
 
+    /// As `ykman` and `yubico-piv-tool` call it, and as `piv-tool` numbers it.
+    pub(super) fn on_piv_cards(self) -> (&'static str, &'static str) {
+        match self {
+            Self::EcP256 => ("ECCP256", "11"),
+            Self::EcP384 => ("ECCP384", "14"),
+            Self::Ed25519 => ("ED25519", "E0"),
+            Self::Rsa2048 => ("RSA2048", "07"),
+            Self::Rsa3072 => ("RSA3072", "05"),
+            Self::Rsa4096 => ("RSA4096", "16"),
+        }
+    }
+
     fn modulus_bits(self) -> Option<u32> {
         match self {
             Self::Rsa2048 => Some(2048),
@@ -162,14 +177,16 @@ pub(super) fn check(
     }
 }
 
-/// Makes the pair under a CKA_ID that no object has.
+/// Makes the pair under a CKA_ID that no object has, or in a YubiKey's slot that may be overwritten.
 pub(super) fn generate(
     session: &TokenSession<'_>,
     new: &NewKey<'_>,
+    options: SlotOptions,
 ) -> Result<GeneratedKey, Error> {
     let objects = session.objects();
     let present = writing::objects_with_id(objects, new.id)?;
-    if !present.is_empty() {
+    let is_yubikey = is_yubikey(&session.state);
+    if !(present.is_empty() || options.replaces && is_yubikey) {
         return Err(WritingError::IdInUse {
             id: new.id.to_string(),
             token: objects.token.to_string(),
@@ -177,8 +194,19 @@ pub(super) fn generate(
         }
         .into());
     }
-    let (public, private) = match make(session, new) {
+    let (public, private) = match make(session, new, options) {
         Ok(pair) => pair,
+        Err(error) if is_yubikey => {
+            let is_unknown = ckr::code(&error) == Some(RvError::AttributeTypeInvalid);
+            if is_unknown && !options.policies().is_empty() {
+                let token = objects.token.to_string();
+                let failure = ckr::failure(&error);
+                return Err(WritingError::NoPolicies { token, failure }.into());
+            }
+            // To remove an object there is to remove the slot's certificate.
+            let left = Vec::new();
+            return Err(writing::failure(session, "making the key", &error, left));
+        }
         Err(error) => {
             let left = clear(session, new.id);
             return Err(writing::failure(session, "making the key", &error, left));
@@ -209,6 +237,7 @@ pub(super) fn generate(
 fn make(
     session: &TokenSession<'_>,
     new: &NewKey<'_>,
+    options: SlotOptions,
 ) -> Result<(ObjectHandle, ObjectHandle), cryptoki::error::Error> {
     let text = format!("the token {} makes the key", session.state.name);
     let _notice = session.module.waiting(NOTICE_DELAY, &text);
@@ -216,7 +245,12 @@ fn make(
     let _deferral = Deferral::for_files();
     let raw = &session.raw;
     let generate = |key_type, mechanism, shape: Vec<Attribute>| {
-        let (public, private) = templates(new, key_type, shape);
+        let (public, mut private) = templates(new, key_type, shape);
+        if is_yubikey(&session.state) {
+            // ykcs11 2.2 refuses the attribute; its keys never leave the card.
+            private.retain(|it| *it != Attribute::Extractable(false));
+            private.extend(options.policies());
+        }
         raw.generate_key_pair(&mechanism, &public, &private)
     };
     let on_curve = |curve: Curve| {

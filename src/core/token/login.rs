@@ -59,6 +59,7 @@ struct Attempt {
 #[derive(Default)]
 pub(super) struct Login {
     is_done: bool,
+    is_officer: bool,
     /// The security officer logged in with the management key that every new card has.
     has_default_key: bool,
     kept: Option<Kept>,
@@ -122,6 +123,27 @@ impl Login {
             return Ok(());
         }
         self.authenticate(session, UserType::User, key, pins)
+    }
+
+    /// Logs the security officer in (C_Login, CKU_SO) unless that was done, and the user out before. The
+    /// user's PIN is kept for signatures that want it.
+    pub(super) fn ensure_officer(
+        &mut self,
+        session: &TokenSession<'_>,
+        what: &str,
+        pins: &mut dyn PinProvider,
+    ) -> Result<(), Error> {
+        if self.is_officer {
+            return Ok(());
+        }
+        if self.is_done {
+            session.raw.logout().map_err(|error| {
+                let token = session.state.name.to_string();
+                session.failure(&error, |failure| LoginError::Call { token, failure }.into())
+            })?;
+            self.is_done = false;
+        }
+        self.authenticate(session, UserType::So, what, pins)
     }
 
     /// Sends a PIN until the token accepts one, within the rules (`pin_rules`).
@@ -312,7 +334,8 @@ impl Login {
         let Err(error) = outcome else {
             log::info!("login: token {token} accepted the {kind} {}", kept.origin);
             self.is_done = true;
-            self.has_default_key = is_default_key;
+            self.is_officer |= matches!(user, UserType::So);
+            self.has_default_key |= is_default_key;
             if holder == PinHolder::User {
                 self.kept = Some(Kept {
                     is_accepted: true,
@@ -327,6 +350,7 @@ impl Login {
         };
         if ckr::code(&error) == Some(RvError::UserAlreadyLoggedIn) {
             self.is_done = true;
+            self.is_officer |= matches!(user, UserType::So);
             if holder == PinHolder::User {
                 self.kept = Some(kept);
             }

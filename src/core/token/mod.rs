@@ -41,6 +41,7 @@ pub use object::KeyTraits;
 pub use public_key::FoundKey;
 pub use signing::PrivateKey;
 pub use slot::{OccupiedSlot, PinState, TokenState};
+pub use yubikey::{PinPolicy, PivSlot, SlotOptions, TouchPolicy};
 
 use std::cell::OnceCell;
 use std::thread::sleep;
@@ -222,14 +223,26 @@ impl Token<'_> {
         self.login.recall(&self.session.state, pins);
     }
 
-    /// Logs the security officer in (C_Login, CKU_SO), for `what`. The user can't be logged in meanwhile,
-    /// and there can be no read-only session.
+    /// Whether it is a YubiKey behind Yubico's own library: a [slot](PivSlot) has one key and one certificate.
+    pub fn is_yubikey(&self) -> bool {
+        yubikey::is_yubikey(self.state())
+    }
+
+    /// Logs in as the one who may make and write objects: the user, or on a YubiKey the security officer, with
+    /// the user logged out. The prompt says that it is wanted for `what`.
     ///
     /// # Errors
     /// Those of a login.
-    pub fn log_in_officer(&mut self, what: &str, pins: &mut dyn PinProvider) -> Result<(), Error> {
-        let (session, user) = (&self.session, UserType::So);
-        self.login.authenticate(session, user, what, pins)
+    pub fn reveal_to_write(
+        &mut self,
+        what: &str,
+        pins: &mut dyn PinProvider,
+        officer: &mut dyn PinProvider,
+    ) -> Result<(), Error> {
+        if !self.is_yubikey() {
+            return self.reveal(what, pins);
+        }
+        self.login.ensure_officer(&self.session, what, officer)
     }
 
     /// Whether the security officer logged in with the management key that every new card has.
@@ -247,14 +260,20 @@ impl Token<'_> {
     }
 
     /// The certificates and keys that could authenticate, in the order of CKA_ID; without those that
-    /// exist in the session alone, and without the key that attests a YubiKey's others.
+    /// exist in the session alone; of a YubiKey's, without the key that attests the others, and without
+    /// certificates that the library has made up.
     ///
     /// # Errors
     /// If they can't be read.
     pub fn candidates(&self) -> Result<Vec<Candidate>, Error> {
         let mut candidates = inventory::candidates(self.session.objects())?;
-        if yubikey::is_yubikey(self.state()) {
+        if self.is_yubikey() {
             candidates.retain(|candidate| candidate.id != yubikey::ATTESTATION_KEY);
+            for candidate in &mut candidates {
+                let is_kept =
+                    |it: &Result<Certificate, _>| !it.as_ref().is_ok_and(yubikey::is_placeholder);
+                candidate.certificate = candidate.certificate.take().filter(is_kept);
+            }
         }
         Ok(candidates)
     }
@@ -492,9 +511,42 @@ impl Token<'_> {
     /// # Errors
     /// [`WritingError::NoGeneration`] if it can't.
     pub fn check_generation(&self, kind: KeyKind) -> Result<(), Error> {
+        self.check_card(kind, None)?;
         let offered = self.offered();
         generation::check(kind, &self.name(), offered)?;
         Ok(())
+    }
+
+    /// Whether the library makes keys at all, where that is known; `id` is that of the key to be made.
+    ///
+    /// # Errors
+    /// [`WritingError::NoGenerationOnPiv`], with what else makes one.
+    pub fn check_card(&self, kind: KeyKind, id: Option<&ObjectId>) -> Result<(), WritingError> {
+        if !yubikey::is_piv_of_opensc(self.state()) {
+            return Ok(());
+        }
+        let slot = id.and_then(PivSlot::of_id);
+        let (algorithm, number) = kind.on_piv_cards();
+        Err(WritingError::NoGenerationOnPiv {
+            token: self.name(),
+            slot: slot.unwrap_or(PivSlot::AUTHENTICATION).name(),
+            algorithm,
+            number,
+        })
+    }
+
+    /// [`Token::generate`] in a YubiKey's slot: after the security officer's login
+    /// ([`Token::reveal_to_write`]).
+    ///
+    /// # Errors
+    /// Those of [`Token::generate`]; policies that the library doesn't know.
+    pub fn generate_in_slot(
+        &self,
+        new: &NewKey<'_>,
+        options: SlotOptions,
+    ) -> Result<GeneratedKey, Error> {
+        self.check_generation(new.kind)?;
+        generation::generate(&self.session, new, options)
     }
 
     /// Makes a key pair (C_GenerateKeyPair) under a CKA_ID that no object has, and reads it back.
@@ -503,8 +555,7 @@ impl Token<'_> {
     /// # Errors
     /// [`WritingError`] if the CKA_ID is in use or the token makes no key.
     pub fn generate(&self, new: &NewKey<'_>) -> Result<GeneratedKey, Error> {
-        self.check_generation(new.kind)?;
-        generation::generate(&self.session, new)
+        self.generate_in_slot(new, SlotOptions::default())
     }
 
     /// A CKA_ID that no object has: one byte if there is a free one. Private objects have to be

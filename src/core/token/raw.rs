@@ -247,6 +247,14 @@ impl Session<'_> {
         checked(code, Function::Login)
     }
 
+    /// C_Logout.
+    pub(super) fn logout(&self) -> CallResult<()> {
+        let call = present(self.functions.C_Logout)?;
+        // SAFETY: a session handle is a number.
+        let code = unsafe { call(self.handle) };
+        checked(code, Function::Logout)
+    }
+
     /// C_Logout if there was a login, and C_CloseSession. That either fails changes nothing.
     pub(super) fn close(self, logged_in: bool) {
         if let Some(call) = self.functions.C_Logout.filter(|_| logged_in) {

@@ -1,14 +1,209 @@
-//! A YubiKey's PIV side through Yubico's own library, ykcs11.
+//! PIV cards: a YubiKey through Yubico's own library, ykcs11, and what other libraries can't do with them.
+//!
+//! Behind ykcs11 a slot of the card has one CKA_ID and one certificate. A key is made, and a certificate
+//! written, after a login with the management key.
 
 #![forbid(unsafe_code)]
 
+use cryptoki::object::{Attribute, AttributeType};
+
 use super::slot::TokenState;
+use crate::certificate::Certificate;
+use crate::config::ObjectId;
 
 /// CKA_ID of slot F9, whose key attests the others and authenticates no user.
 pub(super) const ATTESTATION_KEY: [u8; 1] = [25];
+
+/// CKA_YUBICO_TOUCH_POLICY and CKA_YUBICO_PIN_POLICY, which ykcs11 knows from 2.3 on.
+const TOUCH_POLICY: u64 = 0x8000_0000 + 0x5955_4201;
+const PIN_POLICY: u64 = 0x8000_0000 + 0x5955_4202;
+
+/// The first and the last of the retired keys' slots, and CKA_ID of the first.
+const RETIRED: (u8, u8) = (0x82, 0x95);
+const FIRST_RETIRED_ID: u8 = 5;
+/// The slots of the standard, by CKA_ID from 1 on.
+const SLOTS: [u8; 4] = [0x9a, 0x9c, 0x9d, 0x9e];
 
 /// Whether it is one. Yubico's HSM has the same maker and another model; OpenSC calls a YubiKey a card
 /// like any other.
 pub(super) fn is_yubikey(token: &TokenState) -> bool {
     token.manufacturer.starts_with("Yubico") && token.model.starts_with("YubiKey")
+}
+
+/// Whether it is a PIV card behind OpenSC, whose driver for them makes no keys and writes nothing.
+pub(super) fn is_piv_of_opensc(token: &TokenState) -> bool {
+    token.manufacturer.to_lowercase().starts_with("piv_ii") && token.model.contains("PKCS#15")
+}
+
+/// Whether it is the certificate that ykcs11 puts beside a key that it makes, which no CA has issued.
+pub(super) fn is_placeholder(certificate: &Certificate) -> bool {
+    certificate.issuer.is_none() && certificate.subject.starts_with("CN=YubiKey PIV Slot ")
+}
+
+/// A slot of a PIV card (SP 800-73-4, part 1, section 4.3).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct PivSlot(u8);
+
+impl PivSlot {
+    /// PIV authentication.
+    pub const AUTHENTICATION: Self = Self(0x9a);
+
+    /// By its number in hexadecimal digits: 9a, 9c, 9d, 9e, or 82 to 95.
+    pub fn named(name: &str) -> Option<Self> {
+        let number = u8::from_str_radix(name, 16)
+            .ok()
+            .filter(|_| name.len() == 2)?;
+        let is_one = SLOTS.contains(&number) || (RETIRED.0..=RETIRED.1).contains(&number);
+        is_one.then_some(Self(number))
+    }
+
+    /// The slot that this CKA_ID stands for, behind ykcs11 and OpenSC.
+    pub fn of_id(id: &ObjectId) -> Option<Self> {
+        let [id] = id.as_bytes() else { return None };
+        let place = usize::from(id.checked_sub(1)?);
+        let retired = || {
+            let number = RETIRED.0.checked_add(id.checked_sub(FIRST_RETIRED_ID)?)?;
+            (number <= RETIRED.1).then_some(number)
+        };
+        SLOTS.get(place).copied().or_else(retired).map(Self)
+    }
+
+    /// CKA_ID of its key behind ykcs11 and OpenSC.
+    pub fn id(self) -> ObjectId {
+        let place = SLOTS.iter().position(|slot| *slot == self.0);
+        let id = match place {
+            Some(place) => place + 1,
+            None => usize::from(self.0 - RETIRED.0 + FIRST_RETIRED_ID),
+        };
+        ObjectId::from_bytes(vec![id as u8])
+    }
+
+    /// As `--slot` takes it.
+    pub fn name(self) -> String {
+        format!("{:02x}", self.0)
+    }
+}
+
+/// When the card wants its PIN for a key.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum PinPolicy {
+    Default,
+    Never,
+    Once,
+    Always,
+}
+
+/// When it wants to be touched for a key.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum TouchPolicy {
+    Default,
+    Never,
+    Always,
+    /// Within fifteen seconds, once.
+    Cached,
+}
+
+impl PinPolicy {
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "default" => Some(Self::Default),
+            "never" => Some(Self::Never),
+            "once" => Some(Self::Once),
+            "always" => Some(Self::Always),
+            _ => None,
+        }
+    }
+}
+
+impl TouchPolicy {
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "default" => Some(Self::Default),
+            "never" => Some(Self::Never),
+            "always" => Some(Self::Always),
+            "cached" => Some(Self::Cached),
+            _ => None,
+        }
+    }
+}
+
+/// What only a YubiKey's new key has.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SlotOptions {
+    pub pin_policy: Option<PinPolicy>,
+    pub touch_policy: Option<TouchPolicy>,
+    /// The key that is in the slot is lost, because a person has said so.
+    pub replaces: bool,
+}
+
+impl SlotOptions {
+    /// Without what the card does anyway.
+    pub(super) fn policies(self) -> Vec<Attribute> {
+        let pin = self.pin_policy.filter(|it| *it != PinPolicy::Default);
+        let touch = self.touch_policy.filter(|it| *it != TouchPolicy::Default);
+        let attribute = |kind, value| {
+            Attribute::VendorDefined((AttributeType::VendorDefined(kind), vec![value]))
+        };
+        let pin = pin.map(|policy| attribute(PIN_POLICY, policy as u8));
+        let touch = touch.map(|policy| attribute(TOUCH_POLICY, policy as u8));
+        pin.into_iter().chain(touch).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::token::slot::state_with_label;
+
+    #[test]
+    fn a_slot_has_the_id_of_the_libraries() {
+        for (name, id) in [
+            ("9a", 1),
+            ("9c", 2),
+            ("9d", 3),
+            ("9e", 4),
+            ("82", 5),
+            ("95", 24),
+        ] {
+            let slot = PivSlot::named(name).unwrap();
+            assert_eq!(slot.id().as_bytes(), [id], "{name}");
+            assert_eq!(PivSlot::of_id(&slot.id()), Some(slot));
+            assert_eq!(slot.name(), name);
+        }
+        for name in ["", "9", "9b", "f9", "81", "96", "09a", "+9"] {
+            assert_eq!(PivSlot::named(name), None, "{name}");
+        }
+        for id in [&[0][..], &[25], &[0, 1], &[]] {
+            assert_eq!(PivSlot::of_id(&ObjectId::from_bytes(id.to_vec())), None);
+        }
+    }
+
+    #[test]
+    fn a_yubikey_is_known_by_its_maker_and_its_model() {
+        let of = |manufacturer: &str, model: &str| {
+            let mut state = state_with_label("one");
+            state.manufacturer = manufacturer.to_owned();
+            state.model = model.to_owned();
+            (is_yubikey(&state), is_piv_of_opensc(&state))
+        };
+        assert_eq!(of("Yubico (www.yubico.com)", "YubiKey YK5"), (true, false));
+        assert_eq!(of("Yubico (www.yubico.com)", "YubiHSM"), (false, false));
+        assert_eq!(of("piv_II", "PKCS#15 emulated"), (false, true));
+        assert_eq!(of("SoftHSM project", "SoftHSM v2"), (false, false));
+    }
+
+    #[test]
+    fn the_cards_own_policy_is_not_asked_for() {
+        let options = SlotOptions {
+            pin_policy: Some(PinPolicy::Default),
+            touch_policy: Some(TouchPolicy::Cached),
+            replaces: false,
+        };
+        let kind = AttributeType::VendorDefined(0xd955_4201);
+        assert_eq!(
+            options.policies(),
+            [Attribute::VendorDefined((kind, vec![3]))]
+        );
+        assert!(SlotOptions::default().policies().is_empty());
+    }
 }

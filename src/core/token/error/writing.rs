@@ -38,6 +38,23 @@ pub enum WritingError {
         kind: &'static str,
         wanted: &'static str,
     },
+    /// PIV cards are set up outside of PKCS#11 there: OpenSC's driver for them reads and signs. Yubico's own
+    /// library makes keys on a YubiKey.
+    #[error("OpenSC makes no key on a PIV card such as token {token}")]
+    NoGenerationOnPiv {
+        token: String,
+        slot: String,
+        /// As `ykman` and `yubico-piv-tool` call it.
+        algorithm: &'static str,
+        /// As `piv-tool` numbers it.
+        number: &'static str,
+    },
+    /// ykcs11 takes them from 2.3 on. No key was made.
+    #[error("the library of token {token} knows no PIN and touch policies: {failure}")]
+    NoPolicies { token: String, failure: CallFailure },
+    /// `--slot`, `--pin-policy` and `--touch-policy` are a YubiKey's, behind Yubico's own library.
+    #[error("{option} is for YubiKeys behind ykcs11, and token {token} is none")]
+    NotAYubikey { option: &'static str, token: String },
     /// A library that says that it has written something, and has not.
     #[error("token {token} has not kept {what} as it was written")]
     NotKept { token: String, what: String },
@@ -81,6 +98,27 @@ impl Failure for WritingError {
                 "choose another kind with --key, or make the key with the token's own tool: \
                  docs/tokens.md#a-key-and-its-certificate"
             ),
+            Self::NoGenerationOnPiv {
+                slot,
+                algorithm,
+                number,
+                ..
+            } => remedy!(
+                "make the key with one of these, which want the management key, and run the command again \
+                 with --object-id to go on with it; or name Yubico's library with --module:"
+            )
+            .with_candidates(&[
+                format!("ykman piv keys generate -a {algorithm} {slot} public.pem"),
+                format!("yubico-piv-tool -a generate -s {slot} -A {algorithm} -o public.pem"),
+                format!("PIV_EXT_AUTH_KEY=key.hex piv-tool -A A:9B:03 -G {}:{number} -o public.der", slot.to_uppercase()),
+            ]),
+            Self::NoPolicies { .. } => remedy!(
+                "update the library (ykcs11 2.3 or later), leave the policies out, or make the key with \
+                 `ykman piv keys generate --pin-policy … --touch-policy …` and name it with --object-id"
+            ),
+            Self::NotAYubikey { .. } => {
+                remedy!("leave it out, or name Yubico's library (libykcs11.so) with --module")
+            }
             Self::NotKept { .. } => {
                 remedy!("the token or its library is faulty: update the library and try again")
             }
