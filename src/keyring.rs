@@ -170,8 +170,22 @@ impl Keyring {
     ///
     /// # Errors
     /// [`RunError::Preparation`] if there is no thread for the library.
-    pub fn add(&self, config: Config, variables: &TakenVariables) -> Result<KeyNumber, Error> {
-        self.place(config, variables, None, None)
+    pub fn add(&self, mut config: Config, variables: &TakenVariables) -> Result<KeyNumber, Error> {
+        let pins = self.sources(&mut config, variables);
+        self.place(config, pins, None, None)
+    }
+
+    /// [`Keyring::add`] with this provider in place of the configuration's source of PINs. Its methods are called
+    /// in the library's thread, and may block.
+    ///
+    /// # Errors
+    /// Those of [`Keyring::add`].
+    pub fn add_with(
+        &self,
+        config: Config,
+        pins: Box<dyn PinProvider + Send>,
+    ) -> Result<KeyNumber, Error> {
+        self.place(config, pins, None, None)
     }
 
     /// [`Keyring::add`] for the first key of a library that is open already. `accepted` is the PIN
@@ -181,23 +195,32 @@ impl Keyring {
     /// Those of [`Keyring::add`].
     pub fn add_open(
         &self,
-        config: Config,
+        mut config: Config,
         library: Library,
         accepted: Option<AcceptedPin>,
     ) -> Result<KeyNumber, Error> {
-        let variables = TakenVariables::default();
-        self.place(config, &variables, Some(library), accepted)
+        let pins = self.sources(&mut config, &TakenVariables::default());
+        self.place(config, pins, Some(library), accepted)
+    }
+
+    /// The configuration's own source of PINs.
+    fn sources(
+        &self,
+        config: &mut Config,
+        variables: &TakenVariables,
+    ) -> Box<dyn PinProvider + Send> {
+        let source = mem::replace(&mut config.pin, PinSource::Prompt);
+        let unattended = Arc::clone(&self.unattended);
+        Box::new(Sources::for_run(source, variables, unattended))
     }
 
     fn place(
         &self,
-        mut config: Config,
-        variables: &TakenVariables,
+        config: Config,
+        pins: Box<dyn PinProvider + Send>,
         opened: Option<Library>,
         accepted: Option<AcceptedPin>,
     ) -> Result<KeyNumber, Error> {
-        let source = mem::replace(&mut config.pin, PinSource::Prompt);
-        let pins = Sources::for_run(source, variables, Arc::clone(&self.unattended));
         let path = config.library.path().to_owned();
         let mut threads = self.threads();
         let known = threads.iter().position(|thread| thread.path == path);
@@ -397,7 +420,7 @@ impl LibraryThread {
 struct ConfiguredKey {
     /// Its PIN source is in `pins`.
     config: Config,
-    pins: Sources,
+    pins: Box<dyn PinProvider + Send>,
     /// The token on which it was opened, until it is closed; the token may be gone meanwhile.
     token: Option<TokenName>,
     is_closed: bool,
@@ -583,7 +606,7 @@ impl Worker {
         let ConfiguredKey { config, pins, .. } = key;
         let pins: &mut dyn PinProvider = match &mut task.pins {
             Some(pins) => &mut **pins,
-            None => pins,
+            None => &mut **pins,
         };
         let mut pipeline = Pipeline {
             config,

@@ -9,8 +9,12 @@ use crate::fixture::softhsm::{PIN, Store};
 
 /// What a cluster has to know.
 mod jwks;
-/// Tokens that the key signs.
+/// Tokens that the key signs, alone.
 mod jwt;
+/// kubectl with the plugin.
+mod plugin;
+/// Tokens of service accounts.
+mod token;
 
 const ISSUER: &str = "https://keys.example/jane";
 

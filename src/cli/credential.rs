@@ -3,9 +3,11 @@
 
 #![forbid(unsafe_code)]
 
+mod connection;
 mod jwt;
 mod output;
 mod short_lived;
+mod token;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,7 +16,7 @@ use http::Uri;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use self::short_lived::ShortLivedOptions;
+use self::short_lived::{OpenedModule, ShortLivedOptions};
 use super::again::Invocation;
 use super::error::CredentialError;
 use super::key_options::{KeyOptions, KeySource};
@@ -80,7 +82,7 @@ pub(super) fn run(
     verbosity: u8,
     alone: SingleThreaded,
 ) -> u8 {
-    let mut opened = None;
+    let mut opened = OpenedModule::None;
     let request = request.map(|text| match text {
         Ok(text) => ExecRequest::decode(&text),
         Err(NotUtf8) => Err(ExecRequestError::NotUtf8),
@@ -96,9 +98,7 @@ pub(super) fn run(
         Ok(()) => 0,
         Err(error) => report::error_in_one_line(&error),
     };
-    if let Some(library) = opened {
-        library.finalize(code);
-    }
+    opened.finish(code);
     code
 }
 

@@ -2,6 +2,7 @@
 //! approved.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::error::{Failure, OwnCommand, Remedy, Setting, listed, remedy};
 
@@ -43,6 +44,12 @@ pub(crate) enum CredentialError {
     /// A kubeconfig was copied, or `tunnel.pem` was removed.
     #[error("the cluster's entry for {server} was written on another machine or for another user")]
     OfAnother { server: String },
+    /// API servers and their signers make none that ends earlier.
+    #[error("{what} lives {} minutes at least", .shortest.as_secs() / 60)]
+    TooShort {
+        what: &'static str,
+        shortest: Duration,
+    },
     /// `kubectl apply -f -` needs it for the manifest.
     #[error("pinSource is stdin, and standard input is the client's")]
     StandardInput,
@@ -51,7 +58,7 @@ pub(crate) enum CredentialError {
 impl Failure for CredentialError {
     fn exit_code(&self) -> u8 {
         match self {
-            Self::KeyNamedTwice | Self::NoSubject => 2,
+            Self::KeyNamedTwice | Self::NoSubject | Self::TooShort { .. } => 2,
             Self::NoClusters
             | Self::NoIdentity
             | Self::NotLocal { .. }
@@ -63,6 +70,12 @@ impl Failure for CredentialError {
     fn remedy(&self) -> Remedy {
         match self {
             Self::KeyNamedTwice => remedy!("leave one of them out"),
+            Self::TooShort { shortest, .. } => {
+                remedy!(format!(
+                    "leave --duration out, or give at least {}m",
+                    shortest.as_secs() / 60
+                ))
+            }
             Self::NoSubject => remedy!("name whom the token is about: --subject NAME"),
             Self::NoClusters => remedy!(
                 "set provideClusterInfo of the user's exec to true, or make an entry with `",

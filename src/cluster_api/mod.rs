@@ -12,6 +12,7 @@ mod objection;
 mod self_subject_review;
 pub mod signing_request;
 mod status;
+pub mod token_request;
 
 pub use connection::{TokenConnection, whoami};
 pub use error::{ApiError, KubectlError, RefusedRequest, UnusableAnswer, UnusableName};

@@ -65,6 +65,7 @@ use crate::printable::line;
 use crate::process::{RunError, signals};
 
 /// A cluster to be reached.
+#[derive(Clone)]
 pub struct TunnelTarget {
     /// The cluster's name in the kubeconfig.
     pub name: String,

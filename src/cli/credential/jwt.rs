@@ -1,6 +1,6 @@
 //! `credential --as jwt`: a token that the key in the hardware signs.
 
-use super::short_lived::{IssuedCredential, Making, Proof};
+use super::short_lived::{IssuedCredential, Making, OpenedModule, Proof};
 use crate::certificate::PublicKey;
 use crate::cli::credential::AUDIENCE;
 use crate::cli::error::{ArgumentNeeds, CredentialError};
@@ -35,9 +35,10 @@ pub(super) fn make(making: Making<'_>, now: i64) -> Result<IssuedCredential, Err
     let Making {
         options,
         config,
-        pins,
+        mut pins,
         opened,
     } = making;
+    let pins = &mut pins;
     let JwtOptions {
         issuer,
         subject,
@@ -50,7 +51,10 @@ pub(super) fn make(making: Making<'_>, now: i64) -> Result<IssuedCredential, Err
     let lifetime = options.duration.map_or(LIFETIME, |it| it.as_secs());
     let (init_args, observer) = (config.init_args.as_ref(), &mut LockReports);
     let library = library::open(&config.library, init_args, lock::LIMIT, observer)?;
-    let library = opened.insert(library);
+    *opened = OpenedModule::Library(Box::new(library));
+    let OpenedModule::Library(library) = opened else {
+        return Err(Error::internal("a library that isn't open"));
+    };
     let mut token = library.token(&config.token, Some(pins), observer)?;
     let mut pipeline = Pipeline {
         config: &config,

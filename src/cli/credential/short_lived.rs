@@ -2,12 +2,15 @@
 //! a tunnel.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
 
+use super::connection::SharedPins;
 use super::jwt::JwtOptions;
-use super::{CredentialArguments, caller_has_ended, jwt, output};
+use super::token::TokenOptions;
+use super::{CredentialArguments, caller_has_ended, jwt, output, token};
 use crate::certificate::rfc_3339;
 use crate::cli::error::CredentialError;
 use crate::cli::jwks::lifetime;
@@ -16,6 +19,7 @@ use crate::cli::output::CommandOutput;
 use crate::config::{Config, PinSource};
 use crate::error::Error;
 use crate::exec_credential::ExecRequest;
+use crate::keyring::Keyring;
 use crate::pin_entry::Sources;
 use crate::pipeline::Library;
 use crate::process::environment::SingleThreaded;
@@ -30,6 +34,18 @@ const MARGIN: i64 = 30;
 pub(in crate::cli) enum ShortLived {
     /// A JSON Web Token that the key signs
     Jwt,
+    /// A token of a service account, from the API server
+    Token,
+}
+
+impl ShortLived {
+    /// Whether the API server makes it.
+    fn is_asked_for(self) -> bool {
+        match self {
+            Self::Jwt => false,
+            Self::Token => true,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
@@ -63,6 +79,8 @@ pub(in crate::cli) struct ShortLivedOptions {
     pub(super) audience: Vec<String>,
     #[command(flatten)]
     pub(super) jwt: JwtOptions,
+    #[command(flatten)]
+    pub(super) token: TokenOptions,
 }
 
 /// What authenticates a client without the token's key, and until when.
@@ -92,9 +110,28 @@ impl IssuedCredential {
 pub(super) struct Making<'a> {
     pub(super) options: &'a ShortLivedOptions,
     pub(super) config: Config,
-    pub(super) pins: &'a mut Sources,
-    /// Where the library stays open.
-    pub(super) opened: &'a mut Option<Library>,
+    pub(super) pins: SharedPins,
+    pub(super) opened: &'a mut OpenedModule,
+}
+
+/// What is open when the credential is out.
+#[derive(Default)]
+pub(super) enum OpenedModule {
+    Keyring(Arc<Keyring>),
+    Library(Box<Library>),
+    #[default]
+    None,
+}
+
+impl OpenedModule {
+    /// Finalises it at the end of the process, which has this exit code.
+    pub(super) fn finish(self, code: u8) {
+        match self {
+            Self::Keyring(keyring) => keyring.finish(code),
+            Self::Library(library) => library.finalize(code),
+            Self::None => {}
+        }
+    }
 }
 
 /// Makes it and prints or writes it.
@@ -104,7 +141,7 @@ pub(super) fn hand_out(
     request: Option<ExecRequest>,
     verbosity: u8,
     alone: SingleThreaded,
-    opened: &mut Option<Library>,
+    opened: &mut OpenedModule,
 ) -> Result<(), Error> {
     let mut output = CommandOutput::open()?;
     let caller = parent().ok_or_else(caller_has_ended)?;
@@ -129,22 +166,30 @@ pub(super) fn hand_out(
         return Err(CredentialError::StandardInput.into());
     }
     // Before a PIN is asked for.
-    let target = match options.output {
-        OutputForm::Kubeconfig => Some(output::target(arguments, request.as_ref(), context)?),
-        OutputForm::Exec | OutputForm::Raw => None,
+    let needs_cluster = kind.is_asked_for() || options.output == OutputForm::Kubeconfig;
+    let target = match needs_cluster {
+        true => Some(output::target(arguments, request.as_ref(), context)?),
+        false => None,
+    };
+    let asked = || {
+        target
+            .clone()
+            .ok_or_else(|| Error::internal("no cluster to ask"))
     };
     let mut pins = Sources::new(pin_source, &variables);
     pins.leave_input();
     pins.serve_client(caller);
     drop(variables);
+    let pins = SharedPins::new(pins);
     let making = Making {
         options,
         config,
-        pins: &mut pins,
+        pins: pins.clone(),
         opened,
     };
     let credential = match kind {
         ShortLived::Jwt => jwt::make(making, unix_time()),
+        ShortLived::Token => token::make(making, asked()?, unix_time()),
     };
     let credential = credential.inspect_err(|error| {
         if error.exit_code() == super::NO_LOGIN {

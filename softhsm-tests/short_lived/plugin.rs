@@ -1,0 +1,89 @@
+//! A stock kubectl whose credential plugin is `credential --as …`, and the real API server.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::fixture::cluster::{self, Claims, cluster};
+use crate::fixture::keys::Kind;
+use crate::fixture::program::{Invocation, PROGRAM};
+use crate::fixture::softhsm::{PIN, Store};
+
+/// Somebody with a key, whose certificate the cluster's authority has issued.
+pub(super) struct Holder {
+    pub(super) store: Store,
+}
+
+impl Holder {
+    pub(super) fn new(kind: Kind, claims: Claims) -> Self {
+        Self::with(cluster().token(kind, claims))
+    }
+
+    pub(super) fn with(store: Store) -> Self {
+        Self { store }
+    }
+
+    /// kubectl with a user of which the plugin is run with these arguments.
+    pub(super) fn kubectl(&self, plugin: &[&str]) -> Invocation {
+        self.kubectl_with("client.authentication.k8s.io/v1", plugin)
+    }
+
+    pub(super) fn kubectl_with(&self, version: &str, plugin: &[&str]) -> Invocation {
+        let own = [
+            "credential",
+            &self.store.faulty_module(),
+            "--token-label=test token",
+            "--object-id=1",
+            "--pin-source=env:TOKEN_PIN",
+        ];
+        let words = [&own, plugin].concat();
+        let exec = json!({
+            "apiVersion": version,
+            "command": PROGRAM,
+            "args": words,
+            "interactiveMode": "IfAvailable",
+            "provideClusterInfo": true,
+        });
+        let path = self.write(&json!({"exec": exec}));
+        self.surroundings()
+            .program(cluster::kubectl())
+            .variable("KUBECONFIG", path)
+            .suffering(&self.store, "")
+    }
+
+    /// The program itself, with this key and the cluster.
+    pub(super) fn program(&self, arguments: &[&str]) -> Invocation {
+        let path = self.write(&json!({"token": "unused"}));
+        super::with_key(&self.store, "1", arguments).variable("KUBECONFIG", path)
+    }
+
+    /// Writes a kubeconfig with this user.
+    fn write(&self, user: &Value) -> PathBuf {
+        let config = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "test", "cluster": cluster().entry()}],
+            "users": [{"name": "jane", "user": user}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "jane"}}],
+            "current-context": "test",
+        });
+        let path = self.store.directory.path().join("kubeconfig");
+        fs::write(&path, config.to_string()).unwrap();
+        path
+    }
+
+    fn surroundings(&self) -> Invocation {
+        Invocation::new(self.store.directory.path()).variable("TOKEN_PIN", PIN)
+    }
+
+    /// Has the administrator make these objects.
+    pub(super) fn apply(&self, objects: &[Value]) {
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+        let administrator = cluster().administrator(&self.store);
+        let applied = administrator
+            .arguments(&["apply", "-f", "-"])
+            .piped(list.to_string());
+        applied.run().printed();
+    }
+}

@@ -1,0 +1,165 @@
+//! `credential --as token`: tokens of service accounts, asked for with the key.
+
+use serde_json::{Value, json};
+
+use super::plugin::Holder;
+use super::{parts, refuses};
+use crate::fixture::cluster::JANE;
+use crate::fixture::keys::Kind;
+
+/// A service account of this name in `default`, which may read config maps there, and whose tokens jane may ask for.
+fn account(holder: &Holder, name: &str) {
+    let role = |name: &str, rule: &Value| {
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": {"name": name, "namespace": "default"}, "rules": [rule],
+        })
+    };
+    let binding = |name: &str, subject: &Value| {
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": {"name": name, "namespace": "default"}, "subjects": [subject],
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+        })
+    };
+    let asks = format!("{name}-asks");
+    let of_kind = |kind: &str| {
+        let metadata = json!({"name": name, "namespace": "default"});
+        json!({"apiVersion": "v1", "kind": kind, "metadata": metadata})
+    };
+    holder.apply(&[
+        of_kind("ServiceAccount"),
+        of_kind("ConfigMap"),
+        of_kind("Secret"),
+        role(
+            name,
+            &json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}),
+        ),
+        binding(
+            name,
+            &json!({"kind": "ServiceAccount", "name": name, "namespace": "default"}),
+        ),
+        role(
+            &asks,
+            &json!({
+                "apiGroups": [""], "resources": ["serviceaccounts/token"], "resourceNames": [name],
+                "verbs": ["create"],
+            }),
+        ),
+        binding(&asks, &json!({"kind": "User", "name": "jane"})),
+    ]);
+}
+
+fn option(name: &str) -> String {
+    format!("--service-account=default/{name}")
+}
+
+#[test]
+fn kubectl_acts_as_the_account_and_no_more() {
+    let holder = Holder::new(Kind::P256, JANE);
+    account(&holder, "lister");
+    let option = option("lister");
+    let plugin = ["--as=token", &option];
+    for version in ["v1", "v1beta1"] {
+        let version = format!("client.authentication.k8s.io/{version}");
+        let listed = holder
+            .kubectl_with(&version, &plugin)
+            .arguments(&["get", "configmaps", "-n", "default", "-o", "name"])
+            .run();
+        assert!(
+            listed.silently().printed().contains("configmap/"),
+            "{listed:?}"
+        );
+    }
+    let refused = holder
+        .kubectl(&plugin)
+        .arguments(&["get", "pods", "-n", "default"])
+        .run();
+    assert!(!refused.status.success());
+    let who = "system:serviceaccount:default:lister";
+    assert!(refused.stderr.contains(who), "{refused:?}");
+    // Each command: a PIN, and a signature for the handshake.
+    assert_eq!(holder.store.calls("C_Login").len(), 3);
+    assert_eq!(holder.store.calls("C_Sign").len(), 3);
+}
+
+#[test]
+fn the_account_lives_as_long_as_was_asked_for_and_as_the_server_says() {
+    let holder = Holder::new(Kind::Rsa(2048), JANE);
+    account(&holder, "timed");
+    let option = option("timed");
+    let arguments = ["credential", "--as=token", &option, "--output=raw"];
+    let token = |more: &[&str]| {
+        let outcome = holder.program(&[&arguments, more].concat()).run();
+        let (_, claims, ..) = parts(outcome.silently().printed().trim());
+        claims
+    };
+    let life = |claims: &Value| claims["exp"].as_i64().unwrap() - claims["iat"].as_i64().unwrap();
+    let claims = token(&[]);
+    assert_eq!(life(&claims), 600);
+    assert_eq!(claims["sub"], "system:serviceaccount:default:timed");
+    let claims = token(&[
+        "--duration=20m",
+        "--audience=vault",
+        "--bound-to=secret/timed",
+    ]);
+    assert_eq!(life(&claims), 1200);
+    assert_eq!(claims["aud"], json!(["vault"]));
+    assert_eq!(claims["kubernetes.io"]["secret"]["name"], "timed");
+}
+
+#[test]
+fn a_kubeconfig_for_another_machine_works_there() {
+    let holder = Holder::new(Kind::P256, JANE);
+    account(&holder, "remote");
+    let option = option("remote");
+    let made = holder.program(&["credential", "--as=token", &option, "--output=kubeconfig"]);
+    let file = holder.store.directory.path().join("elsewhere");
+    std::fs::write(&file, made.run().silently().printed()).unwrap();
+    let listed = crate::fixture::program::Invocation::new(holder.store.directory.path())
+        .program(crate::fixture::cluster::kubectl())
+        .variable("KUBECONFIG", &file)
+        .arguments(&["get", "configmaps", "-n", "default", "-o", "name"])
+        .run();
+    assert!(listed.printed().contains("configmap/"));
+}
+
+#[test]
+fn what_can_not_be_had_is_told_with_the_remedy() {
+    let holder = Holder::new(Kind::P256, JANE);
+    account(&holder, "known");
+    let known = option("known");
+    let plugin = |more: &[&str]| {
+        let arguments = [&["credential", "--as=token"], more].concat();
+        holder.program(&arguments).run()
+    };
+    // Before a PIN.
+    refuses(&plugin(&[]), 2, &["--as token needs --service-account"]);
+    refuses(
+        &plugin(&[&known, "--duration=5m"]),
+        2,
+        &["lives 10 minutes at least", "--duration"],
+    );
+    let malformed = plugin(&["--service-account=known"]);
+    assert_eq!(malformed.status.code(), Some(2));
+    assert!(malformed.stderr.contains("NAMESPACE/NAME"), "{malformed:?}");
+    // By the server.
+    let unknown = option("unknown");
+    let refused = plugin(&[&unknown]);
+    refuses(&refused, 9, &["service account default/unknown", "RBAC"]);
+    let bound = plugin(&[&known, "--bound-to=Pod/none"]);
+    refuses(&bound, 9, &["service account default/known"]);
+    assert_eq!(holder.store.calls("C_Login").len(), 2);
+    // Through kubectl: one line of ours.
+    let kubectl = holder.kubectl(&["--as=token", &unknown]);
+    let shown = kubectl.arguments(&["get", "configmaps"]).run();
+    assert!(!shown.status.success());
+    assert!(
+        shown.stderr.contains("pkcs11-external-signer: error: "),
+        "{shown:?}"
+    );
+    assert!(
+        shown.stderr.contains("failed with exit code 9"),
+        "{shown:?}"
+    );
+}

@@ -1,0 +1,297 @@
+//! A token of a service account (TokenRequest), for as long as was asked for.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::Deserialize;
+use serde_json::json;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use super::error::ApiError;
+use super::{ApiMethod, ApiRequest, ClusterApi, decoded, unusable};
+
+/// The shortest life that can be asked for, in seconds.
+pub const SHORTEST: u64 = 600;
+/// In characters, of a namespace.
+const LONGEST_LABEL: usize = 63;
+/// In characters, of any other object's name.
+const LONGEST_NAME: usize = 253;
+
+/// A service account, as `NAMESPACE/NAME`. Both are fit for a URL.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ServiceAccount {
+    namespace: String,
+    name: String,
+}
+
+/// The object with which a token ends, as `Secret/NAME`, `Pod/NAME` or `Node/NAME`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct BoundObject {
+    kind: &'static str,
+    name: String,
+}
+
+/// The text names no account or object.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum AccountError {
+    #[error("it is not NAMESPACE/NAME, such as default/deployer")]
+    Account,
+    #[error("it is none of Secret/NAME, Pod/NAME and Node/NAME")]
+    Object,
+}
+
+/// A token that is asked for.
+#[derive(Clone, Debug)]
+pub struct TokenWish<'a> {
+    pub account: &'a ServiceAccount,
+    pub seconds: u64,
+    /// Without any, the API server itself.
+    pub audiences: &'a [String],
+    pub bound_to: Option<&'a BoundObject>,
+}
+
+/// A token that was made.
+pub struct AccountToken {
+    pub token: String,
+    /// In seconds since 1970, by the server's clock. It may have made it shorter.
+    pub ends: i64,
+    /// What the server remarks.
+    pub warnings: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct MadeRequest {
+    status: MadeToken,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct MadeToken {
+    token: String,
+    expiration_timestamp: String,
+}
+
+/// Asks for a token.
+///
+/// # Errors
+///
+/// The server refuses: there is no such account, or this user may not. There is no answer, or none that is a
+/// TokenRequest.
+pub fn request_token(api: &dyn ClusterApi, wish: &TokenWish<'_>) -> Result<AccountToken, ApiError> {
+    let TokenWish {
+        account,
+        seconds,
+        audiences,
+        bound_to,
+    } = wish;
+    let mut object = json!({
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": seconds, "audiences": audiences},
+    });
+    if let Some(BoundObject { kind, name }) = bound_to {
+        object["spec"]["boundObjectRef"] = json!({"apiVersion": "v1", "kind": kind, "name": name});
+    }
+    let ServiceAccount { namespace, name } = account;
+    let request = ApiRequest {
+        method: ApiMethod::Create,
+        path: &format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"),
+        body: Some(&object),
+        purpose: &format!("make a token of the service account {account}"),
+    };
+    let answer = api.send(&request)?;
+    let MadeRequest {
+        status: MadeToken {
+            token,
+            expiration_timestamp,
+        },
+    } = decoded(api, &request, answer.object)?;
+    let unusable = |reason: &str| ApiError::from(unusable(api.cluster(), &request, &reason));
+    if !is_header(&token) {
+        return Err(unusable("it holds no token"));
+    }
+    let ends = OffsetDateTime::parse(&expiration_timestamp, &Rfc3339);
+    let ends = ends.map_err(|_| unusable("it doesn't say when the token ends"))?;
+    Ok(AccountToken {
+        token,
+        ends: ends.unix_timestamp(),
+        warnings: answer.warnings,
+    })
+}
+
+/// Whether it is of the characters of a bearer token (RFC 6750, section 2.1).
+fn is_header(token: &str) -> bool {
+    let is_of_it = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
+    !token.is_empty() && token.bytes().all(is_of_it)
+}
+
+/// A part of a name: lower-case letters, digits and hyphens, which begin and end nothing.
+fn is_label(text: &str) -> bool {
+    let is_end = |byte: Option<u8>| byte.is_some_and(|it| it.is_ascii_alphanumeric());
+    let is_of_it = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    text.bytes().all(is_of_it) && is_end(text.bytes().next()) && is_end(text.bytes().next_back())
+}
+
+fn is_name(text: &str) -> bool {
+    text.len() <= LONGEST_NAME && text.split('.').all(is_label)
+}
+
+impl FromStr for ServiceAccount {
+    type Err = AccountError;
+
+    fn from_str(text: &str) -> Result<Self, AccountError> {
+        let (namespace, name) = text.split_once('/').ok_or(AccountError::Account)?;
+        let is_namespace = namespace.len() <= LONGEST_LABEL && is_label(namespace);
+        match is_namespace && is_name(name) {
+            true => Ok(Self {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+            }),
+            false => Err(AccountError::Account),
+        }
+    }
+}
+
+impl fmt::Display for ServiceAccount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl ServiceAccount {
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl FromStr for BoundObject {
+    type Err = AccountError;
+
+    fn from_str(text: &str) -> Result<Self, AccountError> {
+        let (kind, name) = text.split_once('/').ok_or(AccountError::Object)?;
+        let mut kinds = ["Secret", "Pod", "Node"].into_iter();
+        let kind = kinds.find(|known| kind.eq_ignore_ascii_case(known));
+        match kind.filter(|_| is_name(name)) {
+            Some(kind) => Ok(Self {
+                kind,
+                name: name.to_owned(),
+            }),
+            None => Err(AccountError::Object),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use serde_json::Value;
+
+    use super::*;
+    use crate::cluster_api::ApiAnswer;
+    use crate::error::Error;
+
+    /// Answers everything with this, and keeps what was asked.
+    struct Fixed(Value, RefCell<Vec<(String, Value)>>);
+
+    impl ClusterApi for Fixed {
+        fn send(&self, request: &ApiRequest<'_>) -> Result<ApiAnswer, ApiError> {
+            let body = request.body.cloned().unwrap_or_default();
+            self.1.borrow_mut().push((request.path.to_owned(), body));
+            Ok(ApiAnswer {
+                object: self.0.clone(),
+                warnings: vec!["shortened".to_owned()],
+            })
+        }
+
+        fn cluster(&self) -> &str {
+            "cluster \"test\""
+        }
+    }
+
+    fn asked(answer: Value) -> (Result<AccountToken, Error>, Value) {
+        let api = Fixed(answer, RefCell::default());
+        let made = request_token(
+            &api,
+            &TokenWish {
+                account: &"default/deployer".parse().unwrap(),
+                seconds: 600,
+                audiences: &["vault".to_owned()],
+                bound_to: Some(&"pod/runner-1".parse().unwrap()),
+            },
+        );
+        let (path, body) = api.1.into_inner().remove(0);
+        assert_eq!(
+            path,
+            "/api/v1/namespaces/default/serviceaccounts/deployer/token"
+        );
+        (made.map_err(Error::from), body)
+    }
+
+    #[test]
+    fn what_is_asked_for_is_sent_and_the_servers_end_counts() {
+        let answer =
+            json!({"status": {"token": "a.b-_.c", "expirationTimestamp": "2026-11-22T04:00:00Z"}});
+        let (made, body) = asked(answer);
+        let made = made.unwrap();
+        assert_eq!((made.token.as_str(), made.ends), ("a.b-_.c", 1_795_320_000));
+        assert_eq!(made.warnings, ["shortened"]);
+        let expected = json!({
+            "expirationSeconds": 600, "audiences": ["vault"],
+            "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "runner-1"},
+        });
+        assert_eq!(body["spec"], expected);
+    }
+
+    #[test]
+    fn what_holds_no_token_is_none() {
+        let status = |token: &str, end: &str| json!({"status": {"token": token, "expirationTimestamp": end}});
+        let end = "2026-11-22T04:00:00Z";
+        for answer in [
+            json!({}),
+            json!({"status": {}}),
+            json!({"status": {"token": 1, "expirationTimestamp": end}}),
+            status("", end),
+            status("a\r\nX-Header: b", end),
+            status("a", "soon"),
+        ] {
+            let (made, _) = asked(answer.clone());
+            let error = made.err().unwrap();
+            assert_eq!(error.exit_code(), 9, "{answer}");
+            assert!(
+                error
+                    .to_string()
+                    .contains("service account default/deployer")
+            );
+        }
+    }
+
+    #[test]
+    fn names_lead_to_no_other_path() {
+        for text in ["default/a", "kube-system/a.b-c"] {
+            assert_eq!(text.parse::<ServiceAccount>().unwrap().to_string(), text);
+        }
+        let long = format!("{}/a", "n".repeat(64));
+        for text in [
+            "", "a", "a/", "/a", "a/b/c", "a/..", "A/b", "a/b?c", "a.b/c", "a/-b", &long,
+        ] {
+            assert_eq!(
+                text.parse::<ServiceAccount>(),
+                Err(AccountError::Account),
+                "{text}"
+            );
+        }
+        for text in ["Pod", "Deployment/a", "Pod/", "Pod/A"] {
+            assert_eq!(
+                text.parse::<BoundObject>(),
+                Err(AccountError::Object),
+                "{text}"
+            );
+        }
+    }
+}
