@@ -61,6 +61,8 @@ mod process;
 mod protocol;
 /// The README's commands, run unchanged.
 mod readme;
+/// `renew`: a certificate's successor, from a real signer.
+mod renew;
 /// Several certificates and keys under one id.
 mod renewal;
 /// `run`: commands whose clusters are reached with a key in a token.

@@ -22,7 +22,7 @@ use crate::config::{Config, InitArgs, PinSource, TokenName};
 use crate::error::Error;
 use crate::pin::PinProvider;
 use crate::pin_entry::{self, Sources};
-use crate::pipeline::{Library, LibraryLock, Pipeline, SigningKey, StageObserver};
+use crate::pipeline::{KeyReference, Library, LibraryLock, Pipeline, SigningKey, StageObserver};
 use crate::process::environment::TakenVariables;
 use crate::process::{RunError, lock, unix_time};
 use crate::scheme::Scheme;
@@ -98,6 +98,8 @@ pub struct Keyring {
     libraries: Mutex<Vec<LibraryThread>>,
     /// Set when no question may be asked at the terminal any more.
     unattended: Arc<AtomicBool>,
+    /// Whether its sessions can change their tokens.
+    writes: bool,
 }
 
 /// A library's thread, as the others see it.
@@ -122,6 +124,10 @@ enum ThreadRequest {
     Finish(u8, Sender<()>),
 }
 
+/// What is done on a key's token, in the session and the login of the keyring.
+type TokenWork =
+    Box<dyn FnMut(&mut Token<'_>, &KeyReference, &mut dyn PinProvider) -> Result<(), Error> + Send>;
+
 /// Asks for a key to be opened, unless it is open, and to sign.
 struct KeyRequest {
     key: usize,
@@ -137,6 +143,7 @@ struct KeyTask {
     observer: Box<dyn StageObserver + Send>,
     /// A scheme and a digest, if it is to sign.
     to_sign: Option<(Scheme, Vec<u8>)>,
+    work: Option<TokenWork>,
 }
 
 impl KeyTask {
@@ -149,6 +156,7 @@ impl KeyTask {
             pins,
             observer,
             to_sign: None,
+            work: None,
         }
     }
 
@@ -158,6 +166,7 @@ impl KeyTask {
             pins: None,
             observer: Box::new(()),
             to_sign,
+            work: None,
         }
     }
 }
@@ -165,6 +174,14 @@ impl KeyTask {
 type KeyReply = (Arc<OpenKey>, Option<VerifiedSignature>);
 
 impl Keyring {
+    /// A keyring whose sessions can change their tokens.
+    pub fn to_write() -> Self {
+        Self {
+            writes: true,
+            ..Self::default()
+        }
+    }
+
     /// Adds a key, at any time. No library is loaded before a key is opened. The variable that the
     /// configuration names for the PIN must be among `variables`.
     ///
@@ -226,7 +243,7 @@ impl Keyring {
         let known = threads.iter().position(|thread| thread.path == path);
         let library = known.unwrap_or(threads.len());
         if known.is_none() {
-            threads.push(LibraryThread::start(path, opened, accepted)?);
+            threads.push(LibraryThread::start(path, opened, accepted, self.writes)?);
         }
         let thread = threads.get_mut(library).ok_or_else(ended)?;
         let key = Box::new(ConfiguredKey {
@@ -300,6 +317,30 @@ impl Keyring {
         let task = KeyTask::of_client(Some((scheme, digest)));
         let (_, signature) = self.request(key, task, Some(REPLY_LIMIT))?;
         signature.ok_or_else(|| Error::internal("a reply without the signature"))
+    }
+
+    /// Has this done with the key's token, and opens the key first if it isn't open. There is no limit
+    /// of time. The token can be changed only in a keyring [that writes](Keyring::to_write).
+    ///
+    /// # Errors
+    /// Those of [`Keyring::open`] and of `work`.
+    pub fn with_token<T: Send + 'static>(
+        &self,
+        key: KeyNumber,
+        observer: Box<dyn StageObserver + Send>,
+        mut work: impl FnMut(&mut Token<'_>, &KeyReference, &mut dyn PinProvider) -> Result<T, Error>
+        + Send
+        + 'static,
+    ) -> Result<T, Error> {
+        let (sender, made) = mpsc::channel();
+        let mut task = KeyTask::open(None, observer);
+        task.work = Some(Box::new(move |token, key, pins| {
+            let _ = sender.send(work(token, key, pins)?);
+            Ok(())
+        }));
+        self.request(key, task, None)?;
+        made.try_recv()
+            .map_err(|_| Error::internal("work on a token without a result"))
     }
 
     /// Closes the key until it is [opened](Keyring::open) again. The last key of a token takes the
@@ -391,6 +432,7 @@ impl LibraryThread {
         path: PathBuf,
         library: Option<Library>,
         accepted: Option<AcceptedPin>,
+        writes: bool,
     ) -> Result<Self, RunError> {
         let (sender, requests) = mpsc::channel();
         let lock = library.as_ref().map(|library| library.lock.clone());
@@ -402,6 +444,7 @@ impl LibraryThread {
             lock: lock.clone(),
             accepted: accepted.into_iter().collect(),
             lost: Vec::new(),
+            writes,
         };
         let thread = thread::Builder::new().name("token".to_owned());
         let thread = thread.spawn(move || worker.run());
@@ -437,6 +480,7 @@ struct Worker {
     accepted: Vec<AcceptedPin>,
     /// The tokens that were open when the library was last closed.
     lost: Vec<TokenName>,
+    writes: bool,
 }
 
 /// What a library's thread does next.
@@ -566,6 +610,7 @@ impl Worker {
             library,
             init_args: config.and_then(|config| config.init_args.clone()),
             tokens: Vec::new(),
+            writes: self.writes,
         };
         let mut request = first;
         let next = loop {
@@ -624,6 +669,9 @@ impl Worker {
         let opened = keys.get(number).ok_or_else(unknown_key)?;
         key.token = Some(token.state().name.clone());
         key.is_closed = false;
+        if let Some(work) = &mut task.work {
+            work(token, &opened.key.reference, pins)?;
+        }
         let to_sign = task.to_sign.as_ref();
         let signature = to_sign
             .map(|(scheme, digest)| pipeline.sign(token, &opened.key, *scheme, digest, pins));
@@ -636,6 +684,7 @@ struct OpenKeys<'m> {
     library: &'m Library,
     init_args: Option<InitArgs>,
     tokens: Vec<OpenToken<'m>>,
+    writes: bool,
 }
 
 /// One session and one login for all keys of a token.
@@ -665,7 +714,7 @@ impl OpenKeys<'_> {
         pins: &mut dyn PinProvider,
         accepted: &mut Vec<AcceptedPin>,
     ) -> Result<usize, Error> {
-        let (library, tokens) = (self.library, &mut self.tokens);
+        let (library, tokens, writes) = (self.library, &mut self.tokens, self.writes);
         let config = pipeline.config;
         if config.init_args != self.init_args {
             return Err(ModuleError::OtherInitArgs {
@@ -681,7 +730,10 @@ impl OpenKeys<'_> {
                 known.check_session()?;
                 return Ok(place);
             }
-            let mut token = found.open(&library.module)?;
+            let mut token = match writes {
+                true => found.open_to_write(&library.module)?,
+                false => found.open(&library.module)?,
+            };
             token.recall(accepted);
             let keys = HashMap::new();
             tokens.push(OpenToken { token, keys });

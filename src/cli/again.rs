@@ -77,6 +77,7 @@ impl Invocation<'_> {
             ),
             (OwnCommand::ListHidden, list),
             (OwnCommand::LogIn, log_in),
+            (OwnCommand::Enroll, format!("enroll{}", self.key())),
             (OwnCommand::Renew, format!("renew{}", self.key())),
             (
                 OwnCommand::WriteKubeconfig,
@@ -190,6 +191,7 @@ mod tests {
                 match command {
                     OwnCommand::Help => "check --help".to_owned(),
                     // The current context's.
+                    OwnCommand::Enroll => "enroll".to_owned(),
                     OwnCommand::Renew => "renew".to_owned(),
                     _ => command.to_string(),
                 }

@@ -10,6 +10,7 @@ mod completions;
 mod credential;
 mod error;
 mod holder;
+mod issuance;
 mod jwks;
 mod key_options;
 mod kubeconfig;
@@ -18,6 +19,7 @@ mod listing;
 mod new_file;
 mod output;
 mod presence;
+mod renew;
 mod run;
 mod selection;
 mod status;
@@ -108,6 +110,7 @@ enum Command {
     Jwks(jwks::JwksArguments),
     Kubeconfig(kubeconfig::KubeconfigArguments),
     List(list::ListArguments),
+    Renew(renew::RenewArguments),
     Run(run::RunArguments),
     Status(status::StatusArguments),
     Stop(stop::StopArguments),
@@ -180,6 +183,7 @@ fn without_request(has_arguments: bool, core: Rlimit, alone: SingleThreaded) -> 
         Command::Jwks(arguments) => arguments.invocation().set_wording(),
         Command::Kubeconfig(arguments) => arguments.invocation().set_wording(),
         Command::List(arguments) => arguments.invocation().set_wording(),
+        Command::Renew(arguments) => arguments.invocation().set_wording(),
         Command::Run(arguments) => arguments.invocation().set_wording(),
     }
     report::log_steps(verbosity);
@@ -195,6 +199,7 @@ fn without_request(has_arguments: bool, core: Rlimit, alone: SingleThreaded) -> 
         Command::Jwks(arguments) => jwks::run(&arguments, verbosity, alone),
         Command::Kubeconfig(arguments) => kubeconfig::run(&arguments, verbosity, alone),
         Command::List(arguments) => list::run(&arguments, verbosity, alone),
+        Command::Renew(arguments) => renew::run(&arguments, verbosity, alone),
         Command::Run(arguments) => run::run(&arguments, verbosity > 0, core, alone),
         Command::Status(arguments) => status::run(&arguments),
         Command::Stop(_) => stop::run(),

@@ -127,6 +127,50 @@ pub fn steps(text: &str, next: &[String]) {
     to_standard_error(&(message("", text) + &next));
 }
 
+/// Something that is waited for: a line at the terminal with a sign that moves and is gone in the end, or
+/// elsewhere a line that stays.
+pub struct Progress {
+    /// `None` elsewhere.
+    line: Option<String>,
+    frame: usize,
+}
+
+/// One after the other.
+const FRAMES: [char; 4] = ['|', '/', '-', '\\'];
+
+impl Progress {
+    pub fn start(text: &str) -> Self {
+        let line = columns(&io::stderr()).map(|columns| {
+            let text = printable(text);
+            text.chars().take(columns.saturating_sub(3)).collect()
+        });
+        let mut progress = Self { line, frame: 0 };
+        match &progress.line {
+            Some(_) => progress.tick(),
+            None => note(text),
+        }
+        progress
+    }
+
+    /// Moves the sign.
+    pub fn tick(&mut self) {
+        if let Some(line) = &self.line {
+            let frame = FRAMES.get(self.frame % FRAMES.len()).unwrap_or(&' ');
+            to_standard_error(&format!("\r{frame} {line}"));
+            self.frame += 1;
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(line) = &self.line {
+            let blanks = " ".repeat(line.chars().count() + 2);
+            to_standard_error(&format!("\r{blanks}\r"));
+        }
+    }
+}
+
 /// A text of several lines, as it stands, to standard error.
 pub fn lines(text: &str) {
     to_standard_error(&each_line(text));

@@ -40,8 +40,13 @@ impl FromStr for Keep {
     }
 }
 
-/// As Go writes durations: numbers with units, the largest first; from a second to seven days.
+/// As [`long_duration`], up to seven days.
 pub fn duration(text: &str) -> Option<Duration> {
+    long_duration(text).filter(|duration| *duration <= LONGEST)
+}
+
+/// As Go writes durations: numbers with units, the largest first; from a second on.
+pub fn long_duration(text: &str) -> Option<Duration> {
     let mut seconds = 0_u64;
     let mut rest = text;
     for (unit, length) in UNITS {
@@ -56,7 +61,7 @@ pub fn duration(text: &str) -> Option<Duration> {
         rest = after;
     }
     let duration = Duration::from_secs(seconds);
-    let is_allowed = rest.is_empty() && !duration.is_zero() && duration <= LONGEST;
+    let is_allowed = rest.is_empty() && !duration.is_zero();
     is_allowed.then_some(duration)
 }
 

@@ -25,7 +25,7 @@ use std::path::PathBuf;
 
 pub use error::{ConfigError, Problem};
 pub use init_args::InitArgs;
-pub use keep::{Keep, KeepError, duration};
+pub use keep::{Keep, KeepError, duration, long_duration};
 pub use library::TrustedLibrary;
 pub use object_id::ObjectId;
 pub use pin_source::PinSource;

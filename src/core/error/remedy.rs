@@ -35,6 +35,8 @@ pub enum Piece {
 pub enum OwnCommand {
     /// Sends a stored PIN although the token has refused one.
     DespiteRefusal,
+    /// Makes a key, and has the cluster issue a certificate for it.
+    Enroll,
     /// What goes with which argument.
     Help,
     /// Shows what a token hides without a PIN.
@@ -159,6 +161,7 @@ impl Display for OwnCommand {
             Self::Help => "--help",
             Self::ListHidden => "list --login",
             Self::LogIn => "check --pin-source prompt",
+            Self::Enroll => "enroll --context NAME",
             Self::Renew => "renew --context NAME",
             Self::Stop => "stop",
             Self::WriteKubeconfig => "kubeconfig --write",

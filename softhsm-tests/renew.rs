@@ -1,0 +1,410 @@
+//! `renew`, with the signer of a real cluster: what is asked for, what the token holds before and after each
+//! interruption, and what is refused.
+
+use std::fs;
+use std::sync::Once;
+use std::thread;
+use std::time::Duration;
+
+use rcgen::ExtendedKeyUsagePurpose::ClientAuth;
+use rustix::process::{Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::fixture::cluster::cluster;
+use crate::fixture::keys::{Kind, credential_id, expiring, key};
+use crate::fixture::program::{Invocation, Outcome};
+use crate::fixture::request::Configuration;
+use crate::fixture::softhsm::{Object, Store, softhsm_library, token_with};
+
+const MINUTE: time::Duration = time::Duration::MINUTE;
+
+/// May ask for certificates, and not approve any.
+const RIGHTS: &str = r#"{"apiVersion": "v1", "kind": "List", "items": [
+  {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+   "metadata": {"name": "certificate-requester"},
+   "rules": [{"apiGroups": ["certificates.k8s.io"], "resources": ["certificatesigningrequests"],
+              "verbs": ["create", "get"]}]},
+  {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+   "metadata": {"name": "certificate-requester"},
+   "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "certificate-requester"},
+   "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane"}]}]}"#;
+
+/// A token whose certificate is jane's and valid for minutes, and jane's rights in the cluster.
+struct Jane {
+    store: Store,
+    configuration: Configuration,
+}
+
+impl Jane {
+    fn new() -> Self {
+        Self::with(janes())
+    }
+
+    fn with(certificate: Vec<u8>) -> Self {
+        let store = token_with([
+            Object::key(key(Kind::P256), &[1]).labelled("jane"),
+            Object::issued(certificate, &[1]).labelled("jane"),
+        ]);
+        let configuration = store.configuration_with_pin_source();
+        let jane = Self {
+            store,
+            configuration,
+        };
+        jane.receive_rights();
+        jane
+    }
+
+    fn receive_rights(&self) {
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| {
+            let apply = self.administrator(&["apply", "-f", "-"]);
+            let applied = apply.piped(RIGHTS).run();
+            assert!(applied.status.success(), "{applied:?}");
+        });
+    }
+
+    fn administrator(&self, arguments: &[&str]) -> Invocation {
+        cluster().administrator(&self.store).arguments(arguments)
+    }
+
+    fn renew(&self, arguments: &[&str]) -> Invocation {
+        cluster()
+            .command(&self.store, &self.configuration, "renew")
+            .arguments(&["--duration=10m"])
+            .arguments(arguments)
+    }
+
+    /// The name of the request that the next call makes or finds.
+    fn request(&self) -> String {
+        let planned = self.renew(&["--dry-run", "--json"]).run();
+        let planned: Value = serde_json::from_str(&planned.silently().printed()).unwrap();
+        assert_eq!(planned["state"], "planned");
+        planned["request"].as_str().unwrap().to_owned()
+    }
+
+    /// What the administrator does to the request, once it is there.
+    fn decide(&self, decision: &str, name: &str) {
+        for _ in 0..100 {
+            let decided = self.administrator(&["certificate", decision, name]).run();
+            if decided.status.success() {
+                return;
+            }
+            assert!(decided.stderr.contains("not found"), "{decided:?}");
+            thread::sleep(Duration::from_millis(200));
+        }
+        panic!("no request {name}");
+    }
+
+    /// Runs `renew` while the administrator decides.
+    fn renewed_with(&self, decision: &str, arguments: &[&str]) -> Outcome {
+        let name = self.request();
+        let running = self.renew(arguments).start(None);
+        self.decide(decision, &name);
+        running.finish()
+    }
+
+    /// The credential-ids of the certificates on the token.
+    fn certificates(&self) -> Vec<String> {
+        let listed = Invocation::new(self.store.directory.path())
+            .arguments(&["list", "--json"])
+            .argument(&format!("--module={}", softhsm_library().display()))
+            .run();
+        let listed: Value = serde_json::from_str(&listed.silently().printed()).unwrap();
+        let keys = listed["libraries"][0]["tokens"][0]["keys"].as_array();
+        let ids = keys.unwrap().iter();
+        let ids = ids.map(|key| {
+            key["certificate"]["credentialId"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        });
+        ids.collect()
+    }
+
+    /// How many requests there are for this name or its followers.
+    fn requests(&self, name: &str) -> usize {
+        let listed = self.administrator(&["get", "csr", "--output=name"]).run();
+        let listed = listed.printed();
+        listed.lines().filter(|line| line.contains(name)).count()
+    }
+
+    /// Whom stock kubectl is taken for with the key.
+    fn user(&self) -> String {
+        let arguments = [
+            "--",
+            "kubectl",
+            "auth",
+            "whoami",
+            "--output=jsonpath={.status.userInfo.username}",
+        ];
+        let outcome = cluster()
+            .run(&self.store, &self.configuration, &arguments)
+            .run();
+        outcome.printed()
+    }
+}
+
+fn janes() -> Vec<u8> {
+    expiring(
+        Kind::P256,
+        "jane",
+        9 * MINUTE,
+        ClientAuth,
+        cluster().authority(),
+    )
+}
+
+#[track_caller]
+fn assert_renewed(jane: &Jane, outcome: &Outcome) {
+    assert!(outcome.status.success(), "{outcome:?}");
+    let [present] = &jane.certificates()[..] else {
+        panic!("{:?}", jane.certificates());
+    };
+    let printed = outcome.printed();
+    let lines: Vec<_> = printed.lines().collect();
+    let [renewed, proof] = lines[..] else {
+        panic!("{printed}");
+    };
+    // In its first second it has ten.
+    assert_eq!(
+        renewed.replace("10 minutes", "9 minutes"),
+        format!("the certificate of CN=jane is renewed: it expires in 9 minutes, {present}")
+    );
+    let known = " knows us as user \"jane\", groups system:authenticated";
+    assert!(
+        proof.starts_with("https://127.0.0.1:") && proof.ends_with(known),
+        "{proof}"
+    );
+    assert_eq!(jane.user(), "jane");
+}
+
+#[test]
+fn a_certificate_is_renewed_twice_in_a_row_and_the_key_goes_on_working() {
+    let first = janes();
+    let jane = Jane::with(first.clone());
+    let name = jane.request();
+    assert_eq!(jane.requests(&name), 0, "a dry run makes nothing");
+    let before = credential_id(&first);
+    assert_eq!(jane.certificates(), [before.as_str()]);
+    // It would end no later than the present one within the same second.
+    thread::sleep(Duration::from_secs(2));
+    let running = jane.renew(&[]).start(None);
+    jane.decide("approve", &name);
+    let outcome = running.finish();
+    assert_renewed(&jane, &outcome);
+    let told = &outcome.stderr;
+    let command = format!("\n  pkcs11-external-signer approve {name} --context test\n");
+    assert!(told.contains(&command), "{told}");
+    // What the approver compares.
+    for text in [
+        "\n  user       jane\n",
+        "\n  groups     none\n",
+        "\n  requester  jane\n",
+        &format!("\n  came with  {before}\n"),
+        "waiting for the request",
+    ] {
+        assert!(told.contains(text), "no {text:?} in {told}");
+    }
+    assert_ne!(jane.request(), name);
+    thread::sleep(Duration::from_secs(2));
+    assert_renewed(&jane, &jane.renewed_with("approve", &[]));
+}
+
+#[test]
+fn a_request_that_is_not_approved_in_time_is_found_again() {
+    let jane = Jane::new();
+    let name = jane.request();
+    thread::sleep(Duration::from_secs(2));
+    let early = jane.renew(&["--wait=1s"]).run();
+    early.fails(
+        9,
+        &[
+            "was not approved within 1 seconds",
+            "run the same command again",
+        ],
+    );
+    let before = jane.certificates();
+    assert_eq!(before.len(), 1);
+    // Killed while it waits.
+    let mut running = jane.renew(&[]).start(None);
+    running.wait_for_error("waiting for the request");
+    kill_process(running.pid(), Signal::KILL).unwrap();
+    running.finish();
+    assert_eq!(jane.certificates(), before);
+    jane.decide("approve", &name);
+    let outcome = jane.renew(&[]).run();
+    assert_renewed(&jane, &outcome);
+    assert_eq!(jane.requests(&name), 1);
+}
+
+#[test]
+fn a_denied_request_is_told_until_another_one_is_wanted() {
+    let jane = Jane::new();
+    let before = jane.certificates();
+    let name = jane.request();
+    let outcome = jane.renewed_with("deny", &[]);
+    outcome.fails(9, &[&format!("the request {name} was denied"), "--again"]);
+    jane.renew(&[]).run().fails(9, &["was denied"]);
+    assert_eq!(jane.certificates(), before);
+    assert_eq!(jane.requests(&name), 1);
+    let running = jane.renew(&["--again"]).start(None);
+    jane.decide("approve", &format!("{name}-2"));
+    assert_renewed(&jane, &running.finish());
+}
+
+/// As a person may write it who can change the status of requests.
+fn answer(jane: &Jane, name: &str, certificate: &[u8]) {
+    use base64::Engine as _;
+    let encode = |bytes: &[u8]| base64::prelude::BASE64_STANDARD.encode(bytes);
+    let pem = format!(
+        "-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n",
+        encode(certificate)
+    );
+    let path = format!("/apis/certificates.k8s.io/v1/certificatesigningrequests/{name}");
+    let found = jane.administrator(&["get", "--raw", &path]).run();
+    let mut request: Value = serde_json::from_str(&found.printed()).unwrap();
+    request["status"] = json!({"certificate": encode(pem.as_bytes())});
+    let answered = jane
+        .administrator(&["replace", "--raw", &format!("{path}/status"), "-f", "-"])
+        .piped(request.to_string())
+        .run();
+    assert!(answered.status.success(), "{answered:?}");
+}
+
+#[test]
+fn a_certificate_for_another_key_or_another_name_is_not_installed() {
+    let authority = || cluster().authority();
+    let left = 20 * MINUTE;
+    for (certificate, text) in [
+        (
+            expiring(Kind::P384, "jane", left, ClientAuth, authority()),
+            "was answered with is for another key",
+        ),
+        (
+            expiring(
+                Kind::P256,
+                "kubernetes-admin",
+                left,
+                ClientAuth,
+                authority(),
+            ),
+            "the certificate is for user \"kubernetes-admin\", not for \"jane\"",
+        ),
+        (
+            expiring(Kind::P256, "jane", 2 * MINUTE, ClientAuth, authority()),
+            "was answered with expires in 1 minute, and the present one in 8 minutes",
+        ),
+    ] {
+        let jane = Jane::new();
+        let before = jane.certificates();
+        let name = jane.request();
+        jane.renew(&["--wait=1s"])
+            .run()
+            .fails(9, &["was not approved"]);
+        answer(&jane, &name, &certificate);
+        let outcome = jane.renew(&[]).run();
+        assert!(!outcome.status.success());
+        assert!(outcome.stderr.contains(text), "{}", outcome.stderr);
+        assert_eq!(jane.certificates(), before, "{text}");
+        assert_eq!(jane.user(), "jane");
+    }
+}
+
+/// The new one is written and the present one not yet removed.
+#[test]
+fn what_an_interruption_has_left_is_finished() {
+    let (old, new) = (janes(), {
+        let left = 20 * MINUTE;
+        expiring(Kind::P256, "jane", left, ClientAuth, cluster().authority())
+    });
+    let jane = Jane::with(old.clone());
+    let name = jane.request();
+    jane.renew(&["--wait=1s"])
+        .run()
+        .fails(9, &["was not approved"]);
+    answer(&jane, &name, &new);
+    let key_and_both = [
+        Object::key(key(Kind::P256), &[1]).labelled("jane"),
+        Object::issued(old, &[1]).labelled("jane"),
+        Object::issued(new.clone(), &[1]).labelled("jane"),
+    ];
+    let both = token_with(key_and_both);
+    let configuration = both.configuration_with_pin_source();
+    let interrupted = Jane {
+        store: both,
+        configuration,
+    };
+    assert_eq!(interrupted.certificates().len(), 2);
+    let outcome = interrupted.renew(&[]).run();
+    assert!(outcome.status.success(), "{outcome:?}");
+    assert_eq!(interrupted.certificates(), [credential_id(&new)]);
+    assert_eq!(interrupted.user(), "jane");
+}
+
+#[test]
+fn a_certificate_file_is_replaced_when_the_cluster_has_let_its_successor_in() {
+    let store = token_with([Object::key(key(Kind::P256), &[1]).labelled("jane")]);
+    let file = store.directory.path().join("jane.crt");
+    fs::write(&file, janes()).unwrap();
+    let configuration = store
+        .configuration_with_pin_source()
+        .with("certificateFile", file.to_str().unwrap());
+    let jane = Jane {
+        store,
+        configuration,
+    };
+    jane.receive_rights();
+    thread::sleep(Duration::from_secs(2));
+    let before = fs::read(&file).unwrap();
+    jane.renewed_with("deny", &[]).fails(9, &["was denied"]);
+    assert_eq!(fs::read(&file).unwrap(), before);
+    let name = jane
+        .renew(&["--again", "--dry-run", "--json"])
+        .run()
+        .printed();
+    let name: Value = serde_json::from_str(&name).unwrap();
+    let running = jane.renew(&["--again"]).start(None);
+    jane.decide("approve", name["request"].as_str().unwrap());
+    let outcome = running.finish();
+    assert!(outcome.status.success(), "{outcome:?}");
+    assert_ne!(fs::read(&file).unwrap(), before);
+    assert_eq!(jane.user(), "jane");
+    let left: Vec<_> = fs::read_dir(jane.store.directory.path()).unwrap().collect();
+    let left = format!("{left:?}");
+    assert!(!left.contains("renewed"), "{left}");
+}
+
+#[test]
+fn what_can_not_be_renewed_is_told_and_nothing_is_asked_for() {
+    let expired = expiring(
+        Kind::P256,
+        "jane",
+        -MINUTE,
+        ClientAuth,
+        cluster().authority(),
+    );
+    let jane = Jane::with(expired);
+    jane.renew(&[])
+        .run()
+        .fails(9, &["it expired 1 minute ago", "enroll"]);
+    // No right to make requests.
+    let bob = expiring(
+        Kind::P256,
+        "bob",
+        9 * MINUTE,
+        ClientAuth,
+        cluster().authority(),
+    );
+    let bob = Jane::with(bob);
+    let outcome = bob.renew(&[]).run();
+    outcome.fails(9, &["certificatesigningrequests", "cannot", "\"bob\""]);
+    assert_eq!(bob.certificates().len(), 1);
+    let jane = Jane::new();
+    jane.renew(&["--context=nowhere"])
+        .run()
+        .fails(3, &["nowhere"]);
+    for argument in ["--duration=5m", "--duration=x", "--wait=0s"] {
+        let outcome = jane.renew(&[]).argument(argument).run();
+        assert_eq!(outcome.status.code(), Some(2), "{argument}: {outcome:?}");
+    }
+}
