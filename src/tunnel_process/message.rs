@@ -256,7 +256,7 @@ impl Failure for RemoteFailure {
     }
 }
 
-/// a client and the process.
+/// A connection between a client and the process, as messages.
 pub(super) struct Conversation(BufReader<UnixStream>);
 
 impl Conversation {
