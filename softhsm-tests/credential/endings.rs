@@ -6,8 +6,12 @@ use std::time::{Duration, Instant};
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
-use super::{ANSWER, ASK, PlainUser, assert_one_line};
+use super::{A_SECOND, ANSWER, ASK, PlainUser, assert_one_line};
 use crate::fixture::softhsm::PIN;
+
+/// A person's shell.
+const SHELL: &str =
+    "export PS1='ready: '; exec bash --norc --noprofile --noediting -i </dev/tty >/dev/tty 2>&1";
 
 const WATCH: [&str; 5] = ["get", "namespaces", "-w", "-o", "name"];
 
@@ -59,6 +63,32 @@ fn it_stays_for_the_last_of_several_commands() {
     assert_eq!(user.counts().0, 1, "logins");
 }
 
+/// The shortest of several wishes holds.
+#[test]
+fn the_first_of_two_terminals_to_end_closes_the_key() {
+    let user = PlainUser::prompted(&["--keep=terminal"]);
+    let mut first = user.shell(SHELL).at_terminal();
+    first.expect("ready: ").type_line(ASK);
+    first.expect_prompt().type_line(PIN);
+    first.expect(ANSWER.trim_end()).expect("ready: ");
+    let mut second = user.shell(SHELL).at_terminal();
+    second.expect("ready: ").type_line(ASK);
+    second.expect(ANSWER.trim_end()).expect("ready: ");
+    first.type_line("exit");
+    first.finish();
+    let deadline = Instant::now() + A_SECOND;
+    while user.tunnel().is_some() {
+        assert!(Instant::now() < deadline, "the key stays open");
+        thread::sleep(Duration::from_millis(20));
+    }
+    second.type_line(ASK).expect_prompt().type_line(PIN);
+    second.expect(ANSWER.trim_end()).expect("ready: ");
+    second.type_line("exit");
+    let (_, screen) = second.finish();
+    assert_eq!(screen.matches("PIN").count(), 1, "{screen}");
+    user.expect_nothing_left();
+}
+
 /// A client waits until everybody has closed its standard output, and so does a pipe's reader.
 #[test]
 fn it_holds_no_descriptor_of_the_client() {
@@ -92,9 +122,8 @@ fn it_holds_no_descriptor_of_the_client() {
 #[test]
 fn it_ends_with_the_terminals_session() {
     let user = PlainUser::prompted(&["--keep=terminal"]);
-    let shell = "export PS1='ready: '; exec bash --norc --noprofile --noediting -i </dev/tty >/dev/tty 2>&1";
     for ending in ["exit", "kill", "hang-up"] {
-        let mut terminal = user.shell(shell).at_terminal();
+        let mut terminal = user.shell(SHELL).at_terminal();
         terminal.expect("ready: ").type_line(ASK);
         terminal.expect_prompt().type_line(PIN);
         terminal.expect(ANSWER.trim_end()).expect("ready: ");

@@ -15,11 +15,15 @@ const TEN: &str = "cd \"$HOME\"; for i in 0 1 2 3 4 5 6 7 8 9; do \"$SIGNER\" >a
 
 /// A shell that has a request to sign.
 fn shell(store: &Store, keep: &str, script: &str) -> Invocation {
+    faulty_shell(store, keep, "", script)
+}
+
+fn faulty_shell(store: &Store, keep: &str, faults: &str, script: &str) -> Invocation {
     need_root();
     let configuration = store.faulty(store.configuration()).with("keep", keep);
     let options = Options::hash(Hash::Sha256);
     let request = sign_request(&configuration, &options, &sample(32));
-    let invocation = store.ask(&request).suffering(store, "");
+    let invocation = store.ask(&request).suffering(store, faults);
     invocation.within("sh", script)
 }
 
@@ -56,6 +60,17 @@ fn ten_requests_of_a_terminal_cost_one_pin_and_one_login() {
     std::thread::sleep(A_SECOND);
     let status = command(&store, "status").run().printed();
     assert_eq!(status, "no tunnel process is running\n");
+}
+
+/// The tunnel process has no terminal to say so.
+#[test]
+fn a_touch_that_is_waited_for_is_told_on_the_terminal() {
+    let store = token_with_pair(Kind::P256);
+    let script = "\"$SIGNER\"; \"$SIGNER\" stop";
+    let mut terminal = faulty_shell(&store, "15m", "C_Sign:delay=900", script).at_terminal();
+    terminal.expect_prompt().type_line(PIN);
+    terminal.expect("touch the token if it blinks");
+    assert_signatures(&terminal.finish().0.printed(), 1);
 }
 
 #[test]

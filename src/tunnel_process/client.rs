@@ -15,11 +15,13 @@ use crate::config::Keep;
 use crate::error::Error;
 use crate::library;
 use crate::pin::{Pin, PinProvider};
+use crate::pin_entry;
 use crate::plugin::{KeptKey, KeptKeys};
 use crate::process::control_socket::ControlSocket;
 use crate::process::{background, session};
 use crate::report;
 use crate::scheme::Scheme;
+use crate::token::{TOUCH_NOTICE, TOUCH_NOTICE_DELAY};
 
 /// How long the process may be silent: another process may use the library, and a person type a PIN there.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -119,6 +121,8 @@ impl KeptKeys for ProcessKeys {
     fn sign(&mut self, scheme: Scheme, digest: &[u8]) -> Result<Vec<u8>, Error> {
         let mut conversation = self.0.take().ok_or_else(out_of_turn)?;
         let digest = digest.to_vec();
+        // The process itself has no terminal.
+        let _notice = pin_entry::show_after(TOUCH_NOTICE_DELAY, TOUCH_NOTICE);
         let sent = conversation.send(&ToSign { scheme, digest });
         match sent.and_then(|()| conversation.receive()) {
             Ok(Reply::Signature(signature)) => Ok(signature),

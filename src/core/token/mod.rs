@@ -39,7 +39,7 @@ pub use login::AcceptedPin;
 pub use module::{Module, WaitObserver};
 pub use object::KeyTraits;
 pub use public_key::FoundKey;
-pub use signing::PrivateKey;
+pub use signing::{PrivateKey, TOUCH_NOTICE, TOUCH_NOTICE_DELAY};
 pub use slot::{OccupiedSlot, PinState, TokenState};
 pub use yubikey::{PinPolicy, PivSlot, SlotOptions, TouchPolicy};
 

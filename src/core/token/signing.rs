@@ -21,7 +21,10 @@ use crate::pin::PinProvider;
 use crate::scheme::Scheme;
 
 /// A token that takes longer than this to sign is probably waiting to be touched.
-const TOUCH_NOTICE_DELAY: Duration = Duration::from_millis(300);
+pub const TOUCH_NOTICE_DELAY: Duration = Duration::from_millis(300);
+
+/// What is said of a token that may be waiting for a touch.
+pub const TOUCH_NOTICE: &str = "touch the token if it blinks";
 
 /// A private key that can sign while its token is open.
 pub struct PrivateKey {
@@ -115,7 +118,7 @@ impl Signer<'_, '_> {
 
     fn touch_notice(&self) -> Box<dyn Any> {
         let name = &self.session.state.name;
-        let text = format!("touch the token if it blinks: {name}");
+        let text = format!("{TOUCH_NOTICE}: {name}");
         self.session.module.waiting(TOUCH_NOTICE_DELAY, &text)
     }
 
