@@ -67,6 +67,8 @@ mod renew;
 mod renewal;
 /// `run`: commands whose clusters are reached with a key in a token.
 mod run;
+/// `seal`: registry passwords, for nodes.
+mod seal;
 /// Who can read a PIN, and how long it is in memory.
 mod secrecy;
 /// Which token, certificate and key.

@@ -11,6 +11,10 @@ pub use pkcs11_external_signer_core::{
 
 // The messages of exec credential plugins, as data.
 pub mod exec_credential;
+// Registry passwords that only a token can open, as data.
+pub mod sealed;
+// The messages of kubelet's credential provider plugins, as data.
+pub mod credential_provider;
 // JSON Web Tokens that API servers take, as data.
 pub mod jose;
 // Finds the PKCS#11 libraries of this machine.

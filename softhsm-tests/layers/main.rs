@@ -183,6 +183,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("pipeline", &["files", "the clock"]),
+    // The content's key, and the ephemeral keys of EC recipients.
+    ("sealed::seal", &["randomness"]),
     ("keyring", &["the clock", "threads"]),
     (
         "tunnel",

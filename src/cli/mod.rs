@@ -21,6 +21,8 @@ mod output;
 mod presence;
 mod renew;
 mod run;
+mod seal;
+mod sealed;
 mod selection;
 mod status;
 mod stop;
@@ -112,6 +114,7 @@ enum Command {
     List(list::ListArguments),
     Renew(renew::RenewArguments),
     Run(run::RunArguments),
+    Seal(seal::SealArguments),
     Status(status::StatusArguments),
     Stop(stop::StopArguments),
     /// What the credential plugin starts
@@ -175,6 +178,7 @@ fn without_request(has_arguments: bool, core: Rlimit, alone: SingleThreaded) -> 
         Command::Check(arguments) => arguments.invocation().set_wording(),
         Command::Approve(_)
         | Command::Completions(_)
+        | Command::Seal(_)
         | Command::Status(_)
         | Command::Stop(_)
         | Command::TunnelProcess
@@ -201,6 +205,7 @@ fn without_request(has_arguments: bool, core: Rlimit, alone: SingleThreaded) -> 
         Command::List(arguments) => list::run(&arguments, verbosity, alone),
         Command::Renew(arguments) => renew::run(&arguments, verbosity, alone),
         Command::Run(arguments) => run::run(&arguments, verbosity > 0, core, alone),
+        Command::Seal(arguments) => seal::run(&arguments),
         Command::Status(arguments) => status::run(&arguments),
         Command::Stop(_) => stop::run(),
         Command::TunnelProcess => tunnel_process::serve(),

@@ -83,12 +83,12 @@ pub fn fingerprint(public_key: &PublicKey) -> Result<String, Error> {
     Ok(hex(&Sha256::digest(info.map_err(unencodable)?)))
 }
 
-fn unencodable(error: x509_cert::der::Error) -> Error {
+fn unencodable(error: der::Error) -> Error {
     Error::internal(format!("the request's DER: {error}"))
 }
 
 /// As `/O=dev/O=ops/CN=jane`: one name in each set, as API servers read it.
-fn subject(applicant: &Applicant) -> x509_cert::der::Result<Name> {
+fn subject(applicant: &Applicant) -> der::Result<Name> {
     let groups = applicant
         .groups()
         .iter()
@@ -103,7 +103,7 @@ fn subject(applicant: &Applicant) -> x509_cert::der::Result<Name> {
     Ok(Name::hazmat_from_rdn_sequence(names))
 }
 
-fn public_key_info(key: &PublicKey) -> x509_cert::der::Result<SubjectPublicKeyInfoOwned> {
+fn public_key_info(key: &PublicKey) -> der::Result<SubjectPublicKeyInfoOwned> {
     let (oid, parameters, bits) = match key {
         PublicKey::Ecdsa { curve, point } => (EC_PUBLIC_KEY, Some(named(*curve)?), point.clone()),
         PublicKey::Ed25519(point) => (ED25519, None, point.to_vec()),
@@ -121,7 +121,7 @@ fn public_key_info(key: &PublicKey) -> x509_cert::der::Result<SubjectPublicKeyIn
 }
 
 /// The object identifier of a curve.
-fn named(curve: Curve) -> x509_cert::der::Result<Any> {
+fn named(curve: Curve) -> der::Result<Any> {
     // Without its tag and length.
     let oid = curve.parameters().get(2..).unwrap_or_default();
     Any::new(Tag::ObjectIdentifier, oid)

@@ -13,7 +13,7 @@ mod sources;
 mod standard_input;
 
 pub use notice::show_after;
-pub use prompt::ask_openly;
+pub use prompt::{ask_hidden, ask_openly};
 pub use sources::Sources;
 
 use std::io;

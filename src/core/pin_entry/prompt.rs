@@ -58,13 +58,23 @@ pub(super) fn open_terminal() -> Option<File> {
 /// Asks the person at the terminal something that is no secret. `None` without a terminal; no
 /// answer is `Some(None)`. The question must be fit for a terminal.
 pub fn ask_openly(question: &str) -> Option<Option<String>> {
+    let line = ask(question, true)?;
+    Some(line.map(|line| String::from_utf8_lossy(&line).into_owned()))
+}
+
+/// The same for a secret that is no PIN, such as a registry's password: it isn't shown.
+pub fn ask_hidden(question: &str) -> Option<Option<Vec<u8>>> {
+    ask(question, false)
+}
+
+fn ask(question: &str, echo: bool) -> Option<Option<Vec<u8>>> {
     let prompt = Prompt {
         terminal: open_terminal()?,
         token: String::new(),
         slot: None,
     };
-    Some(match prompt.enter_again(question, true) {
-        Ok(Entry::Line(line)) => Some(String::from_utf8_lossy(&line).into_owned()),
+    Some(match prompt.enter_again(question, echo) {
+        Ok(Entry::Line(line)) => Some(line),
         _ => None,
     })
 }

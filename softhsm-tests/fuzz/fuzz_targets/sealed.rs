@@ -1,0 +1,47 @@
+//! A sealed file, on any bytes: one that is read is the only text of its content, and one that is refused is refused
+//! in a readable line. A config.json that is accepted is the same after it was written and read again.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use pkcs11_external_signer::error::Error;
+use pkcs11_external_signer::printable::line;
+use pkcs11_external_signer::sealed::{Registries, SealedFile};
+
+fn told(error: impl Into<Error>) {
+    let error: Error = error.into();
+    for text in [error.to_string(), error.remedy().to_string()] {
+        let text = line(&text);
+        assert!(
+            !text.is_empty() && !text.contains(['\n', '\r', '\u{1b}']),
+            "{text:?}"
+        );
+    }
+    assert_eq!(error.exit_code(), 3);
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    match SealedFile::read(bytes, "the file") {
+        Ok(file) => {
+            assert!(bytes.ends_with(b"-----END CMS-----\n"));
+            for recipient in &file.envelope.recipients {
+                assert!(!recipient.name.to_string().is_empty());
+                // Not its key.
+                assert!(file.open(&recipient.lock, &[0; 32]).is_err());
+            }
+        }
+        Err(error) => told(error),
+    }
+    match Registries::from_config(bytes) {
+        Ok(registries) => {
+            let again = Registries::from_config(registries.to_config().as_bytes()).unwrap();
+            assert_eq!(again.logins().len(), registries.logins().len());
+            for (one, other) in again.logins().iter().zip(registries.logins()) {
+                assert_eq!(one.registry, other.registry);
+                assert_eq!(one.username, other.username);
+                assert_eq!(one.password, other.password);
+            }
+        }
+        Err(error) => told(error),
+    }
+});

@@ -1,0 +1,122 @@
+//! A registry as docker's `config.json` names it, or a part of one: a host, its port, a path.
+
+use std::fmt;
+
+/// The names of Docker Hub; clients of Kubernetes call it by the first.
+const DOCKER_HUB: [&str; 3] = ["docker.io", "index.docker.io", "registry-1.docker.io"];
+
+/// What an entry is for. Its text is the same for all spellings of it: without scheme, API version and the slash at
+/// the end, with the host in lower case.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Registry {
+    /// Labels may have a `*` for any characters but a dot.
+    pub host: String,
+    pub port: Option<u16>,
+    /// The segments of the path; none for the whole registry.
+    pub path: Vec<String>,
+}
+
+impl Registry {
+    /// `None` for a text that names no registry.
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text.strip_prefix("https://").unwrap_or(text);
+        let text = text.strip_prefix("http://").unwrap_or(text);
+        let (authority, path) = text.split_once('/').unwrap_or((text, ""));
+        let (host, port) = match authority.rsplit_once(':') {
+            // An IPv6 address stands in brackets.
+            Some((host, port)) if !port.ends_with(']') => (host, Some(port.parse().ok()?)),
+            _ => (authority, None),
+        };
+        let host = host.to_ascii_lowercase();
+        let is_of_host =
+            |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit() || b"-.*_[]:".contains(&it);
+        if host.is_empty() || !host.bytes().all(is_of_host) {
+            return None;
+        }
+        let path = path.strip_suffix('/').unwrap_or(path);
+        let mut path: Vec<_> = match path {
+            "" => Vec::new(),
+            path => path.split('/').map(ToOwned::to_owned).collect(),
+        };
+        if matches!(path.first().map(String::as_str), Some("v1" | "v2")) {
+            path.remove(0);
+        }
+        let is_of_path = |it: u8| it.is_ascii_alphanumeric() || b"-._".contains(&it);
+        if path
+            .iter()
+            .any(|segment| segment.is_empty() || !segment.bytes().all(is_of_path))
+        {
+            return None;
+        }
+        let host = match DOCKER_HUB.contains(&host.as_str()) {
+            true => DOCKER_HUB[0].to_owned(),
+            false => host,
+        };
+        Some(Self { host, port, path })
+    }
+
+    /// Host and port.
+    pub fn authority(&self) -> String {
+        match self.port {
+            Some(port) => format!("{}:{port}", self.host),
+            None => self.host.clone(),
+        }
+    }
+}
+
+impl fmt::Display for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.authority())?;
+        for segment in &self.path {
+            write!(f, "/{segment}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(text: &str) -> Option<String> {
+        Registry::parse(text).map(|it| it.to_string())
+    }
+
+    #[test]
+    fn spellings_of_one_registry_are_one() {
+        for (text, name) in [
+            ("registry.example", "registry.example"),
+            ("https://Registry.Example/", "registry.example"),
+            ("http://registry.example:5000/v2/", "registry.example:5000"),
+            ("registry.example/team", "registry.example/team"),
+            ("https://registry.example/v1/team/", "registry.example/team"),
+            ("https://index.docker.io/v1/", "docker.io"),
+            ("registry-1.docker.io", "docker.io"),
+            ("docker.io/library/nginx", "docker.io/library/nginx"),
+            ("*.example.com", "*.example.com"),
+            ("[::1]:5000/a", "[::1]:5000/a"),
+            ("[::1]", "[::1]"),
+        ] {
+            assert_eq!(named(text).as_deref(), Some(name), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_names_no_registry_is_refused() {
+        for text in [
+            "",
+            "https://",
+            "/team",
+            "a b",
+            "host:port",
+            "host:70000",
+            "host//team",
+            "host/te am",
+            "host\n",
+            "host/a?b",
+            "user@host",
+        ] {
+            assert_eq!(named(text), None, "{text:?}");
+        }
+    }
+}
