@@ -218,8 +218,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "users",
         ],
     ),
-    // The id of a token.
-    ("cli::credential::jwt", &["randomness"]),
+    // The ids of what is handed out, and a key.
+    ("cli::credential", &["randomness"]),
     ("main", &["processes", "unsafe code"]),
 ];
 

@@ -7,6 +7,8 @@ use serde_json::Value;
 use crate::fixture::program::{Invocation, Outcome};
 use crate::fixture::softhsm::{PIN, Store};
 
+/// Certificates that somebody approves.
+mod certificate;
 /// What a cluster has to know.
 mod jwks;
 /// Tokens that the key signs, alone.

@@ -3,7 +3,9 @@
 
 #![forbid(unsafe_code)]
 
+mod certificate;
 mod connection;
+mod error;
 mod jwt;
 mod output;
 mod short_lived;

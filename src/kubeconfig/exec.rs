@@ -35,7 +35,7 @@ const OTHERS: [(&str, &str); 4] = [
 ];
 
 /// The options that say what is handed out, and nothing of the key.
-const OF_SHORT_LIVED: [&str; 10] = [
+const OF_SHORT_LIVED: [&str; 11] = [
     "--algorithm",
     "--as",
     "--audience",
@@ -46,6 +46,7 @@ const OF_SHORT_LIVED: [&str; 10] = [
     "--output",
     "--service-account",
     "--subject",
+    "--wait",
 ];
 
 /// The keys of a configuration that can be given as options, and the options.

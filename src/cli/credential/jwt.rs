@@ -1,6 +1,6 @@
 //! `credential --as jwt`: a token that the key in the hardware signs.
 
-use super::short_lived::{IssuedCredential, Making, OpenedModule, Proof};
+use super::short_lived::{IssuedCredential, Making, OpenedModule, Proof, random_id};
 use crate::certificate::PublicKey;
 use crate::cli::credential::AUDIENCE;
 use crate::cli::error::{ArgumentNeeds, CredentialError};
@@ -9,7 +9,6 @@ use crate::error::Error;
 use crate::jose::{Algorithm, Claims, Issuer, JoseError, Jwk, UnsignedToken};
 use crate::library::{self, LockReports};
 use crate::pipeline::Pipeline;
-use crate::printable::hex;
 use crate::process::lock;
 use crate::scheme::Scheme;
 use crate::token::Token;
@@ -131,10 +130,4 @@ fn choice(
         }
     }
     Err(refusal.unwrap_or_else(|| Error::internal("a key without an algorithm")))
-}
-
-fn random_id() -> Result<String, Error> {
-    let mut random = [0; 16];
-    getrandom::fill(&mut random).map_err(|error| Error::internal(error.to_string()))?;
-    Ok(hex(&random))
 }

@@ -53,12 +53,18 @@ pub(super) fn text(
         (OutputForm::Kubeconfig, Some(target)) => kubeconfig(credential, target),
         (OutputForm::Exec | OutputForm::Kubeconfig, _) => ExecCredential {
             proof: match &credential.proof {
+                Proof::Certificate { certificate, key } => {
+                    ExecProof::Certificate { certificate, key }
+                }
                 Proof::Token(token) => ExecProof::Token(token),
             },
             expires: &credential.renewal(),
         }
         .encode(version),
         (OutputForm::Raw, _) => match &credential.proof {
+            Proof::Certificate { certificate, key } => {
+                format!("{}\n{}\n", certificate.trim_end(), key.trim_end())
+            }
             Proof::Token(token) => format!("{token}\n"),
         },
     }
@@ -91,6 +97,10 @@ fn kubeconfig(credential: &IssuedCredential, target: &TunnelTarget) -> String {
         .filter_map(|(name, value)| Some((name.to_owned(), value?)))
         .collect();
     let user = match &credential.proof {
+        Proof::Certificate { certificate, key } => json!({
+            "client-certificate-data": STANDARD.encode(certificate),
+            "client-key-data": STANDARD.encode(key),
+        }),
         Proof::Token(token) => json!({ "token": token }),
     };
     let (name, who) = (&target.name, &credential.user);

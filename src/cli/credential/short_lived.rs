@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
+use super::certificate::CertificateOptions;
 use super::connection::SharedPins;
 use super::jwt::JwtOptions;
 use super::token::TokenOptions;
-use super::{CredentialArguments, caller_has_ended, jwt, output, token};
+use super::{CredentialArguments, caller_has_ended, certificate, jwt, output, token};
 use crate::certificate::rfc_3339;
 use crate::cli::error::CredentialError;
 use crate::cli::jwks::lifetime;
@@ -22,6 +23,7 @@ use crate::exec_credential::ExecRequest;
 use crate::keyring::Keyring;
 use crate::pin_entry::Sources;
 use crate::pipeline::Library;
+use crate::printable::hex;
 use crate::process::environment::SingleThreaded;
 use crate::process::unix_time;
 use crate::process::watched::parent;
@@ -32,6 +34,8 @@ const MARGIN: i64 = 30;
 /// What is handed out.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub(in crate::cli) enum ShortLived {
+    /// A certificate for a key that is made for it, from the cluster's signer
+    Certificate,
     /// A JSON Web Token that the key signs
     Jwt,
     /// A token of a service account, from the API server
@@ -43,7 +47,7 @@ impl ShortLived {
     fn is_asked_for(self) -> bool {
         match self {
             Self::Jwt => false,
-            Self::Token => true,
+            Self::Certificate | Self::Token => true,
         }
     }
 }
@@ -55,7 +59,7 @@ pub(in crate::cli) enum OutputForm {
     Exec,
     /// A whole kubeconfig, for another machine
     Kubeconfig,
-    /// The token alone
+    /// The token alone, or the certificate and its key in PEM
     Raw,
 }
 
@@ -78,6 +82,8 @@ pub(in crate::cli) struct ShortLivedOptions {
     #[arg(long, value_name = "NAME", requires = "kind")]
     pub(super) audience: Vec<String>,
     #[command(flatten)]
+    pub(super) certificate: CertificateOptions,
+    #[command(flatten)]
     pub(super) jwt: JwtOptions,
     #[command(flatten)]
     pub(super) token: TokenOptions,
@@ -95,6 +101,11 @@ pub(super) struct IssuedCredential {
 }
 
 pub(super) enum Proof {
+    /// Both in PEM.
+    Certificate {
+        certificate: String,
+        key: String,
+    },
     Token(String),
 }
 
@@ -188,6 +199,7 @@ pub(super) fn hand_out(
         opened,
     };
     let credential = match kind {
+        ShortLived::Certificate => certificate::make(making, asked()?, unix_time()),
         ShortLived::Jwt => jwt::make(making, unix_time()),
         ShortLived::Token => token::make(making, asked()?, unix_time()),
     };
@@ -202,4 +214,11 @@ pub(super) fn hand_out(
         Some(path) => Ok(crate::cli::new_file::write(path, &text, 0o600)?),
         None => Ok(output.print(&text)?),
     }
+}
+
+/// Never the same again.
+pub(super) fn random_id() -> Result<String, Error> {
+    let mut random = [0; 16];
+    getrandom::fill(&mut random).map_err(|error| Error::internal(error.to_string()))?;
+    Ok(hex(&random))
 }
