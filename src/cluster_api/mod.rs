@@ -19,6 +19,7 @@ pub use error::{ApiError, KubectlError, RefusedRequest, UnusableAnswer, Unusable
 pub use kubectl::Kubectl;
 pub use objection::{Objection, objections};
 pub use self_subject_review::{ClusterUser, Recognition, self_subject_review};
+pub use status::Status;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;

@@ -8,7 +8,7 @@ use super::error::{ApiError, RefusedRequest};
 /// What stands in a Status, except for its details.
 #[derive(Debug, Default, Deserialize, Eq, PartialEq)]
 #[serde(default)]
-pub(super) struct Status {
+pub struct Status {
     pub(super) kind: String,
     pub(super) code: Option<u16>,
     pub(super) reason: String,
@@ -35,7 +35,7 @@ const CODES: [(&str, u16); 14] = [
 
 impl Status {
     /// From an answer's body; `None` for anything else.
-    pub(super) fn from_json(body: &[u8]) -> Option<Self> {
+    pub fn from_json(body: &[u8]) -> Option<Self> {
         let status: Self = serde_json::from_slice(body).ok()?;
         (status.kind == "Status").then_some(status)
     }
@@ -51,7 +51,7 @@ impl Status {
     }
 
     /// From what kubectl says in the end; `None` where the error isn't the server's.
-    pub(super) fn from_kubectl(text: &str) -> Option<Self> {
+    pub fn from_kubectl(text: &str) -> Option<Self> {
         let text = text.trim();
         let of = |reason: &str, message: &str| Self {
             kind: "Status".to_owned(),
@@ -80,7 +80,7 @@ impl Status {
     }
 
     /// The failure of this request.
-    pub(super) fn refused(
+    pub fn refused(
         self,
         cluster: &str,
         request: &ApiRequest<'_>,

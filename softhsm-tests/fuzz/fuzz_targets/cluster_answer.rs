@@ -1,0 +1,106 @@
+//! What an API server answers, as its own JSON or in kubectl's words, on any text: nothing of it leads to another
+//! object, an approval changes nothing of the request but its conditions, and what it says fits on a line.
+
+#![no_main]
+
+use std::cell::RefCell;
+
+use libfuzzer_sys::fuzz_target;
+use pkcs11_external_signer::certificate::CertificationRequest;
+use pkcs11_external_signer::cluster_api::signing_request::{self, RequestState};
+use pkcs11_external_signer::cluster_api::{
+    ApiAnswer, ApiError, ApiMethod, ApiRequest, ClusterApi, Recognition, Status, objections,
+    self_subject_review,
+};
+use pkcs11_external_signer::error::Error;
+use pkcs11_external_signer::printable::line;
+use serde_json::Value;
+
+/// Answers each request with the same, and keeps what it was sent last.
+struct Answering<'a> {
+    text: &'a str,
+    sent: RefCell<Option<(ApiMethod, String, Value)>>,
+}
+
+impl ClusterApi for Answering<'_> {
+    fn send(&self, request: &ApiRequest<'_>) -> Result<ApiAnswer, ApiError> {
+        let body = request.body.cloned().unwrap_or_default();
+        *self.sent.borrow_mut() = Some((request.method, request.path.to_owned(), body));
+        let status = Status::from_json(self.text.as_bytes());
+        if let Some(status) = status.or_else(|| Status::from_kubectl(self.text)) {
+            return Err(status.refused(self.cluster(), request, Vec::new()));
+        }
+        match serde_json::from_str(self.text) {
+            Ok(object) => Ok(ApiAnswer {
+                object,
+                warnings: Vec::new(),
+            }),
+            Err(error) => Err(Error::internal(error.to_string()).into()),
+        }
+    }
+
+    fn cluster(&self) -> &str {
+        "cluster \"fuzzed\""
+    }
+}
+
+fn told(error: impl Into<Error>) {
+    let error: Error = error.into();
+    for text in [error.to_string(), error.remedy().to_string()] {
+        let text = line(&text);
+        assert!(
+            !text.is_empty() && !text.contains(['\n', '\r', '\u{1b}']),
+            "{text:?}"
+        );
+    }
+}
+
+fuzz_target!(|text: &str| {
+    let api = Answering {
+        text,
+        sent: RefCell::default(),
+    };
+    match self_subject_review(&api) {
+        Ok(Recognition::User(user)) => {
+            assert!(
+                !user
+                    .own_groups()
+                    .iter()
+                    .any(|it| it == "system:authenticated")
+            );
+        }
+        Ok(Recognition::NotTold) => {}
+        Err(error) => told(error),
+    }
+    let request = match signing_request::read(&api, "jane") {
+        Ok(Some(request)) => request,
+        Ok(None) => return,
+        Err(error) => return told(error),
+    };
+    let read: Value = serde_json::from_str(text).expect("what was read");
+    assert_eq!(read["metadata"]["uid"], request.uid());
+    if let RequestState::Issued(_) = request.state() {
+        assert!(read["status"]["certificate"].is_string());
+    }
+    if let Ok(asked) = CertificationRequest::from_pem(&request.pem) {
+        let is_requester = asked.user.as_deref() == Some(request.requester());
+        let found = objections(&request, &asked);
+        assert!(is_requester || !found.is_empty());
+        let texts = found.iter().map(|it| line(&it.to_string()).into_owned());
+        texts.for_each(|it| assert!(!it.contains('\u{1b}')));
+    }
+    let _ = signing_request::approve(&api, &request, "r", "m");
+    let sent = api.sent.borrow_mut().take();
+    let (method, path, mut body) = sent.expect("a request");
+    if method == ApiMethod::Replace {
+        let name = request.name();
+        let base = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+        assert_eq!(path, format!("{base}/{name}/approval"));
+        assert!(!name.contains('/'));
+        let mut before = read;
+        for object in [&mut before, &mut body] {
+            object.as_object_mut().expect("an object").remove("status");
+        }
+        assert_eq!(before, body);
+    }
+});
