@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::fixture::cluster::{Cluster, cluster, hasty_cluster};
 use crate::fixture::people::{APPROVERS, Person, REQUESTERS, Wanted};
 use crate::fixture::program::Invocation;
+use crate::fixture::pty::Terminal;
 use crate::fixture::tool::tool;
 
 /// Jane of the group dev, who may ask.
@@ -263,24 +264,28 @@ fn without_kubectl_or_a_context_it_says_so() {
     outcome.fails(3, &["no current-context"]);
 }
 
+/// Gives the person's kubeconfig a credential plugin.
+fn log_in_with(person: &Person, cluster: &Cluster, script: &str, mode: &str) {
+    let plugin = person.directory().join("login");
+    fs::write(&plugin, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(&plugin, fs::Permissions::from_mode(0o755)).unwrap();
+    let exec = json!({
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": plugin,
+        "interactiveMode": mode,
+    });
+    person.write_kubeconfig(cluster, &json!({"exec": exec}));
+}
+
 #[test]
 fn what_a_plugin_of_kubectls_asks_is_passed_on_and_its_failure_told() {
     let cluster = cluster();
     let otto = approver(cluster);
-    let plugin = otto.directory().join("login");
-    fs::write(
-        &plugin,
-        "#!/bin/sh\nprintf 'Enter the code: ' >&2\nexit 7\n",
-    )
-    .unwrap();
-    fs::set_permissions(&plugin, fs::Permissions::from_mode(0o755)).unwrap();
-    otto.write_kubeconfig(
+    log_in_with(
+        &otto,
         cluster,
-        &json!({"exec": {
-            "apiVersion": "client.authentication.k8s.io/v1",
-            "command": plugin,
-            "interactiveMode": "IfAvailable",
-        }}),
+        "printf 'Enter the code: ' >&2; exit 7",
+        "IfAvailable",
     );
     let outcome = approve(&otto, "a").run();
     assert!(
@@ -294,4 +299,38 @@ fn what_a_plugin_of_kubectls_asks_is_passed_on_and_its_failure_told() {
             "login failed with exit code 7",
         ],
     );
+}
+
+#[test]
+fn a_plugin_of_kubectls_can_ask_the_person_at_standard_input() {
+    let cluster = cluster();
+    let (jane, otto) = (jane(cluster), approver(cluster));
+    jane.asks("interactive", &Wanted::default());
+    let [certificate, private] = otto
+        .key_file()
+        .map(|path| fs::read_to_string(path).unwrap());
+    let answer = json!({
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {"clientCertificateData": certificate, "clientKeyData": private},
+    });
+    let file = otto.directory().join("answer.json");
+    fs::write(&file, answer.to_string()).unwrap();
+    let script = format!(
+        "printf 'Enter the code: ' >/dev/tty
+        read -r code
+        [ \"$code\" = 42 ] && cat '{}'",
+        file.display()
+    );
+    log_in_with(&otto, cluster, &script, "Always");
+    let terminal = Terminal::new();
+    let input = terminal.input();
+    let mut terminal = terminal.start(approve(&otto, "interactive").input_file(input));
+    terminal.expect("Enter the code: ").type_line("42");
+    terminal.expect("Type yes: ").type_line("yes");
+    // The approval has a body, which takes nothing from standard input.
+    terminal.expect("Enter the code: ").type_line("42");
+    let (outcome, _) = terminal.finish();
+    assert_eq!(outcome.printed(), "interactive approved\n");
+    assert_eq!(cluster.conditions("interactive"), ["Approved"]);
 }

@@ -155,6 +155,10 @@ impl Kubectl {
         let status = child.0.wait().map_err(KubectlError::NotStarted)?;
         told.words.end(&self.pass_on);
         if !status.success() {
+            // A prompt that nobody answered: the error has a line of its own.
+            if told.words.is_passed_on {
+                (self.pass_on)(b"\n");
+            }
             let said = told.words.error.take();
             told.error = Some(said.unwrap_or_else(|| KubectlError::silent(status)));
         }
@@ -291,10 +295,6 @@ impl Words {
     fn end(&mut self, pass_on: &PassOn) {
         if !self.line.is_empty() {
             self.judge(true, pass_on);
-        }
-        // A prompt that nobody answered; what is said next has a line of its own.
-        if self.is_passed_on {
-            pass_on(b"\n");
         }
     }
 
