@@ -15,6 +15,8 @@ mod jwks;
 mod jwt;
 /// kubectl with the plugin.
 mod plugin;
+/// Tokens that the key signs, at an API server.
+mod structured;
 /// Tokens of service accounts.
 mod token;
 

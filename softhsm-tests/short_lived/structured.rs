@@ -1,0 +1,258 @@
+//! `credential --as jwt` and a real API server that has the printed configuration and the files from a static
+//! HTTPS server.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use p256::ecdsa::signature::Signer as _;
+use p256::ecdsa::{Signature, SigningKey};
+use p256::pkcs8::DecodePrivateKey as _;
+use serde_json::{Value, json};
+
+use super::plugin::Holder;
+use super::{parts, with_key};
+use crate::fixture::clients::distribution_kubectl;
+use crate::fixture::cluster::{cluster, kubectl};
+use crate::fixture::keys::{Kind, key};
+use crate::fixture::program::{Invocation, Outcome};
+use crate::fixture::softhsm::{Store, token_with_pair};
+use crate::fixture::tool::tool;
+use crate::run::trouble::server_certificate;
+
+const JANE: &str = "https://keys.example/jane";
+const JOHN: &str = "https://keys.example/john";
+
+/// `openssl s_server` with the files of a directory.
+struct Files {
+    server: Child,
+    url: String,
+}
+
+impl Files {
+    fn serve(directory: &Path, workshop: &Path) -> Self {
+        let [certificate, private] = server_certificate(workshop);
+        let mut server = tool("openssl", "openssl")
+            .args([
+                "s_server",
+                "-WWW",
+                "-accept",
+                "127.0.0.1:0",
+                "-cert",
+                &certificate,
+            ])
+            .args(["-key", &private])
+            .current_dir(directory)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+        let port = lines.find_map(|line| {
+            let line = line.unwrap();
+            line.strip_prefix("ACCEPT ")
+                .map(|it| it.rsplit_once(':').unwrap().1.to_owned())
+        });
+        // Its lines must go somewhere.
+        thread::spawn(move || lines.for_each(drop));
+        let url = format!("https://127.0.0.1:{}", port.unwrap());
+        Self { server, url }
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+/// What `jwks` prints for this key, with its files in `directory/NAME`; the entry alone.
+fn entry(store: &Store, issuer: &str, directory: &Path, files: &Files) -> String {
+    let (_, name) = issuer.rsplit_once('/').unwrap();
+    let printed = with_key(store, "1", &["jwks", "--issuer", issuer])
+        .argument(&format!("--served-at={}/{name}", files.url))
+        .argument(&format!(
+            "--certificate-authority={}",
+            cluster().authority()[0].display()
+        ))
+        .argument(&format!("--out={}", directory.join(name).display()))
+        .arguments(&[
+            &format!("--user=hw:{name}"),
+            "--group=dev",
+            "--audience=test",
+        ])
+        .run()
+        .printed();
+    printed.split_once("jwt:\n").unwrap().1.to_owned()
+}
+
+/// Has the API server take the tokens of these entries alone.
+fn configure(entries: &[String]) {
+    let text = format!(
+        "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt:\n{}",
+        entries.concat()
+    );
+    let [authority, _] = cluster().authority();
+    let path = authority.with_file_name("authentication.yaml");
+    let new = path.with_extension("new");
+    fs::write(&new, text).unwrap();
+    fs::rename(new, path).unwrap();
+}
+
+/// As whom the API server takes the bearer of a token.
+fn bearer(holder: &Holder, token: &str) -> Outcome {
+    Invocation::new(holder.store.directory.path())
+        .program(kubectl())
+        .arguments(&[
+            &format!("--server={}", cluster().entry()["server"].as_str().unwrap()),
+            &format!(
+                "--certificate-authority={}",
+                cluster().authority()[0].display()
+            ),
+            &format!("--token={token}"),
+        ])
+        .arguments(&["auth", "whoami", "-o", "json"])
+        .run()
+}
+
+/// The same token with other claims, signed by this key.
+fn forged(token: &str, kind: Kind, change: impl FnOnce(&mut Value)) -> String {
+    let (header, mut claims, ..) = parts(token);
+    change(&mut claims);
+    let encoded = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+    let text = format!("{}.{}", encoded(&header), encoded(&claims));
+    let secret = SigningKey::from_pkcs8_der(&key(kind).pkcs8).unwrap();
+    let signature: Signature = secret.sign(text.as_bytes());
+    format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature.to_bytes()))
+}
+
+#[test]
+fn the_api_server_takes_what_the_hardware_signs_and_nothing_else() {
+    let place = tempfile::tempdir().unwrap();
+    let served = place.path().join("served");
+    fs::create_dir(&served).unwrap();
+    let files = Files::serve(&served, place.path());
+    let jane = Holder::with(token_with_pair(Kind::P256));
+    let john = Holder::with(token_with_pair(Kind::Rsa(2048)));
+    configure(&[
+        entry(&jane.store, JANE, &served, &files),
+        entry(&john.store, JOHN, &served, &files),
+    ]);
+    let raw = |holder: &Holder, more: &[&str]| {
+        let options = ["credential", "--as=jwt", "--output=raw"];
+        let audience: &[&str] = match more.iter().any(|it| it.starts_with("--audience")) {
+            true => &[],
+            false => &["--audience=test"],
+        };
+        let outcome = holder.program(&[&options, more, audience].concat()).run();
+        outcome.silently().printed().trim().to_owned()
+    };
+
+    // Until the API server has read the configuration and the keys.
+    let good = raw(&jane, &["--issuer", JANE, "--duration=9m"]);
+    let began = Instant::now();
+    while !bearer(&jane, &good).status.success() {
+        assert!(
+            began.elapsed() < Duration::from_secs(120),
+            "{:?}",
+            bearer(&jane, &good)
+        );
+        thread::sleep(Duration::from_millis(500));
+    }
+
+    let user = |outcome: &Outcome| {
+        let review: Value = serde_json::from_str(&outcome.printed()).unwrap();
+        review["status"]["userInfo"].clone()
+    };
+    let told = user(&bearer(&jane, &good));
+    assert_eq!(told["username"], "hw:jane");
+    assert_eq!(told["groups"], json!(["dev", "system:authenticated"]));
+    let (_, claims, ..) = parts(&good);
+    let id = format!("JTI={}", claims["jti"].as_str().unwrap());
+    assert_eq!(
+        told["extra"]["authentication.kubernetes.io/credential-id"],
+        json!([id])
+    );
+
+    // kubectl runs the plugin: a PIN and a signature each.
+    for (holder, issuer, more, name) in [
+        (&jane, JANE, None, "hw:jane"),
+        (&john, JOHN, None, "hw:john"),
+        (&john, JOHN, Some("--algorithm=PS512"), "hw:john"),
+    ] {
+        let before = holder.store.calls("C_Sign").len();
+        let plugin = ["--as=jwt", "--issuer", issuer, "--audience=test"];
+        let plugin: Vec<_> = plugin.into_iter().chain(more).collect();
+        let whoami = ["auth", "whoami", "-o", "json"];
+        let outcome = holder.kubectl(&plugin).arguments(&whoami).run();
+        assert_eq!(user(&outcome)["username"], name);
+        assert_eq!(holder.store.calls("C_Sign").len(), before + 1);
+        // The distribution's kubectl, which knows no whoami, is told who is forbidden.
+        let old = holder
+            .kubectl_with("client.authentication.k8s.io/v1beta1", &plugin)
+            .program(distribution_kubectl())
+            .arguments(&["get", "nodes"])
+            .run();
+        assert!(
+            old.stderr.contains(&format!("User \"{name}\" cannot list")),
+            "{old:?}"
+        );
+    }
+
+    // What isn't jane's, or not now.
+    let short = raw(&jane, &["--issuer", JANE, "--duration=1s"]);
+    let ended = Instant::now();
+    let now = claims["iat"].as_i64().unwrap();
+    for (what, token) in [
+        ("another's key", raw(&john, &["--issuer", JANE])),
+        (
+            "another's key with the id of hers",
+            forged(&good, Kind::Authority, |_| ()),
+        ),
+        (
+            "another issuer",
+            raw(&jane, &["--issuer", "https://keys.example/joan"]),
+        ),
+        ("her key as john's", raw(&jane, &["--issuer", JOHN])),
+        (
+            "another audience",
+            raw(&jane, &["--issuer", JANE, "--audience=other"]),
+        ),
+        (
+            "a longer life than the rule's",
+            raw(&jane, &["--issuer", JANE, "--duration=11m"]),
+        ),
+        (
+            "not before",
+            forged(&good, Kind::P256, |claims| {
+                claims["nbf"] = json!(now + 400);
+            }),
+        ),
+        ("a changed claim", {
+            let (_, signature) = good.rsplit_once('.').unwrap();
+            let changed = forged(&good, Kind::P256, |claims| claims["jti"] = json!("other"));
+            format!("{}.{signature}", changed.rsplit_once('.').unwrap().0)
+        }),
+    ] {
+        let outcome = bearer(&jane, &token);
+        assert!(
+            outcome.stderr.contains("Unauthorized"),
+            "{what}: {outcome:?}"
+        );
+    }
+    thread::sleep(Duration::from_secs(2).saturating_sub(ended.elapsed()));
+    let outcome = bearer(&jane, &short);
+    assert!(
+        outcome.stderr.contains("Unauthorized"),
+        "expired: {outcome:?}"
+    );
+    // The control: what forged makes with her key is taken.
+    let same = bearer(&jane, &forged(&good, Kind::P256, |_| ()));
+    assert_eq!(user(&same)["username"], "hw:jane");
+}
