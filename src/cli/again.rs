@@ -48,7 +48,7 @@ impl Invocation<'_> {
     /// Whether options say what a kubeconfig says elsewhere.
     fn takes_options(&self) -> bool {
         match self.command {
-            "list" | "kubeconfig" => true,
+            "enroll" | "list" | "kubeconfig" => true,
             _ => self.names_a_key(),
         }
     }

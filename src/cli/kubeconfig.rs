@@ -13,6 +13,7 @@ use super::listing::{
     CertificateEntry, KeyEntry, KeyNote, LibraryEntry, ListQuery, Listing, TokenEntry,
 };
 use super::output::CommandOutput;
+use super::question;
 use super::selection::{self, HEADING, Selection};
 use crate::config::{
     Config, ConfigError, Filter, Keep, ObjectSelector, PinSource, TokenName, without_object,
@@ -22,9 +23,8 @@ use crate::kubeconfig::{
     Context, KubeconfigError, KubeconfigFile, Provider, ProviderConfig, SELECTORS, Saved, file_for,
 };
 use crate::library::{self, LockReports};
-use crate::pin_entry;
 use crate::pipeline::{Library, Pipeline};
-use crate::printable::{printable, shell_word};
+use crate::printable::shell_word;
 use crate::process::environment::{SingleThreaded, TakenVariables};
 use crate::process::lock;
 use crate::process::signals::{Deferral, is_interrupted};
@@ -32,9 +32,6 @@ use crate::process::unix_time;
 use crate::protocol::Configuration;
 use crate::report;
 use crate::token::ObjectError;
-
-/// How many answers a choice may take.
-const TRIES: usize = 3;
 
 /// Have a context of the kubeconfig use a key, or print what that takes
 #[derive(Debug, clap::Args)]
@@ -361,20 +358,10 @@ fn tried(
 
 /// Asks at the terminal.
 fn pick<'a>(found: &[Place<'a>]) -> Result<Place<'a>, Error> {
-    let mut question = String::from("Which key?\n");
-    for (number, place) in (1..).zip(found) {
-        question += &format!("{number:4}  {}\n", printable(&described(*place)));
-    }
-    for _ in 0..TRIES {
-        question += &format!("Its number (1 to {}): ", found.len());
-        let Some(Some(answer)) = pin_entry::ask_openly(&question) else {
-            break;
-        };
-        let number: usize = answer.trim().parse().unwrap_or_default();
-        match number.checked_sub(1).and_then(|index| found.get(index)) {
-            Some(picked) => return Ok(*picked),
-            None => question.clear(),
-        }
+    let items: Vec<_> = found.iter().map(|place| described(*place)).collect();
+    let picked = question::pick("Which key?", &items);
+    if let Some(picked) = picked.and_then(|place| found.get(place)) {
+        return Ok(*picked);
     }
     let found = found.iter().map(|(_, _, key)| key.uri.clone()).collect();
     Err(ObjectError::Choice { found }.into())

@@ -8,6 +8,7 @@ mod attestation;
 mod check;
 mod completions;
 mod credential;
+mod enroll;
 mod error;
 mod holder;
 mod issuance;
@@ -19,6 +20,7 @@ mod listing;
 mod new_file;
 mod output;
 mod presence;
+mod question;
 mod renew;
 mod run;
 mod seal;
@@ -109,6 +111,7 @@ enum Command {
     Check(check::CheckArguments),
     Completions(completions::CompletionsArguments),
     Credential(credential::CredentialArguments),
+    Enroll(enroll::EnrollArguments),
     Jwks(jwks::JwksArguments),
     Kubeconfig(kubeconfig::KubeconfigArguments),
     List(list::ListArguments),
@@ -184,6 +187,7 @@ fn without_request(has_arguments: bool, core: Rlimit, alone: SingleThreaded) -> 
         | Command::TunnelProcess
         | Command::Version => {}
         Command::Credential(arguments) => arguments.invocation().set_wording(),
+        Command::Enroll(arguments) => arguments.invocation().set_wording(),
         Command::Jwks(arguments) => arguments.invocation().set_wording(),
         Command::Kubeconfig(arguments) => arguments.invocation().set_wording(),
         Command::List(arguments) => arguments.invocation().set_wording(),
@@ -201,6 +205,7 @@ fn without_request(has_arguments: bool, core: Rlimit, alone: SingleThreaded) -> 
             credential::run(&arguments, request, verbosity, alone)
         }
         Command::Jwks(arguments) => jwks::run(&arguments, verbosity, alone),
+        Command::Enroll(arguments) => enroll::run(&arguments, verbosity, alone),
         Command::Kubeconfig(arguments) => kubeconfig::run(&arguments, verbosity, alone),
         Command::List(arguments) => list::run(&arguments, verbosity, alone),
         Command::Renew(arguments) => renew::run(&arguments, verbosity, alone),

@@ -33,8 +33,8 @@ pub enum EnrollmentError {
         found: String,
         wanted: &'static str,
     },
-    #[error("{what} was not confirmed")]
-    NotConfirmed { what: String },
+    #[error("no token was found")]
+    NoToken,
     /// A certificate that was issued for the wrong person, or the wrong file.
     #[error("the certificate is for {issued}, not for {asked}")]
     OtherApplicant { issued: String, asked: String },
@@ -46,9 +46,6 @@ pub enum EnrollmentError {
     SeveralKeys { found: Vec<String> },
     #[error("{} tokens can be meant", .found.len())]
     SeveralTokens { found: Vec<String> },
-    /// A program can't type the yes that this wants.
-    #[error("{what} wants a yes that is typed, and there is no terminal")]
-    NoPerson { what: String },
     #[error("what is under {key} can't be taken up: {reason}")]
     Unfit { key: String, reason: String },
 }
@@ -56,11 +53,8 @@ pub enum EnrollmentError {
 impl Failure for EnrollmentError {
     fn exit_code(&self) -> u8 {
         match self {
-            Self::BadName { .. }
-            | Self::ReservedGroup { .. }
-            | Self::NotConfirmed { .. }
-            | Self::NoPerson { .. } => 2,
-            Self::SeveralTokens { .. } => 5,
+            Self::BadName { .. } | Self::ReservedGroup { .. } => 2,
+            Self::NoToken | Self::SeveralTokens { .. } => 5,
             Self::AlreadyEnrolled { .. }
             | Self::CertificatePresent { .. }
             | Self::File { .. }
@@ -89,11 +83,12 @@ impl Failure for EnrollmentError {
             Self::CertificatePresent { .. } => remedy!(
                 "leave it as it is, or put the new one in its place with --replace, at a terminal"
             ),
+            Self::NoToken => remedy!(
+                "insert it, or name its library with --module; `list` shows what was looked at"
+            ),
             Self::OtherKind { .. } => remedy!(
                 "leave --key out to use this key, or name a free --object-id for another one"
             ),
-            Self::NotConfirmed { .. } => remedy!("nothing was changed; type yes if it is meant"),
-            Self::NoPerson { .. } => remedy!("run the command at a terminal"),
             Self::OtherApplicant { .. } => remedy!(
                 "have the CA issue one for the right name and groups, or give those of the certificate \
                  with --user and --group"

@@ -13,4 +13,4 @@ pub use applicant::Applicant;
 pub use error::EnrollmentError;
 pub use issued::{ExpectedCertificate, check_issued};
 pub use plan::{EnrolledKey, KeyWish, NextStep, Plan, PlannedKey, install, of_key};
-pub use request::{Csr, fingerprint, sign_request};
+pub use request::{Csr, certificates_pem, fingerprint, sign_request};

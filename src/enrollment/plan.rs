@@ -4,7 +4,7 @@
 use super::error::EnrollmentError;
 use crate::certificate::{Certificate, PublicKey, ValidityState, day};
 use crate::config::{ObjectId, ObjectSelector};
-use crate::token::{Candidate, KeyKind};
+use crate::token::{Candidate, FoundKey, KeyKind};
 
 /// Which key is wanted.
 pub struct KeyWish<'a> {
@@ -54,8 +54,20 @@ pub enum NextStep {
     Done,
 }
 
+impl From<&FoundKey> for EnrolledKey {
+    fn from(key: &FoundKey) -> Self {
+        let has_id = !key.id.is_empty();
+        Self {
+            id: has_id.then(|| ObjectId::from_bytes(key.id.clone())),
+            label: key.label.clone(),
+            kind: key.public_key.to_string(),
+        }
+    }
+}
+
 impl EnrolledKey {
-    fn of(candidate: &Candidate) -> Self {
+    /// The key of what the token shows.
+    pub fn of(candidate: &Candidate) -> Self {
         let has_id = !candidate.id.is_empty();
         Self {
             id: has_id.then(|| ObjectId::from_bytes(candidate.id.clone())),

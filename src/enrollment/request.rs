@@ -3,7 +3,7 @@
 use sha2::{Digest as _, Sha256};
 use x509_cert::attr::AttributeTypeAndValue;
 use x509_cert::der::asn1::{Any, AnyRef, BitString, ObjectIdentifier, SetOfVec, UintRef};
-use x509_cert::der::pem::LineEnding;
+use x509_cert::der::pem::{LineEnding, encode_string};
 use x509_cert::der::{Encode as _, EncodePem as _, Tag};
 use x509_cert::name::{Name, RdnSequence, RelativeDistinguishedName};
 use x509_cert::request::{CertReq, CertReqInfo, Version};
@@ -37,6 +37,11 @@ impl Csr {
     /// RFC 7468, section 7.
     pub fn pem(&self) -> &str {
         &self.pem
+    }
+
+    /// [`Csr::pem`], owned.
+    pub fn into_pem(self) -> String {
+        self.pem
     }
 }
 
@@ -81,6 +86,22 @@ pub fn sign_request(
 pub fn fingerprint(public_key: &PublicKey) -> Result<String, Error> {
     let info = public_key_info(public_key).and_then(|info| info.to_der());
     Ok(hex(&Sha256::digest(info.map_err(unencodable)?)))
+}
+
+/// A certificate and those above it, in PEM.
+///
+/// # Errors
+/// None that DER of a certificate gives.
+pub fn certificates_pem(certificate: &[u8], chain: &[Vec<u8>]) -> Result<String, Error> {
+    let mut text = String::new();
+    for der in [certificate]
+        .into_iter()
+        .chain(chain.iter().map(Vec::as_slice))
+    {
+        let pem = encode_string("CERTIFICATE", LineEnding::LF, der);
+        text += &pem.map_err(|error| Error::internal(format!("PEM: {error}")))?;
+    }
+    Ok(text)
 }
 
 fn unencodable(error: der::Error) -> Error {

@@ -1,0 +1,239 @@
+//! What `enroll` prints: what is there now, or would be, as lines or as a JSON document.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use super::file::CsrTarget;
+use crate::certificate::Certificate;
+use crate::cli::listing::CertificateEntry;
+use crate::config::{ObjectId, TokenName};
+use crate::enrollment::{Applicant, Csr, EnrolledKey, fingerprint};
+use crate::error::Error;
+use crate::printable::printable;
+use crate::token::{FoundKey, KeyKind};
+
+/// The document's version; fields may be added to it, none is taken away or changes its meaning.
+const API_VERSION: &str = "pkcs11-external-signer/v1";
+
+/// Described in docs/commands.md.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct EnrollmentDocument {
+    api_version: &'static str,
+    dry_run: bool,
+    token: TokenPlace,
+    key: Option<KeyPart>,
+    request: Option<RequestPart>,
+    certificate: Option<CertificatePart>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct TokenPlace {
+    slot_id: u64,
+    token_label: String,
+    token_serial: String,
+    #[serde(skip)]
+    words: String,
+}
+
+/// Where the key comes from.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum KeyOrigin {
+    Found,
+    Made,
+    Planned,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct KeyPart {
+    origin: KeyOrigin,
+    object_id: Option<String>,
+    object_label: String,
+    kind: String,
+    /// Of the public key, in hexadecimal digits.
+    fingerprint: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct RequestPart {
+    user: String,
+    groups: Vec<String>,
+    file: Option<PathBuf>,
+    pem: Option<String>,
+}
+
+/// What became of the certificate.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum CertificateStatus {
+    InFile(PathBuf),
+    Planned,
+    Present,
+    Written,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CertificatePart {
+    /// `written`, `present`, `planned` or `in-file`.
+    status: &'static str,
+    file: Option<PathBuf>,
+    /// The serial numbers of those that it takes the place of.
+    replaced: Vec<String>,
+    #[serde(flatten)]
+    certificate: CertificateEntry,
+}
+
+impl EnrollmentDocument {
+    pub(super) fn new(token: &TokenName, dry_run: bool) -> Self {
+        Self {
+            api_version: API_VERSION,
+            dry_run,
+            token: TokenPlace {
+                slot_id: token.slot,
+                token_label: token.label.clone(),
+                token_serial: token.serial.clone(),
+                words: token.to_string(),
+            },
+            key: None,
+            request: None,
+            certificate: None,
+        }
+    }
+
+    /// # Errors
+    /// None that a key of a token has.
+    pub(super) fn set_key(&mut self, key: &FoundKey, origin: KeyOrigin) -> Result<(), Error> {
+        let EnrolledKey { id, label, kind } = EnrolledKey::from(key);
+        self.key = Some(KeyPart {
+            origin,
+            object_id: id.map(|id| id.to_string()),
+            object_label: label,
+            kind,
+            fingerprint: Some(fingerprint(&key.public_key)?),
+        });
+        Ok(())
+    }
+
+    pub(super) fn plan_key(&mut self, id: &ObjectId, label: &str, kind: KeyKind) {
+        self.key = Some(KeyPart {
+            origin: KeyOrigin::Planned,
+            object_id: Some(id.to_string()),
+            object_label: label.to_owned(),
+            kind: kind.words().to_owned(),
+            fingerprint: None,
+        });
+    }
+
+    pub(super) fn set_request(&mut self, applicant: &Applicant, target: &CsrTarget<'_>) {
+        self.request = Some(RequestPart {
+            user: applicant.user().to_owned(),
+            groups: applicant.groups().to_owned(),
+            file: target.path().map(PathBuf::from),
+            pem: None,
+        });
+    }
+
+    pub(super) fn set_csr(&mut self, csr: Csr) {
+        if let Some(request) = &mut self.request {
+            request.pem = Some(csr.into_pem());
+        }
+    }
+
+    /// The request, once it is signed.
+    pub(super) fn request_text(&self) -> Option<&str> {
+        self.request.as_ref()?.pem.as_deref()
+    }
+
+    pub(super) fn set_certificate(&mut self, certificate: &Certificate, status: CertificateStatus) {
+        let (status, file) = match status {
+            CertificateStatus::InFile(path) => ("in-file", Some(path)),
+            CertificateStatus::Planned => ("planned", None),
+            CertificateStatus::Present => ("present", None),
+            CertificateStatus::Written => ("written", None),
+        };
+        self.certificate = Some(CertificatePart {
+            status,
+            file,
+            replaced: Vec::new(),
+            certificate: CertificateEntry::from(certificate),
+        });
+    }
+
+    pub(super) fn set_replaced(&mut self, serial_numbers: Vec<String>) {
+        if let Some(part) = &mut self.certificate {
+            part.replaced = serial_numbers;
+        }
+    }
+
+    /// For a person.
+    pub(super) fn text(&self) -> String {
+        let mut lines = Vec::new();
+        if let Some(key) = &self.key {
+            let id = key.object_id.as_deref().unwrap_or("none");
+            let done = match key.origin {
+                KeyOrigin::Found => "on",
+                KeyOrigin::Made => "made on",
+                KeyOrigin::Planned => "to be made on",
+            };
+            lines.push(format!(
+                "key: {}, objectId {id}, label \"{}\", {done} token {}",
+                key.kind, key.object_label, self.token.words
+            ));
+            let fingerprint = key.fingerprint.as_ref();
+            lines.extend(fingerprint.map(|it| format!("fingerprint: SHA-256 {it}")));
+        }
+        if let Some(request) = &self.request {
+            let place = match &request.file {
+                Some(file) => file.display().to_string(),
+                None => "standard output".to_owned(),
+            };
+            let done = match request.pem {
+                Some(_) => "",
+                None => "to be written to ",
+            };
+            let name = named(&request.user, &request.groups);
+            lines.push(format!("request: {done}{place}, for {name}"));
+        }
+        if let Some(part) = &self.certificate {
+            let own = &part.certificate;
+            let name = named(own.user.as_deref().unwrap_or_default(), &own.groups);
+            let place = match (&part.file, part.status) {
+                (Some(file), _) => format!("in {}", file.display()),
+                (None, "planned") => "to be written beside the key".to_owned(),
+                (None, _) => "beside the key".to_owned(),
+            };
+            lines.push(format!(
+                "certificate: {name}, expires {}, issued by {}, {place}",
+                own.expires, own.issuer
+            ));
+            for serial_number in &part.replaced {
+                let done = match part.status {
+                    "planned" => "to be removed",
+                    _ => "removed",
+                };
+                lines.push(format!(
+                    "{done}: certificate with serial number {serial_number}"
+                ));
+            }
+        }
+        lines
+            .iter()
+            .map(|line| format!("{}\n", printable(line)))
+            .collect()
+    }
+}
+
+/// As in `user "jane", groups "dev" and "ops"`.
+fn named(user: &str, groups: &[String]) -> String {
+    let quoted: Vec<_> = groups.iter().map(|group| format!("\"{group}\"")).collect();
+    match quoted.as_slice() {
+        [] => format!("user \"{user}\", no groups"),
+        [only] => format!("user \"{user}\", group {only}"),
+        several => format!("user \"{user}\", groups {}", several.join(", ")),
+    }
+}

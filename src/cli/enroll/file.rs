@@ -1,0 +1,167 @@
+//! The request's file and that of an issued certificate.
+
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use crate::certificate::Certificate;
+use crate::cli::new_file::{self, NewFileError};
+use crate::enrollment::{EnrollmentError, certificates_pem, fingerprint};
+use crate::error::Error;
+use crate::printable::shell_word;
+use crate::process::signals::Deferral;
+use crate::process::{data_file, open_regular};
+use crate::report;
+use crate::token::FoundKey;
+
+/// In bytes.
+const LONGEST: u64 = 1 << 20;
+
+const REQUEST: &str = "-----BEGIN CERTIFICATE REQUEST-----";
+
+/// A PIV card's slots by the CKA_ID of their keys.
+const PIV_SLOTS: [(u8, &str); 4] = [(1, "9a"), (2, "9c"), (3, "9d"), (4, "9e")];
+
+/// Where the request goes.
+pub(super) enum CsrTarget<'a> {
+    Output,
+    File(&'a Path),
+}
+
+impl<'a> CsrTarget<'a> {
+    /// Checks before anything is made that the request can be written. One that is there is replaced, any
+    /// other file is not.
+    ///
+    /// # Errors
+    /// [`EnrollmentError::File`]
+    pub(super) fn check(path: &'a Path) -> Result<Self, EnrollmentError> {
+        if path == Path::new("-") {
+            return Ok(Self::Output);
+        }
+        let refused = |reason: &str| {
+            Err(EnrollmentError::File {
+                path: path.to_owned(),
+                reason: reason.to_owned(),
+            })
+        };
+        if !parent(path).is_dir() {
+            return refused("its directory is not there");
+        }
+        match read(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Ok(content) if content.starts_with(REQUEST.as_bytes()) => {}
+            Ok(_) => return refused("it is there, and is no certificate request"),
+            Err(error) => return refused(&error.to_string()),
+        }
+        Ok(Self::File(path))
+    }
+
+    pub(super) fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Output => None,
+            Self::File(path) => Some(path),
+        }
+    }
+
+    /// # Errors
+    /// It can't be written.
+    pub(super) fn write(&self, pem: &str) -> Result<(), NewFileError> {
+        self.path().map_or(Ok(()), |path| replace(path, pem))
+    }
+}
+
+/// A certificate that a CA has issued, and those above it.
+pub(super) struct IssuedFile {
+    pub(super) certificate: Certificate,
+    chain: Vec<Vec<u8>>,
+    path: PathBuf,
+}
+
+impl IssuedFile {
+    /// # Errors
+    /// It can't be read, or holds no certificate.
+    pub(super) fn read(path: &Path) -> Result<Self, Error> {
+        let bytes = read(path).map_err(|error| unusable(path, &error))?;
+        let source = path.display().to_string();
+        let (certificate, chain) = Certificate::chain_from_pem_or_der(&bytes, &source)?;
+        Ok(Self {
+            certificate,
+            chain,
+            path: path.to_owned(),
+        })
+    }
+
+    /// For messages.
+    pub(super) fn words(&self) -> String {
+        format!("the certificate in {}", self.path.display())
+    }
+
+    /// Keeps it in a file: this one, or one of its own under the user's data.
+    ///
+    /// # Errors
+    /// It can't be written.
+    pub(super) fn keep(&self, path: Option<&str>) -> Result<PathBuf, Error> {
+        let pem = certificates_pem(self.certificate.der(), &self.chain)?;
+        if let Some(path) = path.map(Path::new) {
+            replace(path, &pem)?;
+            return Ok(path.to_owned());
+        }
+        let key = fingerprint(self.certificate.public_key())?;
+        let serial = &self.certificate.serial_number;
+        let name = format!(
+            "certificate-{}-{serial}.pem",
+            key.get(..16).unwrap_or_default()
+        );
+        let failed = |reason| EnrollmentError::File {
+            path: PathBuf::from(&name),
+            reason,
+        };
+        data_file::create(&name, pem.as_bytes()).map_err(failed)?;
+        let path = data_file::path(&name);
+        Ok(path.ok_or_else(|| failed("the user has no home".to_owned()))?)
+    }
+
+    /// Says which commands put it on a PIV card, the only kind of token that is known to take none.
+    pub(super) fn advise(&self, key: &FoundKey, path: &Path) {
+        let slot = match key.id.as_slice() {
+            [id] => PIV_SLOTS.iter().find(|(it, _)| it == id),
+            _ => None,
+        };
+        let Some((_, slot)) = slot else { return };
+        let text = path.display().to_string();
+        let file = shell_word(&text);
+        report::steps(
+            "on a PIV card, one of these writes it to the card, with the management key:",
+            &[
+                format!("ykman piv certificates import {slot} {file}"),
+                format!("yubico-piv-tool -a import-certificate -s {slot} -i {file}"),
+            ],
+        );
+    }
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let (file, _) = open_regular(path)?;
+    file.take(LONGEST).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// Writes the file in one step, for everybody to read.
+fn replace(path: &Path, text: &str) -> Result<(), NewFileError> {
+    let _deferral = Deferral::for_files();
+    new_file::write(path, text, 0o644)
+}
+
+fn unusable(path: &Path, error: &io::Error) -> EnrollmentError {
+    EnrollmentError::File {
+        path: path.to_owned(),
+        reason: error.to_string(),
+    }
+}
