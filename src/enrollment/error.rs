@@ -38,6 +38,9 @@ pub enum EnrollmentError {
     /// A certificate that was issued for the wrong person, or the wrong file.
     #[error("the certificate is for {issued}, not for {asked}")]
     OtherApplicant { issued: String, asked: String },
+    /// A key has its policies from the moment it is made.
+    #[error("the key with {key} is there, and its PIN and touch policies can't be changed")]
+    PolicyOfOldKey { key: String },
     /// Kubernetes' signer refuses `system:masters`; the other groups of that prefix are what the API server
     /// adds itself.
     #[error("the group {group} is the cluster's own")]
@@ -61,6 +64,7 @@ impl Failure for EnrollmentError {
             | Self::NotAccepted { .. }
             | Self::OtherApplicant { .. }
             | Self::OtherKind { .. }
+            | Self::PolicyOfOldKey { .. }
             | Self::SeveralKeys { .. }
             | Self::Unfit { .. } => 6,
         }
@@ -92,6 +96,10 @@ impl Failure for EnrollmentError {
             Self::OtherApplicant { .. } => remedy!(
                 "have the CA issue one for the right name and groups, or give those of the certificate \
                  with --user and --group"
+            ),
+            Self::PolicyOfOldKey { .. } => remedy!(
+                "leave the policies out to use this key, name another slot with --slot, or have the key \
+                 destroyed for a new one with --replace"
             ),
             Self::ReservedGroup { .. } => remedy!(
                 "leave it out: have a role bound to the user or to a group of your own instead"

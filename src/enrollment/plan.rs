@@ -12,6 +12,8 @@ pub struct KeyWish<'a> {
     pub label: &'a str,
     /// The key that is named, or the CKA_ID of the one to be made.
     pub id: Option<&'a ObjectId>,
+    /// The CKA_ID is where this token has a user's key, unless one is named.
+    pub is_usual: bool,
     pub kind: Option<KeyKind>,
 }
 
@@ -89,6 +91,18 @@ impl EnrolledKey {
 }
 
 impl Plan {
+    /// For a request with a new key, whatever there is.
+    pub fn for_new_key(wish: &KeyWish<'_>) -> Self {
+        Self {
+            key: PlannedKey::Make {
+                id: wish.id.cloned(),
+                label: wish.label.to_owned(),
+                kind: wish.kind.unwrap_or_default(),
+            },
+            next: NextStep::Request,
+        }
+    }
+
     /// For a request: a key is made unless there is one to be taken up: the one that is named, or the
     /// only one with the label. Nothing is left to do for one that wasn't named and has a certificate that
     /// is valid. `candidates` is what the token shows after a login; `now` in seconds since 1970.
@@ -105,14 +119,7 @@ impl Plan {
             None => labelled(candidates, wish.label, now)?,
         };
         let Some(candidate) = found else {
-            return Ok(Self {
-                key: PlannedKey::Make {
-                    id: wish.id.cloned(),
-                    label: wish.label.to_owned(),
-                    kind: wish.kind.unwrap_or_default(),
-                },
-                next: NextStep::Request,
-            });
+            return Ok(Self::for_new_key(wish));
         };
         let key = EnrolledKey::of(candidate);
         if let Some(kind) = wish.kind.filter(|kind| kind.words() != key.kind) {
@@ -123,7 +130,10 @@ impl Plan {
             });
         }
         let next = match wish.id {
-            None if is_certified(candidate, now) => NextStep::Done,
+            id if id.is_none() || wish.is_usual => match is_certified(candidate, now) {
+                true => NextStep::Done,
+                false => NextStep::Request,
+            },
             _ => NextStep::Request,
         };
         let key = PlannedKey::TakeUp(key);
@@ -304,6 +314,7 @@ mod tests {
         let wish = KeyWish {
             label: "jane",
             id: id.as_ref(),
+            is_usual: false,
             kind,
         };
         Plan::for_request(candidates, &wish, NOW)

@@ -5,6 +5,8 @@
 mod attestation;
 /// Cards without hardware.
 mod cards;
+/// `enroll`.
+mod enrollment;
 /// A run, and what happens to its card meanwhile.
 mod run;
 

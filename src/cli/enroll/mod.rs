@@ -7,6 +7,7 @@
 
 mod document;
 mod file;
+mod piv;
 mod place;
 mod token;
 
@@ -14,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 use self::document::{EnrollmentDocument, KeyOrigin};
 use self::file::{CsrTarget, IssuedFile};
+use self::piv::PivOptions;
 use self::place::TokenChoice;
 use self::token::EnrollmentToken;
 use super::again::Invocation;
@@ -48,6 +50,8 @@ is overwritten.")]
 pub(super) struct EnrollArguments {
     #[command(flatten)]
     key_options: KeyOptions,
+    #[command(flatten)]
+    piv: PivOptions,
     /// The user's name, which is the key's label, too
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
@@ -63,8 +67,9 @@ pub(super) struct EnrollArguments {
     /// Go on with the certificate that was issued
     #[arg(long, value_name = "FILE", conflicts_with_all = ["groups", "key"], add = values::files())]
     certificate: Option<PathBuf>,
-    /// Put the certificate in the place of another one of the key, after a yes that is typed
-    #[arg(long, requires = "certificate")]
+    /// Put the certificate in the place of another one of the key, or on a YubiKey a new key in the place of
+    /// another one, which is lost; after a yes that is typed
+    #[arg(long)]
     replace: bool,
     /// Change nothing, and say what would be done
     #[arg(long)]
@@ -147,8 +152,9 @@ fn enroll(
     let library = opened
         .as_ref()
         .ok_or_else(|| Error::internal("no library is open"))?;
-    let pins = Sources::new(place.pin, &variables);
-    let mut token = EnrollmentToken::open(library, place.filter, selector, pins)?;
+    let officer = Sources::of_person(&place.pin);
+    let pins = [Sources::new(place.pin, &variables), officer];
+    let mut token = EnrollmentToken::open(library, place.filter, selector, pins, &arguments.piv)?;
     let document = match task {
         Task::Request(applicant, target) => request(arguments, &applicant, &target, &mut token)?,
         Task::Install(issued) => install(arguments, &issued, &mut token)?,
@@ -174,14 +180,25 @@ fn request(
     let wish = KeyWish {
         label: token.label().unwrap_or(user),
         id: token.id(),
+        is_usual: token.has_usual_id(),
         kind: arguments.key,
     };
-    let plan = Plan::for_request(&candidates, &wish, unix_time())?;
+    let replaces = token.replaces_key(arguments)?;
+    let plan = match replaces {
+        true => Plan::for_new_key(&wish),
+        false => Plan::for_request(&candidates, &wish, unix_time())?,
+    };
     let mut document = EnrollmentDocument::new(token.name(), arguments.dry_run);
     document.set_request(applicant, target);
     let key = match (plan.key, plan.next) {
         (PlannedKey::TakeUp(key), NextStep::Done) => {
             return Err(token.already_enrolled(&candidates, &key));
+        }
+        (PlannedKey::TakeUp(key), _) if arguments.piv.has_policy() => {
+            return Err(EnrollmentError::PolicyOfOldKey {
+                key: key.selector().to_string(),
+            }
+            .into());
         }
         (PlannedKey::TakeUp(key), _) => {
             let found = token.key(&key)?;
@@ -189,12 +206,18 @@ fn request(
             found
         }
         (PlannedKey::Make { id, label, kind }, _) => {
-            let id = token.free_id(id, kind)?;
+            let id = match id {
+                Some(id) if replaces => id,
+                id => token.free_id(id, kind)?,
+            };
             if arguments.dry_run {
                 document.plan_key(&id, &label, kind);
                 return Ok(document);
             }
-            let made = token.make_key(kind, &id, &label)?;
+            if replaces {
+                token.confirm_loss(&id, &candidates)?;
+            }
+            let made = token.make_key(kind, &id, &label, replaces)?;
             for promise in &made.unconfirmed {
                 report::warning(&format!(
                     "the token does not confirm of the new key that {promise}"
@@ -224,7 +247,8 @@ fn install(
     let candidates = token.candidates(&format!("to enroll {user}"))?;
     let key = token.key_of(certificate, &issued.words())?;
     // The name was said when the key was made.
-    if arguments.user.is_none() && key.label != user && token.label().is_none() {
+    let has_name = token.label().is_none() && !token.names_keys();
+    if arguments.user.is_none() && key.label != user && has_name {
         return Err(EnrollmentError::OtherApplicant {
             issued: format!("user \"{user}\""),
             asked: format!("\"{}\", as the key is labelled", key.label),

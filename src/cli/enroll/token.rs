@@ -3,6 +3,7 @@
 use super::EnrollArguments;
 use super::document::{CertificateStatus, EnrollmentDocument};
 use super::file::IssuedFile;
+use super::piv::PivOptions;
 use crate::certificate::{Certificate, day};
 use crate::cli::question::confirm;
 use crate::config::{Config, Filter, ObjectId, PinSource, TokenSelector};
@@ -15,13 +16,21 @@ use crate::pin_entry::Sources;
 use crate::pipeline::{KeyReference, Library, Pipeline};
 use crate::process::unix_time;
 use crate::report;
-use crate::token::{Candidate, FoundKey, GeneratedKey, KeyKind, NewKey, Token, WritingError};
+use crate::token::{
+    Candidate, FoundKey, GeneratedKey, KeyKind, NewKey, PivSlot, Token, WritingError,
+};
 
 /// The token that a key is enrolled on, with a session in which it can be changed.
 pub(super) struct EnrollmentToken<'l> {
     token: Token<'l>,
     config: Config,
     pins: Sources,
+    /// For what only a person gives.
+    officer: Sources,
+    piv: PivOptions,
+    /// The CKA_ID of the configuration is that of the slot that a YubiKey has for this.
+    is_usual: bool,
+    has_warned: bool,
 }
 
 impl<'l> EnrollmentToken<'l> {
@@ -31,18 +40,35 @@ impl<'l> EnrollmentToken<'l> {
         library: &'l Library,
         filter: Filter,
         selector: TokenSelector,
-        mut pins: Sources,
+        [mut pins, officer]: [Sources; 2],
+        piv: &PivOptions,
     ) -> Result<Self, Error> {
         let trusted = filter.library;
         let trusted = trusted.ok_or_else(|| Error::internal("a token without a library"))?;
         let token = library.token_to_write(&selector, Some(&mut pins), &mut LockReports)?;
+        let mut object = filter.object;
+        let is_usual = match (token.is_yubikey(), piv.given()) {
+            (false, Some(option)) => {
+                let token = token.name();
+                return Err(WritingError::NotAYubikey { option, token }.into());
+            }
+            (true, _) if piv.slot.is_some() || !object.is_given() => {
+                object.id = Some(piv.slot.unwrap_or(PivSlot::AUTHENTICATION).id());
+                piv.slot.is_none()
+            }
+            _ => false,
+        };
         Ok(Self {
             token,
+            officer,
+            piv: piv.clone(),
+            is_usual,
+            has_warned: false,
             config: Config {
                 library: trusted,
                 init_args: filter.init_args,
                 token: selector,
-                object: filter.object,
+                object,
                 certificate_file: None,
                 pin: PinSource::Prompt,
                 keep: None,
@@ -58,6 +84,47 @@ impl<'l> EnrollmentToken<'l> {
     /// The CKA_ID that the options name.
     pub(super) fn id(&self) -> Option<&ObjectId> {
         self.config.object.id.as_ref()
+    }
+
+    /// Whether that is where this token has a user's key, and not named by an option.
+    pub(super) fn has_usual_id(&self) -> bool {
+        self.is_usual
+    }
+
+    /// Whether the token names its keys by itself.
+    pub(super) fn names_keys(&self) -> bool {
+        self.token.is_yubikey()
+    }
+
+    /// Whether the key in the slot is to be lost.
+    ///
+    /// # Errors
+    /// It is no YubiKey, and needs no such thing.
+    pub(super) fn replaces_key(&self, arguments: &EnrollArguments) -> Result<bool, Error> {
+        match (arguments.replace, self.token.is_yubikey()) {
+            (true, false) => {
+                let option = "--replace with --csr";
+                let token = self.token.name();
+                Err(WritingError::NotAYubikey { option, token }.into())
+            }
+            (replaces, _) => Ok(replaces),
+        }
+    }
+
+    /// Logs in as the one who may write. The prompt says that it is wanted for `what`.
+    fn log_in_to_write(&mut self, what: &str) -> Result<(), Error> {
+        let (pins, officer) = (&mut self.pins, &mut self.officer);
+        self.token.reveal_to_write(what, pins, officer)?;
+        if self.token.has_default_key() && !self.has_warned {
+            self.has_warned = true;
+            report::warning(&format!(
+                "token {} has the management key of every new card: with it, anyone who holds the card \
+                 can overwrite its keys. Change it: ykman piv access change-management-key --generate \
+                 --protect",
+                self.token.name()
+            ));
+        }
+        Ok(())
     }
 
     /// The label that the options name.
@@ -108,6 +175,7 @@ impl<'l> EnrollmentToken<'l> {
     /// # Errors
     /// The token can't make such a key, or an object has the CKA_ID.
     pub(super) fn free_id(&self, id: Option<ObjectId>, kind: KeyKind) -> Result<ObjectId, Error> {
+        self.token.check_card(kind, id.as_ref())?;
         self.token.check_generation(kind)?;
         let Some(id) = id else {
             return self.token.unused_id();
@@ -125,14 +193,47 @@ impl<'l> EnrollmentToken<'l> {
     }
 
     /// # Errors
-    /// Those of [`Token::generate`].
+    /// Those of [`Token::generate_in_slot`] and of a login.
     pub(super) fn make_key(
-        &self,
+        &mut self,
         kind: KeyKind,
         id: &ObjectId,
         label: &str,
+        replaces: bool,
     ) -> Result<GeneratedKey, Error> {
-        self.token.generate(&NewKey { kind, id, label })
+        let slot = PivSlot::of_id(id).filter(|_| self.token.is_yubikey());
+        let place = slot.map_or_else(String::new, |slot| format!(" in slot {}", slot.name()));
+        self.log_in_to_write(&format!("for a new key{place}"))?;
+        let options = self.piv.of_new_key(replaces);
+        self.token
+            .generate_in_slot(&NewKey { kind, id, label }, options)
+    }
+
+    /// Has a person say that the key under this CKA_ID is to be lost, if there is anything.
+    ///
+    /// # Errors
+    /// Nobody has said so.
+    pub(super) fn confirm_loss(
+        &self,
+        id: &ObjectId,
+        candidates: &[Candidate],
+    ) -> Result<(), Error> {
+        if self.token.objects_with_id(id)?.is_empty() {
+            return Ok(());
+        }
+        let own = candidates.iter().find(|it| it.id == id.as_bytes());
+        let key = own.and_then(|it| Some(format!("{} key", it.key.as_ref()?.kind)));
+        let certificate = own.and_then(|it| it.certificate.as_ref()?.as_ref().ok());
+        let certificate =
+            certificate.map(|it| format!(", which has a certificate of {}", it.subject));
+        let question = format!(
+            "Destroy the {} in slot {} of token {}{}",
+            key.as_deref().unwrap_or("key"),
+            PivSlot::of_id(id).map_or_else(String::new, PivSlot::name),
+            self.token.name(),
+            certificate.unwrap_or_default()
+        );
+        Ok(confirm(&question)?)
     }
 
     /// # Errors
@@ -171,7 +272,7 @@ impl<'l> EnrollmentToken<'l> {
     /// # Errors
     /// There is another one, and it isn't to be replaced; the token fails.
     pub(super) fn install(
-        &self,
+        &mut self,
         arguments: &EnrollArguments,
         issued: &IssuedFile,
         key: &FoundKey,
@@ -179,6 +280,11 @@ impl<'l> EnrollmentToken<'l> {
         document: &mut EnrollmentDocument,
     ) -> Result<(), Error> {
         let certificate = &issued.certificate;
+        if self.token.takes_no_certificates() && !arguments.dry_run {
+            let token = self.token.name();
+            let reason = format!("OpenSC writes nothing to a PIV card such as token {token}");
+            return keep_in_file(arguments, issued, key, &reason, document);
+        }
         let enrolled = EnrolledKey::from(key);
         let (replaces, now) = (arguments.replace, unix_time());
         let next = install(candidates, &enrolled, certificate, replaces, now)?;
@@ -195,16 +301,16 @@ impl<'l> EnrollmentToken<'l> {
         if !replaced.is_empty() {
             confirm(&self.replacement(&enrolled, &old))?;
         }
+        self.log_in_to_write(&format!(
+            "to write the certificate of {}",
+            certificate.subject
+        ))?;
         match self.token.write_certificate(certificate, key) {
             Ok(()) => document.set_certificate(certificate, CertificateStatus::Written),
             Err(error) => match error.downcast_ref() {
                 Some(WritingError::Refused { .. }) => {
-                    let file = arguments.key_options.certificate_file.as_deref();
-                    let path = issued.keep(file)?;
-                    report::note(&format!("{error}; it stays in {}", path.display()));
-                    issued.advise(key, &path);
-                    document.set_certificate(certificate, CertificateStatus::InFile(path));
-                    return Ok(());
+                    let reason = error.to_string();
+                    return keep_in_file(arguments, issued, key, &reason, document);
                 }
                 _ => return Err(error),
             },
@@ -234,4 +340,19 @@ impl<'l> EnrollmentToken<'l> {
             old.join("; ")
         )
     }
+}
+
+/// The certificate becomes a file, with what writes it to the token otherwise.
+fn keep_in_file(
+    arguments: &EnrollArguments,
+    issued: &IssuedFile,
+    key: &FoundKey,
+    reason: &str,
+    document: &mut EnrollmentDocument,
+) -> Result<(), Error> {
+    let path = issued.keep(arguments.key_options.certificate_file.as_deref())?;
+    report::note(&format!("{reason}; it stays in {}", path.display()));
+    issued.advise(key, &path);
+    document.set_certificate(&issued.certificate, CertificateStatus::InFile(path));
+    Ok(())
 }

@@ -82,6 +82,12 @@ impl Program {
             .ok_or(PinError::NoAskpass)
     }
 
+    /// Whether it can be seen without a terminal, as far as is known.
+    pub(super) fn can_show_itself(&self) -> bool {
+        let displays = ["DISPLAY", "WAYLAND_DISPLAY"];
+        !self.is_pinentry || displays.iter().any(|name| std::env::var_os(name).is_some())
+    }
+
     pub(super) fn origin(&self) -> PinOrigin {
         PinOrigin::Askpass(self.path.clone())
     }

@@ -75,7 +75,10 @@ impl Sources {
     pub fn of_person(source: &PinSource) -> Self {
         let is_program = match source {
             PinSource::Askpass => true,
-            _ => open_terminal().is_none() && askpass::Program::find().is_ok(),
+            _ => {
+                let program = askpass::Program::find();
+                open_terminal().is_none() && program.is_ok_and(|it| it.can_show_itself())
+            }
         };
         let source = match is_program {
             true => PinSource::Askpass,

@@ -228,6 +228,11 @@ impl Token<'_> {
         yubikey::is_yubikey(self.state())
     }
 
+    /// Whether it is known that the library writes no certificate to it: OpenSC to a PIV card.
+    pub fn takes_no_certificates(&self) -> bool {
+        yubikey::is_piv_of_opensc(self.state())
+    }
+
     /// Logs in as the one who may make and write objects: the user, or on a YubiKey the security officer, with
     /// the user logged out. The prompt says that it is wanted for `what`.
     ///

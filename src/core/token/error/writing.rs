@@ -89,9 +89,9 @@ impl Failure for WritingError {
                 "` shows what there is), and run the command again"
             ),
             Self::IdInUse { present, .. } => remedy!(
-                "leave ",
+                "name another one with ",
                 Setting("objectId"),
-                " out to have a free one chosen, or name another one:"
+                " (a YubiKey: another slot with --slot), or leave it out where a free one can be chosen:"
             )
             .with_candidates(present),
             Self::NoGeneration { .. } => remedy!(
@@ -105,10 +105,15 @@ impl Failure for WritingError {
                 ..
             } => remedy!(
                 "make the key with one of these, which want the management key, and run the command again \
-                 with --object-id to go on with it; or name Yubico's library with --module:"
+                 with --object-id to go on with it. OpenSC shows it once it has a certificate: ykman \
+                 makes a stand-in, for the other tools see \
+                 docs/tokens.md#a-yubikey-or-another-piv-card. On a YubiKey, --module libykcs11.so does it all:"
             )
             .with_candidates(&[
-                format!("ykman piv keys generate -a {algorithm} {slot} public.pem"),
+                format!(
+                    "ykman piv keys generate -a {algorithm} {slot} public.pem && ykman piv certificates \
+                     generate -s CN=stand-in {slot} public.pem"
+                ),
                 format!("yubico-piv-tool -a generate -s {slot} -A {algorithm} -o public.pem"),
                 format!("PIV_EXT_AUTH_KEY=key.hex piv-tool -A A:9B:03 -G {}:{number} -o public.der", slot.to_uppercase()),
             ]),

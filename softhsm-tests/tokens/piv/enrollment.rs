@@ -1,0 +1,341 @@
+//! `enroll` on a card: from a slot without a key to a certificate, through `libykcs11.so`; and what OpenSC
+//! can't do, with the key that is there.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::cards::{self, Cards, OPENSC, PIN, WRONG_PIN, YKCS11};
+use crate::fixture::openssl::openssl;
+use crate::fixture::program::{Invocation, Outcome};
+use crate::fixture::pty::Terminal;
+
+/// What an owner may have changed it to.
+const OTHER_KEY: &str = "a1a2a3a4a5a6a7a8b1b2b3b4b5b6b7b8c1c2c3c4c5c6c7c8";
+const MANAGEMENT_KEY: &str = "management key (48 hexadecimal digits";
+
+struct Enrollment {
+    cards: Cards,
+    library: &'static str,
+}
+
+impl Enrollment {
+    fn on_a_card(library: &'static str) -> Self {
+        let cards = Cards::inserted(1);
+        Self { cards, library }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.cards.environment.store.directory.path().join(name)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.at(name).to_str().unwrap().to_owned()
+    }
+
+    fn command(&self, command: &str, arguments: &[&str]) -> Invocation {
+        let module = format!("--module={}", self.cards.environment.variable(self.library));
+        let serial = cards::serial(self.library, 1);
+        let token = self.cards.token(self.library, 1);
+        let invocation = token.command(&[command, &module, "--token-serial", &serial]);
+        invocation.arguments(arguments)
+    }
+
+    /// With the PIN at hand, and a person for the rest.
+    fn enroll(&self, arguments: &[&str]) -> Terminal {
+        let stored = ["--pin-source", "env:TOKEN_PIN"];
+        let invocation = self.command("enroll", &stored).arguments(arguments);
+        invocation.at_terminal()
+    }
+
+    /// For jane.
+    fn request(&self, arguments: &[&str]) -> Terminal {
+        let csr = self.path("jane.csr");
+        let request = ["--user", "jane", "--group", "dev", "--csr", &csr];
+        self.enroll(&[&request[..], arguments].concat())
+    }
+
+    /// The CA issues jane.pem.
+    fn issue(&self) -> String {
+        let authority = |name: &str| {
+            let state = Path::new(self.cards.environment.variable("PIV_STATE"));
+            state.join(name).to_str().unwrap().to_owned()
+        };
+        let extensions = self.path("extensions");
+        fs::write(&extensions, "extendedKeyUsage=clientAuth\n").unwrap();
+        let (csr, certificate) = (self.path("jane.csr"), self.path("jane.pem"));
+        let [pem, key] = ["ca.pem", "ca.key"].map(authority);
+        openssl(["req", "-in", &csr, "-noout", "-verify"]);
+        openssl([
+            "x509",
+            "-req",
+            "-in",
+            &csr,
+            "-CA",
+            &pem,
+            "-CAkey",
+            &key,
+            "-days",
+            "30",
+            "-extfile",
+            &extensions,
+            "-out",
+            &certificate,
+        ]);
+        certificate
+    }
+
+    #[track_caller]
+    fn assert_checked(&self, arguments: &[&str]) {
+        let stored = ["--pin-source", "env:TOKEN_PIN"];
+        let checked = self.command("check", &stored).arguments(arguments).run();
+        let checked = checked.told(0);
+        assert!(
+            checked.contains("user \"jane\", groups \"dev\""),
+            "{checked}"
+        );
+        let end = "✔ TLS            this key can serve TLS 1.3 and TLS 1.2\n";
+        assert!(checked.ends_with(end), "{checked}");
+    }
+
+    fn listed(&self) -> String {
+        self.command("list", &[]).run().printed()
+    }
+}
+
+/// Demands that it ended well; what the terminal has shown, and what was printed.
+#[track_caller]
+fn done(terminal: Terminal) -> String {
+    let (outcome, screen) = terminal.finish();
+    assert_eq!(outcome.status.code(), Some(0), "{screen}\n{outcome:?}");
+    let printed = String::from_utf8(outcome.stdout).unwrap();
+    // Messages are folded to the terminal's width.
+    let told = outcome.stderr.split_whitespace().collect::<Vec<_>>();
+    [screen, printed, told.join(" ")].concat()
+}
+
+#[track_caller]
+fn failed(terminal: Terminal, code: i32, fragments: &[&str]) -> Outcome {
+    let (outcome, _) = terminal.finish();
+    outcome.fails(code, fragments);
+    outcome
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn a_slot_without_a_key_gets_one_and_its_certificate() {
+    let enrollment = Enrollment::on_a_card(YKCS11);
+    let mut terminal = enrollment.request(&["--slot", "82"]);
+    terminal.expect(MANAGEMENT_KEY).type_line("default");
+    let screen = done(terminal);
+    assert!(
+        screen.contains("management key of every new card"),
+        "{screen}"
+    );
+    assert!(
+        screen.contains("change-management-key --generate --protect"),
+        "{screen}"
+    );
+    // The stand-in that the library has made is none.
+    assert!(
+        enrollment.listed().contains("no certificate"),
+        "{}",
+        enrollment.listed()
+    );
+    // Made again, it goes on with the key, for which no management key is needed.
+    let before = fs::read_to_string(enrollment.at("jane.csr")).unwrap();
+    done(enrollment.request(&["--slot", "82"]));
+    let public_key = |request: &str| request.lines().nth(2).unwrap().to_owned();
+    let again = fs::read_to_string(enrollment.at("jane.csr")).unwrap();
+    assert_eq!(public_key(&before), public_key(&again));
+    let certificate = enrollment.issue();
+    let mut terminal = enrollment.enroll(&["--certificate", &certificate]);
+    terminal.expect(MANAGEMENT_KEY).type_line("default");
+    let screen = done(terminal);
+    assert!(screen.contains("beside the key"), "{screen}");
+    enrollment.assert_checked(&["--object-id", "5"]);
+    assert!(!enrollment.listed().contains("no certificate"));
+    // It was made on the card, and says so.
+    let attested = enrollment.command("attestation", &["--object-id=5"]).run();
+    assert!(
+        attested.stderr.contains("PIN once, touch never"),
+        "{attested:?}"
+    );
+    // Once more, nothing is left to do.
+    let screen = done(enrollment.enroll(&["--certificate", &certificate]));
+    assert!(!screen.contains("management key"), "{screen}");
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn what_is_in_a_slot_is_lost_only_after_a_yes_that_names_it() {
+    let enrollment = Enrollment::on_a_card(YKCS11);
+    let before = enrollment.listed();
+    // Of the slot that is taken where none is named, too.
+    failed(
+        enrollment.request(&[]),
+        6,
+        &["has a certificate for user \"card 1 9a\""],
+    );
+    let replace = ["--slot", "9d", "--replace"];
+    let mut terminal = enrollment.request(&replace);
+    terminal
+        .expect("Destroy the ECDSA P-384 key in slot 9d of token \"YubiKey PIV #15873456\"")
+        .expect("CN=card 1 9d?")
+        .expect("Type yes")
+        .type_line("y");
+    failed(terminal, 2, &["not confirmed"]);
+    assert_eq!(enrollment.listed(), before);
+    let mut terminal = enrollment.request(&replace);
+    terminal.expect("Type yes").type_line("yes");
+    terminal.expect(MANAGEMENT_KEY).type_line("default");
+    done(terminal);
+    let listed = enrollment.listed();
+    assert!(
+        listed.contains("3         ") && !listed.contains("card 1 9d"),
+        "{listed}"
+    );
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn a_wrong_management_key_is_told_and_counted() {
+    let enrollment = Enrollment::on_a_card(YKCS11);
+    let before = enrollment.listed();
+    let mut terminal = enrollment.request(&["--slot", "82"]);
+    // What can't be one costs no try.
+    terminal.expect(MANAGEMENT_KEY).type_line("1234");
+    terminal.expect("can't be the management key and was not sent");
+    terminal.expect(MANAGEMENT_KEY).type_line(OTHER_KEY);
+    for _ in 0..2 {
+        terminal.expect("the token refused the management key");
+        terminal.expect(MANAGEMENT_KEY).type_line(OTHER_KEY);
+    }
+    let (outcome, screen) = terminal.finish();
+    outcome.fails(
+        7,
+        &[
+            "refused the management key typed at the terminal",
+            "CKR_PIN_INCORRECT",
+        ],
+    );
+    assert!(!screen.contains(OTHER_KEY), "{screen}");
+    assert_eq!(enrollment.listed(), before);
+    // Those weren't tries of the PIN.
+    let checked = enrollment
+        .command("check", &["--object-id=1", "--no-login"])
+        .run();
+    assert!(checked.told(0).contains("the token reports no wrong PIN"));
+}
+
+/// The library would take it for a key that the PIN protects.
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn a_pin_in_the_place_of_the_management_key_is_a_try_of_the_pin() {
+    let enrollment = Enrollment::on_a_card(YKCS11);
+    let mut terminal = enrollment.request(&["--slot", "82"]);
+    terminal.expect(MANAGEMENT_KEY).type_line(WRONG_PIN);
+    terminal.expect("the token refused the PIN; the token has counted a wrong PIN");
+    terminal.expect(MANAGEMENT_KEY).type_line(WRONG_PIN);
+    // The last try is not made for this.
+    let prompt = terminal.expect("the token refused the PIN; the token says that one try is left");
+    prompt
+        .expect("(48 hexadecimal digits, or the word default")
+        .type_line(PIN);
+    terminal.expect("can't be the management key and was not sent");
+    terminal.expect(MANAGEMENT_KEY).type_line("default");
+    let (outcome, _) = terminal.finish();
+    // The key is made; its PIN, which is at hand, is not sent as the last try either.
+    outcome.fails(7, &["one PIN try left", "was not sent"]);
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn only_a_person_gives_the_management_key() {
+    let enrollment = Enrollment::on_a_card(YKCS11);
+    let csr = enrollment.path("jane.csr");
+    for source in ["env:TOKEN_PIN", "stdin"] {
+        let arguments = [
+            "--pin-source",
+            source,
+            "--user",
+            "jane",
+            "--slot",
+            "82",
+            "--csr",
+            &csr,
+        ];
+        let outcome = enrollment
+            .command("enroll", &arguments)
+            .piped(format!("{PIN}\ndefault\n"))
+            .run();
+        outcome.fails(7, &["wants its management key, which only a person gives"]);
+    }
+    assert!(!enrollment.listed().contains("\n  5 "));
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn policies_are_refused_before_anything_is_made_where_they_are_unknown() {
+    let enrollment = Enrollment::on_a_card(YKCS11);
+    let before = enrollment.listed();
+    let policies = ["--pin-policy", "always", "--touch-policy", "cached"];
+    let mut terminal = enrollment.request(&[&["--slot", "82"][..], &policies].concat());
+    terminal.expect(MANAGEMENT_KEY).type_line("default");
+    // Debian 12 has version 2.2 of the library, which takes none.
+    failed(
+        terminal,
+        6,
+        &[
+            "knows no PIN and touch policies",
+            "CKR_ATTRIBUTE_TYPE_INVALID",
+        ],
+    );
+    assert_eq!(enrollment.listed(), before);
+    // Nor are they changed for a key that is there.
+    let taken = [&["--object-id", "3"][..], &policies].concat();
+    failed(
+        enrollment.request(&taken),
+        6,
+        &["PIN and touch policies can't be changed"],
+    );
+    let enrollment = Enrollment::on_a_card(OPENSC);
+    for option in [
+        ["--slot", "9a"],
+        ["--pin-policy", "once"],
+        ["--touch-policy", "never"],
+    ] {
+        let text = format!("{} is for YubiKeys behind ykcs11", option[0]);
+        failed(enrollment.request(&option), 6, &[&text]);
+    }
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn opensc_makes_no_key_and_goes_on_with_one_that_is_there() {
+    let enrollment = Enrollment::on_a_card(OPENSC);
+    let terminal = enrollment.request(&["--object-id", "5"]);
+    failed(
+        terminal,
+        6,
+        &[
+            "OpenSC makes no key on a PIV card",
+            "ykman piv keys generate -a ECCP256 82 public.pem",
+            "yubico-piv-tool -a generate -s 82 -A ECCP256 -o public.pem",
+            "piv-tool -A A:9B:03 -G 82:11",
+        ],
+    );
+    done(enrollment.request(&["--object-id", "1"]));
+    let certificate = enrollment.issue();
+    let kept = enrollment.path("kept.pem");
+    let arguments = ["--certificate", &certificate, "--certificate-file", &kept];
+    let screen = done(enrollment.enroll(&[&arguments[..], &["--user", "jane"]].concat()));
+    assert!(
+        screen.contains("OpenSC writes nothing to a PIV card"),
+        "{screen}"
+    );
+    assert!(
+        screen.contains("ykman piv certificates import 9a"),
+        "{screen}"
+    );
+    enrollment.assert_checked(&["--object-id", "1", "--certificate-file", &kept]);
+}
