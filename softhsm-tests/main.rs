@@ -33,6 +33,8 @@ mod credential;
 mod descriptors;
 /// The documents: links, and the names of tests and variables.
 mod documentation;
+/// `enroll`: a key, the request for its certificate, and the certificate.
+mod enroll;
 /// Libraries that misbehave.
 mod faults;
 /// Fixtures: tokens, the program, a terminal, openssl, a cluster.

@@ -107,6 +107,23 @@ calls! {
         template: CK_ATTRIBUTE_PTR,
         count: CK_ULONG
     ) spoilt by spoil::attributes;
+    C_GenerateKeyPair(
+        session: CK_SESSION_HANDLE,
+        mechanism: CK_MECHANISM_PTR,
+        public: CK_ATTRIBUTE_PTR,
+        public_count: CK_ULONG,
+        private: CK_ATTRIBUTE_PTR,
+        private_count: CK_ULONG,
+        public_key: CK_OBJECT_HANDLE_PTR,
+        private_key: CK_OBJECT_HANDLE_PTR
+    ) spoilt by spoil::key_pair;
+    C_CreateObject(
+        session: CK_SESSION_HANDLE,
+        template: CK_ATTRIBUTE_PTR,
+        count: CK_ULONG,
+        object: CK_OBJECT_HANDLE_PTR
+    ) spoilt by spoil::created;
+    C_DestroyObject(session: CK_SESSION_HANDLE, object: CK_OBJECT_HANDLE);
     C_SignInit(
         session: CK_SESSION_HANDLE,
         mechanism: CK_MECHANISM_PTR,

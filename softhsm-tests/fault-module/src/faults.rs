@@ -92,6 +92,7 @@ fn suffer(action: &Action, place: Place<'_>) -> Result<(), CK_RV> {
         | Action::Clock(_)
         | Action::Flip
         | Action::Garble
+        | Action::Half
         | Action::Misaligned
         | Action::Null
         | Action::NullList

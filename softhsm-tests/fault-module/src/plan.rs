@@ -36,6 +36,8 @@
 //! | `serial=TEXT` | `C_GetTokenInfo` | each token has this serial number |
 //! | `garble` | `C_GetInfo`, `C_GetTokenInfo` | no string ends or is UTF-8; reserved flags are set |
 //! | `garble`, `zero` | `C_GetAttributeValue` | values are 0xff or 0 all over |
+//! | `zero` | `C_GenerateKeyPair`, `C_CreateObject` | handles of what was made are 0, which is none |
+//! | `half` | `C_GenerateKeyPair` | of the pair that was made, the private key is gone again |
 //! | `count=SIZE` | `C_GetSlotList`, `C_GetMechanismList`, `C_FindObjects` | the number that is returned |
 //! | `length=SIZE` | `C_GetAttributeValue`, `C_Sign` | the length that is returned |
 //! | `refuse-query` | the functions of `count`, `length` | CKR_ARGUMENTS_BAD where the buffer is null |
@@ -82,6 +84,7 @@ pub(crate) enum Action {
     Delay(Duration),
     Flip,
     Garble,
+    Half,
     Handlers,
     Hang,
     Leak,
@@ -213,6 +216,7 @@ impl Action {
             ("flip", "") => Self::Flip,
             ("garble", "") => Self::Garble,
             ("handlers", "") => Self::Handlers,
+            ("half", "") => Self::Half,
             ("hang", "") => Self::Hang,
             ("leak", "") => Self::Leak,
             ("lose-sessions", "") => Self::LoseSessions,
@@ -254,7 +258,11 @@ impl Action {
             Self::PinPad => place == "C_Login",
             Self::RefuseQuery | Self::Size(_) => is_counted || is_measured,
             Self::Return(_) | Self::ThenReturn(_) => place.starts_with("C_"),
-            Self::SessionObject(_) | Self::Zero => place == "C_GetAttributeValue",
+            Self::Half => place == "C_GenerateKeyPair",
+            Self::SessionObject(_) => place == "C_GetAttributeValue",
+            Self::Zero => {
+                ["C_CreateObject", "C_GenerateKeyPair", "C_GetAttributeValue"].contains(&place)
+            }
             Self::Abort
             | Self::ChangeDirectory
             | Self::Complain

@@ -80,6 +80,74 @@ pub(crate) fn objects(
     Ok(())
 }
 
+/// `zero`: no handles. `half`: the private key is removed.
+#[allow(clippy::too_many_arguments, reason = "the standard's function")]
+pub(crate) fn key_pair(
+    actions: &[&Action],
+    pass_on: impl Fn(
+        CK_SESSION_HANDLE,
+        CK_MECHANISM_PTR,
+        CK_ATTRIBUTE_PTR,
+        CK_ULONG,
+        CK_ATTRIBUTE_PTR,
+        CK_ULONG,
+        CK_OBJECT_HANDLE_PTR,
+        CK_OBJECT_HANDLE_PTR,
+    ) -> Outcome,
+    session: CK_SESSION_HANDLE,
+    mechanism: CK_MECHANISM_PTR,
+    public: CK_ATTRIBUTE_PTR,
+    public_count: CK_ULONG,
+    private: CK_ATTRIBUTE_PTR,
+    private_count: CK_ULONG,
+    public_key: CK_OBJECT_HANDLE_PTR,
+    private_key: CK_OBJECT_HANDLE_PTR,
+) -> Outcome {
+    pass_on(
+        session,
+        mechanism,
+        public,
+        public_count,
+        private,
+        private_count,
+        public_key,
+        private_key,
+    )?;
+    if actions.contains(&&Action::Half)
+        && let Some(destroy) = real::functions().C_DestroyObject
+    {
+        // SAFETY: the real library has just written the handle.
+        let private = unsafe { private_key.read() };
+        // SAFETY: session and object are numbers.
+        unsafe { destroy(session, private) };
+    }
+    for handle in [public_key, private_key] {
+        forget(actions, handle);
+    }
+    Ok(())
+}
+
+/// `zero`: no handle.
+pub(crate) fn created(
+    actions: &[&Action],
+    pass_on: impl Fn(CK_SESSION_HANDLE, CK_ATTRIBUTE_PTR, CK_ULONG, CK_OBJECT_HANDLE_PTR) -> Outcome,
+    session: CK_SESSION_HANDLE,
+    template: CK_ATTRIBUTE_PTR,
+    count: CK_ULONG,
+    object: CK_OBJECT_HANDLE_PTR,
+) -> Outcome {
+    pass_on(session, template, count, object)?;
+    forget(actions, object);
+    Ok(())
+}
+
+fn forget(actions: &[&Action], handle: CK_OBJECT_HANDLE_PTR) {
+    if actions.contains(&&Action::Zero) {
+        // SAFETY: the real library has just written it.
+        unsafe { handle.write(0) };
+    }
+}
+
 /// `other-key`: the first private key of the token that isn't the one asked for.
 pub(crate) fn key(
     actions: &[&Action],

@@ -1,0 +1,524 @@
+//! `enroll`: from a bare token to a certificate that openssl has issued, and back onto it.
+
+mod interrupted;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::fixture::keys::{Kind, authority, key};
+use crate::fixture::openssl::openssl;
+use crate::fixture::program::{Invocation, Outcome};
+use crate::fixture::softhsm::{
+    Object, PIN, Store, blueprint, softhsm_library, token_with, token_withholding,
+};
+
+/// `enroll` on the store's first token.
+pub(crate) fn enroll(store: &Store, arguments: &[&str]) -> Invocation {
+    let module = format!("--module={}", softhsm_library().display());
+    enroll_through(store, &module, arguments)
+}
+
+/// The same through another library.
+pub(crate) fn enroll_through(store: &Store, module: &str, arguments: &[&str]) -> Invocation {
+    Invocation::new(store.directory.path())
+        .variable("TOKEN_PIN", PIN)
+        .arguments(&["enroll", module, "--pin-source=env:TOKEN_PIN"])
+        .argument(&format!("--slot-id={}", store.tokens[0].slot))
+        .arguments(arguments)
+}
+
+pub(crate) fn at(store: &Store, name: &str) -> String {
+    let path = store.directory.path().join(name);
+    path.to_str().unwrap().to_owned()
+}
+
+/// The subject of a request whose signature openssl accepts.
+pub(crate) fn subject_of(request: &str) -> String {
+    let arguments = ["req", "-verify", "-in", request, "-noout", "-subject"];
+    let output = Command::new("openssl").args(arguments).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// What a CA does with a request.
+pub(crate) fn issue(request: &str, days: i32, usage: &str) -> String {
+    let request = Path::new(request);
+    let certificate = request.with_extension("pem");
+    let extensions = request.with_extension("extensions");
+    fs::write(&extensions, format!("extendedKeyUsage={usage}\n")).unwrap();
+    let [issuer, issuer_key] = authority();
+    let text = |path: &Path| path.to_str().unwrap().to_owned();
+    openssl([
+        "x509",
+        "-req",
+        "-in",
+        &text(request),
+        "-days",
+        &days.to_string(),
+        "-extfile",
+        &text(&extensions),
+        "-CA",
+        &text(&issuer),
+        "-CAkey",
+        &text(&issuer_key),
+        "-CAcreateserial",
+        "-CAserial",
+        &text(&request.with_extension("serial")),
+        "-out",
+        &text(&certificate),
+    ]);
+    text(&certificate)
+}
+
+/// What `list --login` shows of the first token.
+pub(crate) fn keys_of(store: &Store) -> Vec<Value> {
+    let outcome = Invocation::new(store.directory.path())
+        .variable("TOKEN_PIN", PIN)
+        .arguments(&["list", "--json", "--login", "--pin-source=env:TOKEN_PIN"])
+        .argument(&format!("--module={}", softhsm_library().display()))
+        .argument(&format!("--slot-id={}", store.tokens[0].slot))
+        .run();
+    let document: Value = serde_json::from_slice(&outcome.stdout).unwrap();
+    let keys = document["libraries"][0]["tokens"][0]["keys"].as_array();
+    keys.unwrap().clone()
+}
+
+/// A signature with the key that has this id.
+#[track_caller]
+pub(crate) fn assert_signs(store: &Store, id: &str) {
+    let checked = Invocation::new(store.directory.path())
+        .variable("TOKEN_PIN", PIN)
+        .arguments(&["check", "--pin-source=env:TOKEN_PIN", "--object-id", id])
+        .argument(&format!("--module={}", softhsm_library().display()))
+        .argument(&format!("--slot-id={}", store.tokens[0].slot))
+        .run()
+        .told(0);
+    assert!(checked.contains("signed and verified"), "{checked}");
+}
+
+fn fields<'a>(document: &'a Value, part: &str, names: &[&str]) -> Vec<&'a str> {
+    let part = &document[part];
+    let field = |name: &&str| part[*name].as_str().unwrap_or_default();
+    names.iter().map(field).collect()
+}
+
+fn json(outcome: &Outcome) -> Value {
+    serde_json::from_str(&outcome.printed()).unwrap()
+}
+
+#[test]
+fn a_bare_token_gets_a_key_and_its_certificate_in_two_calls() {
+    let store = token_with([]);
+    let csr = at(&store, "jane.csr");
+    let request = ["--user=jane", "--group=dev", "--group=ops", "--csr", &csr];
+    let made = enroll(&store, &request).run();
+    let text = made.silently().printed();
+    let begins = "key: ECDSA P-256, objectId 1, label \"jane\", made on token \"test token\"";
+    assert!(text.starts_with(begins), "{text}");
+    let asked = format!("request: {csr}, for user \"jane\", groups \"dev\", \"ops\"\n");
+    assert!(
+        text.contains("\nfingerprint: SHA-256 ") && text.ends_with(&asked),
+        "{text}"
+    );
+    assert_eq!(subject_of(&csr), "subject=O = dev, O = ops, CN = jane");
+
+    // The same call again: the same key.
+    let again = json(&enroll(&store, &request).argument("--json").run());
+    assert_eq!(
+        fields(&again, "key", &["origin", "objectId"]),
+        ["found", "1"]
+    );
+    assert_eq!(keys_of(&store).len(), 1);
+
+    let certificate = issue(&csr, 30, "clientAuth");
+    let install = ["--certificate", certificate.as_str()];
+    let installed = enroll(&store, &install).run();
+    let text = installed.silently().printed();
+    let line =
+        "certificate: user \"jane\", groups \"dev\", \"ops\", expires in 30 days, issued by ";
+    assert!(
+        text.contains(line) && text.ends_with(", beside the key\n"),
+        "{text}"
+    );
+    assert_signs(&store, "1");
+
+    // And nothing is left to do.
+    let again = json(&enroll(&store, &install).argument("--json").run());
+    assert_eq!(fields(&again, "certificate", &["status"]), ["present"]);
+    let outcome = enroll(&store, &request).run();
+    outcome.fails(6, &["objectId \"1\" has a certificate for user \"jane\""]);
+    assert_eq!(keys_of(&store).len(), 1);
+}
+
+#[test]
+fn each_kind_of_key_is_made_and_signs_its_request_and_for_tls() {
+    let store = token_with([]);
+    for (number, kind) in (1..).zip([
+        "ec-p256", "ec-p384", "ed25519", "rsa-2048", "rsa-3072", "rsa-4096",
+    ]) {
+        let csr = at(&store, &format!("{kind}.csr"));
+        let user = format!("--user={kind}");
+        let outcome = enroll(&store, &[&user, "--key", kind, "--csr", &csr]).run();
+        outcome.silently().printed();
+        assert_eq!(subject_of(&csr), format!("subject=CN = {kind}"));
+        let certificate = issue(&csr, 30, "clientAuth");
+        enroll(&store, &["--certificate", &certificate])
+            .run()
+            .silently()
+            .printed();
+        assert_signs(&store, &number.to_string());
+    }
+}
+
+#[test]
+fn a_key_that_wants_its_pin_each_time_signs_its_request() {
+    let p256 = key(Kind::P256);
+    let private = Object::key(p256, &[5])
+        .labelled("jane")
+        .always_authenticate();
+    let store = token_with([private, Object::public_key(p256, &[5]).labelled("jane")]);
+    let csr = at(&store, "jane.csr");
+    enroll(&store, &["--user=jane", "--csr", &csr])
+        .run()
+        .silently()
+        .printed();
+    assert_eq!(subject_of(&csr), "subject=CN = jane");
+}
+
+#[test]
+fn a_dry_run_says_what_would_be_done_and_does_nothing() {
+    let store = token_with([]);
+    let csr = at(&store, "jane.csr");
+    let request = ["--user=jane", "--csr", csr.as_str()];
+    let planned = enroll(&store, &request).argument("--dry-run").run();
+    let text = planned.silently().printed();
+    assert!(
+        text.contains("objectId 1, label \"jane\", to be made on token"),
+        "{text}"
+    );
+    assert!(
+        text.contains(&format!("request: to be written to {csr}")),
+        "{text}"
+    );
+    assert!(keys_of(&store).is_empty() && !Path::new(&csr).exists());
+
+    enroll(&store, &request).run().silently();
+    let certificate = issue(&csr, 30, "clientAuth");
+    let install = ["--certificate", certificate.as_str(), "--dry-run", "--json"];
+    let planned = json(&enroll(&store, &install).run());
+    assert_eq!(planned["dryRun"], true);
+    assert_eq!(
+        fields(&planned, "certificate", &["status", "user"]),
+        ["planned", "jane"]
+    );
+    assert!(keys_of(&store)[0]["certificate"].is_null());
+}
+
+#[test]
+fn the_request_alone_is_printed_for_a_pipe() {
+    let store = token_with([]);
+    let outcome = enroll(&store, &["--user=jane", "--csr", "-"]).run();
+    let text = outcome.silently().printed();
+    assert!(
+        text.starts_with("-----BEGIN CERTIFICATE REQUEST-----\n"),
+        "{text}"
+    );
+    let csr = at(&store, "jane.csr");
+    fs::write(&csr, text).unwrap();
+    assert_eq!(subject_of(&csr), "subject=CN = jane");
+}
+
+#[test]
+fn an_existing_key_is_taken_up_and_no_object_is_written_over() {
+    let p256 = key(Kind::P256);
+    let store = token_with([
+        Object::key(p256, &[2]).labelled("old"),
+        Object::public_key(p256, &[2]).labelled("old"),
+        Object::certificate(key(Kind::P384), &[3]),
+        Object::public_key(key(Kind::P521), &[4]),
+        Object::key(key(Kind::Rsa(2048)), &[5]).not_for_signing(),
+    ]);
+    let csr = at(&store, "jane.csr");
+    let with = |options: &[&str]| {
+        let invocation = enroll(&store, &["--user=jane", "--csr", &csr]);
+        invocation.arguments(options).run()
+    };
+    for (id, reason) in [
+        ("3", "there is no key"),
+        ("4", "there is no private key"),
+        ("5", "CKA_SIGN"),
+    ] {
+        with(&["--object-id", id]).fails(6, &["can't be taken up", reason]);
+    }
+    let other = with(&["--object-id=2", "--key=rsa-2048"]);
+    other.fails(6, &["objectId \"2\" is ECDSA P-256, not RSA-2048"]);
+    assert_eq!(keys_of(&store).len(), 4);
+
+    let document = json(&with(&["--object-id=2", "--json"]));
+    assert_eq!(
+        fields(&document, "key", &["origin", "objectLabel"]),
+        ["found", "old"]
+    );
+    let certificate = issue(&csr, 30, "clientAuth");
+    // The label is another than the name.
+    let install = ["--certificate", certificate.as_str()];
+    enroll(&store, &install)
+        .run()
+        .fails(6, &["is for user \"jane\", not for \"old\""]);
+    enroll(&store, &install)
+        .argument("--user=jane")
+        .run()
+        .silently()
+        .printed();
+    assert_signs(&store, "2");
+    // Another key gets the first free id.
+    let document = json(&enroll(&store, &["--user=joe", "--csr", "-", "--json"]).run());
+    assert_eq!(
+        fields(&document, "key", &["origin", "objectId"]),
+        ["made", "1"]
+    );
+}
+
+#[test]
+fn what_can_be_refused_is_refused_before_a_key_is_made() {
+    let store = token_with([]);
+    let csr = at(&store, "jane.csr");
+    let other = at(&store, "other");
+    fs::write(&other, "a file of mine\n").unwrap();
+    let nowhere = at(&store, "nowhere/jane.csr");
+    for (options, code, told) in [
+        (
+            &["--user=", "--csr", &csr][..],
+            2,
+            "the user's name can't be used: it is empty",
+        ),
+        (
+            &["--user=ja\u{7}ne", "--csr", &csr],
+            2,
+            "it has control characters",
+        ),
+        (
+            &["--user=jane", "--group=", "--csr", &csr],
+            2,
+            "the group's name",
+        ),
+        (
+            &["--user=jane", "--group=system:masters", "--csr", &csr],
+            2,
+            "the cluster's own",
+        ),
+        (&["--csr", &csr], 2, "--csr needs --user"),
+        (
+            &["--user=jane", "--csr", &nowhere],
+            6,
+            "its directory is not there",
+        ),
+        (
+            &["--user=jane", "--csr", &other],
+            6,
+            "is no certificate request",
+        ),
+        (&["--certificate", &nowhere], 6, "No such file"),
+        (&["--certificate", &other], 6, "neither PEM nor DER"),
+    ] {
+        enroll(&store, options).run().fails(code, &[told]);
+    }
+    let unknown = enroll(&store, &["--user=jane", "--csr", &csr, "--key=dsa"]).run();
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(
+        unknown.stderr.contains("it is none of ec-p256, "),
+        "{unknown:?}"
+    );
+    assert!(keys_of(&store).is_empty() && !Path::new(&csr).exists());
+    assert_eq!(fs::read_to_string(&other).unwrap(), "a file of mine\n");
+}
+
+#[test]
+fn a_token_that_cannot_make_such_a_key_says_so() {
+    use cryptoki::mechanism::MechanismType;
+    let store = token_withholding(&[MechanismType::ECC_KEY_PAIR_GEN], Kind::P256);
+    let csr = at(&store, "jane.csr");
+    let outcome = enroll(&store, &["--user=jane", "--csr", &csr]).run();
+    outcome.fails(
+        6,
+        &[
+            "makes no ec-p256 key: it offers no CKM_EC_KEY_PAIR_GEN",
+            "--key",
+        ],
+    );
+    assert_eq!(keys_of(&store).len(), 1);
+    let rsa = enroll(&store, &["--user=jane", "--csr", &csr, "--key=rsa-2048"]).run();
+    rsa.silently().printed();
+}
+
+#[test]
+fn a_certificate_that_is_not_the_one_asked_for_is_not_written() {
+    let store = token_with([]);
+    let csr = at(&store, "jane.csr");
+    enroll(&store, &["--user=jane", "--csr", &csr])
+        .run()
+        .silently();
+    let foreign = key(Kind::P384).certificate_pem();
+    let foreign = foreign.to_str().unwrap();
+    let install = |file: &str, more: &[&str]| {
+        enroll(&store, &["--certificate", file])
+            .arguments(more)
+            .run()
+    };
+    install(foreign, &[]).fails(
+        6,
+        &["no private key with the public key of the certificate in"],
+    );
+    let good = issue(&csr, 30, "clientAuth");
+    install(&good, &["--user=joe"]).fails(6, &["is for user \"jane\", not for \"joe\""]);
+    let server = issue(&csr, 30, "serverAuth");
+    install(&server, &[]).fails(6, &["does not allow TLS clients (clientAuth)"]);
+    let expired = issue(&csr, -1, "clientAuth");
+    install(&expired, &[]).fails(6, &["it expired"]);
+    let [ca, _]: [PathBuf; 2] = authority();
+    install(ca.to_str().unwrap(), &[]).fails(6, &["the certificate of a CA"]);
+    assert!(keys_of(&store)[0]["certificate"].is_null());
+}
+
+#[test]
+fn a_valid_certificate_is_replaced_after_a_typed_yes_alone() {
+    let store = token_with([]);
+    let csr = at(&store, "jane.csr");
+    enroll(&store, &["--user=jane", "--csr", &csr])
+        .run()
+        .silently();
+    let first = issue(&csr, 30, "clientAuth");
+    enroll(&store, &["--certificate", &first]).run().silently();
+    let serial = || {
+        keys_of(&store)[0]["certificate"]["serialNumber"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    let old = serial();
+    let second = issue(&csr, 60, "clientAuth");
+    let install = ["--certificate", second.as_str()];
+    enroll(&store, &install)
+        .run()
+        .fails(6, &["has another certificate already", "--replace"]);
+    let replace = || enroll(&store, &install).argument("--replace");
+    replace().run().fails(2, &["no terminal", "objectId \"1\""]);
+    let planned = json(&replace().arguments(&["--dry-run", "--json"]).run());
+    assert_eq!(planned["certificate"]["replaced"][0], old.as_str());
+
+    let mut terminal = replace().at_terminal();
+    terminal.expect("with objectId \"1\" on token \"test token\"");
+    terminal.expect("Type yes").type_line("y");
+    terminal.finish().0.fails(2, &["was not confirmed"]);
+    assert_eq!(serial(), old);
+
+    let mut terminal = replace().at_terminal();
+    terminal.expect("Type yes").type_line("yes");
+    let (outcome, _) = terminal.finish();
+    let text = outcome.silently().printed();
+    assert!(
+        text.ends_with(&format!("removed: certificate with serial number {old}\n")),
+        "{text}"
+    );
+    assert_eq!(keys_of(&store).len(), 1);
+    assert_ne!(serial(), old);
+    assert_signs(&store, "1");
+}
+
+#[test]
+fn of_several_tokens_one_is_named_or_picked() {
+    let store = Store::new([blueprint("first", []), blueprint("second", [])]);
+    let module = format!("--module={}", softhsm_library().display());
+    let csr = at(&store, "jane.csr");
+    let enroll = || {
+        Invocation::new(store.directory.path())
+            .variable("TOKEN_PIN", PIN)
+            .arguments(&["enroll", &module, "--pin-source=env:TOKEN_PIN"])
+            .arguments(&["--user=jane", "--csr", &csr])
+    };
+    let outcome = enroll().run();
+    outcome.fails(
+        5,
+        &[
+            "2 tokens can be meant",
+            "--token-label=first",
+            "--token-label=second",
+        ],
+    );
+    let mut terminal = enroll().at_terminal();
+    terminal
+        .expect("Which token?")
+        .expect("1 to 2")
+        .type_line("2");
+    let picked = terminal.finish().0.printed();
+    let label = if picked.contains("token \"second\"") {
+        "second"
+    } else {
+        "first"
+    };
+    assert!(
+        picked.contains(&format!("made on token \"{label}\"")),
+        "{picked}"
+    );
+    // Without a library, too: SoftHSM is the one that is found here.
+    let outcome = enroll().argument("--token-label=third").run();
+    outcome.fails(5, &["no token with tokenLabel \"third\""]);
+}
+
+#[test]
+fn what_the_token_does_not_confirm_of_the_key_is_told() {
+    let store = token_with([]);
+    let csr = at(&store, "jane.csr");
+    // The attributes that are read of a new key, from the first one on.
+    let zero = "C_GetAttributeValue:zero";
+    let outcome = enroll_through(
+        &store,
+        &store.faulty_module(),
+        &["--user=jane", "--csr", &csr],
+    )
+    .suffering(&store, zero)
+    .run();
+    // No public key can be read of one that says nothing; the key is there all the same.
+    assert_eq!(outcome.status.code(), Some(6), "{outcome:?}");
+    assert_eq!(keys_of(&store).len(), 1);
+    enroll(&store, &["--user=jane", "--csr", &csr])
+        .run()
+        .silently()
+        .printed();
+    assert_eq!(keys_of(&store).len(), 1);
+}
+
+#[test]
+fn a_token_that_takes_no_certificate_leaves_it_in_a_file() {
+    let store = token_with([]);
+    let csr = at(&store, "jane.csr");
+    enroll(&store, &["--user=jane", "--csr", &csr])
+        .run()
+        .silently();
+    let certificate = issue(&csr, 30, "clientAuth");
+    let kept = at(&store, "kept.pem");
+    let install = [
+        "--certificate",
+        certificate.as_str(),
+        "--certificate-file",
+        &kept,
+    ];
+    // CKR_FUNCTION_NOT_SUPPORTED
+    let outcome = enroll_through(&store, &store.faulty_module(), &install)
+        .suffering(&store, "C_CreateObject:return=0x54")
+        .run();
+    let text = outcome.printed();
+    assert!(text.ends_with(&format!(", in {kept}\n")), "{text}");
+    for told in [
+        "takes no certificate: C_CreateObject: CKR_FUNCTION_NOT_SUPPORTED".to_owned(),
+        format!("ykman piv certificates import 9a {kept}"),
+        format!("yubico-piv-tool -a import-certificate -s 9a -i {kept}"),
+    ] {
+        assert!(outcome.stderr.contains(&told), "no {told} in {outcome:?}");
+    }
+    let [one, other] = [&kept, &certificate].map(|path| fs::read_to_string(path).unwrap());
+    assert_eq!(one, other);
+}
