@@ -59,6 +59,7 @@ const CAPABILITIES: &[(&str, &[&str])] = &[
     (
         "processes",
         &[
+            "linux_keyutils",
             "std::process",
             "std::os::unix::process",
             "rustix::process",

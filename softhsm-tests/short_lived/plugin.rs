@@ -36,6 +36,7 @@ impl Holder {
             "--token-label=test token",
             "--object-id=1",
             "--pin-source=env:TOKEN_PIN",
+            "--keep=command",
         ];
         let words = [&own, plugin].concat();
         let exec = json!({

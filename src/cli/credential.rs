@@ -7,6 +7,7 @@ mod certificate;
 mod connection;
 mod error;
 mod jwt;
+mod kept;
 mod output;
 mod short_lived;
 mod token;

@@ -11,12 +11,17 @@ use serde_json::Value;
 use super::{ApiVersion, ExecRequestError};
 use crate::printable::excerpt;
 
+/// The status of an answer to a credential that isn't accepted.
+const UNAUTHORIZED: i32 = 401;
+
 /// A request for a credential. Without any, a person runs the plugin by hand: its `default`.
 #[derive(Debug, Default)]
 pub struct ExecRequest {
     pub api_version: ApiVersion,
     /// The cluster that the client is about to connect to; only with `provideClusterInfo`.
     pub cluster: Option<LocalCluster>,
+    /// The server has refused the credential before (v1alpha1 alone says so).
+    pub is_refused: bool,
 }
 
 /// A cluster as the client's kubeconfig describes it; what this program has no use for is left out.
@@ -61,14 +66,13 @@ struct Spec {
     #[serde(rename = "interactive")]
     _interactive: Option<bool>,
     /// v1alpha1: the server's refusal of the credential before.
-    #[serde(rename = "response")]
-    _response: Option<ServerResponse>,
+    response: Option<ServerResponse>,
 }
 
 #[derive(Deserialize)]
 struct ServerResponse {
-    #[serde(default, rename = "code")]
-    _code: i32,
+    #[serde(default)]
+    code: i32,
     #[serde(default, rename = "header")]
     _header: Option<BTreeMap<String, Option<Vec<String>>>>,
 }
@@ -95,9 +99,11 @@ impl ExecRequest {
             return Err(ExecRequestError::Kind(excerpt(&kind)));
         }
         let Document { spec } = fields(&whole)?;
+        let (cluster, response) = spec.map_or((None, None), |it| (it.cluster, it.response));
         Ok(Self {
             api_version,
-            cluster: spec.and_then(|spec| spec.cluster),
+            cluster,
+            is_refused: response.is_some_and(|it| it.code == UNAUTHORIZED),
         })
     }
 }
@@ -199,7 +205,8 @@ mod tests {
         );
         let text = r#"{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1alpha1","spec":{
             "response":{"code":401,"header":{"Www-Authenticate":["Bearer"]}},"interactive":true}}"#;
-        assert!(ExecRequest::decode(text).unwrap().cluster.is_none());
+        let request = ExecRequest::decode(text).unwrap();
+        assert!(request.cluster.is_none() && request.is_refused);
     }
 
     #[test]

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 
 use super::certificate::CertificateOptions;
 use super::connection::SharedPins;
 use super::jwt::JwtOptions;
+use super::kept::KeptName;
 use super::token::TokenOptions;
 use super::{CredentialArguments, caller_has_ended, certificate, jwt, output, token};
 use crate::certificate::rfc_3339;
@@ -17,7 +19,7 @@ use crate::cli::error::CredentialError;
 use crate::cli::jwks::lifetime;
 use crate::cli::key_options::KeySource;
 use crate::cli::output::CommandOutput;
-use crate::config::{Config, PinSource};
+use crate::config::{Config, Keep, PinSource, key_selection};
 use crate::error::Error;
 use crate::exec_credential::ExecRequest;
 use crate::keyring::Keyring;
@@ -27,6 +29,7 @@ use crate::printable::hex;
 use crate::process::environment::SingleThreaded;
 use crate::process::unix_time;
 use crate::process::watched::parent;
+use crate::tunnel::TunnelTarget;
 
 /// A margin before the end, in seconds, in which a request that was begun is still answered.
 const MARGIN: i64 = 30;
@@ -67,7 +70,7 @@ pub(in crate::cli) enum OutputForm {
 #[command(next_help_heading = "Something that lives minutes")]
 pub(in crate::cli) struct ShortLivedOptions {
     /// Hand out something that lives minutes, for clients that can't use the tunnel
-    #[arg(long = "as", value_name = "WHAT", conflicts_with = "keep")]
+    #[arg(long = "as", value_name = "WHAT")]
     pub(super) kind: Option<ShortLived>,
     /// In which form
     #[arg(long, value_name = "FORM", default_value = "exec", requires = "kind")]
@@ -90,6 +93,7 @@ pub(in crate::cli) struct ShortLivedOptions {
 }
 
 /// What authenticates a client without the token's key, and until when.
+#[derive(Deserialize, Serialize)]
 pub(super) struct IssuedCredential {
     pub(super) proof: Proof,
     /// In seconds since 1970.
@@ -100,6 +104,7 @@ pub(super) struct IssuedCredential {
     pub(super) user: String,
 }
 
+#[derive(Deserialize, Serialize)]
 pub(super) enum Proof {
     /// Both in PEM.
     Certificate {
@@ -171,6 +176,7 @@ pub(super) fn hand_out(
         mut configuration,
         context,
     } = source;
+    let selection = key_selection(&configuration);
     let mut config = Config::from_map(&mut configuration)?;
     let pin_source = std::mem::replace(&mut config.pin, PinSource::Prompt);
     if matches!(pin_source, PinSource::StandardInput) {
@@ -182,37 +188,60 @@ pub(super) fn hand_out(
         true => Some(output::target(arguments, request.as_ref(), context)?),
         false => None,
     };
-    let asked = || {
-        target
-            .clone()
-            .ok_or_else(|| Error::internal("no cluster to ask"))
-    };
-    let mut pins = Sources::new(pin_source, &variables);
-    pins.leave_input();
-    pins.serve_client(caller);
-    drop(variables);
-    let pins = SharedPins::new(pins);
-    let making = Making {
-        options,
-        config,
-        pins: pins.clone(),
-        opened,
-    };
-    let credential = match kind {
-        ShortLived::Certificate => certificate::make(making, asked()?, unix_time()),
-        ShortLived::Jwt => jwt::make(making, unix_time()),
-        ShortLived::Token => token::make(making, asked()?, unix_time()),
-    };
-    let credential = credential.inspect_err(|error| {
-        if error.exit_code() == super::NO_LOGIN {
-            pins.refused();
+    // What is for another place begins anew.
+    let stays = options.out.is_none() && options.output != OutputForm::Kubeconfig;
+    let kept = (stays && arguments.keep != Some(Keep::Command))
+        .then(|| KeptName::of(kind, options, &selection, target.as_ref()));
+    let is_refused = request.as_ref().is_some_and(|request| request.is_refused);
+    let found = kept.as_ref().filter(|_| !is_refused);
+    let credential = match found.and_then(|name| name.find(unix_time())) {
+        Some(credential) => credential,
+        None => {
+            let mut pins = Sources::new(pin_source, &variables);
+            pins.leave_input();
+            pins.serve_client(caller);
+            drop(variables);
+            let pins = SharedPins::new(pins);
+            let making = Making {
+                options,
+                config,
+                pins: pins.clone(),
+                opened,
+            };
+            let made = make(kind, making, target.as_ref()).inspect_err(|error| {
+                if error.exit_code() == super::NO_LOGIN {
+                    pins.refused();
+                }
+            })?;
+            if let Some(name) = &kept {
+                name.keep(&made, arguments.keep);
+            }
+            made
         }
-    })?;
+    };
     let version = request.unwrap_or_default().api_version;
     let text = output::text(&credential, options.output, version, target.as_ref());
     match &options.out {
         Some(path) => Ok(crate::cli::new_file::write(path, &text, 0o600)?),
         None => Ok(output.print(&text)?),
+    }
+}
+
+fn make(
+    kind: ShortLived,
+    making: Making<'_>,
+    target: Option<&TunnelTarget>,
+) -> Result<IssuedCredential, Error> {
+    let now = unix_time();
+    let asked = || {
+        target
+            .cloned()
+            .ok_or_else(|| Error::internal("no cluster to ask"))
+    };
+    match kind {
+        ShortLived::Certificate => certificate::make(making, asked()?, now),
+        ShortLived::Jwt => jwt::make(making, now),
+        ShortLived::Token => token::make(making, asked()?, now),
     }
 }
 

@@ -29,6 +29,7 @@ pub mod output;
 pub mod reminder;
 pub mod run_directory;
 mod runtime;
+pub mod session_keyring;
 pub mod signals;
 mod user;
 pub mod watchdog;
