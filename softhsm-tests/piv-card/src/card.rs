@@ -30,6 +30,9 @@ const GET_SERIAL: u8 = 0xf8;
 /// Yubico's: what the card says of a key.
 const ATTEST: u8 = 0xf9;
 const GET_METADATA: u8 = 0xf7;
+/// Where the management key is, and what the card says of it: its algorithm.
+const MANAGEMENT_KEY: u8 = 0x9b;
+const TRIPLE_DES: [u8; 3] = [0x01, 0x01, 0x03];
 const GENERATE: u8 = 0x47;
 /// Yubico's: a key from elsewhere.
 const IMPORT: u8 = 0xfe;
@@ -137,6 +140,8 @@ impl<C: Client> Card<C> {
                 let certificate = attestations.certificate(apdu[2]);
                 certificate.map(Some).ok_or(Status::NotFound)
             }
+            // Newer programs ask which algorithm it has.
+            GET_METADATA if apdu[3] == MANAGEMENT_KEY => Ok(Some(TRIPLE_DES.into())),
             GET_METADATA => Ok(attestations.metadata(apdu[3])),
             GET_DATA if data == ATTESTATION_OBJECT => Ok(attestations.issuer()),
             _ => Ok(None),

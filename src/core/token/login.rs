@@ -586,6 +586,13 @@ fn login_failure(
             }
             .into()
         }
+        Some(RvError::ArgumentsBad) if matches!(kind, PinKind::ManagementKey { .. }) => {
+            LoginError::KeyOfOtherLength {
+                token,
+                failure: ckr::failure(error),
+            }
+            .into()
+        }
         Some(RvError::UserPinNotInitialized) if matches!(user, UserType::So) => {
             LoginError::NoKeyUnderPin {
                 token,

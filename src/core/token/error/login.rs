@@ -30,6 +30,10 @@ pub enum LoginError {
     /// --login --login-type so --init-pin`.
     #[error("the {kind} of token {token} is locked (CKR_PIN_LOCKED)")]
     Locked { kind: PinKind, token: String },
+    /// The digits of one algorithm's key where the card has another's: 48 for 3DES and AES-192, 32 for
+    /// AES-128, 64 for AES-256. No try was spent.
+    #[error("the management key of token {token} has another length: {failure}")]
+    KeyOfOtherLength { token: String, failure: CallFailure },
     /// ykcs11 takes the card's PIN where its management key is protected by it
     /// (`ykman piv access change-management-key --generate --protect`). The PIN was right.
     #[error("token {token} doesn't keep its management key under its PIN: {failure}")]
@@ -132,6 +136,10 @@ impl Failure for LoginError {
                 "correct the PIN at its source, then log in yourself: ",
                 OwnCommand::LogIn,
                 "; until then no stored PIN is sent, since every try counts"
+            ),
+            Self::KeyOfOtherLength { .. } => remedy!(
+                "type the key as it was set: `ykman piv info` shows its algorithm, and 3DES and AES-192 have 48 \
+                 hexadecimal digits, AES-128 32, AES-256 64"
             ),
             Self::NoKeyUnderPin { .. } => remedy!(
                 "run the command again and type the management key itself, 48 hexadecimal digits"
