@@ -10,6 +10,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 
 use serde_json::Value;
 
+use crate::enroll::{issue, subject_of};
 use crate::fixture::cluster::{ADMINISTRATOR, cluster};
 use crate::fixture::keys::{Key, Kind, key};
 use crate::fixture::openssl::assert_verifies;
@@ -353,5 +354,40 @@ fn schemes(kind: Kind) -> Vec<(Options, Scheme, usize)> {
         _ => hashes
             .map(|hash| (Options::hash(hash), Scheme::Ecdsa, hash.length()))
             .into(),
+    }
+}
+
+impl Token<'_> {
+    /// A key of each kind, its request, the certificate that openssl issues, and a signature.
+    pub(crate) fn assert_enrolls(&self, library: &str, label: &str, kinds: &[&str]) {
+        let options = [
+            format!("--module={}", self.environment.variable(library)),
+            format!("--token-label={label}"),
+            "--pin-source=env:TOKEN_PIN".to_owned(),
+        ];
+        let options = options.each_ref().map(String::as_str);
+        let run = |command: &str, more: &[&str]| {
+            let invocation = self.command(&[&[command], &options[..], more].concat());
+            invocation.run().printed()
+        };
+        for kind in kinds {
+            let directory = self.environment.store.directory.path();
+            let csr = directory.join(format!("{kind}.csr"));
+            let csr = csr.to_str().unwrap();
+            let user = format!("--user={kind}");
+            let made = run("enroll", &[&user, "--key", kind, "--csr", csr, "--json"]);
+            let made: Value = serde_json::from_str(&made).unwrap();
+            assert_eq!(made["key"]["origin"], "made");
+            assert_eq!(subject_of(csr), format!("subject=CN = {kind}"));
+            let again = run("enroll", &[&user, "--csr", csr, "--json"]);
+            let again: Value = serde_json::from_str(&again).unwrap();
+            assert_eq!(again["key"]["origin"], "found");
+            assert_eq!(again["key"]["fingerprint"], made["key"]["fingerprint"]);
+            let certificate = issue(csr, 30, "clientAuth");
+            run("enroll", &["--certificate", &certificate]);
+            let id = made["key"]["objectId"].as_str().unwrap();
+            let checked = run("check", &["--object-id", id]);
+            assert!(checked.contains("signed and verified"), "{checked}");
+        }
     }
 }

@@ -216,3 +216,11 @@ fn a_token_file_that_is_not_there_is_told() {
     with(nowhere.to_str().unwrap()).fails(4, &["CKR_TOKEN_NOT_PRESENT", "configuration file"]);
     with("/nowhere").fails(5, &["Kryoptic", "the library's configuration"]);
 }
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn keys_are_made_and_certified_by_enroll() {
+    let environment = environment([Pair::new("09", Kind::P256)], "");
+    let kinds = ["ec-p256", "ec-p384", "rsa-2048"];
+    token(&environment).assert_enrolls(LIBRARY, "kryoptic", &kinds);
+}

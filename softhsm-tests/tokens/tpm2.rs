@@ -217,3 +217,11 @@ fn a_tpm_that_cannot_be_reached_is_told() {
         outcome.fails(4, &["C_Initialize: CKR_GENERAL_ERROR", "tpm2-abrmd"]);
     }
 }
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn keys_are_made_and_certified_by_enroll() {
+    let environment = environment([Pair::new("09", Kind::P256)]);
+    let kinds = ["ec-p256", "ec-p384", "rsa-2048"];
+    token(&environment).assert_enrolls(LIBRARY, "tpm2", &kinds);
+}

@@ -34,6 +34,9 @@ const PUBLIC_EXPONENT: [u8; 3] = [1, 0, 1];
 const ED25519_OID: &[u8] = b"\x06\x03\x2b\x65\x70";
 const ED25519_NAME: &[u8] = b"\x13\x0cedwards25519";
 
+/// Of an RSA key, which some libraries would let decrypt, too.
+const SIGNING_ONLY: [Attribute; 2] = [Attribute::Decrypt(false), Attribute::Unwrap(false)];
+
 /// What is true of a private key that has never been outside of its token.
 const PROMISES: [(AttributeType, &str); 3] = [
     (AttributeType::Local, "it was made on the token (CKA_LOCAL)"),
@@ -244,8 +247,9 @@ fn make(
     let _step = watchdog::step_within("making the key (C_GenerateKeyPair)", LIMIT);
     let _deferral = Deferral::for_files();
     let raw = &session.raw;
-    let generate = |key_type, mechanism, shape: Vec<Attribute>| {
+    let generate = |key_type, mechanism, shape: Vec<Attribute>, limits: &[Attribute]| {
         let (public, mut private) = templates(new, key_type, shape);
+        private.extend_from_slice(limits);
         if is_yubikey(&session.state) {
             // ykcs11 2.2 refuses the attribute; its keys never leave the card.
             private.retain(|it| *it != Attribute::Extractable(false));
@@ -255,7 +259,7 @@ fn make(
     };
     let on_curve = |curve: Curve| {
         let shape = vec![Attribute::EcParams(curve.parameters().to_owned())];
-        generate(KeyType::EC, Mechanism::EccKeyPairGen, shape)
+        generate(KeyType::EC, Mechanism::EccKeyPairGen, shape, &[])
     };
     match new.kind {
         KeyKind::EcP256 => on_curve(Curve::P256),
@@ -263,23 +267,32 @@ fn make(
         KeyKind::Ed25519 => {
             let named = |parameters: &[u8]| {
                 let shape = vec![Attribute::EcParams(parameters.to_owned())];
-                generate(KeyType::EC_EDWARDS, Mechanism::EccEdwardsKeyPairGen, shape)
+                let mechanism = Mechanism::EccEdwardsKeyPairGen;
+                generate(KeyType::EC_EDWARDS, mechanism, shape, &[])
             };
             // The standard allows both, and each has libraries that take it alone.
             named(ED25519_NAME).or_else(|_| named(ED25519_OID))
         }
         KeyKind::Rsa2048 | KeyKind::Rsa3072 | KeyKind::Rsa4096 => {
             let bits = new.kind.modulus_bits().unwrap_or_default();
-            let shape = vec![
+            let shape = [
                 Attribute::ModulusBits(u64::from(bits).into()),
                 Attribute::PublicExponent(PUBLIC_EXPONENT.to_vec()),
             ];
-            generate(KeyType::RSA, Mechanism::RsaPkcsKeyPairGen, shape)
+            let limited = |limits: &[Attribute]| {
+                let mechanism = Mechanism::RsaPkcsKeyPairGen;
+                generate(KeyType::RSA, mechanism, shape.to_vec(), limits)
+            };
+            // tpm2-pkcs11 can't make a key that signs and doesn't decrypt.
+            limited(&SIGNING_ONLY).or_else(|error| match refuses_template(&error) {
+                true => limited(&[]),
+                false => Err(error),
+            })
         }
     }
 }
 
-/// For the public and the private key. The latter never leaves the token, and only signs.
+/// For the public and the private key. The latter never leaves the token, and signs.
 fn templates(
     new: &NewKey<'_>,
     key_type: KeyType,
@@ -303,11 +316,22 @@ fn templates(
         Attribute::Sensitive(true),
         Attribute::Extractable(false),
         Attribute::Sign(true),
-        Attribute::Decrypt(false),
-        Attribute::Unwrap(false),
     ];
     private.extend(names);
     (public, private)
+}
+
+/// Whether the library may take a template with fewer attributes.
+fn refuses_template(error: &cryptoki::error::Error) -> bool {
+    matches!(
+        ckr::code(error),
+        Some(
+            RvError::AttributeTypeInvalid
+                | RvError::AttributeValueInvalid
+                | RvError::GeneralError
+                | RvError::TemplateInconsistent
+        )
+    )
 }
 
 /// After a failure: removes one half of a pair. A whole pair stays, to be found by the next call. Gives
@@ -367,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_private_key_stays_on_the_token_and_only_signs() {
+    fn a_private_key_stays_on_the_token_and_signs() {
         let new = NewKey {
             kind: KeyKind::EcP256,
             id: &ObjectId::from_bytes(vec![7]),
@@ -379,8 +403,6 @@ mod tests {
             Attribute::Extractable(false),
             Attribute::Private(true),
             Attribute::Sign(true),
-            Attribute::Decrypt(false),
-            Attribute::Unwrap(false),
         ] {
             assert!(private.contains(&wanted), "{wanted:?}");
         }

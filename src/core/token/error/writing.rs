@@ -79,6 +79,12 @@ impl Failure for WritingError {
 
     fn remedy(&self) -> Remedy {
         match self {
+            Self::Call { failure, .. }
+                if ["CKR_ATTRIBUTE_VALUE_INVALID", "CKR_KEY_SIZE_RANGE"]
+                    .contains(&failure.reason.as_str()) =>
+            {
+                remedy!("the token may not make keys of this kind or size: choose another with --key")
+            }
             Self::Call { .. } => remedy!(
                 "check that the token is still inserted and isn't write-protected, and run the command \
                  again: it goes on with what is on the token"
