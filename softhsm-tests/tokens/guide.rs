@@ -40,10 +40,10 @@ fn following(invocation: Invocation, store: &Store, block: &str) -> Invocation {
 /// Runs it at a terminal, and types the PIN wherever the block asks for it; what the
 /// terminal has shown.
 pub(super) fn typing(invocation: Invocation, block: &str, pin: &str) -> String {
-    let asked = ["--login ", "read -rs "].map(|it| block.matches(it).count());
+    let asked = ["--login ", "enroll ", "read -rs "].map(|it| block.matches(it).count());
     let mut terminal = invocation.at_terminal();
     for _ in 0..asked.iter().sum() {
-        terminal.expect("PIN: ");
+        terminal.expect("PIN").expect(": ");
         // The prompt may stand there before the echo goes off, as it may for a person.
         thread::sleep(Duration::from_millis(500));
         terminal.type_line(pin);
@@ -108,8 +108,8 @@ fn a_key_is_made_and_certified_with_its_module() {
     let approved = approver.arguments(&["get", "csr", "jane", "-o", condition]);
     assert_eq!(approved.run().printed(), "Approved");
     issue(&store);
-    assert_names(&run(certify), "16");
-    let configuration = store.configuration_with_pin_source().with("objectId", "16");
+    assert_names(&run(certify), "1");
+    let configuration = store.configuration_with_pin_source().with("objectId", "1");
     let get = ["--", "kubectl", "get", "namespace", "default", "-o", "name"];
     let outcome = cluster().run(&store, &configuration, &get).run();
     assert_eq!(outcome.printed(), "namespace/default\n");
