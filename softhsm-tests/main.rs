@@ -47,6 +47,8 @@ mod kubeconfig;
 mod kubeconfig_command;
 /// `kubeconfig --context`: a context that stock clients can use, and back.
 mod kubeconfig_plugin;
+/// Registry passwords that a node's token opens.
+mod kubelet;
 /// Libraries whose answers make no sense.
 mod lies;
 /// `list`: tokens, keys and certificates.

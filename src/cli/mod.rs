@@ -15,6 +15,8 @@ mod issuance;
 mod jwks;
 mod key_options;
 mod kubeconfig;
+mod kubelet_config;
+mod kubelet_credential_provider;
 mod list;
 mod listing;
 mod new_file;
@@ -30,6 +32,7 @@ mod status;
 mod stop;
 mod style;
 mod table;
+mod unseal;
 mod version;
 
 use std::ffi::OsString;
@@ -114,6 +117,8 @@ enum Command {
     Enroll(enroll::EnrollArguments),
     Jwks(jwks::JwksArguments),
     Kubeconfig(kubeconfig::KubeconfigArguments),
+    KubeletConfig(kubelet_config::KubeletConfigArguments),
+    KubeletCredentialProvider(kubelet_credential_provider::ProviderArguments),
     List(list::ListArguments),
     Renew(renew::RenewArguments),
     Run(run::RunArguments),
@@ -123,6 +128,7 @@ enum Command {
     /// What the credential plugin starts
     #[command(hide = true, name = tunnel_process::ARGUMENT)]
     TunnelProcess,
+    Unseal(unseal::UnsealArguments),
     /// Print the version, and with -v what it was built from
     Version,
 }
@@ -181,6 +187,7 @@ fn without_request(has_arguments: bool, core: Rlimit, alone: SingleThreaded) -> 
         Command::Check(arguments) => arguments.invocation().set_wording(),
         Command::Approve(_)
         | Command::Completions(_)
+        | Command::KubeletConfig(_)
         | Command::Seal(_)
         | Command::Status(_)
         | Command::Stop(_)
@@ -190,7 +197,9 @@ fn without_request(has_arguments: bool, core: Rlimit, alone: SingleThreaded) -> 
         Command::Enroll(arguments) => arguments.invocation().set_wording(),
         Command::Jwks(arguments) => arguments.invocation().set_wording(),
         Command::Kubeconfig(arguments) => arguments.invocation().set_wording(),
+        Command::KubeletCredentialProvider(arguments) => arguments.invocation().set_wording(),
         Command::List(arguments) => arguments.invocation().set_wording(),
+        Command::Unseal(arguments) => arguments.invocation().set_wording(),
         Command::Renew(arguments) => arguments.invocation().set_wording(),
         Command::Run(arguments) => arguments.invocation().set_wording(),
     }
@@ -207,7 +216,12 @@ fn without_request(has_arguments: bool, core: Rlimit, alone: SingleThreaded) -> 
         Command::Jwks(arguments) => jwks::run(&arguments, verbosity, alone),
         Command::Enroll(arguments) => enroll::run(&arguments, verbosity, alone),
         Command::Kubeconfig(arguments) => kubeconfig::run(&arguments, verbosity, alone),
+        Command::KubeletConfig(arguments) => kubelet_config::run(&arguments),
+        Command::KubeletCredentialProvider(arguments) => {
+            kubelet_credential_provider::run(&arguments, alone)
+        }
         Command::List(arguments) => list::run(&arguments, verbosity, alone),
+        Command::Unseal(arguments) => unseal::run(&arguments),
         Command::Renew(arguments) => renew::run(&arguments, verbosity, alone),
         Command::Run(arguments) => run::run(&arguments, verbosity > 0, core, alone),
         Command::Seal(arguments) => seal::run(&arguments),

@@ -27,8 +27,10 @@ const LONGEST_PASSWORD: u64 = 64 * 1024;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  pkcs11-external-signer seal --recipient node1.pem --recipient node2.pem --out registry.cms config.json
-  pkcs11-external-signer seal --recipient node1.pem --registry registry.example --username nodes --out registry.cms
+  pkcs11-external-signer seal --recipient node1.pem --recipient node2.pem \\
+      --out registry.cms config.json
+  pkcs11-external-signer seal --recipient node1.pem --out registry.cms \\
+      --registry registry.example --username nodes
   pkcs11-external-signer seal --list registry.cms
 
 The password for --username is asked for; without a terminal on standard input it is read from there.")]

@@ -29,6 +29,10 @@ pub(super) enum CheckStep {
     Signature,
     TlsVersions,
     Server,
+    /// A sealed file.
+    Sealed,
+    /// What kubelet is told.
+    Answer,
 }
 
 impl CheckStep {
@@ -50,6 +54,8 @@ impl CheckStep {
             Self::Signature => "signature",
             Self::TlsVersions => "TLS",
             Self::Server => "cluster",
+            Self::Sealed => "sealed file",
+            Self::Answer => "for kubelet",
         }
     }
 }

@@ -5,18 +5,22 @@
 mod checklist;
 mod client;
 mod error;
+mod sealed;
 mod steps;
 
 use std::io;
 use std::mem;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::checklist::{CheckStep, Checklist, quoted};
 use self::client::check_client;
+use self::sealed::check_sealed;
 use self::steps::check_key;
 use super::again::Invocation;
+use super::completions::values;
 use super::error::ArgumentNeeds;
 use super::key_options::{KeyOptions, KeySource, SelectedContext};
 use super::output::CommandOutput;
@@ -42,6 +46,8 @@ Examples:
   pkcs11-external-signer check                # the current context
   pkcs11-external-signer check --context prod --server
   pkcs11-external-signer check --no-login     # without a PIN
+  pkcs11-external-signer check --sealed registry.cms --image a.example/b \\
+      --module /usr/lib/softhsm/libsofthsm2.so --token-label node1
   pkcs11-external-signer check --token-serial 15873456 --object-id 2 \\
       --module /usr/lib/x86_64-linux-gnu/libykcs11.so
 
@@ -58,6 +64,12 @@ pub(super) struct CheckArguments {
     /// Send a stored PIN although the token has refused one, because it is another PIN now
     #[arg(long, conflicts_with = "no_login")]
     despite_refusal: bool,
+    /// Open this sealed file, as kubelet-credential-provider does
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["server", "kubeconfig", "context"], add = values::files())]
+    sealed: Option<PathBuf>,
+    /// Say what kubelet would be told for this image
+    #[arg(long, value_name = "NAME", requires = "sealed")]
+    image: Option<String>,
     /// Print a JSON document
     #[arg(long)]
     json: bool,
@@ -101,6 +113,10 @@ fn check(
     opened: &mut Option<Library>,
     checklist: &mut Checklist,
 ) -> Option<Arc<Keyring>> {
+    if let Some(path) = &arguments.sealed {
+        check_sealed(path, arguments, alone, opened, checklist);
+        return None;
+    }
     let mut source = checklist.keep(CheckStep::Configuration, Source::of(arguments))?;
     let variables = super::take_variables(source.key.configuration.clone(), alone);
     let config = configuration(arguments, verbosity, &mut source, checklist);

@@ -3,16 +3,80 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod opening;
 
 use std::io::Read as _;
 use std::path::Path;
 
 pub(super) use error::SealedCommandError;
+pub(super) use opening::{FileOpener, library};
+
+use super::again::Invocation;
+use super::completions::values;
+use super::selection::{self, HEADING, Selection};
+use crate::config::PinSource;
+use crate::protocol::Configuration;
 
 use crate::certificate::{Certificate, CertificateError};
 use crate::error::Error;
 use crate::process::open_regular;
 use crate::sealed::{LONGEST_FILE, SealedFile};
+
+/// The options that say with which token files are opened. Which key of it follows from the file.
+#[derive(Debug, Default, clap::Args)]
+pub(super) struct OpeningOptions {
+    #[command(flatten)]
+    selection: Selection,
+    /// All of it as a pkcs11: URI
+    #[arg(long, value_name = "URI", help_heading = HEADING)]
+    uri: Option<String>,
+    /// The key's certificate, for a token that holds none
+    #[arg(long, value_name = "FILE", value_parser = selection::path, help_heading = HEADING, add = values::files())]
+    certificate_file: Option<String>,
+}
+
+impl OpeningOptions {
+    /// For what remedies say.
+    pub(super) fn invocation<'a>(
+        &'a self,
+        command: &'a str,
+        pin_source: Option<&'a str>,
+    ) -> Invocation<'a> {
+        Invocation {
+            command,
+            selection: Some(&self.selection),
+            uri: self.uri.as_deref(),
+            certificate_file: self.certificate_file.as_deref(),
+            pin_source,
+            ..Invocation::default()
+        }
+    }
+
+    pub(super) fn configuration(&self, pin_source: Option<&str>) -> Configuration {
+        let mut map = self.selection.configuration([
+            ("uri", self.uri.as_deref()),
+            ("certificateFile", self.certificate_file.as_deref()),
+        ]);
+        if let Some(source) = pin_source {
+            PinSource::override_in(&mut map, source);
+        }
+        map
+    }
+
+    /// As arguments for this program.
+    pub(super) fn arguments(&self) -> Vec<String> {
+        let selection = self.selection.arguments();
+        let mut arguments: Vec<_> = selection.filter_map(|it| it.into_string().ok()).collect();
+        let more = [
+            ("--uri", &self.uri),
+            ("--certificate-file", &self.certificate_file),
+        ];
+        for (option, value) in more {
+            arguments.extend(value.iter().map(|value| format!("{option}={value}")));
+        }
+        arguments
+    }
+}
 
 /// Reads a sealed file.
 ///

@@ -59,6 +59,19 @@ impl Config {
     ///
     /// Every key that is malformed or missing, and a library that others can change.
     pub fn from_map(map: &mut Configuration) -> Result<Self, ConfigError> {
+        Self::read(map, true)
+    }
+
+    /// The same where the key follows from something else, so that no object has to be named.
+    ///
+    /// # Errors
+    ///
+    /// As above.
+    pub fn of_token(map: &mut Configuration) -> Result<Self, ConfigError> {
+        Self::read(map, false)
+    }
+
+    fn read(map: &mut Configuration, needs_object: bool) -> Result<Self, ConfigError> {
         let mut reader = Reader::new(map);
         if !reader.has(&["pathLib"]) {
             reader.missing(
@@ -88,7 +101,7 @@ impl Config {
         }
         let names_object = reader.has_value(&["objectId", "objectLabel"]);
         let object = reader.object();
-        if !names_object {
+        if needs_object && !names_object {
             reader.missing(
                 "no object is named: objectId and objectLabel are both missing",
                 remedy!(

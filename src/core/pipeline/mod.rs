@@ -39,7 +39,7 @@ use crate::error::Error;
 use crate::pin::PinProvider;
 use crate::protocol::SignerOptions;
 use crate::scheme::{Scheme, ecdsa, requested};
-use crate::token::{PrivateKey, SigningError, Token};
+use crate::token::{LockedSecret, PrivateKey, SigningError, Token};
 use crate::verify::{VerifiedSignature, verify};
 
 /// Receives what the stages find, each when it has succeeded. `()` is the observer that does nothing.
@@ -237,6 +237,22 @@ impl Pipeline<'_> {
         };
         self.observer.signature(scheme);
         Ok(signature)
+    }
+
+    /// Opens what was sealed to the key: the message, or ECDH's shared secret.
+    ///
+    /// # Errors
+    /// [`OpeningError`](crate::token::OpeningError) if the key isn't for it, or the token refuses; the errors of a
+    /// login for a key that wants the PIN each time.
+    pub fn open(
+        &mut self,
+        token: &mut Token<'_>,
+        key: &SigningKey,
+        locked: &LockedSecret<'_>,
+        pins: &mut dyn PinProvider,
+    ) -> Result<Vec<u8>, Error> {
+        let public_key = key.reference.public_key();
+        token.open(&key.private_key, locked, public_key, pins)
     }
 
     /// Tells the observer of a login that the step has made, if it made one.

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod ecdsa;
+pub mod oaep;
 pub mod pkcs1;
 pub mod pss;
 mod requested;

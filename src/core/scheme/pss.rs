@@ -41,7 +41,7 @@ fn encoded_length(modulus_bits: usize) -> usize {
 }
 
 /// MGF1 (RFC 8017, appendix B.2.1), combined into the block.
-fn apply_mask(hash: Hash, seed: &[u8], block: &mut [u8]) -> Option<()> {
+pub(super) fn apply_mask(hash: Hash, seed: &[u8], block: &mut [u8]) -> Option<()> {
     for (counter, chunk) in (0_u32..).zip(block.chunks_mut(hash.length())) {
         let mask = hash.digest(&[seed, &counter.to_be_bytes()])?;
         for (byte, mask) in chunk.iter_mut().zip(mask) {

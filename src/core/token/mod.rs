@@ -17,6 +17,8 @@ mod login;
 mod mechanism;
 mod module;
 mod object;
+mod opening;
+mod operation;
 mod pin_rules;
 mod public_key;
 mod raw;
@@ -29,8 +31,8 @@ mod yubikey;
 
 pub use certificate::FoundCertificate;
 pub use error::{
-    CallFailure, LoginError, ModuleError, ObjectError, ObjectSummary, SigningError, TokenError,
-    UnusableSlot, WhyUnusable, WritingError,
+    CallFailure, LoginError, ModuleError, ObjectError, ObjectSummary, OpeningError, SigningError,
+    TokenError, UnusableSlot, WhyUnusable, WritingError,
 };
 pub use generation::{GeneratedKey, KeyKind, NewKey};
 pub use inventory::{Candidate, Standing, VisibleKey};
@@ -38,8 +40,9 @@ pub use key::WantedKey;
 pub use login::AcceptedPin;
 pub use module::{Module, WaitObserver};
 pub use object::KeyTraits;
+pub use opening::LockedSecret;
+pub use operation::{PrivateKey, TOUCH_NOTICE, TOUCH_NOTICE_DELAY};
 pub use public_key::FoundKey;
-pub use signing::{PrivateKey, TOUCH_NOTICE, TOUCH_NOTICE_DELAY};
 pub use slot::{OccupiedSlot, PinState, TokenState};
 pub use yubikey::{PinPolicy, PivSlot, SlotOptions, TouchPolicy};
 
@@ -55,6 +58,8 @@ use cryptoki::slot::Slot;
 use self::login::Login;
 use self::mechanism::Padding;
 use self::object::Objects;
+use self::opening::Opener;
+use self::operation::KeyUse;
 use self::raw::{ObjectHandle, SessionAccess};
 use self::session::TokenSession;
 use self::signing::Signer;
@@ -502,12 +507,12 @@ impl Token<'_> {
     ) -> Result<Vec<u8>, Error> {
         let _step = watchdog::step("signing (C_SignInit, C_Sign)");
         let paddings = self.paddings(scheme)?;
-        let mut signer = Signer {
+        let mut signer = Signer(KeyUse {
             session: &self.session,
             login: &mut self.login,
             key,
             pins,
-        };
+        });
         signer.sign(scheme, paddings, digest, public_key)
     }
 
@@ -599,6 +604,40 @@ impl Token<'_> {
     /// [`WritingError`] if the token refuses.
     pub fn remove_certificate(&self, certificate: &Certificate) -> Result<(), Error> {
         writing::remove_certificate(&self.session, certificate)
+    }
+
+    /// Opens what was sealed to the key (C_Decrypt or C_DeriveKey): the message, or ECDH's shared secret.
+    ///
+    /// # Errors
+    /// [`OpeningError`] if the key isn't for it, or the token can't or won't; the errors of a login for a key
+    /// that wants the PIN each time.
+    pub fn open(
+        &mut self,
+        key: &PrivateKey,
+        locked: &LockedSecret<'_>,
+        public_key: &PublicKey,
+        pins: &mut dyn PinProvider,
+    ) -> Result<Vec<u8>, Error> {
+        let _step = watchdog::step("opening what was sealed (C_Decrypt, C_DeriveKey)");
+        self.offered();
+        let mut opener = Opener {
+            offered: self.mechanisms.get().and_then(|it| it.as_deref()),
+            usage: KeyUse {
+                session: &self.session,
+                login: &mut self.login,
+                key,
+                pins,
+            },
+        };
+        opener.open(locked, public_key)
+    }
+
+    /// The keys whose public key the token shows.
+    ///
+    /// # Errors
+    /// If they can't be read.
+    pub fn public_keys(&self) -> Result<Vec<FoundKey>, Error> {
+        public_key::every(self.session.objects())
     }
 
     /// Whether the key shows that it isn't the certificate's, asked when a signature has failed.

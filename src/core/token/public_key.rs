@@ -65,6 +65,12 @@ pub(super) fn find_same(
     Ok(same.find(|found| found.public_key == *public_key))
 }
 
+/// All keys whose public key is seen.
+pub(super) fn every(objects: Objects<'_>) -> Result<Vec<FoundKey>, Error> {
+    let found = visible(objects, &ObjectSelector::default())?;
+    Ok(found.into_iter().map(|(_, found)| found).collect())
+}
+
 /// Why [`find`] has found none.
 pub(super) fn missing(objects: Objects<'_>, selector: &ObjectSelector) -> Error {
     let class = ObjectClass::PRIVATE_KEY;

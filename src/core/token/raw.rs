@@ -407,6 +407,70 @@ impl Session<'_> {
     }
 }
 
+impl Session<'_> {
+    /// C_DecryptInit.
+    pub(super) fn decrypt_init(
+        &self,
+        mechanism: &Mechanism<'_>,
+        key: ObjectHandle,
+    ) -> CallResult<()> {
+        let call = present(self.functions.C_DecryptInit)?;
+        let mut mechanism = CK_MECHANISM::from(mechanism);
+        // SAFETY: the mechanism's parameters are borrowed from `mechanism`, which outlives the call.
+        let code = unsafe { call(self.handle, &raw mut mechanism, key.0) };
+        checked(code, Function::DecryptInit)
+    }
+
+    /// C_Decrypt of the operation that C_DecryptInit has begun, into a buffer that is there at once, as for
+    /// C_Sign.
+    pub(super) fn decrypt(&self, input: &[u8]) -> CallResult<Vec<u8>> {
+        let call = present(self.functions.C_Decrypt)?;
+        let mut output = vec![0; LONGEST_SIGNATURE];
+        let mut length = output.len() as CK_ULONG;
+        // SAFETY: both buffers are valid for the lengths given; the input is only read.
+        let code = unsafe {
+            call(
+                self.handle,
+                input.as_ptr().cast_mut(),
+                input.len() as CK_ULONG,
+                output.as_mut_ptr(),
+                &raw mut length,
+            )
+        };
+        checked(code, Function::Decrypt)?;
+        output.truncate(at_most(output.len(), length, Function::Decrypt)?);
+        Ok(output)
+    }
+
+    /// C_DeriveKey.
+    pub(super) fn derive_key(
+        &self,
+        mechanism: &Mechanism<'_>,
+        key: ObjectHandle,
+        template: &[Attribute],
+    ) -> CallResult<ObjectHandle> {
+        let function = Function::DeriveKey;
+        let call = present(self.functions.C_DeriveKey)?;
+        let mut mechanism = CK_MECHANISM::from(mechanism);
+        let mut template = attributes(template);
+        let mut object = 0;
+        // SAFETY: the mechanism's parameters and the template's attributes are borrowed from what outlives the
+        // call, the template has this many, and `object` is valid to be written.
+        let code = unsafe {
+            call(
+                self.handle,
+                &raw mut mechanism,
+                key.0,
+                template.as_mut_ptr(),
+                template.len() as CK_ULONG,
+                &raw mut object,
+            )
+        };
+        checked(code, function)?;
+        valid(object, function)
+    }
+}
+
 /// Only in a session that can write.
 impl Session<'_> {
     /// C_GenerateKeyPair: the public key and the private key.

@@ -4,6 +4,7 @@
 mod login;
 mod module;
 mod object;
+mod opening;
 mod signing;
 mod token;
 mod writing;
@@ -11,6 +12,7 @@ mod writing;
 pub use login::LoginError;
 pub use module::ModuleError;
 pub use object::{ObjectError, ObjectSummary};
+pub use opening::OpeningError;
 pub use signing::SigningError;
 pub use token::{TokenError, UnusableSlot, WhyUnusable};
 pub use writing::WritingError;

@@ -1,0 +1,440 @@
+//! Sealed registry passwords, opened in a token: `kubelet-credential-provider`, `unseal`, `kubelet-config` and
+//! `check --sealed`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use serde_json::{Value, json};
+
+use crate::fixture::keys::{Kind, key};
+use crate::fixture::program::{Invocation, Outcome};
+use crate::fixture::softhsm::{Object, PIN, Store, WRONG_PIN, softhsm_library, token_with};
+use crate::seal::{PASSWORD, sealed_by_openssl};
+
+const IMAGE: &str = "registry.example:5000/team/app";
+const V1: &str = "credentialprovider.kubelet.k8s.io/v1";
+
+const CONFIG: &str =
+    r#"{"auths":{"registry.example:5000":{"auth":"bm9kZXM6bm90LXRvLWJlLXNlZW4tNDI="}}}"#;
+
+/// A key that opens, with its certificate.
+fn pair(kind: Kind) -> [Object; 2] {
+    let key = key(kind);
+    [
+        Object::key(key, &[1]).for_opening(true),
+        Object::certificate(key, &[1]),
+    ]
+}
+
+fn node(kind: Kind) -> Store {
+    token_with(pair(kind))
+}
+
+/// `config.json` sealed to these.
+fn sealed(store: &Store, name: &str, config: &str, kinds: &[Kind]) -> PathBuf {
+    let directory = store.directory.path();
+    let (config_file, out) = (directory.join("config.json"), directory.join(name));
+    fs::write(&config_file, config).unwrap();
+    let mut seal = Invocation::new(directory).arguments(&["seal", "--out", text(&out)]);
+    for kind in kinds {
+        seal = seal.arguments(&["--recipient", text(&key(*kind).certificate_pem())]);
+    }
+    seal.argument(text(&config_file)).run().printed();
+    out
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn request(image: &str, version: &str) -> String {
+    let request =
+        json!({"kind": "CredentialProviderRequest", "apiVersion": version, "image": image});
+    format!("{request}\n")
+}
+
+/// The provider for a file, without its request.
+fn provider(store: &Store, file: &Path) -> Invocation {
+    with_token(store, "kubelet-credential-provider").arguments(&[
+        "--sealed",
+        text(file),
+        "--pin-source",
+        "env:TOKEN_PIN",
+    ])
+}
+
+fn with_token(store: &Store, command: &str) -> Invocation {
+    Invocation::new(store.directory.path())
+        .arguments(&[command, "--module", text(softhsm_library())])
+        .arguments(&["--token-label", &store.tokens[0].label])
+        .variable("TOKEN_PIN", PIN)
+}
+
+fn asked(invocation: Invocation, image: &str) -> Outcome {
+    let outcome = invocation.piped(request(image, V1)).run();
+    assert!(!outcome.stderr.contains(PASSWORD), "{}", outcome.stderr);
+    outcome
+}
+
+#[track_caller]
+fn assert_answers(outcome: &Outcome, key: &str, cache: &str) {
+    assert_eq!(
+        outcome.answer(),
+        json!({
+            "apiVersion": V1,
+            "kind": "CredentialProviderResponse",
+            "cacheKeyType": cache,
+            "auth": {key: {"username": "nodes", "password": PASSWORD}},
+        })
+    );
+}
+
+#[test]
+fn each_kind_of_key_opens_what_was_sealed_to_it() {
+    for kind in [Kind::Rsa(2048), Kind::P256, Kind::P384, Kind::P521] {
+        let store = node(kind);
+        let file = sealed(&store, "registry.cms", CONFIG, &[Kind::OtherRsa, kind]);
+        let outcome = asked(provider(&store, &file), IMAGE);
+        assert_answers(&outcome, "registry.example:5000", "Registry");
+        outcome.silently();
+    }
+}
+
+#[test]
+fn what_openssl_sealed_is_opened() {
+    let rsa = text(&key(Kind::Rsa(2048)).certificate_pem()).to_owned();
+    let ec = text(&key(Kind::P256).certificate_pem()).to_owned();
+    let oaep = ["-recip", &rsa, "-keyopt", "rsa_padding_mode:oaep"];
+    for (kind, options) in [
+        (Kind::Rsa(2048), oaep.to_vec()),
+        (
+            Kind::Rsa(2048),
+            [&oaep[..], &["-keyopt", "rsa_oaep_md:sha256"]].concat(),
+        ),
+        (
+            Kind::Rsa(2048),
+            [
+                &oaep[..],
+                &[
+                    "-keyopt",
+                    "rsa_oaep_md:sha512",
+                    "-keyopt",
+                    "rsa_mgf1_md:sha1",
+                ],
+            ]
+            .concat(),
+        ),
+        (Kind::P256, vec!["-recip", &ec]),
+        (
+            Kind::P256,
+            vec!["-recip", &ec, "-keyopt", "ecdh_kdf_md:sha384"],
+        ),
+    ] {
+        let store = node(kind);
+        let directory = store.directory.path();
+        let (config, out) = (directory.join("config.json"), directory.join("openssl.cms"));
+        fs::write(&config, CONFIG).unwrap();
+        let options = [&["-aes-256-gcm"][..], &options].concat();
+        sealed_by_openssl(&out, text(&config), &options);
+        let outcome = asked(provider(&store, &out), IMAGE);
+        assert_answers(&outcome, "registry.example:5000", "Registry");
+        // Without names in the file, it has to be opened to know that nothing fits.
+        let other = asked(provider(&store, &out), "other.example/app");
+        assert_eq!(other.answer()["auth"], json!({}));
+    }
+}
+
+#[test]
+fn every_version_of_the_api_is_answered_in_kind() {
+    let store = node(Kind::P256);
+    let file = sealed(&store, "registry.cms", CONFIG, &[Kind::P256]);
+    for version in ["v1", "v1beta1", "v1alpha1"] {
+        let version = format!("credentialprovider.kubelet.k8s.io/{version}");
+        let outcome = provider(&store, &file)
+            .arguments(&["--cache", "90m"])
+            .piped(request(IMAGE, &version))
+            .run();
+        let answer = outcome.answer();
+        assert_eq!(answer["apiVersion"], version.as_str());
+        assert_eq!(answer["cacheDuration"], "5400s");
+    }
+    // What kubelet adds with tokenAttributes.
+    let more = json!({
+        "kind": "CredentialProviderRequest", "apiVersion": V1, "image": IMAGE,
+        "serviceAccountToken": "e30.e30.c2ln", "serviceAccountAnnotations": {"a": "b"},
+    });
+    let outcome = provider(&store, &file).piped(more.to_string()).run();
+    assert_answers(&outcome, "registry.example:5000", "Registry");
+}
+
+#[test]
+fn an_image_of_another_registry_costs_no_operation_of_the_token() {
+    let store = node(Kind::P256);
+    let file = sealed(&store, "registry.cms", CONFIG, &[Kind::P256]);
+    for image in ["registry.example/team/app", "docker.io/library/nginx"] {
+        // A library that isn't there can't be asked.
+        let outcome = Invocation::new(store.directory.path())
+            .arguments(&["kubelet-credential-provider", "--sealed", text(&file)])
+            .arguments(&["--module", "/no/such/library.so", "--token-label", "x"])
+            .piped(request(image, V1))
+            .run();
+        assert_eq!(
+            outcome.silently().answer(),
+            json!({
+                "apiVersion": V1, "kind": "CredentialProviderResponse",
+                "cacheKeyType": "Image", "cacheDuration": "0s", "auth": {},
+            })
+        );
+    }
+}
+
+#[test]
+fn the_entry_of_the_longest_path_answers_for_the_image_alone() {
+    let store = node(Kind::P256);
+    let login = |user: &str| json!({"username": user, "password": PASSWORD});
+    let config = json!({"auths": {
+        "registry.example": login("all"),
+        "registry.example/team": login("team"),
+    }});
+    let file = sealed(&store, "registry.cms", &config.to_string(), &[Kind::P256]);
+    for (image, user) in [
+        ("registry.example/team/app", "team"),
+        ("registry.example/teamster/app", "all"),
+    ] {
+        let answer = asked(provider(&store, &file), image).answer();
+        assert_eq!(answer["cacheKeyType"], "Image");
+        assert_eq!(answer["auth"], json!({image: login(user)}));
+    }
+}
+
+#[test]
+fn a_key_without_a_certificate_is_known_by_its_identifier() {
+    let key = key(Kind::P256);
+    let mine = Object::key(key, &[1]).for_opening(true);
+    let store = token_with([mine.clone(), Object::public_key(key, &[1])]);
+    let file = sealed(&store, "registry.cms", CONFIG, &[Kind::P256]);
+    assert_answers(
+        &asked(provider(&store, &file), IMAGE),
+        "registry.example:5000",
+        "Registry",
+    );
+    // Nothing on the token shows whose it is.
+    let store = token_with([mine]);
+    let file = sealed(&store, "registry.cms", CONFIG, &[Kind::P256]);
+    let unknown = asked(provider(&store, &file), IMAGE);
+    unknown.fails_in_one_line(6, "none of the recipients of");
+    let certificate = key.certificate_pem();
+    let named = provider(&store, &file).arguments(&[
+        "--certificate-file",
+        text(&certificate),
+        "--object-id",
+        "1",
+    ]);
+    assert_answers(&asked(named, IMAGE), "registry.example:5000", "Registry");
+}
+
+#[test]
+fn a_key_that_wants_its_pin_each_time_opens() {
+    let key = key(Kind::Rsa(2048));
+    let store = token_with([
+        Object::key(key, &[1])
+            .for_opening(true)
+            .always_authenticate(),
+        Object::certificate(key, &[1]),
+    ]);
+    let file = sealed(&store, "registry.cms", CONFIG, &[Kind::Rsa(2048)]);
+    let outcome = asked(provider(&store, &file), IMAGE);
+    assert_answers(&outcome, "registry.example:5000", "Registry");
+}
+
+#[test]
+fn a_key_that_is_not_for_opening_is_named() {
+    for (kind, attribute) in [(Kind::Rsa(2048), "CKA_DECRYPT"), (Kind::P256, "CKA_DERIVE")] {
+        let store = token_with([
+            Object::key(key(kind), &[1]).for_opening(false),
+            Object::certificate(key(kind), &[1]),
+        ]);
+        let file = sealed(&store, "registry.cms", CONFIG, &[kind]);
+        let outcome = asked(provider(&store, &file), IMAGE);
+        outcome.fails_in_one_line(8, &format!("its {attribute} is false"));
+    }
+}
+
+#[test]
+fn a_file_for_three_nodes_opens_on_each_and_on_no_fourth() {
+    let kinds = [Kind::Rsa(2048), Kind::P256, Kind::P384];
+    for kind in kinds {
+        let store = node(kind);
+        let file = sealed(&store, "registry.cms", CONFIG, &kinds);
+        assert!(asked(provider(&store, &file), IMAGE).status.success());
+    }
+    let store = node(Kind::P521);
+    let file = sealed(&store, "registry.cms", CONFIG, &kinds);
+    let fourth = asked(provider(&store, &file), IMAGE);
+    fourth.fails_in_one_line(6, "none of the recipients of");
+}
+
+#[test]
+fn what_goes_wrong_is_an_error_and_never_an_empty_answer() {
+    let store = node(Kind::P256);
+    let file = sealed(&store, "registry.cms", CONFIG, &[Kind::P256]);
+    let cut = store.directory.path().join("cut.cms");
+    let whole = fs::read_to_string(&file).unwrap();
+    fs::write(&cut, &whole[..whole.len() / 2]).unwrap();
+    let changed = store.directory.path().join("changed.cms");
+    fs::write(&changed, whole.replacen("registry", "legistry", 1)).unwrap();
+    for (file, code, expected) in [
+        (cut.as_path(), 3, "is damaged"),
+        (&changed, 3, "is damaged"),
+        (Path::new("/no/such/file"), 3, "No such file"),
+    ] {
+        asked(provider(&store, file), IMAGE).fails_in_one_line(code, expected);
+    }
+    let gone = Invocation::new(store.directory.path())
+        .arguments(&["kubelet-credential-provider", "--sealed", text(&file)])
+        .arguments(&["--module", text(softhsm_library()), "--token-label", "gone"]);
+    asked(gone, IMAGE).fails_in_one_line(5, "no token with tokenLabel \"gone\"");
+    let without_pin =
+        with_token(&store, "kubelet-credential-provider").arguments(&["--sealed", text(&file)]);
+    asked(without_pin, IMAGE).fails_in_one_line(7, "no terminal to ask for it and no pinSource");
+    let asks = with_token(&store, "kubelet-credential-provider").arguments(&[
+        "--sealed",
+        text(&file),
+        "--pin-source",
+        "askpass",
+    ]);
+    asked(asks, IMAGE).fails_in_one_line(3, "can't have the PIN from askpass");
+    let digest = format!("{IMAGE}@sha256:00");
+    asked(provider(&store, &file), &digest).fails_in_one_line(2, "has a digest");
+    let garbage = provider(&store, &file).piped("garbage").run();
+    garbage.fails_in_one_line(2, "not valid JSON");
+    let twice = provider(&store, &file).arguments(&["--sealed", text(&file)]);
+    asked(twice, IMAGE).fails_in_one_line(3, "have an entry for registry.example:5000");
+}
+
+#[test]
+fn a_wrong_stored_pin_reaches_the_token_once_however_often_kubelet_asks() {
+    let store = node(Kind::P256);
+    let file = sealed(&store, "registry.cms", CONFIG, &[Kind::P256]);
+    let module = store.faulty_module();
+    let pull = || {
+        let provider = Invocation::new(store.directory.path())
+            .arguments(&[
+                "kubelet-credential-provider",
+                "--sealed",
+                text(&file),
+                &module,
+            ])
+            .arguments(&["--token-label", &store.tokens[0].label])
+            .arguments(&["--pin-source", "env:TOKEN_PIN"])
+            .variable("TOKEN_PIN", WRONG_PIN)
+            .suffering(&store, "");
+        asked(provider, IMAGE).fails_in_one_line(7, "PIN");
+    };
+    for _ in 0..50 {
+        pull();
+    }
+    assert_eq!(store.calls("C_Login"), ["0xa0"]);
+}
+
+#[test]
+fn twenty_images_at_once_are_all_answered() {
+    let store = node(Kind::P256);
+    let file = sealed(&store, "registry.cms", CONFIG, &[Kind::P256]);
+    thread::scope(|scope| {
+        let (store, file) = (&store, &file);
+        let pulls: Vec<_> = (0..20)
+            .map(|number| {
+                scope.spawn(move || {
+                    let image = format!("registry.example:5000/team/app-{number}");
+                    asked(provider(store, file), &image)
+                })
+            })
+            .collect();
+        for pull in pulls {
+            assert_answers(&pull.join().unwrap(), "registry.example:5000", "Registry");
+        }
+    });
+}
+
+#[test]
+fn a_person_unseals_at_a_terminal() {
+    let store = node(Kind::P256);
+    let file = sealed(&store, "registry.cms", CONFIG, &[Kind::P256]);
+    let unseal = || with_token(&store, "unseal").argument(text(&file));
+    unseal().run().fails(7, &["wants a person at a terminal"]);
+    let script = format!(
+        "\"$SIGNER\" unseal {} --module {} --token-label '{}' </dev/tty",
+        file.display(),
+        softhsm_library().display(),
+        store.tokens[0].label,
+    );
+    let invocation = Invocation::new(store.directory.path()).within("/bin/sh", &script);
+    let mut terminal = invocation.at_terminal();
+    terminal.expect_prompt().type_line(PIN);
+    let (outcome, _) = terminal.finish();
+    assert_eq!(
+        String::from_utf8(outcome.stdout).unwrap(),
+        format!("{CONFIG}\n")
+    );
+}
+
+#[test]
+fn a_check_says_what_kubelet_would_be_told_without_the_password() {
+    let store = node(Kind::P256);
+    let file = sealed(&store, "registry.cms", CONFIG, &[Kind::P256, Kind::P384]);
+    let check = |more: &[&str]| {
+        with_token(&store, "check")
+            .arguments(&["--sealed", text(&file), "--pin-source", "env:TOKEN_PIN"])
+            .arguments(more)
+            .run()
+    };
+    let text = check(&["--image", "registry.example:5000/team/app:v1"]).printed();
+    for expected in [
+        "for registry.example:5000; 2 recipients",
+        "CN=test p256",
+        "opened: 1 registry",
+        "user \"nodes\" of the entry registry.example:5000; kubelet keeps it for its registry",
+    ] {
+        assert!(text.contains(expected), "no {expected:?} in:\n{text}");
+    }
+    assert!(!text.contains(PASSWORD));
+    let nothing = check(&["--image", "nginx"]).printed();
+    assert!(nothing.contains("docker.io/library/nginx"), "{nothing}");
+    assert!(nothing.contains("kubelet is told nothing"), "{nothing}");
+    let document: Value =
+        serde_json::from_str(&check(&["--json", "--no-login"]).printed()).unwrap();
+    assert_eq!(document["exitCode"], 0);
+    let store = node(Kind::P521);
+    let other = with_token(&store, "check")
+        .arguments(&[
+            "--sealed",
+            self::text(&file),
+            "--pin-source",
+            "env:TOKEN_PIN",
+        ])
+        .run();
+    assert!(other.told(6).contains("none of the recipients of"));
+}
+
+#[test]
+fn the_configuration_for_kubelet_names_what_the_file_is_for() {
+    let store = node(Kind::P256);
+    let file = sealed(&store, "registry.cms", CONFIG, &[Kind::P256]);
+    let printed = Invocation::new(store.directory.path())
+        .arguments(&["kubelet-config", "--sealed", text(&file)])
+        .arguments(&["--module", text(softhsm_library()), "--token-label", "node"])
+        .run()
+        .printed();
+    for expected in [
+        "kind: CredentialProviderConfig\n",
+        "  matchImages:\n  - \"registry.example:5000\"\n",
+        "  - \"kubelet-credential-provider\"\n",
+        "  - \"--token-label=node\"\n",
+        "  - \"--pin-source=file:/run/credentials/kubelet.service/pkcs11-pin\"\n",
+        "LoadCredentialEncrypted=pkcs11-pin:",
+    ] {
+        assert!(printed.contains(expected), "no {expected:?} in:\n{printed}");
+    }
+}

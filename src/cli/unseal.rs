@@ -1,0 +1,75 @@
+//! `unseal`: shows a person what is in a sealed file.
+
+#![forbid(unsafe_code)]
+
+use std::io::{self, IsTerminal as _};
+use std::path::PathBuf;
+
+use super::again::Invocation;
+use super::completions::values;
+use super::output::CommandOutput;
+use super::sealed::{self, FileOpener, OpeningOptions, SealedCommandError};
+use crate::config::{Config, PinSource};
+use crate::error::Error;
+use crate::library::{self, LockReports};
+use crate::pin_entry::Sources;
+use crate::pipeline::Library;
+use crate::process::environment::TakenVariables;
+use crate::process::lock;
+use crate::report;
+
+/// Print what is in a sealed file, after a PIN typed at the terminal
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  pkcs11-external-signer unseal registry.cms --token-label node1 \\
+      --module /usr/lib/softhsm/libsofthsm2.so
+
+It prints docker's config.json, with the passwords.")]
+pub(super) struct UnsealArguments {
+    /// The sealed file
+    #[arg(value_name = "FILE", add = values::files())]
+    file: PathBuf,
+    #[command(flatten)]
+    options: OpeningOptions,
+}
+
+impl UnsealArguments {
+    pub(super) fn invocation(&self) -> Invocation<'_> {
+        self.options.invocation("unseal", None)
+    }
+}
+
+/// Prints it; the exit code.
+#[cold]
+pub(super) fn run(arguments: &UnsealArguments) -> u8 {
+    let mut library = None;
+    let code = match unseal(arguments, &mut library) {
+        Ok(()) => 0,
+        Err(error) => report::error(&error),
+    };
+    if let Some(library) = library {
+        library.finalize(code);
+    }
+    code
+}
+
+fn unseal(arguments: &UnsealArguments, opened: &mut Option<Library>) -> Result<(), Error> {
+    if !io::stdin().is_terminal() {
+        return Err(SealedCommandError::NoTerminal.into());
+    }
+    let mut output = CommandOutput::open()?;
+    let file = sealed::read(&arguments.file)?;
+    // A PIN that lies somewhere shows no person.
+    let mut map = arguments.options.configuration(Some("prompt"));
+    let config = Config::of_token(&mut map)?;
+    let mut pins = Sources::new(PinSource::Prompt, &TakenVariables::default());
+    let init_args = config.init_args.as_ref();
+    let library = library::open(&config.library, init_args, lock::LIMIT, &mut LockReports)?;
+    let library = opened.insert(library);
+    let mut observer = ();
+    let mut opener = FileOpener::new(library, &config, Some(&mut pins), &mut observer)?;
+    let own = opener.own_key(&file, Some(&mut pins))?;
+    let registries = opener.open(&file, own, &mut pins)?;
+    Ok(output.print(&format!("{}\n", registries.to_config()))?)
+}
