@@ -35,6 +35,8 @@ mod descriptors;
 mod documentation;
 /// `enroll`: a key, the request for its certificate, and the certificate.
 mod enroll;
+/// `enroll`, answered by a real cluster.
+mod enroll_cluster;
 /// Libraries that misbehave.
 mod faults;
 /// Fixtures: tokens, the program, a terminal, openssl, a cluster.

@@ -2,7 +2,6 @@
 //! interruption, and what is refused.
 
 use std::fs;
-use std::sync::Once;
 use std::thread;
 use std::time::Duration;
 
@@ -17,17 +16,6 @@ use crate::fixture::request::Configuration;
 use crate::fixture::softhsm::{Object, Store, softhsm_library, token_with};
 
 const MINUTE: time::Duration = time::Duration::MINUTE;
-
-/// May ask for certificates, and not approve any.
-const RIGHTS: &str = r#"{"apiVersion": "v1", "kind": "List", "items": [
-  {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-   "metadata": {"name": "certificate-requester"},
-   "rules": [{"apiGroups": ["certificates.k8s.io"], "resources": ["certificatesigningrequests"],
-              "verbs": ["create", "get"]}]},
-  {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-   "metadata": {"name": "certificate-requester"},
-   "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "certificate-requester"},
-   "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane"}]}]}"#;
 
 /// A token whose certificate is jane's and valid for minutes, and jane's rights in the cluster.
 struct Jane {
@@ -55,12 +43,7 @@ impl Jane {
     }
 
     fn receive_rights(&self) {
-        static ONCE: Once = Once::new();
-        ONCE.call_once(|| {
-            let apply = self.administrator(&["apply", "-f", "-"]);
-            let applied = apply.piped(RIGHTS).run();
-            assert!(applied.status.success(), "{applied:?}");
-        });
+        cluster().let_jane_request(&self.store);
     }
 
     fn administrator(&self, arguments: &[&str]) -> Invocation {

@@ -75,6 +75,14 @@ impl KeyOptions {
         if self.names_a_key() {
             return Ok(self.own_source());
         }
+        self.source_of_context()
+    }
+
+    /// The key of the context's user.
+    ///
+    /// # Errors
+    /// Those of [`Self::source`].
+    pub(super) fn source_of_context(&self) -> Result<KeySource, Error> {
         let selected = self.selected()?;
         let configuration = selected.kubeconfig.key_of(&selected.context)?;
         Ok(KeySource {

@@ -34,7 +34,7 @@ use crate::report;
 use crate::token::ObjectError;
 
 /// Have a context of the kubeconfig use a key, or print what that takes
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 #[command(group = clap::ArgGroup::new("what").args(["write", "undo", "context"]).multiple(true))]
 #[command(after_help = "\
 Examples:
@@ -207,6 +207,50 @@ fn produce(
         }
         None => Ok(output.print(&config().as_plugin_excerpt(name))?),
     }
+}
+
+/// A key that a context is to use.
+pub(super) struct ContextKey {
+    pub(super) selection: Selection,
+    pub(super) certificate_file: Option<String>,
+    /// To be written down.
+    pub(super) pin_source: Option<String>,
+    pub(super) context: String,
+    pub(super) kubeconfig: Option<PathBuf>,
+}
+
+/// Has a context use the key, as `--write --context` does.
+///
+/// # Errors
+/// Those of that command.
+pub(super) fn use_in_context(key: ContextKey, opened: &mut Option<Library>) -> Result<(), Error> {
+    let arguments = KubeconfigArguments {
+        selection: key.selection,
+        certificate_file: key.certificate_file,
+        kubeconfig: key.kubeconfig,
+        ..KubeconfigArguments::default()
+    };
+    let search = Search {
+        selection: &arguments.selection,
+        uri: None,
+        wanted: Filter::from_map(&mut arguments.selection.configuration([]))?.object,
+        has_certificate: arguments.certificate_file.is_some(),
+        login: false,
+        pin_source: None,
+        variables: &TakenVariables::default(),
+        verbosity: 0,
+    };
+    let listing = search.look(opened)?;
+    let (library, token, chosen) = search.choose(&listing)?;
+    let chosen = &tried(&arguments, (library, token, chosen), opened)?;
+    plugin::Wanted {
+        arguments: &arguments,
+        context: &key.context,
+        name: user_name(chosen).ok_or(KubeconfigError::UserUnnamed)?,
+        place: (library, token, chosen),
+        pin_source: key.pin_source.as_deref(),
+    }
+    .write()
 }
 
 /// A key and where it is.

@@ -7,6 +7,7 @@ mod approve;
 mod attestation;
 mod check;
 mod completions;
+mod connection_log;
 mod credential;
 mod enroll;
 mod error;

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use x509_cert::der::pem::{LineEnding, encode_string};
 
 use super::again::Invocation;
+use super::connection_log::ConnectionLog;
 use super::issuance::{
     Inquiry, IssuanceError, Issued, RequestStanding, WantedCertificate, obtain, request_name,
     standing,
@@ -25,7 +25,7 @@ use super::output::CommandOutput;
 use crate::certificate::{Certificate, ValidityState};
 use crate::cluster_api::{ClusterUser, Recognition, TokenConnection, self_subject_review, whoami};
 use crate::config::{Config, long_duration};
-use crate::enrollment::{Applicant, of_key, sign_request};
+use crate::enrollment::{Applicant, certificates_pem, of_key, sign_request};
 use crate::error::Error;
 use crate::keyring::{KeyNumber, Keyring};
 use crate::library;
@@ -336,9 +336,7 @@ impl Renewal<'_> {
         let mut new = file.clone().into_os_string();
         new.push(".renewed");
         let new = PathBuf::from(new);
-        let chain = issued.chain.iter().map(Vec::as_slice);
-        let whole = [issued.certificate.der()].into_iter().chain(chain);
-        let text = whole.map(pem).collect::<Result<String, Error>>()?;
+        let text = certificates_pem(issued.certificate.der(), &issued.chain)?;
         fs::write(&new, text).map_err(failed)?;
         fs::File::open(&new)
             .and_then(|new| new.sync_all())
@@ -389,11 +387,6 @@ fn check_user(known: &Recognition, certificate: &Certificate) -> Result<(), Erro
         }
         _ => Ok(()),
     }
-}
-
-fn pem(der: &[u8]) -> Result<String, Error> {
-    encode_string("CERTIFICATE", LineEnding::LF, der)
-        .map_err(|error| Error::internal(format!("the certificate's PEM: {error}")))
 }
 
 fn plan(
@@ -498,24 +491,5 @@ impl StageObserver for Waits {
 
     fn unlocked(&mut self, reason: &str) {
         library::warn_of_no_lock(reason);
-    }
-}
-
-/// Passes on what happens on connections.
-struct ConnectionLog;
-
-impl TunnelObserver for ConnectionLog {
-    fn connection(&self, line: &str) {
-        log::info!("{line}");
-    }
-
-    fn trouble(&self, _: &Error) {}
-
-    fn concern(&self, text: &str) {
-        report::warning(text);
-    }
-
-    fn waiting(&self, text: &str) {
-        report::warning(text);
     }
 }

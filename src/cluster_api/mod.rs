@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod access_review;
 mod connection;
 mod error;
 mod kubectl;
@@ -14,6 +15,7 @@ pub mod signing_request;
 mod status;
 pub mod token_request;
 
+pub use access_review::may_with_signing_requests;
 pub use connection::{TokenConnection, whoami};
 pub use error::{ApiError, KubectlError, RefusedRequest, UnusableAnswer, UnusableName};
 pub use kubectl::Kubectl;

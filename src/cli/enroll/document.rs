@@ -1,6 +1,6 @@
 //! What `enroll` prints: what is there now, or would be, as lines or as a JSON document.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -26,6 +26,21 @@ pub(super) struct EnrollmentDocument {
     key: Option<KeyPart>,
     request: Option<RequestPart>,
     certificate: Option<CertificatePart>,
+    cluster: Option<ClusterPart>,
+}
+
+/// The cluster that has issued the certificate.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ClusterPart {
+    context: String,
+    user: String,
+    groups: Vec<String>,
+    /// The CertificateSigningRequest's name, and whether it is there.
+    request: Option<String>,
+    is_requested: bool,
+    /// What the cluster has said to the key.
+    proof: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -102,7 +117,37 @@ impl EnrollmentDocument {
             key: None,
             request: None,
             certificate: None,
+            cluster: None,
         }
+    }
+
+    pub(super) fn set_cluster(&mut self, context: &str, applicant: &Applicant) {
+        self.cluster = Some(ClusterPart {
+            context: context.to_owned(),
+            user: applicant.user().to_owned(),
+            groups: applicant.groups().to_owned(),
+            request: None,
+            is_requested: false,
+            proof: None,
+        });
+    }
+
+    pub(super) fn set_cluster_request(&mut self, name: String, is_requested: bool) {
+        if let Some(part) = &mut self.cluster {
+            part.request = Some(name);
+            part.is_requested = is_requested;
+        }
+    }
+
+    pub(super) fn set_proof(&mut self, proof: String) {
+        if let Some(part) = &mut self.cluster {
+            part.proof = Some(proof);
+        }
+    }
+
+    /// The file in which the certificate is kept, if it isn't on the token.
+    pub(super) fn certificate_file(&self) -> Option<&Path> {
+        self.certificate.as_ref()?.file.as_deref()
     }
 
     /// # Errors
@@ -220,6 +265,23 @@ impl EnrollmentDocument {
                     "{done}: certificate with serial number {serial_number}"
                 ));
             }
+        }
+        if let Some(cluster) = &self.cluster {
+            let named = named(&cluster.user, &cluster.groups);
+            if self.dry_run && self.certificate.is_none() {
+                let request = match (&cluster.request, cluster.is_requested) {
+                    (Some(name), true) => format!("{name}, which is there"),
+                    (Some(name), false) => format!("{name}, to be made"),
+                    (None, _) => "to be made".to_owned(),
+                };
+                lines.push(format!("request: {request}, for {named}"));
+            }
+            let done = match self.dry_run {
+                true => "to use the key",
+                false => "uses the key",
+            };
+            lines.push(format!("context: \"{}\", {done}", cluster.context));
+            lines.extend(cluster.proof.clone());
         }
         lines
             .iter()

@@ -73,7 +73,8 @@ impl<'a> CsrTarget<'a> {
 pub(super) struct IssuedFile {
     pub(super) certificate: Certificate,
     chain: Vec<Vec<u8>>,
-    path: PathBuf,
+    /// For messages.
+    words: String,
 }
 
 impl IssuedFile {
@@ -86,13 +87,22 @@ impl IssuedFile {
         Ok(Self {
             certificate,
             chain,
-            path: path.to_owned(),
+            words: format!("the certificate in {}", path.display()),
         })
     }
 
+    /// What a cluster has answered a request with.
+    pub(super) fn of_cluster(certificate: Certificate, chain: Vec<Vec<u8>>, request: &str) -> Self {
+        Self {
+            certificate,
+            chain,
+            words: format!("the certificate of the request {request}"),
+        }
+    }
+
     /// For messages.
-    pub(super) fn words(&self) -> String {
-        format!("the certificate in {}", self.path.display())
+    pub(super) fn words(&self) -> &str {
+        &self.words
     }
 
     /// Keeps it in a file: this one, or one of its own under the user's data.

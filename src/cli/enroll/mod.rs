@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cluster;
 mod document;
 mod file;
 mod piv;
@@ -12,8 +13,11 @@ mod place;
 mod token;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
-use self::document::{EnrollmentDocument, KeyOrigin};
+use self::cluster::AskedCluster;
+use self::document::{CertificateStatus, EnrollmentDocument, KeyOrigin};
 use self::file::{CsrTarget, IssuedFile};
 use self::piv::PivOptions;
 use self::place::TokenChoice;
@@ -23,17 +27,21 @@ use super::completions::values;
 use super::error::ArgumentNeeds;
 use super::key_options::KeyOptions;
 use super::output::CommandOutput;
+use super::renew::{life, time};
+use super::selection::Selection;
 use crate::enrollment::{
-    Applicant, EnrollmentError, ExpectedCertificate, KeyWish, NextStep, Plan, PlannedKey,
-    check_issued,
+    Applicant, EnrolledKey, EnrollmentError, ExpectedCertificate, KeyWish, NextStep, Plan,
+    PlannedKey, check_issued, of_key,
 };
 use crate::error::Error;
+use crate::keyring::Keyring;
 use crate::pin_entry::Sources;
 use crate::pipeline::Library;
+use crate::printable::printable;
 use crate::process::environment::SingleThreaded;
 use crate::process::unix_time;
 use crate::report;
-use crate::token::KeyKind;
+use crate::token::{Candidate, FoundKey, KeyKind};
 
 /// Make a key on a token, request a certificate for it, and put that beside it
 #[derive(Debug, clap::Args)]
@@ -71,6 +79,15 @@ pub(super) struct EnrollArguments {
     /// another one, which is lost; after a yes that is typed
     #[arg(long)]
     replace: bool,
+    /// How long the certificate is to be valid, such as 90d; without it as long as the cluster's signer gives
+    #[arg(long, value_name = "TIME", value_parser = life, conflicts_with_all = ["csr", "certificate"])]
+    duration: Option<Duration>,
+    /// How long to wait for the approval
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = time, conflicts_with_all = ["csr", "certificate"])]
+    wait: Duration,
+    /// Make another request after one that was denied or has failed
+    #[arg(long, conflicts_with_all = ["csr", "certificate"])]
+    again: bool,
     /// Change nothing, and say what would be done
     #[arg(long)]
     dry_run: bool,
@@ -96,11 +113,13 @@ impl EnrollArguments {
 #[cold]
 pub(super) fn run(arguments: &EnrollArguments, verbosity: u8, alone: SingleThreaded) -> u8 {
     let mut opened = None;
-    let outcome = enroll(arguments, verbosity, alone, &mut opened);
+    let keyring = Arc::new(Keyring::default());
+    let outcome = enroll(arguments, verbosity, alone, &mut opened, &keyring);
     let code = outcome.map_or_else(|error| report::error(&error), |()| 0);
     if let Some(library) = opened {
         library.finalize(code);
     }
+    keyring.finish(code);
     code
 }
 
@@ -108,6 +127,10 @@ pub(super) fn run(arguments: &EnrollArguments, verbosity: u8, alone: SingleThrea
 enum Task<'a> {
     Request(Applicant, CsrTarget<'a>),
     Install(Box<IssuedFile>),
+    /// The cluster is asked for the certificate.
+    Certify(Box<AskedCluster>),
+    /// The context uses a key already.
+    Prove,
 }
 
 impl<'a> Task<'a> {
@@ -132,7 +155,10 @@ impl<'a> Task<'a> {
                 }
                 Ok(Self::Install(Box::new(issued)))
             }
-            (None, None) => needs("enroll", "--csr <FILE> or --certificate <FILE>"),
+            (None, None) => Ok(match AskedCluster::find(arguments)? {
+                Some(cluster) => Self::Certify(Box::new(cluster)),
+                None => Self::Prove,
+            }),
         }
     }
 }
@@ -142,11 +168,18 @@ fn enroll(
     verbosity: u8,
     alone: SingleThreaded,
     opened: &mut Option<Library>,
+    keyring: &Arc<Keyring>,
 ) -> Result<(), Error> {
     let mut output = CommandOutput::open()?;
-    let task = Task::of(arguments)?;
     let options = &arguments.key_options;
-    let variables = super::take_variables(options.own_source().configuration, alone);
+    let source = options.source().unwrap_or_else(|_| options.own_source());
+    let variables = super::take_variables(source.configuration, alone);
+    let task = Task::of(arguments)?;
+    if let Task::Prove = task {
+        let proof = cluster::proof(arguments, opened, None, &variables, keyring)?;
+        report::note("the context uses a key on a token already");
+        return Ok(output.print(&format!("{}\n", printable(&proof)))?);
+    }
     let place = TokenChoice::of(options, verbosity)?;
     let selector = place.open(opened)?;
     let library = opened
@@ -155,10 +188,25 @@ fn enroll(
     let officer = Sources::of_person(&place.pin);
     let pins = [Sources::new(place.pin, &variables), officer];
     let mut token = EnrollmentToken::open(library, place.filter, selector, pins, &arguments.piv)?;
-    let document = match task {
+    let mut place = None;
+    let mut document = match task {
         Task::Request(applicant, target) => request(arguments, &applicant, &target, &mut token)?,
         Task::Install(issued) => install(arguments, &issued, &mut token)?,
+        Task::Certify(cluster) => {
+            let (document, key) = certify(arguments, &cluster, library, &mut token)?;
+            place = key;
+            document
+        }
+        Task::Prove => return Err(Error::internal("a token where none is needed")),
     };
+    let accepted = token.into_accepted_pin();
+    if let Some(selection) = place {
+        let file = document.certificate_file();
+        let file = file.map(|path| path.to_string_lossy().into_owned());
+        cluster::write_context(arguments, selection, file, opened)?;
+        let proof = cluster::proof(arguments, opened, accepted, &variables, keyring)?;
+        document.set_proof(proof);
+    }
     // The request alone, for a pipe.
     let is_printed = arguments.csr.as_deref() == Some(Path::new("-"));
     match document.request_text().filter(|_| is_printed) {
@@ -175,58 +223,17 @@ fn request(
     target: &CsrTarget<'_>,
     token: &mut EnrollmentToken<'_>,
 ) -> Result<EnrollmentDocument, Error> {
-    let user = applicant.user();
-    let candidates = token.candidates(&format!("to enroll {user}"))?;
-    let wish = KeyWish {
-        label: token.label().unwrap_or(user),
-        id: token.id(),
-        is_usual: token.has_usual_id(),
-        kind: arguments.key,
-    };
-    let replaces = token.replaces_key(arguments)?;
-    let plan = match replaces {
-        true => Plan::for_new_key(&wish),
-        false => Plan::for_request(&candidates, &wish, unix_time())?,
-    };
+    let candidates = token.candidates(&format!("to enroll {}", applicant.user()))?;
     let mut document = EnrollmentDocument::new(token.name(), arguments.dry_run);
     document.set_request(applicant, target);
-    let key = match (plan.key, plan.next) {
-        (PlannedKey::TakeUp(key), NextStep::Done) => {
-            return Err(token.already_enrolled(&candidates, &key));
-        }
-        (PlannedKey::TakeUp(key), _) if arguments.piv.has_policy() => {
-            return Err(EnrollmentError::PolicyOfOldKey {
-                key: key.selector().to_string(),
-            }
-            .into());
-        }
-        (PlannedKey::TakeUp(key), _) => {
-            let found = token.key(&key)?;
-            document.set_key(&found, KeyOrigin::Found)?;
-            found
-        }
-        (PlannedKey::Make { id, label, kind }, _) => {
-            let id = match id {
-                Some(id) if replaces => id,
-                id => token.free_id(id, kind)?,
-            };
-            if arguments.dry_run {
-                document.plan_key(&id, &label, kind);
-                return Ok(document);
-            }
-            if replaces {
-                token.confirm_loss(&id, &candidates)?;
-            }
-            let made = token.make_key(kind, &id, &label, replaces)?;
-            for promise in &made.unconfirmed {
-                report::warning(&format!(
-                    "the token does not confirm of the new key that {promise}"
-                ));
-            }
-            document.set_key(&made.key, KeyOrigin::Made)?;
-            made.key
-        }
+    let found = key_for(arguments, applicant, &candidates, token, &mut document)?;
+    let Some((key, next)) = found else {
+        return Ok(document);
     };
+    if next == NextStep::Done {
+        let key = EnrolledKey::from(&key);
+        return Err(token.already_enrolled(&candidates, &key));
+    }
     if arguments.dry_run {
         return Ok(document);
     }
@@ -234,6 +241,105 @@ fn request(
     target.write(csr.pem())?;
     document.set_csr(csr);
     Ok(document)
+}
+
+/// The applicant's key, found or made, and what is next; `None` if it is to be made and nothing may be changed.
+fn key_for(
+    arguments: &EnrollArguments,
+    applicant: &Applicant,
+    candidates: &[Candidate],
+    token: &mut EnrollmentToken<'_>,
+    document: &mut EnrollmentDocument,
+) -> Result<Option<(FoundKey, NextStep)>, Error> {
+    let wish = KeyWish {
+        label: token.label().unwrap_or_else(|| applicant.user()),
+        id: token.id(),
+        is_usual: token.has_usual_id(),
+        kind: arguments.key,
+    };
+    let replaces = token.replaces_key(arguments)?;
+    let plan = match replaces {
+        true => Plan::for_new_key(&wish),
+        false => Plan::for_request(candidates, &wish, unix_time())?,
+    };
+    let (id, label, kind) = match plan.key {
+        PlannedKey::TakeUp(key) => {
+            if plan.next != NextStep::Done && arguments.piv.has_policy() {
+                return Err(EnrollmentError::PolicyOfOldKey {
+                    key: key.selector().to_string(),
+                }
+                .into());
+            }
+            let found = token.key(&key)?;
+            document.set_key(&found, KeyOrigin::Found)?;
+            return Ok(Some((found, plan.next)));
+        }
+        PlannedKey::Make { id, label, kind } => (id, label, kind),
+    };
+    let id = match id {
+        Some(id) if replaces => id,
+        id => token.free_id(id, kind)?,
+    };
+    if arguments.dry_run {
+        document.plan_key(&id, &label, kind);
+        return Ok(None);
+    }
+    if replaces {
+        token.confirm_loss(&id, candidates)?;
+    }
+    let made = token.make_key(kind, &id, &label, replaces)?;
+    for promise in &made.unconfirmed {
+        report::warning(&format!(
+            "the token does not confirm of the new key that {promise}"
+        ));
+    }
+    document.set_key(&made.key, KeyOrigin::Made)?;
+    Ok(Some((made.key, plan.next)))
+}
+
+/// A key, and the certificate that the cluster issues for it; then what names the key in a configuration.
+fn certify(
+    arguments: &EnrollArguments,
+    cluster: &AskedCluster,
+    library: &Library,
+    token: &mut EnrollmentToken<'_>,
+) -> Result<(EnrollmentDocument, Option<Selection>), Error> {
+    let applicant = cluster.applicant();
+    let candidates = token.candidates(&format!("to enroll {}", applicant.user()))?;
+    let mut document = EnrollmentDocument::new(token.name(), arguments.dry_run);
+    document.set_cluster(cluster.context(), applicant);
+    let found = key_for(arguments, applicant, &candidates, token, &mut document)?;
+    let Some((key, next)) = found else {
+        return Ok((document, None));
+    };
+    if next == NextStep::Done {
+        let own = of_key(&candidates, &key.public_key).into_iter();
+        let own = own.max_by_key(|it| it.validity.not_after);
+        // An earlier call has got so far.
+        match own.filter(|own| own.user.as_deref() == Some(applicant.user())) {
+            Some(own) => document.set_certificate(own, CertificateStatus::Present),
+            None => {
+                let key = EnrolledKey::from(&key);
+                return Err(token.already_enrolled(&candidates, &key));
+            }
+        }
+    } else if arguments.dry_run {
+        let (name, is_there) = cluster.request(arguments, &key.public_key)?;
+        document.set_cluster_request(name, is_there);
+    } else {
+        // Others can use the token while this waits for people.
+        library.lock.release();
+        let issued = cluster.obtain(arguments, &key.public_key, || {
+            token.lock(library)?;
+            let csr = token.sign_request(applicant, &key);
+            library.lock.release();
+            csr
+        })?;
+        token.lock(library)?;
+        token.install(arguments, &issued, &key, &candidates, &mut document)?;
+    }
+    let selection = cluster::selection(library, token.name(), &key);
+    Ok((document, Some(selection).filter(|_| !arguments.dry_run)))
 }
 
 /// The certificate that was issued, beside its key.
@@ -245,7 +351,7 @@ fn install(
     let certificate = &issued.certificate;
     let user = certificate.user.as_deref().unwrap_or_default();
     let candidates = token.candidates(&format!("to enroll {user}"))?;
-    let key = token.key_of(certificate, &issued.words())?;
+    let key = token.key_of(certificate, issued.words())?;
     // The name was said when the key was made.
     let has_name = token.label().is_none() && !token.names_keys();
     if arguments.user.is_none() && key.label != user && has_name {

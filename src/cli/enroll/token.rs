@@ -14,10 +14,10 @@ use crate::error::Error;
 use crate::library::LockReports;
 use crate::pin_entry::Sources;
 use crate::pipeline::{KeyReference, Library, Pipeline};
-use crate::process::unix_time;
+use crate::process::{lock, unix_time};
 use crate::report;
 use crate::token::{
-    Candidate, FoundKey, GeneratedKey, KeyKind, NewKey, PivSlot, Token, WritingError,
+    AcceptedPin, Candidate, FoundKey, GeneratedKey, KeyKind, NewKey, PivSlot, Token, WritingError,
 };
 
 /// The token that a key is enrolled on, with a session in which it can be changed.
@@ -79,6 +79,20 @@ impl<'l> EnrollmentToken<'l> {
 
     pub(super) fn name(&self) -> &crate::config::TokenName {
         &self.token.state().name
+    }
+
+    /// Locks the library again, after a wait in which others could use it.
+    ///
+    /// # Errors
+    /// Others keep it.
+    pub(super) fn lock(&self, library: &Library) -> Result<(), Error> {
+        let trusted = &self.config.library;
+        library.lock.acquire(trusted, lock::LIMIT, &mut LockReports)
+    }
+
+    /// The end, and the PIN for the next session.
+    pub(super) fn into_accepted_pin(self) -> Option<AcceptedPin> {
+        self.token.into_accepted_pin()
     }
 
     /// The CKA_ID that the options name.

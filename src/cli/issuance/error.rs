@@ -33,6 +33,8 @@ pub(crate) enum IssuanceError {
         reason: String,
         message: String,
     },
+    #[error("user \"{user}\" may not {verb} CertificateSigningRequests in the cluster")]
+    NotAllowed { user: String, verb: &'static str },
     #[error("the cluster knows us as {known}, and not as {expected}")]
     KnownAsAnother { known: String, expected: String },
     /// A person or a program other than Kubernetes' signer has written it into the request.
@@ -91,6 +93,10 @@ impl Failure for IssuanceError {
             Self::KnownAsAnother { .. } => remedy!(
                 "nothing was removed; have the administrators look at how the API server authenticates \
                  client certificates"
+            ),
+            Self::NotAllowed { .. } => remedy!(
+                "have an administrator of the cluster allow create and get on \
+                 certificatesigningrequests.certificates.k8s.io; with --csr the request goes to another CA"
             ),
             Self::OtherKey { .. } | Self::Unreadable { .. } => remedy!(
                 "it was not installed; tell the administrators of the cluster, and make another request \
