@@ -76,6 +76,14 @@ impl AcceptedPin {
     pub fn token(&self) -> &TokenName {
         &self.token
     }
+
+    pub(super) fn origin(&self) -> PinOrigin {
+        self.kept.origin.clone()
+    }
+
+    pub(super) fn into_pin(self) -> Pin {
+        self.kept.pin
+    }
 }
 
 impl Login {
@@ -715,6 +723,17 @@ fn ask<T>(
         notice: notice.as_deref(),
         confirm: confirm.then_some(&last),
     })
+}
+
+#[cfg(test)]
+pub(super) fn accepted_pin(token: TokenName, pin: Pin) -> AcceptedPin {
+    let kept = Kept {
+        pin,
+        origin: PinOrigin::Configuration,
+        is_accepted: true,
+        outlasts_final_try: false,
+    };
+    AcceptedPin { token, kept }
 }
 
 #[cfg(test)]
