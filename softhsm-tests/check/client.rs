@@ -404,7 +404,7 @@ fn an_address_that_the_tunnel_process_serves_is_asked_for_its_certificate() {
 }
 
 #[test]
-fn the_cluster_is_asked_directly() {
+fn the_cluster_is_asked_by_the_local_address() {
     let store = cluster().token(Kind::P256, ADMINISTRATOR);
     // For its kubeconfig.
     drop(cluster().command(&store, &store.configuration(), "check"));
@@ -412,13 +412,13 @@ fn the_cluster_is_asked_directly() {
     let config: Value = serde_json::from_slice(&file).unwrap();
     let context = PluginContext::of(store, &config["clusters"][0]["cluster"]);
     let text = told(&context.program(&["check", "--server"]).run(), 0);
-    let way = format!(
-        "(asked directly, and not by {}:{})\n",
+    let asked = format!(
+        "(asked by {}:{}, as clients do)\n",
         local_address(),
         context.port
     );
     assert!(
-        text.contains("knows us as user \"jane\"") && text.ends_with(&way),
+        text.contains("knows us as user \"jane\"") && text.ends_with(&asked),
         "{text}"
     );
 }

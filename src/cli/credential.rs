@@ -148,7 +148,7 @@ fn answer(
     let registered = tunnel_process::register(
         Registration {
             configuration: selection,
-            keep,
+            keep: Some(keep),
             caller: Some(caller),
             leader: (keep == Keep::Terminal).then(session),
             clusters,

@@ -1,4 +1,4 @@
-//! A connection of our own to the API server, with the token's key and certificate.
+//! A connection of our own to the API server, with the token's key and certificate: made here, or by a tunnel.
 
 use std::sync::Arc;
 
@@ -10,7 +10,9 @@ use super::status::Status;
 use super::{ApiAnswer, ApiMethod, ApiRequest, ClusterApi, LONGEST_ANSWER, unusable};
 use crate::error::Error;
 use crate::keyring::{KeyNumber, Keyring};
-use crate::tunnel::{ServerAnswer, ServerExchange, TunnelObserver, TunnelTarget, UpstreamFailure};
+use crate::tunnel::{
+    ServerAnswer, ServerExchange, TunnelClient, TunnelObserver, TunnelTarget, UpstreamFailure,
+};
 
 /// Whom an API server takes a request without credentials for.
 const ANONYMOUS: &str = "system:anonymous";
@@ -39,6 +41,32 @@ impl TokenConnection {
             exchange,
             cluster: described,
         })
+    }
+
+    /// [`TokenConnection::new`] by way of a tunnel.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`TokenConnection::new`].
+    pub fn through(client: TunnelClient) -> Result<Self, Error> {
+        Ok(Self {
+            cluster: client.to_string(),
+            exchange: ServerExchange::through(client, LONGEST_ANSWER)?,
+        })
+    }
+
+    /// Asks for whom the cluster takes us.
+    ///
+    /// # Errors
+    ///
+    /// There is no connection, the server did not ask for a certificate, or it does not know its user.
+    pub fn whoami(&self) -> Result<Recognition, Error> {
+        match self_subject_review(self)? {
+            Recognition::User(user) if user.name == ANONYMOUS => {
+                Err(self.exchange.error(UpstreamFailure::NotRecognised))
+            }
+            recognition => Ok(recognition),
+        }
     }
 
     fn answer(
@@ -114,20 +142,14 @@ fn judged(status: u16, body: &[u8]) -> JudgedAnswer {
 ///
 /// # Errors
 ///
-/// There is no connection, the server did not ask for a certificate, or it does not know its user.
+/// Those of [`TokenConnection::whoami`].
 pub fn whoami(
     cluster: TunnelTarget,
     key: KeyNumber,
     keyring: &Arc<Keyring>,
     observer: &Arc<dyn TunnelObserver>,
 ) -> Result<Recognition, Error> {
-    let connection = TokenConnection::new(cluster, key, keyring, observer)?;
-    match self_subject_review(&connection)? {
-        Recognition::User(user) if user.name == ANONYMOUS => {
-            Err(connection.exchange.error(UpstreamFailure::NotRecognised))
-        }
-        recognition => Ok(recognition),
-    }
+    TokenConnection::new(cluster, key, keyring, observer)?.whoami()
 }
 
 #[cfg(test)]

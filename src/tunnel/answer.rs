@@ -28,6 +28,8 @@ const LIMIT: Duration = Duration::from_secs(10);
 const BODY_LIMIT: Duration = Duration::from_secs(5);
 const LONGEST_BODY: usize = 64 << 20;
 
+const KIND: &str = "text/plain; charset=utf-8";
+
 /// Whether a command that speaks this protocol (ALPN) can be answered.
 pub(super) fn is_possible(protocol: Option<&[u8]>) -> bool {
     protocol.is_none_or(|it| [HTTP_1_1, HTTP_2].contains(&it))
@@ -70,9 +72,15 @@ where
 fn bad_gateway(text: &str) -> Response<String> {
     let mut response = Response::new(format!("{text}\n"));
     *response.status_mut() = StatusCode::BAD_GATEWAY;
-    let kind = HeaderValue::from_static("text/plain; charset=utf-8");
+    let kind = HeaderValue::from_static(KIND);
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response
+}
+
+/// Whether it is such an answer, and not a server's.
+pub(super) fn is_bad_gateway<B>(response: &Response<B>) -> bool {
+    let kind = response.headers().get(CONTENT_TYPE);
+    response.status() == StatusCode::BAD_GATEWAY && kind.is_some_and(|kind| kind == KIND)
 }
 
 /// Reads a request to its end: most clients read no answer before they have sent all of it.

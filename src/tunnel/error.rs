@@ -143,6 +143,48 @@ impl Failure for UpstreamError {
     }
 }
 
+/// What a client of a tunnel meets in place of the API server.
+#[derive(Debug, thiserror::Error)]
+pub enum ServedError {
+    #[error("the tunnel process does not answer at {address}: {reason}")]
+    Silent { address: SocketAddr, reason: String },
+    // What a tunnel answers with status 502, which other clients show as it is.
+    #[error("{text}")]
+    Told { text: String, remedy: String },
+}
+
+impl ServedError {
+    /// What a tunnel answered, which ends with the remedy.
+    pub(super) fn told(body: &[u8]) -> Self {
+        let body = String::from_utf8_lossy(body);
+        let body = body.trim_end();
+        let (text, remedy) = body
+            .split_once("; ")
+            .unwrap_or((body, "run the command again"));
+        Self::Told {
+            text: text.to_owned(),
+            remedy: remedy.to_owned(),
+        }
+    }
+}
+
+impl Failure for ServedError {
+    fn exit_code(&self) -> u8 {
+        9
+    }
+
+    fn remedy(&self) -> Remedy {
+        match self {
+            Self::Silent { .. } => remedy!(
+                "end it with `",
+                OwnCommand::Stop,
+                "`; the next command starts a new one"
+            ),
+            Self::Told { remedy, .. } => remedy.clone().into(),
+        }
+    }
+}
+
 /// A cluster can't be served on this machine; `ports` is for how many of them there is a port.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ListenError {

@@ -1,4 +1,5 @@
-//! Requests of our own to an API server, over one connection with the token's key as long as it stays open.
+//! Requests of our own to an API server, over one connection as long as it stays open: with the token's key, or
+//! through a tunnel as its clients send them.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -10,12 +11,15 @@ use hyper::body::Body as _;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Method, Request, Response, header};
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
 use super::alpn::HTTP_1_1;
-use super::error::UpstreamFailure;
+use super::answer;
+use super::error::{ServedError, UpstreamFailure};
 use super::server::Server;
+use super::tunnel_client::TunnelClient;
 use super::upstream::Upstream;
 use super::{TunnelObserver, TunnelTarget, preparation};
 use crate::error::Error;
@@ -29,12 +33,18 @@ const LIMIT: Duration = Duration::from_secs(30);
 pub struct ServerExchange {
     /// `None` once it is dropped.
     runtime: Option<Runtime>,
-    upstream: Arc<Upstream>,
+    peer: ExchangePeer,
     host: String,
     /// What the server's URL has behind its host, without a slash at its end.
     path: String,
     longest_answer: usize,
     connection: Mutex<Option<SendRequest<String>>>,
+}
+
+/// What the requests are sent to.
+enum ExchangePeer {
+    Server(Arc<Upstream>),
+    Tunnel(TunnelClient),
 }
 
 /// What an API server answered.
@@ -58,16 +68,38 @@ impl ServerExchange {
         observer: &Arc<dyn TunnelObserver>,
         longest_answer: usize,
     ) -> Result<Self, Error> {
+        let path = path_of(&cluster.cluster.server);
+        let server = Server::new(cluster, Arc::clone(observer));
+        let host = server.host();
+        let peer = ExchangePeer::Server(Arc::new(Upstream::new(server, keyring, Some(key))));
+        Self::with(peer, host, path, longest_answer)
+    }
+
+    /// [`ServerExchange::new`] through a tunnel, whose client needs neither the key nor the server's address.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`ServerExchange::new`].
+    pub fn through(client: TunnelClient, longest_answer: usize) -> Result<Self, Error> {
+        let host = client.address().to_string();
+        let path = path_of(client.url());
+        Self::with(ExchangePeer::Tunnel(client), host, path, longest_answer)
+    }
+
+    fn with(
+        peer: ExchangePeer,
+        host: String,
+        path: String,
+        longest_answer: usize,
+    ) -> Result<Self, Error> {
         let runtime = Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(|error| preparation(&error))?;
-        let path = path_of(&cluster.cluster.server);
-        let server = Server::new(cluster, Arc::clone(observer));
         Ok(Self {
             runtime: Some(runtime),
-            host: server.host(),
-            upstream: Arc::new(Upstream::new(server, keyring, Some(key))),
+            peer,
+            host,
             path,
             longest_answer,
             connection: Mutex::default(),
@@ -129,19 +161,40 @@ impl ServerExchange {
 
     /// The failure with this server.
     pub fn error(&self, failure: UpstreamFailure) -> Error {
-        self.upstream.error(failure)
+        match &self.peer {
+            ExchangePeer::Server(upstream) => upstream.error(failure),
+            ExchangePeer::Tunnel(client) => client.upstream_error(failure),
+        }
+    }
+
+    fn exchange_error(&self, error: &hyper::Error) -> Error {
+        match &self.peer {
+            ExchangePeer::Server(upstream) => upstream.exchange_error(error),
+            ExchangePeer::Tunnel(client) => client.error(&error),
+        }
     }
 
     async fn connect(&self) -> Result<SendRequest<String>, Error> {
-        let connection = self.upstream.connect(Some(HTTP_1_1.to_vec())).await;
+        let upstream = match &self.peer {
+            ExchangePeer::Server(upstream) => upstream,
+            ExchangePeer::Tunnel(client) => return self.begin(client.connect().await?).await,
+        };
+        let connection = upstream.connect(Some(HTTP_1_1.to_vec())).await;
         let connection =
             connection.map_err(|_| Error::internal("a connection was lost".to_owned()))??;
-        self.upstream.connected(&connection);
+        upstream.connected(&connection);
         if !connection.is_authenticated() {
             return Err(self.error(UpstreamFailure::NotAsked));
         }
-        let made = http1::handshake(TokioIo::new(connection.stream)).await;
-        let (sender, connection) = made.map_err(|error| self.upstream.exchange_error(&error))?;
+        self.begin(connection.stream).await
+    }
+
+    async fn begin<S>(&self, stream: S) -> Result<SendRequest<String>, Error>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let made = http1::handshake(TokioIo::new(stream)).await;
+        let (sender, connection) = made.map_err(|error| self.exchange_error(&error))?;
         tokio::spawn(connection);
         Ok(sender)
     }
@@ -153,19 +206,27 @@ impl ServerExchange {
     ) -> Result<ServerAnswer, Error> {
         let exchange = async {
             let response = sender.send_request(request).await?;
-            read(response, self.longest_answer).await
+            let is_tunnels = self.is_tunnels(&response);
+            let answer = read(response, self.longest_answer).await?;
+            Ok::<_, hyper::Error>((answer, is_tunnels))
         };
         match timeout(LIMIT, exchange).await {
-            Ok(Ok(answer)) if answer.body.len() > self.longest_answer => Err(self.error(
+            Ok(Ok((answer, true))) => Err(ServedError::told(&answer.body).into()),
+            Ok(Ok((answer, _))) if answer.body.len() > self.longest_answer => Err(self.error(
                 UpstreamFailure::Unusable("its answer is too long".to_owned()),
             )),
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) => Err(self.upstream.exchange_error(&error)),
+            Ok(Ok((answer, _))) => Ok(answer),
+            Ok(Err(error)) => Err(self.exchange_error(&error)),
             Err(_) => Err(self.error(UpstreamFailure::TimedOut {
                 doing: "the answer",
                 seconds: LIMIT.as_secs(),
             })),
         }
+    }
+
+    /// Whether it is the tunnel that answers, and why there is no connection to the server.
+    fn is_tunnels(&self, response: &Response<hyper::body::Incoming>) -> bool {
+        matches!(self.peer, ExchangePeer::Tunnel(_)) && answer::is_bad_gateway(response)
     }
 }
 

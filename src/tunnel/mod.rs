@@ -31,17 +31,19 @@ mod server;
 mod server_identity;
 mod signing_key;
 mod trust;
+mod tunnel_client;
 mod upstream;
 
 mod wire;
 
 pub use clients::{ClientCertificate, KeyUsage};
-pub use error::{UpstreamError, UpstreamFailure};
+pub use error::{ServedError, UpstreamError, UpstreamFailure};
 pub use exchange::{ServerAnswer, ServerExchange};
 pub use local::{PAUSE_AFTER_FAILURE, preferred_ports};
 pub use probe::{check_port, shows_certificate};
 pub use proxy::{effective_proxy, is_proxied_elsewhere};
 pub use server_identity::ServerIdentity;
+pub use tunnel_client::TunnelClient;
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -100,7 +100,7 @@ impl KeptKeys for ProcessKeys {
     ) -> Result<KeptKey, Error> {
         let registration = Registration {
             configuration: key,
-            keep,
+            keep: Some(keep),
             caller: None,
             leader: (keep == Keep::Terminal).then(session),
             clusters: Vec::new(),

@@ -57,7 +57,8 @@ pub(super) enum ControlRequest {
 pub struct Registration {
     /// Which key, without a PIN.
     pub configuration: Vec<(String, String)>,
-    pub keep: Keep,
+    /// `None`: as long as the caller runs, and otherwise as long as others wish.
+    pub keep: Option<Keep>,
     /// The program that waits for the credential, by its process number.
     pub caller: Option<i32>,
     /// The leader of the terminal's session, where that is what ends the wish.

@@ -134,6 +134,10 @@ impl ServedKey {
     }
 
     fn until(&self) -> String {
+        const CALLERS: &str = "its callers have ended";
+        if self.wishes.is_empty() {
+            return CALLERS.to_owned();
+        }
         let wishes = self
             .wishes
             .iter()
@@ -142,7 +146,7 @@ impl ServedKey {
                     format!("{} (process {}) ends", leader.name(), leader.number())
                 }
                 (Keep::For(_), _) => format!("{} after its last use", wish.keep),
-                (Keep::Command | Keep::Terminal, _) => "its callers have ended".to_owned(),
+                (Keep::Command | Keep::Terminal, _) => CALLERS.to_owned(),
             });
         wishes.collect::<Vec<_>>().join(", or ")
     }
@@ -395,7 +399,7 @@ impl Service {
         let token_certificate = opened.chain.first().cloned().unwrap_or_default();
         key.open = Some(opened);
         key.last_use = time_since_boot();
-        if let (Some(caller), Keep::Command | Keep::Terminal) = (caller, keep)
+        if let (Some(caller), None | Some(Keep::Command | Keep::Terminal)) = (caller, keep)
             && !key
                 .callers
                 .iter()
@@ -403,8 +407,10 @@ impl Service {
         {
             key.callers.push(caller);
         }
-        let bound_to = leader.filter(|_| keep == Keep::Terminal);
-        key.add(Wish { keep, bound_to });
+        if let Some(keep) = keep {
+            let bound_to = leader.filter(|_| keep == Keep::Terminal);
+            key.add(Wish { keep, bound_to });
+        }
         let client = tunnels.as_ref();
         let client = client
             .map(|tunnels| tunnels.certificate(number))

@@ -1,30 +1,43 @@
-//! The step of a context that clients use with this program as their credential plugin: what stands
-//! between such a client and the tunnel process. No PIN is needed for it, and nothing is started.
+//! A context that clients use with this program as their credential plugin: what stands between such a client
+//! and the tunnel process, for which no PIN is needed and nothing is started; and the cluster, asked as they do.
 
 use std::net::{IpAddr, SocketAddr};
+use std::process;
 
 use super::checklist::{CheckStep, Checklist};
 use super::error::{ClientError, write_again};
 use crate::cli::credential::registered;
 use crate::cli::error::CredentialError;
+use crate::cluster_api::{Recognition, TokenConnection};
 use crate::error::{Error, OwnCommand, remedy};
-use crate::exec_credential::ApiVersion;
+use crate::exec_credential::{ApiVersion, LocalCluster};
 use crate::kubeconfig::{
     Cluster, Context, Kubeconfig, Kuberc, Plugin, find_program, local_address,
 };
+use crate::pin::PinProvider;
 use crate::printable::excerpt;
-use crate::tunnel::{ServerIdentity, check_port, is_proxied_elsewhere, shows_certificate};
-use crate::tunnel_process::{self, RegisteredCluster, TunnelProcessError};
+use crate::tunnel::{
+    ClientCertificate, ServedError, ServerIdentity, TunnelClient, check_port, is_proxied_elsewhere,
+    shows_certificate,
+};
+use crate::tunnel_process::{self, RegisteredCluster, Registration, TunnelProcessError};
 
 const STEP: CheckStep = CheckStep::Client;
 
+/// Where such a client connects.
+pub(super) struct PluginClient {
+    entry: LocalCluster,
+    served: RegisteredCluster,
+    authority: String,
+}
+
 /// Reports what a client meets on its way to the context's cluster, if the context's user has this
-/// program as its plugin; the address to which such a client connects.
+/// program as its plugin.
 pub(super) fn check_client(
     kubeconfig: &Kubeconfig,
     context: &Context,
     checklist: &mut Checklist,
-) -> Option<SocketAddr> {
+) -> Option<PluginClient> {
     let plugin = kubeconfig.plugin(&context.user)?;
     check_plugin(&plugin, context, checklist);
     check_kuberc(plugin.command, checklist);
@@ -32,14 +45,57 @@ pub(super) fn check_client(
     let identity =
         identity.and_then(|identity| identity.ok_or_else(|| CredentialError::NoIdentity.into()));
     let identity = checklist.keep(STEP, identity)?;
-    let entry = kubeconfig
-        .handed_over(&context.cluster)
-        .map_err(Error::from);
-    let served = entry.and_then(|entry| registered(&entry, &identity));
-    let served = checklist.keep(STEP, served)?;
+    let entry = checklist.keep(STEP, kubeconfig.handed_over(&context.cluster))?;
+    let served = checklist.keep(STEP, registered(&entry, &identity))?;
     check_entry(kubeconfig, context, &served, checklist);
     check_address(&identity, &served, checklist);
-    Some(served.address)
+    Some(PluginClient {
+        entry,
+        served,
+        authority: identity.authority_pem().to_owned(),
+    })
+}
+
+impl PluginClient {
+    pub(super) fn address(&self) -> SocketAddr {
+        self.served.address
+    }
+
+    pub(super) fn server(&self) -> &str {
+        &self.served.cluster.server
+    }
+
+    /// Has the tunnel process serve the cluster for as long as this process runs, with the key of this
+    /// selection, and asks the cluster there for whom it takes us.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`tunnel_process::register`] and of [`TokenConnection::whoami`].
+    pub(super) fn whoami(
+        &self,
+        selection: Vec<(String, String)>,
+        pins: &mut dyn PinProvider,
+    ) -> Result<Recognition, Error> {
+        let registered = tunnel_process::register(
+            Registration {
+                configuration: selection,
+                keep: None,
+                caller: i32::try_from(process::id()).ok(),
+                leader: None,
+                clusters: vec![self.served.clone()],
+                authority: Some(self.authority.clone()),
+                signs: false,
+            },
+            pins,
+        )?;
+        let certificate = ClientCertificate {
+            certificate_pem: registered.certificate,
+            key_pem: registered.key,
+        };
+        let cluster = [&*self.served.name, self.server()];
+        let client = TunnelClient::new(&self.entry, self.address(), cluster, &certificate)?;
+        TokenConnection::through(client)?.whoami()
+    }
 }
 
 /// The user's entry, as client-go validates it (tools/clientcmd, validation.go; plugin/pkg/client/auth/exec).
@@ -253,7 +309,10 @@ fn check_address(identity: &ServerIdentity, served: &RegisteredCluster, checklis
                     "`"
                 ),
             ),
-            Err(reason) => checklist.bad(STEP, &ClientError::Silent { address, reason }.into()),
+            Err(reason) => {
+                let reason = reason.to_string();
+                checklist.bad(STEP, &ServedError::Silent { address, reason }.into());
+            }
         },
     }
     if is_proxied_elsewhere(address) {

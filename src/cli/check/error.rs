@@ -1,7 +1,5 @@
-//! Exit codes 3 and 9: what keeps a client from the cluster before the key is used.
+//! Exit code 3: what keeps a client from the cluster before the key is used.
 
-use std::io;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use crate::error::{Failure, OwnCommand, Remedy, remedy};
@@ -30,25 +28,13 @@ pub(super) enum ClientError {
         problem: String,
         context: String,
     },
-    #[error("the tunnel process does not answer at {address}: {reason}")]
-    Silent {
-        address: SocketAddr,
-        reason: io::Error,
-    },
     #[error("kubectl ends with an error: {}, which KUBERC names, can't be used: {reason}", .path.display())]
     UnusableKuberc { path: PathBuf, reason: String },
 }
 
 impl Failure for ClientError {
     fn exit_code(&self) -> u8 {
-        match self {
-            Self::Silent { .. } => 9,
-            Self::Command { .. }
-            | Self::Forbidden { .. }
-            | Self::OtherCredential { .. }
-            | Self::Refused { .. }
-            | Self::UnusableKuberc { .. } => 3,
-        }
+        3
     }
 
     fn remedy(&self) -> Remedy {
@@ -62,11 +48,6 @@ impl Failure for ClientError {
             )
             .into(),
             Self::OtherCredential { .. } => "take it out of the user's entry".into(),
-            Self::Silent { .. } => remedy!(
-                "end it with `",
-                OwnCommand::Stop,
-                "`; the next command starts a new one"
-            ),
             Self::UnusableKuberc { .. } => {
                 "correct the file, or set KUBERC=off to do without one".into()
             }

@@ -10,7 +10,6 @@ mod steps;
 
 use std::io;
 use std::mem;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,7 +25,7 @@ use super::key_options::{KeyOptions, KeySource, SelectedContext};
 use super::output::CommandOutput;
 use super::style::Palette;
 use crate::cluster_api::{self, ClusterUser, Recognition};
-use crate::config::{Config, PinSource};
+use crate::config::{Config, PinSource, key_selection};
 use crate::error::{Error, OwnCommand, Piece, Setting, remedy};
 use crate::keyring::{KeyNumber, Keyring};
 use crate::kubeconfig::KubeconfigError;
@@ -36,7 +35,7 @@ use crate::printable::excerpt;
 use crate::process::environment::SingleThreaded;
 use crate::process::watchdog;
 use crate::report;
-use crate::token::ObjectError;
+use crate::token::{HandedOverPin, ObjectError};
 use crate::tunnel::{TunnelObserver, TunnelTarget};
 
 /// Test each step up to a signature: what works, what doesn't, and what to do about it
@@ -119,11 +118,12 @@ fn check(
     }
     let mut source = checklist.keep(CheckStep::Configuration, Source::of(arguments))?;
     let variables = super::take_variables(source.key.configuration.clone(), alone);
+    let selection = key_selection(&source.key.configuration);
     let config = configuration(arguments, verbosity, &mut source, checklist);
     let mut config = checklist.keep(CheckStep::Configuration, config)?;
     // Before a PIN is asked for.
     let context = source.key.context.as_ref();
-    let local = context.and_then(|it| check_client(&it.kubeconfig, &it.context, checklist));
+    let client = context.and_then(|it| check_client(&it.kubeconfig, &it.context, checklist));
     let target = match arguments.server {
         true => checklist.keep(CheckStep::Server, source.target())?,
         false => None,
@@ -134,14 +134,29 @@ fn check(
     if checklist.exit_code() != 0 {
         return None;
     }
-    // From here on, the keyring limits the time.
     let target = target?;
+    let library = opened.take()?;
+    if let Some(client) = client {
+        // Some libraries keep the token from other processes until then.
+        let step = watchdog::step("the end of the library (C_Finalize)");
+        library.close();
+        drop(step);
+        // From here on, the tunnel process limits the time.
+        watchdog::stop();
+        let mut pins = HandedOverPin::new(accepted, &mut pins);
+        let recognition = client.whoami(selection, &mut pins);
+        let address = client.address();
+        let asked = format!(" (asked by {address}, as clients do)");
+        tell_recognition(recognition, client.server(), &asked, checklist);
+        return None;
+    }
+    // From here on, the keyring limits the time.
     watchdog::stop();
     // The library stays open: some see no token any more after C_Finalize.
     let keyring = Arc::new(Keyring::default());
-    let key = keyring.add_open(config, opened.take()?, accepted);
+    let key = keyring.add_open(config, library, accepted);
     let key = checklist.keep(CheckStep::Server, key)?;
-    check_server(target, key, &keyring, local, checklist);
+    check_server(target, key, &keyring, checklist);
     Some(keyring)
 }
 
@@ -278,13 +293,11 @@ impl Source {
     }
 }
 
-/// Connects as `run` would, and asks the server for whom it takes us. `local` is the address by which
-/// clients with the plugin reach it.
+/// Connects as `run` would, and asks the server for whom it takes us.
 fn check_server(
     target: TunnelTarget,
     key: KeyNumber,
     keyring: &Arc<Keyring>,
-    local: Option<SocketAddr>,
     checklist: &mut Checklist,
 ) {
     let server = target.cluster.server.clone();
@@ -294,19 +307,26 @@ fn check_server(
     for line in mem::take(&mut *connections.lines()) {
         checklist.good(CheckStep::Server, line);
     }
+    tell_recognition(recognition, &server, "", checklist);
+}
+
+/// Reports what the server said, and how it was asked.
+fn tell_recognition(
+    recognition: Result<Recognition, Error>,
+    server: &str,
+    asked: &str,
+    checklist: &mut Checklist,
+) {
     match recognition {
         Err(error) => checklist.bad(CheckStep::Server, &error),
         Ok(Recognition::User(ClusterUser { name, groups, .. })) => {
             let groups = quoted(&groups);
-            let way = local.map_or_else(String::new, |address| {
-                format!(" (asked directly, and not by {address})")
-            });
-            let text = format!("{server} knows us as user \"{name}\", groups {groups}{way}");
+            let text = format!("{server} knows us as user \"{name}\", groups {groups}{asked}");
             checklist.good(CheckStep::Server, text);
         }
         Ok(Recognition::NotTold) => checklist.concern(
             CheckStep::Server,
-            format!("{server} was reached, but is too old to tell as whom it knows us"),
+            format!("{server} was reached{asked}, but is too old to tell as whom it knows us"),
             "try `run -- kubectl get namespaces`",
         ),
     }
