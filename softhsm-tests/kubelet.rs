@@ -1,6 +1,8 @@
 //! Sealed registry passwords, opened in a token: `kubelet-credential-provider`, `unseal`, `kubelet-config` and
 //! `check --sealed`.
 
+mod pulls;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;

@@ -1,0 +1,161 @@
+//! kubelet's own package runs the provider, before each pull of an image.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
+
+use serde_json::{Value, json};
+
+use super::{node, sealed, text};
+use crate::fixture::keys::Kind;
+use crate::fixture::program::{Invocation, Outcome, PROGRAM};
+use crate::fixture::softhsm::{PIN, Store, WRONG_PIN, softhsm_library};
+use crate::seal::PASSWORD;
+
+/// What looks logins up as kubelet does.
+fn kubelet() -> &'static Path {
+    static PULL: LazyLock<PathBuf> = LazyLock::new(|| {
+        let pull = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kubelet-pull");
+        let script = "source ../../scripts/setup && setup cluster >&2 && go build -o \"$1\" .";
+        let output = Command::new("bash")
+            .args(["-c", script, "kubelet-pull"])
+            .arg(&pull)
+            .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("softhsm-tests/kubelet-pull"))
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{errors}");
+        pull
+    });
+    &PULL
+}
+
+/// A configuration of kubelet's for this file; what its log says is the outcome's standard error.
+fn pulls(store: &Store, file: &Path, version: &str, pin: &str, images: &[&str]) -> Outcome {
+    let directory = store.directory.path();
+    let bin = directory.join("bin");
+    let _ = fs::create_dir(&bin);
+    let _ = std::os::unix::fs::symlink(PROGRAM, bin.join("pkcs11-external-signer"));
+    let config = json!({
+        "apiVersion": "kubelet.config.k8s.io/v1",
+        "kind": "CredentialProviderConfig",
+        "providers": [{
+            "name": "pkcs11-external-signer",
+            "apiVersion": format!("credentialprovider.kubelet.k8s.io/{version}"),
+            "matchImages": ["registry.example", "registry.example:5000", "docker.io"],
+            "defaultCacheDuration": "10m",
+            "args": [
+                "kubelet-credential-provider",
+                "--sealed", text(file),
+                "--module", text(softhsm_library()),
+                "--token-label", store.tokens[0].label,
+                "--pin-source", "env:TOKEN_PIN",
+            ],
+            "env": [{"name": "TOKEN_PIN", "value": pin}],
+        }],
+    });
+    let path = directory.join("kubelet.json");
+    fs::write(&path, config.to_string()).unwrap();
+    let outcome = Invocation::new(directory)
+        .program(kubelet())
+        .arguments(&[text(&path), text(&bin)])
+        .arguments(images)
+        .run();
+    assert!(outcome.status.success(), "{}", outcome.stderr);
+    assert!(!outcome.stderr.contains(PASSWORD), "{}", outcome.stderr);
+    outcome
+}
+
+/// The users that kubelet would try, for each look-up.
+fn users(outcome: &Outcome) -> Vec<Vec<String>> {
+    let lines = String::from_utf8(outcome.stdout.clone()).unwrap();
+    let users = lines.lines().map(|line| {
+        let login: Value = serde_json::from_str(line).unwrap();
+        let users = login["users"].as_array().unwrap();
+        assert!(users.is_empty() || login["password"] == PASSWORD);
+        users
+            .iter()
+            .map(|it| it.as_str().unwrap().to_owned())
+            .collect()
+    });
+    users.collect()
+}
+
+/// How often kubelet ran the provider.
+fn runs(outcome: &Outcome) -> usize {
+    outcome
+        .stderr
+        .matches("Getting image credentials from external exec plugin")
+        .count()
+}
+
+fn login(user: &str) -> Value {
+    json!({"username": user, "password": PASSWORD})
+}
+
+#[test]
+fn kubelet_takes_the_answers_in_each_version_of_the_api() {
+    let store = node(Kind::P256);
+    let config = json!({"auths": {
+        "registry.example": login("all"),
+        "registry.example/team": login("team"),
+        "registry.example:5000": login("port"),
+        "https://index.docker.io/v1/": login("hub"),
+    }});
+    let file = sealed(&store, "registry.cms", &config.to_string(), &[Kind::P256]);
+    let images = [
+        "registry.example/team/app",
+        "registry.example/teamster/app",
+        "registry.example:5000/team/app",
+        "docker.io/library/nginx",
+    ];
+    for version in ["v1", "v1beta1", "v1alpha1"] {
+        let outcome = pulls(&store, &file, version, PIN, &images);
+        let once = [["team"], ["all"], ["port"], ["hub"]].map(Vec::from);
+        assert_eq!(users(&outcome), [once.clone(), once].concat(), "{version}");
+        // The second look-up of each is answered from what kubelet has kept.
+        assert_eq!(runs(&outcome), images.len(), "{}", outcome.stderr);
+    }
+}
+
+#[test]
+fn a_registrys_login_is_kept_for_its_other_images_and_nothing_is_not_kept() {
+    let store = node(Kind::P256);
+    let config = json!({"auths": {"registry.example:5000": login("port")}});
+    let file = sealed(&store, "registry.cms", &config.to_string(), &[Kind::P256]);
+    let images = ["registry.example/app"];
+    let outcome = pulls(&store, &file, "v1", PIN, &images);
+    assert_eq!(users(&outcome), [Vec::<String>::new(), Vec::new()]);
+    assert_eq!(runs(&outcome), 2, "asked again");
+    let many: Vec<_> = (0..20)
+        .map(|it| format!("registry.example:5000/app-{it}"))
+        .collect();
+    let many: Vec<_> = many.iter().map(String::as_str).collect();
+    let outcome = pulls(&store, &file, "v1", PIN, &many);
+    assert_eq!(users(&outcome), vec![vec!["port".to_owned()]; 40]);
+    assert!(runs(&outcome) <= 20, "{}", outcome.stderr);
+}
+
+#[test]
+fn kubelets_log_has_the_reason_in_one_line_and_no_login_is_kept() {
+    let store = node(Kind::P256);
+    let config = json!({"auths": {"registry.example:5000": login("port")}});
+    let file = sealed(&store, "registry.cms", &config.to_string(), &[Kind::P256]);
+    let image = ["registry.example:5000/app"];
+    let outcome = pulls(&store, &file, "v1", WRONG_PIN, &image);
+    assert_eq!(users(&outcome), [Vec::<String>::new(), Vec::new()]);
+    assert_eq!(runs(&outcome), 2);
+    assert!(
+        outcome.stderr.contains("CKR_PIN_INCORRECT"),
+        "{}",
+        outcome.stderr
+    );
+    fs::write(&file, "garbage").unwrap();
+    let outcome = pulls(&store, &file, "v1", PIN, &image);
+    assert!(
+        outcome.stderr.contains("is no sealed file"),
+        "{}",
+        outcome.stderr
+    );
+}
