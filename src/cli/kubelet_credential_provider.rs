@@ -177,8 +177,7 @@ fn end_in_time() {
         let error = Error::from(SealedCommandError::Late {
             seconds: LIMIT.as_secs(),
         });
-        report::last_error(&error);
-        leave(error.exit_code())
+        leave(report::error_in_one_line(&error))
     });
 }
 
