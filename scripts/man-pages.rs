@@ -166,8 +166,13 @@ impl Page {
     ) -> io::Result<()> {
         let mut part = Vec::new();
         render(&mut part)?;
-        for line in String::from_utf8_lossy(&part).lines() {
-            if !line.is_empty() && !line.contains(".ds Aq ") {
+        let part = String::from_utf8_lossy(&part);
+        let mut last = "";
+        for line in part.lines() {
+            // Before an option's possible values, it breaks the line twice.
+            let is_repeated = line == ".br" && last == line;
+            if !line.is_empty() && !line.contains(".ds Aq ") && !is_repeated {
+                last = line;
                 self.text(&line.replace(r"\*(Aq", r"\(aq"));
                 self.text("\n");
             }

@@ -21,7 +21,7 @@ use crate::fixture::softhsm::{
 };
 use crate::fixture::tool::tool;
 
-const COMMANDS: [&str; 5] = ["check", "completions", "kubeconfig", "list", "run"];
+const COMMANDS: [&str; 6] = ["check", "completions", "jwks", "kubeconfig", "list", "run"];
 
 fn program(directory: &Path, arguments: &[&str]) -> Invocation {
     Invocation::new(directory).arguments(arguments)

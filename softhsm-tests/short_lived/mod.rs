@@ -9,6 +9,8 @@ use crate::fixture::softhsm::{PIN, Store};
 
 /// Certificates that somebody approves.
 mod certificate;
+/// `check --as`.
+mod checked;
 /// What a cluster has to know.
 mod jwks;
 /// Tokens that the key signs, alone.

@@ -19,6 +19,8 @@ use http::Uri;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+pub(super) use self::jwt::choice;
+pub(super) use self::short_lived::ShortLived;
 use self::short_lived::{OpenedModule, ShortLivedOptions};
 use super::again::Invocation;
 use super::error::CredentialError;
@@ -57,9 +59,12 @@ const LIFETIME: Duration = Duration::from_secs(5 * 60);
 Examples:
   pkcs11-external-signer kubeconfig --write --context prod   # has kubectl run this command
   pkcs11-external-signer credential --context prod           # by hand, to see what it answers
+  pkcs11-external-signer credential --as jwt --output raw \\
+      --issuer https://keys.example/jane
 
 Clients run it before they connect. It starts the tunnel process if none runs, asks for the PIN if the \
-key isn't open, and prints a certificate that only this user's tunnels accept.")]
+key isn't open, and prints a certificate that only this user's tunnels accept. With --as, it hands out something that lives minutes and needs \
+no tunnel.")]
 pub(super) struct CredentialArguments {
     #[command(flatten)]
     key: KeyOptions,

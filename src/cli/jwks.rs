@@ -31,9 +31,9 @@ use crate::report;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  pkcs11-external-signer jwks --issuer https://keys.example/jane      # print all of it
-  pkcs11-external-signer jwks --issuer https://keys.example/jane --certificate-file jane.pem \\
-      --out /srv/keys/jane > authentication.yaml
+  pkcs11-external-signer jwks --issuer https://keys.example/jane
+  pkcs11-external-signer jwks --issuer https://keys.example/jane \\
+      --certificate-file jane.pem --out /srv/keys/jane > authentication.yaml
 
 It asks for no PIN. With --out, the directory is to be served at the issuer's URL, and the \
 AuthenticationConfiguration for the API server is printed.")]

@@ -1,6 +1,6 @@
 //! A connection of our own to the API server, with the token's key and certificate: made here, or by a tunnel.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use http::Method;
 
@@ -17,10 +17,15 @@ use crate::tunnel::{
 /// Whom an API server takes a request without credentials for.
 const ANONYMOUS: &str = "system:anonymous";
 
+/// What clocks may differ by: the API server takes a token that begins within a minute, in seconds.
+const CLOCK_SLACK: u64 = 60;
+
 /// The cluster, asked by the bearer of a token's key.
 pub struct TokenConnection {
     exchange: ServerExchange,
     cluster: String,
+    /// Of the last answer.
+    clock_offset: Mutex<Option<i64>>,
 }
 
 impl TokenConnection {
@@ -40,6 +45,7 @@ impl TokenConnection {
         Ok(Self {
             exchange,
             cluster: described,
+            clock_offset: Mutex::default(),
         })
     }
 
@@ -52,6 +58,7 @@ impl TokenConnection {
         Ok(Self {
             cluster: client.to_string(),
             exchange: ServerExchange::through(client, LONGEST_ANSWER)?,
+            clock_offset: Mutex::default(),
         })
     }
 
@@ -69,6 +76,12 @@ impl TokenConnection {
         }
     }
 
+    /// That the clocks of this machine and the API server differ by more than a minute, in words.
+    pub fn clock_concern(&self) -> Option<String> {
+        let offset = self.clock_offset.lock().ok().and_then(|last| *last)?;
+        clock_concern(offset)
+    }
+
     fn answer(
         &self,
         request: &ApiRequest<'_>,
@@ -78,7 +91,11 @@ impl TokenConnection {
             status,
             body,
             warnings,
+            clock_offset,
         } = answer;
+        if let Ok(mut last) = self.clock_offset.lock() {
+            *last = clock_offset;
+        }
         match judged(status, &body) {
             JudgedAnswer::Object => {
                 let object = serde_json::from_slice(&body);
@@ -152,6 +169,19 @@ pub fn whoami(
     TokenConnection::new(cluster, key, keyring, observer)?.whoami()
 }
 
+/// How much earlier or later than the server's, in words.
+fn clock_concern(offset: i64) -> Option<String> {
+    let by = match offset.unsigned_abs() {
+        0..=CLOCK_SLACK => return None,
+        seconds @ ..120 => format!("{seconds} seconds"),
+        seconds => format!("{} minutes", seconds / 60),
+    };
+    let place = if offset > 0 { "behind" } else { "ahead of" };
+    Some(format!(
+        "the clock of this machine is {by} {place} the API server's"
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,6 +192,23 @@ mod tests {
             JudgedAnswer::Object => "object".to_owned(),
             JudgedAnswer::Refused(status) => format!("{:?} {}", status.code, status.reason),
         }
+    }
+
+    #[test]
+    fn clocks_that_differ_by_more_than_a_minute_are_a_concern() {
+        let told = |offset| clock_concern(offset).unwrap_or_default();
+        for offset in [0, 60, -60] {
+            assert_eq!(told(offset), "");
+        }
+        assert_eq!(
+            told(61),
+            "the clock of this machine is 61 seconds behind the API server's"
+        );
+        assert_eq!(
+            told(-7300),
+            "the clock of this machine is 121 minutes ahead of the API server's"
+        );
+        assert!(told(i64::MIN).contains("minutes ahead of"));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 #![forbid(unsafe_code)]
 
-mod access_review;
+pub mod access_review;
 mod connection;
 mod error;
 mod kubectl;

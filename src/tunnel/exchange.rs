@@ -4,9 +4,10 @@
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use http::header::HeaderMap;
+use httpdate::parse_http_date;
 use hyper::body::Body as _;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Method, Request, Response, header};
@@ -24,6 +25,7 @@ use super::upstream::Upstream;
 use super::{TunnelObserver, TunnelTarget, preparation};
 use crate::error::Error;
 use crate::keyring::{KeyNumber, Keyring};
+use crate::process::unix_time;
 
 /// How long an answer may take, once there is a connection.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -53,6 +55,8 @@ pub struct ServerAnswer {
     pub body: Vec<u8>,
     /// The texts of its Warning headers.
     pub warnings: Vec<String>,
+    /// By how many seconds its clock is ahead of this machine's, as far as it tells.
+    pub clock_offset: Option<i64>,
 }
 
 impl ServerExchange {
@@ -253,6 +257,7 @@ async fn read(
 ) -> hyper::Result<ServerAnswer> {
     let status = response.status().as_u16();
     let warnings = warnings(response.headers());
+    let clock_offset = clock_offset(response.headers(), unix_time());
     let mut incoming = response.into_body();
     let mut body = Vec::new();
     while body.len() <= longest
@@ -266,7 +271,18 @@ async fn read(
         status,
         body,
         warnings,
+        clock_offset,
     })
+}
+
+/// From the Date header (RFC 9110, section 6.6.1) and the time here, in seconds since 1970.
+fn clock_offset(headers: &HeaderMap, now: i64) -> Option<i64> {
+    let told = headers.get(header::DATE)?.to_str().ok()?;
+    let told = parse_http_date(told)
+        .ok()?
+        .duration_since(UNIX_EPOCH)
+        .ok()?;
+    Some(i64::try_from(told.as_secs()).ok()?.saturating_sub(now))
 }
 
 /// The texts of Warning headers (RFC 7234, section 5.5), of which an API server sends one for each text.
@@ -302,6 +318,21 @@ mod tests {
             ("host", ""),
         ] {
             assert_eq!(path_of(server), below);
+        }
+    }
+
+    #[test]
+    fn a_clock_is_ahead_or_behind_by_what_the_server_tells() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(clock_offset(&headers, 0), None);
+        for (date, offset) in [
+            ("Sun, 22 Nov 2026 04:00:00 GMT", Some(0)),
+            ("Sun, 22 Nov 2026 04:05:00 GMT", Some(300)),
+            ("Sun, 22 Nov 2026 03:58:00 GMT", Some(-120)),
+            ("soon", None),
+        ] {
+            headers.insert(header::DATE, date.parse().unwrap());
+            assert_eq!(clock_offset(&headers, 1_795_320_000), offset, "{date}");
         }
     }
 

@@ -6,6 +6,7 @@ mod checklist;
 mod client;
 mod error;
 mod sealed;
+mod short_lived;
 mod steps;
 
 use std::io;
@@ -17,14 +18,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use self::checklist::{CheckStep, Checklist, quoted};
 use self::client::check_client;
 use self::sealed::check_sealed;
+use self::short_lived::{WantedCredential, check_short_lived};
 use self::steps::check_key;
 use super::again::Invocation;
 use super::completions::values;
+use super::credential::ShortLived;
 use super::error::ArgumentNeeds;
 use super::key_options::{KeyOptions, KeySource, SelectedContext};
 use super::output::CommandOutput;
 use super::style::Palette;
-use crate::cluster_api::{self, ClusterUser, Recognition};
+use crate::cluster_api::token_request::ServiceAccount;
+use crate::cluster_api::{ClusterUser, Recognition, TokenConnection};
 use crate::config::{Config, PinSource, key_selection};
 use crate::error::{Error, OwnCommand, Piece, Setting, remedy};
 use crate::keyring::{KeyNumber, Keyring};
@@ -57,6 +61,12 @@ pub(super) struct CheckArguments {
     /// Connect to the context's cluster, too, and ask as whom it knows us
     #[arg(long, conflicts_with = "no_login")]
     server: bool,
+    /// Check what `credential --as` needs, too; for token and certificate it asks the cluster
+    #[arg(long = "as", value_name = "WHAT", conflicts_with = "no_login")]
+    kind: Option<ShortLived>,
+    /// The service account for --as token
+    #[arg(long, value_name = "NAMESPACE/NAME", requires = "kind")]
+    service_account: Option<ServiceAccount>,
     /// Stop before the PIN
     #[arg(long)]
     no_login: bool,
@@ -77,6 +87,16 @@ pub(super) struct CheckArguments {
 impl CheckArguments {
     pub(super) fn invocation(&self) -> Invocation<'_> {
         self.key.invocation("check")
+    }
+
+    /// Whether the cluster is asked.
+    fn asks_server(&self) -> bool {
+        self.server || matches!(self.kind, Some(ShortLived::Certificate | ShortLived::Token))
+    }
+
+    fn wanted(&self) -> Option<WantedCredential<'_>> {
+        let account = self.service_account.as_ref();
+        self.kind.map(|kind| WantedCredential { kind, account })
     }
 }
 
@@ -124,7 +144,7 @@ fn check(
     // Before a PIN is asked for.
     let context = source.key.context.as_ref();
     let client = context.and_then(|it| check_client(&it.kubeconfig, &it.context, checklist));
-    let target = match arguments.server {
+    let target = match arguments.asks_server() {
         true => checklist.keep(CheckStep::Server, source.target())?,
         false => None,
     };
@@ -136,7 +156,12 @@ fn check(
     }
     let target = target?;
     let library = opened.take()?;
-    if let Some(client) = client {
+    // What is asked beyond that is asked directly.
+    let asks_more = matches!(
+        arguments.kind,
+        Some(ShortLived::Certificate | ShortLived::Token)
+    );
+    if let Some(client) = client.filter(|_| !asks_more) {
         // Some libraries keep the token from other processes until then.
         let step = watchdog::step("the end of the library (C_Finalize)");
         library.close();
@@ -156,7 +181,7 @@ fn check(
     let keyring = Arc::new(Keyring::default());
     let key = keyring.add_open(config, library, accepted);
     let key = checklist.keep(CheckStep::Server, key)?;
-    check_server(target, key, &keyring, checklist);
+    check_server(target, key, &keyring, arguments.wanted(), checklist);
     Some(keyring)
 }
 
@@ -251,7 +276,11 @@ struct Source {
 
 impl Source {
     fn of(arguments: &CheckArguments) -> Result<Self, Error> {
-        let (options, server) = (&arguments.key, arguments.server);
+        let (options, server) = (&arguments.key, arguments.asks_server());
+        if arguments.kind == Some(ShortLived::Token) && arguments.service_account.is_none() {
+            let (argument, other) = ("--as token", "--service-account");
+            return Err(ArgumentNeeds { argument, other }.into());
+        }
         let (context, file) = (options.context.is_some(), options.kubeconfig.is_some());
         if options.names_a_key() && !server && (context || file) {
             let argument = match context {
@@ -298,16 +327,32 @@ fn check_server(
     target: TunnelTarget,
     key: KeyNumber,
     keyring: &Arc<Keyring>,
+    wanted: Option<WantedCredential<'_>>,
     checklist: &mut Checklist,
 ) {
     let server = target.cluster.server.clone();
     let connections = Arc::new(Connections::default());
     let observer: Arc<dyn TunnelObserver> = Arc::clone(&connections) as _;
-    let recognition = cluster_api::whoami(target, key, keyring, &observer);
+    let connection = TokenConnection::new(target, key, keyring, &observer);
+    let Some(connection) = checklist.keep(CheckStep::Server, connection) else {
+        return;
+    };
+    let recognition = connection.whoami();
     for line in mem::take(&mut *connections.lines()) {
         checklist.good(CheckStep::Server, line);
     }
+    let user = match &recognition {
+        Ok(Recognition::User(user)) => Some(user.clone()),
+        Ok(Recognition::NotTold) | Err(_) => None,
+    };
     tell_recognition(recognition, &server, "", checklist);
+    if let Some(concern) = connection.clock_concern() {
+        let remedy = "set it: tokens that a key signs are refused by clusters with another time";
+        checklist.concern(CheckStep::Server, concern, remedy);
+    }
+    if let (Some(wanted), Some(user)) = (wanted, user) {
+        check_short_lived(&wanted, &connection, &user, checklist);
+    }
 }
 
 /// Reports what the server said, and how it was asked.

@@ -5,8 +5,10 @@
 use super::CheckArguments;
 use super::checklist::{CheckStep, Checklist, quoted};
 use crate::certificate::renewal_remedy;
+use crate::cli::credential::{ShortLived, choice};
 use crate::config::Config;
-use crate::error::{Error, Setting, remedy};
+use crate::error::{Error, Piece, Setting, remedy};
+use crate::jose::Algorithm;
 use crate::library;
 use crate::pin::{PinError, PinOrigin, PinProvider};
 use crate::pin_entry::Sources;
@@ -66,6 +68,9 @@ pub(super) fn check_key(
     let public_key = identity.certificate.public_key();
     let schemes = steps.pipeline(config).tls_schemes(&token, public_key);
     let schemes = steps.keep(CheckStep::Mechanisms, schemes)?;
+    if arguments.kind == Some(ShortLived::Jwt) {
+        steps.jwt(choice(None, public_key, &token));
+    }
     if !can_log_in {
         steps.tls_versions(&schemes, "the token offers what is needed for");
         return None;
@@ -117,6 +122,24 @@ impl KeyCheck<'_> {
             config,
             observer: self,
         }
+    }
+
+    /// Which algorithm tokens are signed with, and what no look from here shows.
+    fn jwt(&mut self, choice: Result<(Algorithm, Scheme), Error>) {
+        let Some((algorithm, _)) = self.keep(CheckStep::Mechanisms, choice) else {
+            return;
+        };
+        let text = format!("tokens are signed with {algorithm}");
+        self.checklist.good(CheckStep::Mechanisms, text);
+        self.checklist.concern(
+            CheckStep::Mechanisms,
+            "whether the API server takes them depends on its AuthenticationConfiguration",
+            remedy!(
+                "have an administrator apply what `",
+                Piece::Program,
+                " jwks --issuer URL` prints"
+            ),
+        );
     }
 
     /// Reports an error: of the step, or of the login in it.

@@ -8,7 +8,7 @@ use p256::ecdsa::signature::hazmat::PrehashSigner as _;
 use p256::ecdsa::{Signature, SigningKey};
 use p256::pkcs8::{EncodePrivateKey as _, LineEnding};
 
-use super::connection::connect;
+use super::connection::{connect, show_clock};
 use super::error::NotIssued;
 use super::short_lived::{IssuedCredential, Making, Proof, random_id};
 use crate::certificate::{Certificate, Curve, PublicKey};
@@ -53,6 +53,7 @@ pub(super) fn make(
         Recognition::User(user) => user,
         Recognition::NotTold => return Err(NotIssued::TooOld.into()),
     };
+    show_clock(&api);
     let key = MadeKey::new()?;
     let certificate = issue(&api, &user, &key, life, limit, now)?;
     Ok(IssuedCredential {

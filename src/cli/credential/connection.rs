@@ -79,6 +79,13 @@ pub(super) fn connect(making: Making<'_>, target: TunnelTarget) -> Result<TokenC
     TokenConnection::new(target, key, &keyring, &observer)
 }
 
+/// That this machine's clock is wrong: by it clients judge when a credential ends.
+pub(super) fn show_clock(api: &TokenConnection) {
+    if let Some(concern) = api.clock_concern() {
+        report::warning(&format!("{concern}: set it, or clients use what has ended"));
+    }
+}
+
 /// What the server remarks of the request.
 pub(super) fn show_warnings(warnings: &[String]) {
     for warning in warnings {

@@ -99,7 +99,10 @@ pub(super) fn make(making: Making<'_>, now: i64) -> Result<IssuedCredential, Err
 }
 
 /// The algorithm that was asked for, or the first for which the token has a mechanism.
-fn choice(
+///
+/// # Errors
+/// The key can't make it, or the token has no mechanism.
+pub(in crate::cli) fn choice(
     wanted: Option<Algorithm>,
     key: &PublicKey,
     token: &Token<'_>,

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::connection::{connect, show_warnings};
+use super::connection::{connect, show_clock, show_warnings};
 use super::short_lived::{IssuedCredential, Making, Proof};
 use crate::cli::error::{ArgumentNeeds, CredentialError};
 use crate::cluster_api::token_request::{
@@ -51,7 +51,9 @@ pub(super) fn make(
         audiences: &options.audience,
         bound_to: bound_to.as_ref(),
     };
-    let made = request_token(&connect(making, target)?, &wish)?;
+    let api = connect(making, target)?;
+    let made = request_token(&api, &wish)?;
+    show_clock(&api);
     show_warnings(&made.warnings);
     Ok(IssuedCredential {
         proof: Proof::Token(made.token),
