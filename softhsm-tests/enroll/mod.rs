@@ -405,14 +405,14 @@ fn a_valid_certificate_is_replaced_after_a_typed_yes_alone() {
         .run()
         .fails(6, &["has another certificate already", "--replace"]);
     let replace = || enroll(&store, &install).argument("--replace");
-    replace().run().fails(2, &["no terminal", "objectId \"1\""]);
+    replace().run().fails(7, &["no terminal", "objectId \"1\""]);
     let planned = json(&replace().arguments(&["--dry-run", "--json"]).run());
     assert_eq!(planned["certificate"]["replaced"][0], old.as_str());
 
     let mut terminal = replace().at_terminal();
     terminal.expect("with objectId \"1\" on token \"test token\"");
     terminal.expect("Type yes").type_line("y");
-    terminal.finish().0.fails(2, &["was not confirmed"]);
+    terminal.finish().0.fails(7, &["was not confirmed"]);
     assert_eq!(serial(), old);
 
     let mut terminal = replace().at_terminal();

@@ -10,11 +10,11 @@ use serde::Serialize;
 use super::completions::values;
 use super::error::ApprovalError;
 use super::output::CommandOutput;
+use super::question::says_yes;
 use crate::certificate::CertificationRequest;
 use crate::cluster_api::signing_request::{self, RequestState, SigningRequest};
 use crate::cluster_api::{ApiError, Kubectl, Objection, objections};
 use crate::error::Error;
-use crate::pin_entry::ask_openly;
 use crate::printable::printable;
 use crate::report;
 
@@ -182,10 +182,10 @@ fn confirm(
         printable(user),
         printable(&groups)
     );
-    match ask_openly(&question) {
+    match says_yes(&question) {
         None => Err(ApprovalError::NoTerminal { name: name() }),
-        Some(Some(answer)) if answer == "yes" => Ok(()),
-        Some(_) => Err(ApprovalError::NotConfirmed { name: name() }),
+        Some(true) => Ok(()),
+        Some(false) => Err(ApprovalError::NotConfirmed { name: name() }),
     }
 }
 

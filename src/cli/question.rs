@@ -25,21 +25,27 @@ pub(super) fn pick(question: &str, items: &[String]) -> Option<usize> {
     None
 }
 
-/// Asks whether `what` is meant, which only the whole word yes answers.
+/// Asks the question, which only the whole word yes answers; `None` if there is no terminal.
+pub(super) fn says_yes(question: &str) -> Option<bool> {
+    let answer = pin_entry::ask_openly(question)?;
+    Some(answer.is_some_and(|it| it == "yes"))
+}
+
+/// Asks whether `what` is meant.
 ///
 /// # Errors
 /// [`Unconfirmed`]
 pub(super) fn confirm(what: &str) -> Result<(), Unconfirmed> {
     let question = format!("{}?\nType yes to go on: ", printable(what));
     let what = what.to_owned();
-    match pin_entry::ask_openly(&question) {
+    match says_yes(&question) {
         None => Err(Unconfirmed::NoTerminal { what }),
-        Some(Some(answer)) if answer.trim() == "yes" => Ok(()),
-        Some(_) => Err(Unconfirmed::Refused { what }),
+        Some(true) => Ok(()),
+        Some(false) => Err(Unconfirmed::Refused { what }),
     }
 }
 
-/// Exit code 2.
+/// Exit code 7.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unconfirmed {
     #[error("{what}: that wants a yes that is typed, and there is no terminal")]
@@ -50,7 +56,7 @@ pub(crate) enum Unconfirmed {
 
 impl Failure for Unconfirmed {
     fn exit_code(&self) -> u8 {
-        2
+        7
     }
 
     fn remedy(&self) -> Remedy {

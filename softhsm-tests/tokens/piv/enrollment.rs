@@ -183,7 +183,7 @@ fn what_is_in_a_slot_is_lost_only_after_a_yes_that_names_it() {
         .expect("CN=card 1 9d?")
         .expect("Type yes")
         .type_line("y");
-    failed(terminal, 2, &["not confirmed"]);
+    failed(terminal, 7, &["not confirmed"]);
     assert_eq!(enrollment.listed(), before);
     let mut terminal = enrollment.request(&replace);
     terminal.expect("Type yes").type_line("yes");
