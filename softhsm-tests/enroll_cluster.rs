@@ -1,81 +1,62 @@
 //! `enroll` with a cluster's own CA: from a bare token and a key file to stock kubectl with the token's key; what is
 //! refused before anything is made; and what an interruption leaves.
 
-use std::fs;
-use std::path::Path;
-
 use rustix::process::{Signal, kill_process};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::fixture::cluster::{Claims, JANE, cluster, kubectl};
-use crate::fixture::keys::{Kind, key};
-use crate::fixture::openssl::openssl;
-use crate::fixture::program::{Invocation, Outcome, PROGRAM};
+use crate::fixture::cluster::cluster;
+use crate::fixture::people::{APPROVERS, Person};
+use crate::fixture::program::{Invocation, Outcome};
 use crate::fixture::softhsm::{PIN, Store, blueprint, softhsm_library};
 
-/// A token without a key, and a kubeconfig whose user has a key file.
-struct Newcomer {
-    store: Store,
+/// Somebody with a key file, in the group dev, whose next key is to be on a token.
+pub(crate) struct Newcomer<'t> {
+    person: Person,
+    /// The options that name the token.
+    token: Vec<String>,
+    /// Gives the program what it needs to reach the token.
+    enter: Box<dyn Fn(Invocation) -> Invocation + 't>,
 }
 
-impl Newcomer {
-    fn new(claims: Claims) -> Self {
-        let store = Store::new([blueprint("prod", [])]);
-        cluster().let_jane_request(&store);
-        let directory = store.directory.path();
-        let certificate = cluster().issue(Kind::P384, claims);
-        let der = directory.join("own.der");
-        let pem = directory.join("own.pem");
-        fs::write(&der, certificate).unwrap();
-        openssl(
-            ["x509", "-inform", "DER", "-in"]
-                .map(Path::new)
-                .into_iter()
-                .chain([&*der, Path::new("-out"), &pem]),
-        );
-        let config = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "prod",
-            "clusters": [{"name": "c", "cluster": cluster().entry()}],
-            "users": [{"name": "file", "user": {
-                "client-certificate": pem, "client-key": key(Kind::P384).private_pem(),
-            }}],
-            "contexts": [{"name": "prod", "context": {"cluster": "c", "user": "file"}}],
-        });
-        fs::write(directory.join("kubeconfig"), config.to_string()).unwrap();
-        Self { store }
+impl<'t> Newcomer<'t> {
+    /// Jane, who may ask for certificates.
+    pub(crate) fn jane(token: Vec<String>, enter: impl Fn(Invocation) -> Invocation + 't) -> Self {
+        let newcomer = Self::named("jane", token, enter);
+        cluster().let_jane_request();
+        newcomer
     }
 
-    fn command(&self, program: &Path) -> Invocation {
-        let directory = self.store.directory.path();
-        let path = format!("{}:/usr/bin:/bin", kubectl().parent().unwrap().display());
-        Invocation::new(directory)
-            .program(program)
-            .variable("KUBECONFIG", directory.join("kubeconfig"))
-            .variable("PATH", path)
-            .variable("TOKEN_PIN", PIN)
+    fn named(
+        name: &str,
+        token: Vec<String>,
+        enter: impl Fn(Invocation) -> Invocation + 't,
+    ) -> Self {
+        Self {
+            person: cluster().person(name, &["dev"]),
+            token,
+            enter: Box::new(enter),
+        }
     }
 
-    fn enroll(&self, arguments: &[&str]) -> Invocation {
-        let module = format!("--module={}", softhsm_library().display());
-        self.command(Path::new(PROGRAM))
-            .arguments(&["enroll", &module, "--token-label=prod"])
+    fn enter(&self, invocation: Invocation) -> Invocation {
+        (self.enter)(invocation)
+    }
+
+    pub(crate) fn enroll(&self, arguments: &[&str]) -> Invocation {
+        let token: Vec<_> = self.token.iter().map(String::as_str).collect();
+        self.enter(self.person.command("enroll"))
+            .arguments(&token)
             .arguments(&["--pin-source=env:TOKEN_PIN", "--duration=1h"])
             .arguments(arguments)
     }
 
-    fn administrator(&self, arguments: &[&str]) -> Outcome {
-        cluster()
-            .administrator(&self.store)
-            .arguments(arguments)
-            .run()
-    }
-
     /// What the token holds.
     fn keys(&self) -> Vec<Value> {
+        let token: Vec<_> = self.token.iter().map(String::as_str).collect();
         let listed = self
-            .command(Path::new(PROGRAM))
-            .arguments(&["list", "--json", "--login", "--pin-source=env:TOKEN_PIN"])
-            .argument(&format!("--module={}", softhsm_library().display()))
+            .enter(self.person.command("list"))
+            .arguments(&token)
+            .arguments(&["--json", "--login", "--pin-source=env:TOKEN_PIN"])
             .run();
         let listed: Value = serde_json::from_str(&listed.silently().printed()).unwrap();
         let keys = &listed["libraries"][0]["tokens"][0]["keys"];
@@ -84,57 +65,104 @@ impl Newcomer {
 
     /// Asks for a certificate and leaves; the request's name.
     fn ask(&self, arguments: &[&str]) -> String {
-        let outcome = self.enroll(&["--wait=1s"]).arguments(arguments).run();
-        outcome.fails(
-            9,
-            &[
-                "was not approved within 1 seconds",
-                "run the same command again",
-            ],
-        );
+        self.ask_with(arguments, Invocation::run)
+    }
+
+    fn ask_with(&self, arguments: &[&str], run: impl Fn(Invocation) -> Outcome) -> String {
+        let outcome = run(self.enroll(&["--wait=1s"]).arguments(arguments));
+        outcome.fails(9, &["was not approved within 1 seconds"]);
         let (_, name) = outcome.stderr.split_once(" approve ").unwrap();
-        name.split(' ').next().unwrap().to_owned()
+        name.split_whitespace().next().unwrap().to_owned()
+    }
+
+    /// Whom stock kubectl is taken for, and by which certificate.
+    fn whoami(&self) -> String {
+        let known = self
+            .enter(self.person.kubectl())
+            .arguments(&["auth", "whoami"])
+            .argument("--output=jsonpath={.status.userInfo.username} {.status.userInfo.extra}")
+            .run();
+        known.printed()
     }
 
     fn stop(&self) {
-        self.command(Path::new(PROGRAM)).argument("stop").run();
+        self.enter(self.person.command("stop")).run();
     }
+
+    /// From the token as it is to stock kubectl with its key, for jane: asked for, left, approved by
+    /// another person and gone on with, in a call that says these things alone. `run` is a person at the terminal,
+    /// where the token wants one.
+    #[track_caller]
+    pub(crate) fn assert_enrolls(
+        &self,
+        arguments: &[&str],
+        said: &[&str],
+        run: impl Fn(Invocation) -> Outcome,
+    ) {
+        let before = self.whoami();
+        let name = self.ask_with(arguments, &run);
+        assert!(name.starts_with("jane-"), "{name}");
+        let approver = cluster().person("otto", &[APPROVERS]);
+        let mut terminal = approver.command("approve").argument(&name).at_terminal();
+        terminal.expect("Type yes: ").type_line("yes");
+        let (approved, _) = terminal.finish();
+        assert_eq!(approved.printed(), format!("{name} approved\n"));
+        let outcome = run(self.enroll(arguments));
+        let printed = outcome.printed_beside(said);
+        let proof = printed.lines().last().unwrap();
+        assert!(proof.starts_with("https://127.0.0.1:"), "{printed}");
+        let known = "knows us as user \"jane\", groups dev, system:authenticated";
+        assert!(proof.ends_with(known), "{printed}");
+        let after = self.whoami();
+        self.stop();
+        for known in [&before, &after] {
+            assert!(
+                known.starts_with("jane ") && known.contains("X509SHA256="),
+                "{known}"
+            );
+        }
+        assert_ne!(before, after);
+    }
+}
+
+/// A token of SoftHSM without a key.
+fn bare_token() -> Store {
+    Store::new([blueprint("prod", [])])
+}
+
+/// What names it, and how the program reaches it.
+fn of_store(store: &Store) -> (Vec<String>, impl Fn(Invocation) -> Invocation + use<>) {
+    let module = format!("--module={}", softhsm_library().display());
+    let configuration = store.directory.path().join("softhsm2.conf");
+    let enter = move |invocation: Invocation| {
+        invocation
+            .variable("SOFTHSM2_CONF", &configuration)
+            .variable("TOKEN_PIN", PIN)
+    };
+    (vec![module, "--token-label=prod".to_owned()], enter)
+}
+
+fn jane(store: &Store) -> Newcomer<'static> {
+    let (token, enter) = of_store(store);
+    Newcomer::jane(token, enter)
 }
 
 #[test]
 fn a_bare_token_becomes_the_key_of_stock_kubectl_and_the_context_can_have_back_what_it_had() {
-    let newcomer = Newcomer::new(JANE);
+    let store = bare_token();
+    let newcomer = jane(&store);
     let planned = newcomer.enroll(&["--dry-run"]).run();
     let text = planned.silently().printed();
     assert!(text.contains("to be made on token \"prod\""), "{text}");
     assert!(text.contains("for user \"jane\", group \"dev\""), "{text}");
     assert_eq!(newcomer.keys(), [] as [Value; 0]);
 
-    let name = newcomer.ask(&[]);
-    assert!(name.starts_with("jane-"), "{name}");
-    let approved = newcomer.administrator(&["certificate", "approve", &name]);
-    assert!(approved.status.success(), "{approved:?}");
-    let outcome = newcomer.enroll(&[]).run();
-    assert!(outcome.status.success(), "{outcome:?}");
-    let printed = outcome.printed();
-    let lines: Vec<_> = printed.lines().collect();
-    let proof = lines.last().unwrap();
-    assert!(proof.starts_with("https://127.0.0.1:"), "{printed}");
-    let known = "knows us as user \"jane\", groups dev, system:authenticated";
-    assert!(proof.ends_with(known), "{printed}");
+    newcomer.assert_enrolls(&[], &[], Invocation::run);
     let keys = newcomer.keys();
     assert_eq!(keys.len(), 1, "{keys:?}");
     assert_eq!(keys[0]["certificate"]["subject"], "O=dev, CN=jane");
-
-    let whoami = [
-        "auth",
-        "whoami",
-        "--output=jsonpath={.status.userInfo.username} {.status.userInfo.extra}",
-    ];
-    let known = newcomer.command(kubectl()).arguments(&whoami).run();
     let id = keys[0]["certificate"]["credentialId"].as_str().unwrap();
-    assert!(known.printed().starts_with("jane "), "{known:?}");
-    assert!(known.printed().contains(id), "{known:?}");
+    assert!(newcomer.whoami().contains(id));
     newcomer.stop();
 
     // Once more there is nothing left to do.
@@ -149,17 +177,17 @@ fn a_bare_token_becomes_the_key_of_stock_kubectl_and_the_context_can_have_back_w
     assert_eq!(newcomer.keys().len(), 1);
 
     let undone = newcomer
-        .command(Path::new(PROGRAM))
-        .arguments(&["kubeconfig", "--undo", "--context=prod"])
+        .enter(newcomer.person.command("kubeconfig"))
+        .arguments(&["--undo", "--context=prod"])
         .run();
     assert!(undone.status.success(), "{undone:?}");
-    let known = newcomer.command(kubectl()).arguments(&whoami).run();
-    assert!(!known.printed().contains(id), "{known:?}");
+    assert!(!newcomer.whoami().contains(id));
 }
 
 #[test]
 fn what_was_interrupted_goes_on_with_the_same_key_and_the_same_request() {
-    let newcomer = Newcomer::new(JANE);
+    let store = bare_token();
+    let newcomer = jane(&store);
     let mut running = newcomer.enroll(&[]).start(None);
     running.wait_for_error("waiting for the request");
     kill_process(running.pid(), Signal::KILL).unwrap();
@@ -172,12 +200,9 @@ fn what_was_interrupted_goes_on_with_the_same_key_and_the_same_request() {
     kill_process(running.pid(), Signal::INT).unwrap();
     running.finish();
     let name = newcomer.ask(&[]);
-    let requests = newcomer
-        .administrator(&["get", "csr", "--output=name"])
-        .printed();
+    let requests = cluster().administrate(&["get", "csr", "--output=name"], "");
     assert_eq!(requests.matches(&name).count(), 1, "{requests}");
-    let approved = newcomer.administrator(&["certificate", "approve", &name]);
-    assert!(approved.status.success(), "{approved:?}");
+    cluster().administrate(&["certificate", "approve", &name], "");
     let outcome = newcomer.enroll(&["--json"]).run();
     assert!(outcome.status.success(), "{outcome:?}");
     let document: Value = serde_json::from_str(&outcome.printed()).unwrap();
@@ -188,10 +213,10 @@ fn what_was_interrupted_goes_on_with_the_same_key_and_the_same_request() {
 
 #[test]
 fn a_denied_request_leaves_the_key_without_a_certificate_until_another_one_is_wanted() {
-    let newcomer = Newcomer::new(JANE);
+    let store = bare_token();
+    let newcomer = jane(&store);
     let name = newcomer.ask(&[]);
-    let denied = newcomer.administrator(&["certificate", "deny", &name]);
-    assert!(denied.status.success(), "{denied:?}");
+    cluster().administrate(&["certificate", "deny", &name], "");
     newcomer
         .enroll(&[])
         .run()
@@ -205,7 +230,8 @@ fn a_denied_request_leaves_the_key_without_a_certificate_until_another_one_is_wa
 
 #[test]
 fn what_can_not_work_is_told_before_anything_is_made() {
-    let jane = Newcomer::new(JANE);
+    let store = bare_token();
+    let jane = jane(&store);
     for (arguments, code, texts) in [
         (&["--context=nowhere"][..], 3, &["nowhere"][..]),
         (&["--group=system:masters"], 2, &["system:masters"]),
@@ -223,10 +249,8 @@ fn what_can_not_work_is_told_before_anything_is_made() {
     without.fails(9, &["no kubectl in PATH"]);
     assert_eq!(jane.keys(), [] as [Value; 0]);
     // No right to make requests.
-    let nora = Newcomer::new(Claims {
-        subject: "/CN=nora",
-        ..JANE
-    });
+    let (token, enter) = of_store(&store);
+    let nora = Newcomer::named("nora", token, enter);
     nora.enroll(&[]).run().fails(
         9,
         &["user \"nora\" may not create CertificateSigningRequests"],

@@ -43,7 +43,7 @@ impl Jane {
     }
 
     fn receive_rights(&self) {
-        cluster().let_jane_request(&self.store);
+        cluster().let_jane_request();
     }
 
     fn administrator(&self, arguments: &[&str]) -> Invocation {

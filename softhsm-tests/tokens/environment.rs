@@ -11,6 +11,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use serde_json::Value;
 
 use crate::enroll::{issue, subject_of};
+use crate::enroll_cluster::Newcomer;
 use crate::fixture::cluster::{ADMINISTRATOR, cluster};
 use crate::fixture::keys::{Key, Kind, key};
 use crate::fixture::openssl::assert_verifies;
@@ -389,5 +390,14 @@ impl Token<'_> {
             let checked = run("check", &["--object-id", id]);
             assert!(checked.contains("signed and verified"), "{checked}");
         }
+    }
+
+    /// Jane, whose key is to be on the only token of this library.
+    pub(crate) fn newcomer(&self, library: &str) -> Newcomer<'_> {
+        let module = format!("--module={}", self.environment.variable(library));
+        Newcomer::jane(vec![module], |invocation| {
+            let invocation = invocation.variable("TOKEN_PIN", PIN);
+            self.environment.enter(invocation, self.variables)
+        })
     }
 }

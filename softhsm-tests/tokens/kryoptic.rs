@@ -4,6 +4,7 @@
 use super::environment::{Environment, Offer, Pair, Token, directory_with, ecdsa};
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::assert_signed;
+use crate::fixture::program::Invocation;
 use crate::fixture::pty::Terminal;
 use crate::fixture::request::{Configuration, Scheme, sample, sign_request};
 use crate::fixture::softhsm::{PIN, WRONG_PIN};
@@ -223,4 +224,13 @@ fn keys_are_made_and_certified_by_enroll() {
     let environment = environment([Pair::new("09", Kind::P256)], "");
     let kinds = ["ec-p256", "ec-p384", "rsa-2048"];
     token(&environment).assert_enrolls(LIBRARY, "kryoptic", &kinds);
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn a_cluster_issues_the_certificate_of_a_new_key() {
+    let environment = environment([Pair::new("09", Kind::P256)], "");
+    let token = token(&environment);
+    let newcomer = token.newcomer(LIBRARY);
+    newcomer.assert_enrolls(&[], &[], Invocation::run);
 }

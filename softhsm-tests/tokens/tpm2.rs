@@ -225,3 +225,12 @@ fn keys_are_made_and_certified_by_enroll() {
     let kinds = ["ec-p256", "ec-p384", "rsa-2048"];
     token(&environment).assert_enrolls(LIBRARY, "tpm2", &kinds);
 }
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn a_cluster_issues_the_certificate_of_a_new_key() {
+    let environment = environment([Pair::new("09", Kind::P256)]);
+    let token = token(&environment);
+    let newcomer = token.newcomer(LIBRARY);
+    newcomer.assert_enrolls(&[], &[], Invocation::run);
+}
