@@ -151,10 +151,16 @@ impl Cards {
 
     /// Gives a locked PIN its tries back, by the PUK.
     pub(super) fn unblock(&self, card: usize) {
+        let puk = ["--pin", "12345678", "--new-pin", PIN];
+        self.yubico_piv_tool(card, &[&["--action", "unblock-pin"], &puk[..]].concat());
+    }
+
+    /// What the owner of card 1 or 2 does with Yubico's tool.
+    pub(super) fn yubico_piv_tool(&self, card: usize, arguments: &[&str]) {
         let reader = format!("Yubico YubiKey (virtual) 00 0{}", card - 1);
         let output = tool("yubico-piv-tool", "yubico-piv-tool")
-            .args(["--reader", &reader, "--action", "unblock-pin"])
-            .args(["--pin", "12345678", "--new-pin", PIN])
+            .args(["--reader", &reader])
+            .args(arguments)
             .env(
                 "PCSCLITE_CSOCK_NAME",
                 self.environment.variable("PCSCLITE_CSOCK_NAME"),

@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::super::guide;
 use super::cards::{self, Cards, OPENSC, PIN, WRONG_PIN, YKCS11};
 use crate::fixture::openssl::openssl;
 use crate::fixture::program::{Invocation, Outcome};
@@ -338,4 +339,43 @@ fn opensc_makes_no_key_and_goes_on_with_one_that_is_there() {
         "{screen}"
     );
     enrollment.assert_checked(&["--object-id", "1", "--certificate-file", &kept]);
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn a_cluster_issues_the_certificate_of_a_new_key() {
+    let cards = Cards::inserted(1);
+    let token = cards.token(YKCS11, 1);
+    let newcomer = token.newcomer(YKCS11);
+    // For the key, and for the certificate.
+    let warned = "has the management key of every new card";
+    newcomer.assert_enrolls(&["--slot=82"], &[warned], |invocation| {
+        let mut terminal = invocation.at_terminal();
+        terminal.expect(MANAGEMENT_KEY).type_line("default");
+        terminal.finish().0
+    });
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn a_cluster_issues_the_certificate_of_a_key_that_opensc_did_not_make() {
+    let cards = Cards::inserted(1);
+    cards.yubico_piv_tool(1, &["--slot", "9a", "--action", "delete-certificate"]);
+    let token = cards.token(OPENSC, 1);
+    let newcomer = token.newcomer(OPENSC);
+    let object = ["--object-id=1"];
+    newcomer.enroll(&object).run().fails(
+        6,
+        &[
+            "OpenSC makes no key on a PIV card",
+            "yubico-piv-tool -a generate -s 9a -A ECCP256 -o public.pem",
+        ],
+    );
+    let [make, ..] = &guide::blocks("A YubiKey, or another PIV card")[..] else {
+        panic!("no block")
+    };
+    let follow = guide::follow(&cards.environment.store, make);
+    guide::typing(cards.enter(follow), make, PIN);
+    let kept = "OpenSC writes nothing to a PIV card";
+    newcomer.assert_enrolls(&object, &[kept], Invocation::run);
 }

@@ -377,7 +377,7 @@ fn a_card_that_is_pulled_at_the_prompt_ends_the_request_with_a_word() {
 #[test]
 #[ignore = "scripts/test --all-tokens"]
 fn a_key_is_made_and_certified_as_the_guide_says() {
-    let [make, certify] = &guide::blocks("A YubiKey, or another PIV card")[..] else {
+    let [make, request, certify] = &guide::blocks("A YubiKey, or another PIV card")[..] else {
         panic!("another number of blocks")
     };
     for library in LIBRARIES {
@@ -390,6 +390,7 @@ fn a_key_is_made_and_certified_as_the_guide_says() {
             guide::typing(cards.enter(follow), &block, PIN)
         };
         run(make);
+        run(request);
         guide::issue(store);
         let certified = run(certify);
         assert_names(&certified, "1");

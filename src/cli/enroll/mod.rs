@@ -199,7 +199,7 @@ fn enroll(
         }
         Task::Prove => return Err(Error::internal("a token where none is needed")),
     };
-    let accepted = token.into_accepted_pin();
+    let accepted = token.close();
     if let Some(selection) = place {
         let file = document.certificate_file();
         let file = file.map(|path| path.to_string_lossy().into_owned());

@@ -91,8 +91,8 @@ impl<'l> EnrollmentToken<'l> {
     }
 
     /// The end, and the PIN for the next session.
-    pub(super) fn into_accepted_pin(self) -> Option<AcceptedPin> {
-        self.token.into_accepted_pin()
+    pub(super) fn close(self) -> Option<AcceptedPin> {
+        self.token.close_keeping_pin()
     }
 
     /// The CKA_ID that the options name.

@@ -224,6 +224,13 @@ impl Token<'_> {
         self.login.into_accepted_pin(self.session.state.name)
     }
 
+    /// Closes it, and gives the PIN that it has accepted, for another session: some libraries keep the security
+    /// officer's login as long as a session is open, and refuse the user's.
+    pub fn close_keeping_pin(self) -> Option<AcceptedPin> {
+        self.session.raw.close(self.login.is_done());
+        self.login.into_accepted_pin(self.session.state.name)
+    }
+
     /// Takes over the PIN that this very token accepted before, unless the token has counted wrong
     /// PINs since: the PIN may have been changed meanwhile.
     pub fn recall(&mut self, pins: &mut Vec<AcceptedPin>) {
