@@ -160,10 +160,11 @@ fn calls_that_fail_are_told_by_their_names() {
         ("C_OpenSession:return=0x30", 5, "CKR_DEVICE_ERROR"),
         ("C_FindObjects:return=0x30", 6, "CKR_DEVICE_ERROR"),
         ("C_Login:return=0x30", 7, "CKR_DEVICE_ERROR"),
-        ("C_Login:return=0xa4", 7, "CKR_PIN_LOCKED"),
         ("C_SignInit:return=0x30", 8, "CKR_DEVICE_ERROR"),
         ("C_Sign:return=0x30", 8, "CKR_DEVICE_ERROR"),
         ("C_Sign:return=0x32", 5, "CKR_DEVICE_REMOVED"),
+        // The last one: it holds the stored PIN back.
+        ("C_Login:return=0xa4", 7, "CKR_PIN_LOCKED"),
     ] {
         sign(&store, fault).run().fails(code, &[name]);
     }

@@ -418,7 +418,11 @@ fn run_and_check_understand_what_is_written() {
     assert!(text(&path).contains("test+token"), "{}", text(&path));
     assert!(run.run().printed().contains("jane"));
     let checked = check.argument("--server").run().told(0);
-    for said in ["cluster \"test\": connected", "knows us as user \"jane\""] {
+    for said in [
+        "to cluster \"test\"",
+        "knows us as user \"jane\"",
+        "as clients do",
+    ] {
         assert!(checked.contains(said), "{checked}");
     }
 }

@@ -4,7 +4,6 @@ mod interrupted;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use serde_json::Value;
 
@@ -14,6 +13,7 @@ use crate::fixture::program::{Invocation, Outcome};
 use crate::fixture::softhsm::{
     Object, PIN, Store, blueprint, softhsm_library, token_with, token_withholding,
 };
+use crate::fixture::tool::tool;
 
 /// `enroll` on the store's first token.
 pub(crate) fn enroll(store: &Store, arguments: &[&str]) -> Invocation {
@@ -38,7 +38,7 @@ pub(crate) fn at(store: &Store, name: &str) -> String {
 /// The subject of a request whose signature openssl accepts.
 pub(crate) fn subject_of(request: &str) -> String {
     let arguments = ["req", "-verify", "-in", request, "-noout", "-subject"];
-    let output = Command::new("openssl").args(arguments).output().unwrap();
+    let output = tool("openssl", "openssl").args(arguments).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }

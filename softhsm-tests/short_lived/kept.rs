@@ -1,11 +1,10 @@
 //! Credentials that a session keeps: one PIN for a shell, and nothing for another session.
 
-use std::process::Command;
-
 use super::{ISSUER, keeping, parts};
 use crate::fixture::keys::Kind;
 use crate::fixture::program::{Invocation, PROGRAM};
 use crate::fixture::softhsm::{Store, token_with_pair};
+use crate::fixture::tool::tool;
 
 /// keyctl(2) on x86-64 and arm64, which have other numbers.
 const KEYCTL: u32 = if cfg!(target_arch = "x86_64") {
@@ -97,7 +96,7 @@ fn another_session_of_the_user_can_not_read_it() {
     // KEYCTL_READ of the key, by root as well.
     let read =
         format!("syscall({KEYCTL}, 11, hex shift, my $text = ' ' x 4096, 4096); print $! + 0");
-    let outcome = Command::new("perl")
+    let outcome = tool("perl", "perl-base")
         .args(["-e", &read, serial])
         .output()
         .unwrap();
