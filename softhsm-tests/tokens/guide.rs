@@ -92,7 +92,7 @@ pub(super) fn assert_names(printed: &str, object: &str) {
 #[test]
 fn a_key_is_made_and_certified_with_its_module() {
     let store = token_with([]);
-    let [make, request, certify] = &blocks("A key and its certificate")[..] else {
+    let [make, certify] = &blocks("A key and its certificate")[..] else {
         panic!("another number of blocks")
     };
     let run = |block| {
@@ -100,16 +100,11 @@ fn a_key_is_made_and_certified_with_its_module() {
         typing(invocation.variable("token", "test token"), block, PIN)
     };
     run(make);
-    // The cluster takes the request; its controller, which isn't here, would issue for it.
-    let approver = cluster().administrator(&store);
-    typing(following(approver, &store, request), request, PIN);
-    let condition = "jsonpath={.status.conditions[*].type}";
-    let approver = cluster().administrator(&store);
-    let approved = approver.arguments(&["get", "csr", "jane", "-o", condition]);
-    assert_eq!(approved.run().printed(), "Approved");
     issue(&store);
-    assert_names(&run(certify), "1");
-    let configuration = store.configuration_with_pin_source().with("objectId", "1");
+    assert_names(&run(certify), "16");
+    let configuration = store
+        .configuration_with_pin_source()
+        .with("objectId", "0x10");
     let get = ["--", "kubectl", "get", "namespace", "default", "-o", "name"];
     let outcome = cluster().run(&store, &configuration, &get).run();
     assert_eq!(outcome.printed(), "namespace/default\n");
