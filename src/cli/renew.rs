@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use super::again::Invocation;
 use super::connection_log::ConnectionLog;
+use super::enroll::IssuedFile;
 use super::issuance::{
     Inquiry, IssuanceError, Issued, RequestStanding, WantedCertificate, obtain, request_name,
     standing,
@@ -29,6 +30,7 @@ use crate::enrollment::{Applicant, certificates_pem, of_key, sign_request};
 use crate::error::Error;
 use crate::keyring::{KeyNumber, Keyring};
 use crate::library;
+use crate::pin_entry::Sources;
 use crate::pipeline::StageObserver;
 use crate::process::environment::{SingleThreaded, TakenVariables};
 use crate::process::{unix_time, watchdog};
@@ -131,8 +133,17 @@ struct Renewal<'a> {
     key: KeyNumber,
     observer: Arc<dyn TunnelObserver>,
     cluster: SelectedContext,
-    /// `certificateFile`, if it is there rather than on the token.
-    file: Option<PathBuf>,
+    place: CertificatePlace,
+}
+
+/// Where the key's certificate is.
+enum CertificatePlace {
+    /// `certificateFile`
+    File(PathBuf),
+    /// Beside the key, with room for others.
+    Token,
+    /// In a slot of a PIV card, which has one.
+    Slot,
 }
 
 fn renew(
@@ -157,18 +168,25 @@ fn renew(
     let config = Config::from_map(&mut map.clone())?;
     let file = config.certificate_file.clone();
     let key = keyring.add(config, &variables)?;
+    library::end_if_it_hangs(&keyring.library(key));
+    let open = keyring.open(key, Box::new(Waits));
+    watchdog::stop();
+    let open = open?;
+    let has_slots = keyring.with_token(key, Box::new(Waits), |token, _, _| {
+        Ok(token.is_yubikey() || token.takes_no_certificates())
+    })?;
     let renewal = Renewal {
         keyring,
         map,
         key,
         observer: Arc::new(ConnectionLog),
         cluster,
-        file,
+        place: match file {
+            Some(file) => CertificatePlace::File(file),
+            None if has_slots => CertificatePlace::Slot,
+            None => CertificatePlace::Token,
+        },
     };
-    library::end_if_it_hangs(&keyring.library(key));
-    let open = keyring.open(key, Box::new(Waits));
-    watchdog::stop();
-    let open = open?;
     // What is being done needn't be said.
     let _ = open.take_renewal();
     let present = certificate(&open.chain)?;
@@ -245,9 +263,10 @@ fn renew(
         }
         .into());
     }
-    let known = match &renewal.file {
-        Some(file) => renewal.replace_file(file, &issued)?,
-        None => renewal.replace_on_token(&present, &issued)?,
+    let known = match &renewal.place {
+        CertificatePlace::File(file) => renewal.replace_file(file, &issued)?,
+        CertificatePlace::Token => renewal.replace_on_token(&present, &issued)?,
+        CertificatePlace::Slot => renewal.replace_in_slot(&issued)?,
     };
     done(&issued.name, &issued.certificate, known)
 }
@@ -289,20 +308,7 @@ impl Renewal<'_> {
         present: &Certificate,
         issued: &Issued,
     ) -> Result<Recognition, Error> {
-        let der = issued.certificate.der().to_owned();
-        self.keyring
-            .with_token(self.key, Box::new(Waits), move |token, reference, _| {
-                let certificate = Certificate::from_der(&der, "the new certificate")?;
-                let id = reference.id().unwrap_or_default().to_owned();
-                let candidates = token.candidates()?;
-                let own = candidates.iter().find(|it| it.id == id);
-                let key = FoundKey {
-                    label: own.map_or_else(String::new, |it| it.label.clone()),
-                    public_key: reference.public_key().clone(),
-                    id,
-                };
-                token.write_certificate(&certificate, &key)
-            })?;
+        self.write(&issued.certificate)?;
         let known = self.proof(self.map.clone(), &issued.certificate);
         match known {
             Ok(known) => {
@@ -314,6 +320,72 @@ impl Renewal<'_> {
                 Err(error)
             }
         }
+    }
+
+    /// To write there is to lose the present certificate: the cluster has to let the new one in before,
+    /// from a file, which stays until the card has it.
+    fn replace_in_slot(&self, issued: &Issued) -> Result<Recognition, Error> {
+        let new = Certificate::from_der(issued.certificate.der(), "the new certificate")?;
+        let kept = IssuedFile::of_cluster(new, issued.chain.clone(), &issued.name);
+        let path = kept.keep(None)?;
+        let discard = || {
+            fs::remove_file(&path).map_err(|error| ObjectError::CertificateFile {
+                path: path.clone(),
+                reason: error.to_string(),
+            })
+        };
+        let mut map = self.map.clone();
+        map.set("certificateFile", &path.to_string_lossy());
+        let known = match self.proof(map, &issued.certificate) {
+            Ok(known) => known,
+            Err(error) => {
+                discard()?;
+                return Err(error);
+            }
+        };
+        if let Err(error) = self.write(&issued.certificate) {
+            let file = path.display();
+            report::note(&format!(
+                "the cluster has let the new certificate in; it stays in {file}"
+            ));
+            let id = self.id_of_key()?;
+            kept.advise(&id, &path);
+            return Err(error);
+        }
+        discard()?;
+        Ok(known)
+    }
+
+    fn id_of_key(&self) -> Result<Vec<u8>, Error> {
+        self.keyring
+            .with_token(self.key, Box::new(Waits), |_, reference, _| {
+                Ok(reference.id().unwrap_or_default().to_owned())
+            })
+    }
+
+    /// Writes it beside the key, after the login that the token wants for that.
+    fn write(&self, certificate: &Certificate) -> Result<(), Error> {
+        let der = certificate.der().to_owned();
+        let pin = Config::from_map(&mut self.map.clone())?.pin;
+        let mut officer = Sources::of_person(&pin);
+        self.keyring
+            .with_token(self.key, Box::new(Waits), move |token, reference, pins| {
+                let certificate = Certificate::from_der(&der, "the new certificate")?;
+                let id = reference.id().unwrap_or_default().to_owned();
+                let candidates = token.candidates()?;
+                let own = candidates.iter().find(|it| it.id == id);
+                let key = FoundKey {
+                    label: own.map_or_else(String::new, |it| it.label.clone()),
+                    public_key: reference.public_key().clone(),
+                    id,
+                };
+                let what = format!("to write the certificate of {}", certificate.subject);
+                token.reveal_to_write(&what, pins, &mut officer)?;
+                if let Some(warning) = token.default_key_warning() {
+                    report::warning(&warning);
+                }
+                token.write_certificate(&certificate, &key)
+            })
     }
 
     fn remove(&self, certificate: &Certificate) -> Result<(), Error> {
@@ -426,10 +498,16 @@ fn plan(
             known_as: None,
         });
     }
-    let place = match &renewal.file {
-        Some(file) => format!("put the new certificate in the place of {}", file.display()),
-        None => {
+    let place = match &renewal.place {
+        CertificatePlace::File(file) => {
+            format!("put the new certificate in the place of {}", file.display())
+        }
+        CertificatePlace::Token => {
             "write the new certificate to the token, and then remove the present one".to_owned()
+        }
+        CertificatePlace::Slot => {
+            "write the new certificate in the place of the present one, once the cluster has let it in"
+                .to_owned()
         }
     };
     let expiry = present.validity.expiry(unix_time());

@@ -102,6 +102,21 @@ impl Cards {
         Key::on_token(kinds[card - 1], self.directory(card).join(slot))
     }
 
+    /// Puts another certificate, in DER, into a slot of card 1.
+    pub(super) fn certify(&self, slot: &str, certificate: &[u8]) {
+        let file = self
+            .environment
+            .store
+            .directory
+            .path()
+            .join("certificate.der");
+        fs::write(&file, certificate).unwrap();
+        let file = file.to_str().unwrap();
+        let input = ["--key-format", "DER", "--input", file];
+        let import = ["--slot", slot, "--action", "import-certificate"];
+        self.yubico_piv_tool(1, &[import, input].concat());
+    }
+
     pub(super) fn enter(&self, invocation: Invocation) -> Invocation {
         self.environment.enter(invocation, VARIABLES)
     }

@@ -7,6 +7,8 @@ mod attestation;
 mod cards;
 /// `enroll`.
 mod enrollment;
+/// `renew`.
+mod renewal;
 /// A run, and what happens to its card meanwhile.
 mod run;
 

@@ -11,7 +11,6 @@ use crate::printable::shell_word;
 use crate::process::signals::Deferral;
 use crate::process::{data_file, open_regular};
 use crate::report;
-use crate::token::FoundKey;
 
 /// In bytes.
 const LONGEST: u64 = 1 << 20;
@@ -70,7 +69,7 @@ impl<'a> CsrTarget<'a> {
 }
 
 /// A certificate that a CA has issued, and those above it.
-pub(super) struct IssuedFile {
+pub(in crate::cli) struct IssuedFile {
     pub(super) certificate: Certificate,
     chain: Vec<Vec<u8>>,
     /// For messages.
@@ -92,7 +91,11 @@ impl IssuedFile {
     }
 
     /// What a cluster has answered a request with.
-    pub(super) fn of_cluster(certificate: Certificate, chain: Vec<Vec<u8>>, request: &str) -> Self {
+    pub(in crate::cli) fn of_cluster(
+        certificate: Certificate,
+        chain: Vec<Vec<u8>>,
+        request: &str,
+    ) -> Self {
         Self {
             certificate,
             chain,
@@ -109,7 +112,7 @@ impl IssuedFile {
     ///
     /// # Errors
     /// It can't be written.
-    pub(super) fn keep(&self, path: Option<&str>) -> Result<PathBuf, Error> {
+    pub(in crate::cli) fn keep(&self, path: Option<&str>) -> Result<PathBuf, Error> {
         let pem = certificates_pem(self.certificate.der(), &self.chain)?;
         if let Some(path) = path.map(Path::new) {
             replace(path, &pem)?;
@@ -130,9 +133,9 @@ impl IssuedFile {
         Ok(path.ok_or_else(|| failed("the user has no home".to_owned()))?)
     }
 
-    /// Says which commands put it on a PIV card, the only kind of token that is known to take none.
-    pub(super) fn advise(&self, key: &FoundKey, path: &Path) {
-        let slot = match key.id.as_slice() {
+    /// Says which commands put it on a PIV card, beside the key with this CKA_ID: the only kind of token that is known to take none.
+    pub(in crate::cli) fn advise(&self, id: &[u8], path: &Path) {
+        let slot = match id {
             [id] => PIV_SLOTS.iter().find(|(it, _)| it == id),
             _ => None,
         };

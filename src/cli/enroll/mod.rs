@@ -18,7 +18,8 @@ use std::time::Duration;
 
 use self::cluster::AskedCluster;
 use self::document::{CertificateStatus, EnrollmentDocument, KeyOrigin};
-use self::file::{CsrTarget, IssuedFile};
+use self::file::CsrTarget;
+pub(super) use self::file::IssuedFile;
 use self::piv::PivOptions;
 use self::place::TokenChoice;
 use self::token::EnrollmentToken;

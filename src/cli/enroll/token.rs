@@ -129,14 +129,11 @@ impl<'l> EnrollmentToken<'l> {
     fn log_in_to_write(&mut self, what: &str) -> Result<(), Error> {
         let (pins, officer) = (&mut self.pins, &mut self.officer);
         self.token.reveal_to_write(what, pins, officer)?;
-        if self.token.has_default_key() && !self.has_warned {
+        if let Some(warning) = self.token.default_key_warning()
+            && !self.has_warned
+        {
             self.has_warned = true;
-            report::warning(&format!(
-                "token {} has the management key of every new card: with it, anyone who holds the card \
-                 can overwrite its keys. Change it: ykman piv access change-management-key --generate \
-                 --protect",
-                self.token.name()
-            ));
+            report::warning(&warning);
         }
         Ok(())
     }
@@ -366,7 +363,7 @@ fn keep_in_file(
 ) -> Result<(), Error> {
     let path = issued.keep(arguments.key_options.certificate_file.as_deref())?;
     report::note(&format!("{reason}; it stays in {}", path.display()));
-    issued.advise(key, &path);
+    issued.advise(&key.id, &path);
     document.set_certificate(&issued.certificate, CertificateStatus::InFile(path));
     Ok(())
 }

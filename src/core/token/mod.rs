@@ -264,9 +264,16 @@ impl Token<'_> {
         self.login.ensure_officer(&self.session, what, officer)
     }
 
-    /// Whether the security officer logged in with the management key that every new card has.
-    pub fn has_default_key(&self) -> bool {
-        self.login.has_default_key()
+    /// A warning, if the security officer logged in with the management key that every new card has.
+    pub fn default_key_warning(&self) -> Option<String> {
+        self.login.has_default_key().then(|| {
+            format!(
+                "token {} has the management key of every new card: with it, anyone who holds the card \
+                 can overwrite its keys. Change it: ykman piv access change-management-key --generate \
+                 --protect",
+                self.name()
+            )
+        })
     }
 
     /// Logs in, if the token requires it, so that private objects are seen. The prompt says that

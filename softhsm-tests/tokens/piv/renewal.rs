@@ -1,0 +1,122 @@
+//! `renew` on a card, whose slot has one certificate: the present one stays until the cluster has let the new
+//! one in and a person has given the management key.
+
+use std::path::Path;
+
+use rcgen::ExtendedKeyUsagePurpose::ClientAuth;
+use rcgen::{PKCS_RSA_SHA256, PublicKeyData, SignatureAlgorithm};
+use serde_json::Value;
+use x509_parser::parse_x509_certificate;
+
+use super::cards::{Cards, YKCS11};
+use crate::fixture::cluster::cluster;
+use crate::fixture::keys::expiring_for;
+use crate::fixture::program::Invocation;
+
+/// The public half of a card's key.
+struct RsaKey(Vec<u8>);
+
+impl RsaKey {
+    fn of(certificate: &[u8]) -> Self {
+        let (_, certificate) = parse_x509_certificate(certificate).unwrap();
+        Self(certificate.public_key().subject_public_key.data.to_vec())
+    }
+}
+
+impl PublicKeyData for RsaKey {
+    fn der_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn algorithm(&self) -> &'static SignatureAlgorithm {
+        &PKCS_RSA_SHA256
+    }
+}
+
+fn renew(cards: &Cards, arguments: &[&str]) -> Invocation {
+    let configuration = cards.token(YKCS11, 1).configuration("1");
+    let store = &cards.environment.store;
+    let command = cluster().command(store, &configuration, "renew");
+    cards.enter(command.argument("--duration=1h").arguments(arguments))
+}
+
+/// The credential-id of the certificate in slot 9a.
+fn certificate(cards: &Cards) -> String {
+    let module = format!("--module={}", cards.environment.variable(YKCS11));
+    let token = cards.token(YKCS11, 1);
+    let listed = token.command(&["list", "--json", &module]).run();
+    let listed: Value = serde_json::from_str(&listed.silently().printed()).unwrap();
+    let keys = listed["libraries"][0]["tokens"][0]["keys"].as_array();
+    let mut keys = keys.unwrap().iter();
+    let key = keys.find(|key| key["objectId"] == "1").unwrap();
+    key["certificate"]["credentialId"]
+        .as_str()
+        .unwrap()
+        .to_owned()
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn the_slots_certificate_is_replaced_when_the_cluster_has_let_its_successor_in() {
+    let cards = Cards::issued_by(cluster().authority());
+    let certificate_of_jane = expiring_for(
+        &RsaKey::of(&cards.key(1, "9a").certificate),
+        "jane",
+        time::Duration::minutes(9),
+        ClientAuth,
+        cluster().authority(),
+    );
+    cards.certify("9a", &certificate_of_jane);
+    let store = &cards.environment.store;
+    cluster().let_jane_request();
+    let before = certificate(&cards);
+    let planned = renew(&cards, &["--dry-run"]).run();
+    let planned = planned.silently().printed();
+    let place = "in the place of the present one, once the cluster has let it in\n";
+    assert!(planned.ends_with(place), "{planned}");
+    let asked = renew(&cards, &["--wait=1s"]).run();
+    asked.fails(9, &["was not approved within 1 seconds"]);
+    let (_, name) = asked.stderr.split_once(" approve ").unwrap();
+    let name = name.split(' ').next().unwrap();
+    let approve = cluster().administrator(store);
+    approve
+        .arguments(&["certificate", "approve", name])
+        .run()
+        .printed();
+    // Let in, and nobody to give the management key.
+    let unattended = renew(&cards, &[]).run();
+    unattended.fails(
+        7,
+        &[
+            "wants its management key, which only a person gives",
+            "the cluster has let the new certificate in; it stays in ",
+            "ykman piv certificates import 9a ",
+        ],
+    );
+    assert_eq!(certificate(&cards), before);
+    let (_, kept) = unattended.stderr.split_once("it stays in ").unwrap();
+    let kept = Path::new(kept.lines().next().unwrap());
+    // Where the program's data is its own.
+    let data = store.directory.path().join("data");
+    let kept = match data.is_dir() {
+        true => data.join(kept.file_name().unwrap()),
+        false => kept.to_owned(),
+    };
+    assert!(kept.exists(), "{}", kept.display());
+    let mut terminal = renew(&cards, &[]).at_terminal();
+    terminal
+        .expect("management key (48 hexadecimal digits")
+        .type_line("default");
+    let (outcome, screen) = terminal.finish();
+    assert!(outcome.status.success(), "{screen}\n{outcome:?}");
+    let after = certificate(&cards);
+    assert_ne!(after, before);
+    let printed = String::from_utf8(outcome.stdout.clone()).unwrap();
+    assert!(printed.contains(&after), "{printed}");
+    assert!(printed.contains("knows us as user \"jane\""), "{printed}");
+    assert!(
+        outcome.stderr.contains("management key of every new card"),
+        "{outcome:?}"
+    );
+    assert!(!kept.exists(), "{}", kept.display());
+}
