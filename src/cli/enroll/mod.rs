@@ -31,8 +31,8 @@ use super::output::CommandOutput;
 use super::renew::{life, time};
 use super::selection::Selection;
 use crate::enrollment::{
-    Applicant, EnrolledKey, EnrollmentError, ExpectedCertificate, KeyWish, NextStep, Plan,
-    PlannedKey, check_issued, of_key,
+    Applicant, EnrollmentError, ExpectedCertificate, KeyWish, NextStep, Plan, PlannedKey,
+    check_issued, of_key,
 };
 use crate::error::Error;
 use crate::keyring::Keyring;
@@ -232,8 +232,7 @@ fn request(
         return Ok(document);
     };
     if next == NextStep::Done {
-        let key = EnrolledKey::from(&key);
-        return Err(token.already_enrolled(&candidates, &key));
+        return Err(EnrollmentToken::already_enrolled(&candidates, &key));
     }
     if arguments.dry_run {
         return Ok(document);
@@ -319,10 +318,7 @@ fn certify(
         // An earlier call has got so far.
         match own.filter(|own| own.user.as_deref() == Some(applicant.user())) {
             Some(own) => document.set_certificate(own, CertificateStatus::Present),
-            None => {
-                let key = EnrolledKey::from(&key);
-                return Err(token.already_enrolled(&candidates, &key));
-            }
+            None => return Err(EnrollmentToken::already_enrolled(&candidates, &key)),
         }
     } else if arguments.dry_run {
         let (name, is_there) = cluster.request(arguments, &key.public_key)?;

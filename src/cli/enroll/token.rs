@@ -265,12 +265,12 @@ impl<'l> EnrollmentToken<'l> {
     }
 
     /// Why nothing is left to do for this key.
-    pub(super) fn already_enrolled(&self, candidates: &[Candidate], key: &EnrolledKey) -> Error {
-        let own = candidates.iter().filter(|it| EnrolledKey::of(it) == *key);
-        let certificates = own.filter_map(|it| it.certificate.as_ref()?.as_ref().ok());
-        let newest = certificates.max_by_key(|it| it.validity.not_after);
+    pub(super) fn already_enrolled(candidates: &[Candidate], key: &FoundKey) -> Error {
+        // By the public key: ykcs11 labels the certificate and its key differently.
+        let own = of_key(candidates, &key.public_key);
+        let newest = own.into_iter().max_by_key(|it| it.validity.not_after);
         EnrollmentError::AlreadyEnrolled {
-            key: key.selector().to_string(),
+            key: EnrolledKey::from(key).selector().to_string(),
             user: newest.and_then(|it| it.user.clone()).unwrap_or_default(),
             until: newest.map_or_else(String::new, |it| day(it.validity.not_after)),
         }
