@@ -1,6 +1,8 @@
 //! `enroll` with a cluster's own CA: from a bare token and a key file to stock kubectl with the token's key; what is
 //! refused before anything is made; and what an interruption leaves.
 
+use std::fs;
+
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
@@ -182,6 +184,35 @@ fn a_bare_token_becomes_the_key_of_stock_kubectl_and_the_context_can_have_back_w
         .run();
     assert!(undone.status.success(), "{undone:?}");
     assert!(!newcomer.whoami().contains(id));
+}
+
+/// Jane may approve, too, so that the line is hers to paste.
+#[test]
+fn the_line_for_the_approver_works_as_it_stands_with_a_kubeconfig_that_was_named() {
+    let store = bare_token();
+    let newcomer = Newcomer {
+        person: cluster().person("jane", &["dev", APPROVERS]),
+        ..jane(&store)
+    };
+    let directory = newcomer.person.directory();
+    let file = directory.join("jane's own");
+    fs::rename(directory.join("kubeconfig"), &file).unwrap();
+    let named = format!("--kubeconfig={}", file.display());
+    let asked = newcomer.enroll(&["--wait=1s", &named]).run();
+    asked.fails(9, &["was not approved within 1 seconds"]);
+    let line = asked.stderr.lines().find(|line| line.contains(" approve "));
+    let pasted = line.unwrap().trim_start();
+    let (_, name) = pasted.split_once(" approve ").unwrap();
+    let (name, _) = name.split_once(' ').unwrap();
+    let pasted = pasted.replacen("pkcs11-external-signer", "\"$SIGNER\"", 1);
+    let mut terminal = newcomer
+        .person
+        .command("approve")
+        .within("sh", &pasted)
+        .at_terminal();
+    terminal.expect("Type yes: ").type_line("yes");
+    let (approved, _) = terminal.finish();
+    assert_eq!(approved.printed(), format!("{name} approved\n"));
 }
 
 #[test]

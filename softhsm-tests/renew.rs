@@ -198,10 +198,13 @@ fn a_request_that_is_not_approved_in_time_is_found_again() {
     let jane = Jane::new();
     let name = jane.request();
     thread::sleep(Duration::from_secs(2));
-    let early = jane.renew(&["--wait=1s"]).run();
+    let file = jane.store.directory.path().join("kubeconfig");
+    let file = file.to_str().unwrap();
+    let early = jane.renew(&["--wait=1s", "--kubeconfig", file]).run();
     early.fails(
         9,
         &[
+            &format!(" approve {name} --context test --kubeconfig {file}\n"),
             "was not approved within 1 seconds",
             "run the same command again",
         ],

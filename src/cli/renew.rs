@@ -201,6 +201,7 @@ fn renew(
     let asking = Inquiry {
         api: &api,
         context: &renewal.cluster.context.name,
+        kubeconfig: arguments.key.kubeconfig.as_deref(),
         wait: arguments.wait,
         again: arguments.again,
     };

@@ -102,10 +102,11 @@ impl AskedCluster {
         })
     }
 
-    fn inquiry(&self, arguments: &EnrollArguments) -> Inquiry<'_> {
+    fn inquiry<'a>(&'a self, arguments: &'a EnrollArguments) -> Inquiry<'a> {
         Inquiry {
             api: &self.kubectl,
             context: &self.context.name,
+            kubeconfig: arguments.key_options.kubeconfig.as_deref(),
             wait: arguments.wait,
             again: arguments.again,
         }

@@ -7,6 +7,7 @@
 
 mod error;
 
+use std::path::Path;
 use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
@@ -49,6 +50,8 @@ pub(super) struct Inquiry<'a> {
     pub(super) api: &'a dyn ClusterApi,
     /// The context's name, for the command that approves.
     pub(super) context: &'a str,
+    /// The file that the person has named, for the same.
+    pub(super) kubeconfig: Option<&'a Path>,
     pub(super) wait: Duration,
     /// Whether a request that has come to nothing is followed by another one.
     pub(super) again: bool,
@@ -196,11 +199,14 @@ fn explain(
 ) -> Result<(), Error> {
     let applicant = wanted.applicant;
     let name = request.name();
+    let file = asking.kubeconfig.map(Path::to_string_lossy);
+    let file = file.map(|file| format!(" --kubeconfig {}", shell_word(&file)));
     let command = format!(
-        "{} approve {} --context {}",
+        "{} approve {} --context {}{}",
         crate::cli::called(),
         shell_word(name),
-        shell_word(asking.context)
+        shell_word(asking.context),
+        file.unwrap_or_default()
     );
     let groups = match applicant.groups() {
         [] => "none".to_owned(),
