@@ -23,7 +23,7 @@ use serde_json::json;
 use self::codes::Code;
 use self::connection::{Heard, Server};
 use crate::enroll::enroll_through;
-use crate::fixture::keys::{Kind, key};
+use crate::fixture::keys::{Kind, issued, key};
 use crate::fixture::program::{Invocation, Outcome};
 use crate::fixture::request::{
     Configuration, Hash, Options, certificate_request, sample, sign_request,
@@ -120,6 +120,8 @@ enum Task {
     CertificateWritten,
     /// Of a token that is known by its label.
     CertificateByLabel,
+    /// Of `enroll`, in place of another one of the key.
+    CertificateReplaced,
     /// Through a library that has C_GetInterface.
     CertificateThroughInterface,
     /// A certificate of a token that isn't there: that is what has to be told.
@@ -133,9 +135,10 @@ enum Task {
     SignatureWithPin,
 }
 
-const TASKS: [Task; 9] = [
+const TASKS: [Task; 10] = [
     Task::Certificate,
     Task::CertificateByLabel,
+    Task::CertificateReplaced,
     Task::CertificateThroughInterface,
     Task::CertificateWritten,
     Task::MissingToken,
@@ -186,6 +189,7 @@ struct Bench {
     /// Those that a task changes, with what they were made with.
     bare: Pristine,
     keyed: Pristine,
+    certified: Pristine,
 }
 
 /// A token that is put back to how it was made.
@@ -231,14 +235,18 @@ impl Bench {
     fn new(server: &Server) -> Self {
         let [private, certificate] = Object::pair(key(Kind::P256), &[1]);
         let strict = [private.clone().always_authenticate(), certificate.clone()];
+        let keyed = [
+            private.clone().labelled("test p256"),
+            Object::public_key(key(Kind::P256), &[1]).labelled("test p256"),
+        ];
+        let old = issued(Kind::P256, "/CN=test p256", 30, "clientAuth");
+        let certified = keyed.clone().into_iter().chain([Object::issued(old, &[1])]);
         let bench = Self {
-            plain: token_with([private.clone(), certificate]),
+            plain: token_with([private, certificate]),
             strict: token_with(strict),
             bare: Pristine::new(token_with([])),
-            keyed: Pristine::new(token_with([
-                private.labelled("test p256"),
-                Object::public_key(key(Kind::P256), &[1]).labelled("test p256"),
-            ])),
+            certified: Pristine::new(token_with(certified)),
+            keyed: Pristine::new(token_with(keyed)),
         };
         bench.write_kubeconfig(server);
         bench
@@ -248,6 +256,7 @@ impl Bench {
         match task {
             Task::SignatureWithPin => &self.strict,
             Task::NewKey => &self.bare.store,
+            Task::CertificateReplaced => &self.certified.store,
             Task::CertificateWritten => &self.keyed.store,
             _ => &self.plain,
         }
@@ -310,14 +319,20 @@ impl Bench {
                 let request = sign_request(&configuration, &options, &sample(32));
                 (store.ask(&request).suffering(store, faults).run(), None)
             }
-            Task::NewKey => (
-                self.enroll(&self.bare, &["--user=jane", "--csr=-"], faults),
-                None,
-            ),
+            Task::NewKey => {
+                let enroll = self.enroll(&self.bare, &["--user=jane", "--csr=-"], faults);
+                (enroll.run(), None)
+            }
+            Task::CertificateReplaced => {
+                let options = [&certificate_option(), "--replace"];
+                let enroll = self.enroll(&self.certified, &options, faults);
+                let mut terminal = enroll.at_terminal();
+                terminal.expect("Type yes").type_line("yes");
+                (terminal.finish().0, None)
+            }
             Task::CertificateWritten => {
-                let certificate = key(Kind::P256).certificate_pem();
-                let option = format!("--certificate={}", certificate.display());
-                (self.enroll(&self.keyed, &[&option], faults), None)
+                let enroll = self.enroll(&self.keyed, &[&certificate_option()], faults);
+                (enroll.run(), None)
             }
             Task::Run => self.run(faults),
         };
@@ -328,12 +343,12 @@ impl Bench {
         }
     }
 
-    fn enroll(&self, pristine: &Pristine, arguments: &[&str], faults: &str) -> Outcome {
+    fn enroll(&self, pristine: &Pristine, arguments: &[&str], faults: &str) -> Invocation {
         pristine.put_back();
         let store = &pristine.store;
         let module = store.faulty_module();
         let enroll = enroll_through(store, &module, arguments);
-        enroll.suffering(store, faults).run()
+        enroll.suffering(store, faults)
     }
 
     /// The command shows its kubeconfig and waits for its input's end; the connection is made here.
@@ -352,6 +367,11 @@ impl Bench {
         drop(end);
         (running.finish(), heard)
     }
+}
+
+fn certificate_option() -> String {
+    let certificate = key(Kind::P256).certificate_pem();
+    format!("--certificate={}", certificate.display())
 }
 
 /// What came of a task.
@@ -406,7 +426,7 @@ impl Performance {
         let text = String::from_utf8_lossy(&self.outcome.stdout);
         let end = match task {
             Task::NewKey => Some("-----END CERTIFICATE REQUEST-----\n"),
-            Task::CertificateWritten => Some("\n"),
+            Task::CertificateReplaced | Task::CertificateWritten => Some("\n"),
             _ => None,
         };
         if let Some(end) = end {
@@ -523,9 +543,10 @@ fn codes_of(task: Task, function: &str, visit: usize, count: usize) -> Vec<Code>
     let is_edge = visit <= 2 || visit == count;
     let tried = |code: &Code| is_edge || codes::TOLD_APART.contains(code);
     let all = codes::ALL.iter().copied();
-    // The rest is Task::Certificate's, or that of Task::CertificateByLabel.
+    // The rest is that of Task::Certificate, Task::CertificateByLabel or Task::CertificateWritten.
     let is_other_way = match task {
         Task::CertificateByLabel => function == "C_GetTokenInfo",
+        Task::CertificateReplaced => function == "C_DestroyObject",
         Task::CertificateThroughInterface => function == "C_GetInterface",
         Task::MissingToken => ["C_GetInfo", "C_GetSlotInfo"].contains(&function),
         _ => true,
@@ -565,6 +586,12 @@ fn whatever_a_call_returns_the_answer_is_right_or_the_call_is_named() {
     let began = Instant::now();
     let server = Server::start(&key(Kind::P256).certificate);
     let cases = cases(&Bench::new(&server));
+    let is_tried = |function: &str| cases.iter().any(|case| case.function == function);
+    for function in ["C_CreateObject", "C_DestroyObject", "C_GenerateKeyPair"] {
+        assert!(is_tried(function), "{function} is not called");
+    }
+    // What is on a token is never changed.
+    assert!(!is_tried("C_SetAttributeValue"));
     let next = AtomicUsize::new(0);
     let failed = Mutex::new(Vec::new());
     let workers = thread::available_parallelism().map_or(2, |count| count.get() + 1);

@@ -124,6 +124,12 @@ calls! {
         object: CK_OBJECT_HANDLE_PTR
     ) spoilt by spoil::created;
     C_DestroyObject(session: CK_SESSION_HANDLE, object: CK_OBJECT_HANDLE);
+    C_SetAttributeValue(
+        session: CK_SESSION_HANDLE,
+        object: CK_OBJECT_HANDLE,
+        template: CK_ATTRIBUTE_PTR,
+        count: CK_ULONG
+    );
     C_SignInit(
         session: CK_SESSION_HANDLE,
         mechanism: CK_MECHANISM_PTR,
