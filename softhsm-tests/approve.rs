@@ -93,7 +93,7 @@ fn a_request_that_is_its_requesters_is_approved_after_a_yes_and_signed() {
     let pem = String::from_utf8(certificate).unwrap();
     openssl.args([
         "-c",
-        "openssl x509 -noout -checkend 130 <<<\"$1\"",
+        "openssl x509 -noout -checkend 70 <<<\"$1\"",
         "-",
         &pem,
     ]);

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::plugin::Holder;
 use super::refuses;
-use crate::fixture::cluster::{ADMINISTRATOR, Claims, JANE, cluster, kubectl};
+use crate::fixture::cluster::{ADMINISTRATOR, Claims, Cluster, JANE, cluster, kubectl};
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::{Issue, issue, openssl};
 use crate::fixture::program::{Invocation, Outcome};
@@ -18,7 +18,15 @@ use crate::fixture::softhsm::{Object, token_with};
 
 /// Somebody who may request certificates, and the hardware's certificate as a file.
 fn requester(kind: Kind, subject: &'static str) -> (Holder, PathBuf) {
-    let der = cluster().issue(kind, Claims { subject, ..JANE });
+    requester_at(cluster(), kind, subject)
+}
+
+pub(super) fn requester_at(
+    cluster: &'static Cluster,
+    kind: Kind,
+    subject: &'static str,
+) -> (Holder, PathBuf) {
+    let der = cluster.issue(kind, Claims { subject, ..JANE });
     let store = token_with([
         Object::key(key(kind), &[1]),
         Object::issued(der.clone(), &[1]),
@@ -27,7 +35,7 @@ fn requester(kind: Kind, subject: &'static str) -> (Holder, PathBuf) {
     fs::write(path.with_extension("der"), der).unwrap();
     let [from, to] = ["der", "pem"].map(|it| path.with_extension(it).display().to_string());
     openssl(["x509", "-inform", "DER", "-in", &from, "-out", &to]);
-    let holder = Holder::with(store);
+    let holder = Holder::at(cluster, store);
     let (_, name) = subject.rsplit_once("CN=").unwrap();
     let metadata = json!({ "name": name });
     holder.apply(&[
@@ -50,11 +58,7 @@ fn requester(kind: Kind, subject: &'static str) -> (Holder, PathBuf) {
 /// The requests of this user.
 fn requests(holder: &Holder, user: &str) -> Vec<Value> {
     let get = ["get", "certificatesigningrequests", "-o", "json"];
-    let printed = cluster()
-        .administrator(&holder.store)
-        .arguments(&get)
-        .run()
-        .printed();
+    let printed = holder.administrator().arguments(&get).run().printed();
     let list: Value = serde_json::from_str(&printed).unwrap();
     let requests = list["items"].as_array().unwrap().iter();
     requests
@@ -64,7 +68,7 @@ fn requests(holder: &Holder, user: &str) -> Vec<Value> {
 }
 
 /// Runs the script of docs/short-lived.md on this user's next request; its verdict.
-fn judge(holder: &Holder, user: &str, hardware: &Path) -> String {
+pub(super) fn judge(holder: &Holder, user: &str, hardware: &Path) -> String {
     let began = Instant::now();
     let name = loop {
         let undecided = |it: &&Value| it["status"]["conditions"].is_null();
@@ -84,8 +88,8 @@ fn judge(holder: &Holder, user: &str, hardware: &Path) -> String {
     let (script, _) = script.split_once("```").unwrap();
     let folder = kubectl().parent().unwrap().display();
     let script = format!("PATH={folder}:$PATH\n{script}");
-    let judged = cluster()
-        .administrator(&holder.store)
+    let judged = holder
+        .administrator()
         .program(Path::new("sh"))
         .arguments(&[
             "-c",

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::plugin::Holder;
 use super::with_key;
-use crate::fixture::cluster::{ADMINISTRATOR, Claims, JANE, cluster};
+use crate::fixture::cluster::{ADMINISTRATOR, Claims, JANE};
 use crate::fixture::keys::Kind;
 use crate::fixture::program::Outcome;
 use crate::fixture::softhsm::token_with_pair;
@@ -22,8 +22,8 @@ fn applied(holder: &Holder, outcome: &Outcome) {
     let indent = yaml.len() - yaml.trim_start_matches(' ').len();
     let lines = yaml.lines().map_while(|line| line.get(indent..));
     let yaml: String = lines.map(|line| format!("{line}\n")).collect();
-    let administrator = cluster().administrator(&holder.store);
-    administrator
+    holder
+        .administrator()
         .arguments(&["apply", "-f", "-"])
         .piped(yaml)
         .run()

@@ -18,10 +18,12 @@ mod jwt;
 /// One PIN for a session.
 #[cfg(target_os = "linux")]
 mod kept;
+/// Clients that outlive what they are handed.
+mod long_lived;
 /// kubectl with the plugin.
 mod plugin;
 /// Tokens that the key signs, at an API server.
-mod structured;
+pub(crate) mod structured;
 /// Tokens of service accounts.
 mod token;
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::fixture::cluster::{self, Claims, cluster};
+use crate::fixture::cluster::{self, Claims, Cluster, cluster};
 use crate::fixture::keys::Kind;
 use crate::fixture::program::{Invocation, PROGRAM};
 use crate::fixture::softhsm::{PIN, Store};
@@ -13,6 +13,7 @@ use crate::fixture::softhsm::{PIN, Store};
 /// Somebody with a key, whose certificate the cluster's authority has issued.
 pub(super) struct Holder {
     pub(super) store: Store,
+    cluster: &'static Cluster,
 }
 
 impl Holder {
@@ -21,7 +22,11 @@ impl Holder {
     }
 
     pub(super) fn with(store: Store) -> Self {
-        Self { store }
+        Self::at(cluster(), store)
+    }
+
+    pub(super) fn at(cluster: &'static Cluster, store: Store) -> Self {
+        Self { store, cluster }
     }
 
     /// kubectl with a user of which the plugin is run with these arguments.
@@ -64,7 +69,7 @@ impl Holder {
         let config = json!({
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": "test", "cluster": cluster().entry()}],
+            "clusters": [{"name": "test", "cluster": self.entry()}],
             "users": [{"name": "jane", "user": user}],
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": "jane"}}],
             "current-context": "test",
@@ -81,10 +86,20 @@ impl Holder {
     /// Has the administrator make these objects.
     pub(super) fn apply(&self, objects: &[Value]) {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
-        let administrator = cluster().administrator(&self.store);
+        let administrator = self.administrator();
         let applied = administrator
             .arguments(&["apply", "-f", "-"])
             .piped(list.to_string());
         applied.run().printed();
+    }
+
+    /// The cluster's entry in a kubeconfig.
+    pub(super) fn entry(&self) -> Value {
+        self.cluster.entry()
+    }
+
+    /// kubectl of the administrator.
+    pub(super) fn administrator(&self) -> Invocation {
+        self.cluster.administrator(&self.store)
     }
 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use p256::ecdsa::signature::Signer as _;
 use p256::ecdsa::{Signature, SigningKey};
 use p256::pkcs8::DecodePrivateKey as _;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use super::plugin::Holder;
 use super::{parts, with_key};
@@ -21,7 +23,7 @@ use crate::fixture::clients::distribution_kubectl;
 use crate::fixture::cluster::{cluster, kubectl};
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::program::{Invocation, Outcome};
-use crate::fixture::softhsm::{Store, token_with_pair};
+use crate::fixture::softhsm::token_with_pair;
 use crate::fixture::tool::tool;
 use crate::run::trouble::server_certificate;
 
@@ -72,31 +74,62 @@ impl Drop for Files {
     }
 }
 
-/// What `jwks` prints for this key, with its files in `directory/NAME`; the entry alone.
-fn entry(store: &Store, issuer: &str, directory: &Path, files: &Files) -> String {
+/// The API server takes the tokens of these issuers and no others as long as this lives, which is one test at a time.
+pub(crate) struct Trusted {
+    _files: Files,
+    _place: TempDir,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Trusted {
+    /// Each issuer with `jwks` and the options that name its key.
+    pub(crate) fn new(issuers: impl IntoIterator<Item = (&'static str, Invocation)>) -> Self {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = tempfile::tempdir().unwrap();
+        let served = place.path().join("served");
+        fs::create_dir(&served).unwrap();
+        let files = Files::serve(&served, place.path());
+        let issuers = issuers.into_iter();
+        configure(issuers.map(|(issuer, jwks)| entry(jwks, issuer, &served, &files)));
+        Self {
+            _files: files,
+            _place: place,
+            _alone: alone,
+        }
+    }
+
+    /// Waits until the API server has read the configuration and the keys.
+    pub(crate) fn wait(&self, token: &str) {
+        let began = Instant::now();
+        while !bearer(token).status.success() {
+            let told = bearer(token);
+            assert!(began.elapsed() < Duration::from_secs(120), "{told:?}");
+            thread::sleep(Duration::from_millis(500));
+        }
+    }
+}
+
+/// What `jwks` prints, with its files in `directory/NAME`; the entry alone.
+fn entry(jwks: Invocation, issuer: &str, directory: &Path, files: &Files) -> String {
     let (_, name) = issuer.rsplit_once('/').unwrap();
-    let printed = with_key(store, "1", &["jwks", "--issuer", issuer])
+    let authority = &cluster().authority()[0];
+    let printed = jwks
+        .arguments(&["--issuer", issuer, "--group=dev", "--audience=test"])
         .argument(&format!("--served-at={}/{name}", files.url))
-        .argument(&format!(
-            "--certificate-authority={}",
-            cluster().authority()[0].display()
-        ))
+        .argument(&format!("--certificate-authority={}", authority.display()))
         .argument(&format!("--out={}", directory.join(name).display()))
-        .arguments(&[
-            &format!("--user=hw:{name}"),
-            "--group=dev",
-            "--audience=test",
-        ])
+        .argument(&format!("--user=hw:{name}"))
         .run()
         .printed();
     printed.split_once("jwt:\n").unwrap().1.to_owned()
 }
 
 /// Has the API server take the tokens of these entries alone.
-fn configure(entries: &[String]) {
+fn configure(entries: impl Iterator<Item = String>) {
     let text = format!(
         "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt:\n{}",
-        entries.concat()
+        entries.collect::<String>()
     );
     let [authority, _] = cluster().authority();
     let path = authority.with_file_name("authentication.yaml");
@@ -106,8 +139,9 @@ fn configure(entries: &[String]) {
 }
 
 /// As whom the API server takes the bearer of a token.
-fn bearer(holder: &Holder, token: &str) -> Outcome {
-    Invocation::new(holder.store.directory.path())
+fn bearer(token: &str) -> Outcome {
+    let home = tempfile::tempdir().unwrap();
+    Invocation::new(home.path())
         .program(kubectl())
         .arguments(&[
             &format!("--server={}", cluster().entry()["server"].as_str().unwrap()),
@@ -134,16 +168,11 @@ fn forged(token: &str, kind: Kind, change: impl FnOnce(&mut Value)) -> String {
 
 #[test]
 fn the_api_server_takes_what_the_hardware_signs_and_nothing_else() {
-    let place = tempfile::tempdir().unwrap();
-    let served = place.path().join("served");
-    fs::create_dir(&served).unwrap();
-    let files = Files::serve(&served, place.path());
     let jane = Holder::with(token_with_pair(Kind::P256));
     let john = Holder::with(token_with_pair(Kind::Rsa(2048)));
-    configure(&[
-        entry(&jane.store, JANE, &served, &files),
-        entry(&john.store, JOHN, &served, &files),
-    ]);
+    let issuers = [(JANE, &jane), (JOHN, &john)];
+    let jwks = |holder: &Holder| with_key(&holder.store, "1", &["jwks"]);
+    let trusted = Trusted::new(issuers.map(|(issuer, holder)| (issuer, jwks(holder))));
     let raw = |holder: &Holder, more: &[&str]| {
         let options = ["credential", "--as=jwt", "--output=raw"];
         let audience: &[&str] = match more.iter().any(|it| it.starts_with("--audience")) {
@@ -154,23 +183,14 @@ fn the_api_server_takes_what_the_hardware_signs_and_nothing_else() {
         outcome.silently().printed().trim().to_owned()
     };
 
-    // Until the API server has read the configuration and the keys.
     let good = raw(&jane, &["--issuer", JANE, "--duration=9m"]);
-    let began = Instant::now();
-    while !bearer(&jane, &good).status.success() {
-        assert!(
-            began.elapsed() < Duration::from_secs(120),
-            "{:?}",
-            bearer(&jane, &good)
-        );
-        thread::sleep(Duration::from_millis(500));
-    }
+    trusted.wait(&good);
 
     let user = |outcome: &Outcome| {
         let review: Value = serde_json::from_str(&outcome.printed()).unwrap();
         review["status"]["userInfo"].clone()
     };
-    let told = user(&bearer(&jane, &good));
+    let told = user(&bearer(&good));
     assert_eq!(told["username"], "hw:jane");
     assert_eq!(told["groups"], json!(["dev", "system:authenticated"]));
     let (_, claims, ..) = parts(&good);
@@ -240,19 +260,19 @@ fn the_api_server_takes_what_the_hardware_signs_and_nothing_else() {
             format!("{}.{signature}", changed.rsplit_once('.').unwrap().0)
         }),
     ] {
-        let outcome = bearer(&jane, &token);
+        let outcome = bearer(&token);
         assert!(
             outcome.stderr.contains("Unauthorized"),
             "{what}: {outcome:?}"
         );
     }
     thread::sleep(Duration::from_secs(2).saturating_sub(ended.elapsed()));
-    let outcome = bearer(&jane, &short);
+    let outcome = bearer(&short);
     assert!(
         outcome.stderr.contains("Unauthorized"),
         "expired: {outcome:?}"
     );
     // The control: what forged makes with her key is taken.
-    let same = bearer(&jane, &forged(&good, Kind::P256, |_| ()));
+    let same = bearer(&forged(&good, Kind::P256, |_| ()));
     assert_eq!(user(&same)["username"], "hw:jane");
 }

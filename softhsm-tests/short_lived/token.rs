@@ -8,7 +8,7 @@ use crate::fixture::cluster::JANE;
 use crate::fixture::keys::Kind;
 
 /// A service account of this name in `default`, which may read config maps there, and whose tokens jane may ask for.
-fn account(holder: &Holder, name: &str) {
+pub(super) fn account(holder: &Holder, name: &str) {
     let role = |name: &str, rule: &Value| {
         json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
