@@ -5,15 +5,17 @@ mod interrupted;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::fixture::cluster::cluster;
 use crate::fixture::keys::{Kind, authority, key};
-use crate::fixture::openssl::openssl;
+use crate::fixture::openssl::{self, Issue, openssl};
 use crate::fixture::program::{Invocation, Outcome};
 use crate::fixture::softhsm::{
     Object, PIN, Store, blueprint, softhsm_library, token_with, token_withholding,
 };
 use crate::fixture::tool::tool;
+use crate::run::trouble::below_an_intermediate;
 
 /// `enroll` on the store's first token.
 pub(crate) fn enroll(store: &Store, arguments: &[&str]) -> Invocation {
@@ -45,11 +47,39 @@ pub(crate) fn subject_of(request: &str) -> String {
 
 /// What a CA does with a request.
 pub(crate) fn issue(request: &str, days: i32, usage: &str) -> String {
+    issue_by(authority(), request, days, usage)
+}
+
+/// What an intermediate CA does with it: its own certificate follows the one that it issues.
+pub(crate) fn issue_with_chain(request: &str) -> String {
+    let workshop = tempfile::tempdir().unwrap();
+    let [root, root_key] = authority();
+    let intermediate_key = key(Kind::P384).private_pem();
+    let intermediate = Issue {
+        key: &intermediate_key,
+        subject: "/CN=intermediate",
+        extensions: "basicConstraints=critical,CA:TRUE\n",
+        days: 30,
+        issuer: [&root, &root_key],
+    };
+    let [intermediate, _] = openssl::issue(workshop.path(), "intermediate", &intermediate);
+    let own = issue_by(
+        [intermediate.clone(), intermediate_key],
+        request,
+        30,
+        "clientAuth",
+    );
+    let chain = [&own, intermediate.to_str().unwrap()].map(|it| fs::read(it).unwrap());
+    fs::write(&own, chain.concat()).unwrap();
+    own
+}
+
+fn issue_by(issuer: [PathBuf; 2], request: &str, days: i32, usage: &str) -> String {
     let request = Path::new(request);
     let certificate = request.with_extension("pem");
     let extensions = request.with_extension("extensions");
     fs::write(&extensions, format!("extendedKeyUsage={usage}\n")).unwrap();
-    let [issuer, issuer_key] = authority();
+    let [issuer, issuer_key] = issuer;
     let text = |path: &Path| path.to_str().unwrap().to_owned();
     openssl([
         "x509",
@@ -84,6 +114,25 @@ pub(crate) fn keys_of(store: &Store) -> Vec<Value> {
     let document: Value = serde_json::from_slice(&outcome.stdout).unwrap();
     let keys = document["libraries"][0]["tokens"][0]["keys"].as_array();
     keys.unwrap().clone()
+}
+
+/// How many private keys, public keys and certificates the first token has, as another program sees it.
+fn objects_of(store: &Store) -> [usize; 3] {
+    let output = tool("pkcs11-tool", "opensc")
+        .env(
+            "SOFTHSM2_CONF",
+            store.directory.path().join("softhsm2.conf"),
+        )
+        .arg("--module")
+        .arg(softhsm_library())
+        .args(["--slot", &store.tokens[0].slot.to_string()])
+        .args(["--login", "--pin", PIN, "--list-objects"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let listed = String::from_utf8(output.stdout).unwrap();
+    ["Private Key", "Public Key", "Certificate"]
+        .map(|class| listed.matches(&format!("{class} Object")).count())
 }
 
 /// A signature with the key that has this id.
@@ -521,4 +570,59 @@ fn a_token_that_takes_no_certificate_leaves_it_in_a_file() {
     }
     let [one, other] = [&kept, &certificate].map(|path| fs::read_to_string(path).unwrap());
     assert_eq!(one, other);
+}
+
+/// A token with jane's key, the CA's answer in a file: her certificate, an intermediate and the root.
+fn with_chain() -> (Store, String) {
+    let p256 = key(Kind::P256);
+    let store = token_with([
+        Object::key(p256, &[1]).labelled("jane"),
+        Object::public_key(p256, &[1]).labelled("jane"),
+    ]);
+    let [[own, _], [intermediate, _]] = below_an_intermediate();
+    let [root, _] = cluster().authority();
+    let root = fs::read(root).unwrap();
+    let file = at(&store, "chain.pem");
+    fs::write(&file, [own, intermediate, root].concat()).unwrap();
+    (store, file)
+}
+
+#[test]
+fn an_intermediate_certificate_is_written_once_and_reaches_the_server() {
+    let (store, chain) = with_chain();
+    let install = ["--certificate", chain.as_str()];
+    let text = enroll(&store, &install).run().silently().printed();
+    let end = ", beside the key\nCA certificate: CN=intermediate, on the token\n";
+    assert!(text.ends_with(end), "{text}");
+    let again = enroll(&store, &install).argument("--json").run();
+    let part = &json(&again)["certificate"];
+    assert_eq!(part["status"], "present");
+    assert_eq!(part["intermediates"], json!(["CN=intermediate"]));
+    assert_eq!(objects_of(&store), [1, 1, 2]);
+    let configuration = store.configuration_with_pin_source();
+    let whoami = ["kubectl", "auth", "whoami"];
+    let known = cluster().run(&store, &configuration, &whoami).run();
+    assert!(known.printed().contains("jane"), "{known:?}");
+}
+
+#[test]
+fn a_token_that_takes_no_ca_certificate_leaves_the_chain_in_a_file() {
+    let (store, chain) = with_chain();
+    let kept = at(&store, "kept.pem");
+    let install = ["--certificate", &chain, "--certificate-file", &kept];
+    // CKR_ATTRIBUTE_VALUE_INVALID
+    let outcome = enroll_through(&store, &store.faulty_module(), &install)
+        .suffering(&store, "C_CreateObject#1:return=0x13")
+        .run();
+    let text = outcome.printed();
+    let end = format!(", beside the key, and in {kept}\n");
+    assert!(text.ends_with(&end), "{text}");
+    let told = "has no room for the certificates of CAs";
+    assert!(outcome.stderr.contains(told), "{outcome:?}");
+    assert_eq!(objects_of(&store), [1, 1, 1]);
+    let configuration = store.configuration_with_pin_source();
+    let with_file = configuration.with("certificateFile", &kept);
+    let whoami = ["kubectl", "auth", "whoami"];
+    let known = cluster().run(&store, &with_file, &whoami).run();
+    assert!(known.printed().contains("jane"), "{known:?}");
 }

@@ -20,12 +20,12 @@ use crate::fixture::program::Outcome;
 use crate::fixture::softhsm::{Object, Store, token_with, token_withholding};
 use crate::fixture::tool::tool;
 
-/// A token below an intermediate authority that is on it: the certificate, and the token.
-pub(super) fn token_below_an_intermediate() -> (Vec<u8>, Store) {
+/// Jane's certificate for the P-256 key and that of an intermediate authority above it, each as PEM and DER.
+pub(crate) fn below_an_intermediate() -> [[Vec<u8>; 2]; 2] {
     let workshop = tempfile::tempdir().unwrap();
     let [root, root_key] = cluster().authority();
     let middle_key = key(Kind::P384).private_pem();
-    let [middle_pem, middle] = issue(
+    let middle = issue(
         workshop.path(),
         "middle",
         &Issue {
@@ -36,7 +36,7 @@ pub(super) fn token_below_an_intermediate() -> (Vec<u8>, Store) {
             issuer: [&root, &root_key],
         },
     );
-    let [_, own] = issue(
+    let own = issue(
         workshop.path(),
         "own",
         &Issue {
@@ -44,10 +44,15 @@ pub(super) fn token_below_an_intermediate() -> (Vec<u8>, Store) {
             subject: JANE.subject,
             extensions: "extendedKeyUsage=clientAuth\n",
             days: 30,
-            issuer: [&middle_pem, &middle_key],
+            issuer: [&middle[0], &middle_key],
         },
     );
-    let [own, middle] = [own, middle].map(|path| fs::read(path).unwrap());
+    [own, middle].map(|files| files.map(|path| fs::read(path).unwrap()))
+}
+
+/// A token below an intermediate authority that is on it: the certificate, and the token.
+pub(super) fn token_below_an_intermediate() -> (Vec<u8>, Store) {
+    let [[_, own], [_, middle]] = below_an_intermediate();
     let store = token_with([
         Object::key(key(Kind::P256), &[1]),
         Object::issued(own.clone(), &[1]),

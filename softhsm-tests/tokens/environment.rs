@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::enroll::{issue, subject_of};
+use crate::enroll::{issue_with_chain, subject_of};
 use crate::enroll_cluster::Newcomer;
 use crate::fixture::cluster::{ADMINISTRATOR, cluster};
 use crate::fixture::keys::{Key, Kind, key};
@@ -384,8 +384,9 @@ impl Token<'_> {
             let again: Value = serde_json::from_str(&again).unwrap();
             assert_eq!(again["key"]["origin"], "found");
             assert_eq!(again["key"]["fingerprint"], made["key"]["fingerprint"]);
-            let certificate = issue(csr, 30, "clientAuth");
-            run("enroll", &["--certificate", &certificate]);
+            let installed = run("enroll", &["--certificate", &issue_with_chain(csr)]);
+            let intermediate = "\nCA certificate: CN=intermediate, on the token\n";
+            assert!(installed.contains(intermediate), "{installed}");
             let id = made["key"]["objectId"].as_str().unwrap();
             let checked = run("check", &["--object-id", id]);
             assert!(checked.contains("signed and verified"), "{checked}");

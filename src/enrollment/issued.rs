@@ -67,6 +67,26 @@ pub fn check_issued(
     Ok(remarks)
 }
 
+/// Those of `others` (DER) that lead from the certificate towards its root, without the root, which servers
+/// have.
+pub fn intermediates(certificate: &Certificate, others: &[Vec<u8>]) -> Vec<Certificate> {
+    let others = others.iter();
+    let others = others.filter_map(|der| Certificate::from_der(der, "the CA's certificate").ok());
+    let mut others: Vec<_> = others.filter(|it| it.issuer.is_some()).collect();
+    let mut chain = Vec::new();
+    let mut issuer = certificate.issuer.clone();
+    while let Some(name) = issuer {
+        let is_named = |it: &Certificate| it.names().is_some_and(|own| own.subject == name);
+        let Some(place) = others.iter().position(is_named) else {
+            break;
+        };
+        let next = others.swap_remove(place);
+        issuer = next.issuer.clone();
+        chain.push(next);
+    }
+    chain
+}
+
 /// Seconds that may pass between the request and its answer.
 const MARGIN: u64 = 600;
 
@@ -89,8 +109,8 @@ fn in_groups(groups: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use rcgen::{
-        BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-        date_time_ymd,
+        BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+        KeyPair, date_time_ymd,
     };
 
     use super::*;
@@ -137,6 +157,41 @@ mod tests {
         }
         let nothing = ExpectedCertificate::default();
         check_issued(&issued(|_| {}), &nothing, NOW).unwrap();
+    }
+
+    #[test]
+    fn intermediates_lead_from_the_certificate_to_below_the_root() {
+        let authority = |name: &str| {
+            let mut params = CertificateParams::default();
+            params.distinguished_name.push(DnType::CommonName, name);
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            (params, KeyPair::generate().unwrap())
+        };
+        let [root, upper, lower, other] = ["root", "upper", "lower", "other"].map(authority);
+        let signed = |(params, key): &(CertificateParams, KeyPair),
+                      by: &(CertificateParams, KeyPair)| {
+            let issuer = Issuer::from_params(&by.0, &by.1);
+            params.signed_by(key, &issuer).unwrap().der().to_vec()
+        };
+        let own = signed(&authority("jane"), &lower);
+        let own = Certificate::from_der(&own, "it").unwrap();
+        let self_signed = signed(&root, &root);
+        let others = [
+            self_signed,
+            signed(&upper, &root),
+            b"junk".to_vec(),
+            signed(&other, &root),
+            signed(&lower, &upper),
+        ];
+        let subjects = |others: &[Vec<u8>]| -> Vec<String> {
+            let chain = intermediates(&own, others).into_iter();
+            chain.map(|it| it.subject).collect()
+        };
+        assert_eq!(subjects(&others), ["CN=lower", "CN=upper"]);
+        assert_eq!(subjects(&others[..4]), [""; 0]);
+        // Two that name each other.
+        let circle = [signed(&upper, &lower), signed(&lower, &upper)];
+        assert_eq!(subjects(&circle), ["CN=lower", "CN=upper"]);
     }
 
     #[test]

@@ -50,10 +50,17 @@ pub struct EnrolledKey {
 pub enum NextStep {
     /// A request is made and signed.
     Request,
-    /// The certificate is written, and then those with these serial numbers are removed.
-    Install { replaced: Vec<String> },
     /// The certificate is there.
     Done,
+}
+
+/// What is done with a certificate.
+#[derive(Debug, Default, Eq, PartialEq)]
+pub struct Installation {
+    /// Otherwise it is written.
+    pub is_there: bool,
+    /// The serial numbers of those that are removed then.
+    pub replaced: Vec<String>,
 }
 
 impl From<&FoundKey> for EnrolledKey {
@@ -141,8 +148,8 @@ impl Plan {
     }
 }
 
-/// What is done with a certificate for a key on the token: nothing if it is there already; otherwise it is
-/// written beside those that have expired, or in place of all others if `replaces`.
+/// What is done with a certificate for a key on the token: it is written beside those that have expired, or
+/// in place of all others if `replaces`, which an earlier call may not have come to remove.
 ///
 /// # Errors
 /// [`EnrollmentError::CertificatePresent`] if there is another one that hasn't expired.
@@ -152,24 +159,23 @@ pub fn install(
     certificate: &Certificate,
     replaces: bool,
     now: i64,
-) -> Result<NextStep, EnrollmentError> {
+) -> Result<Installation, EnrollmentError> {
     let public_key = certificate.public_key();
-    let others = of_key(candidates, public_key);
-    if others.iter().any(|other| other.der() == certificate.der()) {
-        return Ok(NextStep::Done);
-    }
+    let mut others = of_key(candidates, public_key);
+    let count = others.len();
+    others.retain(|other| other.der() != certificate.der());
+    let is_there = others.len() < count;
+    let mut installation = Installation {
+        is_there,
+        replaced: Vec::new(),
+    };
     if replaces {
         let replaced = others.iter().map(|other| other.serial_number.clone());
-        return Ok(NextStep::Install {
-            replaced: replaced.collect(),
-        });
+        installation.replaced = replaced.collect();
     }
     let lives = |other: &&&Certificate| other.validity.at(now) != ValidityState::Expired;
     match others.iter().find(lives) {
-        None => Ok(NextStep::Install {
-            replaced: Vec::new(),
-        }),
-        Some(other) => Err(EnrollmentError::CertificatePresent {
+        Some(other) if !is_there && !replaces => Err(EnrollmentError::CertificatePresent {
             key: key.selector().to_string(),
             present: format!(
                 "{}, serial number {}, valid until {}",
@@ -178,6 +184,7 @@ pub fn install(
                 day(other.validity.not_after)
             ),
         }),
+        _ => Ok(installation),
     }
 }
 
@@ -400,21 +407,30 @@ mod tests {
         let key = EnrolledKey::of(&candidate(1, "jane", "ECDSA P-256"));
         let new = issued(&pair, 2032);
         let next = |present: &[Candidate], replaces| install(present, &key, &new, replaces, NOW);
-        let beside = NextStep::Install {
-            replaced: Vec::new(),
-        };
+        let beside = Installation::default();
         assert_eq!(next(&[candidate(1, "jane", "")], false).unwrap(), beside);
         assert_eq!(next(&[with(issued(&pair, 2030))], false).unwrap(), beside);
         let same = Certificate::from_der(new.der(), "it").unwrap();
-        assert_eq!(next(&[with(same)], true).unwrap(), NextStep::Done);
+        let there = Installation {
+            is_there: true,
+            replaced: Vec::new(),
+        };
+        assert_eq!(next(&[with(same)], true).unwrap(), there);
         let old = issued(&pair, 2031);
         let replaced = vec![old.serial_number.clone()];
         let present = [with(old)];
         let error = next(&present, false).unwrap_err();
         assert!(matches!(error, EnrollmentError::CertificatePresent { .. }));
-        assert_eq!(
-            next(&present, true).unwrap(),
-            NextStep::Install { replaced }
-        );
+        let installation = |is_there| Installation {
+            is_there,
+            replaced: replaced.clone(),
+        };
+        assert_eq!(next(&present, true).unwrap(), installation(false));
+        // The old one is still there, beside the new one.
+        let [old] = present;
+        let same = Certificate::from_der(new.der(), "it").unwrap();
+        let both = [old, with(same)];
+        assert_eq!(next(&both, false).unwrap(), there);
+        assert_eq!(next(&both, true).unwrap(), installation(true));
     }
 }

@@ -97,6 +97,8 @@ struct CertificatePart {
     /// `written`, `present`, `planned` or `in-file`.
     status: &'static str,
     file: Option<PathBuf>,
+    /// The subjects of the CAs' certificates that are with it on the token.
+    intermediates: Vec<String>,
     /// The serial numbers of those that it takes the place of.
     replaced: Vec<String>,
     #[serde(flatten)]
@@ -204,14 +206,29 @@ impl EnrollmentDocument {
         self.certificate = Some(CertificatePart {
             status,
             file,
+            intermediates: Vec::new(),
             replaced: Vec::new(),
             certificate: CertificateEntry::from(certificate),
         });
     }
 
-    pub(super) fn set_replaced(&mut self, serial_numbers: Vec<String>) {
+    /// The file that has it beside the token.
+    pub(super) fn set_file(&mut self, path: PathBuf) {
         if let Some(part) = &mut self.certificate {
-            part.replaced = serial_numbers;
+            part.file = Some(path);
+        }
+    }
+
+    pub(super) fn set_intermediates(&mut self, certificates: &[Certificate]) {
+        if let Some(part) = &mut self.certificate {
+            let subjects = certificates.iter().map(|it| it.subject.clone());
+            part.intermediates = subjects.collect();
+        }
+    }
+
+    pub(super) fn set_replaced(&mut self, serial_numbers: &[String]) {
+        if let Some(part) = &mut self.certificate {
+            part.replaced = serial_numbers.to_owned();
         }
     }
 
@@ -248,7 +265,8 @@ impl EnrollmentDocument {
             let own = &part.certificate;
             let name = named(own.user.as_deref().unwrap_or_default(), &own.groups);
             let place = match (&part.file, part.status) {
-                (Some(file), _) => format!("in {}", file.display()),
+                (Some(file), "in-file") => format!("in {}", file.display()),
+                (Some(file), _) => format!("beside the key, and in {}", file.display()),
                 (None, "planned") => "to be written beside the key".to_owned(),
                 (None, _) => "beside the key".to_owned(),
             };
@@ -256,10 +274,12 @@ impl EnrollmentDocument {
                 "certificate: {name}, expires {}, issued by {}, {place}",
                 own.expires, own.issuer
             ));
+            let intermediates = part.intermediates.iter();
+            lines.extend(intermediates.map(|it| format!("CA certificate: {it}, on the token")));
             for serial_number in &part.replaced {
-                let done = match part.status {
-                    "planned" => "to be removed",
-                    _ => "removed",
+                let done = match self.dry_run {
+                    true => "to be removed",
+                    false => "removed",
                 };
                 lines.push(format!(
                     "{done}: certificate with serial number {serial_number}"

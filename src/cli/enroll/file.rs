@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::certificate::Certificate;
 use crate::cli::new_file::{self, NewFileError};
-use crate::enrollment::{EnrollmentError, certificates_pem, fingerprint};
+use crate::enrollment::{EnrollmentError, certificates_pem, fingerprint, intermediates};
 use crate::error::Error;
 use crate::printable::shell_word;
 use crate::process::signals::Deferral;
@@ -106,6 +106,11 @@ impl IssuedFile {
     /// For messages.
     pub(super) fn words(&self) -> &str {
         &self.words
+    }
+
+    /// The certificates of the CAs between it and the root.
+    pub(super) fn intermediates(&self) -> Vec<Certificate> {
+        intermediates(&self.certificate, &self.chain)
     }
 
     /// Keeps it in a file: this one, or one of its own under the user's data.

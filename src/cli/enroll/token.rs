@@ -8,7 +8,7 @@ use crate::certificate::{Certificate, day};
 use crate::cli::question::confirm;
 use crate::config::{Config, Filter, ObjectId, PinSource, TokenSelector};
 use crate::enrollment::{
-    Applicant, Csr, EnrolledKey, EnrollmentError, NextStep, install, of_key, sign_request,
+    Applicant, Csr, EnrolledKey, EnrollmentError, Installation, install, of_key, sign_request,
 };
 use crate::error::Error;
 use crate::library::LockReports;
@@ -298,39 +298,60 @@ impl<'l> EnrollmentToken<'l> {
         }
         let enrolled = EnrolledKey::from(key);
         let (replaces, now) = (arguments.replace, unix_time());
-        let next = install(candidates, &enrolled, certificate, replaces, now)?;
-        let NextStep::Install { replaced } = next else {
-            document.set_certificate(certificate, CertificateStatus::Present);
-            return Ok(());
+        let Installation { is_there, replaced } =
+            install(candidates, &enrolled, certificate, replaces, now)?;
+        let status = match (is_there, arguments.dry_run) {
+            (true, _) => CertificateStatus::Present,
+            (false, true) => CertificateStatus::Planned,
+            (false, false) => CertificateStatus::Written,
         };
+        document.set_certificate(certificate, status);
+        document.set_replaced(&replaced);
         if arguments.dry_run {
-            document.set_certificate(certificate, CertificateStatus::Planned);
-            document.set_replaced(replaced);
             return Ok(());
         }
-        let old = of_key(candidates, certificate.public_key());
+        let mut old = of_key(candidates, certificate.public_key());
+        old.retain(|it| it.der() != certificate.der());
         if !replaced.is_empty() {
             confirm(&self.replacement(&enrolled, &old))?;
         }
-        self.log_in_to_write(&format!(
-            "to write the certificate of {}",
-            certificate.subject
-        ))?;
-        match self.token.write_certificate(certificate, key) {
-            Ok(()) => document.set_certificate(certificate, CertificateStatus::Written),
-            Err(error) => match error.downcast_ref() {
+        if !(is_there && replaced.is_empty()) {
+            self.log_in_to_write(&format!(
+                "to write the certificate of {}",
+                certificate.subject
+            ))?;
+        }
+        // First, so that they are there where the certificate is.
+        let intermediates = issued.intermediates();
+        let mut holds_all = true;
+        for intermediate in &intermediates {
+            holds_all &= self.token.write_authority(intermediate)?;
+        }
+        if !is_there && let Err(error) = self.token.write_certificate(certificate, key) {
+            return match error.downcast_ref() {
                 Some(WritingError::Refused { .. }) => {
                     let reason = error.to_string();
-                    return keep_in_file(arguments, issued, key, &reason, document);
+                    keep_in_file(arguments, issued, key, &reason, document)
                 }
-                _ => return Err(error),
-            },
+                _ => Err(error),
+            };
         }
-        // The new one was read back.
+        // The new one is there and was read.
         for old in old.iter().filter(|it| replaced.contains(&it.serial_number)) {
             self.token.remove_certificate(old)?;
         }
-        document.set_replaced(replaced);
+        if holds_all {
+            document.set_intermediates(&intermediates);
+            return Ok(());
+        }
+        let path = issued.keep(arguments.key_options.certificate_file.as_deref())?;
+        report::note(&format!(
+            "token {} has no room for the certificates of CAs, which a server may need: the certificate is \
+             in {}, too, with those above it; give the file to `kubeconfig` with --certificate-file",
+            self.token.name(),
+            path.display()
+        ));
+        document.set_file(path);
         Ok(())
     }
 

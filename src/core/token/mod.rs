@@ -614,6 +614,24 @@ impl Token<'_> {
         writing::write_certificate(&self.session, certificate, key)
     }
 
+    /// Writes the certificate of a CA (C_CreateObject), from which the chain to a server is made, unless it is
+    /// there; whether the token holds it now. Behind ykcs11, each slot has room for its key's alone.
+    ///
+    /// # Errors
+    /// [`WritingError`] if writing fails.
+    pub fn write_authority(&self, certificate: &Certificate) -> Result<bool, Error> {
+        if self.is_yubikey() {
+            return Ok(false);
+        }
+        match writing::write_authority(&self.session, certificate) {
+            Err(error) => match error.downcast_ref() {
+                Some(WritingError::Refused { .. }) => Ok(false),
+                _ => Err(error),
+            },
+            Ok(()) => Ok(true),
+        }
+    }
+
     /// Removes a certificate (C_DestroyObject); keys stay. Nothing happens if it isn't there.
     ///
     /// # Errors

@@ -60,17 +60,39 @@ pub(super) fn unused_id(objects: Objects<'_>) -> Result<ObjectId, Error> {
     free.ok_or_else(|| Error::internal("a token with every CKA_ID"))
 }
 
-/// C_CreateObject, and what the token has of it afterwards.
+/// A certificate beside its key.
 pub(super) fn write_certificate(
     session: &TokenSession<'_>,
     certificate: &Certificate,
     key: &FoundKey,
 ) -> Result<(), Error> {
+    write(session, certificate, &key.label, &key.id)
+}
+
+/// The certificate of a CA, unless it is there.
+pub(super) fn write_authority(
+    session: &TokenSession<'_>,
+    certificate: &Certificate,
+) -> Result<(), Error> {
+    let present = same_certificates(session.objects(), certificate)?;
+    match present.is_empty() {
+        true => write(session, certificate, &certificate.subject, &[]),
+        false => Ok(()),
+    }
+}
+
+/// C_CreateObject, and what the token has of it afterwards.
+fn write(
+    session: &TokenSession<'_>,
+    certificate: &Certificate,
+    label: &str,
+    id: &[u8],
+) -> Result<(), Error> {
     let mut template = vec![
         Attribute::Class(ObjectClass::CERTIFICATE),
         Attribute::CertificateType(CertificateType::X_509),
         Attribute::Token(true),
-        Attribute::Label(key.label.clone().into_bytes()),
+        Attribute::Label(label.as_bytes().to_owned()),
         Attribute::Value(certificate.der().to_owned()),
     ];
     if let Some(names) = certificate.names() {
@@ -80,8 +102,8 @@ pub(super) fn write_certificate(
             Attribute::SerialNumber(names.serial_number),
         ]);
     }
-    if !key.id.is_empty() {
-        template.push(Attribute::Id(key.id.clone()));
+    if !id.is_empty() {
+        template.push(Attribute::Id(id.to_owned()));
     }
     let object = create(session, &template);
     let object = object.map_err(|error| certificate_failure(session, &error))?;
@@ -89,8 +111,8 @@ pub(super) fn write_certificate(
     let objects = session.objects();
     let failed = objects.failed("reading the certificate back");
     let der = objects.bytes(object, AttributeType::Value);
-    let id = objects.bytes(object, AttributeType::Id).map_err(failed)?;
-    if der.map_err(failed)? != certificate.der() || id != key.id {
+    let kept_id = objects.bytes(object, AttributeType::Id).map_err(failed)?;
+    if der.map_err(failed)? != certificate.der() || kept_id != id {
         return Err(WritingError::NotKept {
             token: objects.token.to_string(),
             what: format!("the certificate of {}", certificate.subject),
@@ -112,16 +134,7 @@ pub(super) fn remove_certificate(
     session: &TokenSession<'_>,
     certificate: &Certificate,
 ) -> Result<(), Error> {
-    let objects = session.objects();
-    let failed = objects.failed("looking for the certificate");
-    let query = Query::every(ObjectClass::CERTIFICATE);
-    for object in objects.find_stored(query).map_err(failed)? {
-        let der = objects
-            .bytes(object, AttributeType::Value)
-            .map_err(failed)?;
-        if der != certificate.der() {
-            continue;
-        }
+    for object in same_certificates(session.objects(), certificate)? {
         let _step = watchdog::step("removing the certificate (C_DestroyObject)");
         let _deferral = Deferral::for_files();
         let removed = session.raw.destroy(object);
@@ -129,6 +142,21 @@ pub(super) fn remove_certificate(
         removed.map_err(|error| failure(session, doing, &error, Vec::new()))?;
     }
     Ok(())
+}
+
+/// The objects that are exactly this certificate.
+fn same_certificates(
+    objects: Objects<'_>,
+    certificate: &Certificate,
+) -> Result<Vec<ObjectHandle>, Error> {
+    let failed = objects.failed("looking for the certificate");
+    let query = Query::every(ObjectClass::CERTIFICATE);
+    let mut same = Vec::new();
+    for object in objects.find_stored(query).map_err(failed)? {
+        let der = objects.bytes(object, AttributeType::Value);
+        same.extend((der.map_err(failed)? == certificate.der()).then_some(object));
+    }
+    Ok(same)
 }
 
 /// A token that never takes a certificate, or the error of [`failure`].
