@@ -7,9 +7,10 @@ use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
 use crate::fixture::cluster::cluster;
+use crate::fixture::keys::{Kind, key};
 use crate::fixture::people::{APPROVERS, Person};
 use crate::fixture::program::{Invocation, Outcome};
-use crate::fixture::softhsm::{PIN, Store, blueprint, softhsm_library};
+use crate::fixture::softhsm::{Object, PIN, Store, blueprint, softhsm_library};
 
 /// Somebody with a key file, in the group dev, whose next key is to be on a token.
 pub(crate) struct Newcomer<'t> {
@@ -184,6 +185,21 @@ fn a_bare_token_becomes_the_key_of_stock_kubectl_and_the_context_can_have_back_w
         .run();
     assert!(undone.status.success(), "{undone:?}");
     assert!(!newcomer.whoami().contains(id));
+}
+
+#[test]
+fn a_key_that_wants_the_pin_for_each_signature_is_enrolled_with_a_stored_one() {
+    let pair = key(Kind::P256);
+    let store = Store::new([blueprint(
+        "prod",
+        [
+            Object::key(pair, &[1])
+                .labelled("jane")
+                .always_authenticate(),
+            Object::public_key(pair, &[1]).labelled("jane"),
+        ],
+    )]);
+    jane(&store).assert_enrolls(&[], &[], Invocation::run);
 }
 
 /// Jane may approve, too, so that the line is hers to paste.

@@ -29,10 +29,15 @@ impl Jane {
     }
 
     fn with(certificate: Vec<u8>) -> Self {
-        let store = token_with([
+        Self::of([
             Object::key(key(Kind::P256), &[1]).labelled("jane"),
             Object::issued(certificate, &[1]).labelled("jane"),
-        ]);
+        ])
+    }
+
+    /// The key that is used has objectId 1.
+    fn of(objects: impl IntoIterator<Item = Object>) -> Self {
+        let store = token_with(objects);
         let configuration = store.configuration_with_pin_source();
         let jane = Self {
             store,
@@ -238,6 +243,17 @@ fn a_denied_request_is_told_until_another_one_is_wanted() {
     assert_renewed(&jane, &running.finish());
 }
 
+#[test]
+fn a_key_that_wants_the_pin_for_each_signature_is_renewed_with_a_stored_one() {
+    let private = Object::key(key(Kind::P256), &[1]).labelled("jane");
+    let jane = Jane::of([
+        private.always_authenticate(),
+        Object::issued(janes(), &[1]).labelled("jane"),
+    ]);
+    thread::sleep(Duration::from_secs(2));
+    assert_renewed(&jane, &jane.renewed_with("approve", &[]));
+}
+
 /// As a person may write it who can change the status of requests.
 fn answer(jane: &Jane, name: &str, certificate: &[u8]) {
     use base64::Engine as _;
@@ -314,12 +330,7 @@ fn what_an_interruption_has_left_is_finished() {
         Object::issued(old, &[1]).labelled("jane"),
         Object::issued(new.clone(), &[1]).labelled("jane"),
     ];
-    let both = token_with(key_and_both);
-    let configuration = both.configuration_with_pin_source();
-    let interrupted = Jane {
-        store: both,
-        configuration,
-    };
+    let interrupted = Jane::of(key_and_both);
     assert_eq!(interrupted.certificates().len(), 2);
     let outcome = interrupted.renew(&[]).run();
     assert!(outcome.status.success(), "{outcome:?}");

@@ -8,8 +8,7 @@ use super::file::IssuedFile;
 use crate::certificate::PublicKey;
 use crate::cli::connection_log::ConnectionLog;
 use crate::cli::issuance::{
-    Inquiry, IssuanceError, Issued, RequestStanding, WantedCertificate, obtain, request_name,
-    standing,
+    Inquiry, IssuanceError, RequestStanding, WantedCertificate, obtain, request_name, standing,
 };
 use crate::cli::kubeconfig::{ContextKey, use_in_context};
 use crate::cli::selection::Selection;
@@ -140,12 +139,8 @@ impl AskedCluster {
         sign: impl FnOnce() -> Result<Csr, Error>,
     ) -> Result<IssuedFile, Error> {
         let wanted = self.wanted(arguments, key)?;
-        let Issued {
-            certificate,
-            chain,
-            name,
-        } = obtain(&wanted, &self.inquiry(arguments), sign)?;
-        Ok(IssuedFile::of_cluster(certificate, chain, &name))
+        let issued = obtain(&wanted, &self.inquiry(arguments), sign)?;
+        Ok(IssuedFile::of_cluster(&issued))
     }
 }
 

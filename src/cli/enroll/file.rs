@@ -4,6 +4,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use crate::certificate::Certificate;
+use crate::cli::issuance::Issued;
 use crate::cli::new_file::{self, NewFileError};
 use crate::enrollment::{EnrollmentError, certificates_pem, fingerprint, intermediates};
 use crate::error::Error;
@@ -91,15 +92,11 @@ impl IssuedFile {
     }
 
     /// What a cluster has answered a request with.
-    pub(in crate::cli) fn of_cluster(
-        certificate: Certificate,
-        chain: Vec<Vec<u8>>,
-        request: &str,
-    ) -> Self {
+    pub(in crate::cli) fn of_cluster(issued: &Issued) -> Self {
         Self {
-            certificate,
-            chain,
-            words: format!("the certificate of the request {request}"),
+            certificate: issued.certificate.clone(),
+            chain: issued.chain.clone(),
+            words: format!("the certificate of the request {}", issued.name),
         }
     }
 

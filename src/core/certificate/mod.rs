@@ -46,7 +46,7 @@ const ALGORITHMS: [(&str, &str); 6] = [
 
 /// One X.509 certificate (RFC 5280) with a key of a type that TLS clients sign with. Texts are as they
 /// stand in it, not yet fit for a terminal.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Certificate {
     der: Vec<u8>,
     public_key: PublicKey,
