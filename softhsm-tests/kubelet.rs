@@ -1,7 +1,10 @@
 //! Sealed registry passwords, opened in a token: `kubelet-credential-provider`, `unseal`, `kubelet-config` and
 //! `check --sealed`.
 
+/// kubelet's own package.
 mod pulls;
+/// A registry of images.
+mod registry;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,13 +15,10 @@ use serde_json::{Value, json};
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::program::{Invocation, Outcome};
 use crate::fixture::softhsm::{Object, PIN, Store, WRONG_PIN, softhsm_library, token_with};
-use crate::seal::{PASSWORD, sealed_by_openssl};
+use crate::seal::{CONFIG, PASSWORD, sealed_by_openssl};
 
-const IMAGE: &str = "registry.example:5000/team/app";
+pub(crate) const IMAGE: &str = "registry.example:5000/team/app";
 const V1: &str = "credentialprovider.kubelet.k8s.io/v1";
-
-const CONFIG: &str =
-    r#"{"auths":{"registry.example:5000":{"auth":"bm9kZXM6bm90LXRvLWJlLXNlZW4tNDI="}}}"#;
 
 /// A key that opens, with its certificate.
 fn pair(kind: Kind) -> [Object; 2] {
@@ -73,14 +73,14 @@ fn with_token(store: &Store, command: &str) -> Invocation {
         .variable("TOKEN_PIN", PIN)
 }
 
-fn asked(invocation: Invocation, image: &str) -> Outcome {
+pub(crate) fn asked(invocation: Invocation, image: &str) -> Outcome {
     let outcome = invocation.piped(request(image, V1)).run();
     assert!(!outcome.stderr.contains(PASSWORD), "{}", outcome.stderr);
     outcome
 }
 
 #[track_caller]
-fn assert_answers(outcome: &Outcome, key: &str, cache: &str) {
+pub(crate) fn assert_answers(outcome: &Outcome, key: &str, cache: &str) {
     assert_eq!(
         outcome.answer(),
         json!({

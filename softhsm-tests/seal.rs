@@ -15,7 +15,7 @@ use crate::fixture::tool::tool;
 pub(crate) const PASSWORD: &str = "not-to-be-seen-42";
 
 /// As docker writes it: `nodes:not-to-be-seen-42`.
-const CONFIG: &str =
+pub(crate) const CONFIG: &str =
     r#"{"auths":{"registry.example:5000":{"auth":"bm9kZXM6bm90LXRvLWJlLXNlZW4tNDI="}}}"#;
 
 const KINDS: [Kind; 4] = [Kind::Rsa(2048), Kind::P256, Kind::P384, Kind::P521];

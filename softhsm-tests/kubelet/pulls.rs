@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
 use super::{node, sealed, text};
+use crate::fixture::go::go_program;
 use crate::fixture::keys::Kind;
 use crate::fixture::program::{Invocation, Outcome, PROGRAM};
 use crate::fixture::softhsm::{PIN, Store, WRONG_PIN, softhsm_library};
@@ -15,19 +15,7 @@ use crate::seal::PASSWORD;
 
 /// What looks logins up as kubelet does.
 fn kubelet() -> &'static Path {
-    static PULL: LazyLock<PathBuf> = LazyLock::new(|| {
-        let pull = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kubelet-pull");
-        let script = "source ../../scripts/setup && setup cluster >&2 && go build -o \"$1\" .";
-        let output = Command::new("bash")
-            .args(["-c", script, "kubelet-pull"])
-            .arg(&pull)
-            .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("softhsm-tests/kubelet-pull"))
-            .output()
-            .unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{errors}");
-        pull
-    });
+    static PULL: LazyLock<PathBuf> = LazyLock::new(|| go_program("kubelet-pull"));
     &PULL
 }
 
