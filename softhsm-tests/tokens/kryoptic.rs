@@ -2,6 +2,7 @@
 //! and, with some of its mechanisms hidden, is the token that our own padding is for.
 
 use super::environment::{Environment, Offer, Pair, Token, directory_with, ecdsa};
+use super::opening::Unpadding;
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::assert_signed;
 use crate::fixture::program::Invocation;
@@ -233,4 +234,27 @@ fn a_cluster_issues_the_certificate_of_a_new_key() {
     let token = token(&environment);
     let newcomer = token.newcomer(LIBRARY);
     newcomer.assert_enrolls(&[], &[], Invocation::run);
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn sealed_files_are_opened() {
+    let kinds = [
+        ("01", Kind::Rsa(2048)),
+        ("02", Kind::P256),
+        ("03", Kind::P384),
+        ("04", Kind::P521),
+    ];
+    let pairs = || kinds.map(|(id, kind)| Pair::new(id, kind));
+    let token_pads = environment(pairs(), "");
+    for (_, kind) in kinds {
+        let certificate = key(kind).certificate_pem();
+        token(&token_pads).assert_opens(&certificate, kind, Unpadding::Tokens);
+    }
+    let kind = Kind::Rsa(2048);
+    let bare_rsa = environment(pairs(), "CKM_RSA_PKCS_OAEP");
+    token(&bare_rsa).assert_opens(&key(kind).certificate_pem(), kind, Unpadding::Ours);
+    let pair = Pair::new("01", kind).always_authenticate();
+    let each_time = environment([pair], "");
+    token(&each_time).assert_opens(&key(kind).certificate_pem(), kind, Unpadding::Tokens);
 }

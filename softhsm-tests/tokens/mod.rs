@@ -13,6 +13,8 @@ mod kryoptic;
 mod nss;
 /// opencryptoki's soft token.
 mod opencryptoki;
+/// Sealed files, opened by a token.
+mod opening;
 /// OpenSC without a card.
 mod opensc;
 /// p11-kit's proxy, a token of another host, and certificates that want no login.

@@ -5,11 +5,13 @@ use std::path::Path;
 
 use super::environment::{Environment, Offer, Pair, Token, directory_with, ecdsa};
 use super::guide;
+use super::opening::Unpadding;
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::assert_signed;
 use crate::fixture::program::Invocation;
 use crate::fixture::request::{Configuration, Hash, Scheme, sample, sign_request};
 use crate::fixture::softhsm::{PIN, WRONG_PIN};
+use crate::kubelet::{IMAGE, asked};
 
 const LIBRARY: &str = "TPM2_MODULE";
 const VARIABLES: &[&str] = &[
@@ -237,4 +239,21 @@ fn a_cluster_issues_the_certificate_of_a_new_key() {
     let token = token(&environment);
     let newcomer = token.newcomer(LIBRARY);
     newcomer.assert_enrolls(&[], &[], Invocation::run);
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn sealed_files_are_opened() {
+    let environment = environment(
+        [("01", Kind::Rsa(2048)), ("02", Kind::P256)].map(|(id, kind)| Pair::new(id, kind)),
+    );
+    let token = token(&environment);
+    let kind = Kind::Rsa(2048);
+    token.assert_opens(&key(kind).certificate_pem(), kind, Unpadding::Tokens);
+    // Before 1.9.1 it has no ECDH.
+    let certificate = key(Kind::P256).certificate_pem();
+    for file in token.sealed(&certificate, Kind::P256) {
+        let outcome = asked(token.provider(&file), IMAGE);
+        outcome.fails_in_one_line(8, "its CKA_DERIVE is false");
+    }
 }

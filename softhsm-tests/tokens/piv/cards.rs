@@ -28,7 +28,7 @@ pub(super) const LIBRARIES: [&str; 2] = [OPENSC, YKCS11];
 pub(super) const SLOTS: [(&str, &str, [Kind; 2]); 4] = [
     ("1", "9a", [Kind::Rsa(2048), Kind::P256]),
     ("2", "9c", [Kind::P256, Kind::Rsa(2048)]),
-    ("3", "9d", [Kind::P384, Kind::P384]),
+    ("3", "9d", [Kind::P384, Kind::Rsa(2048)]),
     ("4", "9e", [Kind::Rsa(2048), Kind::P256]),
 ];
 
@@ -211,7 +211,7 @@ fn script() -> PathBuf {
 /// Two cards, made once: their keys take seconds.
 fn made() -> &'static Path {
     static MADE: LazyLock<PathBuf> = LazyLock::new(|| {
-        let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("attested-piv-cards");
+        let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("piv-cards-3");
         if !place.exists() {
             let state = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
             let mut script = Command::new(script());

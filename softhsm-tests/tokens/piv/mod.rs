@@ -15,11 +15,13 @@ mod run;
 use self::cards::{Cards, Instruction, LIBRARIES, OPENSC, PIN, SLOTS, WRONG_PIN, YKCS11};
 use super::environment::{Offer, Token, one_scheme};
 use super::guide::{self, assert_names};
+use super::opening::Unpadding;
 use crate::fixture::keys::Key;
 use crate::fixture::openssl::assert_verifies;
 use crate::fixture::program::{Invocation, Outcome};
 use crate::fixture::pty::Terminal;
 use crate::fixture::request::{Hash, Scheme, sample, sign_request};
+use crate::kubelet::{IMAGE, asked};
 
 #[test]
 #[ignore = "scripts/test --all-tokens"]
@@ -407,5 +409,38 @@ fn a_key_is_made_and_certified_as_the_guide_says() {
             ..token
         };
         token.assert_kubectl_gets("1");
+    }
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn sealed_files_are_opened_in_slot_9d() {
+    let cards = Cards::inserted(2);
+    for library in LIBRARIES {
+        for card in [1, 2] {
+            let key = cards.key(card, "9d");
+            let token = cards.token(library, card);
+            token.assert_opens(&key.certificate_pem(), key.kind, Unpadding::Tokens);
+        }
+    }
+}
+
+/// PKCS#11 has no moment for the PIN of C_DeriveKey; Yubico's library derives after a login all the same.
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn a_key_that_wants_its_pin_each_time_opens_what_the_library_lets_it() {
+    let cards = Cards::inserted(2);
+    let [ec, rsa] = [cards.key(1, "9c"), cards.key(2, "9c")];
+    for library in LIBRARIES {
+        let token = cards.token(library, 2);
+        token.assert_opens(&rsa.certificate_pem(), rsa.kind, Unpadding::Tokens);
+    }
+    let token = cards.token(YKCS11, 1);
+    token.assert_opens(&ec.certificate_pem(), ec.kind, Unpadding::Tokens);
+    // Its certificate allows signatures only.
+    let token = cards.token(OPENSC, 1);
+    for file in token.sealed(&ec.certificate_pem(), ec.kind) {
+        let outcome = asked(token.provider(&file), IMAGE);
+        outcome.fails_in_one_line(8, "its CKA_DERIVE is false");
     }
 }

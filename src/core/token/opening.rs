@@ -12,6 +12,7 @@ use super::ckr;
 use super::error::OpeningError;
 use super::operation::{Calls, KeyUse, Outcome, refuses_mechanism};
 use super::raw::{CallResult, ObjectHandle, Session};
+use super::yubikey::is_yubikey;
 use crate::certificate::{Curve, PublicKey};
 use crate::error::Error;
 use crate::hash::Hash;
@@ -97,7 +98,12 @@ impl Opener<'_, '_> {
     /// A key that isn't for it is named before the token is asked: its refusal has many names.
     fn check_usage(&self, locked: &LockedSecret<'_>) -> Result<(), OpeningError> {
         let (kind, attribute) = locked.usage();
-        let objects = self.usage.session.objects();
+        let session = self.usage.session;
+        // Yubico's library says of none of its keys that it derives, and derives.
+        if kind == AttributeType::Derive && is_yubikey(&session.state) {
+            return Ok(());
+        }
+        let objects = session.objects();
         match objects.flag(self.usage.key.object, kind) {
             Ok(Some(false)) => Err(OpeningError::NotForOpening {
                 key: self.words(),

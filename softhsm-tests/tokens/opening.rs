@@ -1,0 +1,74 @@
+//! Files that `seal` and openssl have sealed to a token's key, opened by it for kubelet.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::environment::Token;
+use crate::fixture::keys::Kind;
+use crate::fixture::program::Invocation;
+use crate::kubelet::{IMAGE, asked, assert_answers};
+use crate::seal::{CONFIG, sealed_by_openssl};
+
+/// Who takes OAEP off.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Unpadding {
+    Tokens,
+    Ours,
+}
+
+impl Token<'_> {
+    /// What kubelet runs for this file.
+    pub(crate) fn provider(&self, file: &Path) -> Invocation {
+        let options = self.configuration.options();
+        self.command(&["kubelet-credential-provider"])
+            .arguments(&["--sealed", text(file), "--pin-source=env:TOKEN_PIN"])
+            .arguments(&options.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    /// Demands that each file for this certificate is opened.
+    #[track_caller]
+    pub(crate) fn assert_opens(&self, certificate: &Path, kind: Kind, unpadding: Unpadding) {
+        for file in self.sealed(certificate, kind) {
+            let provider = self.provider(&file);
+            let provider = provider.variable("PKCS11_EXTERNAL_SIGNER_LOG", "debug");
+            let outcome = asked(provider, IMAGE);
+            assert_answers(&outcome, "registry.example:5000", "Registry");
+            let is_ours = outcome.stderr.contains("OAEP is taken off here");
+            assert_eq!(is_ours, unpadding == Unpadding::Ours, "{file:?}");
+        }
+    }
+
+    /// A file of `seal`, and those of openssl.
+    pub(crate) fn sealed(&self, certificate: &Path, kind: Kind) -> Vec<PathBuf> {
+        let directory = self.environment.store.directory.path();
+        let at = |name: &str| directory.join(name);
+        let (config, own) = (at("config.json"), at("registry.cms"));
+        fs::write(&config, CONFIG).unwrap();
+        Invocation::new(directory)
+            .arguments(&["seal", "--recipient", text(certificate)])
+            .arguments(&["--out", text(&own), text(&config)])
+            .run()
+            .printed();
+        let hash = match kind {
+            Kind::Rsa(_) => "rsa_oaep_md",
+            _ => "ecdh_kdf_md",
+        };
+        let mut files = vec![own];
+        for name in ["sha1", "sha256", "sha384"] {
+            let file = at(&format!("{name}.cms"));
+            let mut options = vec!["-aes-256-gcm", "-recip", text(certificate)];
+            if matches!(kind, Kind::Rsa(_)) {
+                options.extend(["-keyopt", "rsa_padding_mode:oaep"]);
+            }
+            let hash = format!("{hash}:{name}");
+            options.extend(["-keyopt", &hash]);
+            sealed_by_openssl(&file, text(&config), &options);
+            files.push(file);
+        }
+        files
+    }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
