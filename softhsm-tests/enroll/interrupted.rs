@@ -1,154 +1,302 @@
 //! Interruptions at each step: the same command again ends well, with one key and one certificate.
 
+use std::os::unix::process::ExitStatusExt as _;
+
 use rustix::process::{Signal, kill_process};
+use serde_json::Value;
 
-use super::{assert_signs, at, enroll, enroll_through, issue, keys_of};
-use crate::fixture::softhsm::{Store, token_with};
+use super::{
+    assert_signs, at, certificate_of, enroll, enroll_through, json, objects_of, subject_of,
+};
+use crate::fixture::keys::{Kind, issued, key};
+use crate::fixture::program::{Invocation, Outcome};
+use crate::fixture::softhsm::{Object, Store, token_with};
 
-/// A token whose key has the certificate in the file.
-fn with_certificate() -> (Store, String) {
-    let store = token_with([]);
-    let csr = at(&store, "jane.csr");
-    enroll(&store, &["--user=jane", "--csr", &csr])
-        .run()
-        .silently();
-    let certificate = issue(&csr, 30, "clientAuth");
-    (store, certificate)
+/// What can come between at any call, in the words of the misbehaving library: Ctrl-C; an end before the call
+/// and after it; a token that is pulled before the call and after it.
+const INTERRUPTIONS: [&str; 5] = [
+    "signal=int",
+    "signal=kill",
+    "then-signal=kill",
+    "return=0x32",
+    "then-return=0x32",
+];
+
+/// What a call of `enroll` is made for.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// A new key and its request.
+    Request,
+    /// The certificate that was issued, beside its key.
+    Install,
+    /// The same in place of another one.
+    Replace,
 }
 
-#[track_caller]
-fn assert_ends_well(store: &Store) {
-    let csr = at(store, "jane.csr");
-    enroll(store, &["--user=jane", "--csr", &csr])
-        .run()
-        .silently()
-        .printed();
-    assert_eq!(keys_of(store).len(), 1);
-    let certificate = issue(&csr, 30, "clientAuth");
-    enroll(store, &["--certificate", &certificate])
-        .run()
-        .silently()
-        .printed();
-    assert_signs(store, "1");
-    assert_eq!(keys_of(store).len(), 1);
-}
-
-#[test]
-fn a_key_that_was_made_is_taken_up_whatever_came_of_the_call() {
-    for fault in [
-        // A full token, one that was pulled, and one that failed when its work was done.
-        "C_GenerateKeyPair:return=0x31",
-        "C_GenerateKeyPair:return=0x32",
-        "C_GenerateKeyPair:then-return=0x30",
-        "C_GenerateKeyPair:then-return=0x32",
-        // Half a pair, and handles that are none.
-        "C_GenerateKeyPair:half,C_GenerateKeyPair:then-return=0x30",
-        "C_GenerateKeyPair:zero",
-        "C_SignInit:return=0x32",
-        "C_Sign:return=0x30",
-        "C_SignInit:lose-sessions",
-        "C_Sign:crash=segv",
-    ] {
-        let store = token_with([]);
-        let csr = at(&store, "jane.csr");
-        let request = ["--user=jane", "--csr", csr.as_str()];
-        let outcome = enroll_through(&store, &store.faulty_module(), &request)
-            .suffering(&store, fault)
-            .run();
-        assert!(!outcome.status.success(), "{fault}: {outcome:?}");
-        assert!(outcome.stderr.contains("error: "), "{fault}: {outcome:?}");
-        if fault.contains("=0x31") {
-            outcome.fails(
-                6,
-                &["has no room left: C_GenerateKeyPair: CKR_DEVICE_MEMORY"],
-            );
+impl Step {
+    /// The token as the step finds it.
+    fn token(self) -> Store {
+        let p256 = key(Kind::P256);
+        let pair = [
+            Object::key(p256, &[1]).labelled("test p256"),
+            Object::public_key(p256, &[1]).labelled("test p256"),
+        ];
+        match self {
+            Self::Request => token_with([]),
+            Self::Install => token_with(pair),
+            Self::Replace => {
+                let old = issued(Kind::P256, "/CN=test p256", 30, "clientAuth");
+                token_with(pair.into_iter().chain([Object::issued(old, &[1])]))
+            }
         }
-        assert_ends_well(&store);
+    }
+
+    fn arguments(self, store: &Store) -> Vec<String> {
+        let certificate = key(Kind::P256).certificate_pem();
+        let certificate = format!("--certificate={}", certificate.display());
+        match self {
+            Self::Request => vec!["--user=jane".to_owned(), format!("--csr={}", csr(store))],
+            Self::Install => vec![certificate],
+            Self::Replace => vec![certificate, "--replace".to_owned()],
+        }
+    }
+
+    /// What the first call is that can be interrupted with a consequence.
+    fn beginning(self) -> &'static str {
+        match self {
+            Self::Request | Self::Install => "C_Login",
+            // After the yes.
+            Self::Replace => "C_CreateObject",
+        }
+    }
+
+    /// The command while this goes wrong, with the yes of a person.
+    fn suffering(self, store: &Store, fault: &str) -> Outcome {
+        let arguments = self.arguments(store);
+        let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+        let enroll = enroll_through(store, &store.faulty_module(), &arguments);
+        let enroll = enroll.suffering(store, fault);
+        match self {
+            Self::Request | Self::Install => enroll.run(),
+            Self::Replace => with_yes(enroll),
+        }
+    }
+
+    /// The same command again does what is left.
+    #[track_caller]
+    fn assert_ends_well(self, store: &Store) {
+        let arguments = self.arguments(store);
+        let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+        let again = || enroll(store, &arguments);
+        let outcome = match self {
+            Self::Replace if is_replacing(&again().arguments(&["--dry-run", "--json"]).run()) => {
+                with_yes(again())
+            }
+            _ => again().run(),
+        };
+        outcome.silently().printed();
+        self.assert_done(store);
+    }
+
+    /// One key, and the certificate.
+    #[track_caller]
+    fn assert_done(self, store: &Store) {
+        match self {
+            Self::Request => {
+                assert_eq!(objects_of(store), [1, 1, 0]);
+                assert_eq!(subject_of(&csr(store)), "subject=CN = jane");
+            }
+            Self::Install | Self::Replace => {
+                assert_eq!(objects_of(store), [1, 1, 1]);
+                assert_eq!(certificate_of(store), key(Kind::P256).certificate);
+                assert_signs(store, "1");
+            }
+        }
+    }
+}
+
+fn csr(store: &Store) -> String {
+    at(store, "jane.csr")
+}
+
+fn with_yes(enroll: Invocation) -> Outcome {
+    let mut terminal = enroll.at_terminal();
+    terminal.expect("Type yes").type_line("yes");
+    terminal.finish().0
+}
+
+fn is_replacing(planned: &Outcome) -> bool {
+    let replaced = &json(planned)["certificate"]["replaced"];
+    replaced.as_array().is_some_and(|it| !it.is_empty())
+}
+
+/// Interrupts each function, at its last call, in each way.
+fn assert_survives_interruptions(step: Step) {
+    let store = step.token();
+    step.suffering(&store, "").silently().printed();
+    step.assert_done(&store);
+    let history = store.history();
+    let called = || history.iter().filter_map(|call| call.split(' ').next());
+    let begins = called().position(|call| call == step.beginning()).unwrap();
+    let mut functions: Vec<_> = called().skip(begins).collect();
+    functions.sort_unstable();
+    functions.dedup();
+    for function in functions {
+        let last = called().filter(|call| *call == function).count();
+        for interruption in INTERRUPTIONS {
+            let store = step.token();
+            let fault = format!("{function}#{last}:{interruption}");
+            let outcome = step.suffering(&store, &fault);
+            let signal = outcome.status.signal().and_then(Signal::from_named_raw);
+            let told = match signal {
+                Some(Signal::KILL) => "",
+                Some(_) => "interrupted by SIGINT",
+                // What is to be done is done when the session is closed.
+                None if outcome.status.success() => "",
+                None => "error: ",
+            };
+            let is_killed = signal == Some(Signal::KILL);
+            assert_eq!(
+                is_killed,
+                fault.ends_with("signal=kill"),
+                "{fault}: {outcome:?}"
+            );
+            assert!(outcome.stderr.contains(told), "{fault}: {outcome:?}");
+            step.assert_ends_well(&store);
+        }
     }
 }
 
 #[test]
-fn a_certificate_is_written_once_whatever_came_of_the_call() {
-    for fault in [
-        "C_CreateObject:return=0x31",
-        "C_CreateObject:return=0x32",
-        "C_CreateObject:then-return=0x30",
-        "C_CreateObject:then-return=0x32",
-        "C_CreateObject:crash=abort",
-        "C_CreateObject:zero",
+fn a_request_that_is_interrupted_anywhere_is_made_by_the_same_command() {
+    assert_survives_interruptions(Step::Request);
+}
+
+#[test]
+fn a_certificate_whose_installation_is_interrupted_anywhere_is_installed_once() {
+    assert_survives_interruptions(Step::Install);
+}
+
+#[test]
+fn a_certificate_whose_replacement_is_interrupted_anywhere_is_replaced() {
+    assert_survives_interruptions(Step::Replace);
+}
+
+#[test]
+fn what_a_faulty_token_makes_of_a_key_or_certificate_is_gone_on_with() {
+    for (step, fault) in [
+        // A token that failed when its work was done, and one that made half a pair.
+        (Step::Request, "C_GenerateKeyPair:then-return=0x30"),
+        (
+            Step::Request,
+            "C_GenerateKeyPair:half=public,C_GenerateKeyPair:then-return=0x30",
+        ),
+        (
+            Step::Request,
+            "C_GenerateKeyPair:half=private,C_GenerateKeyPair:then-return=0x30",
+        ),
+        // Handles that are none.
+        (Step::Request, "C_GenerateKeyPair:zero"),
+        (Step::Request, "C_SignInit:lose-sessions"),
+        (Step::Request, "C_Sign:crash=segv"),
+        (Step::Install, "C_CreateObject:then-return=0x30"),
+        (Step::Install, "C_CreateObject:crash=abort"),
+        (Step::Install, "C_CreateObject:zero"),
     ] {
-        let (store, certificate) = with_certificate();
-        let install = ["--certificate", certificate.as_str()];
-        let outcome = enroll_through(&store, &store.faulty_module(), &install)
-            .suffering(&store, fault)
-            .run();
+        let store = step.token();
+        let outcome = step.suffering(&store, fault);
         assert!(!outcome.status.success(), "{fault}: {outcome:?}");
         assert!(outcome.stderr.contains("error: "), "{fault}: {outcome:?}");
-        enroll(&store, &install).run().silently().printed();
-        let keys = keys_of(&store);
-        assert_eq!(keys.len(), 1, "{fault}: {keys:?}");
-        assert_signs(&store, "1");
+        step.assert_ends_well(&store);
     }
+}
+
+#[test]
+fn a_full_token_says_so_and_has_what_it_had() {
+    for (step, function, left) in [
+        (Step::Request, "C_GenerateKeyPair", [0, 0, 0]),
+        (Step::Install, "C_CreateObject", [1, 1, 0]),
+        (Step::Replace, "C_CreateObject", [1, 1, 1]),
+    ] {
+        let store = step.token();
+        let outcome = step.suffering(&store, &format!("{function}:return=0x31"));
+        let told = format!("has no room left: {function}: CKR_DEVICE_MEMORY");
+        outcome.fails(6, &[&told, "remove what is not used any more"]);
+        assert_eq!(objects_of(&store), left, "{step:?}");
+        step.assert_ends_well(&store);
+    }
+}
+
+#[test]
+fn a_lone_public_key_of_a_killed_call_is_mentioned_and_left_alone() {
+    let store = Step::Request.token();
+    let fault = "C_GenerateKeyPair:half=public,C_GenerateKeyPair:then-signal=kill";
+    let outcome = Step::Request.suffering(&store, fault);
+    outcome.dies_of(Signal::KILL);
+    assert_eq!(objects_of(&store), [0, 1, 0]);
+    let again = || enroll(&store, &["--user=jane", "--csr", &csr(&store), "--json"]).run();
+    let outcome = again();
+    let removal = "--login --delete-object --type pubkey --id 01\n";
+    for told in ["public key with objectId \"1\" has no private key", removal] {
+        assert!(outcome.stderr.contains(told), "no {told} in {outcome:?}");
+    }
+    let made = json(&outcome);
+    assert_eq!(id_of(&made), "2");
+    assert_eq!(objects_of(&store), [1, 2, 0]);
+    // Nothing more to be told.
+    let outcome = again();
+    outcome.silently();
+    assert_eq!(id_of(&json(&outcome)), "2");
+    assert_eq!(subject_of(&csr(&store)), "subject=CN = jane");
+}
+
+#[test]
+fn a_lone_private_key_of_a_killed_call_is_refused_and_left_alone() {
+    let store = Step::Request.token();
+    let fault = "C_GenerateKeyPair:half=private,C_GenerateKeyPair:then-signal=kill";
+    let outcome = Step::Request.suffering(&store, fault);
+    outcome.dies_of(Signal::KILL);
+    assert_eq!(objects_of(&store), [1, 0, 0]);
+    let arguments = ["--user=jane", "--csr", &csr(&store), "--json"];
+    let outcome = enroll(&store, &arguments).run();
+    outcome.fails(
+        6,
+        &[
+            "private key with objectId \"1\" can't be used: its public key is not on token",
+            "with a free --object-id",
+            "--login --delete-object --type privkey --id 01",
+        ],
+    );
+    let outcome = enroll(&store, &arguments).argument("--object-id=2").run();
+    assert_eq!(id_of(&json(&outcome)), "2");
+    assert_eq!(objects_of(&store), [2, 1, 0]);
+}
+
+fn id_of(document: &Value) -> &str {
+    document["key"]["objectId"].as_str().unwrap()
 }
 
 #[test]
 fn ctrl_c_waits_for_the_end_of_a_write() {
-    for (fault, function) in [
-        (
-            "C_GenerateKeyPair:print=error,C_GenerateKeyPair:delay=1500",
-            "C_GenerateKeyPair",
-        ),
-        (
-            "C_CreateObject:print=error,C_CreateObject:delay=1500",
-            "C_CreateObject",
-        ),
+    for (step, function) in [
+        (Step::Request, "C_GenerateKeyPair"),
+        (Step::Install, "C_CreateObject"),
     ] {
-        let (store, certificate) = match function {
-            "C_CreateObject" => with_certificate(),
-            _ => (token_with([]), String::new()),
-        };
-        let csr = at(&store, "jane.csr");
-        let arguments = match certificate.as_str() {
-            "" => ["--user=jane".to_owned(), format!("--csr={csr}")],
-            _ => [
-                "--user=jane".to_owned(),
-                format!("--certificate={certificate}"),
-            ],
-        };
-        let arguments = arguments.each_ref().map(String::as_str);
+        let store = step.token();
+        let arguments = step.arguments(&store);
+        let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+        let fault = format!("{function}:print=error,{function}:delay=1500");
         let mut running = enroll_through(&store, &store.faulty_module(), &arguments)
-            .suffering(&store, fault)
+            .suffering(&store, &fault)
             .start(None);
         running.wait_for_error("complaint from the module");
         kill_process(running.pid(), Signal::INT).unwrap();
         let outcome = running.finish();
         outcome.dies_of(Signal::INT);
-        assert!(
-            outcome.stderr.contains("interrupted by SIGINT"),
-            "{outcome:?}"
-        );
+        let told = "interrupted by SIGINT";
+        assert!(outcome.stderr.contains(told), "{outcome:?}");
         // The call was let finish.
         assert_eq!(store.calls(function), ["0x0"]);
-        match certificate.as_str() {
-            "" => assert_ends_well(&store),
-            _ => assert_signs(&store, "1"),
-        }
-    }
-}
-
-#[test]
-fn a_killed_call_leaves_nothing_that_the_next_one_cannot_go_on_with() {
-    for function in ["C_GenerateKeyPair", "C_SignInit"] {
-        let store = token_with([]);
-        let csr = at(&store, "jane.csr");
-        let fault = format!("{function}:print=error,{function}:hang");
-        let request = ["--user=jane", "--csr", csr.as_str()];
-        let mut running = enroll_through(&store, &store.faulty_module(), &request)
-            .suffering(&store, &fault)
-            .start(None);
-        running.wait_for_error("complaint from the module");
-        kill_process(running.pid(), Signal::KILL).unwrap();
-        running.finish().dies_of(Signal::KILL);
-        assert_ends_well(&store);
+        step.assert_ends_well(&store);
     }
 }

@@ -11,6 +11,7 @@ use crate::fixture::cluster::cluster;
 use crate::fixture::keys::{Kind, authority, key};
 use crate::fixture::openssl::{self, Issue, openssl};
 use crate::fixture::program::{Invocation, Outcome};
+use crate::fixture::request::certificate_request;
 use crate::fixture::softhsm::{
     Object, PIN, Store, blueprint, softhsm_library, token_with, token_withholding,
 };
@@ -133,6 +134,13 @@ fn objects_of(store: &Store) -> [usize; 3] {
     let listed = String::from_utf8(output.stdout).unwrap();
     ["Private Key", "Public Key", "Certificate"]
         .map(|class| listed.matches(&format!("{class} Object")).count())
+}
+
+/// The certificate that a client is given for objectId 1.
+#[track_caller]
+fn certificate_of(store: &Store) -> Vec<u8> {
+    let request = certificate_request(&store.configuration_with_pin_source());
+    store.ask(&request).run().certificate()
 }
 
 /// A signature with the key that has this id.

@@ -33,6 +33,15 @@ pub enum EnrollmentError {
         found: String,
         wanted: &'static str,
     },
+    /// Nothing can be verified without the public key. A call that was killed while the token made the key
+    /// can leave it so.
+    #[error("the private key with {key} can't be used: its public key is not on token {token}")]
+    LonePrivateKey {
+        key: String,
+        token: String,
+        /// The command for it.
+        removal: String,
+    },
     #[error("no token was found")]
     NoToken,
     /// A certificate that was issued for the wrong person, or the wrong file.
@@ -61,6 +70,7 @@ impl Failure for EnrollmentError {
             Self::AlreadyEnrolled { .. }
             | Self::CertificatePresent { .. }
             | Self::File { .. }
+            | Self::LonePrivateKey { .. }
             | Self::NotAccepted { .. }
             | Self::OtherApplicant { .. }
             | Self::OtherKind { .. }
@@ -90,6 +100,11 @@ impl Failure for EnrollmentError {
             Self::NoToken => remedy!(
                 "insert it, or name its library with --module; `list` shows what was looked at"
             ),
+            Self::LonePrivateKey { removal, .. } => remedy!(
+                "have another key made with a free --object-id, or, if nothing uses this one, remove it and \
+                 run the command again:"
+            )
+            .with_candidates(std::slice::from_ref(removal)),
             Self::OtherKind { .. } => remedy!(
                 "leave --key out to use this key, or name a free --object-id for another one"
             ),

@@ -12,5 +12,8 @@ mod request;
 pub use applicant::Applicant;
 pub use error::EnrollmentError;
 pub use issued::{ExpectedCertificate, check_issued, intermediates};
-pub use plan::{EnrolledKey, Installation, KeyWish, NextStep, Plan, PlannedKey, install, of_key};
+pub use plan::{
+    EnrolledKey, Installation, KeyWish, NextStep, Plan, PlannedKey, install, lone_public_keys,
+    of_key,
+};
 pub use request::{Csr, certificates_pem, fingerprint, sign_request};

@@ -188,6 +188,16 @@ pub fn install(
     }
 }
 
+/// The public keys with this label whose private key is not on the token.
+pub fn lone_public_keys(candidates: &[Candidate], label: &str) -> Vec<EnrolledKey> {
+    let is_lone = |it: &&Candidate| {
+        let key = it.key.as_ref();
+        it.label == label && it.certificate.is_none() && key.is_some_and(|key| !key.is_private)
+    };
+    let lone = candidates.iter().filter(is_lone);
+    lone.map(EnrolledKey::of).collect()
+}
+
 /// The certificates of this key on the token.
 pub fn of_key<'a>(candidates: &'a [Candidate], key: &PublicKey) -> Vec<&'a Certificate> {
     let certificates = candidates.iter().filter_map(certificate);
@@ -381,6 +391,11 @@ mod tests {
         other.key.as_mut().unwrap().can_sign = false;
         let mut certificate = with(issued(&KeyPair::generate().unwrap(), 2031));
         certificate.key = None;
+        let lone = lone_public_keys(std::slice::from_ref(&public), "jane");
+        assert_eq!(lone, [EnrolledKey::of(&public)]);
+        for fit in [&other, &certificate] {
+            assert_eq!(lone_public_keys(std::slice::from_ref(fit), "jane"), []);
+        }
         for unfit in [public, other, certificate] {
             let unfit = [unfit];
             assert_eq!(taken_up(plan(&unfit, None, None)), None);

@@ -28,13 +28,16 @@ pub(crate) fn before(function: &'static str) -> Result<Vec<&'static Action>, CK_
     Ok(actions)
 }
 
-/// What the call returns when the real library has done its work.
+/// What happens when the real library has done its work, and what the call returns.
 pub(crate) fn after(actions: &[&Action]) -> Result<(), CK_RV> {
-    let planned = actions.iter().find_map(|action| match action {
-        Action::ThenReturn(value) => Some(*value),
-        _ => None,
-    });
-    planned.map_or(Ok(()), Err)
+    for action in actions {
+        match action {
+            Action::ThenReturn(value) => return Err(*value),
+            Action::ThenSignal(signal) => send(*signal),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Whether the function is left out of the list.
@@ -75,8 +78,8 @@ fn suffer(action: &Action, place: Place<'_>) -> Result<(), CK_RV> {
         Action::SegmentationFault => unsafe {
             ptr::without_provenance_mut::<u8>(8).write_volatile(0);
         },
-        // SAFETY: raise has no preconditions.
-        Action::Stop => drop(unsafe { libc::raise(libc::SIGSTOP) }),
+        Action::Signal(signal) => send(*signal),
+        Action::Stop => send(libc::SIGSTOP),
         Action::Threads(number) => {
             for _ in 0..*number {
                 thread::spawn(|| {
@@ -92,7 +95,7 @@ fn suffer(action: &Action, place: Place<'_>) -> Result<(), CK_RV> {
         | Action::Clock(_)
         | Action::Flip
         | Action::Garble
-        | Action::Half
+        | Action::Half(_)
         | Action::Misaligned
         | Action::Null
         | Action::NullList
@@ -105,9 +108,16 @@ fn suffer(action: &Action, place: Place<'_>) -> Result<(), CK_RV> {
         | Action::SetFlags(_)
         | Action::Size(_)
         | Action::ThenReturn(_)
+        | Action::ThenSignal(_)
         | Action::Zero => {}
     }
     Ok(())
+}
+
+/// To this thread, which waits for its effect.
+fn send(signal: libc::c_int) {
+    // SAFETY: raise has no preconditions.
+    unsafe { libc::raise(signal) };
 }
 
 /// Takes over signals that are not its own, as language runtimes in libraries do.

@@ -17,6 +17,7 @@
 //! | `delay=MS` | anywhere | nothing for so many milliseconds |
 //! | `hang` | anywhere | nothing, for ever |
 //! | `stop` | anywhere | the whole process stops, until SIGCONT |
+//! | `signal=int`, `signal=kill` | anywhere | the process gets this signal |
 //! | `leak` | anywhere | a descriptor stays open, also for programs that are started |
 //! | `lose-sessions` | anywhere | every session has ended, as when the token was pulled and put back |
 //! | `crash=segv`, `crash=abort` | anywhere | the process dies of it |
@@ -25,6 +26,7 @@
 //! | `chdir` | anywhere | the working directory is the root directory |
 //! | `return=NUMBER` | functions | this CKR value, and the real library isn't called |
 //! | `then-return=NUMBER` | functions | this CKR value, after the real library has done its work |
+//! | `then-signal=NAME` | functions | as `signal`, after the real library has done its work |
 //! | `absent` | functions but the two that give the list | a null pointer in the list |
 //! | `null` | `C_GetFunctionList`, `C_GetInterface` | CKR_OK, and a null pointer |
 //! | `misaligned` | `C_GetFunctionList`, `C_GetInterface` | a pointer that is off by one |
@@ -37,7 +39,7 @@
 //! | `garble` | `C_GetInfo`, `C_GetTokenInfo` | no string ends or is UTF-8; reserved flags are set |
 //! | `garble`, `zero` | `C_GetAttributeValue` | values are 0xff or 0 all over |
 //! | `zero` | `C_GenerateKeyPair`, `C_CreateObject` | handles of what was made are 0, which is none |
-//! | `half` | `C_GenerateKeyPair` | of the pair that was made, the private key is gone again |
+//! | `half=public`, `half=private` | `C_GenerateKeyPair` | of the pair that was made, this key alone is left |
 //! | `count=SIZE` | `C_GetSlotList`, `C_GetMechanismList`, `C_FindObjects` | the number that is returned |
 //! | `length=SIZE` | `C_GetAttributeValue`, `C_Sign` | the length that is returned |
 //! | `refuse-query` | the functions of `count`, `length` | CKR_ARGUMENTS_BAD where the buffer is null |
@@ -56,6 +58,7 @@ use cryptoki_sys::{
     CKF_PROTECTED_AUTHENTICATION_PATH, CKF_USER_PIN_COUNT_LOW, CKF_USER_PIN_FINAL_TRY,
     CKF_USER_PIN_LOCKED, CKF_USER_PIN_TO_BE_CHANGED,
 };
+use libc::c_int;
 
 /// Everything that is to go wrong in this process.
 #[derive(Debug, Default)]
@@ -84,7 +87,7 @@ pub(crate) enum Action {
     Delay(Duration),
     Flip,
     Garble,
-    Half,
+    Half(Half),
     Handlers,
     Hang,
     Leak,
@@ -102,11 +105,20 @@ pub(crate) enum Action {
     Serial([u8; 16]),
     SessionObject(String),
     SetFlags(CK_FLAGS),
+    Signal(c_int),
     Size(Size),
     Stop,
     ThenReturn(CK_RV),
+    ThenSignal(c_int),
     Threads(u32),
     Zero,
+}
+
+/// The key of a pair that is left.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Half {
+    Private,
+    Public,
 }
 
 /// What is returned in place of a count or a length.
@@ -216,7 +228,8 @@ impl Action {
             ("flip", "") => Self::Flip,
             ("garble", "") => Self::Garble,
             ("handlers", "") => Self::Handlers,
-            ("half", "") => Self::Half,
+            ("half", "private") => Self::Half(Half::Private),
+            ("half", "public") => Self::Half(Half::Public),
             ("hang", "") => Self::Hang,
             ("leak", "") => Self::Leak,
             ("lose-sessions", "") => Self::LoseSessions,
@@ -233,8 +246,10 @@ impl Action {
             ("serial", text) => Self::Serial(parse_field(text)?),
             ("session-object", prefix) => Self::SessionObject(prefix.to_owned()),
             ("set", flags) => Self::SetFlags(parse_flags(flags)?),
+            ("signal", name) => Self::Signal(parse_signal(name)?),
             ("stop", "") => Self::Stop,
             ("then-return", value) => Self::ThenReturn(parse_number(value)?),
+            ("then-signal", name) => Self::ThenSignal(parse_signal(name)?),
             ("threads", number) => Self::Threads(number.parse().ok()?),
             ("zero", "") => Self::Zero,
             _ => return None,
@@ -257,8 +272,8 @@ impl Action {
             Self::OtherKey => place == "C_SignInit",
             Self::PinPad => place == "C_Login",
             Self::RefuseQuery | Self::Size(_) => is_counted || is_measured,
-            Self::Return(_) | Self::ThenReturn(_) => place.starts_with("C_"),
-            Self::Half => place == "C_GenerateKeyPair",
+            Self::Return(_) | Self::ThenReturn(_) | Self::ThenSignal(_) => place.starts_with("C_"),
+            Self::Half(_) => place == "C_GenerateKeyPair",
             Self::SessionObject(_) => place == "C_GetAttributeValue",
             Self::Zero => {
                 ["C_CreateObject", "C_GenerateKeyPair", "C_GetAttributeValue"].contains(&place)
@@ -273,6 +288,7 @@ impl Action {
             | Self::LoseSessions
             | Self::Print
             | Self::SegmentationFault
+            | Self::Signal(_)
             | Self::Stop
             | Self::Threads(_) => true,
         }
@@ -310,6 +326,14 @@ fn parse_number(text: &str) -> Option<CK_RV> {
     match text.strip_prefix("0x") {
         Some(digits) => CK_RV::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),
+    }
+}
+
+fn parse_signal(name: &str) -> Option<c_int> {
+    match name {
+        "int" => Some(libc::SIGINT),
+        "kill" => Some(libc::SIGKILL),
+        _ => None,
     }
 }
 

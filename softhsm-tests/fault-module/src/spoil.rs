@@ -12,7 +12,7 @@ use cryptoki_sys::{
     CKR_PIN_INCORRECT,
 };
 
-use crate::plan::Action;
+use crate::plan::{Action, Half};
 use crate::real;
 
 type Outcome = Result<(), CK_RV>;
@@ -80,7 +80,7 @@ pub(crate) fn objects(
     Ok(())
 }
 
-/// `zero`: no handles. `half`: the private key is removed.
+/// `zero`: no handles. `half`: the other key is removed.
 #[allow(clippy::too_many_arguments, reason = "the standard's function")]
 pub(crate) fn key_pair(
     actions: &[&Action],
@@ -113,13 +113,18 @@ pub(crate) fn key_pair(
         public_key,
         private_key,
     )?;
-    if actions.contains(&&Action::Half)
-        && let Some(destroy) = real::functions().C_DestroyObject
-    {
+    for action in actions {
+        let lost = match action {
+            Action::Half(Half::Private) => public_key,
+            Action::Half(Half::Public) => private_key,
+            _ => continue,
+        };
+        let destroy = real::functions().C_DestroyObject;
+        let destroy = destroy.ok_or(CKR_FUNCTION_NOT_SUPPORTED)?;
         // SAFETY: the real library has just written the handle.
-        let private = unsafe { private_key.read() };
+        let lost = unsafe { lost.read() };
         // SAFETY: session and object are numbers.
-        unsafe { destroy(session, private) };
+        unsafe { destroy(session, lost) };
     }
     for handle in [public_key, private_key] {
         forget(actions, handle);

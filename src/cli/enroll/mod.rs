@@ -276,6 +276,7 @@ fn key_for(
         }
         PlannedKey::Make { id, label, kind } => (id, label, kind),
     };
+    token.mention_lone_public_keys(candidates, &label);
     let id = match id {
         Some(id) if replaces => id,
         id => token.free_id(id, kind)?,

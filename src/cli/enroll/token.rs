@@ -8,16 +8,19 @@ use crate::certificate::{Certificate, day};
 use crate::cli::question::confirm;
 use crate::config::{Config, Filter, ObjectId, PinSource, TokenSelector};
 use crate::enrollment::{
-    Applicant, Csr, EnrolledKey, EnrollmentError, Installation, install, of_key, sign_request,
+    Applicant, Csr, EnrolledKey, EnrollmentError, Installation, install, lone_public_keys, of_key,
+    sign_request,
 };
 use crate::error::Error;
 use crate::library::LockReports;
 use crate::pin_entry::Sources;
 use crate::pipeline::{KeyReference, Library, Pipeline};
+use crate::printable::shell_word;
 use crate::process::{lock, unix_time};
 use crate::report;
 use crate::token::{
-    AcceptedPin, Candidate, FoundKey, GeneratedKey, KeyKind, NewKey, PivSlot, Token, WritingError,
+    AcceptedPin, Candidate, FoundKey, GeneratedKey, KeyKind, NewKey, ObjectError, PivSlot, Token,
+    WritingError,
 };
 
 /// The token that a key is enrolled on, with a session in which it can be changed.
@@ -158,7 +161,47 @@ impl<'l> EnrollmentToken<'l> {
     /// # Errors
     /// The token shows no public key of it.
     pub(super) fn key(&mut self, key: &EnrolledKey) -> Result<FoundKey, Error> {
-        self.token.bare_key(&key.selector(), Some(&mut self.pins))
+        let selector = key.selector();
+        let found = self.token.bare_key(&selector, Some(&mut self.pins));
+        found.map_err(|error| match error.downcast_ref() {
+            Some(ObjectError::NoPublicKey { .. }) => EnrollmentError::LonePrivateKey {
+                key: selector.to_string(),
+                token: self.token.name(),
+                removal: self.removal("privkey", key),
+            }
+            .into(),
+            _ => error,
+        })
+    }
+
+    /// Tells of public keys that a killed call may have left. Nothing but a person removes them.
+    pub(super) fn mention_lone_public_keys(&self, candidates: &[Candidate], label: &str) {
+        for key in lone_public_keys(candidates, label) {
+            let text = format!(
+                "the public key with {} has no private key on token {}, as a killed call can leave it; it \
+                 stays, and if nothing uses it, this removes it:",
+                key.selector(),
+                self.token.name()
+            );
+            report::steps(&text, &[self.removal("pubkey", &key)]);
+        }
+    }
+
+    /// The command that removes an object of this type, as pkcs11-tool calls it.
+    fn removal(&self, kind: &str, key: &EnrolledKey) -> String {
+        let library = self.config.library.path().to_string_lossy();
+        let object = match &key.id {
+            Some(id) => {
+                let digits = id.as_bytes().iter().map(|byte| format!("{byte:02x}"));
+                format!("--id {}", digits.collect::<String>())
+            }
+            None => format!("--label {}", shell_word(&key.label)),
+        };
+        format!(
+            "pkcs11-tool --module {} --token-label {} --login --delete-object --type {kind} {object}",
+            shell_word(&library),
+            shell_word(&self.name().label),
+        )
     }
 
     /// The key of a certificate. A private key is there with it.
