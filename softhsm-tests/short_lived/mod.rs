@@ -21,7 +21,7 @@ mod kept;
 /// Clients that outlive what they are handed.
 mod long_lived;
 /// kubectl with the plugin.
-mod plugin;
+pub(crate) mod plugin;
 /// Tokens that the key signs, at an API server.
 pub(crate) mod structured;
 /// Tokens of service accounts.
@@ -64,7 +64,7 @@ fn refuses(outcome: &Outcome, code: i32, said: &[&str]) {
 }
 
 /// Header and claims of a token, what is signed, and the signature.
-fn parts(token: &str) -> (Value, Value, String, Vec<u8>) {
+pub(crate) fn parts(token: &str) -> (Value, Value, String, Vec<u8>) {
     let decoded = |part: &str| URL_SAFE_NO_PAD.decode(part).unwrap();
     let (signed, signature) = token.rsplit_once('.').unwrap();
     let (header, claims) = signed.split_once('.').unwrap();

@@ -10,6 +10,31 @@ use crate::fixture::keys::Kind;
 use crate::fixture::program::{Invocation, PROGRAM};
 use crate::fixture::softhsm::{PIN, Store};
 
+/// The entry of a user for whom kubectl runs the program with these arguments.
+pub(crate) fn user(version: &str, arguments: &[&str]) -> Value {
+    let exec = json!({
+        "apiVersion": version,
+        "command": PROGRAM,
+        "args": arguments,
+        "interactiveMode": "IfAvailable",
+        "provideClusterInfo": true,
+    });
+    json!({ "exec": exec })
+}
+
+/// A kubeconfig with this cluster and this user.
+pub(crate) fn kubeconfig(cluster: &Value, user: &Value) -> String {
+    let config = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "test", "cluster": cluster}],
+        "users": [{"name": "jane", "user": user}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "jane"}}],
+        "current-context": "test",
+    });
+    config.to_string()
+}
+
 /// Somebody with a key, whose certificate the cluster's authority has issued.
 pub(super) struct Holder {
     pub(super) store: Store,
@@ -43,15 +68,7 @@ impl Holder {
             "--pin-source=env:TOKEN_PIN",
             "--keep=command",
         ];
-        let words = [&own, plugin].concat();
-        let exec = json!({
-            "apiVersion": version,
-            "command": PROGRAM,
-            "args": words,
-            "interactiveMode": "IfAvailable",
-            "provideClusterInfo": true,
-        });
-        let path = self.write(&json!({"exec": exec}));
+        let path = self.write(&user(version, &[&own, plugin].concat()));
         self.surroundings()
             .program(cluster::kubectl())
             .variable("KUBECONFIG", path)
@@ -66,16 +83,8 @@ impl Holder {
 
     /// Writes a kubeconfig with this user.
     fn write(&self, user: &Value) -> PathBuf {
-        let config = json!({
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "test", "cluster": self.entry()}],
-            "users": [{"name": "jane", "user": user}],
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "jane"}}],
-            "current-context": "test",
-        });
         let path = self.store.directory.path().join("kubeconfig");
-        fs::write(&path, config.to_string()).unwrap();
+        fs::write(&path, kubeconfig(&self.entry(), user)).unwrap();
         path
     }
 

@@ -82,8 +82,11 @@ pub(crate) struct Trusted {
 }
 
 impl Trusted {
-    /// Each issuer with `jwks` and the options that name its key.
-    pub(crate) fn new(issuers: impl IntoIterator<Item = (&'static str, Invocation)>) -> Self {
+    /// Each issuer with its key; `jwks` is the command with the options that name a key.
+    pub(crate) fn new<K>(
+        issuers: impl IntoIterator<Item = (&'static str, K)>,
+        jwks: impl Fn(K) -> Invocation,
+    ) -> Self {
         static ALONE: Mutex<()> = Mutex::new(());
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let place = tempfile::tempdir().unwrap();
@@ -91,7 +94,7 @@ impl Trusted {
         fs::create_dir(&served).unwrap();
         let files = Files::serve(&served, place.path());
         let issuers = issuers.into_iter();
-        configure(issuers.map(|(issuer, jwks)| entry(jwks, issuer, &served, &files)));
+        configure(issuers.map(|(issuer, key)| entry(jwks(key), issuer, &served, &files)));
         Self {
             _files: files,
             _place: place,
@@ -170,9 +173,9 @@ fn forged(token: &str, kind: Kind, change: impl FnOnce(&mut Value)) -> String {
 fn the_api_server_takes_what_the_hardware_signs_and_nothing_else() {
     let jane = Holder::with(token_with_pair(Kind::P256));
     let john = Holder::with(token_with_pair(Kind::Rsa(2048)));
-    let issuers = [(JANE, &jane), (JOHN, &john)];
-    let jwks = |holder: &Holder| with_key(&holder.store, "1", &["jwks"]);
-    let trusted = Trusted::new(issuers.map(|(issuer, holder)| (issuer, jwks(holder))));
+    let trusted = Trusted::new([(JANE, &jane), (JOHN, &john)], |holder| {
+        with_key(&holder.store, "1", &["jwks"])
+    });
     let raw = |holder: &Holder, more: &[&str]| {
         let options = ["credential", "--as=jwt", "--output=raw"];
         let audience: &[&str] = match more.iter().any(|it| it.starts_with("--audience")) {

@@ -20,6 +20,9 @@ use crate::fixture::request::{
     Configuration, Hash, Options, Scheme, certificate_request, sample, sign_request,
 };
 use crate::fixture::softhsm::{PIN, Store};
+use crate::short_lived::parts;
+use crate::short_lived::plugin;
+use crate::short_lived::structured::Trusted;
 
 /// Printed when everything is set up: the holder's process number and its environment. The holder
 /// stays until its standard input ends.
@@ -232,6 +235,68 @@ impl Token<'_> {
         let invocation = cluster().run(store, &self.configuration(id), &command);
         let outcome = self.environment.enter(invocation, self.variables).run();
         assert_eq!(outcome.printed(), "namespace/default\n");
+    }
+
+    /// `jwks` for the key under this objectId.
+    pub(crate) fn jwks(&self, id: &str) -> Invocation {
+        self.named(id, "jwks")
+    }
+
+    /// This command of the program, with the key under this objectId named by a context.
+    fn named(&self, id: &str, command: &str) -> Invocation {
+        let store = &self.environment.store;
+        let invocation = cluster().command(store, &self.configuration(id), command);
+        self.environment.enter(invocation, self.variables)
+    }
+
+    /// Demands that stock kubectl is who the issuer is, by a token that the key under this objectId signs with this
+    /// algorithm; the key's, if none is asked for.
+    #[track_caller]
+    pub(crate) fn assert_signs_tokens(
+        &self,
+        trusted: &Trusted,
+        id: &str,
+        issuer: &str,
+        (asked, algorithm): (Option<&str>, &str),
+    ) {
+        let asked = asked.map(|name| format!("--algorithm={name}"));
+        let jwt = ["--as=jwt", "--issuer", issuer, "--audience=test"];
+        let jwt: Vec<_> = jwt.into_iter().chain(asked.as_deref()).collect();
+        let raw = self.named(id, "credential").arguments(&jwt);
+        let token = raw.argument("--output=raw").run().printed();
+        assert_eq!(parts(token.trim()).0["alg"], algorithm);
+        trusted.wait(token.trim());
+        let (_, name) = issuer.rsplit_once('/').unwrap();
+        assert_eq!(self.whoami(id, &jwt), format!("hw:{name}"));
+    }
+
+    /// Demands that stock kubectl is a service account, by a token that is asked for with the key under this objectId.
+    #[track_caller]
+    pub(crate) fn assert_gets_an_accounts_token(&self, id: &str) {
+        let account = "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: tokens}";
+        cluster().administrate(&["apply", "-f", "-"], account);
+        let plugin = ["--as=token", "--service-account=default/tokens"];
+        let account = "system:serviceaccount:default:tokens";
+        assert_eq!(self.whoami(id, &plugin), account);
+    }
+
+    /// Whom the cluster takes stock kubectl for, with `credential` as its plugin.
+    #[track_caller]
+    fn whoami(&self, id: &str, plugin: &[&str]) -> String {
+        let store = &self.environment.store;
+        let invocation = cluster().kubectl(store, &self.configuration(id));
+        let [named, config] =
+            ["kubeconfig", "plugin"].map(|name| store.directory.path().join(name));
+        let named = format!("--kubeconfig={}", named.display());
+        let own = ["credential", &named, "--context=test", "--keep=command"];
+        let user = plugin::user("client.authentication.k8s.io/v1", &[&own, plugin].concat());
+        fs::write(&config, plugin::kubeconfig(&cluster().entry(), &user)).unwrap();
+        let invocation = invocation
+            .variable("KUBECONFIG", config)
+            .arguments(&["auth", "whoami", "-o"])
+            .argument("jsonpath={.status.userInfo.username}");
+        let invocation = self.environment.enter(invocation, self.variables);
+        invocation.run().silently().printed()
     }
 
     /// Demands that so many requests that are made at once are all answered.

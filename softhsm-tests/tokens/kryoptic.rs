@@ -9,6 +9,7 @@ use crate::fixture::program::Invocation;
 use crate::fixture::pty::Terminal;
 use crate::fixture::request::{Configuration, Scheme, sample, sign_request};
 use crate::fixture::softhsm::{PIN, WRONG_PIN};
+use crate::short_lived::structured::Trusted;
 
 const LIBRARY: &str = "KRYOPTIC_MODULE";
 
@@ -257,4 +258,25 @@ fn sealed_files_are_opened() {
     let pair = Pair::new("01", kind).always_authenticate();
     let each_time = environment([pair], "");
     token(&each_time).assert_opens(&key(kind).certificate_pem(), kind, Unpadding::Tokens);
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn what_lives_minutes_is_handed_out() {
+    const RSA: &str = "https://keys.example/rsa";
+    const EC: &str = "https://keys.example/ec";
+    let (rsa, ec) = ("01", "02");
+    let pairs = [(rsa, Kind::Rsa(2048)), (ec, Kind::P256)];
+    let pairs = pairs.map(|(id, kind)| Pair::administrator(id, kind));
+    let all = environment(pairs.clone(), "");
+    let all = token(&all);
+    let trusted = Trusted::new([(RSA, rsa), (EC, ec)], |id| all.jwks(id));
+    all.assert_signs_tokens(&trusted, rsa, RSA, (None, "RS256"));
+    all.assert_signs_tokens(&trusted, rsa, RSA, (Some("PS384"), "PS384"));
+    all.assert_signs_tokens(&trusted, ec, EC, (None, "ES256"));
+    for id in [rsa, ec] {
+        all.assert_gets_an_accounts_token(id);
+    }
+    let without_pss = environment(pairs, "CKM_RSA_PKCS_PSS CKM_RSA_X_509");
+    token(&without_pss).assert_signs_tokens(&trusted, rsa, RSA, (None, "RS256"));
 }

@@ -2,9 +2,10 @@
 
 use std::fs;
 
-use super::cards::{Cards, Instruction, LIBRARIES, PIN};
+use super::cards::{Cards, Instruction, LIBRARIES, PIN, YKCS11};
 use crate::fixture::cluster::cluster;
 use crate::fixture::program::{Outcome, Running};
+use crate::short_lived::structured::Trusted;
 
 const KUBECTL: &str = "kubectl get namespace default -o name";
 
@@ -15,6 +16,29 @@ fn kubectl_reaches_the_cluster_with_every_key() {
     for library in LIBRARIES {
         for id in ["1", "2", "3", "4"] {
             cards.token(library, 1).assert_kubectl_gets(id);
+        }
+    }
+}
+
+/// With each key of the card: one that wants the PIN for the signature, and one that wants none.
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn what_lives_minutes_is_handed_out() {
+    let cards = Cards::issued_by(cluster().authority());
+    let keys = [
+        ("1", "https://keys.example/9a", "RS256"),
+        ("2", "https://keys.example/9c", "ES256"),
+        ("3", "https://keys.example/9d", "ES384"),
+        ("4", "https://keys.example/9e", "RS256"),
+    ];
+    let trusted = Trusted::new(keys.map(|(id, issuer, _)| (issuer, id)), |id| {
+        cards.token(YKCS11, 1).jwks(id)
+    });
+    for library in LIBRARIES {
+        let token = cards.token(library, 1);
+        for (id, issuer, algorithm) in keys {
+            token.assert_signs_tokens(&trusted, id, issuer, (None, algorithm));
+            token.assert_gets_an_accounts_token(id);
         }
     }
 }
