@@ -1,22 +1,37 @@
-//! The README's first minute, run as it stands.
+//! The README's first minute, run as it stands, and the demo that it names.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::Value;
 
-use crate::fixture::cluster::{ADMINISTRATOR, cluster};
-use crate::fixture::keys::Kind;
-use crate::fixture::program::PROGRAM;
-use crate::fixture::softhsm::{PIN, Store};
+use crate::fixture::cluster::cluster;
+use crate::fixture::people::{APPROVERS, REQUESTERS};
+use crate::fixture::program::{Invocation, PROGRAM};
+use crate::fixture::pty::Terminal;
+use crate::fixture::softhsm::{PIN, Store, token_with};
 
-/// The commands of the first `sh` block below a heading of the README.
-fn commands(heading: &str) -> String {
-    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
-    let text = fs::read_to_string(readme).unwrap();
-    let (_, section) = text.split_once(&format!("\n## {heading}\n")).unwrap();
-    let (_, block) = section.split_once("```sh\n").unwrap();
-    block.split_once("```").unwrap().0.to_owned()
+/// The two `sh` blocks of the first minute: with the cluster's own CA, and with another one.
+fn blocks() -> [String; 2] {
+    let text = fs::read_to_string(at_root("README.md")).unwrap();
+    let (_, section) = text.split_once("\n## The first minute\n").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let blocks = section.split("```sh\n").skip(1);
+    let blocks = blocks.map(|block| block.split_once("```").unwrap().0.to_owned());
+    blocks.collect::<Vec<_>>().try_into().unwrap()
+}
+
+fn at_root(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+/// These commands at a terminal, in this directory, with the program in PATH.
+fn typed(invocation: Invocation, directory: &Path, commands: &str) -> Terminal {
+    let folder = Path::new(PROGRAM).parent().unwrap().display();
+    let directory = directory.display();
+    let script = format!("set -ex\ncd {directory}\nPATH={folder}:$PATH\n{commands}");
+    invocation.within("bash", &script).at_terminal()
 }
 
 /// A kubeconfig as `kubectl config` makes it: a cluster, a context without a user, and the context
@@ -43,44 +58,103 @@ fn made_by_kubectl(store: &Store, current: Option<&str>) {
 }
 
 #[test]
-fn the_first_minute_leads_from_a_token_to_a_cluster() {
+fn the_first_minute_leads_from_a_bare_token_to_a_cluster_that_issues_the_certificate() {
+    let nina = cluster().person("nina", &["dev", REQUESTERS]);
+    let store = token_with([]);
+    let configuration = store.directory.path().join("softhsm2.conf");
+    let invocation = nina
+        .command("unused")
+        .variable("SOFTHSM2_CONF", configuration);
+    let [commands, _] = blocks();
+    let mut terminal = typed(invocation, nina.directory(), &commands);
+    terminal.expect_prompt().type_line(PIN);
+    let approve = "pkcs11-external-signer approve ";
+    let told = terminal.program().wait_for_error(approve);
+    let (_, name) = told.split_once(approve).unwrap();
+    let name = name.split_whitespace().next().unwrap();
+    let approver = cluster().person("otto", &[APPROVERS]);
+    let mut other = approver.command("approve").argument(name).at_terminal();
+    other.expect("Type yes: ").type_line("yes");
+    assert_eq!(other.finish().0.printed(), format!("{name} approved\n"));
+    terminal.expect_prompt().type_line(PIN);
+    let shown = terminal.finish().0.printed_beside(&["uses user \"nina\""]);
+    assert_knows(&shown, "nina");
+}
+
+#[test]
+fn the_first_minute_leads_from_a_bare_token_to_a_cluster_with_another_ca() {
     for current in [None, Some("other"), Some("prod")] {
         first_minute(current);
     }
 }
 
 fn first_minute(current: Option<&str>) {
-    let store = cluster().token(Kind::Rsa(2048), ADMINISTRATOR);
+    let store = token_with([]);
     let invocation = cluster().command(&store, &store.configuration(), "unused");
     made_by_kubectl(&store, current);
-    let folder = Path::new(PROGRAM).parent().unwrap().display();
-    let commands = commands("The first minute");
-    let script = format!("set -ex\nPATH={folder}:$PATH\n{commands}");
-    let script_file = store.directory.path().join("first-minute");
-    fs::write(&script_file, script).unwrap();
-    let mut terminal = invocation
-        .within("bash", &format!("bash {}", script_file.display()))
-        .at_terminal();
-    for _ in ["check", "run"] {
+    let directory = store.directory.path();
+    for (file, name) in cluster().authority().iter().zip(["ca.pem", "ca.key"]) {
+        fs::copy(file, directory.join(name)).unwrap();
+    }
+    let [_, commands] = blocks();
+    let mut terminal = typed(invocation, directory, &commands);
+    for _ in ["request", "certificate", "check", "kubectl"] {
         terminal.expect_prompt().type_line(PIN);
     }
     let (outcome, _) = terminal.finish();
     let shown = outcome.printed_beside(&["what was there is in", "uses user \"jane\"; next:"]);
     for expected in [
-        "tokenLabel \"test token\"",
-        "in 11 months",
-        "knows us as user \"jane\"",
-        "kube-system",
+        "made on token \"test token\"",
+        "certificate: user \"jane\", group \"dev\", expires in ",
     ] {
-        assert!(
-            shown.contains(expected),
-            "no {expected:?} in\n{shown}\n{}",
-            outcome.stderr
-        );
+        assert!(shown.contains(expected), "no {expected:?} in\n{shown}");
     }
+    assert_knows(&shown, "jane");
     // What is to be typed next is what the README types next.
     let lines: Vec<_> = commands.lines().collect();
     let next = lines[lines.len() - 2].split('#').next().unwrap().trim_end();
     let told = format!("context \"prod\" uses user \"jane\"; next:\n  {next}\n  kubectl ");
     assert!(outcome.stderr.contains(&told), "{}", outcome.stderr);
+}
+
+/// The cluster knows us as this user, and then stock kubectl.
+#[track_caller]
+fn assert_knows(shown: &str, user: &str) {
+    let known = format!("knows us as user \"{user}\"");
+    let (_, whoami) = shown.split_once(&known).expect(shown);
+    assert!(whoami.contains(&format!("{user}\n")), "{shown}");
+}
+
+/// With the program that is tested in place of the one that the demo builds.
+#[test]
+fn the_demo_ends_with_a_signature_that_openssl_accepts() {
+    let demo = fs::read_to_string(at_root("scripts/demo")).unwrap();
+    let mut built = 0;
+    let lines = demo.lines().map(|line| match line {
+        _ if line.starts_with("cargo build ") => {
+            built += 1;
+            ":".to_owned()
+        }
+        _ if line.starts_with("signer=") => {
+            built += 1;
+            format!("signer={PROGRAM}")
+        }
+        _ => line.replace("$(dirname \"$0\")", at_root("scripts").to_str().unwrap()),
+    });
+    let script: Vec<_> = lines.collect();
+    assert_eq!(built, 2);
+    let output = Command::new("bash")
+        .args(["-c", &script.join("\n")])
+        .output();
+    let output = output.unwrap();
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{shown}\n{:?}", output.stderr);
+    for expected in [
+        "made on token \"demo\"",
+        "subject=O = dev, CN = jane\n",
+        "Verified OK\n",
+        "\nOK: the key was made in the token",
+    ] {
+        assert!(shown.contains(expected), "no {expected:?} in\n{shown}");
+    }
 }
