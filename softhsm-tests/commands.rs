@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::LazyLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,7 +22,20 @@ use crate::fixture::softhsm::{
 };
 use crate::fixture::tool::tool;
 
-const COMMANDS: [&str; 6] = ["check", "completions", "jwks", "kubeconfig", "list", "run"];
+/// All there are.
+static COMMANDS: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let directory = tempfile::tempdir().unwrap();
+    let help = program(directory.path(), &["--help"]).run().printed();
+    let (_, commands) = help.split_once("\nCommands:\n").unwrap();
+    let (commands, _) = commands.split_once("\n\n").unwrap();
+    let names = commands.lines().filter_map(|line| {
+        let name = line.strip_prefix("  ")?.split(' ').next()?;
+        (!["", "help"].contains(&name)).then(|| name.to_owned())
+    });
+    let names: Vec<_> = names.collect();
+    assert!(names.len() > 10, "{help}");
+    names
+});
 
 fn program(directory: &Path, arguments: &[&str]) -> Invocation {
     Invocation::new(directory).arguments(arguments)
@@ -63,7 +77,7 @@ fn a_reader_that_has_had_enough_is_no_error() {
 fn help_speaks_the_name_it_was_called_by() {
     let directory = tempfile::tempdir().unwrap();
     let link = plugin(directory.path());
-    for command in COMMANDS {
+    for command in &*COMMANDS {
         let own = program(directory.path(), &[command, "--help"])
             .run()
             .printed();
@@ -98,7 +112,7 @@ fn help_speaks_the_name_it_was_called_by() {
 /// The commands that a help shows, as they stand there.
 fn examples(help: &str) -> &str {
     let (_, rest) = help.split_once("\nExamples:\n").unwrap();
-    rest.split("\n\n").next().unwrap()
+    rest.split("\n\n").next().unwrap().trim_end()
 }
 
 fn manual_pages(directory: &Path) -> PathBuf {
@@ -117,9 +131,10 @@ fn manual_pages(directory: &Path) -> PathBuf {
 fn manual_pages_have_their_sections_and_no_faults() {
     let directory = tempfile::tempdir().unwrap();
     let pages = manual_pages(directory.path());
-    let names: Vec<_> = COMMANDS
+    let names = COMMANDS.iter();
+    let names: Vec<_> = names
         .map(|it| format!("pkcs11-external-signer-{it}"))
-        .into();
+        .collect();
     for name in names
         .iter()
         .map(String::as_str)
@@ -187,7 +202,7 @@ fn examples_can_be_copied_as_they_are_printed() {
     let directory = tempfile::tempdir().unwrap();
     let link = plugin(directory.path());
     let pages = manual_pages(directory.path());
-    for command in COMMANDS {
+    for command in &*COMMANDS {
         let printed = |name: &Path| {
             program(directory.path(), &[command, "--help"])
                 .variable("COLUMNS", "80")
@@ -396,7 +411,7 @@ fn messages_are_folded_for_a_terminal_and_for_nothing_else() {
 fn a_command_is_explained_and_the_version_told() {
     let directory = tempfile::tempdir().unwrap();
     let run = |arguments: &[&str]| program(directory.path(), arguments).run();
-    for command in COMMANDS {
+    for command in &*COMMANDS {
         let help = run(&["help", command]).printed();
         assert_eq!(help, run(&[command, "--help"]).printed());
     }

@@ -57,8 +57,8 @@ const LIFETIME: Duration = Duration::from_secs(5 * 60);
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  pkcs11-external-signer kubeconfig --write --context prod   # has kubectl run this command
-  pkcs11-external-signer credential --context prod           # by hand, to see what it answers
+  pkcs11-external-signer kubeconfig --write --context prod   # kubectl runs it
+  pkcs11-external-signer credential --context prod           # by hand
   pkcs11-external-signer credential --as jwt --output raw \\
       --issuer https://keys.example/jane
 

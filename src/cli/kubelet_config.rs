@@ -20,9 +20,9 @@ const PIN_FILE: &str = "/run/credentials/kubelet.service/pkcs11-pin";
 /// Print kubelet's CredentialProviderConfig, systemd's drop-in for the PIN, and what to check
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Example:
-  pkcs11-external-signer kubelet-config --sealed /etc/kubernetes/registry.cms \\
-      --module /usr/lib/x86_64-linux-gnu/libtpm2_pkcs11.so.1 --token-label node
+Examples:
+  pkcs11-external-signer kubelet-config --sealed /etc/kubernetes/logins.cms \\
+      --module /usr/lib/x86_64-linux-gnu/libtpm2_pkcs11.so.1
 
 It writes nothing and touches no token.")]
 pub(super) struct KubeletConfigArguments {

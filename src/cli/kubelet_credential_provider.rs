@@ -34,6 +34,10 @@ const PATIENCE: Duration = Duration::from_secs(40);
 /// Answer kubelet's request for a registry login, from a sealed file that the node's token opens
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+Examples:
+  pkcs11-external-signer kubelet-credential-provider --sealed registry.cms \\
+      --token-label node --pin-source file:/run/credentials/pin
+
 kubelet runs it with a CredentialProviderRequest on standard input; `kubelet-config` prints what kubelet has to be told. \
 By hand, `check --sealed FILE --image NAME` does the same and shows each step.")]
 pub(super) struct ProviderArguments {

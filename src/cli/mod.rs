@@ -131,6 +131,9 @@ enum Command {
     TunnelProcess,
     Unseal(unseal::UnsealArguments),
     /// Print the version, and with -v what it was built from
+    #[command(after_help = "\
+Examples:
+  pkcs11-external-signer version -v")]
     Version,
 }
 

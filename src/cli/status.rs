@@ -13,6 +13,10 @@ use crate::tunnel_process::{self, StatusDocument};
 /// Show the tunnel process: keys, who uses them until when, and clusters
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+Examples:
+  pkcs11-external-signer status
+  pkcs11-external-signer status --json
+
 With --json it prints a document, or null if no tunnel process is running.")]
 pub(super) struct StatusArguments {
     /// Print a JSON document

@@ -8,6 +8,9 @@ use crate::tunnel_process;
 /// End the tunnel process: its connections, and the logins to the tokens
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+Examples:
+  pkcs11-external-signer stop
+
 Connections that are open end, and the next command asks for the PIN again. Without a tunnel process \
 there is nothing to do.")]
 pub(super) struct StopArguments {}

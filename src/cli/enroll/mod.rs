@@ -50,7 +50,7 @@ use crate::token::{Candidate, FoundKey, KeyKind};
 Examples:
   pkcs11-external-signer enroll --user jane --group dev --csr jane.csr
   pkcs11-external-signer enroll --certificate jane.pem
-  pkcs11-external-signer enroll --user jane --csr - --key rsa-2048 --object-id 3
+  pkcs11-external-signer enroll --user jane --csr - --key rsa-2048
   pkcs11-external-signer enroll --user jane --csr jane.csr --dry-run
 
 The first one makes a key and writes the request for any CA, the second one goes on with what the CA

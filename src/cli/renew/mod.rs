@@ -39,7 +39,7 @@ use crate::report;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  pkcs11-external-signer renew                 # the key of the current context
+  pkcs11-external-signer renew                # the key of the current context
   pkcs11-external-signer renew --context prod
   pkcs11-external-signer renew --dry-run
 
