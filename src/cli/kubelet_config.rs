@@ -6,9 +6,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use super::completions::values;
 use super::output::CommandOutput;
-use super::sealed::{self, OpeningOptions};
+use super::sealed::{self, ProviderOptions};
 use crate::credential_provider::ProviderVersion;
 use crate::error::Error;
 use crate::printable::{printable, shell_word};
@@ -24,16 +23,10 @@ Examples:
   pkcs11-external-signer kubelet-config --sealed /etc/kubernetes/logins.cms \\
       --module /usr/lib/x86_64-linux-gnu/libtpm2_pkcs11.so.1
 
-It writes nothing and touches no token.")]
+It writes nothing and touches no token. A file has its name on the node. Without --pin-source the PIN is a credential that systemd decrypts.")]
 pub(super) struct KubeletConfigArguments {
-    /// A file that `seal` has made, under its name on the node; may be repeated
-    #[arg(long, value_name = "FILE", required = true, add = values::files())]
-    sealed: Vec<PathBuf>,
     #[command(flatten)]
-    options: OpeningOptions,
-    /// Where the PIN comes from; without it, a credential that systemd decrypts
-    #[arg(long, value_name = "SOURCE", value_parser = super::selection::pin_source, add = values::pin_sources())]
-    pin_source: Option<String>,
+    provider: ProviderOptions,
     /// The registries that kubelet asks for; without it, those that the files name
     #[arg(long, value_name = "HOST")]
     match_image: Vec<String>,
@@ -52,7 +45,7 @@ fn show(arguments: &KubeletConfigArguments) -> Result<(), Error> {
     let mut output = CommandOutput::open()?;
     let mut images: BTreeSet<String> = arguments.match_image.iter().cloned().collect();
     if images.is_empty() {
-        for path in &arguments.sealed {
+        for path in &arguments.provider.sealed {
             let file = sealed::read(path)?;
             images.extend(file.registries.iter().flatten().map(ToString::to_string));
         }
@@ -62,13 +55,13 @@ fn show(arguments: &KubeletConfigArguments) -> Result<(), Error> {
 
 fn text(arguments: &KubeletConfigArguments, images: &BTreeSet<String>) -> String {
     let mut words = vec!["kubelet-credential-provider".to_owned()];
-    for path in &arguments.sealed {
+    for path in &arguments.provider.sealed {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
         words.push(format!("--sealed={}", path.display()));
     }
-    words.extend(arguments.options.arguments());
-    let is_systemds = arguments.pin_source.is_none();
-    let source = arguments.pin_source.clone();
+    words.extend(arguments.provider.opening.arguments());
+    let is_systemds = arguments.provider.pin_source.is_none();
+    let source = arguments.provider.pin_source.clone();
     words.push(format!(
         "--pin-source={}",
         source.unwrap_or_else(|| format!("file:{PIN_FILE}"))
@@ -122,8 +115,8 @@ fn text(arguments: &KubeletConfigArguments, images: &BTreeSet<String>) -> String
         );
     }
     text.push_str("\n# To check, on the node:\n");
-    for path in &arguments.sealed {
-        let options = arguments.options.arguments();
+    for path in &arguments.provider.sealed {
+        let options = arguments.provider.opening.arguments();
         let options: Vec<_> = options
             .iter()
             .map(|it| shell_word(it).into_owned())

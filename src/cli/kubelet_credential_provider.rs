@@ -8,9 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use super::again::Invocation;
-use super::completions::values;
 use super::output::CommandOutput;
-use super::sealed::{self, FileOpener, OpeningOptions, SealedCommandError};
+use super::sealed::{self, FileOpener, ProviderOptions, SealedCommandError};
 use crate::config::{Config, PinSource};
 use crate::credential_provider::{
     LONGEST_REQUEST, ProviderAnswer, ProviderLogin, ProviderRequest, ProviderRequestError, best,
@@ -41,14 +40,8 @@ Examples:
 kubelet runs it with a CredentialProviderRequest on standard input; `kubelet-config` prints what kubelet has to be told. \
 By hand, `check --sealed FILE --image NAME` does the same and shows each step.")]
 pub(super) struct ProviderArguments {
-    /// A file that `seal` has made; may be repeated
-    #[arg(long, value_name = "FILE", required = true, add = values::files())]
-    sealed: Vec<PathBuf>,
     #[command(flatten)]
-    options: OpeningOptions,
-    /// Where the PIN comes from: file:/path or env:NAME
-    #[arg(long, value_name = "SOURCE", value_parser = super::selection::pin_source, add = values::pin_sources())]
-    pin_source: Option<String>,
+    provider: ProviderOptions,
     /// How long kubelet keeps a login, such as 30m; without it, kubelet's defaultCacheDuration
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     cache: Option<Duration>,
@@ -56,12 +49,15 @@ pub(super) struct ProviderArguments {
 
 impl ProviderArguments {
     pub(super) fn invocation(&self) -> Invocation<'_> {
-        self.options
-            .invocation("kubelet-credential-provider", self.pin_source.as_deref())
+        let source = self.provider.pin_source.as_deref();
+        let opening = &self.provider.opening;
+        opening.invocation("kubelet-credential-provider", source)
     }
 
     fn configuration(&self) -> Configuration {
-        self.options.configuration(self.pin_source.as_deref())
+        self.provider
+            .opening
+            .configuration(self.provider.pin_source.as_deref())
     }
 }
 
@@ -104,7 +100,7 @@ fn answer(
     let variables = super::take_variables(arguments.configuration(), alone);
     end_in_time();
     let request = request()?;
-    let files = files(&arguments.sealed)?;
+    let files = files(&arguments.provider.sealed)?;
     let mut config = Config::of_token(&mut map)?;
     let source = std::mem::replace(&mut config.pin, PinSource::Prompt);
     let mut pins = Unattended::new(source, &variables)?;

