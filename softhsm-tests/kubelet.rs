@@ -421,6 +421,41 @@ fn a_check_says_what_kubelet_would_be_told_without_the_password() {
 }
 
 #[test]
+fn a_list_says_which_key_of_the_token_opens_the_file() {
+    let store = node(Kind::P256);
+    let file = sealed(&store, "registry.cms", CONFIG, &[Kind::P384, Kind::P256]);
+    let list = |store: &Store, more: &[&str]| {
+        let list = with_token(store, "seal").without_variable("TOKEN_PIN");
+        list.arguments(&["--list", text(&file)])
+            .arguments(more)
+            .run()
+    };
+    let listed = list(&store, &[]).printed();
+    let opened_by = ", ECDH on P-256, opened by the key with objectId \"1\"";
+    let of_token = format!("of token \"{}\"", store.tokens[0].label);
+    assert!(
+        listed.contains(opened_by) && listed.contains(&of_token),
+        "{listed}"
+    );
+    assert!(listed.contains(", ECDH on P-384\n"), "{listed}");
+    let document: Value = serde_json::from_str(&list(&store, &["--json"]).printed()).unwrap();
+    for recipient in document["recipients"].as_array().unwrap() {
+        let is_own = recipient["method"] == "ECDH on P-256";
+        assert_eq!(recipient.get("key").is_some(), is_own, "{document}");
+    }
+    list(&node(Kind::P521), &[]).fails(6, &["none of the recipients of"]);
+    let certificate = key(Kind::P256).certificate_pem();
+    let sealing = with_token(&store, "seal").arguments(&["--recipient", text(&certificate)]);
+    let refused = sealing.run();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(
+        refused.stderr.contains("cannot be used with"),
+        "{}",
+        refused.stderr
+    );
+}
+
+#[test]
 fn the_configuration_for_kubelet_names_what_the_file_is_for() {
     let store = node(Kind::P256);
     let file = sealed(&store, "registry.cms", CONFIG, &[Kind::P256]);

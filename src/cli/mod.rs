@@ -192,7 +192,6 @@ fn without_request(has_arguments: bool, core: Rlimit, alone: SingleThreaded) -> 
         Command::Approve(_)
         | Command::Completions(_)
         | Command::KubeletConfig(_)
-        | Command::Seal(_)
         | Command::Status(_)
         | Command::Stop(_)
         | Command::TunnelProcess
@@ -203,6 +202,7 @@ fn without_request(has_arguments: bool, core: Rlimit, alone: SingleThreaded) -> 
         Command::Kubeconfig(arguments) => arguments.invocation().set_wording(),
         Command::KubeletCredentialProvider(arguments) => arguments.invocation().set_wording(),
         Command::List(arguments) => arguments.invocation().set_wording(),
+        Command::Seal(arguments) => arguments.invocation().set_wording(),
         Command::Unseal(arguments) => arguments.invocation().set_wording(),
         Command::Renew(arguments) => arguments.invocation().set_wording(),
         Command::Run(arguments) => arguments.invocation().set_wording(),

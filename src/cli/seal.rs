@@ -6,17 +6,21 @@ use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Read as _};
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::again::Invocation;
 use super::completions::values;
 use super::new_file;
 use super::output::CommandOutput;
-use super::sealed::{self, SealedCommandError};
+use super::sealed::{self, FileOpener, OpeningOptions, SealedCommandError};
 use crate::certificate::{Certificate, ValidityState};
+use crate::config::Config;
 use crate::error::Error;
+use crate::library::{self, LockReports};
 use crate::pin_entry;
+use crate::pipeline::Library;
 use crate::printable::printable;
-use crate::process::unix_time;
+use crate::process::{lock, unix_time};
 use crate::report;
 use crate::sealed::{Registries, RegistryLogin, SealedFile, SealingKey, seal};
 
@@ -32,6 +36,8 @@ Examples:
   pkcs11-external-signer seal --recipient node1.pem --out registry.cms \\
       --registry registry.example --username nodes
   pkcs11-external-signer seal --list registry.cms
+  pkcs11-external-signer seal --list registry.cms --token-label node1 \\
+      --module /usr/lib/softhsm/libsofthsm2.so
 
 The password for --username is asked for; without a terminal on standard input it is read from there.")]
 pub(super) struct SealArguments {
@@ -39,7 +45,7 @@ pub(super) struct SealArguments {
     #[arg(value_name = "CONFIG", conflicts_with_all = ["registry", "list"], add = values::files())]
     config: Option<PathBuf>,
     /// A node's certificate, in PEM or DER; once for each node that opens the file
-    #[arg(long, value_name = "FILE", required_unless_present = "list", add = values::files())]
+    #[arg(long, value_name = "FILE", required_unless_present = "list", conflicts_with_all = ["Selection", "OpeningOptions"], add = values::files())]
     recipient: Vec<PathBuf>,
     /// The registry, as HOST, HOST:PORT or HOST/PATH
     #[arg(
@@ -61,19 +67,32 @@ pub(super) struct SealArguments {
     /// Print the list as a JSON document
     #[arg(long, requires = "list")]
     json: bool,
+    #[command(flatten)]
+    options: OpeningOptions,
+}
+
+impl SealArguments {
+    pub(super) fn invocation(&self) -> Invocation<'_> {
+        self.options.invocation("seal", None)
+    }
 }
 
 /// Seals or lists; the exit code.
 #[cold]
 pub(super) fn run(arguments: &SealArguments) -> u8 {
+    let mut library = None;
     let outcome = match &arguments.list {
-        Some(path) => list(path, arguments.json),
+        Some(path) => list(path, arguments, &mut library),
         None => make(arguments),
     };
-    match outcome {
+    let code = match outcome {
         Ok(()) => 0,
         Err(error) => report::error(&error),
+    };
+    if let Some(library) = library {
+        library.finalize(code);
     }
+    code
 }
 
 fn make(arguments: &SealArguments) -> Result<(), Error> {
@@ -156,22 +175,50 @@ fn password(username: &str, registry: &str) -> Result<String, Error> {
     }
 }
 
-fn list(path: &Path, as_json: bool) -> Result<(), Error> {
+fn list(path: &Path, arguments: &SealArguments, opened: &mut Option<Library>) -> Result<(), Error> {
     let mut output = CommandOutput::open()?;
     let file = sealed::read(path)?;
-    match as_json {
-        true => output.print_json(&document(&file)),
-        false => Ok(output.print(&text(&file))?),
+    let own = match arguments.options.is_empty() {
+        true => None,
+        false => Some(own_recipient(&file, &arguments.options, opened)?),
+    };
+    match arguments.json {
+        true => output.print_json(&document(&file, own.as_ref())),
+        false => Ok(output.print(&text(&file, own.as_ref()))?),
     }
 }
 
-fn document(file: &SealedFile) -> serde_json::Value {
+/// The key of the token that opens the file, as far as it is seen without a PIN.
+fn own_recipient(
+    file: &SealedFile,
+    options: &OpeningOptions,
+    opened: &mut Option<Library>,
+) -> Result<(usize, String), Error> {
+    let config = Config::of_token(&mut options.configuration(None))?;
+    let init_args = config.init_args.as_ref();
+    let library = library::open(&config.library, init_args, lock::LIMIT, &mut LockReports)?;
+    let mut observer = ();
+    let mut opener = FileOpener::new(opened.insert(library), &config, None, &mut observer)?;
+    let own = opener.own_key(file, None)?;
+    Ok((
+        own.recipient,
+        format!("{} of token {}", own.describe(), opener.token.name()),
+    ))
+}
+
+fn document(file: &SealedFile, own: Option<&(usize, String)>) -> Value {
     let names = file.registries.as_ref().map(|registries| {
         let names = registries.iter().map(ToString::to_string);
         names.collect::<Vec<_>>()
     });
-    let recipients = file.envelope.recipients.iter().map(|recipient| {
-        json!({ "name": recipient.name.to_string(), "method": recipient.lock.describe() })
+    let recipients = file.envelope.recipients.iter().enumerate();
+    let recipients = recipients.map(|(place, recipient)| {
+        let mut shown =
+            json!({ "name": recipient.name.to_string(), "method": recipient.lock.describe() });
+        if let Some((_, key)) = own.filter(|(own, _)| *own == place) {
+            shown["key"] = json!(key);
+        }
+        shown
     });
     json!({
         "apiVersion": "pkcs11-external-signer/v1",
@@ -180,7 +227,7 @@ fn document(file: &SealedFile) -> serde_json::Value {
     })
 }
 
-fn text(file: &SealedFile) -> String {
+fn text(file: &SealedFile, own: Option<&(usize, String)>) -> String {
     let mut text = String::from("Registries\n");
     match &file.registries {
         None => text.push_str("  not named beside what is sealed\n"),
@@ -191,14 +238,14 @@ fn text(file: &SealedFile) -> String {
         }
     }
     text.push_str("Recipients\n");
-    for recipient in &file.envelope.recipients {
+    for (place, recipient) in file.envelope.recipients.iter().enumerate() {
         let name = recipient.name.to_string();
-        let _ = writeln!(
-            text,
-            "  {}, {}",
-            printable(&name),
-            recipient.lock.describe()
-        );
+        let method = recipient.lock.describe();
+        let _ = write!(text, "  {}, {method}", printable(&name));
+        if let Some((_, key)) = own.filter(|(own, _)| *own == place) {
+            let _ = write!(text, ", opened by {}", printable(key));
+        }
+        text.push('\n');
     }
     text
 }
