@@ -1,7 +1,5 @@
 //! `check --as`: what the cluster still needs, with what an administrator applies.
 
-use serde_json::json;
-
 use super::plugin::Holder;
 use super::with_key;
 use crate::fixture::cluster::{ADMINISTRATOR, Claims, JANE};
@@ -39,8 +37,6 @@ fn the_role_that_is_missing_is_told_and_enough() {
             ..JANE
         },
     );
-    let metadata = json!({"name": "heidi", "namespace": "default"});
-    holder.apply(&[json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})]);
     let arguments = ["--as=token", "--service-account=default/heidi"];
     let refused = check(&holder, &arguments);
     let told = refused.told(9);
@@ -49,6 +45,14 @@ fn the_role_that_is_missing_is_told_and_enough() {
         "{told}"
     );
     applied(&holder, &refused);
+    // As long as the right is missing, the API server tells nobody which accounts there are.
+    let missing = check(&holder, &arguments);
+    let told = missing.told(9);
+    assert!(
+        told.contains("there is no service account default/heidi"),
+        "{told}"
+    );
+    applied(&holder, &missing);
     let told = check(&holder, &arguments).told(0);
     assert!(
         told.contains("may ask for tokens of the service account default/heidi"),

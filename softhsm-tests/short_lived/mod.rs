@@ -11,6 +11,8 @@ use crate::fixture::softhsm::{PIN, Store};
 mod certificate;
 /// `check --as`.
 mod checked;
+/// Clocks that differ.
+mod clock;
 /// What a cluster has to know.
 mod jwks;
 /// Tokens that the key signs, alone.

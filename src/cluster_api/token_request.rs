@@ -120,6 +120,26 @@ pub fn request_token(api: &dyn ClusterApi, wish: &TokenWish<'_>) -> Result<Accou
     })
 }
 
+/// Whether the account is there, for a user who may ask for its tokens: by one that is forgotten, since reading an
+/// account is another right.
+///
+/// # Errors
+///
+/// Those of [`request_token`], but for an account that isn't there.
+pub fn account_exists(api: &dyn ClusterApi, account: &ServiceAccount) -> Result<bool, ApiError> {
+    let wish = TokenWish {
+        account,
+        seconds: SHORTEST,
+        audiences: &[],
+        bound_to: None,
+    };
+    match request_token(api, &wish) {
+        Ok(_) => Ok(true),
+        Err(ApiError::Refused(refused)) if refused.code == Some(404) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Whether it is of the characters of a bearer token (RFC 6750, section 2.1).
 fn is_header(token: &str) -> bool {
     let is_of_it = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);

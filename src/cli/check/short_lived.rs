@@ -4,7 +4,7 @@ use super::checklist::{CheckStep, Checklist, quoted};
 use crate::cli::credential::ShortLived;
 use crate::cluster_api::access_review::{ResourceAccess, may};
 use crate::cluster_api::signing_request::SIGNER;
-use crate::cluster_api::token_request::ServiceAccount;
+use crate::cluster_api::token_request::{ServiceAccount, account_exists};
 use crate::cluster_api::{ClusterApi, ClusterUser};
 use crate::error::{Error, Failure, Remedy, remedy};
 
@@ -14,12 +14,15 @@ pub(super) struct WantedCredential<'a> {
     pub(super) account: Option<&'a ServiceAccount>,
 }
 
-/// Exit code 9: RBAC doesn't allow it.
+/// Exit code 9: what the cluster lacks.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NotAllowed {
+pub(crate) enum NotPrepared {
     /// The role allows the tokens of this account alone.
     #[error("user \"{user}\" may not ask for tokens of the service account {account}")]
     Account { user: String, account: String },
+    /// It may have been deleted, or stand in another namespace.
+    #[error("there is no service account {account}")]
+    NoAccount { account: String },
     /// Nobody may request certificates without a role that says so.
     #[error("user \"{user}\" may not {verbs} CertificateSigningRequests")]
     Requests { user: String, verbs: String },
@@ -28,7 +31,7 @@ pub(crate) enum NotAllowed {
     OwnGroup { user: String, group: String },
 }
 
-impl Failure for NotAllowed {
+impl Failure for NotPrepared {
     fn exit_code(&self) -> u8 {
         9
     }
@@ -59,6 +62,15 @@ impl Failure for NotAllowed {
                     ),
                 ];
                 remedy!("have an administrator apply:").with_candidates(&lines)
+            }
+            Self::NoAccount { account } => {
+                let (namespace, name) = account.split_once('/').unwrap_or_default();
+                let lines = [
+                    "apiVersion: v1".to_owned(),
+                    "kind: ServiceAccount".to_owned(),
+                    format!("metadata: {{name: {name}, namespace: {namespace}}}"),
+                ];
+                remedy!("name another one, or have an administrator apply:").with_candidates(&lines)
             }
             Self::Requests { user, .. } => {
                 let subject = serde_json::json!(user);
@@ -118,11 +130,15 @@ fn token(
         name: account.name(),
     };
     if !may(api, &access)? {
-        return Err(NotAllowed::Account {
+        return Err(NotPrepared::Account {
             user: user.name.clone(),
             account: account.to_string(),
         }
         .into());
+    }
+    if !account_exists(api, account)? {
+        let account = account.to_string();
+        return Err(NotPrepared::NoAccount { account }.into());
     }
     let text = format!(
         "user \"{}\" may ask for tokens of the service account {account}",
@@ -141,7 +157,7 @@ fn certificate(
     let groups = user.own_groups();
     if let Some(group) = groups.iter().find(|group| group.starts_with("system:")) {
         let group = group.clone();
-        return Err(NotAllowed::OwnGroup {
+        return Err(NotPrepared::OwnGroup {
             user: name(),
             group,
         }
@@ -164,7 +180,7 @@ fn certificate(
     }
     if !missing.is_empty() {
         let verbs = missing.join(" and ");
-        return Err(NotAllowed::Requests {
+        return Err(NotPrepared::Requests {
             user: name(),
             verbs,
         }
