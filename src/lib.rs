@@ -6,7 +6,7 @@
 
 pub use pkcs11_external_signer_core::{
     answer, certificate, config, error, hash, library, pin, pin_entry, pipeline, plugin, printable,
-    process, protocol, report, scheme, token, verify,
+    process, protocol, report, scheme, start, token, verify,
 };
 
 // The messages of exec credential plugins, as data.

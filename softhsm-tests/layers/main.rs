@@ -205,6 +205,11 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "report",
         &["standard streams", "the clock", "the terminal", "threads"],
     ),
+    // The program's name and its variables.
+    (
+        "start",
+        &["processes", "the command line", "the environment"],
+    ),
     (
         "cli",
         &[

@@ -20,6 +20,7 @@ const CORE: &[&str] = &[
     "report",
     "library",
     "plugin",
+    "start",
 ];
 const ABOVE: &[&str] = &["discovery", "kubeconfig", "keyring", "tunnel", "cli"];
 

@@ -13,6 +13,7 @@ use crate::error::{OwnCommand, Setting};
 use crate::kubeconfig::options as setting_options;
 use crate::printable::shell_word;
 use crate::report::{self, Wording};
+use crate::start;
 
 const CERTIFICATE: &str = "--certificate-file";
 
@@ -35,7 +36,7 @@ impl Invocation<'_> {
         let all = self.takes_options();
         let is_option = |name: &str| all || name == CERTIFICATE && self.certificate_file.is_some();
         report::set_wording(Wording {
-            program: Some(super::called()),
+            program: Some(start::called()),
             commands: self.commands(),
             options: setting_options()
                 .filter(|(_, option)| is_option(option))

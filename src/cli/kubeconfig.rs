@@ -31,6 +31,7 @@ use crate::process::signals::{Deferral, is_interrupted};
 use crate::process::unix_time;
 use crate::protocol::Configuration;
 use crate::report;
+use crate::start;
 use crate::token::ObjectError;
 
 /// Have a context of the kubeconfig use a key, or print what that takes
@@ -500,7 +501,7 @@ fn program() -> Option<String> {
     let canonical = own.canonicalize().ok()?;
     let folders = std::env::var_os("PATH").unwrap_or_default();
     // By the second name alone where kubectl's plugin manager has installed it.
-    let found = [report::PROGRAM, super::PLUGIN]
+    let found = [report::PROGRAM, start::PLUGIN]
         .into_iter()
         .flat_map(|name| std::env::split_paths(&folders).map(move |folder| folder.join(name)))
         .filter(|path| path.is_absolute())
@@ -613,7 +614,7 @@ fn say_what_is_next(arguments: &KubeconfigArguments, name: &str, current: Option
         }
         (None, current) => return note_on_context(current.is_some(), name, &file),
     };
-    let program = super::called();
+    let program = start::called();
     report::steps(
         &format!("context \"{context}\"{which} uses user \"{name}\"; next:"),
         &[

@@ -37,32 +37,20 @@ mod unseal;
 mod version;
 
 use std::ffi::OsString;
-use std::panic;
 use std::path::{Path, PathBuf};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, FromArgMatches as _};
-
-use rustix::process::Rlimit;
 
 use crate::config::PinSource;
 use crate::error::Error;
 use crate::kubeconfig::{Kubeconfig, Locations};
 use crate::process::AnswerError;
 use crate::process::environment::{self, SingleThreaded, TakenVariables};
-use crate::process::{harden, signals};
 use crate::protocol::Configuration;
+use crate::start::{self, Started};
 use crate::tunnel_process::ProcessKeys;
-use crate::{plugin, report, tunnel_process};
-
-/// The variable that holds a request of the external signer protocol.
-const REQUEST: &str = "EXTERNAL_SIGNER_PLUGIN_CONFIG";
-
-/// The variable that asks for what `-v` asks for, where no option can be given.
-const LOG: &str = "PKCS11_EXTERNAL_SIGNER_LOG";
-
-/// The name under which kubectl finds this program.
-const PLUGIN: &str = "kubectl-pkcs11";
+use crate::{report, tunnel_process};
 
 const ABOUT: &str = "\
 pkcs11-external-signer signs TLS handshakes for Kubernetes clients with a key that stays in a
@@ -138,45 +126,25 @@ Examples:
 }
 
 /// Runs the program; its exit code.
+#[inline]
 pub fn main(alone: SingleThreaded) -> u8 {
-    let core = harden::harden();
-    signals::announce();
-    // A panic's own message could show the value that caused it.
-    panic::set_hook(Box::new(|info| {
-        let place = info.location().map_or_else(String::new, |it| {
-            format!("{}:{}:{}", in_its_crate(it.file()), it.line(), it.column())
-        });
-        report::error(&Error::internal(format!("panic at {place}")));
-    }));
-    let request = environment::take(REQUEST, &alone);
-    let has_arguments = std::env::args_os().len() > 1;
-    let outcome = panic::catch_unwind(|| match request {
-        Some(request) if !has_arguments => {
-            report::set_wording(report::Wording {
-                program: Some(called()),
-                ..report::Wording::default()
-            });
-            report::log_steps(logged());
-            plugin::run(request, alone, &mut ProcessKeys::default())
-        }
-        _ => without_request(has_arguments, core, alone),
-    });
-    outcome.unwrap_or(70)
+    start::run(alone, &mut ProcessKeys::default(), without_request)
 }
 
-/// Runs what the command line asks for; its exit code. Separate from what answers a request, so that
-/// a request doesn't touch memory pages that it doesn't need.
+/// Runs what the command line asks for; its exit code.
 #[cold]
-#[inline(never)]
-fn without_request(has_arguments: bool, core: Rlimit, alone: SingleThreaded) -> u8 {
+fn without_request(Started { core, alone }: Started) -> u8 {
     // A shell shows what is written during completion in the middle of the line.
     if let Some(words) = completions::asked_for() {
         return completions::complete(words);
     }
-    let logged = logged();
-    if !has_arguments {
+    let logged = start::logged();
+    if std::env::args_os().len() <= 1 {
         report::lines(ABOUT);
-        report::lines(&format!("help: {} --help shows the commands\n", called()));
+        report::lines(&format!(
+            "help: {} --help shows the commands\n",
+            start::called()
+        ));
         return 2;
     }
     let parsed = command().try_get_matches();
@@ -240,57 +208,21 @@ fn without_request(has_arguments: bool, core: Rlimit, alone: SingleThreaded) -> 
 /// `kubectl pkcs11`.
 pub fn command() -> clap::Command {
     let command = Arguments::command();
-    if called() == report::PROGRAM {
+    if start::called() == report::PROGRAM {
         return command;
     }
     command
-        .name(PLUGIN)
-        .bin_name(called())
+        .name(start::PLUGIN)
+        .bin_name(start::called())
         .mut_subcommands(|command| {
             let examples = command.get_after_help().map(ToString::to_string);
             let begins = |name| format!("\n  {name} ");
             match examples {
-                Some(text) => {
-                    command.after_help(text.replace(&begins(report::PROGRAM), &begins(called())))
-                }
+                Some(text) => command
+                    .after_help(text.replace(&begins(report::PROGRAM), &begins(start::called()))),
                 None => command,
             }
         })
-}
-
-/// A source file's path from its crate on, such as `tokio-1.54.1/src/runtime/time/entry.rs`, without
-/// the directories of the machine that it was built on.
-fn in_its_crate(file: &str) -> &str {
-    let before = file.rfind("/src/").and_then(|at| file.get(..at));
-    let start = before.and_then(|it| it.rfind('/')).map_or(0, |at| at + 1);
-    file.get(start..).unwrap_or_default()
-}
-
-/// What the user types to run this program.
-fn called() -> &'static str {
-    let own = std::env::args_os().next().map(PathBuf::from);
-    let name = own.as_deref().and_then(Path::file_name);
-    if name.is_some_and(|name| name == PLUGIN) {
-        "kubectl pkcs11"
-    } else {
-        report::PROGRAM
-    }
-}
-
-/// The verbosity that [`LOG`] asks for, as a number of `-v`.
-fn logged() -> u8 {
-    let Some(value) = std::env::var_os(LOG) else {
-        return 0;
-    };
-    match value.to_str() {
-        Some("" | "off") => 0,
-        Some("info") => 1,
-        Some("debug") => 2,
-        _ => {
-            report::warning(&format!("{LOG} is none of off, info and debug"));
-            0
-        }
-    }
 }
 
 /// Loads the kubeconfig from these files, with a warning for each that belongs to another user.
@@ -360,34 +292,5 @@ fn print(text: &str) -> u8 {
     match report::answer_text(text) {
         Ok(()) => 0,
         Err(error) => report::error(&AnswerError::Lost(error).into()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::in_its_crate;
-
-    #[test]
-    fn a_panics_place_is_not_the_builders() {
-        for (file, shown) in [
-            ("src/cli/mod.rs", "src/cli/mod.rs"),
-            (
-                "/home/jane/.cargo/registry/src/index.crates.io-1949cf/tokio-1.54.1/src/runtime/time/entry.rs",
-                "tokio-1.54.1/src/runtime/time/entry.rs",
-            ),
-            ("/home/jane/code/signer/src/main.rs", "signer/src/main.rs"),
-            (
-                "/rustc/59807/library/core/src/option.rs",
-                "core/src/option.rs",
-            ),
-            (
-                "/cargo/registry/src/index/a-1.0.0/lib.rs",
-                "registry/src/index/a-1.0.0/lib.rs",
-            ),
-            ("", ""),
-        ] {
-            assert_eq!(in_its_crate(file), shown);
-        }
-        assert!(!in_its_crate(std::panic::Location::caller().file()).starts_with('/'));
     }
 }

@@ -38,3 +38,5 @@ pub mod report;
 pub mod library;
 // The external signer: one request, one answer.
 pub mod plugin;
+// The start of every process; whether it answers a request or runs a command.
+pub mod start;

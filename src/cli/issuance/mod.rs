@@ -27,6 +27,7 @@ use crate::error::Error;
 use crate::printable::{hex, shell_word};
 use crate::process::unix_time;
 use crate::report::{self, Progress};
+use crate::start;
 
 /// More requests under one name than a person makes.
 const MOST: usize = 9;
@@ -203,7 +204,7 @@ fn explain(
     let file = file.map(|file| format!(" --kubeconfig {}", shell_word(&file)));
     let command = format!(
         "{} approve {} --context {}{}",
-        crate::cli::called(),
+        start::called(),
         shell_word(name),
         shell_word(asking.context),
         file.unwrap_or_default()

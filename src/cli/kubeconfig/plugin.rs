@@ -13,6 +13,7 @@ use crate::printable::shell_word;
 use crate::process::signals::{Deferral, is_interrupted};
 use crate::protocol::Configuration;
 use crate::report;
+use crate::start;
 use crate::tunnel::{ServerIdentity, check_port, preferred_ports};
 use crate::tunnel_process::{self, identity_or_new};
 
@@ -127,7 +128,7 @@ impl Wanted<'_> {
         report::steps(
             &format!("context \"{}\" uses user \"{user}\"; next:", self.context),
             &[
-                format!("{} check{options} --server", crate::cli::called()),
+                format!("{} check{options} --server", start::called()),
                 format!("kubectl{options} get namespaces"),
             ],
         );
