@@ -30,8 +30,8 @@ use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 use super::ckr;
 use super::error::{CallFailure, ModuleError};
 
-/// More than any signature has: RSA-8192 makes 1024 bytes.
-const LONGEST_SIGNATURE: usize = 4096;
+/// More than any signature and any message decrypted with a key has: RSA-8192 makes 1024 bytes.
+const LONGEST_OUTPUT: usize = 4096;
 /// An attribute of more bytes is no certificate and no key of a size that we sign with.
 const LONGEST_ATTRIBUTE: usize = 64 * 1024;
 /// No library has more slots or more mechanisms.
@@ -43,6 +43,18 @@ const BATCH: usize = 16;
 
 /// What a PKCS#11 call returned.
 pub(super) type CallResult<T> = Result<T, Error>;
+
+/// C_SignInit or C_DecryptInit.
+type BeginningCall =
+    unsafe extern "C" fn(CK_SESSION_HANDLE, *mut CK_MECHANISM, CK_OBJECT_HANDLE) -> CK_RV;
+/// C_Sign or C_Decrypt.
+type TransformingCall = unsafe extern "C" fn(
+    CK_SESSION_HANDLE,
+    *mut CK_BYTE,
+    CK_ULONG,
+    *mut CK_BYTE,
+    *mut CK_ULONG,
+) -> CK_RV;
 
 /// A library's function list. The library stays loaded: some crash when they are unloaded.
 #[derive(Debug)]
@@ -378,32 +390,14 @@ impl Session<'_> {
     /// C_SignInit.
     pub(super) fn sign_init(&self, mechanism: &Mechanism<'_>, key: ObjectHandle) -> CallResult<()> {
         let call = present(self.functions.C_SignInit)?;
-        let mut mechanism = CK_MECHANISM::from(mechanism);
-        // SAFETY: the mechanism's parameters are borrowed from `mechanism`, which outlives the call.
-        let code = unsafe { call(self.handle, &raw mut mechanism, key.0) };
-        checked(code, Function::SignInit)
+        self.begin(call, Function::SignInit, mechanism, key)
     }
 
     /// C_Sign of the operation that C_SignInit has begun, into a buffer that is there at once:
     /// SoftHSM ends the operation of a key that wants its PIN each time when it is asked for the
     /// length.
     pub(super) fn sign(&self, input: &[u8]) -> CallResult<Vec<u8>> {
-        let call = present(self.functions.C_Sign)?;
-        let mut signature = vec![0; LONGEST_SIGNATURE];
-        let mut length = signature.len() as CK_ULONG;
-        // SAFETY: both buffers are valid for the lengths given; the input is only read.
-        let code = unsafe {
-            call(
-                self.handle,
-                input.as_ptr().cast_mut(),
-                input.len() as CK_ULONG,
-                signature.as_mut_ptr(),
-                &raw mut length,
-            )
-        };
-        checked(code, Function::Sign)?;
-        signature.truncate(at_most(signature.len(), length, Function::Sign)?);
-        Ok(signature)
+        self.transform(present(self.functions.C_Sign)?, Function::Sign, input)
     }
 }
 
@@ -415,17 +409,34 @@ impl Session<'_> {
         key: ObjectHandle,
     ) -> CallResult<()> {
         let call = present(self.functions.C_DecryptInit)?;
+        self.begin(call, Function::DecryptInit, mechanism, key)
+    }
+
+    /// C_Decrypt of the operation that C_DecryptInit has begun.
+    pub(super) fn decrypt(&self, input: &[u8]) -> CallResult<Vec<u8>> {
+        self.transform(present(self.functions.C_Decrypt)?, Function::Decrypt, input)
+    }
+
+    fn begin(
+        &self,
+        call: BeginningCall,
+        function: Function,
+        mechanism: &Mechanism<'_>,
+        key: ObjectHandle,
+    ) -> CallResult<()> {
         let mut mechanism = CK_MECHANISM::from(mechanism);
         // SAFETY: the mechanism's parameters are borrowed from `mechanism`, which outlives the call.
         let code = unsafe { call(self.handle, &raw mut mechanism, key.0) };
-        checked(code, Function::DecryptInit)
+        checked(code, function)
     }
 
-    /// C_Decrypt of the operation that C_DecryptInit has begun, into a buffer that is there at once, as for
-    /// C_Sign.
-    pub(super) fn decrypt(&self, input: &[u8]) -> CallResult<Vec<u8>> {
-        let call = present(self.functions.C_Decrypt)?;
-        let mut output = vec![0; LONGEST_SIGNATURE];
+    fn transform(
+        &self,
+        call: TransformingCall,
+        function: Function,
+        input: &[u8],
+    ) -> CallResult<Vec<u8>> {
+        let mut output = vec![0; LONGEST_OUTPUT];
         let mut length = output.len() as CK_ULONG;
         // SAFETY: both buffers are valid for the lengths given; the input is only read.
         let code = unsafe {
@@ -437,8 +448,8 @@ impl Session<'_> {
                 &raw mut length,
             )
         };
-        checked(code, Function::Decrypt)?;
-        output.truncate(at_most(output.len(), length, Function::Decrypt)?);
+        checked(code, function)?;
+        output.truncate(at_most(output.len(), length, function)?);
         Ok(output)
     }
 
