@@ -338,7 +338,7 @@ fn what_an_empty_token_shows_after_a_login_is_all() {
     let login = ["--login", "--pin-source=env:TOKEN_PIN"];
     let outcome = list(&store, &[&module()]).arguments(&login).run();
     let shown = outcome.silently().printed();
-    let all = "\n  no key and no certificate\n  help: make one: ";
+    let all = "\n  no key and no certificate\n  help: make one, ";
     assert!(shown.contains(all), "{shown}");
 }
 
@@ -597,16 +597,16 @@ fn what_is_missing_on_a_token_is_told_with_the_way_to_it() {
 
     let empty = Store::new([blueprint("it's new", [])]);
     let shown = list(&empty, &[&module()]).run().printed();
-    let made = "--token-label 'it'\\''s new' --login --keypairgen";
+    let made = "--token-label 'it'\\''s new' --context NAME`";
     let written = Invocation::new(empty.directory.path())
         .arguments(&["kubeconfig", &module()])
         .run();
     written.fails(6, &["\"it's new\" shows no key and no certificate", made]);
     assert!(!written.stderr.contains("insert the token"), "{written:?}");
     for expected in [
-        "help: make one: pkcs11-tool",
+        "help: make one, and have a cluster issue its certificate: `pkcs11-external-signer enroll",
         made,
-        "docs/tokens.md#a-key-and-its-certificate",
+        "docs/enroll.md",
     ] {
         assert!(shown.contains(expected), "no {expected:?} in\n{shown}");
     }

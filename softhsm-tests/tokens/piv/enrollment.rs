@@ -314,9 +314,10 @@ fn policies_are_refused_before_anything_is_made_where_they_are_unknown() {
 #[ignore = "scripts/test --all-tokens"]
 fn opensc_makes_no_key_and_goes_on_with_one_that_is_there() {
     let enrollment = Enrollment::on_a_card(OPENSC);
-    let terminal = enrollment.request(&["--object-id", "5"]);
-    failed(
-        terminal,
+    let csr = enrollment.path("jane.csr");
+    // No PIN is asked for first, which there is nobody to type.
+    let request = ["--user", "jane", "--csr", &csr, "--object-id", "5"];
+    enrollment.command("enroll", &request).run().fails(
         6,
         &[
             "OpenSC makes no key on a PIV card",

@@ -224,6 +224,7 @@ fn request(
     target: &CsrTarget<'_>,
     token: &mut EnrollmentToken<'_>,
 ) -> Result<EnrollmentDocument, Error> {
+    token.check_wish(arguments, applicant)?;
     let candidates = token.candidates(&format!("to enroll {}", applicant.user()))?;
     let mut document = EnrollmentDocument::new(token.name(), arguments.dry_run);
     document.set_request(applicant, target);
@@ -257,7 +258,7 @@ fn key_for(
         is_usual: token.has_usual_id(),
         kind: arguments.key,
     };
-    let replaces = token.replaces_key(arguments)?;
+    let replaces = arguments.replace;
     let plan = match replaces {
         true => Plan::for_new_key(&wish),
         false => Plan::for_request(candidates, &wish, unix_time())?,
@@ -306,6 +307,7 @@ fn certify(
     token: &mut EnrollmentToken<'_>,
 ) -> Result<(EnrollmentDocument, Option<Selection>), Error> {
     let applicant = cluster.applicant();
+    token.check_wish(arguments, applicant)?;
     let candidates = token.candidates(&format!("to enroll {}", applicant.user()))?;
     let mut document = EnrollmentDocument::new(token.name(), arguments.dry_run);
     document.set_cluster(cluster.context(), applicant);

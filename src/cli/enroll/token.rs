@@ -113,19 +113,34 @@ impl<'l> EnrollmentToken<'l> {
         self.token.is_yubikey()
     }
 
-    /// Whether the key in the slot is to be lost.
+    /// Refuses, before a PIN is asked for, a key that this token can't make.
     ///
     /// # Errors
-    /// It is no YubiKey, and needs no such thing.
-    pub(super) fn replaces_key(&self, arguments: &EnrollArguments) -> Result<bool, Error> {
-        match (arguments.replace, self.token.is_yubikey()) {
-            (true, false) => {
-                let option = "--replace with --csr";
-                let token = self.token.name();
-                Err(WritingError::NotAYubikey { option, token }.into())
-            }
-            (replaces, _) => Ok(replaces),
+    /// [`WritingError::NotAYubikey`] if a key is to be destroyed, [`WritingError::NoGenerationOnPiv`] unless
+    /// OpenSC shows something of the key.
+    pub(super) fn check_wish(
+        &self,
+        arguments: &EnrollArguments,
+        applicant: &Applicant,
+    ) -> Result<(), Error> {
+        if arguments.replace && !self.token.is_yubikey() {
+            let option = "--replace with --csr";
+            let token = self.token.name();
+            return Err(WritingError::NotAYubikey { option, token }.into());
         }
+        if !self.token.takes_no_certificates() {
+            return Ok(());
+        }
+        let label = self.label().unwrap_or_else(|| applicant.user());
+        let is_meant = |it: &Candidate| match self.id() {
+            Some(id) => it.id == id.as_bytes(),
+            None => it.label == label,
+        };
+        if self.token.candidates()?.iter().any(is_meant) {
+            return Ok(());
+        }
+        let kind = arguments.key.unwrap_or_default();
+        Ok(self.token.check_card(kind, self.id())?)
     }
 
     /// Logs in as the one who may write. The prompt says that it is wanted for `what`.

@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use super::CallFailure;
-use crate::error::{Failure, OwnCommand, Remedy, Setting, remedy};
+use crate::error::{Failure, OwnCommand, Piece, Remedy, Setting, remedy};
 use crate::printable::shell_word;
 
 /// An object as the configuration can name it.
@@ -197,10 +197,11 @@ impl Failure for ObjectError {
                     label => format!(" --token-label {}", shell_word(label)),
                 };
                 remedy!(
+                    "make one, and have a cluster issue its certificate: `",
+                    Piece::Program,
                     format!(
-                        "make one: pkcs11-tool --module {}{label} --login --keypairgen --key-type \
-                         EC:prime256v1 --usage-sign --id 10 --label NAME, and have a certificate \
-                         issued for it: docs/tokens.md#a-key-and-its-certificate; `",
+                        " enroll --module {}{label} --context NAME` (docs/enroll.md has it with other \
+                         CAs); `",
                         shell_word(module),
                     ),
                     OwnCommand::ListHidden,
