@@ -20,11 +20,11 @@ use crate::fixture::softhsm::{Object, Store, blueprint};
 
 /// So long that no heap's bookkeeping covers all of a copy that was freed, and of characters that
 /// stand nowhere else together.
-const PIN: &str = "Quartz~Vole_8261^Jinx%Plum=5039@Wyrm!Tofu";
+pub(crate) const PIN: &str = "Quartz~Vole_8261^Jinx%Plum=5039@Wyrm!Tofu";
 /// So much of it is a trace.
 const TRACE: usize = 8;
 /// The library stops the process when it is asked to end: as long as it takes to look around.
-const AT_ITS_END: &str = "C_Finalize:stop";
+pub(crate) const AT_ITS_END: &str = "C_Finalize:stop";
 /// The user who looks on, and whose program it is.
 pub(crate) const NOBODY: u32 = 65534;
 /// A variable that holds the PIN.
@@ -43,7 +43,7 @@ fn sign(store: &Store, configuration: Configuration, faults: &str) -> Invocation
     suffering(invocation, store, faults).without_variable("TOKEN_PIN")
 }
 
-fn suffering(invocation: Invocation, store: &Store, faults: &str) -> Invocation {
+pub(crate) fn suffering(invocation: Invocation, store: &Store, faults: &str) -> Invocation {
     invocation
         .suffering(store, faults)
         .without_variable("FAULT_MODULE_PIN")
@@ -111,7 +111,7 @@ fn traces(run: &Running) -> Vec<String> {
 
 /// Demands that the program has no piece of the PIN left when it has answered.
 #[track_caller]
-fn assert_wiped(source: &str, run: &Running) {
+pub(crate) fn assert_wiped(source: &str, run: &Running) {
     // It stops by itself once it has answered, and not sooner.
     run.wait_until_stopped();
     let found = traces(run);
@@ -348,7 +348,7 @@ pub(crate) fn assert_hidden(process: Pid) {
 }
 
 /// Waits until the library has recorded a call of this function.
-fn wait_for_call(store: &Store, function: &str) {
+pub(crate) fn wait_for_call(store: &Store, function: &str) {
     let record = store.directory.path().join("calls");
     let deadline = Instant::now() + Duration::from_secs(20);
     while !fs::read_to_string(&record).is_ok_and(|calls| calls.contains(function)) {

@@ -37,6 +37,12 @@ pub(super) fn requester_at(
     openssl(["x509", "-inform", "DER", "-in", &from, "-out", &to]);
     let holder = Holder::at(cluster, store);
     let (_, name) = subject.rsplit_once("CN=").unwrap();
+    allow_requests(&holder, name);
+    (holder, path.with_extension("pem"))
+}
+
+/// This user may request certificates.
+pub(super) fn allow_requests(holder: &Holder, name: &str) {
     let metadata = json!({ "name": name });
     holder.apply(&[
         json!({
@@ -52,7 +58,6 @@ pub(super) fn requester_at(
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
         }),
     ]);
-    (holder, path.with_extension("pem"))
 }
 
 /// The requests of this user.

@@ -24,6 +24,8 @@ mod kept;
 mod long_lived;
 /// kubectl with the plugin.
 pub(crate) mod plugin;
+/// Secrets, and where they are.
+mod secrecy;
 /// Tokens that the key signs, at an API server.
 pub(crate) mod structured;
 /// Tokens of service accounts.

@@ -1,0 +1,102 @@
+//! Secrets of `credential --as`: the PIN that it takes, and what it hands out.
+
+use std::fs;
+use std::path::Path;
+
+use rustix::process::{Signal, kill_process};
+
+use super::certificate::{allow_requests, judge};
+use super::plugin::Holder;
+use super::token::account;
+use super::{ISSUER, with_key};
+use crate::fixture::cluster::{Claims, JANE, cluster};
+use crate::fixture::keys::{Kind, key};
+use crate::fixture::program::{Invocation, PROGRAM};
+use crate::fixture::root::need_root;
+use crate::fixture::softhsm::{Object, Store, blueprint};
+use crate::secrecy::{AT_ITS_END, PIN, assert_wiped, suffering, wait_for_call};
+
+/// Somebody with this PIN and a certificate of the cluster's, and the certificate as a file.
+fn holder(subject: &'static str) -> (Holder, std::path::PathBuf) {
+    let certificate = cluster().issue(Kind::P256, Claims { subject, ..JANE });
+    let pair = [
+        Object::key(key(Kind::P256), &[1]),
+        Object::issued(certificate.clone(), &[1]),
+    ];
+    let store = Store::new([blueprint("test token", pair).with_pin(PIN)]);
+    let file = store.directory.path().join("hardware");
+    fs::write(&file, certificate).unwrap();
+    (Holder::with(store), file)
+}
+
+fn with_pin(invocation: Invocation, store: &Store, faults: &str) -> Invocation {
+    suffering(invocation, store, faults).variable("TOKEN_PIN", PIN)
+}
+
+/// Neither in what is logged, nor in arguments and variables; and no PIN in memory when it has been answered.
+#[test]
+fn a_credential_is_on_standard_output_alone_and_the_pin_nowhere() {
+    need_root();
+    let (jane, _) = holder("/O=dev/CN=jane");
+    account(&jane, "discreet");
+    let (other, hardware) = holder("/CN=nina");
+    allow_requests(&other, "nina");
+    for (who, kind, more, secret) in [
+        (&jane, "jwt", &["--issuer", ISSUER][..], "token"),
+        (
+            &jane,
+            "token",
+            &["--service-account=default/discreet"],
+            "token",
+        ),
+        (&other, "certificate", &[], "clientKeyData"),
+    ] {
+        let option = format!("--as={kind}");
+        let arguments = [&["credential", "-vv", &option], more].concat();
+        let run = with_pin(who.program(&arguments), &who.store, AT_ITS_END).start(None);
+        if kind == "certificate" {
+            assert_eq!(judge(who, "nina", &hardware), "Approved");
+        }
+        run.wait_until_stopped();
+        let place = format!("/proc/{}", run.pid().as_raw_nonzero());
+        let [variables, words] = ["environ", "cmdline"].map(|name| {
+            let bytes = fs::read(Path::new(&place).join(name)).unwrap();
+            String::from_utf8_lossy(&bytes).into_owned()
+        });
+        assert_wiped(kind, &run);
+        let outcome = run.finish();
+        let answer = outcome.answer();
+        let secret = answer["status"][secret].as_str().unwrap();
+        // The signature of a token, a line of a key.
+        let mut pieces = secret.split(['.', '\n']).filter(|it| it.len() > 40);
+        let piece = pieces.next_back().unwrap();
+        let logged = &outcome.stderr;
+        assert!(logged.contains("login: C_Login"), "{logged}");
+        for text in [logged, &variables, &words] {
+            for secret in [PIN, piece] {
+                assert!(!text.contains(secret), "{kind}: {secret} in {text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_core_file_is_left_while_a_token_is_signed() {
+    let (jane, _) = holder("/O=dev/CN=jane");
+    let store = &jane.store;
+    let script = "cd \"$HOME\"; ulimit -c unlimited; exec \"$0\" \"$@\"";
+    for signal in [Signal::ABORT, Signal::QUIT] {
+        let signing = with_key(store, "1", &["credential", "--as=jwt", "--issuer", ISSUER]);
+        let signing = signing
+            .program(Path::new("sh"))
+            .before(&["-c", script, PROGRAM]);
+        let running = with_pin(signing, store, "C_Sign:hang").start(None);
+        wait_for_call(store, "C_SignInit");
+        kill_process(running.pid(), signal).unwrap();
+        let outcome = running.finish();
+        assert!(outcome.stdout.is_empty());
+        assert!(!std::os::unix::process::ExitStatusExt::core_dumped(
+            &outcome.status
+        ));
+    }
+}
