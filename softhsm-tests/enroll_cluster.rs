@@ -53,8 +53,15 @@ impl<'t> Newcomer<'t> {
             .arguments(arguments)
     }
 
+    /// `renew`, of the context's key.
+    pub(crate) fn renew(&self, arguments: &[&str]) -> Invocation {
+        self.enter(self.person.command("renew"))
+            .arguments(&["--duration=1h"])
+            .arguments(arguments)
+    }
+
     /// What the token holds.
-    fn keys(&self) -> Vec<Value> {
+    pub(crate) fn keys(&self) -> Vec<Value> {
         let token: Vec<_> = self.token.iter().map(String::as_str).collect();
         let listed = self
             .enter(self.person.command("list"))
@@ -79,7 +86,7 @@ impl<'t> Newcomer<'t> {
     }
 
     /// Whom stock kubectl is taken for, and by which certificate.
-    fn whoami(&self) -> String {
+    pub(crate) fn whoami(&self) -> String {
         let known = self
             .enter(self.person.kubectl())
             .arguments(&["auth", "whoami"])
@@ -88,7 +95,7 @@ impl<'t> Newcomer<'t> {
         known.printed()
     }
 
-    fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.enter(self.person.command("stop")).run();
     }
 
@@ -129,7 +136,7 @@ impl<'t> Newcomer<'t> {
 }
 
 /// A token of SoftHSM without a key.
-fn bare_token() -> Store {
+pub(crate) fn bare_token() -> Store {
     Store::new([blueprint("prod", [])])
 }
 
@@ -145,7 +152,7 @@ fn of_store(store: &Store) -> (Vec<String>, impl Fn(Invocation) -> Invocation + 
     (vec![module, "--token-label=prod".to_owned()], enter)
 }
 
-fn jane(store: &Store) -> Newcomer<'static> {
+pub(crate) fn jane(store: &Store) -> Newcomer<'static> {
     let (token, enter) = of_store(store);
     Newcomer::jane(token, enter)
 }

@@ -1,6 +1,8 @@
 //! `renew`, with the signer of a real cluster: what is asked for, what the token holds before and after each
 //! interruption, and what is refused.
 
+mod new_key;
+
 use std::fs;
 use std::thread;
 use std::time::Duration;
@@ -13,7 +15,7 @@ use crate::fixture::cluster::cluster;
 use crate::fixture::keys::{Kind, credential_id, expiring, key};
 use crate::fixture::program::{Invocation, Outcome};
 use crate::fixture::request::Configuration;
-use crate::fixture::softhsm::{Object, Store, softhsm_library, token_with};
+use crate::fixture::softhsm::{Object, PIN, Store, softhsm_library, token_with};
 
 const MINUTE: time::Duration = time::Duration::MINUTE;
 
@@ -91,22 +93,25 @@ impl Jane {
         running.finish()
     }
 
-    /// The credential-ids of the certificates on the token.
-    fn certificates(&self) -> Vec<String> {
+    /// What the token holds, and shows after a login.
+    fn keys(&self) -> Vec<Value> {
         let listed = Invocation::new(self.store.directory.path())
-            .arguments(&["list", "--json"])
+            .arguments(&["list", "--json", "--login", "--pin-source=env:TOKEN_PIN"])
+            .variable("TOKEN_PIN", PIN)
             .argument(&format!("--module={}", softhsm_library().display()))
             .run();
         let listed: Value = serde_json::from_str(&listed.silently().printed()).unwrap();
         let keys = listed["libraries"][0]["tokens"][0]["keys"].as_array();
-        let ids = keys.unwrap().iter();
-        let ids = ids.map(|key| {
-            key["certificate"]["credentialId"]
-                .as_str()
-                .unwrap()
-                .to_owned()
-        });
-        ids.collect()
+        keys.unwrap().clone()
+    }
+
+    /// The credential-ids of the certificates on the token.
+    fn certificates(&self) -> Vec<String> {
+        let keys = self.keys();
+        let ids = keys
+            .iter()
+            .filter_map(|key| key["certificate"]["credentialId"].as_str());
+        ids.map(str::to_owned).collect()
     }
 
     /// How many requests there are for this name or its followers.

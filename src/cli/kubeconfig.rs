@@ -640,7 +640,11 @@ fn note_on_context(has_current: bool, name: &str, file: &str) {
     });
 }
 
-fn save(file: KubeconfigFile, what: &str) -> Result<(), Error> {
+/// Saves the file, and says what became of it; `what` has changed in it.
+///
+/// # Errors
+/// Those of [`KubeconfigFile::save`].
+pub(super) fn save(file: KubeconfigFile, what: &str) -> Result<(), Error> {
     let path = file.path().display().to_string();
     report::note(&match file.save()? {
         Saved::New => format!("{path}: {what} written, in a new file"),

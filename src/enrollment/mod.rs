@@ -14,6 +14,6 @@ pub use error::EnrollmentError;
 pub use issued::{ExpectedCertificate, check_issued, intermediates};
 pub use plan::{
     EnrolledKey, Installation, KeyWish, NextStep, Plan, PlannedKey, install, lone_public_keys,
-    of_key,
+    of_key, successor_id,
 };
 pub use request::{Csr, certificates_pem, fingerprint, sign_request};

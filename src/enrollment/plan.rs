@@ -1,6 +1,8 @@
 //! What is done next, by what is on the token. An interrupted enrollment goes on where it was, because
 //! this depends on nothing else.
 
+use sha2::{Digest as _, Sha256};
+
 use super::error::EnrollmentError;
 use crate::certificate::{Certificate, PublicKey, ValidityState, day};
 use crate::config::{ObjectId, ObjectSelector};
@@ -196,6 +198,15 @@ pub fn lone_public_keys(candidates: &[Candidate], label: &str) -> Vec<EnrolledKe
     };
     let lone = candidates.iter().filter(is_lone);
     lone.map(EnrolledKey::of).collect()
+}
+
+/// The CKA_ID of the key that takes over from this certificate's. It follows from the certificate, so that
+/// an interrupted call finds the key that it has made, and none that an earlier renewal has left.
+pub fn successor_id(certificate: &Certificate) -> ObjectId {
+    const BYTES: usize = 4;
+    let mut hash = Sha256::digest(certificate.der()).to_vec();
+    hash.truncate(BYTES);
+    ObjectId::from_bytes(hash)
 }
 
 /// The certificates of this key on the token.

@@ -148,6 +148,37 @@ fn is_verbosity(word: &str) -> bool {
     word == "--verbose" || !letters.is_empty() && letters.bytes().all(|it| it == b'v')
 }
 
+/// The plugin's arguments with others in the place of those for these keys of a configuration.
+pub(super) fn arguments_with(
+    exec: &Exec,
+    without: &[&str],
+    others: impl Iterator<Item = String>,
+) -> Vec<Option<String>> {
+    let is_gone = |word: &str| {
+        let mut options = options();
+        options.any(|(key, option)| option == word && without.contains(&key))
+    };
+    let mut arguments = Vec::new();
+    let mut place = None;
+    let mut words = words(exec);
+    while let Some(word) = words.next() {
+        let (option, value) = match word.split_once('=') {
+            _ if !word.starts_with("--") || is_verbosity(word) => (word, None),
+            Some((option, _)) => (option, None),
+            None => (word, words.next()),
+        };
+        if is_gone(option) {
+            place.get_or_insert(arguments.len());
+        } else {
+            let own = [Some(word), value].into_iter().flatten();
+            arguments.extend(own.map(|word| Some(word.to_owned())));
+        }
+    }
+    let place = place.unwrap_or(arguments.len());
+    arguments.splice(place..place, others.map(Some));
+    arguments
+}
+
 fn words(exec: &Exec) -> impl Iterator<Item = &str> {
     let words = exec.args.iter().flatten();
     words.map(|word| word.as_deref().unwrap_or_default())

@@ -25,7 +25,7 @@ mod tunnelled;
 mod yaml;
 
 pub use edit::{
-    EntryKind, KubeconfigFile, LocalHop, OriginalContext, PluginEntries, PluginUser,
+    EntryKind, KubeconfigFile, LocalHop, OF_OBJECT, OriginalContext, PluginEntries, PluginUser,
     ProviderConfig, Saved, file_for, local_address,
 };
 pub use entries::{Cluster, Context, Provider};

@@ -8,7 +8,7 @@ use rcgen::{PKCS_RSA_SHA256, PublicKeyData, SignatureAlgorithm};
 use serde_json::Value;
 use x509_parser::parse_x509_certificate;
 
-use super::cards::{Cards, YKCS11};
+use super::cards::{Cards, OPENSC, YKCS11};
 use crate::fixture::cluster::cluster;
 use crate::fixture::keys::expiring_for;
 use crate::fixture::program::Invocation;
@@ -55,9 +55,8 @@ fn certificate(cards: &Cards) -> String {
         .to_owned()
 }
 
-#[test]
-#[ignore = "scripts/test --all-tokens"]
-fn the_slots_certificate_is_replaced_when_the_cluster_has_let_its_successor_in() {
+/// A card whose certificate in slot 9a is jane's and valid for minutes.
+fn janes_card() -> Cards {
     let cards = Cards::issued_by(cluster().authority());
     let certificate_of_jane = expiring_for(
         &RsaKey::of(&cards.key(1, "9a").certificate),
@@ -67,6 +66,13 @@ fn the_slots_certificate_is_replaced_when_the_cluster_has_let_its_successor_in()
         cluster().authority(),
     );
     cards.certify("9a", &certificate_of_jane);
+    cards
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn the_slots_certificate_is_replaced_when_the_cluster_has_let_its_successor_in() {
+    let cards = janes_card();
     let store = &cards.environment.store;
     cluster().let_jane_request();
     let before = certificate(&cards);
@@ -119,4 +125,28 @@ fn the_slots_certificate_is_replaced_when_the_cluster_has_let_its_successor_in()
         "{outcome:?}"
     );
     assert!(!kept.exists(), "{}", kept.display());
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn a_new_key_is_left_to_enroll_with_the_lines_that_make_it() {
+    let cards = janes_card();
+    let before = certificate(&cards);
+    let outcome = renew(&cards, &["--new-key"]).run();
+    outcome.fails(
+        6,
+        &[
+            "has a slot for each key, which a person chooses",
+            " --slot 82 --user jane",
+            " --csr new.csr\n  pkcs11-external-signer enroll --module ",
+            " --certificate new.pem\n  pkcs11-external-signer kubeconfig --write --context test --module ",
+            " --object-id 5\n",
+        ],
+    );
+    assert_eq!(certificate(&cards), before);
+    let configuration = cards.token(OPENSC, 1).configuration("1");
+    let store = &cards.environment.store;
+    let command = cluster().command(store, &configuration, "renew");
+    let outcome = cards.enter(command.argument("--new-key")).run();
+    outcome.fails(6, &["ykman piv keys generate", " 82 "]);
 }

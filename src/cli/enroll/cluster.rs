@@ -121,11 +121,9 @@ impl AskedCluster {
         key: &PublicKey,
     ) -> Result<(String, bool), Error> {
         let wanted = self.wanted(arguments, key)?;
-        Ok(match standing(&wanted, &self.inquiry(arguments))? {
-            RequestStanding::Absent(name) => (name, false),
-            RequestStanding::Open(request) => (request.name().to_owned(), true),
-            RequestStanding::Issued(issued) => (issued.name, true),
-        })
+        let standing = standing(&wanted, &self.inquiry(arguments))?;
+        let is_there = !matches!(standing, RequestStanding::Absent(_));
+        Ok((standing.name().to_owned(), is_there))
     }
 
     /// The certificate that the cluster issues for the key.

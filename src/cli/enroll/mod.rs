@@ -23,6 +23,7 @@ pub(super) use self::file::IssuedFile;
 use self::piv::PivOptions;
 use self::place::TokenChoice;
 use self::token::EnrollmentToken;
+pub(super) use self::token::removal;
 use super::again::Invocation;
 use super::completions::values;
 use super::error::ArgumentNeeds;
@@ -97,7 +98,8 @@ pub(super) struct EnrollArguments {
     json: bool,
 }
 
-fn key_kind(name: &str) -> Result<KeyKind, String> {
+/// A kind of key by its name.
+pub(super) fn key_kind(name: &str) -> Result<KeyKind, String> {
     KeyKind::named(name).ok_or_else(|| {
         let names = KeyKind::ALL.map(KeyKind::name);
         format!("it is none of {}", names.join(", "))

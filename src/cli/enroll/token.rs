@@ -1,12 +1,14 @@
 //! What is done with the token: its keys, a new one, the signature of a request, a certificate.
 
+use std::path::Path;
+
 use super::EnrollArguments;
 use super::document::{CertificateStatus, EnrollmentDocument};
 use super::file::IssuedFile;
 use super::piv::PivOptions;
 use crate::certificate::{Certificate, day};
 use crate::cli::question::confirm;
-use crate::config::{Config, Filter, ObjectId, PinSource, TokenSelector};
+use crate::config::{Config, Filter, ObjectId, PinSource, TokenName, TokenSelector};
 use crate::enrollment::{
     Applicant, Csr, EnrolledKey, EnrollmentError, Installation, install, lone_public_keys, of_key,
     sign_request,
@@ -80,7 +82,7 @@ impl<'l> EnrollmentToken<'l> {
         })
     }
 
-    pub(super) fn name(&self) -> &crate::config::TokenName {
+    pub(super) fn name(&self) -> &TokenName {
         &self.token.state().name
     }
 
@@ -202,21 +204,8 @@ impl<'l> EnrollmentToken<'l> {
         }
     }
 
-    /// The command that removes an object of this type, as pkcs11-tool calls it.
     fn removal(&self, kind: &str, key: &EnrolledKey) -> String {
-        let library = self.config.library.path().to_string_lossy();
-        let object = match &key.id {
-            Some(id) => {
-                let digits = id.as_bytes().iter().map(|byte| format!("{byte:02x}"));
-                format!("--id {}", digits.collect::<String>())
-            }
-            None => format!("--label {}", shell_word(&key.label)),
-        };
-        format!(
-            "pkcs11-tool --module {} --token-label {} --login --delete-object --type {kind} {object}",
-            shell_word(&library),
-            shell_word(&self.name().label),
-        )
+        removal(self.config.library.path(), self.name(), kind, key)
     }
 
     /// The key of a certificate. A private key is there with it.
@@ -430,6 +419,27 @@ impl<'l> EnrollmentToken<'l> {
             old.join("; ")
         )
     }
+}
+
+/// The command that removes an object of this type, as pkcs11-tool calls it.
+pub(in crate::cli) fn removal(
+    library: &Path,
+    token: &TokenName,
+    kind: &str,
+    key: &EnrolledKey,
+) -> String {
+    let object = match &key.id {
+        Some(id) => {
+            let digits = id.as_bytes().iter().map(|byte| format!("{byte:02x}"));
+            format!("--id {}", digits.collect::<String>())
+        }
+        None => format!("--label {}", shell_word(&key.label)),
+    };
+    format!(
+        "pkcs11-tool --module {} --token-label {} --login --delete-object --type {kind} {object}",
+        shell_word(&library.to_string_lossy()),
+        shell_word(&token.label),
+    )
 }
 
 /// The certificate becomes a file, with what writes it to the token otherwise.

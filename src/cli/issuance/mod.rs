@@ -76,6 +76,17 @@ pub(super) enum RequestStanding {
     Issued(Box<Issued>),
 }
 
+impl RequestStanding {
+    /// The request's.
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::Absent(name) => name,
+            Self::Open(request) => request.name(),
+            Self::Issued(issued) => &issued.name,
+        }
+    }
+}
+
 /// `jane-0a1b2c3d4e`, and for a renewal a part of the certificate that is renewed behind it.
 ///
 /// # Errors

@@ -17,12 +17,26 @@ use crate::process::unix_time;
 struct RenewalDocument<'a> {
     api_version: &'static str,
     state: RenewalState,
-    /// The CertificateSigningRequest's name.
-    request: &'a str,
+    /// The CertificateSigningRequest's name; `None` as long as it follows from a key that is to be made.
+    request: Option<&'a str>,
+    /// With `--new-key`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<&'a NewKeyEntry>,
     /// The new one, or with `--dry-run` the present one.
     certificate: CertificateEntry,
     /// Whom the cluster takes the bearer for.
     known_as: Option<KnownUser>,
+}
+
+/// The key that takes the present one's place.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct NewKeyEntry {
+    pub(super) object_id: String,
+    /// As in `ECDSA P-256`.
+    pub(super) kind: String,
+    /// Where the certificate is, if not beside it.
+    pub(super) certificate_file: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -49,46 +63,34 @@ pub(super) struct Report<'a> {
 }
 
 impl Report<'_> {
-    /// What would be done. `place` is what with the certificate.
+    /// What would be done, step by step.
     ///
     /// # Errors
     /// Standard output takes nothing.
     pub(super) fn plan(
         &mut self,
         present: &Certificate,
-        found: &RequestStanding,
-        user: &str,
-        place: &str,
+        request: Option<&str>,
+        steps: &[String],
+        key: Option<&NewKeyEntry>,
     ) -> Result<(), Error> {
-        let (name, first) = match found {
-            RequestStanding::Absent(name) => (
-                name.as_str(),
-                format!("make the request {name} for user \"{user}\""),
-            ),
-            RequestStanding::Open(request) => {
-                let name = request.name();
-                (name, format!("wait for the request {name}, which is there"))
-            }
-            RequestStanding::Issued(issued) => {
-                let name = issued.name.as_str();
-                (
-                    name,
-                    format!("take the certificate that the request {name} was answered with"),
-                )
-            }
-        };
         if self.is_json {
             return self.output.print_json(&RenewalDocument {
                 api_version: RenewalDocument::API_VERSION,
                 state: RenewalState::Planned,
-                request: name,
+                request,
+                key,
                 certificate: CertificateEntry::from(present),
                 known_as: None,
             });
         }
         let expiry = present.validity.expiry(unix_time());
+        let steps: String = steps
+            .iter()
+            .map(|step| format!("it would {step}\n"))
+            .collect();
         Ok(self.output.print(&format!(
-            "the certificate of {} expires {expiry}; nothing is changed\nit would {first}\nit would {place}\n",
+            "the certificate of {} expires {expiry}; nothing is changed\n{steps}",
             present.subject
         ))?)
     }
@@ -103,6 +105,7 @@ impl Report<'_> {
         name: &str,
         certificate: &Certificate,
         known: Recognition,
+        new: Option<&NewKeyEntry>,
     ) -> Result<(), Error> {
         let user = match known {
             Recognition::User(ClusterUser { name, groups, .. }) => {
@@ -114,7 +117,8 @@ impl Report<'_> {
             return self.output.print_json(&RenewalDocument {
                 api_version: RenewalDocument::API_VERSION,
                 state: RenewalState::Renewed,
-                request: name,
+                request: Some(name),
+                key: new,
                 certificate: CertificateEntry::from(certificate),
                 known_as: user,
             });
@@ -131,10 +135,24 @@ impl Report<'_> {
             }
             None => format!("{server} was reached"),
         };
+        let new = new.map(|new| format!("key: {}, objectId {}\n", new.kind, new.object_id));
         Ok(self.output.print(&format!(
-            "the certificate of {} is renewed: it expires {expiry}, {}\n{proof}\n",
+            "the certificate of {} is renewed: it expires {expiry}, {}\n{}{proof}\n",
             certificate.subject,
-            certificate.credential_id()
+            certificate.credential_id(),
+            new.unwrap_or_default()
         ))?)
+    }
+}
+
+/// What would be done about the request, in words.
+pub(super) fn step_of(standing: &RequestStanding, user: &str) -> String {
+    let name = standing.name();
+    match standing {
+        RequestStanding::Absent(_) => format!("make the request {name} for user \"{user}\""),
+        RequestStanding::Open(_) => format!("wait for the request {name}, which is there"),
+        RequestStanding::Issued(_) => {
+            format!("take the certificate that the request {name} was answered with")
+        }
     }
 }

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use crate::certificate::{Certificate, ValidityState};
-use crate::cli::issuance::IssuanceError;
+use crate::cli::issuance::{IssuanceError, Issued};
 use crate::cli::key_options::SelectedContext;
 use crate::cluster_api::{Recognition, whoami};
 use crate::config::Config;
-use crate::enrollment::of_key;
+use crate::enrollment::{intermediates, of_key};
 use crate::error::Error;
 use crate::keyring::{KeyNumber, Keyring};
 use crate::library::LockReports;
@@ -89,12 +89,14 @@ impl KeyInUse<'_> {
         })
     }
 
-    /// Writes it beside the key, after the login that the token wants for that.
+    /// Writes the certificate beside the key, after the login that the token wants for that, and those of the
+    /// CAs that it has room for.
     ///
     /// # Errors
     /// Those of the login; the token doesn't take it.
-    pub(super) fn write(&self, certificate: &Certificate, key: FoundKey) -> Result<(), Error> {
-        let certificate = certificate.clone();
+    pub(super) fn write(&self, issued: &Issued, key: FoundKey) -> Result<(), Error> {
+        let certificate = issued.certificate.clone();
+        let authorities = intermediates(&certificate, &issued.chain);
         let pin = Config::from_map(&mut self.map.clone())?.pin;
         let mut officer = Sources::of_person(&pin);
         self.with_token(move |token, _, pins| {
@@ -102,6 +104,10 @@ impl KeyInUse<'_> {
             token.reveal_to_write(&what, pins, &mut officer)?;
             if let Some(warning) = token.default_key_warning() {
                 report::warning(&warning);
+            }
+            // First, so that they are there where the certificate is.
+            for authority in &authorities {
+                token.write_authority(authority)?;
             }
             token.write_certificate(&certificate, &key)
         })

@@ -1,4 +1,4 @@
-//! `renew`: a new certificate for the same key, asked for with the one that is about to expire.
+//! `renew`: a new certificate for the same key or a new one, asked for with the one that is about to expire.
 //!
 //! The present certificate is removed only after the new one was read back from the token and the cluster has
 //! let it in. What was done is read from the token and the cluster, so that the same command goes on after an
@@ -6,18 +6,23 @@
 
 #![forbid(unsafe_code)]
 
+mod context;
 mod document;
+mod error;
 mod key_in_use;
+mod new_key;
 mod place;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::document::Report;
+use self::document::{Report, step_of};
 use self::key_in_use::{KeyInUse, check_user};
+use self::new_key::KeyChange;
 use self::place::CertificatePlace;
 use super::again::Invocation;
 use super::connection_log::ConnectionLog;
+use super::enroll::key_kind;
 use super::issuance::{
     Inquiry, IssuanceError, Issued, RequestStanding, WantedCertificate, obtain, request_name,
     standing,
@@ -34,6 +39,7 @@ use crate::library::{self, LockReports};
 use crate::process::environment::SingleThreaded;
 use crate::process::{unix_time, watchdog};
 use crate::report;
+use crate::token::KeyKind;
 
 /// Have the cluster issue a new certificate for the key, before the present one expires
 #[derive(Debug, clap::Args)]
@@ -41,6 +47,7 @@ use crate::report;
 Examples:
   pkcs11-external-signer renew                # the key of the current context
   pkcs11-external-signer renew --context prod
+  pkcs11-external-signer renew --new-key --context prod
   pkcs11-external-signer renew --dry-run
 
 The request is made with the present certificate, and a person has to approve it: the command to type is
@@ -49,6 +56,12 @@ cluster has let the new one in.")]
 pub(super) struct RenewArguments {
     #[command(flatten)]
     key: KeyOptions,
+    /// Make a new key, too, under another objectId, and have the context use it
+    #[arg(long, conflicts_with_all = ["Selection", "uri"])]
+    new_key: bool,
+    /// The kind of the new key; without it that of the present one
+    #[arg(long = "key", value_name = "KIND", value_parser = key_kind, requires = "new_key")]
+    kind: Option<KeyKind>,
     /// How long the certificate is to be valid, such as 90d; without it as long as the signer gives
     #[arg(long, value_name = "TIME", value_parser = life)]
     duration: Option<Duration>,
@@ -147,6 +160,17 @@ fn renew(
         wait: arguments.wait,
         again: arguments.again,
     };
+    let place = CertificatePlace::of(&key)?;
+    if arguments.new_key {
+        let change = KeyChange {
+            arguments,
+            key: &key,
+            present: &present,
+            applicant: &applicant,
+            asking: &asking,
+        };
+        return change.run(&place, &mut report);
+    }
     let wanted_after = |certificate: &Certificate| -> Result<WantedCertificate<'_>, Error> {
         Ok(WantedCertificate {
             name: request_name(applicant.user(), present.public_key(), Some(certificate))?,
@@ -156,10 +180,10 @@ fn renew(
         })
     };
     let wanted = wanted_after(&present)?;
-    let place = CertificatePlace::of(&key)?;
     if arguments.dry_run {
         let standing = standing(&wanted, &asking)?;
-        return report.plan(&present, &standing, applicant.user(), &place.plan());
+        let steps = [step_of(&standing, applicant.user()), place.plan()];
+        return report.plan(&present, Some(standing.name()), &steps, None);
     }
     // An earlier call may have been interrupted before it removed what it had renewed.
     for old in key.others(&present)? {
@@ -174,7 +198,7 @@ fn renew(
             let known = self_subject_review(&api)?;
             check_user(&known, &present)?;
             key.remove(&old)?;
-            return report.renewed(&key, &issued.name, &present, known);
+            return report.renewed(&key, &issued.name, &present, known, None);
         }
     }
     let issued = obtain(&wanted, &asking, || {
@@ -184,7 +208,7 @@ fn renew(
     })?;
     check_end(&issued, &present)?;
     let known = place.replace(&key, &present, &issued)?;
-    report.renewed(&key, &issued.name, &issued.certificate, known)
+    report.renewed(&key, &issued.name, &issued.certificate, known, None)
 }
 
 /// # Errors

@@ -80,7 +80,7 @@ fn replace_on_token(
     present: &Certificate,
     issued: &Issued,
 ) -> Result<Recognition, Error> {
-    key.write(&issued.certificate, key.found()?)?;
+    key.write(issued, key.found()?)?;
     match key.proof(key.map.clone(), &issued.certificate) {
         Ok(known) => {
             key.remove(present)?;
@@ -110,7 +110,7 @@ fn replace_in_slot(key: &KeyInUse<'_>, issued: &Issued) -> Result<Recognition, E
     };
     let own = key.found()?;
     let id = own.id.clone();
-    if let Err(error) = key.write(&issued.certificate, own) {
+    if let Err(error) = key.write(issued, own) {
         let file = path.display();
         report::note(&format!(
             "the cluster has let the new certificate in; it stays in {file}"

@@ -7,7 +7,7 @@ use super::{ObjectId, after_0x, quoted};
 use crate::error::{Setting, listed, remedy};
 
 /// What isn't given doesn't matter; no text is empty.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Eq, PartialEq)]
 pub struct TokenSelector {
     /// CK_SLOT_ID.
     pub slot: Option<u64>,

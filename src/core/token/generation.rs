@@ -16,7 +16,7 @@ use super::raw::ObjectHandle;
 use super::session::TokenSession;
 use super::writing;
 use super::yubikey::{SlotOptions, is_yubikey};
-use crate::certificate::Curve;
+use crate::certificate::{Curve, PublicKey};
 use crate::config::ObjectId;
 use crate::error::Error;
 use crate::process::signals::Deferral;
@@ -87,6 +87,12 @@ impl KeyKind {
     /// The kind of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// The kind of this key; `None` for one that isn't made here.
+    pub fn of(key: &PublicKey) -> Option<Self> {
+        let words = key.to_string();
+        Self::ALL.into_iter().find(|kind| kind.words() == words)
     }
 
     /// As a public key's `Display` has it.

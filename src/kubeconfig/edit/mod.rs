@@ -20,11 +20,11 @@ pub use self::plugin::{
 };
 pub use self::provider_config::ProviderConfig;
 use super::file::{self, ReadFailure};
-use super::json;
 use super::model::UserEntry;
 use super::replace::LockedFile;
 use super::yaml::comments;
 use super::{Kubeconfig, Locations, Provider};
+use super::{exec, json};
 use crate::kubeconfig::KubeconfigError;
 
 /// What a user can be known by otherwise; client-go would take some of it before the provider.
@@ -40,6 +40,9 @@ const CREDENTIALS: [&str; 10] = [
     "tokenFile",
     "username",
 ];
+
+/// The keys of a configuration that say which object is meant, or where its certificate is.
+pub const OF_OBJECT: [&str; 4] = ["certificateFile", "objectId", "objectLabel", "uri"];
 
 /// A kubeconfig file that is locked against other writers.
 pub struct KubeconfigFile {
@@ -189,6 +192,33 @@ impl KubeconfigFile {
         })?;
         lost.extend(comments);
         Ok(lost)
+    }
+
+    /// Has the user of this name, whose provider or plugin this program is, use another object: `config` says
+    /// which, in place of [what](OF_OBJECT) the user says of one. Returns the comments that are removed, for
+    /// people.
+    ///
+    /// # Errors
+    ///
+    /// There is no such user in this file, or the text can't be edited without changing something else.
+    pub fn set_object(
+        &mut self,
+        name: &str,
+        config: &ProviderConfig,
+    ) -> Result<Option<String>, KubeconfigError> {
+        self.edit(&config.layout(), |after| {
+            let is_plugin = after.has_plugin(name);
+            let user = after.users.0.get_mut(name)?.user.as_mut()?;
+            if is_plugin {
+                let exec = user.exec.as_mut()?;
+                exec.args = Some(exec::arguments_with(exec, &OF_OBJECT, config.arguments()));
+            } else {
+                let mut own = members(user);
+                config.apply(&mut own, |key, _| !OF_OBJECT.contains(&key));
+                *user = serde_json::from_value(own.into()).ok()?;
+            }
+            Some(())
+        })
     }
 
     /// Makes or changes one of the entries for the plugin. Returns what was removed beside what is

@@ -135,6 +135,11 @@ impl ProviderConfig {
         old
     }
 
+    /// The settings as arguments of the plugin.
+    pub(super) fn arguments(&self) -> impl Iterator<Item = String> {
+        self.settings.iter().filter_map(argument)
+    }
+
     /// How it is written, in either form.
     pub(super) fn layout(&self) -> Layout {
         let mut layout = Layout::default();

@@ -562,6 +562,46 @@ fn a_context_with_a_plugin_stays_as_it_is() {
 }
 
 #[test]
+fn a_user_of_either_form_is_given_another_object_and_all_else_of_it_stays() {
+    let mut config = ProviderConfig::default();
+    config.set_explained("objectId", "0x0102", "jane's".to_owned());
+    let with_object = |text: &str| {
+        edited(text, |document| {
+            document.set_object("jane", &config).map(drop)
+        })
+    };
+    let plugin = |args: &str| {
+        format!(
+            "users:\n- name: jane\n  user:\n    exec:\n      command: /opt/pkcs11-external-signer\n      \
+             args:\n      - credential\n      - --keep=1h\n{args}"
+        )
+    };
+    let module = "      - --module=/a.so\n";
+    let before = plugin(&format!("{module}      - --object-id=1   # old\n"));
+    let after = plugin(&format!("{module}      - --object-id=0x0102   # jane's\n"));
+    assert_eq!(with_object(&before), after);
+    let before = "users: [{name: jane, user: {exec: {command: pkcs11-external-signer, args: [credential, -v, --as, \
+                  token, --object-id, '1', --token-label, --uri, --certificate-file=/jane.crt]}}}]\n";
+    let after = before
+        .replace("--object-id, '1'", "--object-id=0x0102")
+        .replace(", --certificate-file=/jane.crt", "");
+    let plain = |text: &str| text.replace(['"', '\'', '\n', ' '], "");
+    assert_eq!(plain(&with_object(before)), plain(&after));
+    let provider = "users:\n- name: jane\n  user:\n    auth-provider:\n      name: externalSigner\n      \
+                    config:\n        pathLib: /a.so\n        objectId: \"1\"\n        objectLabel: old\n        \
+                    pin: \"123456\"\n";
+    let written = with_object(provider);
+    assert!(written.contains("pin: \"123456\"\n"), "{written}");
+    assert!(written.contains("pathLib: /a.so\n"), "{written}");
+    assert!(
+        written.contains("objectId: \"0x0102\"") && !written.contains("objectLabel"),
+        "{written}"
+    );
+    let refused = with_object("users:\n- name: bob\n");
+    assert!(refused.contains("can't be edited"), "{refused}");
+}
+
+#[test]
 fn nothing_is_written_where_nothing_changes() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("config");
