@@ -501,10 +501,17 @@ fn of_several_tokens_one_is_named_or_picked() {
         5,
         &[
             "2 tokens can be meant",
-            "--token-label=first",
-            "--token-label=second",
+            "--token-label=first --token-serial=",
+            "--token-label=second --token-serial=",
         ],
     );
+    // With a library each, where none is named.
+    let enroll_anywhere =
+        Invocation::new(store.directory.path()).arguments(&["enroll", "--user=jane", "--csr=-"]);
+    let outcome = enroll_anywhere.run();
+    let library = softhsm_library().canonicalize().unwrap();
+    let first = format!("--module={} --token-label=first", library.display());
+    outcome.fails(5, &["2 tokens can be meant", &first]);
     let mut terminal = enroll().at_terminal();
     terminal
         .expect("Which token?")
@@ -578,6 +585,30 @@ fn a_token_that_takes_no_certificate_leaves_it_in_a_file() {
     }
     let [one, other] = [&kept, &certificate].map(|path| fs::read_to_string(path).unwrap());
     assert_eq!(one, other);
+}
+
+#[test]
+fn a_token_that_is_not_initialised_or_read_only_is_told_with_its_library() {
+    let store = Store::new([]);
+    let library = softhsm_library().canonicalize().unwrap();
+    let library = library.display();
+    let module = format!("--module={library}");
+    let request = ["enroll", &module, "--user=jane", "--csr=-"];
+    let enroll = Invocation::new(store.directory.path()).arguments(&request);
+    enroll.run().fails(
+        5,
+        &[
+            "not initialised",
+            "help: initialise it",
+            &format!("pkcs11-tool --module {library} --slot 0 --init-token"),
+        ],
+    );
+    let store = token_with([]);
+    let outcome = enroll_through(&store, &store.faulty_module(), &["--user=jane", "--csr=-"])
+        .suffering(&store, "C_OpenSession:return=0xe2")
+        .run();
+    let told = "can't be written to: C_OpenSession: CKR_TOKEN_WRITE_PROTECTED";
+    outcome.fails(5, &["token \"test token\"", told, "name another token"]);
 }
 
 /// A token with jane's key, the CA's answer in a file: her certificate, an intermediate and the root.

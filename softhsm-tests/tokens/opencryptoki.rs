@@ -82,7 +82,7 @@ fn a_token_that_is_not_initialised_is_told_the_same_everywhere() {
     let environment = environment([], &[("UNINITIALIZED", "1")]);
     let token = token(&environment);
     let module = format!("--module={}", environment.variable("OPENCRYPTOKI_MODULE"));
-    let told = "the token in slotId 3 is not initialised";
+    let told = "the token in slotId 3 of ";
     let remedy = "help: initialise it, which erases what is on it: pkcs11-tool";
     let listed = token.command(&["list", &module]).run().printed();
     let check = ["check", &module, "--slot-id=3", "--object-id=1"];

@@ -175,8 +175,11 @@ fn text(listing: &Listing, asked: Asked, palette: Palette, columns: Option<usize
             let absence = absence(library.empty_slots.as_deref(), asked);
             match library.uninitialized_slots.first() {
                 Some(slot) if !asked.token => {
-                    let (slot, present) = (*slot, Vec::new());
-                    let error = TokenError::NotInitialized { slot, present };
+                    let error = TokenError::NotInitialized {
+                        slot: *slot,
+                        library: library.path_lib.clone(),
+                        present: Vec::new(),
+                    };
                     error_lines(&ErrorEntry::from(&error.into()), &mut lines);
                 }
                 _ => lines.push(TableLine::across(format!("  {absence}"), None)),

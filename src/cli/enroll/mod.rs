@@ -49,14 +49,16 @@ use crate::token::{Candidate, FoundKey, KeyKind};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
+  pkcs11-external-signer enroll --context prod
   pkcs11-external-signer enroll --user jane --group dev --csr jane.csr
   pkcs11-external-signer enroll --certificate jane.pem
   pkcs11-external-signer enroll --user jane --csr - --key rsa-2048
   pkcs11-external-signer enroll --user jane --csr jane.csr --dry-run
 
-The first one makes a key and writes the request for any CA, the second one goes on with what the CA
-has issued. A call that was interrupted is made again: no second key is made, and nothing on the token
-is overwritten.")]
+The first one makes a key, has the cluster issue its certificate, and has the context use both. The
+second one makes a key and writes the request for any CA, and the third one goes on with what that
+CA has issued. A command that was interrupted is typed again: no second key is made, and nothing on
+the token is overwritten.")]
 pub(super) struct EnrollArguments {
     #[command(flatten)]
     key_options: KeyOptions,

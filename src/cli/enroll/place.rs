@@ -13,7 +13,7 @@ use crate::printable::shell_word;
 use crate::process::environment::TakenVariables;
 use crate::process::lock;
 use crate::protocol::Configuration;
-use crate::token::{OccupiedSlot, TokenError, TokenState};
+use crate::token::{TokenError, TokenState};
 
 /// What the options say of library, token and object, with the library that they don't name.
 pub(super) struct TokenChoice {
@@ -57,11 +57,17 @@ impl TokenChoice {
         let states: Vec<_> = states.filter(fits).collect();
         let chosen = match states.as_slice() {
             [] if token.is_given() => return Ok(token.clone()),
-            [] => return Err(emptiness(&slots)),
+            [] => {
+                let blank = slots.iter().find(|slot| slot.is_uninitialized());
+                let path = || trusted.path().display().to_string();
+                return Err(nothing(blank.map(|slot| (slot.slot, path()))));
+            }
             [only] => only,
             several => {
                 let names: Vec<_> = several.iter().map(|it| it.name.to_string()).collect();
-                let options: Vec<_> = several.iter().map(|it| in_options(it)).collect();
+                let options = several.iter();
+                let options = options.map(|it| in_options(&it.name.label, &it.name.serial));
+                let options: Vec<_> = options.collect();
                 let picked = pick("Which token?", &names).and_then(|place| several.get(place));
                 picked.ok_or(EnrollmentError::SeveralTokens { found: options })?
             }
@@ -93,9 +99,11 @@ fn found(options: &KeyOptions, map: &mut Configuration, verbosity: u8) -> Result
     let tokens: Vec<_> = tokens.collect();
     let (library, token) = match tokens.as_slice() {
         [] => {
-            let uninitialized = listing.libraries.iter();
-            let slot = uninitialized.flat_map(|it| &it.uninitialized_slots).next();
-            return Err(nothing(slot.copied()));
+            let blank = listing.libraries.iter().find_map(|library| {
+                let slot = library.uninitialized_slots.first()?;
+                Some((*slot, library.path_lib.clone()))
+            });
+            return Err(nothing(blank));
         }
         [only] => *only,
         several => {
@@ -108,9 +116,9 @@ fn found(options: &KeyOptions, map: &mut Configuration, verbosity: u8) -> Result
             let picked = place.and_then(|place| several.get(place).copied());
             picked.ok_or_else(|| {
                 let options = several.iter().map(|(library, token)| {
-                    let serial = shell_word(&token.token_serial);
                     let module = shell_word(&library.path_lib);
-                    format!("--module={module} --token-serial={serial}")
+                    let token = in_options(&token.token_label, &token.token_serial);
+                    format!("--module={module} {token}")
                 });
                 EnrollmentError::SeveralTokens {
                     found: options.collect(),
@@ -128,27 +136,23 @@ fn found(options: &KeyOptions, map: &mut Configuration, verbosity: u8) -> Result
     Ok(Filter::from_map(&mut map.clone())?)
 }
 
-fn in_options(state: &TokenState) -> String {
-    let name = &state.name;
+fn in_options(label: &str, serial: &str) -> String {
     format!(
         "--token-label={} --token-serial={}",
-        shell_word(&name.label),
-        shell_word(&name.serial)
+        shell_word(label),
+        shell_word(serial)
     )
 }
 
-/// Why a library has no token to use.
-fn emptiness(slots: &[OccupiedSlot]) -> Error {
-    let blank = slots.iter().find(|slot| slot.is_uninitialized());
-    nothing(blank.map(|slot| slot.slot))
-}
-
-fn nothing(uninitialized: Option<u64>) -> Error {
-    match uninitialized {
-        Some(slot) => {
-            let present = Vec::new();
-            TokenError::NotInitialized { slot, present }.into()
+/// Why there is no token to use; `blank` is a slot whose token is not initialised, and its library.
+fn nothing(blank: Option<(u64, String)>) -> Error {
+    match blank {
+        Some((slot, library)) => TokenError::NotInitialized {
+            slot,
+            library,
+            present: Vec::new(),
         }
+        .into(),
         None => EnrollmentError::NoToken.into(),
     }
 }

@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use cryptoki::error::Error as CryptokiError;
+use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::slot::Slot;
 
 use super::ckr;
@@ -40,9 +40,18 @@ impl<'m> TokenSession<'m> {
             state.own_keypad
         );
         let raw = module.functions().open_session(slot, access);
-        let raw = raw.map_err(|error| TokenError::Call {
-            doing: "opening a session",
-            failure: ckr::failure(&error),
+        let raw = raw.map_err(|error| {
+            let failure = ckr::failure(&error);
+            match ckr::code(&error) {
+                Some(RvError::TokenWriteProtected) => TokenError::ReadOnly {
+                    token: state.name.to_string(),
+                    failure,
+                },
+                _ => TokenError::Call {
+                    doing: "opening a session",
+                    failure,
+                },
+            }
         })?;
         Ok(Self {
             module,

@@ -176,7 +176,7 @@ pub(super) fn find(
     // Some libraries know no slot before they were asked for the list.
     let occupied = occupied(functions)?;
     match selector.slot {
-        Some(id) => numbered(functions, selector, id, &occupied),
+        Some(id) => numbered(functions, library, selector, id, &occupied),
         None => matching(functions, library, selector, &occupied),
     }
 }
@@ -184,6 +184,7 @@ pub(super) fn find(
 /// The slot with this number, if its token fits the rest of the selector.
 fn numbered(
     functions: &Functions,
+    library: &Path,
     selector: &TokenSelector,
     id: u64,
     occupied: &[Slot],
@@ -207,6 +208,7 @@ fn numbered(
     match state(functions, slot) {
         Ok(state) if !state.initialized => Err(TokenError::NotInitialized {
             slot: id,
+            library: library.display().to_string(),
             present: present(),
         }),
         Ok(state) if !state.fits(selector) => Err(TokenError::Contradiction {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::CallFailure;
 use crate::config::TokenName;
 use crate::error::{Failure, Remedy, Setting, remedy};
+use crate::printable::shell_word;
 use crate::process::lock::LockBusy;
 
 /// A slot without an initialised token.
@@ -82,8 +83,13 @@ pub enum TokenError {
         present: Vec<TokenName>,
         unusable: Vec<UnusableSlot>,
     },
-    #[error("the token in slotId {slot} is not initialised")]
-    NotInitialized { slot: u64, present: Vec<TokenName> },
+    #[error("the token in slotId {slot} of {library} is not initialised")]
+    NotInitialized {
+        slot: u64,
+        /// The library's path.
+        library: String,
+        present: Vec<TokenName>,
+    },
     #[error("no token with {selector} was found")]
     NoneFits { selector: String },
     /// The library doesn't serve it, the reader's service is down ([readers](#first)), or label or serial
@@ -99,6 +105,10 @@ pub enum TokenError {
         present: Vec<TokenName>,
         unusable: Vec<UnusableSlot>,
     },
+    /// The library opens it for reading alone, such as a store of trusted certificates, or NSS with
+    /// `flags=readOnly`.
+    #[error("token {token} can't be written to: {failure}")]
+    ReadOnly { token: String, failure: CallFailure },
     /// It was pulled out, reset by another program, or lost power (a sleeping laptop, a bad hub). `run`
     /// opens it once more by itself. If you didn't touch it: `journalctl -u pcscd -n 30`, `gpgconf --kill
     /// scdaemon`, another port.
@@ -181,6 +191,10 @@ impl Failure for TokenError {
                 remedy!("name its token with --token-serial, --token-label or --slot-id:")
                     .with_candidates(found)
             }
+            Self::ReadOnly { .. } => remedy!(
+                "name another token, or have the library open this one for writing (NSS: without \
+                 flags=readOnly)"
+            ),
             Self::Removed { .. } => remedy!("put the token back and try again"),
             Self::EmptySlot { present, .. } if present.is_empty() => {
                 remedy!("insert the token and try again")
@@ -189,11 +203,15 @@ impl Failure for TokenError {
                 "check that the reader is plugged in, that its service (pcscd) runs and serves you, \
                  and the library's configuration"
             ),
-            Self::NotInitialized { slot, present } => {
+            Self::NotInitialized {
+                slot,
+                library,
+                present,
+            } => {
+                let tool = format!("pkcs11-tool --module {} --slot {slot}", shell_word(library));
                 let commands = format!(
-                    "initialise it, which erases what is on it: pkcs11-tool --module FILE --slot {slot} \
-                     --init-token --label NAME, then pkcs11-tool --module FILE --slot {slot} --login \
-                     --login-type so --init-pin, or the token's own tool"
+                    "initialise it, which erases what is on it: {tool} --init-token --label NAME, then \
+                     {tool} --login --login-type so --init-pin, or the token's own tool"
                 );
                 match present.as_slice() {
                     [] => remedy!(commands),
