@@ -265,6 +265,7 @@ impl EnrollmentDocument {
             let own = &part.certificate;
             let name = named(own.user.as_deref().unwrap_or_default(), &own.groups);
             let place = match (&part.file, part.status) {
+                (Some(file), "planned") => format!("to be kept in {}", file.display()),
                 (Some(file), "in-file") => format!("in {}", file.display()),
                 (Some(file), _) => format!("beside the key, and in {}", file.display()),
                 (None, "planned") => "to be written beside the key".to_owned(),
@@ -310,7 +311,7 @@ impl EnrollmentDocument {
     }
 }
 
-/// As in `user "jane", groups "dev" and "ops"`.
+/// As in `user "jane", groups "dev", "ops"`.
 fn named(user: &str, groups: &[String]) -> String {
     let quoted: Vec<_> = groups.iter().map(|group| format!("\"{group}\"")).collect();
     match quoted.as_slice() {

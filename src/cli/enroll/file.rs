@@ -6,20 +6,19 @@ use std::path::{Path, PathBuf};
 use crate::certificate::Certificate;
 use crate::cli::issuance::Issued;
 use crate::cli::new_file::{self, NewFileError};
+use crate::config::ObjectId;
 use crate::enrollment::{EnrollmentError, certificates_pem, fingerprint, intermediates};
 use crate::error::Error;
 use crate::printable::shell_word;
 use crate::process::signals::Deferral;
 use crate::process::{data_file, open_regular};
 use crate::report;
+use crate::token::PivSlot;
 
 /// In bytes.
 const LONGEST: u64 = 1 << 20;
 
 const REQUEST: &str = "-----BEGIN CERTIFICATE REQUEST-----";
-
-/// A PIV card's slots by the CKA_ID of their keys.
-const PIV_SLOTS: [(u8, &str); 4] = [(1, "9a"), (2, "9c"), (3, "9d"), (4, "9e")];
 
 /// Where the request goes.
 pub(super) enum CsrTarget<'a> {
@@ -110,7 +109,7 @@ impl IssuedFile {
         intermediates(&self.certificate, &self.chain)
     }
 
-    /// Keeps it in a file: this one, or one of its own under the user's data.
+    /// Keeps it in a file with those above it: this one, or [`IssuedFile::own_place`].
     ///
     /// # Errors
     /// It can't be written.
@@ -120,28 +119,43 @@ impl IssuedFile {
             replace(path, &pem)?;
             return Ok(path.to_owned());
         }
-        let key = fingerprint(self.certificate.public_key())?;
-        let serial = &self.certificate.serial_number;
-        let name = format!(
-            "certificate-{}-{serial}.pem",
-            key.get(..16).unwrap_or_default()
-        );
-        let failed = |reason| EnrollmentError::File {
-            path: PathBuf::from(&name),
-            reason,
-        };
-        data_file::create(&name, pem.as_bytes()).map_err(failed)?;
-        let path = data_file::path(&name);
-        Ok(path.ok_or_else(|| failed("the user has no home".to_owned()))?)
+        let place = self.own_place()?;
+        data_file::create(&self.own_name()?, pem.as_bytes()).map_err(|reason| {
+            EnrollmentError::File {
+                path: place.clone(),
+                reason,
+            }
+        })?;
+        Ok(place)
     }
 
-    /// Says which commands put it on a PIV card, beside the key with this CKA_ID: the only kind of token that is known to take none.
+    /// A file of its own under the user's data.
+    ///
+    /// # Errors
+    /// The user has no home.
+    pub(super) fn own_place(&self) -> Result<PathBuf, Error> {
+        let name = self.own_name()?;
+        let place = data_file::path(&name);
+        Ok(place.ok_or_else(|| EnrollmentError::File {
+            path: name.into(),
+            reason: "the user has no home".to_owned(),
+        })?)
+    }
+
+    fn own_name(&self) -> Result<String, Error> {
+        let key = fingerprint(self.certificate.public_key())?;
+        let key = key.get(..16).unwrap_or_default();
+        let serial = &self.certificate.serial_number;
+        Ok(format!("certificate-{key}-{serial}.pem"))
+    }
+
+    /// Says which commands put it on a PIV card, beside the key with this CKA_ID. No other kind of token is known
+    /// to take none.
     pub(in crate::cli) fn advise(&self, id: &[u8], path: &Path) {
-        let slot = match id {
-            [id] => PIV_SLOTS.iter().find(|(it, _)| it == id),
-            _ => None,
+        let Some(slot) = PivSlot::of_id(&ObjectId::from_bytes(id.to_owned())) else {
+            return;
         };
-        let Some((_, slot)) = slot else { return };
+        let slot = slot.name();
         let text = path.display().to_string();
         let file = shell_word(&text);
         report::steps(

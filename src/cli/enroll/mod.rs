@@ -185,27 +185,27 @@ fn enroll(
         report::note("the context uses a key on a token already");
         return Ok(output.print(&format!("{}\n", printable(&proof)))?);
     }
-    let place = TokenChoice::of(options, verbosity)?;
-    let selector = place.open(opened)?;
+    let choice = TokenChoice::of(options, verbosity)?;
+    let selector = choice.open(opened)?;
     let library = opened
         .as_ref()
         .ok_or_else(|| Error::internal("no library is open"))?;
-    let officer = Sources::of_person(&place.pin);
-    let pins = [Sources::new(place.pin, &variables), officer];
-    let mut token = EnrollmentToken::open(library, place.filter, selector, pins, &arguments.piv)?;
-    let mut place = None;
+    let officer = Sources::of_person(&choice.pin);
+    let pins = [Sources::new(choice.pin, &variables), officer];
+    let mut token = EnrollmentToken::open(library, choice.filter, selector, pins, &arguments.piv)?;
+    let mut key_for_context = None;
     let mut document = match task {
         Task::Request(applicant, target) => request(arguments, &applicant, &target, &mut token)?,
         Task::Install(issued) => install(arguments, &issued, &mut token)?,
         Task::Certify(cluster) => {
             let (document, key) = certify(arguments, &cluster, library, &mut token)?;
-            place = key;
+            key_for_context = key;
             document
         }
         Task::Prove => return Err(Error::internal("a token where none is needed")),
     };
     let accepted = token.close();
-    if let Some(selection) = place {
+    if let Some(selection) = key_for_context {
         let file = document.certificate_file();
         let file = file.map(|path| path.to_string_lossy().into_owned());
         cluster::write_context(arguments, selection, file, opened)?;

@@ -38,7 +38,7 @@ impl TokenChoice {
     /// Opens the library, and says which of its tokens is meant.
     ///
     /// # Errors
-    /// Those of the library; no token, or several and nobody to pick one.
+    /// Those of the library; no token; several, and no terminal or no choice.
     pub(super) fn open(&self, opened: &mut Option<Library>) -> Result<TokenSelector, Error> {
         let Filter {
             library,

@@ -126,7 +126,7 @@ impl<'l> EnrollmentToken<'l> {
         applicant: &Applicant,
     ) -> Result<(), Error> {
         if arguments.replace && !self.token.is_yubikey() {
-            let option = "--replace with --csr";
+            let option = "--replace without --certificate";
             let token = self.token.name();
             return Err(WritingError::NotAYubikey { option, token }.into());
         }
@@ -270,7 +270,7 @@ impl<'l> EnrollmentToken<'l> {
     /// Has a person say that the key under this CKA_ID is to be lost, if there is anything.
     ///
     /// # Errors
-    /// Nobody has said so.
+    /// There is no terminal, or the answer is another one.
     pub(super) fn confirm_loss(
         &self,
         id: &ObjectId,
@@ -338,7 +338,14 @@ impl<'l> EnrollmentToken<'l> {
         document: &mut EnrollmentDocument,
     ) -> Result<(), Error> {
         let certificate = &issued.certificate;
-        if self.token.takes_no_certificates() && !arguments.dry_run {
+        if self.token.takes_no_certificates() {
+            if arguments.dry_run {
+                let given = arguments.key_options.certificate_file.as_ref();
+                let place = given.map_or_else(|| issued.own_place(), |it| Ok(it.into()))?;
+                document.set_certificate(certificate, CertificateStatus::Planned);
+                document.set_file(place);
+                return Ok(());
+            }
             let token = self.token.name();
             let reason = format!("OpenSC writes nothing to a PIV card such as token {token}");
             return keep_in_file(arguments, issued, key, &reason, document);

@@ -11,7 +11,7 @@ use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass};
 use super::ckr;
 use super::error::{ObjectError, ObjectSummary, WritingError};
 use super::object::Objects;
-use super::public_key::{self, FoundKey};
+use super::public_key::{self, ED25519_PARAMETERS, FoundKey};
 use super::raw::ObjectHandle;
 use super::session::TokenSession;
 use super::writing;
@@ -29,10 +29,6 @@ const NOTICE_DELAY: Duration = Duration::from_secs(2);
 
 /// 65537, which every token takes.
 const PUBLIC_EXPONENT: [u8; 3] = [1, 0, 1];
-/// CKA_EC_PARAMS (RFC 8410, section 3: the object identifier of Ed25519; PKCS#11, section 6.3.6: its
-/// name).
-const ED25519_OID: &[u8] = b"\x06\x03\x2b\x65\x70";
-const ED25519_NAME: &[u8] = b"\x13\x0cedwards25519";
 
 /// Of an RSA key, which some libraries would let decrypt, too.
 const SIGNING_ONLY: [Attribute; 2] = [Attribute::Decrypt(false), Attribute::Unwrap(false)];
@@ -277,7 +273,8 @@ fn make(
                 generate(KeyType::EC_EDWARDS, mechanism, shape, &[])
             };
             // The standard allows both, and each has libraries that take it alone.
-            named(ED25519_NAME).or_else(|_| named(ED25519_OID))
+            let [name, oid] = ED25519_PARAMETERS;
+            named(name).or_else(|_| named(oid))
         }
         KeyKind::Rsa2048 | KeyKind::Rsa3072 | KeyKind::Rsa4096 => {
             let bits = new.kind.modulus_bits().unwrap_or_default();

@@ -13,8 +13,9 @@ use crate::config::{ObjectId, ObjectSelector};
 use crate::error::Error;
 use crate::process::watchdog;
 
-/// CKA_EC_PARAMS of Ed25519: the curve's name, or its object identifier (RFC 8410).
-const ED25519_PARAMETERS: [&[u8]; 2] = [b"\x13\x0cedwards25519", b"\x06\x03\x2b\x65\x70"];
+/// CKA_EC_PARAMS of Ed25519: the curve's name (PKCS#11, section 6.3.6), or the object identifier (RFC 8410, section 3).
+pub(super) const ED25519_PARAMETERS: [&[u8]; 2] =
+    [b"\x13\x0cedwards25519", b"\x06\x03\x2b\x65\x70"];
 
 /// A key on the token, and its public key.
 #[derive(Clone, Debug)]
