@@ -334,3 +334,23 @@ fn a_plugin_of_kubectls_can_ask_the_person_at_standard_input() {
     assert_eq!(outcome.printed(), "interactive approved\n");
     assert_eq!(cluster.conditions("interactive"), ["Approved"]);
 }
+
+/// As on a busy machine, where the program sees kubectl's end first.
+#[test]
+fn what_kubectl_says_is_heard_when_it_has_ended_already() {
+    let cluster = cluster();
+    let (jane, otto) = (jane(cluster), approver(cluster));
+    jane.asks("late", &Wanted::default());
+    let folder = otto.directory().join("programs");
+    fs::create_dir(&folder).unwrap();
+    let real = cluster.programs().join("kubectl");
+    let script = format!(
+        "#!/bin/sh\n(sleep 0.3; '{}' \"$@\") & exit 0\n",
+        real.display()
+    );
+    fs::write(folder.join("kubectl"), script).unwrap();
+    fs::set_permissions(folder.join("kubectl"), fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:/usr/bin:/bin", folder.display());
+    let outcome = approve(&otto, "late").variable("PATH", path).run();
+    outcome.fails(7, &["asks to be            \"jane\"", "no terminal"]);
+}

@@ -24,6 +24,9 @@ use crate::process::descriptors::hand_on_none;
 const LIMIT: Duration = Duration::from_secs(300);
 /// How often a kubectl that writes nothing is looked at.
 const GLANCE: Duration = Duration::from_millis(100);
+/// How long after kubectl's end its last words may take to arrive. A program that a plugin has left behind may
+/// hold the streams for ever.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// What is kept of an error, in bytes.
 const LONGEST_ERROR: usize = 1 << 16;
 
@@ -128,6 +131,7 @@ impl Kubectl {
         listen(errors, sender, Heard::Error).map_err(KubectlError::NotStarted)?;
         let deadline = Instant::now() + LIMIT;
         let mut told = Told::default();
+        let mut ended = None;
         loop {
             match heard.recv_timeout(GLANCE) {
                 Ok(Heard::Output(bytes)) => {
@@ -138,9 +142,10 @@ impl Kubectl {
                 }
                 Ok(Heard::Error(bytes)) => told.words.hear(&bytes, &self.pass_on),
                 Err(RecvTimeoutError::Disconnected) => break,
-                // A program that a plugin has left behind may hold the streams.
                 Err(RecvTimeoutError::Timeout) if matches!(child.0.try_wait(), Ok(Some(_))) => {
-                    break;
+                    if ended.get_or_insert_with(Instant::now).elapsed() > LAST_WORDS {
+                        break;
+                    }
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
