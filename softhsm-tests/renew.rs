@@ -1,6 +1,7 @@
 //! `renew`, with the signer of a real cluster: what is asked for, what the token holds before and after each
 //! interruption, and what is refused.
 
+mod interrupted;
 mod new_key;
 
 use std::fs;

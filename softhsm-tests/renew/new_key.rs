@@ -22,7 +22,7 @@ impl Jane {
     }
 
     /// What the user of the kubeconfig says of the key.
-    fn written(&self) -> Value {
+    pub(super) fn written(&self) -> Value {
         let file = self.store.directory.path().join("kubeconfig");
         let config: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
         config["users"][0]["user"]["auth-provider"]["config"].clone()
@@ -39,7 +39,7 @@ impl Jane {
 
     /// Demands the new key's certificate alone, which the kubeconfig names and the cluster knows.
     #[track_caller]
-    fn assert_uses_new_key(self, outcome: &Outcome, old: &[u8]) {
+    pub(super) fn assert_uses_new_key(self, outcome: &Outcome, old: &[u8]) {
         assert!(outcome.status.success(), "{outcome:?}");
         let id = id_after(old);
         assert_eq!(self.written()["objectId"], format!("0x{id}"));

@@ -1,0 +1,136 @@
+//! What can happen to cluster, request and token while `enroll` waits: it is told, and the same command ends
+//! well with the same key.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use super::{Newcomer, bare_token, jane, of_store};
+use crate::fixture::cluster::cluster;
+use crate::fixture::forwarder::Forwarder;
+
+fn approve(name: &str) {
+    cluster().administrate(&["certificate", "approve", name], "");
+}
+
+/// One key, with its certificate.
+#[track_caller]
+fn assert_ends_well(newcomer: &Newcomer<'_>, arguments: &[&str]) {
+    let outcome = newcomer.enroll(arguments).run();
+    let known = "knows us as user \"jane\", groups dev, system:authenticated\n";
+    assert!(outcome.printed().ends_with(known), "{outcome:?}");
+    let keys = newcomer.keys();
+    assert_eq!(keys.len(), 1, "{keys:?}");
+    assert_eq!(keys[0]["certificate"]["user"], "jane");
+}
+
+#[test]
+fn a_server_that_goes_away_is_told_and_asked_again_when_it_is_back() {
+    let store = bare_token();
+    let newcomer = jane(&store);
+    let server = cluster().entry()["server"].as_str().unwrap().to_owned();
+    let mut forwarder = Forwarder::to(&server);
+    let file = newcomer.person.directory().join("kubeconfig");
+    let kubeconfig = fs::read_to_string(&file).unwrap();
+    fs::write(&file, kubeconfig.replace(&server, &forwarder.url())).unwrap();
+    let name = newcomer.ask(&[]);
+    let mut running = newcomer.enroll(&[]).start(None);
+    running.wait_for_error("waiting for the request");
+    forwarder.stop();
+    let outcome = running.finish();
+    outcome.fails(
+        9,
+        &[
+            "context \"prod\": kubectl could not show the CertificateSigningRequest: The connection to the server ",
+            " was refused",
+            "must succeed first",
+        ],
+    );
+    newcomer.enroll(&[]).run().fails(9, &["was refused"]);
+    assert_eq!(newcomer.keys().len(), 1);
+    forwarder.start();
+    approve(&name);
+    assert_ends_well(&newcomer, &[]);
+}
+
+#[test]
+fn a_request_that_is_removed_is_told_and_made_again() {
+    let store = bare_token();
+    let newcomer = jane(&store);
+    let name = newcomer.ask(&[]);
+    let mut running = newcomer.enroll(&[]).start(None);
+    running.wait_for_error("waiting for the request");
+    cluster().administrate(&["delete", "csr", &name], "");
+    running.finish().fails(
+        9,
+        &[
+            &format!("the request {name} was removed from the cluster"),
+            "run the same command again: it makes another request",
+        ],
+    );
+    assert_eq!(newcomer.ask(&[]), name);
+    approve(&name);
+    assert_ends_well(&newcomer, &[]);
+}
+
+/// Made anew under its name by a person who may, with the same key and the same user.
+#[test]
+fn a_request_with_other_usages_is_approved_and_not_signed_and_that_is_told() {
+    let store = bare_token();
+    let newcomer = jane(&store);
+    let name = newcomer.ask(&[]);
+    let own = cluster().request(&name);
+    let changed = json!({
+        "apiVersion": own["apiVersion"],
+        "kind": own["kind"],
+        "metadata": {"name": name},
+        "spec": {
+            "request": own["spec"]["request"],
+            "signerName": own["spec"]["signerName"],
+            "usages": ["client auth", "server auth"],
+        },
+    });
+    cluster().administrate(&["delete", "csr", &name], "");
+    cluster().administrate(&["create", "-f", "-"], &changed.to_string());
+    let mut running = newcomer.enroll(&[]).start(None);
+    running.wait_for_error("waiting for the request");
+    approve(&name);
+    let text = format!("the cluster's signer has not signed the request {name}: ");
+    running
+        .finish()
+        .fails(9, &[&text, "server auth", "--again"]);
+    newcomer.enroll(&[]).run().fails(9, &[&text]);
+    let keys = newcomer.keys();
+    assert_eq!(keys.len(), 1);
+    assert_eq!(keys[0]["certificate"], Value::Null);
+    let other = newcomer.ask(&["--again"]);
+    assert_eq!(other, format!("{name}-2"));
+    approve(&other);
+    assert_ends_well(&newcomer, &[]);
+}
+
+#[test]
+fn a_token_that_is_pulled_is_told_and_gone_on_with_when_it_is_back() {
+    let store = bare_token();
+    let newcomer = jane(&store);
+    let name = newcomer.ask(&[]);
+    let (mut token, enter) = of_store(&store);
+    token[0] = store.faulty_module();
+    // The library's first call after the wait finds no session any more.
+    let at_faulty = Newcomer::jane(token, enter);
+    let mut running = at_faulty
+        .enroll(&[])
+        .suffering(&store, "C_CreateObject:lose-sessions")
+        .start(None);
+    running.wait_for_error("waiting for the request");
+    approve(&name);
+    running.finish().fails(
+        6,
+        &[
+            "writing the certificate on token \"prod\"",
+            "check that the token is still inserted",
+            "run the command again: it goes on",
+        ],
+    );
+    assert_ends_well(&newcomer, &[]);
+}

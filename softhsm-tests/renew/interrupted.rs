@@ -1,0 +1,113 @@
+//! `renew`, killed when it has written the certificate and not yet shown it to the cluster, without its token, and
+//! without its server: the same command ends well, with one certificate.
+
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Signal, kill_process};
+
+use super::{Jane, assert_renewed};
+use crate::fixture::cluster::cluster;
+use crate::fixture::forwarder::Forwarder;
+use crate::fixture::program::Invocation;
+
+impl Jane {
+    /// `renew` with these faults of its library, once the request is approved.
+    fn renew_suffering(&self, arguments: &[&str], fault: &str) -> Invocation {
+        let configuration = self.store.faulty(self.configuration.clone());
+        let command = cluster().command(&self.store, &configuration, "renew");
+        let command = command.argument("--duration=10m").arguments(arguments);
+        command.suffering(&self.store, fault)
+    }
+
+    /// Asks, and has it approved; the request's name.
+    fn ask_approved(&self, arguments: &[&str]) -> String {
+        thread::sleep(Duration::from_secs(2));
+        let asked = self.renew(&["--wait=1s"]).arguments(arguments).run();
+        asked.fails(9, &["was not approved within 1 seconds"]);
+        let (_, name) = asked.stderr.split_once(" approve ").unwrap();
+        let name = name.split_whitespace().next().unwrap();
+        self.decide("approve", name);
+        cluster().issued_certificate(name);
+        name.to_owned()
+    }
+}
+
+/// The first signature is for the connection with the present certificate.
+const AT_THE_PROOF: &str = "C_Sign#2:print=error,C_Sign#2:hang";
+
+#[test]
+fn a_kill_before_the_proof_leaves_what_the_same_command_ends_with() {
+    let jane = Jane::new();
+    let name = jane.ask_approved(&[]);
+    let mut running = jane.renew_suffering(&[], AT_THE_PROOF).start(None);
+    running.wait_for_error("complaint from the module");
+    kill_process(running.pid(), Signal::KILL).unwrap();
+    running.finish();
+    assert_eq!(jane.certificates().len(), 2);
+    assert_renewed(&jane, &jane.renew(&[]).run());
+    assert_eq!(jane.requests(&name), 1);
+}
+
+#[test]
+fn a_kill_before_the_proof_of_a_new_key_leaves_the_context_to_the_old_one_until_it_goes_on() {
+    let old = super::janes();
+    let jane = Jane::with(old.clone());
+    jane.ask_approved(&["--new-key"]);
+    let running = jane.renew_suffering(&["--new-key"], AT_THE_PROOF);
+    let mut running = running.start(None);
+    running.wait_for_error("complaint from the module");
+    kill_process(running.pid(), Signal::KILL).unwrap();
+    running.finish();
+    assert_eq!(jane.certificates().len(), 2);
+    assert_eq!(jane.written()["objectId"], "1");
+    let outcome = jane.renew(&["--new-key"]).run();
+    assert!(!outcome.stderr.contains("approve"), "{outcome:?}");
+    jane.assert_uses_new_key(&outcome, &old);
+}
+
+#[test]
+fn a_token_that_is_pulled_is_told_and_gone_on_with_when_it_is_back() {
+    let jane = Jane::new();
+    let before = jane.certificates();
+    let name = jane.ask_approved(&[]);
+    // The library's first call after the wait finds no session any more.
+    let pulled = jane
+        .renew_suffering(&[], "C_CreateObject:lose-sessions")
+        .run();
+    pulled.fails(
+        6,
+        &[
+            "check that the token is still inserted",
+            "run the command again: it goes on",
+        ],
+    );
+    assert_eq!(jane.certificates(), before);
+    assert_renewed(&jane, &jane.renew(&[]).run());
+    assert_eq!(jane.requests(&name), 1);
+}
+
+#[test]
+fn a_server_that_goes_away_while_it_waits_is_told_and_asked_again_when_it_is_back() {
+    let jane = Jane::new();
+    thread::sleep(Duration::from_secs(2));
+    let server = cluster().entry()["server"].as_str().unwrap().to_owned();
+    let mut forwarder = Forwarder::to(&server);
+    let name = jane.request();
+    let through = || {
+        let renewal = jane.renew(&[]);
+        cluster().lead_to(&jane.store, &forwarder.url());
+        renewal.start(None)
+    };
+    let before = jane.certificates();
+    let mut running = through();
+    running.wait_for_error("waiting for the request");
+    forwarder.stop();
+    running.finish().fails(9, &["Connection refused"]);
+    assert_eq!(jane.certificates(), before);
+    forwarder.start();
+    jane.decide("approve", &name);
+    let running = jane.renew(&[]).start(None);
+    assert_renewed(&jane, &running.finish());
+    assert_eq!(jane.requests(&name), 1);
+}
