@@ -1,10 +1,14 @@
 //! Sealed registry passwords, opened in a token: `kubelet-credential-provider`, `unseal`, `kubelet-config` and
 //! `check --sealed`.
 
+/// Keys for it.
+pub(crate) mod keys;
 /// kubelet's own package.
 mod pulls;
 /// A registry of images.
 mod registry;
+/// What others see of the passwords.
+mod secrecy;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,9 +16,10 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::fixture::keys::{Kind, key};
+use crate::fixture::keys::{Kind, issued, key};
 use crate::fixture::program::{Invocation, Outcome};
 use crate::fixture::softhsm::{Object, PIN, Store, WRONG_PIN, softhsm_library, token_with};
+use crate::matrix::codes;
 use crate::seal::{CONFIG, PASSWORD, sealed_by_openssl};
 
 pub(crate) const IMAGE: &str = "registry.example:5000/team/app";
@@ -35,12 +40,22 @@ fn node(kind: Kind) -> Store {
 
 /// `config.json` sealed to these.
 fn sealed(store: &Store, name: &str, config: &str, kinds: &[Kind]) -> PathBuf {
+    let certificates: Vec<_> = kinds
+        .iter()
+        .map(|kind| key(*kind).certificate_pem())
+        .collect();
+    let certificates: Vec<_> = certificates.iter().map(PathBuf::as_path).collect();
+    sealed_to(store, name, config, &certificates)
+}
+
+/// The same by the certificates.
+fn sealed_to(store: &Store, name: &str, config: &str, certificates: &[&Path]) -> PathBuf {
     let directory = store.directory.path();
     let (config_file, out) = (directory.join("config.json"), directory.join(name));
     fs::write(&config_file, config).unwrap();
     let mut seal = Invocation::new(directory).arguments(&["seal", "--out", text(&out)]);
-    for kind in kinds {
-        seal = seal.arguments(&["--recipient", text(&key(*kind).certificate_pem())]);
+    for certificate in certificates {
+        seal = seal.arguments(&["--recipient", text(certificate)]);
     }
     seal.argument(text(&config_file)).run().printed();
     out
@@ -316,22 +331,97 @@ fn what_goes_wrong_is_an_error_and_never_an_empty_answer() {
 }
 
 #[test]
+fn a_certificate_that_has_expired_is_warned_of_and_its_key_opens() {
+    let kind = Kind::P256;
+    let expired = issued(kind, "/CN=node1", -1, "clientAuth");
+    let store = token_with([
+        Object::key(key(kind), &[1]).for_opening(true),
+        Object::issued(expired.clone(), &[1]),
+    ]);
+    let directory = store.directory.path();
+    let [certificate, config, out] =
+        ["node1.der", "config.json", "registry.cms"].map(|it| directory.join(it));
+    fs::write(&certificate, expired).unwrap();
+    fs::write(&config, CONFIG).unwrap();
+    let seal = Invocation::new(directory).arguments(&["seal", "--recipient", text(&certificate)]);
+    let seal = seal.arguments(&["--out", text(&out), text(&config)]).run();
+    seal.printed_beside(&["the certificate of CN=node1 has expired"]);
+    let outcome = asked(provider(&store, &out), IMAGE);
+    assert_answers(&outcome, "registry.example:5000", "Registry");
+    outcome.says_only(&["the certificate of CN=node1 has expired; its key opens"]);
+}
+
+/// A minute before kubelet kills the provider, whichever call doesn't return.
+#[test]
+fn a_library_that_hangs_is_left_in_time() {
+    thread::scope(|scope| {
+        for fault in ["C_Initialize:hang", "C_Login:hang", "C_DeriveKey:hang"] {
+            scope.spawn(move || {
+                let store = node(Kind::P256);
+                let file = sealed(&store, "registry.cms", CONFIG, &[Kind::P256]);
+                let outcome = asked(faulty_provider(&store, &file, fault), IMAGE);
+                outcome.fails_in_one_line(5, "was not there after 45 s");
+                let took = outcome.took.as_secs();
+                assert!((44..50).contains(&took), "{took} s");
+            });
+        }
+    });
+}
+
+/// The calls that open; those before them are `matrix`'s.
+#[test]
+fn whatever_a_call_returns_that_opens_it_is_named_and_no_answer_is_given() {
+    let rsa = (Kind::Rsa(2048), ["C_DecryptInit", "C_Decrypt"].as_slice());
+    let ec = (Kind::P256, ["C_DeriveKey"].as_slice());
+    thread::scope(|scope| {
+        for (kind, functions) in [rsa, ec] {
+            scope.spawn(move || {
+                let store = node(kind);
+                let file = sealed(&store, "registry.cms", CONFIG, &[kind]);
+                for (function, code) in functions
+                    .iter()
+                    .flat_map(|it| codes::ALL.iter().map(move |code| (it, code)))
+                {
+                    let fault = format!("{function}:return={}", code.value);
+                    let outcome = asked(faulty_provider(&store, &file, &fault), IMAGE);
+                    let exit = outcome.status.code().unwrap();
+                    assert!([4, 5, 6, 7, 8].contains(&exit), "{fault}: {outcome:?}");
+                    outcome.fails_in_one_line(exit, "");
+                    let named = match code.name {
+                        // The PIN is given once more, for an operation that SoftHSM has begun already.
+                        "CKR_USER_NOT_LOGGED_IN" => "CKR_OPERATION_ACTIVE",
+                        name => name,
+                    };
+                    let is_named = [code.name, named, "does not open"]
+                        .iter()
+                        .any(|it| outcome.stderr.contains(it));
+                    assert!(is_named, "{function} {}: {}", code.name, outcome.stderr);
+                }
+            });
+        }
+    });
+}
+
+/// The provider through the library that misbehaves.
+fn faulty_provider(store: &Store, file: &Path, faults: &str) -> Invocation {
+    Invocation::new(store.directory.path())
+        .arguments(&["kubelet-credential-provider", "--sealed", text(file)])
+        .arguments(&[
+            &store.faulty_module(),
+            "--token-label",
+            &store.tokens[0].label,
+        ])
+        .arguments(&["--pin-source", "env:TOKEN_PIN"])
+        .variable("TOKEN_PIN", PIN)
+        .suffering(store, faults)
+}
+
+#[test]
 fn a_wrong_stored_pin_reaches_the_token_once_however_often_kubelet_asks() {
     let store = node(Kind::P256);
     let file = sealed(&store, "registry.cms", CONFIG, &[Kind::P256]);
-    let module = store.faulty_module();
     let pull = || {
-        let provider = Invocation::new(store.directory.path())
-            .arguments(&[
-                "kubelet-credential-provider",
-                "--sealed",
-                text(&file),
-                &module,
-            ])
-            .arguments(&["--token-label", &store.tokens[0].label])
-            .arguments(&["--pin-source", "env:TOKEN_PIN"])
-            .variable("TOKEN_PIN", WRONG_PIN)
-            .suffering(&store, "");
+        let provider = faulty_provider(&store, &file, "").variable("TOKEN_PIN", WRONG_PIN);
         asked(provider, IMAGE).fails_in_one_line(7, "PIN");
     };
     for _ in 0..50 {

@@ -71,13 +71,19 @@ fn stored(store: &Store) -> [(&'static str, Configuration); 3] {
 /// Where in the process's memory there is a piece of the PIN: its first characters, and what
 /// surrounds them. The process stands still meanwhile.
 fn traces(run: &Running) -> Vec<String> {
+    traces_of(&[PIN], run)
+}
+
+/// The same of other secrets.
+pub(crate) fn traces_of(secrets: &[&str], run: &Running) -> Vec<String> {
     need_root();
     let process = run.pid();
     kill_process(process, Signal::STOP).unwrap();
     run.wait_until_stopped();
     let place = PathBuf::from(format!("/proc/{}", process.as_raw_nonzero()));
     let memory = File::open(place.join("mem")).unwrap();
-    let pieces: Vec<_> = PIN.as_bytes().windows(TRACE).collect();
+    let pieces = secrets.iter().flat_map(|it| it.as_bytes().windows(TRACE));
+    let pieces: Vec<_> = pieces.collect();
     let is_trace = |bytes: &[u8]| pieces.iter().any(|piece| bytes.starts_with(piece));
     let (mut found, mut is_read) = (Vec::new(), false);
     for line in fs::read_to_string(place.join("maps")).unwrap().lines() {

@@ -4,9 +4,9 @@ use cryptoki_sys::CK_RV;
 
 /// A return value and its name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Code {
-    pub(super) value: CK_RV,
-    pub(super) name: &'static str,
+pub(crate) struct Code {
+    pub(crate) value: CK_RV,
+    pub(crate) name: &'static str,
 }
 
 macro_rules! codes {
@@ -15,7 +15,7 @@ macro_rules! codes {
     };
 }
 
-pub(super) const ALL: &[Code] = codes![
+pub(crate) const ALL: &[Code] = codes![
     CKR_CANCEL,
     CKR_HOST_MEMORY,
     CKR_SLOT_ID_INVALID,
@@ -123,7 +123,7 @@ pub(super) const ALL: &[Code] = codes![
 ];
 
 /// Those that change what the program does next, and some that only end it.
-pub(super) const TOLD_APART: &[Code] = codes![
+pub(crate) const TOLD_APART: &[Code] = codes![
     CKR_ARGUMENTS_BAD,
     CKR_ATTRIBUTE_SENSITIVE,
     CKR_ATTRIBUTE_TYPE_INVALID,

@@ -31,7 +31,7 @@ use crate::fixture::request::{
 use crate::fixture::softhsm::{Object, PIN, Store, token_with};
 
 /// The return values.
-mod codes;
+pub(crate) mod codes;
 /// What a run's command does, and whom it reaches.
 mod connection;
 

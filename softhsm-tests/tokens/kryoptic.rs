@@ -280,3 +280,11 @@ fn what_lives_minutes_is_handed_out() {
     let without_pss = environment(pairs, "CKM_RSA_PKCS_PSS CKM_RSA_X_509");
     token(&without_pss).assert_signs_tokens(&trusted, rsa, RSA, (None, "RS256"));
 }
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn keys_for_unsealing_are_made_by_enroll() {
+    let environment = environment([Pair::new("09", Kind::P256)], "");
+    let kinds = [("ec-p256", Kind::P256), ("rsa-2048", Kind::Rsa(2048))];
+    token(&environment).assert_enrolls_for_unsealing(&kinds);
+}

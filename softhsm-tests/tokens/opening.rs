@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::environment::Token;
 use crate::fixture::keys::Kind;
 use crate::fixture::program::Invocation;
+use crate::kubelet::keys::issued;
 use crate::kubelet::{IMAGE, asked, assert_answers};
 use crate::seal::{CONFIG, sealed_by_openssl};
 
@@ -35,6 +36,30 @@ impl Token<'_> {
             assert_answers(&outcome, "registry.example:5000", "Registry");
             let is_ours = outcome.stderr.contains("OAEP is taken off here");
             assert_eq!(is_ours, unpadding == Unpadding::Ours, "{file:?}");
+        }
+    }
+
+    /// Demands that `enroll` makes keys of these kinds that open.
+    #[track_caller]
+    pub(crate) fn assert_enrolls_for_unsealing(&self, kinds: &[(&str, Kind)]) {
+        let options = self.configuration.options();
+        let options: Vec<_> = options.iter().map(String::as_str).collect();
+        let enroll = |more: &[&str]| {
+            let command = self.command(&["enroll", "--pin-source=env:TOKEN_PIN"]);
+            command.arguments(&options).arguments(more).run().printed()
+        };
+        for (name, kind) in kinds {
+            let csr = self
+                .environment
+                .store
+                .directory
+                .path()
+                .join(format!("{name}.csr"));
+            let user = format!("--user={name}");
+            enroll(&["--for=unsealing", &user, "--key", name, "--csr", text(&csr)]);
+            let certificate = issued(text(&csr));
+            enroll(&["--certificate", &certificate]);
+            self.assert_opens(Path::new(&certificate), *kind, Unpadding::Tokens);
         }
     }
 

@@ -257,3 +257,11 @@ fn sealed_files_are_opened() {
         outcome.fails_in_one_line(8, "its CKA_DERIVE is false");
     }
 }
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn keys_for_unsealing_are_made_by_enroll() {
+    let environment = environment([Pair::new("09", Kind::P256)]);
+    let kinds = [("rsa-2048", Kind::Rsa(2048))];
+    token(&environment).assert_enrolls_for_unsealing(&kinds);
+}

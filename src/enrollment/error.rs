@@ -26,6 +26,8 @@ pub enum EnrollmentError {
     /// The token has a certificate of this key that is valid, and nothing is overwritten.
     #[error("the key with {key} has another certificate already: {present}")]
     CertificatePresent { key: String, present: String },
+    #[error("an Ed25519 key only signs, and opens no sealed file")]
+    OnlySigns,
     /// `list` shows the keys and what they are.
     #[error("the key with {key} is {found}, not {wanted}")]
     OtherKind {
@@ -65,7 +67,7 @@ pub enum EnrollmentError {
 impl Failure for EnrollmentError {
     fn exit_code(&self) -> u8 {
         match self {
-            Self::BadName { .. } | Self::ReservedGroup { .. } => 2,
+            Self::BadName { .. } | Self::OnlySigns | Self::ReservedGroup { .. } => 2,
             Self::NoToken | Self::SeveralTokens { .. } => 5,
             Self::AlreadyEnrolled { .. }
             | Self::CertificatePresent { .. }
@@ -105,6 +107,7 @@ impl Failure for EnrollmentError {
                  run the command again:"
             )
             .with_candidates(std::slice::from_ref(removal)),
+            Self::OnlySigns => remedy!("leave --key out, or name another kind with it"),
             Self::OtherKind { .. } => remedy!(
                 "leave --key out to use this key, or name a free --object-id for another one"
             ),

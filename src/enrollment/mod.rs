@@ -16,4 +16,4 @@ pub use plan::{
     EnrolledKey, Installation, KeyWish, NextStep, Plan, PlannedKey, install, lone_public_keys,
     of_key, successor_id,
 };
-pub use request::{Csr, certificates_pem, fingerprint, sign_request};
+pub use request::{Csr, certificates_pem, fingerprint, sign_request, sign_request_for};

@@ -1,12 +1,17 @@
 //! A certificate request (PKCS #10, RFC 2986) that a key on a token signs.
 
 use sha2::{Digest as _, Sha256};
-use x509_cert::attr::AttributeTypeAndValue;
-use x509_cert::der::asn1::{Any, AnyRef, BitString, ObjectIdentifier, SetOfVec, UintRef};
+use x509_cert::attr::{Attribute, AttributeTypeAndValue, Attributes};
+use x509_cert::der::asn1::{
+    Any, AnyRef, BitString, ObjectIdentifier, OctetString, SetOfVec, UintRef,
+};
+use x509_cert::der::oid::AssociatedOid as _;
 use x509_cert::der::pem::{LineEnding, encode_string};
 use x509_cert::der::{Encode as _, EncodePem as _, Tag};
+use x509_cert::ext::Extension;
+use x509_cert::ext::pkix::{KeyUsage, KeyUsages};
 use x509_cert::name::{Name, RdnSequence, RelativeDistinguishedName};
-use x509_cert::request::{CertReq, CertReqInfo, Version};
+use x509_cert::request::{CertReq, CertReqInfo, ExtensionReq, Version};
 use x509_cert::spki::{AlgorithmIdentifierOwned, SubjectPublicKeyInfoOwned};
 
 use super::applicant::Applicant;
@@ -15,6 +20,7 @@ use crate::error::Error;
 use crate::hash::Hash;
 use crate::printable::hex;
 use crate::scheme::Scheme;
+use crate::token::KeyPurpose;
 use crate::verify::VerifiedSignature;
 
 const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
@@ -55,11 +61,28 @@ pub fn sign_request(
     public_key: &PublicKey,
     sign: impl FnOnce(Scheme, &[u8]) -> Result<VerifiedSignature, Error>,
 ) -> Result<Csr, Error> {
+    sign_request_for(KeyPurpose::Signing, applicant, public_key, sign)
+}
+
+/// The same of a key for this purpose. Of one for sealed files the request says so, for a CA that copies that into the
+/// certificate: OpenSC goes by the latter.
+///
+/// # Errors
+/// Those of [`sign_request`].
+pub fn sign_request_for(
+    purpose: KeyPurpose,
+    applicant: &Applicant,
+    public_key: &PublicKey,
+    sign: impl FnOnce(Scheme, &[u8]) -> Result<VerifiedSignature, Error>,
+) -> Result<Csr, Error> {
     let info = CertReqInfo {
         version: Version::V1,
         subject: subject(applicant).map_err(unencodable)?,
         public_key: public_key_info(public_key).map_err(unencodable)?,
-        attributes: SetOfVec::new(),
+        attributes: match purpose {
+            KeyPurpose::Signing => SetOfVec::new(),
+            KeyPurpose::Unsealing => unsealing(public_key).map_err(unencodable)?,
+        },
     };
     let message = info.to_der().map_err(unencodable)?;
     let (scheme, hash, algorithm) = signature_algorithm(public_key)
@@ -122,6 +145,22 @@ fn subject(applicant: &Applicant) -> der::Result<Name> {
         names.push(name);
     }
     Ok(Name::hazmat_from_rdn_sequence(names))
+}
+
+/// The key usage of a certificate for such a key, as an extensionRequest (RFC 2985, section 5.4.2).
+fn unsealing(public_key: &PublicKey) -> der::Result<Attributes> {
+    let opens = match public_key {
+        PublicKey::Rsa { .. } => KeyUsages::KeyEncipherment,
+        _ => KeyUsages::KeyAgreement,
+    };
+    let usage = KeyUsage(KeyUsages::DigitalSignature | opens);
+    let extension = Extension {
+        extn_id: KeyUsage::OID,
+        critical: true,
+        extn_value: OctetString::new(usage.to_der()?)?,
+    };
+    let request = ExtensionReq(vec![extension]);
+    SetOfVec::try_from(vec![Attribute::try_from(request)?])
 }
 
 fn public_key_info(key: &PublicKey) -> der::Result<SubjectPublicKeyInfoOwned> {

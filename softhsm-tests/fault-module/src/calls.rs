@@ -142,6 +142,22 @@ calls! {
         signature: CK_BYTE_PTR,
         length: CK_ULONG_PTR
     ) spoilt by spoil::signature;
+    C_DecryptInit(session: CK_SESSION_HANDLE, mechanism: CK_MECHANISM_PTR, key: CK_OBJECT_HANDLE);
+    C_Decrypt(
+        session: CK_SESSION_HANDLE,
+        data: CK_BYTE_PTR,
+        data_length: CK_ULONG,
+        answer: CK_BYTE_PTR,
+        length: CK_ULONG_PTR
+    );
+    C_DeriveKey(
+        session: CK_SESSION_HANDLE,
+        mechanism: CK_MECHANISM_PTR,
+        key: CK_OBJECT_HANDLE,
+        template: CK_ATTRIBUTE_PTR,
+        count: CK_ULONG,
+        derived: CK_OBJECT_HANDLE_PTR
+    );
     C_SignUpdate(session: CK_SESSION_HANDLE, part: CK_BYTE_PTR, length: CK_ULONG);
     C_SignFinal(session: CK_SESSION_HANDLE, signature: CK_BYTE_PTR, length: CK_ULONG_PTR);
 }

@@ -5,10 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::super::guide;
+use super::super::opening::Unpadding;
 use super::cards::{self, Cards, OPENSC, PIN, WRONG_PIN, YKCS11};
+use crate::fixture::keys::Kind;
 use crate::fixture::openssl::openssl;
 use crate::fixture::program::{Invocation, Outcome};
 use crate::fixture::pty::Terminal;
+use crate::kubelet::keys::issued;
 
 /// What an owner may have changed it to.
 const OTHER_KEY: &str = "a1a2a3a4a5a6a7a8b1b2b3b4b5b6b7b8c1c2c3c4c5c6c7c8";
@@ -386,4 +389,37 @@ fn a_cluster_issues_the_certificate_of_a_key_that_opensc_did_not_make() {
     guide::typing(cards.enter(follow), make, PIN);
     let kept = "OpenSC writes nothing to a PIV card";
     newcomer.assert_enrolls(&object, &[kept], Invocation::run);
+}
+
+/// The request says what OpenSC goes by.
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn a_key_for_unsealing_is_made_in_slot_9d_and_opens() {
+    for (name, kind) in [("ec-p256", Kind::P256), ("rsa-2048", Kind::Rsa(2048))] {
+        let enrollment = Enrollment::on_a_card(YKCS11);
+        let csr = enrollment.path("node1.csr");
+        let request = [
+            "--for=unsealing",
+            "--user=node1",
+            "--key",
+            name,
+            "--csr",
+            &csr,
+        ];
+        let mut terminal = enrollment.enroll(&[&request[..], &["--replace"]].concat());
+        terminal
+            .expect("in slot 9d of token")
+            .expect("Type yes")
+            .type_line("yes");
+        terminal.expect(MANAGEMENT_KEY).type_line("default");
+        done(terminal);
+        let certificate = issued(&csr);
+        let mut terminal = enrollment.enroll(&["--certificate", &certificate]);
+        terminal.expect(MANAGEMENT_KEY).type_line("default");
+        done(terminal);
+        for library in [OPENSC, YKCS11] {
+            let token = enrollment.cards.token(library, 1);
+            token.assert_opens(Path::new(&certificate), kind, Unpadding::Tokens);
+        }
+    }
 }

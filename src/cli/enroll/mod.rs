@@ -43,7 +43,7 @@ use crate::printable::printable;
 use crate::process::environment::SingleThreaded;
 use crate::process::unix_time;
 use crate::report;
-use crate::token::{Candidate, FoundKey, KeyKind};
+use crate::token::{Candidate, FoundKey, KeyKind, KeyPurpose};
 
 /// Make a key on a token, request a certificate for it, and put that beside it
 #[derive(Debug, clap::Args)]
@@ -54,6 +54,7 @@ Examples:
   pkcs11-external-signer enroll --certificate jane.pem
   pkcs11-external-signer enroll --user jane --csr - --key rsa-2048
   pkcs11-external-signer enroll --user jane --csr jane.csr --dry-run
+  pkcs11-external-signer enroll --for unsealing --user node1 --csr node1.csr
 
 The first one makes a key, has the cluster issue its certificate, and has the context use both. The
 second one makes a key and writes the request for any CA, and the third one goes on with what that
@@ -73,6 +74,9 @@ pub(super) struct EnrollArguments {
     /// The kind of key to make; without it ec-p256
     #[arg(long, value_name = "KIND", value_parser = key_kind)]
     key: Option<KeyKind>,
+    /// What the key is for: signing, or unsealing what `seal` has sealed to it; without it signing
+    #[arg(long = "for", value_name = "PURPOSE", value_parser = purpose, requires = "csr")]
+    purpose: Option<KeyPurpose>,
     /// Write the request here, for any CA, and stop; - prints it
     #[arg(long, value_name = "FILE", conflicts_with = "certificate", add = values::files())]
     csr: Option<PathBuf>,
@@ -108,9 +112,25 @@ pub(super) fn key_kind(name: &str) -> Result<KeyKind, String> {
     })
 }
 
+fn purpose(name: &str) -> Result<KeyPurpose, String> {
+    KeyPurpose::named(name).ok_or_else(|| {
+        let names = KeyPurpose::ALL.map(KeyPurpose::name);
+        format!("it is none of {}", names.join(", "))
+    })
+}
+
 impl EnrollArguments {
     pub(super) fn invocation(&self) -> Invocation<'_> {
         self.key_options.invocation("enroll")
+    }
+
+    /// # Errors
+    /// [`EnrollmentError::OnlySigns`]
+    fn purpose(&self) -> Result<KeyPurpose, EnrollmentError> {
+        match (self.purpose.unwrap_or_default(), self.key) {
+            (KeyPurpose::Unsealing, Some(KeyKind::Ed25519)) => Err(EnrollmentError::OnlySigns),
+            (purpose, _) => Ok(purpose),
+        }
     }
 }
 
@@ -179,6 +199,7 @@ fn enroll(
     let options = &arguments.key_options;
     let source = options.source().unwrap_or_else(|_| options.own_source());
     let variables = super::take_variables(source.configuration, alone);
+    let purpose = arguments.purpose()?;
     let task = Task::of(arguments)?;
     if let Task::Prove = task {
         let proof = cluster::proof(arguments, opened, None, &variables, keyring)?;
@@ -192,7 +213,8 @@ fn enroll(
         .ok_or_else(|| Error::internal("no library is open"))?;
     let officer = Sources::of_person(&choice.pin);
     let pins = [Sources::new(choice.pin, &variables), officer];
-    let mut token = EnrollmentToken::open(library, choice.filter, selector, pins, &arguments.piv)?;
+    let (filter, piv) = (choice.filter, &arguments.piv);
+    let mut token = EnrollmentToken::open(library, filter, selector, pins, piv, purpose)?;
     let mut key_for_context = None;
     let mut document = match task {
         Task::Request(applicant, target) => request(arguments, &applicant, &target, &mut token)?,

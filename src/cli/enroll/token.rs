@@ -11,7 +11,7 @@ use crate::cli::question::confirm;
 use crate::config::{Config, Filter, ObjectId, PinSource, TokenName, TokenSelector};
 use crate::enrollment::{
     Applicant, Csr, EnrolledKey, EnrollmentError, Installation, install, lone_public_keys, of_key,
-    sign_request,
+    sign_request_for,
 };
 use crate::error::Error;
 use crate::library::LockReports;
@@ -21,8 +21,8 @@ use crate::printable::shell_word;
 use crate::process::{lock, unix_time};
 use crate::report;
 use crate::token::{
-    AcceptedPin, Candidate, FoundKey, GeneratedKey, KeyKind, NewKey, ObjectError, PivSlot, Token,
-    WritingError,
+    AcceptedPin, Candidate, FoundKey, GeneratedKey, KeyKind, KeyPurpose, NewKey, ObjectError,
+    PivSlot, Token, WritingError,
 };
 
 /// The token that a key is enrolled on, with a session in which it can be changed.
@@ -33,6 +33,7 @@ pub(super) struct EnrollmentToken<'l> {
     /// For what only a person gives.
     officer: Sources,
     piv: PivOptions,
+    purpose: KeyPurpose,
     /// The CKA_ID of the configuration is that of the slot that a YubiKey has for this.
     is_usual: bool,
     has_warned: bool,
@@ -47,6 +48,7 @@ impl<'l> EnrollmentToken<'l> {
         selector: TokenSelector,
         [mut pins, officer]: [Sources; 2],
         piv: &PivOptions,
+        purpose: KeyPurpose,
     ) -> Result<Self, Error> {
         let trusted = filter.library;
         let trusted = trusted.ok_or_else(|| Error::internal("a token without a library"))?;
@@ -58,7 +60,11 @@ impl<'l> EnrollmentToken<'l> {
                 return Err(WritingError::NotAYubikey { option, token }.into());
             }
             (true, _) if piv.slot.is_some() || !object.is_given() => {
-                object.id = Some(piv.slot.unwrap_or(PivSlot::AUTHENTICATION).id());
+                let usual = match purpose {
+                    KeyPurpose::Signing => PivSlot::AUTHENTICATION,
+                    KeyPurpose::Unsealing => PivSlot::KEY_MANAGEMENT,
+                };
+                object.id = Some(piv.slot.unwrap_or(usual).id());
                 piv.slot.is_none()
             }
             _ => false,
@@ -67,6 +73,7 @@ impl<'l> EnrollmentToken<'l> {
             token,
             officer,
             piv: piv.clone(),
+            purpose,
             is_usual,
             has_warned: false,
             config: Config {
@@ -263,8 +270,13 @@ impl<'l> EnrollmentToken<'l> {
         let place = slot.map_or_else(String::new, |slot| format!(" in slot {}", slot.name()));
         self.log_in_to_write(&format!("for a new key{place}"))?;
         let options = self.piv.of_new_key(replaces);
-        self.token
-            .generate_in_slot(&NewKey { kind, id, label }, options)
+        let new = NewKey {
+            kind,
+            purpose: self.purpose,
+            id,
+            label,
+        };
+        self.token.generate_in_slot(&new, options)
     }
 
     /// Has a person say that the key under this CKA_ID is to be lost, if there is anything.
@@ -306,9 +318,12 @@ impl<'l> EnrollmentToken<'l> {
         let config = &self.config;
         let mut pipeline = Pipeline { config, observer };
         let open = pipeline.key(token, KeyReference::of_key(key.clone()), pins)?;
-        sign_request(applicant, &key.public_key, |scheme, digest| {
-            pipeline.sign(token, &open, scheme, digest, pins)
-        })
+        sign_request_for(
+            self.purpose,
+            applicant,
+            &key.public_key,
+            |scheme, digest| pipeline.sign(token, &open, scheme, digest, pins),
+        )
     }
 
     /// Why nothing is left to do for this key.

@@ -30,7 +30,7 @@ use crate::process::unix_time;
 use crate::report;
 use crate::start;
 use crate::token::{
-    Candidate, FoundKey, KeyKind, NewKey, ObjectError, PivSlot, Token, WritingError,
+    Candidate, FoundKey, KeyKind, KeyPurpose, NewKey, ObjectError, PivSlot, Token, WritingError,
 };
 
 /// What a new key is made for.
@@ -412,6 +412,7 @@ fn find_or_make(
     }
     let made = token.generate(&NewKey {
         kind,
+        purpose: KeyPurpose::Signing,
         id: &wanted.id,
         label: &wanted.label,
     })?;

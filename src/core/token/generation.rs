@@ -46,6 +46,13 @@ const PROMISES: [(AttributeType, &str); 3] = [
     ),
 ];
 
+const OPENS_RSA: (AttributeType, &str) = (
+    AttributeType::Decrypt,
+    "it opens sealed files (CKA_DECRYPT)",
+);
+const OPENS_EC: (AttributeType, &str) =
+    (AttributeType::Derive, "it opens sealed files (CKA_DERIVE)");
+
 /// A kind of key that a token can make.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum KeyKind {
@@ -147,9 +154,37 @@ impl KeyKind {
     }
 }
 
+/// What a key is made for.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum KeyPurpose {
+    /// Clients of TLS.
+    #[default]
+    Signing,
+    /// Sealed files. The key signs, too: the request for its certificate.
+    Unsealing,
+}
+
+impl KeyPurpose {
+    pub const ALL: [Self; 2] = [Self::Signing, Self::Unsealing];
+
+    /// As `--for` takes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Signing => "signing",
+            Self::Unsealing => "unsealing",
+        }
+    }
+
+    /// The purpose of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|purpose| purpose.name() == name)
+    }
+}
+
 /// A key pair to be made.
 pub struct NewKey<'a> {
     pub kind: KeyKind,
+    pub purpose: KeyPurpose,
     pub id: &'a ObjectId,
     /// CKA_LABEL.
     pub label: &'a str,
@@ -227,6 +262,12 @@ pub(super) fn generate(
         }
         .into());
     };
+    let opens = match (new.purpose, &public_key) {
+        (KeyPurpose::Unsealing, PublicKey::Rsa { .. }) => Some(OPENS_RSA),
+        // Yubico's library says so of none of its keys.
+        (KeyPurpose::Unsealing, _) if !is_yubikey => Some(OPENS_EC),
+        _ => None,
+    };
     let key = FoundKey {
         id: objects.bytes(private, AttributeType::Id).map_err(failed)?,
         label: objects.label(private).map_err(failed)?,
@@ -234,7 +275,7 @@ pub(super) fn generate(
     };
     Ok(GeneratedKey {
         key,
-        unconfirmed: unconfirmed(objects, private)?,
+        unconfirmed: unconfirmed(objects, private, PROMISES.into_iter().chain(opens))?,
     })
 }
 
@@ -249,19 +290,26 @@ fn make(
     let _step = watchdog::step_within("making the key (C_GenerateKeyPair)", LIMIT);
     let _deferral = Deferral::for_files();
     let raw = &session.raw;
+    let opens = new.purpose == KeyPurpose::Unsealing;
     let generate = |key_type, mechanism, shape: Vec<Attribute>, limits: &[Attribute]| {
         let (public, mut private) = templates(new, key_type, shape);
         private.extend_from_slice(limits);
         if is_yubikey(&session.state) {
             // ykcs11 2.2 refuses the attribute; its keys never leave the card.
             private.retain(|it| *it != Attribute::Extractable(false));
+            // Its keys do everything.
+            private.retain(|it| !matches!(it, Attribute::Decrypt(true) | Attribute::Derive(true)));
             private.extend(options.policies());
         }
         raw.generate_key_pair(&mechanism, &public, &private)
     };
+    let use_of_ec = match opens {
+        true => &[Attribute::Derive(true)][..],
+        false => &[],
+    };
     let on_curve = |curve: Curve| {
         let shape = vec![Attribute::EcParams(curve.parameters().to_owned())];
-        generate(KeyType::EC, Mechanism::EccKeyPairGen, shape, &[])
+        generate(KeyType::EC, Mechanism::EccKeyPairGen, shape, use_of_ec)
     };
     match new.kind {
         KeyKind::EcP256 => on_curve(Curve::P256),
@@ -286,6 +334,9 @@ fn make(
                 let mechanism = Mechanism::RsaPkcsKeyPairGen;
                 generate(KeyType::RSA, mechanism, shape.to_vec(), limits)
             };
+            if opens {
+                return limited(&[Attribute::Decrypt(true)]);
+            }
             // tpm2-pkcs11 can't make a key that signs and doesn't decrypt.
             limited(&SIGNING_ONLY).or_else(|error| match refuses_template(&error) {
                 true => limited(&[]),
@@ -356,9 +407,13 @@ fn clear(session: &TokenSession<'_>, id: &ObjectId) -> Vec<ObjectSummary> {
 }
 
 /// What the token doesn't confirm of the private key.
-fn unconfirmed(objects: Objects<'_>, private: ObjectHandle) -> Result<Vec<&'static str>, Error> {
+fn unconfirmed(
+    objects: Objects<'_>,
+    private: ObjectHandle,
+    promises: impl IntoIterator<Item = (AttributeType, &'static str)>,
+) -> Result<Vec<&'static str>, Error> {
     let mut unconfirmed = Vec::new();
-    for (kind, promise) in PROMISES {
+    for (kind, promise) in promises {
         let shown = objects.flag(private, kind);
         let shown = shown.map_err(objects.failed("reading the new key"))?;
         unconfirmed.extend((shown != Some(true)).then_some(promise));
@@ -397,6 +452,7 @@ mod tests {
     fn a_private_key_stays_on_the_token_and_signs() {
         let new = NewKey {
             kind: KeyKind::EcP256,
+            purpose: KeyPurpose::Signing,
             id: &ObjectId::from_bytes(vec![7]),
             label: "jane",
         };

@@ -35,7 +35,7 @@ pub use error::{
     CallFailure, LoginError, ModuleError, ObjectError, ObjectSummary, OpeningError, SigningError,
     TokenError, UnusableSlot, WhyUnusable, WritingError,
 };
-pub use generation::{GeneratedKey, KeyKind, NewKey};
+pub use generation::{GeneratedKey, KeyKind, KeyPurpose, NewKey};
 pub use handed_over::HandedOverPin;
 pub use inventory::{Candidate, Standing, VisibleKey};
 pub use key::WantedKey;

@@ -47,6 +47,8 @@ pub struct PivSlot(u8);
 impl PivSlot {
     /// PIV authentication.
     pub const AUTHENTICATION: Self = Self(0x9a);
+    /// Key management: what is encrypted to others.
+    pub const KEY_MANAGEMENT: Self = Self(0x9d);
 
     /// By its number in hexadecimal digits: 9a, 9c, 9d, 9e, or 82 to 95.
     pub fn named(name: &str) -> Option<Self> {

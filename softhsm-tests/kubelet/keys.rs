@@ -1,0 +1,97 @@
+//! `enroll --for unsealing`: from a bare token to a key that opens what is sealed to its certificate.
+
+use std::path::Path;
+
+use super::{CONFIG, IMAGE, PASSWORD, asked, provider, sealed_to};
+use crate::enroll::{at, enroll, subject_of};
+use crate::fixture::keys::authority;
+use crate::fixture::openssl::openssl;
+use crate::fixture::softhsm::token_with;
+use crate::fixture::tool::tool;
+
+/// What a CA makes of a request that does what the request asks for.
+pub(crate) fn issued(request: &str) -> String {
+    let certificate = Path::new(request).with_extension("pem");
+    let certificate = certificate.to_str().unwrap().to_owned();
+    let [authority, authority_key] = authority().map(|it| it.to_str().unwrap().to_owned());
+    openssl([
+        "x509",
+        "-req",
+        "-in",
+        request,
+        "-days",
+        "30",
+        "-copy_extensions",
+        "copy",
+        "-CA",
+        &authority,
+        "-CAkey",
+        &authority_key,
+        "-CAcreateserial",
+        "-CAserial",
+        &format!("{request}.srl"),
+        "-out",
+        &certificate,
+    ]);
+    certificate
+}
+
+fn key_usage(certificate: &str) -> String {
+    let show = ["x509", "-in", certificate, "-noout", "-ext", "keyUsage"];
+    let output = tool("openssl", "openssl").args(show).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_key_is_made_and_certified_for_unsealing() {
+    for (kind, usage) in [
+        ("ec-p384", "Key Agreement"),
+        ("rsa-2048", "Key Encipherment"),
+    ] {
+        let store = token_with([]);
+        let csr = at(&store, "node1.csr");
+        let make = [
+            "--for=unsealing",
+            "--user=node1",
+            "--key",
+            kind,
+            "--csr",
+            &csr,
+        ];
+        enroll(&store, &make).run().printed();
+        assert_eq!(subject_of(&csr), "subject=CN = node1");
+        let certificate = issued(&csr);
+        assert!(
+            key_usage(&certificate).contains(&format!("Digital Signature, {usage}")),
+            "{}",
+            key_usage(&certificate)
+        );
+        enroll(&store, &["--certificate", &certificate])
+            .run()
+            .printed();
+        let file = sealed_to(&store, "registry.cms", CONFIG, &[Path::new(&certificate)]);
+        let answer = asked(provider(&store, &file), IMAGE).answer();
+        assert_eq!(
+            answer["auth"]["registry.example:5000"]["password"],
+            PASSWORD
+        );
+    }
+}
+
+#[test]
+fn a_key_for_signing_opens_nothing_and_ed25519_is_refused() {
+    let store = token_with([]);
+    let csr = at(&store, "node1.csr");
+    let make = ["--user=node1", "--key=rsa-2048", "--csr", &csr];
+    enroll(&store, &make).run().printed();
+    let certificate = issued(&csr);
+    assert_eq!(key_usage(&certificate), "");
+    enroll(&store, &["--certificate", &certificate])
+        .run()
+        .printed();
+    let file = sealed_to(&store, "registry.cms", CONFIG, &[Path::new(&certificate)]);
+    asked(provider(&store, &file), IMAGE).fails_in_one_line(8, "its CKA_DECRYPT is false");
+    let unsealing = ["--for=unsealing", "--user=node2", "--csr", &csr];
+    let refused = enroll(&store, &[&unsealing[..], &["--key=ed25519"]].concat()).run();
+    refused.fails(2, &["an Ed25519 key only signs"]);
+}
