@@ -38,6 +38,9 @@ mod pins;
 mod refused;
 /// Requests of the external signer protocol.
 mod requests;
+/// What lives minutes.
+#[cfg(target_os = "linux")]
+mod short_lived;
 /// Other users, and other processes of the same user.
 mod strangers;
 

@@ -13,14 +13,23 @@ const KEYCTL: u32 = if cfg!(target_arch = "x86_64") {
     219
 };
 
+/// For perl: runs its arguments with a session keyring of their own.
+pub(crate) fn in_new_session() -> String {
+    format!("syscall({KEYCTL}, 1, 0) > 0 or die; exec @ARGV")
+}
+
 /// A shell with a session keyring of its own, which runs this script; `signer OPTION…` is the program.
 fn session(store: &Store, script: &str) -> Invocation {
-    let own = format!("syscall({KEYCTL}, 1, 0) > 0 or die; exec @ARGV");
     let signer = format!("signer() {{ {PROGRAM} \"$@\" --as=jwt --issuer {ISSUER}; }}\n{script}");
     let program = keeping(store, "1", &["credential"]);
-    program
-        .program(std::path::Path::new("perl"))
-        .before(&["-e", &own, "sh", "-ec", &signer, "sh"])
+    program.program(std::path::Path::new("perl")).before(&[
+        "-e",
+        &in_new_session(),
+        "sh",
+        "-ec",
+        &signer,
+        "sh",
+    ])
 }
 
 fn tokens(printed: &str) -> Vec<&str> {

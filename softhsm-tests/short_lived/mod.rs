@@ -19,7 +19,7 @@ mod jwks;
 mod jwt;
 /// One PIN for a session.
 #[cfg(target_os = "linux")]
-mod kept;
+pub(crate) mod kept;
 /// Clients that outlive what they are handed.
 mod long_lived;
 /// kubectl with the plugin.

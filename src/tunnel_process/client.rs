@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::error::TunnelProcessError;
 use super::message::{
-    Answer, ControlRequest, Conversation, Greeting, Question, Registered, Registration, Reply,
-    ToSign,
+    Answer, ControlRequest, Conversation, Greeting, KeptSecret, Question, Registered, Registration,
+    Reply, ToSign,
 };
 use super::status::StatusDocument;
 use super::{ARGUMENT, VERSION};
@@ -155,6 +155,24 @@ pub fn stop() -> Result<bool, Error> {
     };
     conversation.wait_for_end();
     Ok(true)
+}
+
+/// The secret that the process keeps under this name with the key, which it has open; `None` where there is none.
+pub fn find_secret(name: KeptSecret) -> Option<String> {
+    match ask(ControlRequest::Find(name)) {
+        Ok(Some((Reply::Kept(secret), _))) => secret,
+        _ => None,
+    }
+}
+
+/// Has the process keep the secret for so many seconds, and no longer than it has the key open; whether it does.
+pub fn keep_secret(name: KeptSecret, secret: String, seconds: u32) -> bool {
+    let request = ControlRequest::Keep {
+        name,
+        secret,
+        seconds,
+    };
+    matches!(ask(request), Ok(Some((Reply::Kept(Some(_)), _))))
 }
 
 fn ask(request: ControlRequest) -> Result<Option<(Reply, Conversation)>, Error> {

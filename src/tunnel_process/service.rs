@@ -3,6 +3,7 @@
 //! Each client has a thread; the main thread waits for clients, for the ends of the programs that use a
 //! key, and for times. Only the threads of the keyring call a PKCS#11 library.
 
+use std::collections::HashMap;
 use std::io;
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
@@ -18,8 +19,8 @@ use super::error::TunnelProcessError;
 use super::identity::identity;
 use super::lifetime::{Fate, Use};
 use super::message::{
-    ControlRequest, Conversation, Greeting, Registered, RegisteredCluster, Registration,
-    RemoteFailure, Reply, ToSign,
+    ControlRequest, Conversation, Greeting, KeptSecret, Registered, RegisteredCluster,
+    Registration, RemoteFailure, Reply, ToSign,
 };
 use super::pins::{ClientNotices, ClientPins};
 use super::status::{CallerStatus, ClusterStatus, KeyStatus, StatusDocument};
@@ -102,6 +103,8 @@ struct ServedKey {
     callers: Vec<Arc<WatchedProcess>>,
     /// In time since boot.
     last_use: Duration,
+    /// By their names, each with its end in time since boot. They go when the key is closed.
+    secrets: HashMap<String, (String, Duration)>,
 }
 
 struct Wish {
@@ -285,6 +288,22 @@ impl Service {
                 // The client waits for the end of this process.
                 conversation.wait_for_end();
                 Ok(())
+            }
+            ControlRequest::Find(_) | ControlRequest::Keep { .. } if !is_served => {
+                conversation.send(&Reply::Kept(None))
+            }
+            ControlRequest::Find(name) => {
+                let found = self.state().secret(&name);
+                conversation.send(&Reply::Kept(found))
+            }
+            ControlRequest::Keep {
+                name,
+                secret,
+                seconds,
+            } => {
+                let limit = Duration::from_secs(seconds.into());
+                let is_kept = self.state().keep(name, secret, limit);
+                conversation.send(&Reply::Kept(is_kept.then(String::new)))
             }
             ControlRequest::Status => conversation.send(&Reply::Status(self.status())),
             ControlRequest::Register(_) if !is_served => self.make_way(&mut conversation),
@@ -488,6 +507,7 @@ impl State {
         let limits = keys.iter_mut().map(|key| {
             key.callers.retain(|caller| !caller.has_ended());
             key.open.as_ref()?;
+            key.secrets.retain(|_, (_, end)| *end > now);
             let usage = usage(tunnels.as_ref(), key.number);
             key.last_use = match usage.last_end {
                 _ if usage.open > 0 => now,
@@ -498,6 +518,7 @@ impl State {
                 Fate::KeepFor(rest) => Some(rest),
                 Fate::Close => {
                     key.open = None;
+                    key.secrets.clear();
                     key.wishes.clear();
                     if let Some(tunnels) = tunnels {
                         tunnels.withdraw(key.number);
@@ -519,6 +540,27 @@ impl State {
             .chain(leaders.filter(|it| !it.has_ended()))
             .cloned()
             .collect()
+    }
+
+    /// The one of this configuration, if it is open.
+    fn open_key(&mut self, configuration: &[(String, String)]) -> Option<&mut ServedKey> {
+        let mut open = self.keys.iter_mut().filter(|key| key.open.is_some());
+        open.find(|key| is_same_key(&key.configuration, configuration))
+    }
+
+    fn secret(&mut self, name: &KeptSecret) -> Option<String> {
+        let (secret, end) = self.open_key(&name.key)?.secrets.get(&name.name)?;
+        (*end > time_since_boot()).then(|| secret.clone())
+    }
+
+    /// Whether it is kept.
+    fn keep(&mut self, name: KeptSecret, secret: String, limit: Duration) -> bool {
+        let Some(key) = self.open_key(&name.key) else {
+            return false;
+        };
+        let end = time_since_boot().saturating_add(limit);
+        key.secrets.insert(name.name, (secret, end));
+        true
     }
 
     /// The key with this configuration, which may be closed.
@@ -544,6 +586,7 @@ impl State {
                     wishes: Vec::new(),
                     callers: Vec::new(),
                     last_use: time_since_boot(),
+                    secrets: HashMap::new(),
                 });
                 self.keys.len() - 1
             }

@@ -191,7 +191,7 @@ pub(super) fn hand_out(
     // What is for another place begins anew.
     let stays = options.out.is_none() && options.output != OutputForm::Kubeconfig;
     let kept = (stays && arguments.keep != Some(Keep::Command))
-        .then(|| KeptName::of(kind, options, &selection, target.as_ref()));
+        .then(|| KeptName::of(kind, options, selection, target.as_ref()));
     let is_refused = request.as_ref().is_some_and(|request| request.is_refused);
     let found = kept.as_ref().filter(|_| !is_refused);
     let credential = match found.and_then(|name| name.find(unix_time())) {
