@@ -1,5 +1,5 @@
 //! The functions that stand between the caller and the real library: thin, one shape for all.
-//! Each lets its planned faults happen, passes the call on, spoils the answer and records it.
+//! Each lets its planned faults happen, changes the arguments, passes the call on, spoils the answer and records it.
 //! Functions that are not listed here go to the real library directly.
 
 use std::sync::OnceLock;
@@ -15,7 +15,11 @@ use cryptoki_sys::{
 use crate::{faults, lists, log, real, spoil};
 
 macro_rules! calls {
-    ($($function:ident($($argument:ident: $kind:ty),*) $(spoilt by $spoil:path)?;)*) => {
+    ($(
+        $function:ident($($argument:ident: $kind:ty),*)
+        $(changed by $change:path { $($changed:expr),* })?
+        $(spoilt by $spoil:path { $($spoilt:expr),* })?;
+    )*) => {
         /// The real library's list with the functions of this file in place of its own.
         pub(crate) fn function_list() -> &'static CK_FUNCTION_LIST {
             static LIST: OnceLock<CK_FUNCTION_LIST> = OnceLock::new();
@@ -33,14 +37,14 @@ macro_rules! calls {
         $(/// # Safety
         /// As the standard says of the function of this name.
         #[allow(non_snake_case, reason = "the standard's name")]
-        unsafe extern "C" fn $function($($argument: $kind),*) -> CK_RV {
+        #[allow(unused_mut, reason = "few are changed")]
+        unsafe extern "C" fn $function($(mut $argument: $kind),*) -> CK_RV {
             let outcome = faults::before(stringify!($function)).and_then(|actions| {
                 let real = real::functions().$function.ok_or(CKR_FUNCTION_NOT_SUPPORTED)?;
-                let pass_on = |$($argument: $kind),*| {
-                    // SAFETY: the caller's own arguments, for which the caller vouches.
-                    succeed(unsafe { real($($argument),*) })
-                };
-                answer!([$($spoil)?] actions, pass_on, $($argument),*)?;
+                $($change(&actions, $($changed),*)?;)?
+                // SAFETY: the caller's own arguments, for which the caller vouches.
+                let pass_on = || succeed(unsafe { real($($argument),*) });
+                answer!([$($spoil { $($spoilt),* })?] actions, pass_on)?;
                 faults::after(&actions)
             });
             let returned = outcome.err().unwrap_or(CKR_OK);
@@ -51,30 +55,30 @@ macro_rules! calls {
 }
 
 macro_rules! answer {
-    ([] $actions:ident, $pass_on:ident, $($argument:ident),*) => {{
-        $pass_on($($argument),*)
-    }};
-    ([$spoil:path] $actions:ident, $pass_on:ident, $($argument:ident),*) => {
-        $spoil(&$actions, $pass_on, $($argument),*)
+    ([] $actions:ident, $pass_on:ident) => {
+        $pass_on()
+    };
+    ([$spoil:path { $($spoilt:expr),* }] $actions:ident, $pass_on:ident) => {
+        $spoil(&$actions, $pass_on, $($spoilt),*)
     };
 }
 
 calls! {
     C_Initialize(arguments: CK_VOID_PTR);
     C_Finalize(reserved: CK_VOID_PTR);
-    C_GetInfo(info: CK_INFO_PTR) spoilt by spoil::info;
+    C_GetInfo(info: CK_INFO_PTR) spoilt by spoil::info { info };
     C_GetSlotList(
         with_token: CK_BBOOL,
         slots: CK_SLOT_ID_PTR,
         count: CK_ULONG_PTR
-    ) spoilt by spoil::slots;
+    ) spoilt by spoil::list { slots.is_null(), count };
     C_GetSlotInfo(slot: CK_SLOT_ID, info: CK_SLOT_INFO_PTR);
-    C_GetTokenInfo(slot: CK_SLOT_ID, info: CK_TOKEN_INFO_PTR) spoilt by spoil::token_info;
+    C_GetTokenInfo(slot: CK_SLOT_ID, info: CK_TOKEN_INFO_PTR) spoilt by spoil::token_info { info };
     C_GetMechanismList(
         slot: CK_SLOT_ID,
         list: CK_MECHANISM_TYPE_PTR,
         count: CK_ULONG_PTR
-    ) spoilt by spoil::mechanisms;
+    ) spoilt by spoil::list { list.is_null(), count };
     C_GetMechanismInfo(slot: CK_SLOT_ID, mechanism: CK_MECHANISM_TYPE, info: CK_MECHANISM_INFO_PTR);
     C_OpenSession(
         slot: CK_SLOT_ID,
@@ -91,7 +95,7 @@ calls! {
         user: CK_USER_TYPE,
         pin: CK_UTF8CHAR_PTR,
         length: CK_ULONG
-    ) spoilt by spoil::login;
+    ) changed by spoil::pin { &mut pin, &mut length };
     C_Logout(session: CK_SESSION_HANDLE);
     C_FindObjectsInit(session: CK_SESSION_HANDLE, template: CK_ATTRIBUTE_PTR, count: CK_ULONG);
     C_FindObjects(
@@ -99,14 +103,14 @@ calls! {
         objects: CK_OBJECT_HANDLE_PTR,
         most: CK_ULONG,
         count: CK_ULONG_PTR
-    ) spoilt by spoil::objects;
+    ) spoilt by spoil::list { objects.is_null(), count };
     C_FindObjectsFinal(session: CK_SESSION_HANDLE);
     C_GetAttributeValue(
         session: CK_SESSION_HANDLE,
         object: CK_OBJECT_HANDLE,
         template: CK_ATTRIBUTE_PTR,
         count: CK_ULONG
-    ) spoilt by spoil::attributes;
+    ) spoilt by spoil::attributes { session, object, template, count };
     C_GenerateKeyPair(
         session: CK_SESSION_HANDLE,
         mechanism: CK_MECHANISM_PTR,
@@ -116,13 +120,13 @@ calls! {
         private_count: CK_ULONG,
         public_key: CK_OBJECT_HANDLE_PTR,
         private_key: CK_OBJECT_HANDLE_PTR
-    ) spoilt by spoil::key_pair;
+    ) spoilt by spoil::key_pair { session, public_key, private_key };
     C_CreateObject(
         session: CK_SESSION_HANDLE,
         template: CK_ATTRIBUTE_PTR,
         count: CK_ULONG,
         object: CK_OBJECT_HANDLE_PTR
-    ) spoilt by spoil::created;
+    ) spoilt by spoil::created { object };
     C_DestroyObject(session: CK_SESSION_HANDLE, object: CK_OBJECT_HANDLE);
     C_SetAttributeValue(
         session: CK_SESSION_HANDLE,
@@ -134,14 +138,14 @@ calls! {
         session: CK_SESSION_HANDLE,
         mechanism: CK_MECHANISM_PTR,
         key: CK_OBJECT_HANDLE
-    ) spoilt by spoil::key;
+    ) changed by spoil::key { session, &mut key };
     C_Sign(
         session: CK_SESSION_HANDLE,
         data: CK_BYTE_PTR,
         data_length: CK_ULONG,
         signature: CK_BYTE_PTR,
         length: CK_ULONG_PTR
-    ) spoilt by spoil::signature;
+    ) spoilt by spoil::signature { signature, length };
     C_DecryptInit(session: CK_SESSION_HANDLE, mechanism: CK_MECHANISM_PTR, key: CK_OBJECT_HANDLE);
     C_Decrypt(
         session: CK_SESSION_HANDLE,

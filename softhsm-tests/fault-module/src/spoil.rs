@@ -1,13 +1,12 @@
-//! What a fault does to an answer. Each function takes the planned actions, the way to the real
-//! library and the call's arguments.
+//! What a fault does to a call's arguments and to its answer. Each function takes the planned actions and what
+//! it needs of the arguments; one that spoils an answer passes the call on itself.
 
 use std::{env, ptr, slice};
 
 use cryptoki_sys::{
-    CK_ATTRIBUTE, CK_ATTRIBUTE_PTR, CK_BBOOL, CK_BYTE_PTR, CK_FLAGS, CK_INFO_PTR, CK_MECHANISM_PTR,
-    CK_MECHANISM_TYPE_PTR, CK_OBJECT_CLASS, CK_OBJECT_HANDLE, CK_OBJECT_HANDLE_PTR, CK_RV,
-    CK_SESSION_HANDLE, CK_SLOT_ID, CK_SLOT_ID_PTR, CK_TOKEN_INFO_PTR, CK_ULONG, CK_ULONG_PTR,
-    CK_USER_TYPE, CK_UTF8CHAR_PTR, CKA_CLASS, CKA_LABEL, CKA_TOKEN, CKF_CLOCK_ON_TOKEN,
+    CK_ATTRIBUTE, CK_ATTRIBUTE_PTR, CK_BYTE_PTR, CK_FLAGS, CK_INFO_PTR, CK_OBJECT_CLASS,
+    CK_OBJECT_HANDLE, CK_OBJECT_HANDLE_PTR, CK_RV, CK_SESSION_HANDLE, CK_TOKEN_INFO_PTR, CK_ULONG,
+    CK_ULONG_PTR, CK_UTF8CHAR_PTR, CKA_CLASS, CKA_LABEL, CKA_TOKEN, CKF_CLOCK_ON_TOKEN,
     CKO_PRIVATE_KEY, CKR_ARGUMENTS_BAD, CKR_FUNCTION_NOT_SUPPORTED, CKR_KEY_HANDLE_INVALID, CKR_OK,
     CKR_PIN_INCORRECT,
 };
@@ -23,10 +22,10 @@ const GARBAGE: u8 = 0xff;
 /// `garble`: the library's strings.
 pub(crate) fn info(
     actions: &[&Action],
-    pass_on: impl Fn(CK_INFO_PTR) -> Outcome,
+    pass_on: impl FnOnce() -> Outcome,
     info: CK_INFO_PTR,
 ) -> Outcome {
-    pass_on(info)?;
+    pass_on()?;
     if actions.contains(&&Action::Garble) {
         // SAFETY: the real library has just filled it in.
         let info = unsafe { &mut *info };
@@ -37,82 +36,28 @@ pub(crate) fn info(
     Ok(())
 }
 
-/// `count` and `refuse-query`.
-pub(crate) fn slots(
+/// Of slots, mechanisms or objects: `count` and `refuse-query`.
+pub(crate) fn list(
     actions: &[&Action],
-    pass_on: impl Fn(CK_BBOOL, CK_SLOT_ID_PTR, CK_ULONG_PTR) -> Outcome,
-    with_token: CK_BBOOL,
-    slots: CK_SLOT_ID_PTR,
+    pass_on: impl FnOnce() -> Outcome,
+    is_query: bool,
     count: CK_ULONG_PTR,
 ) -> Outcome {
-    refuse_query(actions, slots.is_null())?;
-    pass_on(with_token, slots, count)?;
-    resize(actions, count);
-    Ok(())
-}
-
-/// `count` and `refuse-query`.
-pub(crate) fn mechanisms(
-    actions: &[&Action],
-    pass_on: impl Fn(CK_SLOT_ID, CK_MECHANISM_TYPE_PTR, CK_ULONG_PTR) -> Outcome,
-    slot: CK_SLOT_ID,
-    list: CK_MECHANISM_TYPE_PTR,
-    count: CK_ULONG_PTR,
-) -> Outcome {
-    refuse_query(actions, list.is_null())?;
-    pass_on(slot, list, count)?;
-    resize(actions, count);
-    Ok(())
-}
-
-/// `count`.
-pub(crate) fn objects(
-    actions: &[&Action],
-    pass_on: impl Fn(CK_SESSION_HANDLE, CK_OBJECT_HANDLE_PTR, CK_ULONG, CK_ULONG_PTR) -> Outcome,
-    session: CK_SESSION_HANDLE,
-    objects: CK_OBJECT_HANDLE_PTR,
-    most: CK_ULONG,
-    count: CK_ULONG_PTR,
-) -> Outcome {
-    refuse_query(actions, objects.is_null())?;
-    pass_on(session, objects, most, count)?;
+    refuse_query(actions, is_query)?;
+    pass_on()?;
     resize(actions, count);
     Ok(())
 }
 
 /// `zero`: no handles. `half`: the other key is removed.
-#[allow(clippy::too_many_arguments, reason = "the standard's function")]
 pub(crate) fn key_pair(
     actions: &[&Action],
-    pass_on: impl Fn(
-        CK_SESSION_HANDLE,
-        CK_MECHANISM_PTR,
-        CK_ATTRIBUTE_PTR,
-        CK_ULONG,
-        CK_ATTRIBUTE_PTR,
-        CK_ULONG,
-        CK_OBJECT_HANDLE_PTR,
-        CK_OBJECT_HANDLE_PTR,
-    ) -> Outcome,
+    pass_on: impl FnOnce() -> Outcome,
     session: CK_SESSION_HANDLE,
-    mechanism: CK_MECHANISM_PTR,
-    public: CK_ATTRIBUTE_PTR,
-    public_count: CK_ULONG,
-    private: CK_ATTRIBUTE_PTR,
-    private_count: CK_ULONG,
     public_key: CK_OBJECT_HANDLE_PTR,
     private_key: CK_OBJECT_HANDLE_PTR,
 ) -> Outcome {
-    pass_on(
-        session,
-        mechanism,
-        public,
-        public_count,
-        private,
-        private_count,
-        public_key,
-        private_key,
-    )?;
+    pass_on()?;
     for action in actions {
         let lost = match action {
             Action::Half(Half::Private) => public_key,
@@ -135,13 +80,10 @@ pub(crate) fn key_pair(
 /// `zero`: no handle.
 pub(crate) fn created(
     actions: &[&Action],
-    pass_on: impl Fn(CK_SESSION_HANDLE, CK_ATTRIBUTE_PTR, CK_ULONG, CK_OBJECT_HANDLE_PTR) -> Outcome,
-    session: CK_SESSION_HANDLE,
-    template: CK_ATTRIBUTE_PTR,
-    count: CK_ULONG,
+    pass_on: impl FnOnce() -> Outcome,
     object: CK_OBJECT_HANDLE_PTR,
 ) -> Outcome {
-    pass_on(session, template, count, object)?;
+    pass_on()?;
     forget(actions, object);
     Ok(())
 }
@@ -156,27 +98,24 @@ fn forget(actions: &[&Action], handle: CK_OBJECT_HANDLE_PTR) {
 /// `other-key`: the first private key of the token that isn't the one asked for.
 pub(crate) fn key(
     actions: &[&Action],
-    pass_on: impl Fn(CK_SESSION_HANDLE, CK_MECHANISM_PTR, CK_OBJECT_HANDLE) -> Outcome,
     session: CK_SESSION_HANDLE,
-    mechanism: CK_MECHANISM_PTR,
-    key: CK_OBJECT_HANDLE,
+    key: &mut CK_OBJECT_HANDLE,
 ) -> Outcome {
-    if !actions.contains(&&Action::OtherKey) {
-        return pass_on(session, mechanism, key);
+    if actions.contains(&&Action::OtherKey) {
+        let keys = private_keys(session)?;
+        let other = keys.into_iter().find(|other| other != key);
+        *key = other.ok_or(CKR_KEY_HANDLE_INVALID)?;
     }
-    let keys = private_keys(session)?;
-    let other = keys.into_iter().find(|other| *other != key);
-    pass_on(session, mechanism, other.ok_or(CKR_KEY_HANDLE_INVALID)?)
+    Ok(())
 }
 
 /// `set` and `clear`: flags of the token. `clock`: its time. `serial`: its number. `garble`: its strings.
 pub(crate) fn token_info(
     actions: &[&Action],
-    pass_on: impl Fn(CK_SLOT_ID, CK_TOKEN_INFO_PTR) -> Outcome,
-    slot: CK_SLOT_ID,
+    pass_on: impl FnOnce() -> Outcome,
     info: CK_TOKEN_INFO_PTR,
 ) -> Outcome {
-    pass_on(slot, info)?;
+    pass_on()?;
     // SAFETY: the real library has just filled it in.
     let info = unsafe { &mut *info };
     for action in actions {
@@ -202,44 +141,35 @@ pub(crate) fn token_info(
 }
 
 /// `pin-pad`: a login without PIN uses the PIN that a person would have entered at the reader.
-pub(crate) fn login(
+pub(crate) fn pin(
     actions: &[&Action],
-    pass_on: impl Fn(CK_SESSION_HANDLE, CK_USER_TYPE, CK_UTF8CHAR_PTR, CK_ULONG) -> Outcome,
-    session: CK_SESSION_HANDLE,
-    user: CK_USER_TYPE,
-    pin: CK_UTF8CHAR_PTR,
-    length: CK_ULONG,
+    pin: &mut CK_UTF8CHAR_PTR,
+    length: &mut CK_ULONG,
 ) -> Outcome {
     if !actions.contains(&&Action::PinPad) {
-        return pass_on(session, user, pin, length);
+        return Ok(());
     }
     if !pin.is_null() {
-        // Whoever sends a PIN to a reader with a pad of its own has asked for it needlessly.
+        // To send a PIN to a reader with a pad of its own is to have asked for it needlessly.
         return Err(CKR_PIN_INCORRECT);
     }
-    let mut entered = env::var("FAULT_MODULE_PIN")
-        .unwrap_or_default()
-        .into_bytes();
-    pass_on(
-        session,
-        user,
-        entered.as_mut_ptr(),
-        entered.len() as CK_ULONG,
-    )
+    let entered = env::var("FAULT_MODULE_PIN").unwrap_or_default();
+    // It has to outlive the call.
+    let entered = entered.into_bytes().leak();
+    *length = entered.len() as CK_ULONG;
+    *pin = entered.as_mut_ptr();
+    Ok(())
 }
 
 /// `flip`: the last bit of a signature. `length` and `refuse-query`.
 pub(crate) fn signature(
     actions: &[&Action],
-    pass_on: impl Fn(CK_SESSION_HANDLE, CK_BYTE_PTR, CK_ULONG, CK_BYTE_PTR, CK_ULONG_PTR) -> Outcome,
-    session: CK_SESSION_HANDLE,
-    data: CK_BYTE_PTR,
-    data_length: CK_ULONG,
+    pass_on: impl FnOnce() -> Outcome,
     signature: CK_BYTE_PTR,
     length: CK_ULONG_PTR,
 ) -> Outcome {
     refuse_query(actions, signature.is_null())?;
-    pass_on(session, data, data_length, signature, length)?;
+    pass_on()?;
     if actions.contains(&&Action::Flip) && !signature.is_null() {
         // SAFETY: the real library has just written the length.
         let length = unsafe { *length } as usize;
@@ -257,7 +187,7 @@ pub(crate) fn signature(
 /// `zero`: values. `length` and `refuse-query`.
 pub(crate) fn attributes(
     actions: &[&Action],
-    pass_on: impl Fn(CK_SESSION_HANDLE, CK_OBJECT_HANDLE, CK_ATTRIBUTE_PTR, CK_ULONG) -> Outcome,
+    pass_on: impl FnOnce() -> Outcome,
     session: CK_SESSION_HANDLE,
     object: CK_OBJECT_HANDLE,
     template: CK_ATTRIBUTE_PTR,
@@ -266,7 +196,7 @@ pub(crate) fn attributes(
     // SAFETY: the caller's template has so many attributes.
     let asked = unsafe { slice::from_raw_parts_mut(template, count as usize) };
     refuse_query(actions, asked.iter().any(|asked| asked.pValue.is_null()))?;
-    pass_on(session, object, template, count)?;
+    pass_on()?;
     for attribute in asked {
         for action in actions {
             match action {
