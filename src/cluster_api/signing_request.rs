@@ -292,7 +292,7 @@ pub fn read(api: &dyn ClusterApi, name: &str) -> Result<Option<SigningRequest>, 
     }
 }
 
-/// Looks at the request until it has ended, or `limit` has passed. `look` is told what was found each time.
+/// Looks at the request until it has ended, or `limit` has passed.
 ///
 /// # Errors
 ///
@@ -301,7 +301,6 @@ pub fn wait(
     api: &dyn ClusterApi,
     request: &SigningRequest,
     limit: Duration,
-    mut look: impl FnMut(&SigningRequest),
 ) -> Result<RequestEnd, ApiError> {
     let deadline = Instant::now() + limit;
     let [mut pause, longest] = PAUSES;
@@ -310,7 +309,6 @@ pub fn wait(
         let Some(found) = found.filter(|found| found.uid() == request.uid()) else {
             return Ok(RequestEnd::Removed);
         };
-        look(&found);
         let left = deadline.saturating_duration_since(Instant::now());
         if found.is_ended() || left.is_zero() {
             return Ok(RequestEnd::Reached(Box::new(found)));

@@ -10,8 +10,9 @@
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write as _};
 use std::os::fd::AsFd;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use log::{LevelFilter, Log, Metadata, Record};
@@ -127,48 +128,52 @@ pub fn steps(text: &str, next: &[String]) {
     to_standard_error(&(message("", text) + &next));
 }
 
-/// Something that is waited for: a line at the terminal with a sign that moves and is gone in the end, or
+/// Something that is waited for: a line at the terminal with a sign that turns and is gone in the end, or
 /// elsewhere a line that stays.
 pub struct Progress {
-    /// `None` elsewhere.
-    line: Option<String>,
-    frame: usize,
+    /// `None` elsewhere. The thread ends when nothing can be sent to it any more.
+    turning: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
 /// One after the other.
 const FRAMES: [char; 4] = ['|', '/', '-', '\\'];
+/// How long each stands there.
+const TURN: Duration = Duration::from_millis(125);
 
 impl Progress {
     pub fn start(text: &str) -> Self {
-        let line = columns(&io::stderr()).map(|columns| {
+        let turning = columns(&io::stderr()).and_then(|columns| {
             let text = printable(text);
-            text.chars().take(columns.saturating_sub(3)).collect()
+            let line: String = text.chars().take(columns.saturating_sub(3)).collect();
+            let (sender, ended) = mpsc::channel();
+            let thread = thread::Builder::new().name("progress".to_owned());
+            Some((sender, thread.spawn(move || turn(&line, &ended)).ok()?))
         });
-        let mut progress = Self { line, frame: 0 };
-        match &progress.line {
-            Some(_) => progress.tick(),
-            None => note(text),
+        if turning.is_none() {
+            note(text);
         }
-        progress
-    }
-
-    /// Moves the sign.
-    pub fn tick(&mut self) {
-        if let Some(line) = &self.line {
-            let frame = FRAMES.get(self.frame % FRAMES.len()).unwrap_or(&' ');
-            to_standard_error(&format!("\r{frame} {line}"));
-            self.frame += 1;
-        }
+        Self { turning }
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        if let Some(line) = &self.line {
-            let blanks = " ".repeat(line.chars().count() + 2);
-            to_standard_error(&format!("\r{blanks}\r"));
+        if let Some((sender, thread)) = self.turning.take() {
+            drop(sender);
+            let _ = thread.join();
         }
     }
+}
+
+/// Turns the sign until nothing can be received any more.
+fn turn(line: &str, ended: &Receiver<()>) {
+    for frame in FRAMES.iter().cycle() {
+        screen().draw(&format!("{frame} {line}"));
+        if ended.recv_timeout(TURN) != Err(RecvTimeoutError::Timeout) {
+            break;
+        }
+    }
+    write(&screen().erased());
 }
 
 /// A text of several lines, as it stands, to standard error.
@@ -178,7 +183,10 @@ pub fn lines(text: &str) {
 
 /// What a program of the person's writes for them, as it comes: a prompt has no end of line.
 pub fn passed_on(bytes: &[u8]) {
+    let mut screen = screen();
+    write(&screen.erased());
     let _ = io::stderr().write_all(bytes);
+    screen.has_prompt = !bytes.ends_with(b"\n");
 }
 
 /// The text that was asked for with `--help` or `--version`, to standard output. Not for a process
@@ -258,11 +266,17 @@ fn each_line(text: &str) -> String {
 struct Screen {
     is_commands: bool,
     kept: String,
+    /// How long the line of a [`Progress`] is that stands there, in characters.
+    progress: usize,
+    /// Another program's text stands there, and has no end of line.
+    has_prompt: bool,
 }
 
 static SCREEN: Mutex<Screen> = Mutex::new(Screen {
     is_commands: false,
     kept: String::new(),
+    progress: 0,
+    has_prompt: false,
 });
 
 /// In bytes. Later text is lost: the first error explains the others.
@@ -303,6 +317,24 @@ impl Screen {
             })
     }
 
+    /// Draws the line of a [`Progress`] over itself, unless somebody is asked something there.
+    fn draw(&mut self, line: &str) {
+        let is_asked = tcgetattr(io::stderr())
+            .is_ok_and(|settings| !settings.local_modes.contains(LocalModes::ECHO));
+        if !self.has_prompt && !is_asked {
+            write(&format!("\r{line}"));
+            self.progress = line.chars().count();
+        }
+    }
+
+    /// What takes that line away.
+    fn erased(&mut self) -> String {
+        match std::mem::take(&mut self.progress) {
+            0 => String::new(),
+            width => format!("\r{}\r", " ".repeat(width)),
+        }
+    }
+
     fn keep(&mut self, text: &str) {
         let is_first = self.kept.is_empty();
         if self.kept.len() + text.len() <= KEPT {
@@ -331,14 +363,14 @@ fn write_when_free() {
 }
 
 fn to_standard_error(text: &str) {
-    let before = {
-        let mut screen = screen();
-        if screen.is_drawn_on() {
-            return screen.keep(text);
-        }
-        std::mem::take(&mut screen.kept)
-    };
+    let mut screen = screen();
+    if screen.is_drawn_on() {
+        return screen.keep(text);
+    }
+    write(&screen.erased());
+    let before = std::mem::take(&mut screen.kept);
     write(&(before + text));
+    screen.has_prompt = false;
 }
 
 fn write(text: &str) {

@@ -105,7 +105,7 @@ fn issue(
     report::note(&format!(
         "waiting for the CertificateSigningRequest {name} to be approved"
     ));
-    let end = signing_request::wait(api, &request, limit, |_| {})?;
+    let end = signing_request::wait(api, &request, limit)?;
     let RequestEnd::Reached(request) = end else {
         return Err(NotIssued::Removed { name }.into());
     };

@@ -162,11 +162,11 @@ pub(super) fn obtain(
         explain(&request, wanted, asking)?;
     }
     let name = request.name().to_owned();
-    let mut progress = Progress::start(&format!(
+    let progress = Progress::start(&format!(
         "waiting for the request {name} to be approved, at most {}; after Ctrl-C the same command goes on",
         words(&asking.wait)
     ));
-    let end = signing_request::wait(api, &request, asking.wait, |_| progress.tick());
+    let end = signing_request::wait(api, &request, asking.wait);
     drop(progress);
     match end? {
         RequestEnd::Removed => Err(IssuanceError::Removed { name }.into()),
