@@ -589,3 +589,60 @@ fn a_full_or_read_only_home_leaves_nothing_half_written() {
         assert_eq!(text(&path), BEFORE);
     }
 }
+
+/// A kubeconfig whose context leads to this server.
+fn leading_to(store: &Store, name: &str, server: &str) -> PathBuf {
+    let path = store.directory.path().join(name);
+    let config = BEFORE.replace("https://10.0.0.1:6443/k8s/clusters/c-x", server);
+    fs::write(&path, config).unwrap();
+    path
+}
+
+/// The local address that the file leads to.
+fn local_server(path: &Path) -> String {
+    let config = fs::read_to_string(path).unwrap();
+    let line = config
+        .lines()
+        .find(|line| line.contains("server: https://127."));
+    line.unwrap().to_owned()
+}
+
+#[test]
+fn no_two_kubeconfigs_lead_to_two_servers_by_one_port_though_they_are_written_at_once() {
+    // Three servers with the same first choice.
+    let choice = |server: &String| {
+        let hash = server
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+            });
+        hash % 12_000
+    };
+    let first = "https://10.0.0.1:6443".to_owned();
+    let same = (0..).map(|number| format!("https://cluster-{number}.example:6443"));
+    let same = same.filter(|server| choice(server) == choice(&first));
+    let servers: Vec<_> = [first.clone()].into_iter().chain(same.take(2)).collect();
+    let store = token();
+    let files: Vec<_> = servers
+        .iter()
+        .enumerate()
+        .map(|(number, server)| leading_to(&store, &format!("kubeconfig-{number}"), server))
+        .collect();
+    let module = format!("--module={}", softhsm_library().display());
+    let running: Vec<_> = files
+        .iter()
+        .map(|path| {
+            let command = command(&store, path, &["--write", "--context", "prod", &module]);
+            command.start(None)
+        })
+        .collect();
+    for running in running {
+        running.finish().printed();
+    }
+    let local: BTreeSet<_> = files.iter().map(|path| local_server(path)).collect();
+    assert_eq!(local.len(), 3, "{local:?}");
+    // The same server has the same port in another file, and keeps it.
+    let again = leading_to(&store, "again", &servers[2]);
+    write(&store, &again, "prod", &[]).printed();
+    assert_eq!(local_server(&again), local_server(&files[2]));
+}

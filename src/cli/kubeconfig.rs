@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod local_ports;
 mod plugin;
 
 use std::path::PathBuf;

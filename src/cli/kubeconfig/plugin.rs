@@ -1,7 +1,9 @@
 //! A context that stock kubectl uses with the key: given to it, printed, and taken from it again.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
+use super::local_ports::LocalPorts;
 use super::{KubeconfigArguments, Place, names, provider_config, save};
 use crate::cli::error::CredentialError;
 use crate::error::Error;
@@ -33,7 +35,10 @@ impl Wanted<'_> {
         let kubeconfig = crate::cli::load(&self.locations().required())?;
         kubeconfig.context(self.context)?;
         let identity = identity_or_new(local_address().into())?;
-        Ok(self.entries(&kubeconfig, &identity)?.as_excerpt())
+        let mut ports = LocalPorts::lock();
+        Ok(self
+            .entries(&kubeconfig, &identity, &mut ports)?
+            .as_excerpt())
     }
 
     /// Writes the entries that aren't there yet.
@@ -45,10 +50,11 @@ impl Wanted<'_> {
         let identity = identity_or_new(local_address().into())?;
         // Locks that stay behind would keep kubectl from the files.
         let _deferral = Deferral::for_files();
+        let mut ports = LocalPorts::lock();
         let mut files = OpenFiles::of_context(&locations, context)?;
         // As it is behind the lock.
         let before = Kubeconfig::load(&locations)?;
-        let entries = self.entries(&before, &identity)?;
+        let entries = self.entries(&before, &identity, &mut ports)?;
         let mut lost = Vec::new();
         for (kind, name) in [
             (EntryKind::Cluster, &*entries.cluster),
@@ -83,6 +89,7 @@ impl Wanted<'_> {
         &self,
         kubeconfig: &Kubeconfig,
         identity: &ServerIdentity,
+        ports: &mut LocalPorts,
     ) -> Result<PluginEntries, Error> {
         let arguments = self.arguments;
         let user = kubeconfig.context(self.context)?.user;
@@ -103,11 +110,19 @@ impl Wanted<'_> {
         let keep = arguments.keep.map(|keep| keep.to_string());
         config.set("keep", option(keep.as_deref(), "keep"));
         let served = served_ports();
+        // The server for which a port is chosen, rather than kept.
+        let server = RefCell::new(None);
         let hop = LocalHop {
             address: local_address(),
             server_name: identity.server_name(),
             authority_pem: identity.authority_pem(),
-            ports: &|server| preferred_ports(server).collect(),
+            ports: &|of| {
+                server.replace(Some(of.to_owned()));
+                let preferred = preferred_ports(of);
+                preferred
+                    .filter(|port| !ports.is_anothers(*port, of))
+                    .collect()
+            },
             is_free: &|port| {
                 served.contains(&port) || check_port("", (local_address(), port).into()).is_ok()
             },
@@ -117,7 +132,11 @@ impl Wanted<'_> {
             is_named: arguments.user.is_some(),
             config: &config,
         };
-        Ok(PluginEntries::of(kubeconfig, self.context, &user, &hop)?)
+        let entries = PluginEntries::of(kubeconfig, self.context, &user, &hop)?;
+        if let (Some(server), Some(port)) = (server.take(), entries.local_port()) {
+            ports.give(port, &server);
+        }
+        Ok(entries)
     }
 
     fn say_what_is_next(&self, user: &str) {

@@ -193,6 +193,11 @@ impl PluginEntries {
         })
     }
 
+    /// Where the cluster is reached on this machine.
+    pub fn local_port(&self) -> Option<u16> {
+        port_of(&self.local)
+    }
+
     /// The entries as the lists of a kubeconfig.
     pub fn as_excerpt(&self) -> String {
         let mut context = ContextEntry::default();
