@@ -7,13 +7,16 @@ use std::cell::RefCell;
 
 use libfuzzer_sys::fuzz_target;
 use pkcs11_external_signer::certificate::CertificationRequest;
+use pkcs11_external_signer::cluster_api::access_review::{ResourceAccess, may};
 use pkcs11_external_signer::cluster_api::signing_request::{self, RequestState};
+use pkcs11_external_signer::cluster_api::token_request::{TokenWish, request_token};
 use pkcs11_external_signer::cluster_api::{
     ApiAnswer, ApiError, ApiMethod, ApiRequest, ClusterApi, Recognition, Status, objections,
     self_subject_review,
 };
 use pkcs11_external_signer::error::Error;
 use pkcs11_external_signer::printable::line;
+use pkcs11_external_signer_fuzz::told;
 use serde_json::Value;
 
 /// Answers each request with the same, and keeps what it was sent last.
@@ -44,43 +47,35 @@ impl ClusterApi for Answering<'_> {
     }
 }
 
-fn told(error: impl Into<Error>) {
-    let error: Error = error.into();
-    for text in [error.to_string(), error.remedy().to_string()] {
-        let text = line(&text);
-        assert!(
-            !text.is_empty() && !text.contains(['\n', '\r', '\u{1b}']),
-            "{text:?}"
-        );
-    }
-}
-
 fuzz_target!(|text: &str| {
     let api = Answering {
         text,
         sent: RefCell::default(),
     };
+    let answer: Value = serde_json::from_str(text).unwrap_or_default();
     match self_subject_review(&api) {
         Ok(Recognition::User(user)) => {
-            assert!(
-                !user
-                    .own_groups()
-                    .iter()
-                    .any(|it| it == "system:authenticated")
-            );
+            let told = &answer["status"]["userInfo"]["username"];
+            assert_eq!(told.as_str().unwrap_or_default(), user.name);
+            let groups = user.own_groups();
+            assert!(!groups.iter().any(|it| it == "system:authenticated"));
         }
         Ok(Recognition::NotTold) => {}
-        Err(error) => told(error),
+        Err(error) => drop(told(error)),
     }
+    match may(&api, &ACCESS) {
+        Ok(allowed) => assert_eq!(answer["status"]["allowed"], allowed),
+        Err(error) => drop(told(error)),
+    }
+    token(&api, &answer);
     let request = match signing_request::read(&api, "jane") {
         Ok(Some(request)) => request,
         Ok(None) => return,
-        Err(error) => return told(error),
+        Err(error) => return drop(told(error)),
     };
-    let read: Value = serde_json::from_str(text).expect("what was read");
-    assert_eq!(read["metadata"]["uid"], request.uid());
+    assert_eq!(answer["metadata"]["uid"], request.uid());
     if let RequestState::Issued(_) = request.state() {
-        assert!(read["status"]["certificate"].is_string());
+        assert!(answer["status"]["certificate"].is_string());
     }
     if let Ok(asked) = CertificationRequest::from_pem(&request.pem) {
         let is_requester = asked.user.as_deref() == Some(request.requester());
@@ -97,10 +92,41 @@ fuzz_target!(|text: &str| {
         let base = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
         assert_eq!(path, format!("{base}/{name}/approval"));
         assert!(!name.contains('/'));
-        let mut before = read;
+        let mut before = answer;
         for object in [&mut before, &mut body] {
             object.as_object_mut().expect("an object").remove("status");
         }
         assert_eq!(before, body);
     }
 });
+
+const ACCESS: ResourceAccess<'_> = ResourceAccess {
+    verb: "create",
+    group: "",
+    resource: "serviceaccounts",
+    subresource: "token",
+    namespace: "default",
+    name: "deployer",
+};
+
+/// A token that is taken is the server's, fits into a header, and has an end.
+fn token(api: &Answering<'_>, answer: &Value) {
+    let account = "default/deployer".parse().expect("an account");
+    let wish = TokenWish {
+        account: &account,
+        seconds: 600,
+        audiences: &[],
+        bound_to: None,
+    };
+    match request_token(api, &wish) {
+        Ok(made) => {
+            let status = &answer["status"];
+            assert_eq!(status["token"], made.token);
+            assert!(made.token.bytes().all(|byte| byte.is_ascii_graphic()));
+            // Which others can write.
+            assert!((-400_000_000_000..400_000_000_000).contains(&made.ends));
+            assert!(status["expirationTimestamp"].is_string());
+        }
+        Err(error) => drop(told(error)),
+    }
+}
