@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::certificate::renewal_remedy;
+use crate::certificate::{of_subject, renewal_remedy};
 use crate::config::{Config, InitArgs, PinSource, TokenName};
 use crate::error::Error;
 use crate::pin::PinProvider;
@@ -68,8 +68,8 @@ impl OpenKey {
     /// The same as a warning.
     pub fn renewal_warning(&self) -> Option<String> {
         let expiry = self.take_renewal()?;
-        let (subject, remedy) = (&self.subject, renewal_remedy());
-        Some(format!("the certificate of {subject}: {expiry}; {remedy}"))
+        let said = format!("{expiry}; {}", renewal_remedy());
+        Some(of_subject(&self.subject, said))
     }
 
     /// Whether it can make a signature of TLS 1.3; an RSA key needs RSA-PSS for that.
@@ -80,8 +80,8 @@ impl OpenKey {
     /// Why servers refuse it or will, now or soon.
     pub fn warnings(&self) -> Vec<String> {
         let subject = &self.subject;
-        let concern = |concern| format!("the certificate of {subject}: {concern}");
-        let mut warnings: Vec<_> = self.concerns.iter().map(concern).collect();
+        let concerns = self.concerns.iter();
+        let mut warnings: Vec<_> = concerns.map(|it| of_subject(subject, it)).collect();
         if !self.serves_tls_1_3() {
             warnings.push(format!(
                 "the key of {subject} can serve TLS 1.2 only, which not every server speaks: an RSA key \

@@ -14,6 +14,7 @@ impl TunnelObserver for ConnectionLog {
         log::info!("{line}");
     }
 
+    /// It is the error of the request, too.
     fn trouble(&self, _: &Error) {}
 
     fn concern(&self, text: &str) {

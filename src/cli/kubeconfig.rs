@@ -16,6 +16,7 @@ use super::listing::{
 use super::output::CommandOutput;
 use super::question;
 use super::selection::{self, HEADING, Selection};
+use crate::certificate::of_subject;
 use crate::config::{
     Config, ConfigError, Filter, Keep, ObjectSelector, PinSource, TokenName, without_object,
 };
@@ -390,7 +391,7 @@ fn tried(
     let now = unix_time();
     let subject = &certificate.subject;
     for concern in certificate.concerns(now) {
-        report::warning(&format!("the certificate of {subject}: {concern}"));
+        report::warning(&of_subject(subject, concern));
     }
     if let Some(expiry) = certificate.renewal(now) {
         report::renewal(subject, &expiry);

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use crate::answer::{AnswerChannel, Response};
-use crate::certificate::Certificate;
+use crate::certificate::{Certificate, of_subject};
 use crate::config::{Config, Keep, PinSource, key_selection};
 use crate::error::Error;
 use crate::library::{self, LockReports};
@@ -107,8 +107,7 @@ fn answer(
         Operation::Certificate => {
             let certificate = &identity.certificate;
             for concern in certificate.concerns(unix_time()) {
-                let subject = &certificate.subject;
-                report::warning(&format!("the certificate of {subject}: {concern}"));
+                report::warning(&of_subject(&certificate.subject, concern));
             }
             if let Some(expiry) = identity.renewal_of_today() {
                 report::renewal(&certificate.subject, &expiry);

@@ -111,7 +111,8 @@ pub fn warning(text: &str) {
 /// That the certificate of this subject should be renewed; `expiry` is a sentence.
 pub fn renewal(subject: &str, expiry: &str) {
     let help = help(&certificate::renewal_remedy());
-    warning(&format!("the certificate of {subject}: {expiry}; {help}"));
+    let said = format!("{expiry}; {help}");
+    warning(&certificate::of_subject(subject, said));
 }
 
 /// Something worth knowing, such as what is being waited for.

@@ -93,59 +93,59 @@ fn literal(text: &str) -> String {
 mod tests {
     use super::*;
 
-    const ISSUER: &str = "https://keys.example/jane";
+    /// Demands this entry, in a configuration that has nothing else.
+    #[track_caller]
+    fn assert_entry(trusted: &TrustedIssuer<'_>, entry: &str) {
+        let head = "apiVersion: apiserver.config.k8s.io/v1 # v1beta1 before Kubernetes 1.34\n\
+                    kind: AuthenticationConfiguration\n\
+                    jwt:\n\
+                    - issuer:\n\
+                    \x20   url: \"https://keys.example/jane\"\n";
+        assert_eq!(trusted.configuration(), format!("{head}{entry}"));
+    }
+
+    fn issuer() -> Issuer {
+        "https://keys.example/jane".parse().unwrap()
+    }
 
     #[test]
     fn the_issuer_is_one_person() {
-        let issuer: Issuer = ISSUER.parse().unwrap();
         let trusted = TrustedIssuer {
-            issuer: &issuer,
-            served_at: &issuer,
+            issuer: &issuer(),
+            served_at: &issuer(),
             authority: None,
             audiences: &["prod".to_owned()],
             user: "jane",
             groups: &[],
             longest_life: 600,
         };
-        assert_eq!(
-            trusted.configuration(),
-            r#"apiVersion: apiserver.config.k8s.io/v1 # v1beta1 before Kubernetes 1.34
-kind: AuthenticationConfiguration
-jwt:
-- issuer:
-    url: "https://keys.example/jane"
-    audiences: ["prod"]
+        assert_entry(
+            &trusted,
+            r#"    audiences: ["prod"]
   claimMappings:
     # A constant: who has the key can sign any claims.
     username: {expression: "'jane'"}
   claimValidationRules:
   - expression: "claims.exp - claims.iat <= 600"
     message: "the token must live 600 seconds at most"
-"#
+"#,
         );
     }
 
     #[test]
     fn everything_that_can_be_said_is_in_its_place() {
-        let issuer: Issuer = ISSUER.parse().unwrap();
-        let served_at: Issuer = "https://127.0.0.1:9443/jane".parse().unwrap();
         let trusted = TrustedIssuer {
-            issuer: &issuer,
-            served_at: &served_at,
+            issuer: &issuer(),
+            served_at: &"https://127.0.0.1:9443/jane".parse().unwrap(),
             authority: Some("-----BEGIN CERTIFICATE-----\r\nMAA=\r\n-----END CERTIFICATE-----\r\n"),
             audiences: &["prod".to_owned(), "test".to_owned()],
             user: r#"o'hara\"#,
             groups: &["dev".to_owned(), "a\"b".to_owned()],
             longest_life: 60,
         };
-        assert_eq!(
-            trusted.configuration(),
-            r#"apiVersion: apiserver.config.k8s.io/v1 # v1beta1 before Kubernetes 1.34
-kind: AuthenticationConfiguration
-jwt:
-- issuer:
-    url: "https://keys.example/jane"
-    discoveryURL: "https://127.0.0.1:9443/jane/.well-known/openid-configuration"
+        assert_entry(
+            &trusted,
+            r#"    discoveryURL: "https://127.0.0.1:9443/jane/.well-known/openid-configuration"
     certificateAuthority: |
       -----BEGIN CERTIFICATE-----
       MAA=
@@ -159,7 +159,7 @@ jwt:
   claimValidationRules:
   - expression: "claims.exp - claims.iat <= 60"
     message: "the token must live 60 seconds at most"
-"#
+"#,
         );
     }
 }

@@ -12,7 +12,6 @@ use super::connection::{connect, show_clock};
 use super::error::NotIssued;
 use super::short_lived::{IssuedCredential, Making, Proof, random_id};
 use crate::certificate::{Certificate, Curve, PublicKey};
-use crate::cli::error::CredentialError;
 use crate::cli::jwks::lifetime;
 use crate::cluster_api::signing_request::{
     self, NewSigningRequest, RequestEnd, RequestState, SHORTEST,
@@ -42,12 +41,7 @@ pub(super) fn make(
 ) -> Result<IssuedCredential, Error> {
     let options = making.options;
     let limit = options.certificate.wait;
-    let shortest = Duration::from_secs(SHORTEST.into());
-    let life = options.duration.unwrap_or(shortest);
-    if life < shortest {
-        let what = "a certificate";
-        return Err(CredentialError::TooShort { what, shortest }.into());
-    }
+    let life = options.life("a certificate", SHORTEST.into())?;
     let api = connect(making, target)?;
     let user = match self_subject_review(&api)? {
         Recognition::User(user) => user,
@@ -78,7 +72,7 @@ fn issue(
     api: &dyn ClusterApi,
     user: &ClusterUser,
     key: &MadeKey,
-    life: Duration,
+    life: u64,
     limit: Duration,
     now: i64,
 ) -> Result<MadeCertificate, Error> {
@@ -95,11 +89,10 @@ fn issue(
             .ok_or_else(|| Error::internal("a signature of a key that was just made"))
     })?;
     let name = format!("credential-{}", random_id()?);
-    let seconds = u32::try_from(life.as_secs()).ok();
     let wish = NewSigningRequest {
         name: &name,
         pem: signed.pem(),
-        seconds,
+        seconds: u32::try_from(life).ok(),
     };
     let request = signing_request::create(api, &wish)?;
     report::note(&format!(
@@ -146,7 +139,7 @@ fn issue(
     let expected = ExpectedCertificate {
         user: Some(&user.name),
         groups: Some(&groups),
-        duration: Some(life.as_secs()),
+        duration: Some(life),
     };
     let remarks =
         check_issued(&certificate, &expected, now).map_err(|error| NotIssued::Unusable {

@@ -3,6 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::short_lived::{Making, OpenedModule};
+use crate::certificate::of_subject;
+use crate::cli::connection_log::ConnectionLog;
 use crate::cluster_api::TokenConnection;
 use crate::error::Error;
 use crate::keyring::Keyring;
@@ -72,10 +74,9 @@ pub(super) fn connect(making: Making<'_>, target: TunnelTarget) -> Result<TokenC
     watchdog::stop();
     let open = open?;
     for concern in &open.concerns {
-        let subject = &open.subject;
-        report::warning(&format!("the certificate of {subject}: {concern}"));
+        report::warning(&of_subject(&open.subject, concern));
     }
-    let observer: Arc<dyn TunnelObserver> = Arc::new(Reports);
+    let observer: Arc<dyn TunnelObserver> = Arc::new(ConnectionLog);
     TokenConnection::new(target, key, &keyring, &observer)
 }
 
@@ -90,24 +91,5 @@ pub(super) fn show_clock(api: &TokenConnection) {
 pub(super) fn show_warnings(warnings: &[String]) {
     for warning in warnings {
         report::warning(&format!("the API server says: {}", printable(warning)));
-    }
-}
-
-struct Reports;
-
-impl TunnelObserver for Reports {
-    fn connection(&self, line: &str) {
-        log::info!("{line}");
-    }
-
-    /// It is the error of the request, too.
-    fn trouble(&self, _: &Error) {}
-
-    fn concern(&self, text: &str) {
-        report::warning(text);
-    }
-
-    fn waiting(&self, text: &str) {
-        report::note(text);
     }
 }

@@ -92,6 +92,20 @@ pub(in crate::cli) struct ShortLivedOptions {
     pub(super) token: TokenOptions,
 }
 
+impl ShortLivedOptions {
+    /// How long it is to live, in seconds: as long as was asked for, and otherwise as short as an API server makes it.
+    pub(super) fn life(&self, what: &'static str, shortest: u64) -> Result<u64, CredentialError> {
+        let seconds = self.duration.map_or(shortest, |it| it.as_secs());
+        match seconds < shortest {
+            true => Err(CredentialError::TooShort {
+                what,
+                shortest: Duration::from_secs(shortest),
+            }),
+            false => Ok(seconds),
+        }
+    }
+}
+
 /// What authenticates a client without the token's key, and until when.
 #[derive(Deserialize, Serialize)]
 pub(super) struct IssuedCredential {

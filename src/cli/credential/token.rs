@@ -1,11 +1,9 @@
 //! `credential --as token`: a token of a service account, which the API server makes for the user of the token's
 //! key.
 
-use std::time::Duration;
-
 use super::connection::{connect, show_clock, show_warnings};
 use super::short_lived::{IssuedCredential, Making, Proof};
-use crate::cli::error::{ArgumentNeeds, CredentialError};
+use crate::cli::error::ArgumentNeeds;
 use crate::cluster_api::token_request::{
     BoundObject, SHORTEST, ServiceAccount, TokenWish, request_token,
 };
@@ -37,17 +35,9 @@ pub(super) fn make(
         argument: "--as token",
         other: "--service-account",
     })?;
-    let seconds = options.duration.map_or(SHORTEST, |it| it.as_secs());
-    if seconds < SHORTEST {
-        return Err(CredentialError::TooShort {
-            what: "a service account's token",
-            shortest: Duration::from_secs(SHORTEST),
-        }
-        .into());
-    }
     let wish = TokenWish {
         account,
-        seconds,
+        seconds: options.life("a service account's token", SHORTEST)?,
         audiences: &options.audience,
         bound_to: bound_to.as_ref(),
     };

@@ -345,6 +345,11 @@ impl fmt::Display for Curve {
     }
 }
 
+/// What is said of the certificate with this subject, such as a concern.
+pub fn of_subject(subject: &str, said: impl fmt::Display) -> String {
+    format!("the certificate of {subject}: {said}")
+}
+
 /// What to do about a certificate that expires soon.
 pub fn renewal_remedy() -> Remedy {
     remedy!("renew it: `", OwnCommand::Renew, "`")
