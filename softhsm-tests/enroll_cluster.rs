@@ -135,6 +135,40 @@ impl<'t> Newcomer<'t> {
         }
         assert_ne!(before, after);
     }
+
+    /// From the key that the context has to a new one, which stock kubectl is known by, while the old one stays
+    /// without its certificate.
+    #[track_caller]
+    pub(crate) fn assert_changes_key(&self) {
+        let (keys, before) = (self.keys(), self.whoami());
+        self.stop();
+        let asked = self.renew(&["--new-key", "--wait=1s"]).run();
+        asked.fails(9, &["was not approved within 1 seconds"]);
+        let (_, name) = asked.stderr.split_once(" approve ").unwrap();
+        let name = name.split_whitespace().next().unwrap();
+        cluster().administrate(&["certificate", "approve", name], "");
+        let printed = self.renew(&["--new-key"]).run().printed();
+        let now = self.keys();
+        assert_eq!(now.len(), keys.len() + 1, "{now:?}");
+        let is_old = |key: &Value| keys.iter().any(|it| it["objectId"] == key["objectId"]);
+        let new = now.iter().find(|key| !is_old(key)).unwrap();
+        let id = new["objectId"].as_str().unwrap();
+        let line = format!("\nkey: ECDSA P-256, objectId {id}\nhttps://127.0.0.1:");
+        assert!(printed.contains(&line), "{printed}");
+        let known = " knows us as user \"jane\", groups dev, system:authenticated\n";
+        assert!(printed.ends_with(known), "{printed}");
+        let after = self.whoami();
+        self.stop();
+        let certificate = |key: &Value| {
+            key["certificate"]["credentialId"]
+                .as_str()
+                .map(str::to_owned)
+        };
+        let own = certificate(new).unwrap();
+        assert!(after.contains(&own) && !before.contains(&own), "{after}");
+        let left = now.iter().filter_map(certificate);
+        assert!(left.into_iter().all(|it| !before.contains(&it)), "{now:?}");
+    }
 }
 
 /// A token of SoftHSM without a key.

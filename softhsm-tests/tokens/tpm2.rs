@@ -239,6 +239,7 @@ fn a_cluster_issues_the_certificate_of_a_new_key() {
     let token = token(&environment);
     let newcomer = token.newcomer(LIBRARY);
     newcomer.assert_enrolls(&[], &[], Invocation::run);
+    newcomer.assert_changes_key();
 }
 
 #[test]
