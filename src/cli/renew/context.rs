@@ -99,12 +99,7 @@ impl ContextUser {
         // A lock that stays behind would keep kubectl from the file.
         let _deferral = Deferral::for_files();
         let mut file = KubeconfigFile::open(&self.path, is_interrupted)?;
-        let lost = file.set_object(&self.name, &successor.settings(&self.configuration))?;
-        if let Some(comments) = lost {
-            report::warning(&format!(
-                "the user had {comments}, which the copy still has"
-            ));
-        }
+        file.set_object(&self.name, &successor.settings(&self.configuration))?;
         save(file, &format!("user \"{}\"", printable(&self.name)))
     }
 

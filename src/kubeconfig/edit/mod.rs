@@ -18,6 +18,7 @@ use self::layout::Layout;
 pub use self::plugin::{
     EntryKind, LocalHop, OriginalContext, PluginEntries, PluginUser, local_address,
 };
+use self::provider_config::ARGUMENTS;
 pub use self::provider_config::ProviderConfig;
 use super::file::{self, ReadFailure};
 use super::model::UserEntry;
@@ -195,8 +196,7 @@ impl KubeconfigFile {
     }
 
     /// Has the user of this name, whose provider or plugin this program is, use another object: `config` says
-    /// which, in place of [what](OF_OBJECT) the user says of one. Returns the comments that are removed, for
-    /// people.
+    /// which, in place of [what](OF_OBJECT) the user says of one.
     ///
     /// # Errors
     ///
@@ -205,8 +205,18 @@ impl KubeconfigFile {
         &mut self,
         name: &str,
         config: &ProviderConfig,
-    ) -> Result<Option<String>, KubeconfigError> {
-        self.edit(&config.layout(), |after| {
+    ) -> Result<(), KubeconfigError> {
+        let mut layout = config.layout();
+        // The list of arguments is written anew, with what stands behind those that stay.
+        for (line, comment) in comments(&self.text) {
+            let line = self.text.lines().nth(line.saturating_sub(1));
+            let word = line.and_then(|line| line.trim().strip_prefix("- ")?.strip_suffix(comment));
+            if let (Some(word), Some(text)) = (word, comment.strip_prefix("# ")) {
+                let word = word.trim().trim_matches(['"', '\'']);
+                layout.explain(ARGUMENTS.to_vec(), word.to_owned(), text);
+            }
+        }
+        self.edit(&layout, |after| {
             let is_plugin = after.has_plugin(name);
             let user = after.users.0.get_mut(name)?.user.as_mut()?;
             if is_plugin {
@@ -218,7 +228,8 @@ impl KubeconfigFile {
                 *user = serde_json::from_value(own.into()).ok()?;
             }
             Some(())
-        })
+        })?;
+        Ok(())
     }
 
     /// Makes or changes one of the entries for the plugin. Returns what was removed beside what is

@@ -23,7 +23,7 @@ struct SettingLine {
 pub(super) const CONFIG: &[&str] = &["users", "user", "auth-provider", "config"];
 
 /// Where the plugin's arguments stand.
-const ARGUMENTS: &[&str] = &["users", "user", "exec", "args"];
+pub(super) const ARGUMENTS: &[&str] = &["users", "user", "exec", "args"];
 
 /// What clients show where the program is missing.
 const HINT: &str = "Install pkcs11-external-signer where this user's exec.command says.";

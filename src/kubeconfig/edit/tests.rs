@@ -565,15 +565,11 @@ fn a_context_with_a_plugin_stays_as_it_is() {
 fn a_user_of_either_form_is_given_another_object_and_all_else_of_it_stays() {
     let mut config = ProviderConfig::default();
     config.set_explained("objectId", "0x0102", "jane's".to_owned());
-    let with_object = |text: &str| {
-        edited(text, |document| {
-            document.set_object("jane", &config).map(drop)
-        })
-    };
+    let with_object = |text: &str| edited(text, |document| document.set_object("jane", &config));
     let plugin = |args: &str| {
         format!(
             "users:\n- name: jane\n  user:\n    exec:\n      command: /opt/pkcs11-external-signer\n      \
-             args:\n      - credential\n      - --keep=1h\n{args}"
+             args:\n      - credential\n      - --keep=1h   # long\n{args}"
         )
     };
     let module = "      - --module=/a.so\n";
