@@ -1,9 +1,9 @@
-/* The bare minimum: the PKCS#11 calls without which there is no signature, or no certificate.
+/* The bare minimum: the PKCS#11 calls without which there is no signature, no certificate, or nothing opened.
  *
  * scripts/bench measures the program against this. No error is explained, nothing is checked beyond
  * return values, nothing is freed: what is left is the module's own work, and starting a process.
  *
- *   floor sign|cert LIBRARY SLOT-ID OBJECT-ID PIN >answer        (OBJECT-ID: one byte, decimal)
+ *   floor sign|cert|decrypt|derive LIBRARY SLOT-ID OBJECT-ID PIN >answer        (OBJECT-ID: one byte, decimal)
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -48,17 +48,71 @@ static CK_ULONG sign(CK_FUNCTION_LIST *p11, CK_SESSION_HANDLE session, CK_BYTE i
   return length;
 }
 
-static CK_ULONG certificate(CK_FUNCTION_LIST *p11, CK_SESSION_HANDLE session, CK_BYTE id,
+/* Of any block: RSA takes as long for each. */
+static CK_ULONG decrypt(CK_FUNCTION_LIST *p11, CK_SESSION_HANDLE session, CK_BYTE id, char *pin,
+                        CK_BYTE *answer, CK_ULONG length) {
+  CK_BYTE block[256];
+  memset(block, 0x5a, sizeof block);
+  CK_MECHANISM mechanism = {CKM_RSA_X_509, NULL, 0};
+  must(p11->C_Login(session, CKU_USER, (CK_UTF8CHAR *)pin, strlen(pin)), "C_Login");
+  CK_OBJECT_HANDLE key = find(p11, session, CKO_PRIVATE_KEY, id);
+  must(p11->C_DecryptInit(session, &mechanism, key), "C_DecryptInit");
+  must(p11->C_Decrypt(session, block, sizeof block, answer, &length), "C_Decrypt");
+  return length;
+}
+
+/* With the generator of P-256. */
+static CK_ULONG derive(CK_FUNCTION_LIST *p11, CK_SESSION_HANDLE session, CK_BYTE id, char *pin,
+                       CK_BYTE *answer, CK_ULONG length) {
+  CK_BYTE point[] =
+      "\x04\x6b\x17\xd1\xf2\xe1\x2c\x42\x47\xf8\xbc\xe6\xe5\x63\xa4\x40\xf2\x77\x03\x7d\x81\x2d"
+      "\xeb\x33\xa0\xf4\xa1\x39\x45\xd8\x98\xc2\x96\x4f\xe3\x42\xe2\xfe\x1a\x7f\x9b\x8e\xe7\xeb"
+      "\x4a\x7c\x0f\x9e\x16\x2b\xce\x33\x57\x6b\x31\x5e\xce\xcb\xb6\x40\x68\x37\xbf\x51\xf5";
+  CK_ECDH1_DERIVE_PARAMS parameters = {CKD_NULL, 0, NULL, 65, point};
+  CK_MECHANISM mechanism = {CKM_ECDH1_DERIVE, &parameters, sizeof parameters};
+  CK_OBJECT_CLASS class = CKO_SECRET_KEY;
+  CK_KEY_TYPE type = CKK_GENERIC_SECRET;
+  CK_BBOOL no = CK_FALSE, yes = CK_TRUE;
+  CK_ULONG secret = 32;
+  CK_ATTRIBUTE template[] = {
+      {CKA_CLASS, &class, sizeof class},  {CKA_KEY_TYPE, &type, sizeof type},
+      {CKA_TOKEN, &no, sizeof no},        {CKA_SENSITIVE, &no, sizeof no},
+      {CKA_EXTRACTABLE, &yes, sizeof yes}, {CKA_VALUE_LEN, &secret, sizeof secret}};
+  CK_ATTRIBUTE value = {CKA_VALUE, answer, length};
+  CK_OBJECT_HANDLE derived;
+  must(p11->C_Login(session, CKU_USER, (CK_UTF8CHAR *)pin, strlen(pin)), "C_Login");
+  CK_OBJECT_HANDLE key = find(p11, session, CKO_PRIVATE_KEY, id);
+  must(p11->C_DeriveKey(session, &mechanism, key, template, 6, &derived), "C_DeriveKey");
+  must(p11->C_GetAttributeValue(session, derived, &value, 1), "C_GetAttributeValue");
+  must(p11->C_DestroyObject(session, derived), "C_DestroyObject");
+  return value.ulValueLen;
+}
+
+static CK_ULONG certificate(CK_FUNCTION_LIST *p11, CK_SESSION_HANDLE session, CK_BYTE id, char *pin,
                             CK_BYTE *der, CK_ULONG length) {
+  (void)pin;
   CK_ATTRIBUTE value = {CKA_VALUE, der, length};
   CK_OBJECT_HANDLE object = find(p11, session, CKO_CERTIFICATE, id);
   must(p11->C_GetAttributeValue(session, object, &value, 1), "C_GetAttributeValue");
   return value.ulValueLen;
 }
 
+typedef CK_ULONG (*operation)(CK_FUNCTION_LIST *, CK_SESSION_HANDLE, CK_BYTE, char *, CK_BYTE *, CK_ULONG);
+
+static operation named(const char *name) {
+  static const struct {
+    const char *name;
+    operation operation;
+  } all[] = {{"sign", sign}, {"cert", certificate}, {"decrypt", decrypt}, {"derive", derive}};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    if (strcmp(all[i].name, name) == 0) return all[i].operation;
+  return NULL;
+}
+
 int main(int argc, char **argv) {
-  if (argc != 6) {
-    fputs("usage: floor sign|cert LIBRARY SLOT-ID OBJECT-ID PIN\n", stderr);
+  operation wanted = argc == 6 ? named(argv[1]) : NULL;
+  if (wanted == NULL) {
+    fputs("usage: floor sign|cert|decrypt|derive LIBRARY SLOT-ID OBJECT-ID PIN\n", stderr);
     return 2;
   }
   void *library = dlopen(argv[2], RTLD_NOW | RTLD_LOCAL);
@@ -78,9 +132,7 @@ int main(int argc, char **argv) {
 
   CK_BYTE answer[8192];
   CK_BYTE id = (CK_BYTE)strtoul(argv[4], NULL, 10);
-  CK_ULONG length = strcmp(argv[1], "sign") == 0
-                        ? sign(p11, session, id, argv[5], answer, sizeof answer)
-                        : certificate(p11, session, id, answer, sizeof answer);
+  CK_ULONG length = wanted(p11, session, id, argv[5], answer, sizeof answer);
   fwrite(answer, 1, length, stdout);
   must(p11->C_Finalize(NULL), "C_Finalize");
   return 0;

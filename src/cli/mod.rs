@@ -40,7 +40,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory as _, FromArgMatches as _};
+use clap::{Args as _, CommandFactory as _, FromArgMatches as _};
 
 use crate::config::PinSource;
 use crate::error::Error;
@@ -147,8 +147,7 @@ fn without_request(Started { core, alone }: Started) -> u8 {
         ));
         return 2;
     }
-    let parsed = command().try_get_matches();
-    let parsed = parsed.and_then(|matches| Arguments::from_arg_matches(&matches));
+    let parsed = of_kubelet().map_or_else(|| Arguments::try_parse_as(command()), Ok);
     let Arguments { verbose, command } = match parsed {
         Ok(arguments) => arguments,
         Err(error) => return not_a_command(error),
@@ -201,6 +200,28 @@ fn without_request(Started { core, alone }: Started) -> u8 {
         Command::Stop(_) => stop::run(),
         Command::TunnelProcess => tunnel_process::serve(),
         Command::Version => print(&version::text(verbose > 0)),
+    }
+}
+
+/// The command line that kubelet runs before each pull, by the options of that command alone: to make those of all others
+/// costs more than to read a sealed file. `None` for any other, and for a mistake, which is told in the usual words.
+fn of_kubelet() -> Option<Arguments> {
+    const NAME: &str = "kubelet-credential-provider";
+    if std::env::args_os().nth(1)? != NAME {
+        return None;
+    }
+    let provider = clap::Command::new(NAME);
+    let provider = kubelet_credential_provider::ProviderArguments::augment_args(provider);
+    let verbose = clap::Arg::new("verbose").short('v').long("verbose");
+    let command = clap::Command::new(report::PROGRAM)
+        .arg(verbose.global(true).action(clap::ArgAction::Count))
+        .subcommand(provider);
+    Arguments::try_parse_as(command).ok()
+}
+
+impl Arguments {
+    fn try_parse_as(command: clap::Command) -> Result<Self, clap::Error> {
+        Self::from_arg_matches(&command.try_get_matches()?)
     }
 }
 
