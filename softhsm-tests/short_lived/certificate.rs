@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::plugin::Holder;
 use super::refuses;
+use crate::fixture::clients::distribution_kubectl;
 use crate::fixture::cluster::{ADMINISTRATOR, Claims, Cluster, JANE, cluster, kubectl};
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::{Issue, issue, openssl};
@@ -149,6 +150,25 @@ fn kubectl_is_who_the_hardware_is() {
         assert_eq!(holder.store.calls("C_Login").len(), 1);
         assert_eq!(holder.store.calls("C_Sign").len(), 1);
     }
+}
+
+#[test]
+fn an_older_kubectl_is_who_the_hardware_is() {
+    let (holder, hardware) = requester(Kind::P256, "/CN=gina");
+    let nodes = holder
+        .kubectl_with(
+            "client.authentication.k8s.io/v1beta1",
+            &["--as=certificate"],
+        )
+        .program(distribution_kubectl())
+        .arguments(&["get", "nodes"]);
+    let (verdict, outcome) = judged(&holder, "gina", &hardware, nodes);
+    assert_eq!(verdict, "Approved");
+    // It knows no whoami, but is told who is forbidden.
+    assert!(
+        outcome.stderr.contains("User \"gina\" cannot list"),
+        "{outcome:?}"
+    );
 }
 
 #[test]

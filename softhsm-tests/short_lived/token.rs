@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::plugin::Holder;
 use super::{parts, refuses};
-use crate::fixture::cluster::JANE;
+use crate::fixture::clients::distribution_kubectl;
+use crate::fixture::cluster::{JANE, kubectl};
 use crate::fixture::keys::Kind;
 
 /// A service account of this name in `default`, which may read config maps there, and whose tokens jane may ask for.
@@ -60,10 +61,15 @@ fn kubectl_acts_as_the_account_and_no_more() {
     account(&holder, "lister");
     let option = option("lister");
     let plugin = ["--as=token", &option];
-    for version in ["v1", "v1beta1"] {
+    for (version, client) in [
+        ("v1", kubectl()),
+        ("v1beta1", kubectl()),
+        ("v1beta1", distribution_kubectl()),
+    ] {
         let version = format!("client.authentication.k8s.io/{version}");
         let listed = holder
             .kubectl_with(&version, &plugin)
+            .program(client)
             .arguments(&["get", "configmaps", "-n", "default", "-o", "name"])
             .run();
         assert!(
@@ -79,8 +85,8 @@ fn kubectl_acts_as_the_account_and_no_more() {
     let who = "system:serviceaccount:default:lister";
     assert!(refused.stderr.contains(who), "{refused:?}");
     // Each command: a PIN, and a signature for the handshake.
-    assert_eq!(holder.store.calls("C_Login").len(), 3);
-    assert_eq!(holder.store.calls("C_Sign").len(), 3);
+    assert_eq!(holder.store.calls("C_Login").len(), 4);
+    assert_eq!(holder.store.calls("C_Sign").len(), 4);
 }
 
 #[test]
@@ -117,7 +123,7 @@ fn a_kubeconfig_for_another_machine_works_there() {
     let file = holder.store.directory.path().join("elsewhere");
     std::fs::write(&file, made.run().silently().printed()).unwrap();
     let listed = crate::fixture::program::Invocation::new(holder.store.directory.path())
-        .program(crate::fixture::cluster::kubectl())
+        .program(kubectl())
         .variable("KUBECONFIG", &file)
         .arguments(&["get", "configmaps", "-n", "default", "-o", "name"])
         .run();
