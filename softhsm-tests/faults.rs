@@ -72,6 +72,7 @@ fn an_answer_survives_the_end_of_a_library() {
         "C_Finalize:hang",
         "C_Finalize:crash=segv",
         "C_Finalize:crash=abort",
+        "C_Finalize:crash=exit",
         "C_Finalize:return=5",
         "unload:crash=segv",
         "unload:crash=abort",
@@ -371,6 +372,7 @@ fn a_library_that_crashes_is_named_by_every_command() {
     for (fault, signal) in [
         ("C_OpenSession:crash=abort", "SIGABRT"),
         ("C_OpenSession:crash=segv", "SIGSEGV"),
+        ("C_OpenSession:crash=exit", "exit"),
         ("load:crash=abort", "SIGABRT"),
     ] {
         let crashed = format!("libfault_module.so crashed the process ({signal})\nhelp: update");

@@ -60,6 +60,7 @@ fn count(function: &'static str) -> u64 {
 fn suffer(action: &Action, place: Place<'_>) -> Result<(), CK_RV> {
     match action {
         Action::Abort => process::abort(),
+        Action::ProcessExit => process::exit(0),
         Action::Delay(time) => thread::sleep(*time),
         Action::Hang => loop {
             thread::sleep(Duration::from_secs(3600));

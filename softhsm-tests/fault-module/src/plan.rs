@@ -20,7 +20,7 @@
 //! | `signal=int`, `signal=kill` | anywhere | the process gets this signal |
 //! | `leak` | anywhere | a descriptor stays open, also for programs that are started |
 //! | `lose-sessions` | anywhere | every session has ended, as when the token was pulled and put back |
-//! | `crash=segv`, `crash=abort` | anywhere | the process dies of it |
+//! | `crash=segv`, `crash=abort`, `crash=exit` | anywhere | the process dies of it |
 //! | `threads=N` | anywhere | so many threads are started, which never end |
 //! | `handlers` | anywhere | handlers for SIGSEGV, SIGTERM and SIGALRM that end the process with 98 |
 //! | `chdir` | anywhere | the working directory is the root directory |
@@ -101,6 +101,7 @@ pub(crate) enum Action {
     Print,
     RefuseQuery,
     Return(CK_RV),
+    ProcessExit,
     SegmentationFault,
     Serial([u8; 16]),
     SessionObject(String),
@@ -221,6 +222,7 @@ impl Action {
             ("clock", text) => Self::Clock(parse_field(text)?),
             ("count" | "length", size) => Self::Size(parse_size(size)?),
             ("crash", "abort") => Self::Abort,
+            ("crash", "exit") => Self::ProcessExit,
             ("crash", "segv") => Self::SegmentationFault,
             ("delay", milliseconds) => {
                 Self::Delay(Duration::from_millis(milliseconds.parse().ok()?))
@@ -287,6 +289,7 @@ impl Action {
             | Self::Leak
             | Self::LoseSessions
             | Self::Print
+            | Self::ProcessExit
             | Self::SegmentationFault
             | Self::Signal(_)
             | Self::Stop

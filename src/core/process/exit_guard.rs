@@ -6,6 +6,7 @@
 //! continue before the process ends.
 
 use std::ptr;
+use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -43,13 +44,18 @@ const CRASH_STACK: usize = 64 * 1024;
 const WATCHDOG_STACK: usize = 256 * 1024;
 
 /// From now on, until [`arm`], a crash ends the process with the exit code of a library error and a
-/// line on standard error: `before`, the signal's name and `after`. A library can replace the
-/// handlers.
+/// line on standard error: `before`, the signal's name and `after`. So does a call of `exit`, which
+/// nothing else makes: SoftHSM calls it where it has no memory left. A library can replace the handlers.
 pub fn report_crashes(before: &str, after: &str) {
     let text = [before, after].map(str::to_owned);
     // Never freed: a handler may be reading the one before.
     CRASH_MESSAGE.store(Box::leak(Box::new(text)), Ordering::Release);
     catch(&CRASHES, report_crash);
+    static AT_EXIT: Once = Once::new();
+    AT_EXIT.call_once(|| {
+        // SAFETY: the function lives as long as the process.
+        let _ = unsafe { libc::atexit(report_exit) };
+    });
 }
 
 /// From now on the process ends with `code`, independently of the module: after `limit` at the
@@ -105,10 +111,17 @@ extern "C" fn end(_signal: libc::c_int) {
 }
 
 extern "C" fn report_crash(signal: libc::c_int) {
-    let name = signal_name(signal).unwrap_or_default();
+    end_as_crashed(signal_name(signal).unwrap_or_default())
+}
+
+extern "C" fn report_exit() {
+    end_as_crashed("exit")
+}
+
+fn end_as_crashed(cause: &str) -> ! {
     // SAFETY: null, or a value that is never freed nor changed.
     if let Some([before, after]) = unsafe { CRASH_MESSAGE.load(Ordering::Acquire).as_ref() } {
-        for text in [before, name, after] {
+        for text in [before, cause, after] {
             let _ = write(stderr(), text.as_bytes());
         }
     }

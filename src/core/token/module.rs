@@ -140,7 +140,7 @@ impl Module {
 fn tell_crashes(path: &Path) {
     let error = Error::from(ModuleError::Crashed {
         path: path.to_owned(),
-        signal: "\0",
+        cause: "\0",
     });
     let text = format!(
         "pkcs11-external-signer: error: {error}\nhelp: {}\n",

@@ -7,9 +7,10 @@ use crate::error::{Failure, Remedy, Setting, remedy};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ModuleError {
-    /// A PIN that was sent may have counted. Report the crash to the library's makers.
-    #[error("PKCS#11 library {} crashed the process ({signal})", .path.display())]
-    Crashed { path: PathBuf, signal: &'static str },
+    /// By a signal, or by `exit`, as SoftHSM does where memory is short. A PIN that was sent may have counted. Report it
+    /// to the library's makers.
+    #[error("PKCS#11 library {} crashed the process ({cause})", .path.display())]
+    Crashed { path: PathBuf, cause: &'static str },
     /// The reader was pulled, a service is down, an HSM can't be reached (`nc -vz HSM PORT`), or a touch
     /// didn't come. A PIN that was sent counts all the same. Replug, then `check -v`.
     #[error("PKCS#11 library {} hangs: {doing} has taken {seconds} s", .path.display())]
