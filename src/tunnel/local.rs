@@ -65,8 +65,8 @@ const ATTEMPTS: u64 = 8;
 /// The ports that are preferred for a server, one after the other. They are the same in every run, since
 /// kubectl keeps what it learns of a cluster in a directory named after the address. `owner` sets apart those who
 /// share an address.
-pub fn preferred_ports(server: &str, owner: &str) -> impl Iterator<Item = u16> + use<> {
-    let hash = fnv_1a(server) % PORTS + fnv_1a(owner) % PORTS;
+pub fn preferred_ports(server: &str, owner: Option<&str>) -> impl Iterator<Item = u16> + use<> {
+    let hash = fnv_1a(server) % PORTS + owner.map_or(0, |it| fnv_1a(it) % PORTS);
     (0..ATTEMPTS).map(move |attempt| {
         let place = (hash + attempt) % PORTS;
         FIRST_PORT + u16::try_from(place).unwrap_or_default()
@@ -422,7 +422,7 @@ mod tests {
     #[test]
     fn a_server_has_the_same_port_in_each_run_and_another_when_it_is_taken() {
         let port = |server: &str| {
-            let ports = preferred_ports(server, "").chain([0]);
+            let ports = preferred_ports(server, None).chain([0]);
             bind(ports.map(|port| (Ipv4Addr::LOCALHOST, port).into())).unwrap()
         };
         let first = port("https://one.example:6443");

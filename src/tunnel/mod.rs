@@ -205,7 +205,7 @@ impl Tunnels {
         let socket = match address {
             Some(address) => local::bind([address]),
             None => {
-                let ports = preferred_ports(&target.cluster.server, "").chain([0]);
+                let ports = preferred_ports(&target.cluster.server, None).chain([0]);
                 local::bind(ports.map(|port| (Ipv4Addr::LOCALHOST, port).into()))
             }
         };

@@ -118,7 +118,7 @@ impl Wanted<'_> {
             authority_pem: identity.authority_pem(),
             ports: &|of| {
                 server.replace(Some(of.to_owned()));
-                let preferred = preferred_ports(of, identity.server_name());
+                let preferred = preferred_ports(of, Some(identity.server_name()));
                 preferred
                     .filter(|port| !ports.is_anothers(*port, of))
                     .collect()
