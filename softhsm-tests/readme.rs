@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use serde_json::Value;
 
@@ -99,11 +98,7 @@ fn first_minute(current: Option<&str>) {
     }
     let [_, commands] = blocks();
     let mut terminal = typed(invocation, directory, &commands);
-    for _ in ["request", "certificate", "check"] {
-        terminal.expect_prompt().type_line(PIN);
-    }
-    // kubectl may come before the tunnel process has closed the key of `check`.
-    if terminal.shows("PIN", Duration::from_secs(10)) {
+    for _ in ["request", "certificate", "check", "kubectl"] {
         terminal.expect_prompt().type_line(PIN);
     }
     let (outcome, _) = terminal.finish();
