@@ -7,9 +7,8 @@ use libfuzzer_sys::fuzz_target;
 use pkcs11_external_signer::credential_provider::{
     Image, ProviderAnswer, ProviderLogin, ProviderRequest, best,
 };
-use pkcs11_external_signer::error::Error;
-use pkcs11_external_signer::printable::line;
 use pkcs11_external_signer::sealed::{Registry, RegistryLogin};
+use pkcs11_external_signer_fuzz::told;
 
 /// What the sealed files have entries for.
 const ENTRIES: [&str; 4] = [
@@ -18,18 +17,6 @@ const ENTRIES: [&str; 4] = [
     "*.example:5000",
     "docker.io",
 ];
-
-fn told(error: impl Into<Error>) {
-    let error: Error = error.into();
-    for text in [error.to_string(), error.remedy().to_string()] {
-        let text = line(&text);
-        assert!(
-            !text.is_empty() && !text.contains(['\n', '\r', '\u{1b}']),
-            "{text:?}"
-        );
-    }
-    assert_eq!(error.exit_code(), 2);
-}
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(text) = std::str::from_utf8(bytes)
@@ -40,7 +27,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let request = match ProviderRequest::decode(bytes) {
         Ok(request) => request,
-        Err(error) => return told(error),
+        Err(error) => return assert_eq!(told(error).exit_code(), 2),
     };
     let json: serde_json::Value = serde_json::from_slice(bytes).unwrap();
     assert_eq!(json["kind"], "CredentialProviderRequest");
