@@ -9,9 +9,9 @@ mod request;
 
 pub use request::is_signed_by_its_key;
 
+use rsa::BoxedUint;
 use rsa::pkcs1v15::Pkcs1v15Sign;
 use rsa::pss::Pss;
-use rsa::{BoxedUint, RsaPublicKey};
 use sha1::Sha1;
 use sha2::digest::FixedOutputReset;
 use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
@@ -90,14 +90,14 @@ fn widened(signature: Vec<u8>, length: usize) -> Option<Vec<u8>> {
     Some([vec![0; missing], signature].concat())
 }
 
-fn rsa_key(modulus: &[u8], exponent: &[u8]) -> Option<RsaPublicKey> {
+fn rsa_key(modulus: &[u8], exponent: &[u8]) -> Option<rsa::PublicKey> {
     let [n, e] =
         [modulus, exponent].map(|bytes| BoxedUint::from_be_slice(bytes, precision(bytes)).ok());
-    RsaPublicKey::new(n?, e?).ok()
+    rsa::PublicKey::new(n?, e?).ok()
 }
 
 fn pss_accepts<D: Digest + FixedOutputReset>(
-    key: &RsaPublicKey,
+    key: &rsa::PublicKey,
     salt: usize,
     digest: &[u8],
     signature: &[u8],

@@ -118,7 +118,7 @@ fn public_key(info: &[u8]) {
     if let Ok(key) = ed25519_dalek::VerifyingKey::from_public_key_der(info) {
         assert_eq!(found, Some(&PublicKey::Ed25519(key.to_bytes())));
     }
-    if let Ok(key) = rsa::RsaPublicKey::from_public_key_der(info) {
+    if let Ok(key) = rsa::PublicKey::from_public_key_der(info) {
         let number = |bytes: &[u8]| without_zeros(bytes).to_owned();
         let key = PublicKey::Rsa {
             modulus: number(&key.n_bytes()),
