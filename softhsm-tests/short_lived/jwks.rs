@@ -177,7 +177,7 @@ fn another_place_and_its_authority_stand_in_the_configuration() {
         "audiences: [\"prod\"]",
         "username: {expression: \"'hw:jane'\"}",
         "groups: {expression: \"['dev', 'ops']\"}",
-        "expression: \"claims.exp - claims.iat <= 300\"",
+        "expression: \"claims.exp - claims.nbf <= 300\"",
     ] {
         assert!(configuration.contains(line), "no {line} in {configuration}");
     }
@@ -202,6 +202,17 @@ fn what_no_api_server_takes_is_refused() {
         assert_eq!(outcome.status.code(), Some(2), "{outcome:?}");
         assert!(outcome.stderr.contains(said), "{outcome:?}");
         assert!(!outcome.stderr.contains("secret"), "{outcome:?}");
+    }
+    for (who, said) in [
+        (
+            &["--user=jane", "--group=system:masters"][..],
+            "system:masters is the cluster's own",
+        ),
+        (&["--user="], "it is empty"),
+    ] {
+        let arguments = [&["--issuer", ISSUER], who].concat();
+        let outcome = of_file(place.path(), Kind::P256, &arguments).run();
+        outcome.fails(2, &[said]);
     }
     let ed25519 = of_file(place.path(), Kind::Ed25519, &["--issuer", ISSUER]).run();
     ed25519.fails(6, &["Ed25519", "use an ECDSA key"]);

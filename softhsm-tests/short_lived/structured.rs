@@ -30,6 +30,9 @@ use crate::run::trouble::server_certificate;
 const JANE: &str = "https://keys.example/jane";
 const JOHN: &str = "https://keys.example/john";
 
+/// In seconds.
+const YEAR: i64 = 365 * 24 * 60 * 60;
+
 /// `openssl s_server` with the files of a directory.
 struct Files {
     server: Child,
@@ -158,12 +161,16 @@ fn bearer(token: &str) -> Outcome {
         .run()
 }
 
-/// The same token with other claims, signed by this key.
-fn forged(token: &str, kind: Kind, change: impl FnOnce(&mut Value)) -> String {
+/// The same token without one of its claims and with these at its end, signed by this key.
+fn forged(token: &str, kind: Kind, without: &str, more: &[(&str, i64)]) -> String {
     let (header, mut claims, ..) = parts(token);
-    change(&mut claims);
-    let encoded = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
-    let text = format!("{}.{}", encoded(&header), encoded(&claims));
+    claims.as_object_mut().unwrap().remove(without);
+    let mut claims = claims.to_string();
+    for (name, time) in more {
+        claims.insert_str(claims.len() - 1, &format!(",\"{name}\":{time}"));
+    }
+    let encoded = |text: String| URL_SAFE_NO_PAD.encode(text);
+    let text = format!("{}.{}", encoded(header.to_string()), encoded(claims));
     let secret = SigningKey::from_pkcs8_der(&key(kind).pkcs8).unwrap();
     let signature: Signature = secret.sign(text.as_bytes());
     format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature.to_bytes()))
@@ -236,7 +243,7 @@ fn the_api_server_takes_what_the_hardware_signs_and_nothing_else() {
         ("another's key", raw(&john, &["--issuer", JANE])),
         (
             "another's key with the id of hers",
-            forged(&good, Kind::Authority, |_| ()),
+            forged(&good, Kind::Authority, "", &[]),
         ),
         (
             "another issuer",
@@ -253,13 +260,33 @@ fn the_api_server_takes_what_the_hardware_signs_and_nothing_else() {
         ),
         (
             "not before",
-            forged(&good, Kind::P256, |claims| {
-                claims["nbf"] = json!(now + 400);
-            }),
+            forged(&good, Kind::P256, "nbf", &[("nbf", now + 400)]),
+        ),
+        (
+            "issued in a year",
+            forged(
+                &good,
+                Kind::P256,
+                "nbf",
+                &[("iat", now + YEAR), ("exp", now + YEAR + 540)],
+            ),
+        ),
+        (
+            "an end that the rule doesn't see",
+            forged(&good, Kind::P256, "", &[("Exp", now + YEAR)]),
+        ),
+        (
+            "a beginning that the rule doesn't see",
+            forged(
+                &good,
+                Kind::P256,
+                "",
+                &[("exp", now + YEAR), ("nbf", now + YEAR), ("nBF", now)],
+            ),
         ),
         ("a changed claim", {
             let (_, signature) = good.rsplit_once('.').unwrap();
-            let changed = forged(&good, Kind::P256, |claims| claims["jti"] = json!("other"));
+            let changed = forged(&good, Kind::P256, "jti", &[]);
             format!("{}.{signature}", changed.rsplit_once('.').unwrap().0)
         }),
     ] {
@@ -276,6 +303,6 @@ fn the_api_server_takes_what_the_hardware_signs_and_nothing_else() {
         "expired: {outcome:?}"
     );
     // The control: what forged makes with her key is taken.
-    let same = bearer(&forged(&good, Kind::P256, |_| ()));
+    let same = bearer(&forged(&good, Kind::P256, "", &[]));
     assert_eq!(user(&same)["username"], "hw:jane");
 }

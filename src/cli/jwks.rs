@@ -18,6 +18,7 @@ use super::new_file::write_public;
 use super::output::CommandOutput;
 use crate::certificate::PublicKey;
 use crate::config::{Config, duration};
+use crate::enrollment::Applicant;
 use crate::error::Error;
 use crate::jose::{Algorithm, Issuer, Jwk, TrustedIssuer};
 use crate::library::{self, LockReports};
@@ -101,8 +102,8 @@ fn produce(
     let authority = arguments.certificate_authority.as_deref();
     let authority = authority.map(authorities).transpose()?;
     let (key, user) = public_key(arguments, verbosity, alone, opened)?;
-    let user = arguments.user.clone().or(user);
-    let user = user.filter(|user| !user.is_empty());
+    let user = arguments.user.clone().or(user).ok_or(JwksError::NoUser)?;
+    let person = Applicant::new(user, arguments.group.clone())?;
     let issuer = &arguments.issuer;
     let served_at = arguments.served_at.as_ref().unwrap_or(issuer);
     let keys = text(&Jwk::of(&key)?.set());
@@ -112,8 +113,8 @@ fn produce(
         served_at,
         authority: authority.as_deref(),
         audiences: &arguments.audience,
-        user: &user.ok_or(JwksError::NoUser)?,
-        groups: &arguments.group,
+        user: person.user(),
+        groups: person.groups(),
         longest_life: arguments.duration.as_secs(),
     }
     .configuration();

@@ -1,4 +1,4 @@
-//! Whom a certificate is asked for.
+//! Whom the API server shall take a key's holder for.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,8 @@ use crate::printable::is_harmful;
 /// adds others itself.
 const RESERVED: &str = "system:";
 
-/// Who the API server is to take the bearer for: common name and organizations of the subject.
+/// Who the API server is to take the bearer for: common name and organizations of a certificate's subject, or the
+/// constants of an issuer.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Applicant {
     user: String,

@@ -6,6 +6,10 @@ use serde_json::json;
 
 use super::Issuer;
 
+/// What Go's JSON takes for `exp` and `nbf`.
+const OTHER_CASES: &str = "'EXP', 'EXp', 'ExP', 'Exp', 'eXP', 'eXp', 'exP', \
+                           'NBF', 'NBf', 'NbF', 'Nbf', 'nBF', 'nBf', 'nbF'";
+
 /// An issuer whose tokens are one person's: the user and the groups are constants, whatever a token claims,
 /// since who has the key can sign any claims.
 pub struct TrustedIssuer<'a> {
@@ -62,12 +66,15 @@ impl TrustedIssuer<'_> {
             let groups = text(&format!("[{}]", groups.join(", ")));
             let _ = writeln!(yaml, "    groups: {{expression: {groups}}}");
         }
-        let (life, rule) = (self.longest_life, "claims.exp - claims.iat");
+        // The API server looks at nbf and never at iat. It takes `EXP` for `exp`, and rules don't.
+        let life = self.longest_life;
         let _ = write!(
             yaml,
             "  claimValidationRules:\n\
-             \x20 - expression: \"{rule} <= {life}\"\n\
-             \x20   message: \"the token must live {life} seconds at most\"\n"
+             \x20 - expression: \"claims.exp - claims.nbf <= {life}\"\n\
+             \x20   message: \"the token must live {life} seconds at most\"\n\
+             \x20 - expression: \"[{OTHER_CASES}].all(name, !claims[?name].hasValue())\"\n\
+             \x20   message: \"exp and nbf must be in lower case\"\n"
         );
         yaml
     }
@@ -126,8 +133,10 @@ mod tests {
     # A constant: who has the key can sign any claims.
     username: {expression: "'jane'"}
   claimValidationRules:
-  - expression: "claims.exp - claims.iat <= 600"
+  - expression: "claims.exp - claims.nbf <= 600"
     message: "the token must live 600 seconds at most"
+  - expression: "['EXP', 'EXp', 'ExP', 'Exp', 'eXP', 'eXp', 'exP', 'NBF', 'NBf', 'NbF', 'Nbf', 'nBF', 'nBf', 'nbF'].all(name, !claims[?name].hasValue())"
+    message: "exp and nbf must be in lower case"
 "#,
         );
     }
@@ -157,8 +166,10 @@ mod tests {
     username: {expression: "'o\\'hara\\\\'"}
     groups: {expression: "['dev', 'a\"b']"}
   claimValidationRules:
-  - expression: "claims.exp - claims.iat <= 60"
+  - expression: "claims.exp - claims.nbf <= 60"
     message: "the token must live 60 seconds at most"
+  - expression: "['EXP', 'EXp', 'ExP', 'Exp', 'eXP', 'eXp', 'exP', 'NBF', 'NBf', 'NbF', 'Nbf', 'nBF', 'nBf', 'nbF'].all(name, !claims[?name].hasValue())"
+    message: "exp and nbf must be in lower case"
 "#,
         );
     }
