@@ -226,6 +226,36 @@ fn everything_else_stays_and_comes_back_byte_for_byte() {
         .fails(3, &["was not written for the credential plugin"]);
 }
 
+/// A service account's, and one with another key, called as the certificate is.
+#[test]
+fn a_plugin_that_was_written_by_hand_stays_and_comes_back() {
+    let store = token();
+    for (user, exec) in [
+        (
+            "deploy",
+            "[credential, --as=token, --service-account=ci/deployer, --module=/a.so, --object-id=2]",
+        ),
+        ("jane", "[credential, --module=/a.so, --object-id=7] # mine"),
+    ] {
+        let exec = format!(
+            "    exec:\n      apiVersion: client.authentication.k8s.io/v1\n      \
+             command: pkcs11-external-signer\n      args: {exec}\n"
+        );
+        let before = BEFORE
+            .replace("mind\n    user: jane", "mind\n    user: other")
+            .replace("    token: abc # secret\n", &exec)
+            .replace(": jane\n", &format!(": {user}\n"));
+        let path = file(&store, &before);
+        let outcome = write(&store, &path, "prod", &[]);
+        assert!(outcome.status.success(), "{}", outcome.stderr);
+        let written = text(&path);
+        assert!(written.contains(&exec), "{written}");
+        assert!(written.contains("--object-id=2   # ECDSA"), "{written}");
+        undo(&store, &path, "prod");
+        assert_eq!(text(&path), before);
+    }
+}
+
 #[test]
 fn contexts_share_the_cluster_and_the_user_that_are_the_same() {
     let store = token();

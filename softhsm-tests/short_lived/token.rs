@@ -1,12 +1,16 @@
 //! `credential --as token`: tokens of service accounts, asked for with the key.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+
 use serde_json::{Value, json};
 
-use super::plugin::Holder;
+use super::plugin::{self, Holder};
 use super::{parts, refuses};
 use crate::fixture::clients::distribution_kubectl;
-use crate::fixture::cluster::{JANE, kubectl};
+use crate::fixture::cluster::{JANE, cluster, kubectl};
 use crate::fixture::keys::Kind;
+use crate::fixture::softhsm::PIN;
 
 /// A service account of this name in `default`, which may read config maps there, and whose tokens jane may ask for.
 pub(super) fn account(holder: &Holder, name: &str) {
@@ -89,6 +93,56 @@ fn kubectl_acts_as_the_account_and_no_more() {
     assert_eq!(holder.store.calls("C_Sign").len(), 4);
 }
 
+/// Beside a user of the tunnel with the same key.
+#[test]
+fn a_run_leaves_a_user_who_acts_as_the_account() {
+    let holder = Holder::new(Kind::P256, JANE);
+    account(&holder, "runner");
+    let store = &holder.store;
+    let jane = store.configuration_with_pin_source();
+    let whoami = "--output=jsonpath={.status.userInfo.username}";
+    let whoami = [
+        "--context=deploy",
+        "--",
+        "kubectl",
+        "auth",
+        "whoami",
+        whoami,
+    ];
+    let run = cluster().run(store, &jane, &whoami);
+    let check = cluster().command(store, &jane, "check");
+    let [path, pin] = ["kubeconfig", "pin"].map(|name| store.directory.path().join(name));
+    fs::write(&pin, PIN).unwrap();
+    fs::set_permissions(&pin, Permissions::from_mode(0o600)).unwrap();
+    let (module, pin) = (
+        store.faulty_module(),
+        format!("--pin-source=file:{}", pin.display()),
+    );
+    let key = [
+        "credential",
+        &module,
+        "--token-label=test token",
+        "--object-id=1",
+    ];
+    let kind = ["--as=token", &option("runner"), "--keep=command", &pin];
+    let deploy = plugin::user("client.authentication.k8s.io/v1", &[key, kind].concat());
+    let mut config: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let context = json!({"name": "deploy", "context": {"cluster": "test", "user": "deploy"}});
+    config["contexts"].as_array_mut().unwrap().push(context);
+    let deploy = json!({"name": "deploy", "user": deploy});
+    config["users"].as_array_mut().unwrap().push(deploy);
+    fs::write(&path, config.to_string()).unwrap();
+    let who = run.suffering(store, "").run();
+    assert_eq!(
+        who.printed(),
+        "system:serviceaccount:default:runner",
+        "{who:?}"
+    );
+    // The key that it names can be looked at; the local address is for users of the tunnel.
+    let check = check.argument("--context=deploy").suffering(store, "");
+    check.run().told(0);
+}
+
 #[test]
 fn the_account_lives_as_long_as_was_asked_for_and_as_the_server_says() {
     let holder = Holder::new(Kind::Rsa(2048), JANE);
@@ -121,7 +175,7 @@ fn a_kubeconfig_for_another_machine_works_there() {
     let option = option("remote");
     let made = holder.program(&["credential", "--as=token", &option, "--output=kubeconfig"]);
     let file = holder.store.directory.path().join("elsewhere");
-    std::fs::write(&file, made.run().silently().printed()).unwrap();
+    fs::write(&file, made.run().silently().printed()).unwrap();
     let listed = crate::fixture::program::Invocation::new(holder.store.directory.path())
         .program(kubectl())
         .variable("KUBECONFIG", &file)

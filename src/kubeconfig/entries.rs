@@ -51,7 +51,7 @@ impl From<&LocalCluster> for Cluster {
 
 /// What authenticates a user.
 pub enum Provider {
-    /// Neither an `auth-provider` nor this program, or there is no such user.
+    /// Neither an `auth-provider` nor this program for the tunnel, or there is no such user.
     None,
     /// This program, in whichever form.
     ExternalSigner(Configuration),
@@ -183,17 +183,22 @@ impl Kubeconfig {
         }
     }
 
-    /// The configuration of the key that the context's user has.
+    /// The configuration of the key that the context's user has, also for something that lives minutes.
     ///
     /// # Errors
     ///
     /// Those of [`Kubeconfig::provider`]; another provider, or none.
     pub fn key_of(&self, context: &Context) -> Result<Configuration, KubeconfigError> {
-        match self.provider(&context.user)? {
-            Provider::ExternalSigner(configuration) => Ok(configuration),
-            Provider::None | Provider::Other(_) => Err(KubeconfigError::NotExternalSigner {
-                context: context.name.clone(),
-                user: context.user.clone(),
+        let (name, user) = (&context.name, &context.user);
+        let plugin = self.user(user).and_then(|it| it.exec.as_ref());
+        match (self.provider(user)?, plugin) {
+            (Provider::ExternalSigner(configuration), _) => Ok(configuration),
+            (Provider::None, Some(exec)) if exec::names_key(exec) => {
+                exec::configuration(exec, user)
+            }
+            _ => Err(KubeconfigError::NotExternalSigner {
+                context: name.clone(),
+                user: user.clone(),
             }),
         }
     }

@@ -65,7 +65,7 @@ pub enum KubeconfigError {
     /// It has neither this program as its `exec` plugin nor `auth-provider: {name: externalSigner, …}`.
     #[error("user \"{user}\" of context \"{context}\" has no key for this program")]
     NotExternalSigner { context: String, user: String },
-    /// A user with one has this program as its `exec` plugin, or `auth-provider: {name: externalSigner, …}`.
+    /// A user with one has this program as its `exec` plugin, without `--as`, or `auth-provider: {name: externalSigner, …}`.
     #[error("no context of {kubeconfig} has a user with a key for this program")]
     NothingToServe { kubeconfig: String, inside: bool },
     /// The plugin would refuse it, too.

@@ -34,21 +34,6 @@ const OTHERS: [(&str, &str); 4] = [
     ("keep", "--keep"),
 ];
 
-/// The options that say what is handed out, and nothing of the key.
-const OF_SHORT_LIVED: [&str; 11] = [
-    "--algorithm",
-    "--as",
-    "--audience",
-    "--bound-to",
-    "--duration",
-    "--issuer",
-    "--out",
-    "--output",
-    "--service-account",
-    "--subject",
-    "--wait",
-];
-
 /// The keys of a configuration that can be given as options, and the options.
 pub fn options() -> impl Iterator<Item = (&'static str, &'static str)> {
     SELECTORS.into_iter().chain(OTHERS)
@@ -89,15 +74,25 @@ impl Kubeconfig {
     }
 }
 
-/// Whether the plugin is this program.
+/// Whether the plugin leads clients through the tunnel. With `--as` it doesn't, and is as another's: it may
+/// stand for somebody else than the key's own user.
 pub(super) fn is_ours(exec: &Exec) -> bool {
+    names_key(exec) && !is_short_lived(exec)
+}
+
+/// Whether the plugin is this program, whatever it hands out.
+pub(super) fn names_key(exec: &Exec) -> bool {
     let command = exec.command.as_deref().unwrap_or_default();
     let program = Path::new(command).file_name();
     program.is_some_and(|name| PROGRAMS.iter().any(|it| name == *it))
         && words(exec).next() == Some(COMMAND)
 }
 
-/// What the plugin's arguments say, as a configuration.
+fn is_short_lived(exec: &Exec) -> bool {
+    words(exec).any(|word| word == "--as" || word.starts_with("--as="))
+}
+
+/// What the plugin's arguments say of the key, as a configuration.
 ///
 /// # Errors
 ///
@@ -121,17 +116,16 @@ pub(super) fn configuration(exec: &Exec, user: &str) -> Result<Configuration, Ku
             Some((option, value)) => (option, Some(value)),
             None => (word, None),
         };
-        if OF_SHORT_LIVED.contains(&option) {
-            if value.is_none() && words.next().is_none() {
-                return Err(refused(format!("{option} has no value")));
-            }
-            continue;
-        }
+        let value = value.or_else(|| words.next());
         let known = options().find(|(_, known)| *known == option);
         let Some((key, option)) = known else {
+            // It says what is handed out.
+            if is_short_lived(exec) {
+                continue;
+            }
             return Err(refused(format!("{} is not known", excerpt(option))));
         };
-        let Some(value) = value.or_else(|| words.next()) else {
+        let Some(value) = value else {
             return Err(refused(format!("{option} has no value")));
         };
         if configuration.has(key) {
@@ -254,6 +248,14 @@ mod tests {
                 false,
             ),
             ("{exec: {args: [credential]}}", false),
+            (
+                "{exec: {command: kubectl-pkcs11, args: [credential, --as, jwt]}}",
+                false,
+            ),
+            (
+                "{exec: {command: kubectl-pkcs11, args: [credential, --as=token]}}",
+                false,
+            ),
         ] {
             assert_eq!(values(user, &[]).is_ok(), is_ours, "{user}");
         }

@@ -46,7 +46,7 @@ Examples:
   pkcs11-external-signer run --context prod -- k9s
   pkcs11-external-signer run -- bash   # every kubectl in it works
 
-Every cluster that a context joins with a user of this program (`exec`, or `auth-provider: {name: \
+Every cluster that a context joins with a user of this program (`exec` without --as, or `auth-provider: {name: \
 externalSigner, …}`) is led through a tunnel that only this command can use and that ends with it. The \
 exit code is the command's.")]
 pub(super) struct RunArguments {

@@ -217,10 +217,8 @@ impl KubeconfigFile {
             }
         }
         self.edit(&layout, |after| {
-            let is_plugin = after.has_plugin(name);
             let user = after.users.0.get_mut(name)?.user.as_mut()?;
-            if is_plugin {
-                let exec = user.exec.as_mut()?;
+            if let Some(exec) = &mut user.exec {
                 exec.args = Some(exec::arguments_with(exec, &OF_OBJECT, config.arguments()));
             } else {
                 let mut own = members(user);

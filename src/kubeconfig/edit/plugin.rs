@@ -119,9 +119,9 @@ impl Kubeconfig {
     }
 
     /// Which of the entries that the context has from this program can go with it, since no other
-    /// context uses them.
+    /// context uses them and it didn't have them before.
     pub fn entries_of_plugin(&self, context: &str) -> Vec<(EntryKind, String)> {
-        let Ok(of_context) = self.original(context).and_then(|_| self.context(context)) else {
+        let (Ok(original), Ok(of_context)) = (self.original(context), self.context(context)) else {
             return Vec::new();
         };
         let mut others = self.contexts();
@@ -132,13 +132,16 @@ impl Kubeconfig {
             entries.push((EntryKind::Cluster, cluster));
         }
         let user = of_context.user;
-        if self.has_plugin(&user) && others.iter().all(|it| it.user != user) {
+        if self.has_plugin(&user)
+            && original.user.as_ref() != Some(&user)
+            && others.iter().all(|it| it.user != user)
+        {
             entries.push((EntryKind::User, user));
         }
         entries
     }
 
-    /// Whether the user's exec plugin is this program.
+    /// Whether the user's exec plugin is this program, for the tunnel.
     pub fn has_plugin(&self, user: &str) -> bool {
         let plugin = self.user(user).and_then(|it| it.exec.as_ref());
         plugin.is_some_and(exec::is_ours)
@@ -181,7 +184,8 @@ impl PluginEntries {
             })
         })?;
         let (cluster, local) = local_cluster(kubeconfig, &now.cluster, &original.cluster, hop)?;
-        let (user_name, with_plugin) = plugin_user(kubeconfig, context, user);
+        let before = original.user.as_deref();
+        let (user_name, with_plugin) = plugin_user(kubeconfig, context, before, user);
         Ok(Self {
             context: context.to_owned(),
             cluster,
@@ -357,11 +361,12 @@ fn port_of(entry: &ClusterEntry) -> Option<u16> {
     port.parse().ok()
 }
 
-/// The user with the plugin, by its name: that of the context if it has one already, or a new one where
-/// an entry of the name is another's.
+/// The user with the plugin, by its name: that of the context if it was given one already, or a new one
+/// where an entry of the name is another's or was there before.
 fn plugin_user(
     kubeconfig: &Kubeconfig,
     context: &str,
+    before: Option<&str>,
     user: &PluginUser<'_>,
 ) -> (String, UserEntry) {
     let contexts = kubeconfig.contexts();
@@ -387,7 +392,7 @@ fn plugin_user(
             Some(entry) => {
                 kubeconfig.has_plugin(name)
                     && entry.auth_provider.is_none()
-                    && (others.all(|it| it.user != name)
+                    && (before != Some(name) && others.all(|it| it.user != name)
                         || json::value(&written(name)) == json::value(entry))
             }
         }
