@@ -150,6 +150,8 @@ func apiserverFlags(dir, etcdURL string, port int) []string {
 	return []string{
 		"--etcd-servers=" + etcdURL,
 		"--bind-address=127.0.0.1",
+		// Nobody connects there; without it one of the machine's is chosen, which may have none.
+		"--advertise-address=192.0.2.1",
 		"--secure-port=" + strconv.Itoa(port),
 		"--tls-cert-file=" + file("server.pem"),
 		"--tls-private-key-file=" + file("server.key"),
