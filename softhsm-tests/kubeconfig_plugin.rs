@@ -294,8 +294,8 @@ fn twenty_clusters_have_twenty_ports() {
     let mut config = json!({"apiVersion": "v1", "kind": "Config", "clusters": [], "contexts": []});
     let names: Vec<_> = (0..20).map(|number| format!("c{number}")).collect();
     for name in &names {
-        // All of them prefer the same ports.
-        let cluster = json!({"name": name, "cluster": {"server": "https://10.0.0.1:6443"}});
+        let server = format!("https://{name}.example:6443");
+        let cluster = json!({"name": name, "cluster": {"server": server}});
         let context = json!({"name": name, "context": {"cluster": name, "user": ""}});
         config["clusters"].as_array_mut().unwrap().push(cluster);
         config["contexts"].as_array_mut().unwrap().push(context);
@@ -620,14 +620,6 @@ fn a_full_or_read_only_home_leaves_nothing_half_written() {
     }
 }
 
-/// A kubeconfig whose context leads to this server.
-fn leading_to(store: &Store, name: &str, server: &str) -> PathBuf {
-    let path = store.directory.path().join(name);
-    let config = BEFORE.replace("https://10.0.0.1:6443/k8s/clusters/c-x", server);
-    fs::write(&path, config).unwrap();
-    path
-}
-
 /// The local address that the file leads to.
 fn local_server(path: &Path) -> String {
     let config = fs::read_to_string(path).unwrap();
@@ -638,41 +630,35 @@ fn local_server(path: &Path) -> String {
 }
 
 #[test]
-fn no_two_kubeconfigs_lead_to_two_servers_by_one_port_though_they_are_written_at_once() {
-    // Three servers with the same first choice.
-    let choice = |server: &String| {
-        let hash = server
-            .bytes()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-                (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-            });
-        hash % 12_000
-    };
-    let first = "https://10.0.0.1:6443".to_owned();
-    let same = (0..).map(|number| format!("https://cluster-{number}.example:6443"));
-    let same = same.filter(|server| choice(server) == choice(&first));
-    let servers: Vec<_> = [first.clone()].into_iter().chain(same.take(2)).collect();
+fn the_local_address_follows_from_what_the_entry_says_and_not_from_its_name() {
     let store = token();
-    let files: Vec<_> = servers
-        .iter()
-        .enumerate()
-        .map(|(number, server)| leading_to(&store, &format!("kubeconfig-{number}"), server))
-        .collect();
-    let module = format!("--module={}", softhsm_library().display());
-    let running: Vec<_> = files
-        .iter()
-        .map(|path| {
-            let command = command(&store, path, &["--write", "--context", "prod", &module]);
-            command.start(None)
-        })
-        .collect();
-    for running in running {
-        running.finish().printed();
-    }
-    let local: BTreeSet<_> = files.iter().map(|path| local_server(path)).collect();
-    assert_eq!(local.len(), 3, "{local:?}");
-    // The same server has the same port in another file, and keeps it.
-    let again = leading_to(&store, "again", &servers[2]);
-    write(&store, &again, "prod", &[]).printed();
-    assert_eq!(local_server(&again), local_server(&files[2]));
+    let written = |name: &str, text: &str, other: &str| {
+        let path = store.directory.path().join(name);
+        // The context keeps its name.
+        let config = BEFORE.replace(text, other);
+        fs::write(
+            &path,
+            config.replace("  name: c\ncurrent", "  name: prod\ncurrent"),
+        )
+        .unwrap();
+        write(&store, &path, "prod", &[]).printed();
+        local_server(&path)
+    };
+    let local = written("config", "", "");
+    assert_eq!(written("renamed", ": prod", ": c"), local);
+    let others = [
+        ("https://10.0.0.1", "https://10.0.0.3"),
+        ("Zm9v", "YmFy"),
+        ("Zm9v", "Zm9v\n    tls-server-name: api"),
+        ("Zm9v", "Zm9v\n    proxy-url: http://proxy"),
+    ];
+    let others = others.map(|(text, other)| written("other", text, other));
+    let different: BTreeSet<_> = others.iter().chain([&local]).collect();
+    assert_eq!(different.len(), 5, "{different:?}");
+    // A copy that was pointed at another server.
+    let path = store.directory.path().join("config");
+    let copy = fs::read_to_string(&path).unwrap();
+    fs::write(&path, copy.replace("https://10.0.0.1", "https://10.0.0.3")).unwrap();
+    write(&store, &path, "prod", &[]).printed();
+    assert_eq!(local_server(&path), others[0]);
 }

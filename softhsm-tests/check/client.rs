@@ -392,14 +392,15 @@ fn an_address_that_the_tunnel_process_serves_is_asked_for_its_certificate() {
         "pkcs11-external-signer stop",
     );
 
-    // Under another name.
-    let mut context = PluginContext::new();
-    context.extension()["name"] = "other".into();
-    let other = context.config.to_string();
+    // For another server.
+    let context = PluginContext::new();
+    let other = context
+        .config
+        .to_string()
+        .replace("127.0.0.1:1", "127.0.0.1:2");
     fs::write(context.path("new.json"), other).unwrap();
-    context.extension()["name"] = "real".into();
     let outcome = context.check_served("cp new.json kubeconfig");
-    let what = "leads to cluster \"real\" already, and not to \"other\"";
+    let what = "leads to cluster \"real\" (https://127.0.0.1:1) already";
     fails(&outcome, 9, what, "kubeconfig --write --context NAME");
 }
 

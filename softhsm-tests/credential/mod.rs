@@ -18,6 +18,8 @@ use crate::fixture::program::{Invocation, Outcome, PROGRAM};
 use crate::fixture::root::{copy_of_program, hand_over, need_root};
 use crate::fixture::softhsm::{PIN, Store};
 
+/// What a local address leads to.
+mod addresses;
 /// The step of `check` that asks the cluster.
 mod check;
 /// kubectl, helm and other clients.

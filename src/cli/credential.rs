@@ -31,7 +31,7 @@ use crate::error::Error;
 use crate::exec_credential::{
     ExecCredential, ExecProof, ExecRequest, ExecRequestError, LocalCluster,
 };
-use crate::kubeconfig::{Cluster, Kubeconfig, tunnelled};
+use crate::kubeconfig::{Kubeconfig, tunnelled};
 use crate::pin_entry::Sources;
 use crate::printable::excerpt;
 use crate::process::environment::{NotUtf8, SingleThreaded};
@@ -226,10 +226,8 @@ pub(super) fn registered(
     Ok(RegisteredCluster {
         address,
         name,
-        cluster: Cluster {
-            proxy_url: effective_proxy(&real),
-            ..real
-        },
+        proxy_url: effective_proxy(&real),
+        cluster: real,
     })
 }
 

@@ -2,7 +2,6 @@
 
 #![forbid(unsafe_code)]
 
-mod local_ports;
 mod plugin;
 
 use std::path::PathBuf;

@@ -35,6 +35,20 @@ pub struct Cluster {
     pub proxy_url: Option<String>,
 }
 
+impl Cluster {
+    /// All of it as a text, from which its local address follows.
+    pub fn identity(&self) -> String {
+        let Self {
+            server,
+            authority,
+            tls_server_name,
+            insecure,
+            proxy_url,
+        } = self;
+        format!("{server} {authority:?} {tls_server_name:?} {insecure} {proxy_url:?}")
+    }
+}
+
 /// A cluster that a client has handed to its credential plugin, as the client sees it.
 impl From<&LocalCluster> for Cluster {
     fn from(handed: &LocalCluster) -> Self {

@@ -62,11 +62,11 @@ const FIRST_PORT: u16 = 20_000;
 const PORTS: u64 = 12_000;
 const ATTEMPTS: u64 = 8;
 
-/// The ports that are preferred for a server, one after the other. They are the same in every run, since
+/// The ports that are preferred for a cluster, one after the other. They are the same in every run, since
 /// kubectl keeps what it learns of a cluster in a directory named after the address. `owner` sets apart those who
 /// share an address.
-pub fn preferred_ports(server: &str, owner: Option<&str>) -> impl Iterator<Item = u16> + use<> {
-    let hash = fnv_1a(server) % PORTS + owner.map_or(0, |it| fnv_1a(it) % PORTS);
+pub fn preferred_ports(cluster: &str, owner: Option<&str>) -> impl Iterator<Item = u16> + use<> {
+    let hash = fnv_1a(cluster) % PORTS + owner.map_or(0, |it| fnv_1a(it) % PORTS);
     (0..ATTEMPTS).map(move |attempt| {
         let place = (hash + attempt) % PORTS;
         FIRST_PORT + u16::try_from(place).unwrap_or_default()

@@ -45,7 +45,6 @@ pub use proxy::{effective_proxy, is_proxied_elsewhere};
 pub use server_identity::ServerIdentity;
 pub use tunnel_client::TunnelClient;
 
-use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -53,7 +52,6 @@ use std::thread::{self, JoinHandle};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle as TaskHandle;
 
 use self::clients::Clients;
 use self::credentials::Credentials;
@@ -110,15 +108,9 @@ pub struct Tunnels {
     keyring: Arc<Keyring>,
     observer: Arc<dyn TunnelObserver>,
     ports: Arc<Ports>,
-    open: Mutex<HashMap<SocketAddr, Port>>,
+    open: Mutex<Vec<Arc<Admission>>>,
     runtime: Handle,
     serving: Option<Serving>,
-}
-
-/// A port that is open.
-struct Port {
-    admission: Arc<Admission>,
-    task: TaskHandle<()>,
 }
 
 /// The thread that serves the ports.
@@ -216,20 +208,9 @@ impl Tunnels {
         let server = Server::new(target, Arc::clone(&self.observer));
         let (keyring, credentials) = (&self.keyring, &self.credentials);
         let listener = Listener::new(socket, server, keyring, credentials, &self.ports);
-        let admission = listener.admission();
-        let task = self.runtime.spawn(listener.serve());
-        self.open().insert(address, Port { admission, task });
+        self.open().push(listener.admission());
+        self.runtime.spawn(listener.serve());
         Ok(address)
-    }
-
-    /// Stops listening at this address, which is free afterwards. Connections that were made go on. Not
-    /// to be called by an observer.
-    pub fn close(&self, address: SocketAddr) {
-        let port = self.open().remove(&address);
-        if let Some(Port { task, .. }) = port {
-            task.abort();
-            let _ = self.runtime.block_on(task);
-        }
     }
 
     /// What the user with this key shows: the same certificate until it is withdrawn.
@@ -246,8 +227,8 @@ impl Tunnels {
     /// [closed](Keyring::close).
     pub fn withdraw(&self, key: KeyNumber) {
         self.credentials.clients.withdraw(key);
-        for port in self.open().values() {
-            port.admission.forget(key);
+        for admission in &*self.open() {
+            admission.forget(key);
         }
     }
 
@@ -256,7 +237,7 @@ impl Tunnels {
         self.credentials.clients.usage(key)
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<SocketAddr, Port>> {
+    fn open(&self) -> MutexGuard<'_, Vec<Arc<Admission>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -320,20 +301,16 @@ mod tests {
     }
 
     #[test]
-    fn a_port_is_opened_and_closed_while_others_are_served() {
+    fn ports_are_open_until_all_are_closed() {
         let tunnels = tunnels();
-        let first = tunnels.listen(target("one"), None).unwrap();
-        let second = tunnels.listen(target("two"), None).unwrap();
-        for _ in 0..20 {
-            tunnels.close(first);
-            assert!(std::net::TcpStream::connect(first).is_err());
-            let again = tunnels.listen(target("one"), Some(first)).unwrap();
-            assert_eq!(again, first);
-            std::net::TcpStream::connect(first).unwrap();
+        let addresses = ["one", "two"].map(|name| tunnels.listen(target(name), None).unwrap());
+        for address in addresses {
+            std::net::TcpStream::connect(address).unwrap();
         }
-        std::net::TcpStream::connect(second).unwrap();
         drop(tunnels);
-        assert!(std::net::TcpStream::connect(first).is_err());
+        for address in addresses {
+            assert!(std::net::TcpStream::connect(address).is_err());
+        }
     }
 
     #[test]

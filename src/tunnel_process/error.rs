@@ -8,11 +8,15 @@ use crate::error::{Failure, OwnCommand, Remedy, remedy};
 
 #[derive(Debug, thiserror::Error)]
 pub enum TunnelProcessError {
-    /// Two entries of a kubeconfig, or of two, have the same local address.
-    #[error("{address} leads to cluster \"{served}\" already, and not to \"{wanted}\"")]
+    /// Two entries of a kubeconfig, or of two, have the same local address, or one has changed while it was in use.
+    #[error(
+        "{address} leads to cluster \"{served}\" ({server}) already, whose server, CA, tls-server-name or \
+         proxy-url is another than that of \"{wanted}\""
+    )]
     AddressOfAnother {
         address: SocketAddr,
         served: String,
+        server: String,
         wanted: String,
     },
     /// The program that ran the plugin has ended meanwhile, or runs in another container.

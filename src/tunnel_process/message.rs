@@ -98,8 +98,12 @@ pub(super) struct ToSign {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct RegisteredCluster {
     pub address: SocketAddr,
+    /// For messages.
     pub name: String,
+    /// What its entry says. An address leads to one such cluster as long as the process runs.
     pub cluster: Cluster,
+    /// Of the entry, or else of the client's environment: it counts for whoever is the first at the address.
+    pub proxy_url: Option<String>,
 }
 
 /// What a client gets when its key is open and its clusters are served.

@@ -27,6 +27,7 @@ use super::status::{CallerStatus, ClusterStatus, KeyStatus, StatusDocument};
 use crate::config::{Config, Keep};
 use crate::error::Error;
 use crate::keyring::{KeyNumber, Keyring, OpenKey};
+use crate::kubeconfig::Cluster;
 use crate::process::control_socket::{ControlSocket, FileIdentity, Peer, peer};
 use crate::process::environment::TakenVariables;
 use crate::process::watched::WatchedProcess;
@@ -602,28 +603,19 @@ impl State {
         keyring: &Arc<Keyring>,
         observer: &Arc<dyn TunnelObserver>,
     ) -> Result<(), Error> {
-        let known = self
-            .clusters
-            .iter()
-            .position(|it| it.address == cluster.address);
-        let known = known.and_then(|place| Some((place, self.clusters.get(place)?.clone())));
-        if let Some((place, served)) = known {
-            if served == cluster {
+        let mut served = self.clusters.iter();
+        if let Some(served) = served.find(|it| it.address == cluster.address) {
+            if served.cluster == cluster.cluster {
                 return Ok(());
             }
-            if served.name != cluster.name {
-                return Err(TunnelProcessError::AddressOfAnother {
-                    address: cluster.address,
-                    served: served.name,
-                    wanted: cluster.name,
-                }
-                .into());
+            // Never exchanged: a client that runs would get to the other one.
+            return Err(TunnelProcessError::AddressOfAnother {
+                address: cluster.address,
+                served: served.name.clone(),
+                server: served.cluster.server.clone(),
+                wanted: cluster.name,
             }
-            // Its entry was changed.
-            self.clusters.remove(place);
-            if let Some(tunnels) = &self.tunnels {
-                tunnels.close(cluster.address);
-            }
+            .into());
         }
         let tunnels = match &mut self.tunnels {
             Some(tunnels) => tunnels,
@@ -637,7 +629,10 @@ impl State {
         };
         let target = TunnelTarget {
             name: cluster.name.clone(),
-            cluster: cluster.cluster.clone(),
+            cluster: Cluster {
+                proxy_url: cluster.proxy_url.clone(),
+                ..cluster.cluster.clone()
+            },
             heeds_environment: false,
         };
         tunnels.listen(target, Some(cluster.address))?;

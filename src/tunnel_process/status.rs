@@ -1,5 +1,7 @@
 //! What the tunnel process serves, as `status` shows it.
 
+use std::net::SocketAddr;
+
 use serde::{Deserialize, Serialize};
 
 /// What `status --json` prints; `null` there if no process runs.
@@ -42,4 +44,10 @@ pub struct ClusterStatus {
     pub server: String,
     /// Where it is served.
     pub address: String,
+}
+
+impl ClusterStatus {
+    pub fn is_at(&self, address: SocketAddr) -> bool {
+        self.address == address.to_string()
+    }
 }

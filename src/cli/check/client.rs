@@ -270,7 +270,7 @@ fn check_address(identity: &ServerIdentity, served: &RegisteredCluster, checklis
     };
     let found = process.as_ref().and_then(|process| {
         let mut clusters = process.clusters.iter();
-        let cluster = clusters.find(|it| it.address == address.to_string())?;
+        let cluster = clusters.find(|it| it.is_at(address))?;
         Some((process.pid, cluster))
     });
     match found {
@@ -281,10 +281,11 @@ fn check_address(identity: &ServerIdentity, served: &RegisteredCluster, checklis
                 checklist.good(STEP, text);
             }
         }
-        Some((_, cluster)) if cluster.name != *name => {
+        Some((_, cluster)) if cluster.server != served.cluster.server => {
             let error = TunnelProcessError::AddressOfAnother {
                 address,
                 served: cluster.name.clone(),
+                server: cluster.server.clone(),
                 wanted: name.clone(),
             };
             checklist.bad(STEP, &error.into());

@@ -1,15 +1,13 @@
 //! A context that stock kubectl uses with the key: given to it, printed, and taken from it again.
 
-use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
-use super::local_ports::LocalPorts;
 use super::{KubeconfigArguments, Place, names, provider_config, save};
 use crate::cli::error::CredentialError;
 use crate::error::Error;
 use crate::kubeconfig::{
-    EntryKind, Kubeconfig, KubeconfigError, KubeconfigFile, LocalHop, Locations, PluginEntries,
-    PluginUser, Provider, file_for, local_address,
+    Cluster, EntryKind, Kubeconfig, KubeconfigError, KubeconfigFile, LocalHop, Locations,
+    PluginEntries, PluginUser, Provider, file_for, local_address,
 };
 use crate::printable::shell_word;
 use crate::process::signals::{Deferral, is_interrupted};
@@ -35,10 +33,7 @@ impl Wanted<'_> {
         let kubeconfig = crate::cli::load(&self.locations().required())?;
         kubeconfig.context(self.context)?;
         let identity = identity_or_new(local_address().into())?;
-        let mut ports = LocalPorts::lock();
-        Ok(self
-            .entries(&kubeconfig, &identity, &mut ports)?
-            .as_excerpt())
+        Ok(self.entries(&kubeconfig, &identity)?.as_excerpt())
     }
 
     /// Writes the entries that aren't there yet.
@@ -50,11 +45,10 @@ impl Wanted<'_> {
         let identity = identity_or_new(local_address().into())?;
         // Locks that stay behind would keep kubectl from the files.
         let _deferral = Deferral::for_files();
-        let mut ports = LocalPorts::lock();
         let mut files = OpenFiles::of_context(&locations, context)?;
         // As it is behind the lock.
         let before = Kubeconfig::load(&locations)?;
-        let entries = self.entries(&before, &identity, &mut ports)?;
+        let entries = self.entries(&before, &identity)?;
         let mut lost = Vec::new();
         for (kind, name) in [
             (EntryKind::Cluster, &*entries.cluster),
@@ -89,7 +83,6 @@ impl Wanted<'_> {
         &self,
         kubeconfig: &Kubeconfig,
         identity: &ServerIdentity,
-        ports: &mut LocalPorts,
     ) -> Result<PluginEntries, Error> {
         let arguments = self.arguments;
         let user = kubeconfig.context(self.context)?.user;
@@ -109,22 +102,21 @@ impl Wanted<'_> {
         let mut config = provider_config(file.as_deref(), self.place, pin_source.as_deref());
         let keep = arguments.keep.map(|keep| keep.to_string());
         config.set("keep", option(keep.as_deref(), "keep"));
-        let served = served_ports();
-        // The server for which a port is chosen, rather than kept.
-        let server = RefCell::new(None);
+        let process = tunnel_process::status().ok().flatten();
+        let served = process.map(|it| it.clusters).unwrap_or_default();
         let hop = LocalHop {
             address: local_address(),
             server_name: identity.server_name(),
             authority_pem: identity.authority_pem(),
-            ports: &|of| {
-                server.replace(Some(of.to_owned()));
-                let preferred = preferred_ports(of, Some(identity.server_name()));
-                preferred
-                    .filter(|port| !ports.is_anothers(*port, of))
-                    .collect()
+            ports: &|cluster: &Cluster| {
+                preferred_ports(&cluster.identity(), Some(identity.server_name())).collect()
             },
-            is_free: &|port| {
-                served.contains(&port) || check_port("", (local_address(), port).into()).is_ok()
+            is_free: &|port, cluster| {
+                let address = (local_address(), port).into();
+                match served.iter().find(|it| it.is_at(address)) {
+                    Some(served) => served.server == cluster.server,
+                    None => check_port("", address).is_ok(),
+                }
             },
         };
         let user = PluginUser {
@@ -132,11 +124,7 @@ impl Wanted<'_> {
             is_named: arguments.user.is_some(),
             config: &config,
         };
-        let entries = PluginEntries::of(kubeconfig, self.context, &user, &hop)?;
-        if let (Some(server), Some(port)) = (server.take(), entries.local_port()) {
-            ports.give(port, &server);
-        }
-        Ok(entries)
+        Ok(PluginEntries::of(kubeconfig, self.context, &user, &hop)?)
     }
 
     fn say_what_is_next(&self, user: &str) {
@@ -152,16 +140,6 @@ impl Wanted<'_> {
             ],
         );
     }
-}
-
-/// The ports of this user's own tunnel process.
-fn served_ports() -> Vec<u16> {
-    let status = tunnel_process::status().ok().flatten();
-    let clusters = status.map(|status| status.clusters).unwrap_or_default();
-    let ports = clusters
-        .iter()
-        .filter_map(|it| it.address.rsplit(':').next()?.parse().ok());
-    ports.collect()
 }
 
 /// Gives the context back what it had.

@@ -3,7 +3,6 @@
 //!
 //! The context notes what it had before. The real cluster and the user before stay as they are.
 
-use std::collections::HashSet;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
@@ -19,7 +18,7 @@ use super::super::redirect::path_of;
 use super::super::{exec, json, tunnelled};
 use super::ProviderConfig;
 use super::layout::Layout;
-use crate::kubeconfig::KubeconfigError;
+use crate::kubeconfig::{Cluster, KubeconfigError};
 
 /// The extension of a context that notes what it had before.
 const ORIGINAL: &str = "pkcs11-external-signer";
@@ -29,10 +28,10 @@ pub struct LocalHop<'a> {
     pub address: Ipv4Addr,
     pub server_name: &'a str,
     pub authority_pem: &'a str,
-    /// The ports for the server of this URL, the best one first.
-    pub ports: &'a dyn Fn(&str) -> Vec<u16>,
-    /// Whether no other program has this port.
-    pub is_free: &'a dyn Fn(u16) -> bool,
+    /// The ports that follow from what the cluster's entry says, the best one first.
+    pub ports: &'a dyn Fn(&Cluster) -> Vec<u16>,
+    /// Whether nothing but this cluster is served at the port.
+    pub is_free: &'a dyn Fn(u16, &Cluster) -> bool,
 }
 
 /// The user to be written.
@@ -197,11 +196,6 @@ impl PluginEntries {
         })
     }
 
-    /// Where the cluster is reached on this machine.
-    pub fn local_port(&self) -> Option<u16> {
-        port_of(&self.local)
-    }
-
     /// The entries as the lists of a kubeconfig.
     pub fn as_excerpt(&self) -> String {
         let mut context = ContextEntry::default();
@@ -276,7 +270,7 @@ fn local_cluster(
         (None, Some((name, _))) => name,
         _ => real,
     };
-    let server = kubeconfig.cluster(source)?.server;
+    let cluster = kubeconfig.cluster(source)?;
     let description = match (kubeconfig.cluster_entry(real), known) {
         (Some(entry), _) => described(entry, real),
         (None, Some((_, known))) => tunnelled::of(known).cloned().unwrap_or_default(),
@@ -287,13 +281,12 @@ fn local_cluster(
         |(name, _)| name.to_owned(),
     );
     let kept = known.and_then(|(_, entry)| port_of(entry));
-    let kept = kept.filter(|port| (hop.is_free)(*port));
-    let port = kept.unwrap_or_else(|| free_port(kubeconfig, &server, hop));
+    let port = free_port(kubeconfig, &cluster, kept, hop);
     let mut entry = known.map(|(_, entry)| entry.clone()).unwrap_or_default();
     entry.server = Some(format!(
         "https://{}:{port}{}",
         hop.address,
-        path_of(&server)
+        path_of(&cluster.server)
     ));
     entry.tls_server_name = Some(hop.server_name.to_owned());
     entry.certificate_authority = None;
@@ -331,26 +324,29 @@ fn described(entry: &ClusterEntry, name: &str) -> Value {
     members.into()
 }
 
-fn free_port(kubeconfig: &Kubeconfig, server: &str, hop: &LocalHop<'_>) -> u16 {
+/// The first of the cluster's ports that leads nowhere else. One that it has already comes first: clients cache what
+/// they learn of a cluster under its address.
+fn free_port(
+    kubeconfig: &Kubeconfig,
+    cluster: &Cluster,
+    kept: Option<u16>,
+    hop: &LocalHop<'_>,
+) -> u16 {
     let place = format!("https://{}:", hop.address);
-    let entries = kubeconfig.clusters.0.values();
-    let entries = entries.filter_map(|it| it.cluster.as_ref());
-    let taken: HashSet<_> = entries
-        .filter(|entry| {
-            entry
-                .server
-                .as_deref()
-                .is_some_and(|it| it.starts_with(&place))
+    let entries = kubeconfig.clusters.0.iter();
+    let others: Vec<_> = entries
+        .filter_map(|(name, entry)| {
+            let entry = entry.cluster.as_ref()?;
+            let is_local = entry.server.as_deref()?.starts_with(&place);
+            let leads_here = || kubeconfig.cluster(name).is_ok_and(|it| it == *cluster);
+            port_of(entry).filter(|_| is_local && !leads_here())
         })
-        .filter_map(port_of)
         .collect();
-    let preferred = (hop.ports)(server);
-    // Below the ports that systems give to outgoing connections, too.
-    let last = preferred.last().copied().unwrap_or(20_000);
-    let further = (last.saturating_add(1)..32_000).chain(20_000..last);
-    let mut ports = preferred.into_iter().chain(further);
-    let is_free = |port: &u16| !taken.contains(port) && (hop.is_free)(*port);
-    ports.find(is_free).unwrap_or(last)
+    let mut ports = (hop.ports)(cluster);
+    ports.sort_by_key(|port| Some(*port) != kept);
+    let mut free = ports.iter().filter(|port| !others.contains(port));
+    let free = free.find(|port| (hop.is_free)(**port, cluster));
+    free.or_else(|| ports.first()).copied().unwrap_or_default()
 }
 
 /// The port of a local address.

@@ -413,7 +413,7 @@ const HOP: LocalHop<'_> = LocalHop {
     server_name: "4f0c.tunnel.invalid",
     authority_pem: "ca",
     ports: &|_| vec![21_234, 21_235],
-    is_free: &|port| port != 20_666,
+    is_free: &|port, _| port != 20_666,
 };
 
 /// What `kubeconfig --write` makes of a file for its context `prod`, and what is taken out again.
@@ -548,12 +548,15 @@ fn a_context_with_a_plugin_stays_as_it_is() {
         "{once}"
     );
     assert_eq!(with_plugin(&once).0, once);
-    // A port stays, whatever else is corrected.
+    // A port of the cluster's stays, though another one is free again; what isn't its own is corrected.
+    let moved = once
+        .replace("  name: b\n", "  name: c\n")
+        .replacen("21234", "21233", 1);
+    assert_eq!(with_plugin(&moved).0, moved);
     let foreign = once
         .replace("127.1.3.232:21235", "127.0.0.1:30000")
         .replace("4f0c.tunnel", "abcd.tunnel");
-    let corrected = once.replace("127.1.3.232:21235", "127.1.3.232:30000");
-    assert_eq!(with_plugin(&foreign).0, corrected);
+    assert_eq!(with_plugin(&foreign).0, once);
     let error = edited(before, |file| file.restore_context("prod"));
     assert_eq!(
         error,

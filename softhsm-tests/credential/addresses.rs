@@ -1,0 +1,74 @@
+//! What a local address leads to: decided by what the entry says, for as long as the tunnel process lives.
+
+use serde_json::{Value, json};
+
+use super::{ANSWER, ASK, PlainUser, assert_told_through_kubectl};
+use crate::fixture::cluster::{ADMINISTRATOR, cluster};
+use crate::fixture::forwarder::Forwarder;
+use crate::fixture::keys::Kind;
+use crate::fixture::program::Invocation;
+
+/// The script with another kubeconfig, which is this one with a text replaced.
+fn elsewhere(user: &PlainUser, text: &str, other: &str, script: &str) -> Invocation {
+    let config = std::fs::read_to_string(user.kubeconfig()).unwrap();
+    assert!(config.contains(text), "{config}");
+    let file = user.path("elsewhere");
+    std::fs::write(&file, config.replace(text, other)).unwrap();
+    user.shell(script).variable("KUBECONFIG", file)
+}
+
+#[test]
+fn two_kubeconfigs_for_one_server_share_its_address_whatever_they_call_it() {
+    let user = PlainUser::new(&["--keep=15m"]);
+    assert_eq!(user.shell(ASK).run().printed(), ANSWER);
+    let other = elsewhere(&user, "\"test\"", "\"my prod cluster\"", ASK);
+    assert_eq!(other.run().printed(), ANSWER);
+    assert_eq!(user.counts(), (1, 1));
+}
+
+#[test]
+fn an_address_stays_with_its_server_and_what_is_written_then_leads_to_the_other() {
+    let user = PlainUser::new(&["--keep=15m"]);
+    assert_eq!(user.shell(ASK).run().printed(), ANSWER);
+    let server = cluster().entry()["server"].take();
+    let server = server.as_str().unwrap();
+    let forwarder = Forwarder::to(server);
+    let outcome = elsewhere(&user, server, &forwarder.url(), ASK).run();
+    let what = format!(
+        "{} leads to cluster \"test\" ({server}) already",
+        user.address()
+    );
+    let said = [&*what, "kubeconfig --write --context NAME"];
+    assert_told_through_kubectl(&outcome, 9, &said);
+    // Whoever uses the first one still does.
+    assert_eq!(user.shell(ASK).run().printed(), ANSWER);
+    assert_eq!(user.counts(), (1, 1));
+    let script = format!(
+        "\"$SIGNER\" kubeconfig --write --context {} {} 2>/dev/null && {ASK}",
+        user.context(),
+        user.store.faulty_module()
+    );
+    let written = elsewhere(&user, server, &forwarder.url(), &script);
+    assert_eq!(written.run().printed(), ANSWER);
+    let status: Value =
+        serde_json::from_str(&user.program(&["status", "--json"]).run().printed()).unwrap();
+    let servers = status["clusters"].as_array().unwrap().iter();
+    let servers: Vec<_> = servers.map(|it| it["server"].as_str().unwrap()).collect();
+    assert_eq!(servers, [server, &*forwarder.url()]);
+}
+
+/// Two shells with different variables don't take turns.
+#[test]
+fn the_proxy_is_that_of_who_was_first_at_the_address() {
+    let user = PlainUser::at(
+        cluster().token(Kind::P256, ADMINISTRATOR),
+        &json!({"server": "https://api.invalid", "insecure-skip-tls-verify": true}),
+        &["--keep=15m", "--pin-source=env:TOKEN_PIN"],
+    );
+    for proxy in ["http://127.0.0.1:1", "http://127.0.0.1:2"] {
+        let ask = user.shell("kubectl get --raw /version");
+        let outcome = ask.variable("HTTPS_PROXY", proxy).run();
+        let told = "no connection through the proxy http://127.0.0.1:1: ";
+        assert!(outcome.stderr.contains(told), "{outcome:?}");
+    }
+}
