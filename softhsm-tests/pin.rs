@@ -100,19 +100,31 @@ fn a_pin_file_that_holds_no_pin_is_refused() {
         .fails(7, &["/nowhere/at/all"]);
 }
 
+/// A secret that a file with a line ending was read into is none: sent as it is, it would cost a try.
 #[test]
-fn a_variable_that_holds_no_pin_is_refused() {
+fn a_variable_that_holds_no_pin_is_refused_unsent() {
     let store = token_with_pair(Kind::P256);
-    let configuration = store.configuration_with_pin_source();
-    let sign = || sign_with(&store, &configuration);
-    sign()
-        .without_variable("TOKEN_PIN")
-        .run()
-        .fails(7, &["TOKEN_PIN"]);
-    sign()
-        .variable("TOKEN_PIN", "")
-        .run()
-        .fails(7, &["TOKEN_PIN"]);
+    let configuration = store.faulty(store.configuration_with_pin_source());
+    let sign = || sign_with(&store, &configuration).suffering(&store, "");
+    let unset = sign().without_variable("TOKEN_PIN").run();
+    unset.fails(7, &["TOKEN_PIN is not set"]);
+    for ending in ["\n", "\r\n", "\r", "\0"] {
+        let pin = format!("{PIN}{ending}");
+        let configuration = configuration.clone().with("pin", &pin);
+        let configured = sign_with(&store, &configuration).suffering(&store, "");
+        configured.run().fails(3, &["pin holds", "on one line"]);
+    }
+    for value in [
+        String::new(),
+        format!("{PIN}\n"),
+        format!("{PIN}\r\n"),
+        format!("{PIN}\r"),
+        "9".repeat(300),
+    ] {
+        let outcome = sign().variable("TOKEN_PIN", &value).run();
+        outcome.fails(7, &["TOKEN_PIN holds no PIN"]);
+    }
+    assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
 }
 
 #[test]

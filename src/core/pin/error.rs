@@ -59,8 +59,9 @@ pub enum PinError {
          moment ago"
     )]
     CancelledBefore { token: String },
-    /// *is not set*: exported elsewhere, or dropped by a service or `sudo` (`--preserve-env=NAME`). *is
-    /// empty*: an unset CI secret. Run `printenv NAME | wc -c` where the client starts.
+    /// *is not set*: exported elsewhere, or dropped by a service or `sudo` (`--preserve-env=NAME`). *holds
+    /// no PIN*: an unset CI secret, or one with a line ending. Run `printenv NAME | od -c` where the client
+    /// starts.
     #[error("pinSource: the environment variable {name} {reason}")]
     Environment {
         name: String,

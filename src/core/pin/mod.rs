@@ -24,11 +24,12 @@ pub const MAX_PIN_LENGTH: usize = 255;
 pub struct Pin(String);
 
 impl Pin {
-    /// `None` for a text that can't be a PIN: empty, or longer than [`MAX_PIN_LENGTH`].
+    /// `None` for a text that can't be a PIN: empty, longer than [`MAX_PIN_LENGTH`], or with a control
+    /// character. A line ending that a file or a variable has at its end would cost a try.
     pub fn new(text: &str) -> Option<Self> {
-        (1..=MAX_PIN_LENGTH)
-            .contains(&text.len())
-            .then(|| Self(text.to_owned()))
+        let can_be_one =
+            (1..=MAX_PIN_LENGTH).contains(&text.len()) && !text.chars().any(char::is_control);
+        can_be_one.then(|| Self(text.to_owned()))
     }
 
     /// The PIN itself, for the one call that sends it to the token.

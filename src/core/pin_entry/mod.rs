@@ -69,13 +69,9 @@ fn wrong_length(request: &PinRequest<'_>, origin: PinOrigin) -> PinError {
     }
 }
 
-/// The bytes as a PIN; `None` where they can't be one: empty, too long, or not text.
+/// The bytes as a PIN; `None` where they can't be one.
 fn pin_of(bytes: &[u8]) -> Option<Pin> {
-    let text = str::from_utf8(bytes).ok()?;
-    match text.chars().any(char::is_control) {
-        true => None,
-        false => Pin::new(text),
-    }
+    Pin::new(str::from_utf8(bytes).ok()?)
 }
 
 /// The bytes up to the first line ending as a PIN.

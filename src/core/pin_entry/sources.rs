@@ -160,9 +160,11 @@ impl Sources {
         match &self.variable {
             None => Err(failure("is not set")),
             Some(Err(NotUtf8)) => Err(failure("is not UTF-8 text")),
-            Some(Ok(value)) => {
-                Pin::new(value).ok_or_else(|| failure("is empty or too long for a PIN"))
-            }
+            Some(Ok(value)) => Pin::new(value).ok_or_else(|| {
+                failure(
+                    "holds no PIN (empty, too long, or with a line ending or control character)",
+                )
+            }),
         }
     }
 }
