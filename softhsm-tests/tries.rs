@@ -594,21 +594,39 @@ fn prompts_for_different_libraries_come_one_after_the_other() {
     }
 }
 
+/// What is told of one that was asked for again too soon.
+const LEFT: &str = "a moment ago its prompt was cancelled";
+
 #[test]
-fn a_prompt_that_was_left_brakes_those_behind_it_and_the_next_ones() {
+fn a_prompt_that_was_left_brakes_those_behind_it_and_those_of_its_job() {
     let store = token_with_pair(Kind::P256);
-    let script = "for i in 1 2 3 4; do request $i & done; wait; request 5; sleep 5; request 6";
+    let script = "for i in 1 2 3 4; do request $i & done; wait; request 5";
     let mut terminal = in_one_session(&store, &recorded(&store), script).at_terminal();
     terminal.expect_prompt().type_line("");
-    terminal.expect_prompt().type_line(PIN);
     let (_, screen) = terminal.finish();
-    assert_eq!(prompts(&screen), 2, "{screen:?}");
-    let braked = (1..=5)
-        .filter(|number| error(&store, *number).contains("was cancelled or timed out a moment ago"))
-        .count();
-    assert_eq!(braked, 4);
-    assert_eq!(error(&store, 6), "");
-    assert_eq!(store.calls("C_Login"), ["0x0"]);
+    assert_eq!(prompts(&screen), 1, "{screen:?}");
+    let braked = (1..=5).filter(|number| error(&store, *number).contains(LEFT));
+    assert_eq!(braked.count(), 4);
+    assert!(store.calls("C_Login").is_empty());
+}
+
+/// A client that tries again would spend the next three, and must not tell of a cancelled prompt.
+#[test]
+fn after_three_wrong_pins_the_same_job_is_not_asked_again() {
+    let store = token_with_pair(Kind::P256);
+    let script = "request 1; request 2";
+    let mut terminal = in_one_session(&store, &recorded(&store), script).at_terminal();
+    for _ in 0..3 {
+        terminal.expect_prompt().type_line(WRONG_PIN);
+    }
+    let (_, screen) = terminal.finish();
+    assert_eq!(prompts(&screen), 3, "{screen:?}");
+    let told = error(&store, 2);
+    assert!(
+        told.contains("a moment ago it refused what was entered"),
+        "{told}"
+    );
+    assert_eq!(store.calls("C_Login"), ["0xa0"; 3]);
 }
 
 #[test]
@@ -622,29 +640,31 @@ fn a_no_to_the_final_try_is_said_for_those_behind_it_too() {
     let (_, screen) = terminal.finish();
     assert_eq!(screen.matches("last try").count(), 1, "{screen:?}");
     let braked = (1..=3)
-        .filter(|number| error(&store, *number).contains("was cancelled or timed out a moment ago"))
+        .filter(|number| error(&store, *number).contains(LEFT))
         .count();
     assert_eq!(braked, 2);
 }
 
+/// With job control, as at a person's own prompt, each command is a job of its own. Nothing is shown in which
+/// a person could type the PIN in clear.
 #[test]
-fn after_ctrl_c_at_a_prompt_the_next_one_comes_a_while_later() {
-    let store = token_with_pair(Kind::P256);
-    let script = "trap : INT; request 1; request 2; exit 0";
-    let mut terminal = in_one_session(&store, &recorded(&store), script).at_terminal();
-    terminal.expect_prompt().press_ctrl('c');
-    terminal.expect("cancelled a moment ago");
-    let started = Instant::now();
-    terminal.expect_prompt();
-    let waited = started.elapsed();
-    terminal.type_line(PIN);
-    let (_, screen) = terminal.finish();
-    assert_eq!(prompts(&screen), 2, "{screen:?}");
-    assert!(
-        waited > Duration::from_secs(2) && waited < LIMIT / 2,
-        "{waited:?}"
-    );
-    assert!(error(&store, 1).contains("interrupted by SIGINT"));
-    assert_eq!(error(&store, 2), "");
-    assert_eq!(store.calls("C_Login"), ["0x0"]);
+fn a_persons_next_command_asks_at_once() {
+    for (number, answers) in ["\x03", "\x04", "\n", "wrong-1\nwrong-2\nwrong-3\n"]
+        .iter()
+        .enumerate()
+    {
+        let store = token_with_pair(Kind::P256);
+        let script = "set -m; trap : INT; request 1; request 2; exit 0";
+        let mut terminal = in_one_session(&store, &recorded(&store), script).at_terminal();
+        for answer in answers.split_inclusive('\n') {
+            terminal.expect_prompt().type_text(answer);
+        }
+        terminal.expect_prompt().type_line(PIN);
+        let (_, screen) = terminal.finish();
+        let asked = answers.split_inclusive('\n').count() + 1;
+        assert_eq!(prompts(&screen), asked, "{number}: {screen:?}");
+        assert!(!screen.contains("again"), "{screen:?}");
+        assert_ne!(error(&store, 1), "");
+        assert_eq!(error(&store, 2), "");
+    }
 }

@@ -1,7 +1,6 @@
 //! PINs that are wrong, missing or not wanted: kubectl runs a failing plugin five times, and the person and
 //! the token are bothered once.
 
-use std::thread;
 use std::time::Duration;
 
 use super::{PlainUser, assert_one_line, assert_told_through_kubectl};
@@ -34,8 +33,7 @@ fn a_wrong_pin_that_was_typed_is_asked_for_again_at_the_prompt_alone() {
     assert_eq!(screen.matches("PIN for token").count(), 3, "{screen}");
     assert_eq!(user.store.calls("C_Login").len(), 3);
     user.expect_nothing_left();
-    // Another command, after the moment in which none asks.
-    thread::sleep(Duration::from_secs(6));
+    // Another command.
     let mut terminal = user.kubectl(&GET).at_terminal();
     terminal.expect_prompt().type_line(WRONG_PIN);
     terminal.expect_prompt().type_line(PIN);
@@ -55,7 +53,6 @@ fn a_prompt_that_was_cancelled_does_not_come_again_for_the_same_command() {
     user.expect_nothing_left();
 
     // With kubectl, Ctrl-C ends all of it.
-    thread::sleep(Duration::from_secs(6));
     let mut terminal = user.kubectl(&GET).at_terminal();
     terminal.expect_prompt().press_ctrl('c');
     let (outcome, _) = terminal.finish();
@@ -68,7 +65,7 @@ fn a_prompt_that_was_cancelled_does_not_come_again_for_the_same_command() {
 fn the_next_command_asks_again_after_a_cancelled_prompt() {
     let user = PlainUser::prompted(&["--keep=terminal"]);
     let mut terminal = user
-        .shell("kubectl get pods -o name; sleep 6; kubectl get pods -o name")
+        .shell("exec sh -mc 'kubectl get pods -o name; kubectl get pods -o name'")
         .at_terminal();
     terminal.expect_prompt().press_ctrl('d');
     terminal.expect_prompt().type_line(PIN);

@@ -47,9 +47,6 @@ pub(super) const REQUEST: &str = "KUBERNETES_EXEC_INFO";
 /// For whom a JSON Web Token is made if nothing else is said.
 pub(super) const AUDIENCE: &str = "kubernetes";
 
-/// The exit code of failed logins.
-const NO_LOGIN: u8 = 7;
-
 /// When a client asks again. One whose tunnel was killed is through again after this time.
 const LIFETIME: Duration = Duration::from_secs(5 * 60);
 
@@ -135,7 +132,6 @@ fn answer(
     let keep = arguments.keep.or(config.keep).unwrap_or_default();
     let mut pins = Sources::new(config.pin, &variables);
     pins.leave_input();
-    pins.serve_client(caller);
     drop(variables);
 
     let identity = tunnel_process::identity()?;
@@ -162,12 +158,7 @@ fn answer(
         },
         &mut pins,
     );
-    let registered = registered.inspect_err(|error| {
-        // kubectl runs a plugin that has failed four times more.
-        if error.exit_code() == NO_LOGIN {
-            pins.refused();
-        }
-    })?;
+    let registered = registered.inspect_err(|error| pins.failed(error))?;
     for warning in &registered.warnings {
         report::warning(warning);
     }

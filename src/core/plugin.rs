@@ -50,10 +50,13 @@ pub struct KeptKey {
 /// key to stay open.
 pub fn run(request: Result<String, NotUtf8>, alone: SingleThreaded, kept: &mut dyn KeptKeys) -> u8 {
     // Finalised after the answer is out: a library that hangs or crashes then can't spoil it.
-    let mut library = None;
-    let code = match answer(request, alone, kept, &mut library) {
+    let (mut library, mut pins) = (None, None);
+    let code = match answer(request, alone, kept, &mut pins, &mut library) {
         Ok(()) => 0,
-        Err(error) => report::error(&error),
+        Err(error) => {
+            pins.iter_mut().for_each(|pins| pins.failed(&error));
+            report::error(&error)
+        }
     };
     if let Some(library) = library {
         library.finalize(code);
@@ -65,6 +68,7 @@ fn answer(
     request: Result<String, NotUtf8>,
     alone: SingleThreaded,
     kept: &mut dyn KeptKeys,
+    pins: &mut Option<Sources>,
     opened: &mut Option<Library>,
 ) -> Result<(), Error> {
     let channel = AnswerChannel::open()?;
@@ -77,12 +81,12 @@ fn answer(
     let pin_source = std::mem::replace(&mut config.pin, PinSource::Prompt);
     let pin_in_configuration = matches!(pin_source, PinSource::Configuration(_));
     let variables = TakenVariables::take(pin_source.variable(), alone);
-    let mut pins = Sources::new(pin_source, &variables);
+    let pins = pins.insert(Sources::new(pin_source, &variables));
     drop(variables);
     if let (Some(key), Some(keep @ (Keep::Terminal | Keep::For(_))), Operation::Sign(sign)) =
         (selection, config.keep, &request.operation)
     {
-        let opened = kept.open(key, keep, &mut pins)?;
+        let opened = kept.open(key, keep, pins)?;
         if pin_in_configuration && opened.is_new {
             warn_of_stored_pin();
         }
@@ -99,10 +103,10 @@ fn answer(
         warn_of_stored_pin();
     }
     let observer = &mut ();
-    let mut token = library.token(&config.token, Some(&mut pins), observer)?;
+    let mut token = library.token(&config.token, Some(pins), observer)?;
     let config = &config;
     let mut pipeline = Pipeline { config, observer };
-    let identity = pipeline.identity(&mut token, Some(&mut pins))?;
+    let identity = pipeline.identity(&mut token, Some(pins))?;
     match &request.operation {
         Operation::Certificate => {
             let certificate = &identity.certificate;
@@ -117,8 +121,8 @@ fn answer(
         Operation::Sign(sign) => {
             let public_key = identity.certificate.public_key();
             let scheme = pipeline.scheme(&token, public_key, &sign.options)?;
-            let key = pipeline.key(&mut token, identity.into_key(), &mut pins)?;
-            let signature = pipeline.sign(&mut token, &key, scheme, &sign.digest, &mut pins)?;
+            let key = pipeline.key(&mut token, identity.into_key(), pins)?;
+            let signature = pipeline.sign(&mut token, &key, scheme, &sign.digest, pins)?;
             channel.send(&Response::Signature(&signature), request.spelling)?;
         }
     }

@@ -25,9 +25,9 @@ impl SharedPins {
         Self(Arc::new(Mutex::new(pins)))
     }
 
-    /// See [`Sources::refused`].
-    pub(super) fn refused(&self) {
-        self.source().refused();
+    /// See [`Sources::failed`].
+    pub(super) fn failed(&self, error: &Error) {
+        self.source().failed(error);
     }
 
     fn source(&self) -> MutexGuard<'_, Sources> {

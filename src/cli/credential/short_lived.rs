@@ -13,7 +13,7 @@ use super::connection::SharedPins;
 use super::jwt::JwtOptions;
 use super::kept::KeptName;
 use super::token::TokenOptions;
-use super::{CredentialArguments, caller_has_ended, certificate, jwt, output, token};
+use super::{CredentialArguments, certificate, jwt, output, token};
 use crate::certificate::rfc_3339;
 use crate::cli::error::CredentialError;
 use crate::cli::jwks::lifetime;
@@ -28,7 +28,6 @@ use crate::pipeline::Library;
 use crate::printable::hex;
 use crate::process::environment::SingleThreaded;
 use crate::process::unix_time;
-use crate::process::watched::parent;
 use crate::tunnel::TunnelTarget;
 
 /// A margin before the end, in seconds, in which a request that was begun is still answered.
@@ -174,7 +173,6 @@ pub(super) fn hand_out(
     opened: &mut OpenedModule,
 ) -> Result<(), Error> {
     let mut output = CommandOutput::open()?;
-    let caller = parent().ok_or_else(caller_has_ended)?;
     let options = &arguments.short_lived;
     // By hand, the only key there is needs no name.
     let (mut source, no_key) = match &request {
@@ -213,7 +211,6 @@ pub(super) fn hand_out(
         None => {
             let mut pins = Sources::new(pin_source, &variables);
             pins.leave_input();
-            pins.serve_client(caller);
             drop(variables);
             let pins = SharedPins::new(pins);
             let making = Making {
@@ -222,11 +219,8 @@ pub(super) fn hand_out(
                 pins: pins.clone(),
                 opened,
             };
-            let made = make(kind, making, target.as_ref()).inspect_err(|error| {
-                if error.exit_code() == super::NO_LOGIN {
-                    pins.refused();
-                }
-            })?;
+            let made = make(kind, making, target.as_ref());
+            let made = made.inspect_err(|error| pins.failed(error))?;
             if let Some(name) = &kept {
                 name.keep(&made, arguments.keep);
             }

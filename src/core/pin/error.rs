@@ -54,11 +54,8 @@ pub enum PinError {
     Askpass { program: PathBuf, reason: String },
     #[error("no {kind} was entered for token {token}")]
     Cancelled { kind: PinKind, token: String },
-    #[error(
-        "not asking for the PIN of token {token}: its last prompt was cancelled or timed out a \
-         moment ago"
-    )]
-    CancelledBefore { token: String },
+    #[error("not asking for the PIN of token {token} again: a moment ago {how}")]
+    LeftBefore { token: String, how: String },
     /// *is not set*: exported elsewhere, or dropped by a service or `sudo` (`--preserve-env=NAME`). *holds
     /// no PIN*: an unset CI secret, or one with a line ending. Run `printenv NAME | od -c` where the client
     /// starts.
@@ -159,9 +156,10 @@ impl Failure for PinError {
             Self::Cancelled { kind, .. } => {
                 remedy!(format!("run the command again and type the {kind}"))
             }
-            Self::CancelledBefore { .. } => {
-                remedy!("wait five seconds, run the command again and type the PIN")
-            }
+            Self::LeftBefore { .. } => remedy!(
+                "run the command again and type the PIN; a script or program that goes on may ask for \
+                 it again after 90 seconds"
+            ),
             Self::Environment { .. } => remedy!(
                 "export the variable where the client starts, or choose another ",
                 PIN_SOURCE,

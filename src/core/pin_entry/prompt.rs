@@ -10,7 +10,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
@@ -20,7 +20,7 @@ use rustix::termios::{
     tcgetattr, tcsetattr,
 };
 
-use super::queue::{PinNeed, PromptPlace, PromptSlot};
+use super::queue::{CANCELLED, PromptPlace, PromptSlot, TIMED_OUT};
 use super::{ANSWER_LIMIT, pin_of, question, shape, timed_out, wrong_length};
 use crate::pin::{Pin, PinError, PinOrigin, PinRequest};
 use crate::printable::printable;
@@ -91,14 +91,14 @@ pub(super) struct Prompt {
 impl Prompt {
     /// Waits for the prompts before this one, as [`PromptSlot::take`] does. `None` where the process has
     /// no terminal.
-    pub(super) fn open(token: &str, need: PinNeed) -> Result<Option<Self>, PinError> {
+    pub(super) fn open(token: &str, since: SystemTime) -> Result<Option<Self>, PinError> {
         let Some(terminal) = open_terminal() else {
             return Ok(None);
         };
         Ok(Some(Self {
             terminal,
             token: token.to_owned(),
-            slot: Some(PromptSlot::take(PromptPlace::Terminal, token, need)?),
+            slot: Some(PromptSlot::take(PromptPlace::Terminal, token, since)?),
         }))
     }
 
@@ -153,7 +153,7 @@ impl Prompt {
     }
 
     fn cancelled(&self) {
-        self.slot.iter().for_each(PromptSlot::cancelled);
+        self.slot.iter().for_each(|slot| slot.leave(CANCELLED));
     }
 
     /// One line, without its ending and never empty.
@@ -184,8 +184,8 @@ impl Prompt {
                     continue;
                 }
                 (Entry::Empty | Entry::Line(_), _) | (_, None) => {}
-                (Entry::Signal(_), Some(slot)) if !echo => slot.interrupted(),
-                (_, Some(slot)) => slot.cancelled(),
+                (Entry::TimedOut, Some(slot)) => slot.leave(TIMED_OUT),
+                (Entry::Nothing | Entry::Signal(_), Some(slot)) => slot.leave(CANCELLED),
             }
             let Entry::Signal(signal) = entry else {
                 return Ok(entry);

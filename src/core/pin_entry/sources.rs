@@ -5,12 +5,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use super::prompt::{Prompt, open_terminal};
-use super::queue::{PinNeed, PromptPlace, PromptSlot};
+use super::queue::{CANCELLED, PromptPlace, PromptSlot, REFUSED, TIMED_OUT};
 use super::{askpass, file, standard_input, wrong_length};
 use crate::config::PinSource;
+use crate::error::Error;
 use crate::pin::{Pin, PinError, PinKind, PinOrigin, PinProvider, PinRequest};
 use crate::process::environment::{NotUtf8, TakenVariables};
 use crate::process::watchdog;
+
+/// The exit code of failed logins.
+const NO_LOGIN: u8 = 7;
 
 /// Where this run's PIN comes from.
 pub struct Sources {
@@ -23,10 +27,8 @@ pub struct Sources {
     leaves_input: bool,
     /// Since when a PIN is wanted, where that is longer than it is asked for.
     since: Option<SystemTime>,
-    /// The client that may start this program again when it has failed.
-    client: Option<i32>,
-    /// Where a person was asked last, and for which token.
-    asked: Option<(PromptPlace, String)>,
+    /// Where a person entered a PIN last, and for which token.
+    entered: Option<(PromptPlace, String)>,
 }
 
 type Taken = Option<Result<String, NotUtf8>>;
@@ -65,8 +67,7 @@ impl Sources {
             unattended,
             leaves_input: false,
             since: None,
-            client: None,
-            asked: None,
+            entered: None,
         }
     }
 
@@ -95,18 +96,14 @@ impl Sources {
         self.leaves_input = true;
     }
 
-    /// This program is the plugin of the client with this process number. For a minute, what a person
-    /// cancels is not asked for again by the same client.
-    pub fn serve_client(&mut self, number: i32) {
-        self.client = Some(number);
-    }
-
-    /// The PIN that a person entered has led to no login: the same as if none had been entered.
-    pub fn refused(&mut self) {
-        if let Some((place, token)) = self.asked.take()
-            && let Ok(slot) = PromptSlot::take(place, &token, self.need())
+    /// The command ends so. If a person has entered a PIN and it has led to no login, that is the same as if
+    /// none had been entered: clients run a program that has failed again.
+    pub fn failed(&mut self, error: &Error) {
+        if error.exit_code() == NO_LOGIN
+            && let Some((place, token)) = self.entered.take()
+            && let Ok(slot) = PromptSlot::wait(place, &token)
         {
-            slot.cancelled();
+            slot.leave(REFUSED);
         }
     }
 
@@ -129,27 +126,23 @@ impl Sources {
     }
 
     /// When the PIN was first wanted, the first time this is asked.
-    fn need(&mut self) -> PinNeed {
-        PinNeed {
-            since: self.since.take().unwrap_or_else(SystemTime::now),
-            client: self.client,
-        }
+    fn since(&mut self) -> SystemTime {
+        self.since.take().unwrap_or_else(SystemTime::now)
     }
 
     fn ask_by_program(&mut self, request: &PinRequest<'_>) -> Result<Pin, PinError> {
-        let need = self.need();
+        let since = self.since();
         let program = askpass::Program::find()?;
         let has_terminal = !self.is_left() && open_terminal().is_some();
-        let slot = PromptSlot::take(PromptPlace::Window, request.token, need)?;
-        self.asked = Some((PromptPlace::Window, request.token.to_owned()));
-        program.ask(request, has_terminal).inspect_err(|error| {
-            if matches!(
-                error,
-                PinError::Cancelled { .. } | PinError::TimedOut { .. }
-            ) {
-                slot.cancelled();
-            }
-        })
+        let slot = PromptSlot::take(PromptPlace::Window, request.token, since)?;
+        let pin = program.ask(request, has_terminal);
+        match &pin {
+            Ok(_) => self.entered = Some((PromptPlace::Window, request.token.to_owned())),
+            Err(PinError::Cancelled { .. }) => slot.leave(CANCELLED),
+            Err(PinError::TimedOut { .. }) => slot.leave(TIMED_OUT),
+            Err(_) => {}
+        }
+        pin
     }
 
     fn taken(&self, name: &str) -> Result<Pin, PinError> {
@@ -211,10 +204,12 @@ impl PinProvider for Sources {
             PinSource::Prompt | PinSource::StandardInput => match self.attended() {
                 Attended::Line => standard_input::read_line()?,
                 Attended::Prompt => {
-                    let prompt = Prompt::open(request.token, self.need())?;
-                    let prompt = prompt.ok_or_else(|| without_person(request))?;
-                    self.asked = Some((PromptPlace::Terminal, request.token.to_owned()));
-                    return prompt.ask(request);
+                    let prompt = Prompt::open(request.token, self.since())?;
+                    let pin = prompt
+                        .ok_or_else(|| without_person(request))?
+                        .ask(request)?;
+                    self.entered = Some((PromptPlace::Terminal, token));
+                    return Ok(pin);
                 }
                 Attended::WholeInput => {
                     let pin = standard_input::whole_line(request.shortest, request.longest);
@@ -230,12 +225,12 @@ impl PinProvider for Sources {
 
     fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), PinError> {
         let _pause = watchdog::pause();
-        let need = self.need();
+        let since = self.since();
         let token = request.token.to_owned();
         if self.is_left() {
             return Err(PinError::TerminalLeft { token });
         }
-        let prompt = Prompt::open(request.token, need)?;
+        let prompt = Prompt::open(request.token, since)?;
         let prompt = prompt.ok_or(PinError::FinalTryAtReader { token })?;
         prompt.confirm(request, PinOrigin::Reader)
     }
@@ -250,11 +245,8 @@ impl PinProvider for Sources {
             return false;
         }
         let _pause = watchdog::pause();
-        let need = PinNeed {
-            since: self.since.unwrap_or_else(SystemTime::now),
-            client: self.client,
-        };
-        let prompt = Prompt::open(missing, need);
+        let since = self.since.unwrap_or_else(SystemTime::now);
+        let prompt = Prompt::open(missing, since);
         prompt.is_ok_and(|prompt| prompt.is_some_and(|prompt| prompt.insert(missing)))
     }
 }
