@@ -3,9 +3,11 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
+use rcgen::KeyPair;
 use serde_json::{Value, json};
 
 use crate::fixture::cluster::{Cluster, cluster, hasty_cluster};
+use crate::fixture::der::{COMMON_NAME, ORGANIZATION, element, relative, request, request_pem};
 use crate::fixture::people::{APPROVERS, Person, REQUESTERS, Wanted};
 use crate::fixture::program::Invocation;
 use crate::fixture::pty::Terminal;
@@ -157,6 +159,44 @@ fn what_the_requester_is_not_is_refused() {
     let (outcome, _) = terminal.finish();
     assert_eq!(outcome.printed(), "other-group approved\n");
     assert_eq!(cluster.conditions("other-group"), ["Approved"]);
+}
+
+/// The API server and its signer would read cluster-admin in each of these.
+#[test]
+fn a_request_that_can_be_read_in_two_ways_is_refused() {
+    let cluster = cluster();
+    let (jane, otto) = (jane(cluster), approver(cluster));
+    let key = KeyPair::generate().unwrap();
+    let of = |parts: &[Vec<u8>]| request_pem(&request(&key, &element(0x30, &[&parts.concat()])));
+    let usual = [relative(ORGANIZATION, "dev"), relative(COMMON_NAME, "jane")];
+    let evil = [
+        relative(ORGANIZATION, "ops-admins"),
+        relative(COMMON_NAME, "cluster-admin"),
+    ];
+    let with_empty_set = [&usual[..], &[element(0x31, &[])], &evil[..]].concat();
+    let other_end = of(&usual).replace("END CERTIFICATE REQUEST", "END X") + &of(&evil);
+    for (name, pem, said) in [
+        (
+            "two-requests",
+            other_end,
+            "is not one CERTIFICATE REQUEST in canonical PEM and DER",
+        ),
+        (
+            "empty-set",
+            of(&with_empty_set),
+            "its subject has an empty part",
+        ),
+    ] {
+        jane.asks_by(name, &Wanted::default(), &pem);
+        for more in [&[][..], &["--despite-mismatch"]] {
+            let mut terminal = approve(&otto, name).arguments(more).at_terminal();
+            terminal.program();
+            let (outcome, screen) = terminal.finish();
+            outcome.fails(9, &[said, "asked for anew"]);
+            assert_eq!(screen, "");
+        }
+        assert!(cluster.conditions(name).is_empty(), "{name}");
+    }
 }
 
 #[test]

@@ -41,6 +41,8 @@ mod enroll_cluster;
 mod faults;
 /// Fixtures: tokens, the program, a terminal, openssl, a cluster.
 mod fixture;
+/// Whom a request or a certificate is for, as Go reads it.
+mod identities;
 /// Keys that are opened and closed in a process that lives on.
 mod keyring;
 /// Kubeconfigs, read as kubectl reads them.

@@ -155,7 +155,7 @@ pub(crate) enum ApprovalError {
     NoTerminal { name: String },
     #[error("the request \"{name}\" was not confirmed with yes; nothing was approved")]
     NotConfirmed { name: String },
-    #[error("what the request \"{name}\" holds can't be read: {reason}")]
+    #[error("the request \"{name}\" can't be approved: {reason}")]
     Unreadable { name: String, reason: String },
 }
 

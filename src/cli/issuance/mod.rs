@@ -11,13 +11,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
-use x509_parser::certification_request::X509CertificationRequest;
-use x509_parser::pem::Pem;
-use x509_parser::prelude::FromDer as _;
 
 pub(crate) use self::error::IssuanceError;
 use self::error::words;
-use crate::certificate::{Certificate, PublicKey};
+use crate::certificate::{Certificate, CertificationRequest, PublicKey};
 use crate::cluster_api::signing_request::{
     self, NewSigningRequest, RequestEnd, RequestState, SigningRequest,
 };
@@ -281,15 +278,9 @@ fn judged(
 }
 
 fn is_for(request: &SigningRequest, key: &PublicKey) -> Result<bool, Error> {
-    let pem = Pem::iter_from_buffer(request.pem.as_bytes()).next();
-    let Some(Ok(pem)) = pem else {
-        return Ok(false);
-    };
-    let Ok((_, parsed)) = X509CertificationRequest::from_der(&pem.contents) else {
-        return Ok(false);
-    };
-    let info = parsed.certification_request_info.subject_pki.raw;
-    Ok(hex(&Sha256::digest(info)) == fingerprint(key)?)
+    let fingerprint = fingerprint(key)?;
+    let asked = CertificationRequest::from_pem(&request.pem);
+    Ok(asked.is_ok_and(|it| it.fingerprint == fingerprint))
 }
 
 /// The certificate, if it is the one that was asked for.

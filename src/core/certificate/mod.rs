@@ -23,16 +23,28 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-use x509_parser::oid_registry::{
-    OID_KEY_TYPE_EC_PUBLIC_KEY, OID_PKCS1_RSAENCRYPTION, OID_PKCS1_RSASSAPSS, OID_SIG_ED25519,
-};
+use x509_cert::certificate::{CertificateInner, Raw};
+use x509_cert::der::asn1::{ObjectIdentifier, UintRef};
+use x509_cert::der::{self, Decode as _, Encode as _};
+use x509_cert::ext::pkix::{BasicConstraints, ExtendedKeyUsage};
+use x509_cert::spki::SubjectPublicKeyInfoOwned;
+use x509_cert::time::Time;
 use x509_parser::pem::Pem;
-use x509_parser::prelude::{FromDer as _, X509Certificate};
-use x509_parser::public_key::RSAPublicKey;
-use x509_parser::x509::SubjectPublicKeyInfo;
+
+use self::name::Subject;
 
 /// RSA keys that are signed with, in bits.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 1024..=8192;
+
+/// With serial numbers of any length.
+type Parsed = CertificateInner<Raw>;
+
+const CLIENT_AUTH: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.3.2");
+const ANY_USAGE: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.37.0");
+const EC_PUBLIC_KEY: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.2.1");
+const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
+const RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
+const RSASSA_PSS: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.10");
 
 /// Algorithms of keys that are found on tokens and not signed with.
 const ALGORITHMS: [(&str, &str); 6] = [
@@ -78,34 +90,54 @@ impl Certificate {
         if der.is_empty() {
             return Err(unusable("it is empty"));
         }
-        let (rest, parsed) = X509Certificate::from_der(der)
-            .map_err(|error| unusable(&format!("its DER does not parse ({error})")))?;
+        let unparsed = |error| unusable(&format!("its DER does not parse ({error})"));
+        let (parsed, rest) = Parsed::from_der_partial(der).map_err(unparsed)?;
         // Some tokens fill up with zeros.
         if rest.iter().any(|byte| *byte != 0) {
             return Err(unusable("something follows it"));
         }
-        let public_key = PublicKey::from_info(parsed.public_key()).map_err(|algorithm| {
-            CertificateError::UnsupportedKey {
-                source_name: source.to_owned(),
-                algorithm,
-            }
-        })?;
-        let usage = parsed.extended_key_usage().ok().flatten();
+        let der = der.strip_suffix(rest).unwrap_or(der).to_owned();
+        if parsed.to_der().map_err(unparsed)? != der {
+            return Err(unusable(
+                "it is not in DER's only form, and servers may read it otherwise",
+            ));
+        }
+        let signed = parsed.tbs_certificate();
+        let public_key =
+            PublicKey::from_info(signed.subject_public_key_info()).map_err(|algorithm| {
+                CertificateError::UnsupportedKey {
+                    source_name: source.to_owned(),
+                    algorithm,
+                }
+            })?;
+        let subject = Subject::of(signed.subject()).map_err(|reason| unusable(&reason))?;
+        let constraints = signed
+            .get_extension::<BasicConstraints>()
+            .map_err(unparsed)?;
+        let usages = signed
+            .get_extension::<ExtendedKeyUsage>()
+            .map_err(unparsed)?;
+        let time = |time: Time| time.to_unix_duration().as_secs().cast_signed();
         Ok(Self {
-            der: der.strip_suffix(rest).unwrap_or(der).to_owned(),
             public_key,
-            is_ca: parsed.is_ca(),
-            serial_number: hex(parsed.raw_serial()).to_uppercase(),
-            subject: name::text(parsed.subject()),
-            user: name::user(parsed.subject()),
-            groups: name::groups(parsed.subject()),
-            issuer: issuer(&parsed),
-            issuer_text: name::text(parsed.issuer()),
+            is_ca: constraints.is_some_and(|(_, it)| it.ca),
+            serial_number: hex(signed.serial_number().as_bytes()).to_uppercase(),
+            subject: subject.text,
+            user: subject.user,
+            groups: subject.groups,
+            issuer: issuer(&parsed).map_err(unparsed)?,
+            issuer_text: name::text(signed.issuer()),
             validity: Validity {
-                not_before: parsed.validity().not_before.timestamp(),
-                not_after: parsed.validity().not_after.timestamp(),
+                not_before: time(signed.validity().not_before),
+                not_after: time(signed.validity().not_after),
             },
-            is_for_clients: usage.is_none_or(|usage| usage.value.client_auth || usage.value.any),
+            is_for_clients: usages.is_none_or(|(_, usages)| {
+                usages
+                    .0
+                    .iter()
+                    .any(|it| [CLIENT_AUTH, ANY_USAGE].contains(it))
+            }),
+            der,
         })
     }
 
@@ -160,15 +192,14 @@ impl Certificate {
         &self.public_key
     }
 
-    /// What a token keeps of it beside its value; `None` if its serial number is longer than any.
+    /// What a token keeps of it beside its value.
     pub fn names(&self) -> Option<CertificateNames> {
-        let (_, parsed) = X509Certificate::from_der(&self.der).ok()?;
-        let serial = parsed.raw_serial();
-        let length = u8::try_from(serial.len()).ok().filter(|it| *it < 0x80)?;
+        let parsed = Parsed::from_der(&self.der).ok()?;
+        let signed = parsed.tbs_certificate();
         Some(CertificateNames {
-            subject: parsed.subject().as_raw().to_owned(),
-            issuer: parsed.issuer().as_raw().to_owned(),
-            serial_number: [&[0x02, length], serial].concat(),
+            subject: signed.subject().to_der().ok()?,
+            issuer: signed.issuer().to_der().ok()?,
+            serial_number: signed.serial_number().to_der().ok()?,
         })
     }
 
@@ -279,30 +310,29 @@ impl PublicKey {
     }
 
     /// The error names the algorithm.
-    fn from_info(info: &SubjectPublicKeyInfo<'_>) -> Result<Self, String> {
-        let algorithm = &info.algorithm.algorithm;
-        if *algorithm == OID_SIG_ED25519 {
-            let point = info.subject_public_key.data.as_ref();
+    fn from_info(info: &SubjectPublicKeyInfoOwned) -> Result<Self, String> {
+        let algorithm = info.algorithm.oid;
+        let bits = info.subject_public_key.as_bytes().unwrap_or_default();
+        if algorithm == ED25519 {
+            let point = bits.try_into();
             return Ok(Self::Ed25519(
-                point
-                    .try_into()
-                    .map_err(|_| "Ed25519 with a malformed key")?,
+                point.map_err(|_| "Ed25519 with a malformed key")?,
             ));
         }
-        if *algorithm == OID_KEY_TYPE_EC_PUBLIC_KEY {
+        if algorithm == EC_PUBLIC_KEY {
             let parameters = info.algorithm.parameters.as_ref();
-            let name = parameters.and_then(|named| named.as_oid().ok());
+            let name = parameters.and_then(|named| named.decode_as::<ObjectIdentifier>().ok());
             let name = name.ok_or("an elliptic curve without a name")?;
             let curve = Curve::from_oid(name.as_bytes()).ok_or_else(|| {
                 format!("an elliptic curve other than P-256, P-384 and P-521 ({name})")
             })?;
-            let point = info.subject_public_key.data.to_vec();
+            let point = bits.to_vec();
             return Ok(Self::Ecdsa { curve, point });
         }
-        if *algorithm == OID_PKCS1_RSASSAPSS {
+        if algorithm == RSASSA_PSS {
             return Err("RSASSA-PSS, which Go clients don't know".to_owned());
         }
-        if *algorithm != OID_PKCS1_RSAENCRYPTION {
+        if algorithm != RSA {
             let oid = algorithm.to_string();
             let named = ALGORITHMS.iter().find(|(it, _)| *it == oid);
             return Err(match named {
@@ -310,11 +340,14 @@ impl PublicKey {
                 None => oid,
             });
         }
-        let Ok((_, key)) = RSAPublicKey::from_der(&info.subject_public_key.data) else {
+        // RSAPublicKey: modulus and exponent.
+        let numbers = Vec::<UintRef<'_>>::from_der(bits).unwrap_or_default();
+        let [modulus, exponent] = numbers.as_slice() else {
             return Err("RSA with a malformed key".to_owned());
         };
-        let [modulus, exponent] = [key.modulus, key.exponent].map(without_leading_zeros);
-        let bits = bits(&modulus);
+        let [modulus, exponent] =
+            [modulus, exponent].map(|it| without_leading_zeros(it.as_bytes()));
+        let bits = self::bits(&modulus);
         Self::of_rsa(modulus, exponent).ok_or_else(|| format!("RSA of {bits} bits"))
     }
 
@@ -410,15 +443,16 @@ fn other_than_certificate(der: &[u8]) -> Option<&'static str> {
     }
 }
 
-fn issuer(certificate: &X509Certificate<'_>) -> Option<Vec<u8>> {
-    let issuer = certificate.issuer().as_raw();
-    (issuer != certificate.subject().as_raw()).then(|| issuer.to_owned())
+fn issuer(certificate: &Parsed) -> der::Result<Option<Vec<u8>>> {
+    let signed = certificate.tbs_certificate();
+    let is_own = signed.issuer() == signed.subject();
+    (!is_own).then(|| signed.issuer().to_der()).transpose()
 }
 
 /// The issuer that a certificate in DER names; `None` for one that names itself, and for bytes
 /// that are no certificate.
 pub fn issuer_of(der: &[u8]) -> Option<Vec<u8>> {
-    issuer(&X509Certificate::from_der(der).ok()?.1)
+    issuer(&Parsed::from_der(der).ok()?).ok().flatten()
 }
 
 /// Bits of a big-endian number without leading zeros.

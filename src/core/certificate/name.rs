@@ -2,31 +2,44 @@
 
 use std::fmt::Write as _;
 
+use x509_cert::attr::AttributeTypeAndValue;
+use x509_cert::der::asn1::{BmpString, ObjectIdentifier};
+use x509_cert::der::{Tag, Tagged as _};
+use x509_cert::name::Name;
+
 use crate::printable::hex;
 
-use x509_parser::der_parser::{Oid, oid};
-use x509_parser::x509::{AttributeTypeAndValue, X509Name};
+const COMMON_NAME: &str = "CN";
+const ORGANIZATION: &str = "O";
 
-/// The short names of RFC 4514, section 3, and of what else certificates of people have. A
-/// registry of everything would have to be built each time for the two or three that occur.
-const SHORT: [(Oid<'_>, &str); 12] = [
-    (oid!(2.5.4.3), "CN"),
-    (oid!(2.5.4.10), "O"),
-    (oid!(2.5.4.11), "OU"),
-    (oid!(2.5.4.6), "C"),
-    (oid!(2.5.4.7), "L"),
-    (oid!(2.5.4.8), "ST"),
-    (oid!(2.5.4.9), "STREET"),
-    (oid!(2.5.4.5), "serialNumber"),
-    (oid!(2.5.4.12), "title"),
-    (oid!(0.9.2342.19200300.100.1.25), "DC"),
-    (oid!(0.9.2342.19200300.100.1.1), "UID"),
-    (oid!(1.2.840.113549.1.9.1), "emailAddress"),
+/// The short names of RFC 4514, section 3, and of what else certificates of people have.
+const SHORT: [(ObjectIdentifier, &str); 12] = [
+    (ObjectIdentifier::new_unwrap("2.5.4.3"), COMMON_NAME),
+    (ObjectIdentifier::new_unwrap("2.5.4.10"), ORGANIZATION),
+    (ObjectIdentifier::new_unwrap("2.5.4.11"), "OU"),
+    (ObjectIdentifier::new_unwrap("2.5.4.6"), "C"),
+    (ObjectIdentifier::new_unwrap("2.5.4.7"), "L"),
+    (ObjectIdentifier::new_unwrap("2.5.4.8"), "ST"),
+    (ObjectIdentifier::new_unwrap("2.5.4.9"), "STREET"),
+    (ObjectIdentifier::new_unwrap("2.5.4.5"), "serialNumber"),
+    (ObjectIdentifier::new_unwrap("2.5.4.12"), "title"),
+    (
+        ObjectIdentifier::new_unwrap("0.9.2342.19200300.100.1.25"),
+        "DC",
+    ),
+    (
+        ObjectIdentifier::new_unwrap("0.9.2342.19200300.100.1.1"),
+        "UID",
+    ),
+    (
+        ObjectIdentifier::new_unwrap("1.2.840.113549.1.9.1"),
+        "emailAddress",
+    ),
 ];
 
 /// Attributes in the certificate's order, each value escaped so that it can't pass for several
 /// (RFC 4514, section 2.4): `CN=jane, O=dev\, ops`.
-pub(super) fn text(name: &X509Name<'_>) -> String {
+pub(super) fn text(name: &Name) -> String {
     let mut text = String::new();
     for (place, relative) in name.iter_rdn().enumerate() {
         if place > 0 {
@@ -36,18 +49,17 @@ pub(super) fn text(name: &X509Name<'_>) -> String {
             if place > 0 {
                 text.push_str(" + ");
             }
-            let kind = attribute.attr_type();
-            match SHORT.iter().find(|(known, _)| known == kind) {
-                Some((_, short)) => text.push_str(short),
+            match short(attribute) {
+                Some(short) => text.push_str(short),
                 // Writing to a String can't fail.
-                None => drop(write!(text, "{kind}")),
+                None => drop(write!(text, "{}", attribute.oid)),
             }
             text.push('=');
             match value(attribute) {
-                Some(value) => push_escaped(&mut text, value),
+                Some(value) => push_escaped(&mut text, &value),
                 None => {
                     text.push('#');
-                    text.push_str(&hex(attribute.attr_value().data));
+                    text.push_str(&hex(attribute.value.value()));
                 }
             }
         }
@@ -55,25 +67,64 @@ pub(super) fn text(name: &X509Name<'_>) -> String {
     text
 }
 
-/// The Kubernetes user: the last common name, as Go has it.
-pub(super) fn user(name: &X509Name<'_>) -> Option<String> {
-    name.iter_common_name()
-        .filter_map(value)
-        .last()
-        .map(str::to_owned)
+/// Whom an API server takes the bearer of a certificate for.
+pub(super) struct Subject {
+    pub(super) text: String,
+    /// The last common name, as Go has it; an empty one is no user's.
+    pub(super) user: Option<String>,
+    /// Every organization.
+    pub(super) groups: Vec<String>,
 }
 
-/// The Kubernetes groups: every organization.
-pub(super) fn groups(name: &X509Name<'_>) -> Vec<String> {
-    name.iter_by_oid(&oid!(2.5.4.10))
-        .filter_map(value)
-        .map(str::to_owned)
-        .collect()
+impl Subject {
+    /// Refuses a name that parsers read in several ways: the error says so of an `it`.
+    pub(super) fn of(name: &Name) -> Result<Self, String> {
+        if name.iter_rdn().any(|relative| relative.is_empty()) {
+            return Err("its subject has an empty part, at which some stop reading".to_owned());
+        }
+        let (mut user, mut groups) = (None, Vec::new());
+        for attribute in name.iter() {
+            let kind = short(attribute).filter(|it| [COMMON_NAME, ORGANIZATION].contains(it));
+            let Some(kind) = kind else { continue };
+            let Some(value) = value(attribute) else {
+                return Err(format!(
+                    "the {kind} of its subject is no text that every reader reads alike"
+                ));
+            };
+            match kind {
+                COMMON_NAME => user = Some(value),
+                _ => groups.push(value),
+            }
+        }
+        Ok(Self {
+            text: text(name),
+            user: user.filter(|it| !it.is_empty()),
+            groups,
+        })
+    }
 }
 
-/// `None` for a value that is no text.
-fn value<'a>(attribute: &'a AttributeTypeAndValue<'_>) -> Option<&'a str> {
-    attribute.as_str().ok()
+fn short(attribute: &AttributeTypeAndValue) -> Option<&'static str> {
+    let known = SHORT.iter().find(|(oid, _)| *oid == attribute.oid);
+    known.map(|(_, short)| *short)
+}
+
+/// `None` for a value that is no text, or one that not every version of Go reads alike.
+fn value(attribute: &AttributeTypeAndValue) -> Option<String> {
+    let value = &attribute.value;
+    let text = || String::from_utf8(value.value().to_owned()).ok();
+    match value.tag() {
+        Tag::Utf8String => text(),
+        Tag::PrintableString | Tag::Ia5String | Tag::NumericString | Tag::TeletexString => {
+            text().filter(|it| it.is_ascii())
+        }
+        Tag::BmpString => {
+            let text = value.decode_as::<BmpString>().ok()?;
+            // Go takes a NUL for its end.
+            Some(text.chars().collect::<String>()).filter(|it| !it.contains('\0'))
+        }
+        _ => None,
+    }
 }
 
 fn push_escaped(text: &mut String, value: &str) {

@@ -1,27 +1,35 @@
 //! A request for a certificate (PKCS#10, RFC 2986): for whom, and for which key.
 
 use sha2::{Digest as _, Sha256};
-use x509_parser::certification_request::X509CertificationRequest;
-use x509_parser::der_parser::{Oid, oid};
-use x509_parser::pem::Pem;
-use x509_parser::prelude::FromDer as _;
+use x509_cert::der::asn1::ObjectIdentifier;
+use x509_cert::der::pem::LineEnding;
+use x509_cert::der::{DecodePem as _, Encode as _, EncodePem as _};
+use x509_cert::request::CertReq;
 
-use super::{PublicKey, name};
+use super::PublicKey;
+use super::name::Subject;
 use crate::hash::Hash;
 use crate::printable::hex;
 
 /// What signature algorithms are called (RFC 3279, RFC 5758, RFC 8410). Of RSA, PKCS #1 v1.5.
-const ALGORITHMS: [(Oid<'_>, Hash); 8] = [
-    (oid!(1.2.840.113549.1.1.11), Hash::Sha256),
-    (oid!(1.2.840.113549.1.1.12), Hash::Sha384),
-    (oid!(1.2.840.113549.1.1.13), Hash::Sha512),
-    (oid!(1.2.840.10045.4.3.1), Hash::Sha224),
-    (oid!(1.2.840.10045.4.3.2), Hash::Sha256),
-    (oid!(1.2.840.10045.4.3.3), Hash::Sha384),
-    (oid!(1.2.840.10045.4.3.4), Hash::Sha512),
+const ALGORITHMS: [(ObjectIdentifier, Hash); 8] = [
+    (oid("1.2.840.113549.1.1.11"), Hash::Sha256),
+    (oid("1.2.840.113549.1.1.12"), Hash::Sha384),
+    (oid("1.2.840.113549.1.1.13"), Hash::Sha512),
+    (oid("1.2.840.10045.4.3.1"), Hash::Sha224),
+    (oid("1.2.840.10045.4.3.2"), Hash::Sha256),
+    (oid("1.2.840.10045.4.3.3"), Hash::Sha384),
+    (oid("1.2.840.10045.4.3.4"), Hash::Sha512),
     // Ed25519 hashes by itself.
-    (oid!(1.3.101.112), Hash::Sha512),
+    (oid("1.3.101.112"), Hash::Sha512),
 ];
+
+const NOT_CANONICAL: &str =
+    "it is not one CERTIFICATE REQUEST in canonical PEM and DER, with nothing else in the text";
+
+const fn oid(text: &str) -> ObjectIdentifier {
+    ObjectIdentifier::new_unwrap(text)
+}
 
 /// Texts are as they stand in it, not yet fit for a terminal.
 #[derive(Debug)]
@@ -46,44 +54,34 @@ pub struct CertificationRequest {
 }
 
 impl CertificationRequest {
-    /// Parses the first request in a PEM text.
+    /// Parses a PEM text that is one request and nothing else, in the only form that it has: a text with a second
+    /// block in it, or DER that another parser reads otherwise, could show an approver another request than the signer
+    /// gets.
     ///
     /// # Errors
     ///
-    /// It holds none, or its key is not one that TLS clients sign with; the text says so of an `it`.
+    /// It isn't one, or its key is not one that TLS clients sign with; the text says so of an `it`.
     pub fn from_pem(pem: &str) -> Result<Self, String> {
-        let block = Pem::iter_from_buffer(pem.as_bytes())
-            .flatten()
-            .find(|it| {
-                matches!(
-                    it.label.as_str(),
-                    "CERTIFICATE REQUEST" | "NEW CERTIFICATE REQUEST"
-                )
-            })
-            .ok_or("it holds no CERTIFICATE REQUEST")?;
-        let (rest, parsed) = X509CertificationRequest::from_der(&block.contents)
-            .map_err(|error| format!("its DER does not parse ({error})"))?;
-        if !rest.is_empty() {
-            return Err("something follows it".to_owned());
-        }
-        let info = &parsed.certification_request_info;
-        let public_key = PublicKey::from_info(&info.subject_pki)
+        let parsed = CertReq::from_pem(pem).ok();
+        let is_canonical = |it: &CertReq| it.to_pem(LineEnding::LF).is_ok_and(|again| again == pem);
+        let parsed = parsed.filter(is_canonical).ok_or(NOT_CANONICAL)?;
+        let info = &parsed.info;
+        let public_key = PublicKey::from_info(&info.public_key)
             .map_err(|algorithm| format!("its key is {algorithm}"))?;
-        let user = name::user(&info.subject);
-        let groups = name::groups(&info.subject);
-        let attributes = info.subject.iter_attributes().count();
-        let algorithm = &parsed.signature_algorithm.algorithm;
-        let known = ALGORITHMS.into_iter().find(|(oid, _)| oid == algorithm);
+        let subject = Subject::of(&info.subject)?;
+        let mut known = ALGORITHMS.into_iter();
+        let known = known.find(|(oid, _)| *oid == parsed.algorithm.oid);
         Ok(Self {
             public_key,
-            fingerprint: fingerprint(info.subject_pki.raw),
-            subject: name::text(&info.subject),
-            is_plain: attributes == groups.len() + usize::from(user.is_some()),
-            user,
-            groups,
-            wants_extensions: info.iter_attributes().next().is_some(),
-            signed: info.raw.to_vec(),
-            signature: parsed.signature_value.data.to_vec(),
+            fingerprint: fingerprint(&info.public_key.to_der().map_err(|_| NOT_CANONICAL)?),
+            is_plain: info.subject.iter().count()
+                == subject.groups.len() + usize::from(subject.user.is_some()),
+            subject: subject.text,
+            user: subject.user,
+            groups: subject.groups,
+            wants_extensions: !info.attributes.is_empty(),
+            signed: info.to_der().map_err(|_| NOT_CANONICAL)?,
+            signature: parsed.signature.as_bytes().unwrap_or_default().to_vec(),
             hash: known.map(|(_, hash)| hash),
         })
     }

@@ -1,0 +1,398 @@
+//! Whom a request or a certificate is for: Go, and so an API server and its signer, must read nobody else in what we
+//! accept. All that is tried is given to both.
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::LazyLock;
+use std::thread;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use pkcs11_external_signer::certificate::{Certificate, CertificationRequest};
+use rcgen::KeyPair;
+use serde::Deserialize;
+
+use crate::fixture::der::{
+    COMMON_NAME, ORGANIZATION, attribute, certificate, element, relative, request, request_pem,
+};
+use crate::fixture::go::go_program;
+
+/// A name that is missing is as good as none.
+#[derive(Debug, Deserialize, Eq, PartialEq)]
+struct Identity {
+    user: String,
+    /// Go's certificates have them in an order of their own.
+    groups: BTreeSet<String>,
+}
+
+enum Tried {
+    Request(String),
+    Certificate(Vec<u8>),
+}
+
+impl Tried {
+    fn ours(&self) -> Option<Identity> {
+        let (user, groups) = match self {
+            Self::Request(pem) => CertificationRequest::from_pem(pem)
+                .map(|it| (it.user, it.groups))
+                .ok()?,
+            Self::Certificate(der) => Certificate::from_der(der, "it")
+                .map(|it| (it.user, it.groups))
+                .ok()?,
+        };
+        Some(Identity {
+            user: user.unwrap_or_default(),
+            groups: groups.into_iter().collect(),
+        })
+    }
+
+    fn line(&self) -> String {
+        let (kind, bytes) = match self {
+            Self::Request(pem) => ("request", pem.as_bytes()),
+            Self::Certificate(der) => ("certificate", der.as_slice()),
+        };
+        format!("{kind} {}\n", BASE64_STANDARD.encode(bytes))
+    }
+}
+
+/// How many were accepted by both, and how many we alone refused.
+fn compared(tried: &[Tried]) -> [usize; 2] {
+    static GO: LazyLock<PathBuf> = LazyLock::new(|| go_program("identities"));
+    let mut go = Command::new(GO.as_path());
+    let mut go = go
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = go.stdin.take().unwrap();
+    let lines: String = tried.iter().map(Tried::line).collect();
+    let writer = thread::spawn(move || input.write_all(lines.as_bytes()).unwrap());
+    let output = go.wait_with_output().unwrap();
+    writer.join().unwrap();
+    let answers = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(answers.lines().count(), tried.len());
+    let mut counted = [0; 2];
+    for (tried, answer) in tried.iter().zip(answers.lines()) {
+        let theirs: Option<Identity> = serde_json::from_str(answer).unwrap();
+        let Some(theirs) = theirs else { continue };
+        match tried.ours() {
+            Some(ours) => {
+                assert_eq!(ours, theirs, "{}", tried.line());
+                counted[0] += 1;
+            }
+            None => counted[1] += 1,
+        }
+    }
+    counted
+}
+
+fn name(parts: &[Vec<u8>]) -> Vec<u8> {
+    element(0x30, &[&parts.concat()])
+}
+
+fn key() -> KeyPair {
+    KeyPair::generate().unwrap()
+}
+
+/// The request and the certificate for each of these.
+fn both(names: impl IntoIterator<Item = Vec<u8>>) -> Vec<Tried> {
+    let key = key();
+    let names = names.into_iter();
+    let tried = names.flat_map(|name| {
+        let request = request_pem(&request(&key, &name));
+        let certificate = certificate(&key, &name);
+        [Tried::Request(request), Tried::Certificate(certificate)]
+    });
+    tried.collect()
+}
+
+#[test]
+fn usual_names_are_read_as_go_reads_them() {
+    let common = |tag, value: &[u8]| element(0x31, &[&attribute(COMMON_NAME, tag, value)]);
+    let unit = element(0x31, &[&attribute(11, 0x1e, b"\0j")]);
+    let names = [
+        name(&[relative(ORGANIZATION, "dev"), relative(COMMON_NAME, "jane")]),
+        name(&[relative(COMMON_NAME, "jane"), relative(COMMON_NAME, "otto")]),
+        name(&[
+            relative(COMMON_NAME, "größe\0, \"x\""),
+            relative(ORGANIZATION, ""),
+        ]),
+        name(&[relative(ORGANIZATION, "a"), relative(ORGANIZATION, "b")]),
+        name(&[common(0x13, b"jane"), unit]),
+        name(&[common(0x16, b"jane@example.com")]),
+        name(&[common(0x12, b"123")]),
+        name(&[common(0x14, b"jane")]),
+        name(&[common(0x1e, b"\0j\0\xe4")]),
+        name(&[relative(COMMON_NAME, "jane"), relative(COMMON_NAME, "")]),
+        name(&[element(
+            0x31,
+            &[
+                &attribute(ORGANIZATION, 0x0c, b"dev"),
+                &attribute(COMMON_NAME, 0x0c, b"jane"),
+            ],
+        )]),
+        name(&[]),
+    ];
+    let tried = both(names);
+    assert_eq!(compared(&tried), [tried.len(), 0]);
+}
+
+#[test]
+fn a_text_with_more_than_one_canonical_request_is_none() {
+    let key = key();
+    let of = |user: &str| request(&key, &name(&[relative(COMMON_NAME, user)]));
+    let [jane, evil] = ["jane", "cluster-admin"]
+        .map(of)
+        .map(|der| request_pem(&der));
+    const BEGIN: &str = "-----BEGIN CERTIFICATE REQUEST-----";
+    const END: &str = "-----END CERTIFICATE REQUEST-----";
+    let base64 = |pem: &str| pem.replace(BEGIN, "").replace(END, "").replace('\n', "");
+    let mut texts = Vec::new();
+    for (first, second) in [(&jane, &evil), (&evil, &jane), (&jane, &String::new())] {
+        let [inner, outer] = [first, second].map(|it| base64(it));
+        texts.extend([
+            format!("{first}{second} "),
+            format!("{first}\n{second}"),
+            format!(" {first}{second}"),
+            format!("\u{feff}{first}{second}"),
+            format!("{}{second}", first.replace(END, "-----END X-----")),
+            format!(
+                "{}{second}",
+                first.replace(END, "-----END CERTIFICATE REQUEST")
+            ),
+            format!(
+                "{}{second}",
+                first.replace(END, "-----END CERTIFICATE REQUEST----")
+            ),
+            format!(
+                "{}{second}",
+                first.replace(END, "-----END NEW CERTIFICATE REQUEST-----")
+            ),
+            format!("{}{second}", first.replace(END, "")),
+            format!("{}{second}", first.replace(&format!("\n{END}"), END)),
+            format!("{}{second}", first.replace(&format!("{END}\n"), END)),
+            format!("{}{second}", first.replace(END, &format!("{END} x"))),
+            format!(
+                "{}{second}",
+                first.replace(BEGIN, &format!("{BEGIN}\n{BEGIN}"))
+            ),
+            format!(
+                "{}{second}",
+                first.replace(BEGIN, &format!("{BEGIN}\nProc-Type: 4\n"))
+            ),
+            format!(
+                "{}{second}",
+                first.replace(BEGIN, &format!("{BEGIN}\nProc-Type: 4\n\n"))
+            ),
+            format!("{}{second}", first.replace(BEGIN, &format!("{BEGIN} x"))),
+            format!("{}{second}", first.replace(BEGIN, &format!("{BEGIN} "))),
+            format!(
+                "{}{second}",
+                first.replace(BEGIN, "-----BEGIN NEW CERTIFICATE REQUEST-----")
+            ),
+            format!(
+                "{}{second}",
+                first.replace("CERTIFICATE REQUEST", "NEW CERTIFICATE REQUEST")
+            ),
+            format!("{}{second}", first.replace('\n', "\r\n")),
+            format!("{}{second}", first.replace('\n', "\r")),
+            format!("{}{second}", first.replace('\n', " \n")),
+            format!("{}{second}", first.replace('\n', "\t\n")),
+            format!("{}{second}", first.replace('\n', "\n ")),
+            format!("{}{second}", first.replace('\n', "\n\n")),
+            format!("{}{second}", first.replacen('M', "M ", 1)),
+            format!("{}{second}", first.replacen('M', "M\t", 1)),
+            format!("{}{second}", first.replacen('M', "M=", 1)),
+            format!("{BEGIN}\n{inner}\n{END}\n{second}"),
+            format!("{BEGIN}\n{inner}{outer}\n{END}\n"),
+            format!("{BEGIN}{inner}{END}\n{second}"),
+            format!("{BEGIN}\n{inner}={outer}\n{END}\n"),
+            first.trim_end().to_owned(),
+            first.replace(END, &format!("{BEGIN}\n{outer}\n{END}")),
+            first.replace(BEGIN, &format!("{BEGIN}\n{outer}\n{BEGIN}")),
+        ]);
+    }
+    let accepted = texts
+        .iter()
+        .filter(|it| CertificationRequest::from_pem(it).is_ok());
+    assert_eq!(accepted.collect::<Vec<_>>(), Vec::<&String>::new());
+    let tried: Vec<_> = texts
+        .into_iter()
+        .chain([jane, evil])
+        .map(Tried::Request)
+        .collect();
+    let [by_both, by_go] = compared(&tried);
+    assert_eq!(by_both, 2);
+    assert!(by_go > 50, "{by_go}");
+}
+
+/// The same numbers in each run (xorshift).
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % limit as u64).unwrap()
+    }
+
+    fn one<'a, T>(&mut self, of: &'a [T]) -> &'a T {
+        &of[self.below(of.len())]
+    }
+}
+
+/// What may stand in a Name, and what may not.
+fn parts() -> Vec<Vec<u8>> {
+    let set = |content: &[u8]| element(0x31, &[content]);
+    let mut parts = vec![
+        set(b""),
+        b"\x30\x00".to_vec(),
+        b"\x31\x80\x00\x00".to_vec(),
+        b"\x31\x81\x00".to_vec(),
+        b"\x05\x00".to_vec(),
+        b"\x02\x01\x00".to_vec(),
+        b"\0".to_vec(),
+        b"\x31".to_vec(),
+    ];
+    let tags = [
+        0x0c, 0x13, 0x16, 0x12, 0x14, 0x15, 0x1e, 0x1c, 0x1a, 0x1b, 0x19, 0x01, 0x02, 0x03, 0x04,
+        0x05, 0x0a, 0x17, 0x18, 0x24, 0x2c, 0x30, 0x31, 0x33, 0x4c, 0x6c, 0x80, 0x8c, 0xac, 0xcc,
+    ];
+    let values: [&[u8]; 8] = [
+        b"jane",
+        b"cluster-admin",
+        b"",
+        b"\0",
+        b"j\0ane",
+        b"\0j\0a",
+        b"j\xe4ne",
+        "jäne".as_bytes(),
+    ];
+    for kind in [COMMON_NAME, ORGANIZATION] {
+        for value in values {
+            let usual = attribute(kind, 0x0c, value);
+            let of_tag = tags.iter().map(|tag| set(&attribute(kind, *tag, value)));
+            parts.extend(of_tag);
+            let oid = [6, 3, 0x55, 4, kind];
+            let text = element(0x0c, &[value]);
+            let length = u8::try_from(value.len()).unwrap();
+            let odd: [&[&[u8]]; 8] = [
+                // A third member, a second value, none.
+                &[&oid, &text, b"\x05\x00"],
+                &[&oid, &text, &text],
+                &[&oid],
+                // Longer forms of the length, of the tag, and of the object identifier.
+                &[&oid, &[0x0c, 0x81, length], value],
+                &[&oid, &[0x0c, 0x82, 0, length], value],
+                &[&oid, &[0x1f, 0x0c, length], value],
+                &[&[6, 4, 0x55, 4, 0x80, kind], &text],
+                // Of indefinite length.
+                &[&oid, &[0x2c, 0x80], &text, &[0, 0]],
+            ];
+            parts.extend(odd.map(|odd| set(&element(0x30, odd))));
+            let other = attribute(ORGANIZATION, 0x0c, b"ops-admins");
+            parts.extend([
+                set(&[usual.clone(), other.clone()].concat()),
+                set(&[other.clone(), usual.clone()].concat()),
+                set(&[usual.clone(), usual.clone()].concat()),
+                set(&[usual.clone(), b"\x05\x00".to_vec()].concat()),
+                element(0x30, &[&usual]),
+                element(0x11, &[&usual]),
+                element(0xa0, &[&usual]),
+                [&[0x31, 0x81, usual.len() as u8], usual.as_slice()].concat(),
+                [b"\x31\x80", usual.as_slice(), b"\0\0"].concat(),
+                set(&usual)[..usual.len()].to_vec(),
+            ]);
+        }
+    }
+    parts
+}
+
+#[test]
+fn go_reads_nobody_else_in_a_name_that_is_accepted() {
+    let (jane, dev) = (relative(COMMON_NAME, "jane"), relative(ORGANIZATION, "dev"));
+    let parts = parts();
+    // Each alone, behind, before and between what is usual; then any of them.
+    let mut names: Vec<_> = parts
+        .iter()
+        .flat_map(|part| {
+            [
+                name(std::slice::from_ref(part)),
+                name(&[dev.clone(), jane.clone(), part.clone()]),
+                name(&[part.clone(), dev.clone(), jane.clone()]),
+                name(&[
+                    dev.clone(),
+                    part.clone(),
+                    relative(COMMON_NAME, "cluster-admin"),
+                ]),
+            ]
+        })
+        .collect();
+    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
+    // Most of them such as both sides take.
+    let usual = [
+        jane,
+        dev,
+        relative(COMMON_NAME, "cluster-admin"),
+        Vec::new(),
+        parts[0].clone(),
+    ];
+    for _ in 0..4_000 {
+        let length = 1 + numbers.below(5);
+        let chosen: Vec<_> = (0..length)
+            .map(|_| match numbers.below(4) {
+                0 => numbers.one(&parts).clone(),
+                _ => numbers.one(&usual).clone(),
+            })
+            .collect();
+        names.push(name(&chosen));
+    }
+    let [by_both, by_go] = compared(&both(names));
+    assert!(by_both > 1_000 && by_go > 1_000, "{by_both} {by_go}");
+}
+
+#[test]
+fn go_reads_nobody_else_in_what_was_tampered_with() {
+    let key = key();
+    let subject = name(&[relative(ORGANIZATION, "dev"), relative(COMMON_NAME, "jane")]);
+    let mut numbers = Numbers(0x2545_f491_4f6c_dd1d);
+    let mut tampered = |der: &[u8]| {
+        let mut der = der.to_vec();
+        for _ in 0..=numbers.below(2) {
+            let place = numbers.below(der.len());
+            let byte = *numbers.one(&[0, 1, 3, 10, 0x0c, 0x30, 0x31, 0x80, 0x81, 0xa0, 0xff]);
+            match numbers.below(4) {
+                0 => der[place] = byte,
+                1 => der[place] ^= 1 << numbers.below(8),
+                2 => der.insert(place, byte),
+                _ => drop(der.remove(place)),
+            }
+        }
+        der
+    };
+    let [request, certificate] = [request(&key, &subject), certificate(&key, &subject)];
+    let mut tried = Vec::new();
+    for _ in 0..5_000 {
+        tried.push(Tried::Request(request_pem(&tampered(&request))));
+        tried.push(Tried::Certificate(tampered(&certificate)));
+    }
+    // Another version; bytes behind the signature, and behind all of it.
+    let mut other = request.clone();
+    let version = other
+        .windows(3)
+        .position(|it| it == b"\x02\x01\x00")
+        .unwrap();
+    other[version + 2] = 1;
+    let longer = [request.as_slice(), b"\x05\x00"].concat();
+    let mut inside = longer.clone();
+    assert_eq!(inside[..2], *b"\x30\x81");
+    inside[2] += 2;
+    let odd = [other, longer, inside].map(|der| Tried::Request(request_pem(&der)));
+    assert!(odd.iter().all(|it| it.ours().is_none()));
+    tried.extend(odd);
+    let [by_both, by_go] = compared(&tried);
+    assert!(by_both > 500 && by_go > 50, "{by_both} {by_go}");
+}
