@@ -1,8 +1,7 @@
-//! `credential --as certificate`: requested with the key, approved by the documents' script, signed by
+//! `credential --as certificate`: requested with the key, approved by `approve`, signed by
 //! kube-controller-manager's signer.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,33 +12,21 @@ use super::refuses;
 use crate::fixture::clients::distribution_kubectl;
 use crate::fixture::cluster::{ADMINISTRATOR, Claims, Cluster, JANE, cluster, kubectl};
 use crate::fixture::keys::{Kind, key};
-use crate::fixture::openssl::{Issue, issue, openssl};
-use crate::fixture::program::{Invocation, Outcome};
+use crate::fixture::program::{Invocation, Outcome, PROGRAM};
 use crate::fixture::softhsm::{Object, token_with};
 
-/// Somebody who may request certificates, and the hardware's certificate as a file.
-fn requester(kind: Kind, subject: &'static str) -> (Holder, PathBuf) {
+/// Somebody who may request certificates.
+fn requester(kind: Kind, subject: &'static str) -> Holder {
     requester_at(cluster(), kind, subject)
 }
 
-pub(super) fn requester_at(
-    cluster: &'static Cluster,
-    kind: Kind,
-    subject: &'static str,
-) -> (Holder, PathBuf) {
+pub(super) fn requester_at(cluster: &'static Cluster, kind: Kind, subject: &'static str) -> Holder {
     let der = cluster.issue(kind, Claims { subject, ..JANE });
-    let store = token_with([
-        Object::key(key(kind), &[1]),
-        Object::issued(der.clone(), &[1]),
-    ]);
-    let path = store.directory.path().join("hardware");
-    fs::write(path.with_extension("der"), der).unwrap();
-    let [from, to] = ["der", "pem"].map(|it| path.with_extension(it).display().to_string());
-    openssl(["x509", "-inform", "DER", "-in", &from, "-out", &to]);
+    let store = token_with([Object::key(key(kind), &[1]), Object::issued(der, &[1])]);
     let holder = Holder::at(cluster, store);
     let (_, name) = subject.rsplit_once("CN=").unwrap();
     allow_requests(&holder, name);
-    (holder, path.with_extension("pem"))
+    holder
 }
 
 /// This user may request certificates.
@@ -73,51 +60,43 @@ fn requests(holder: &Holder, user: &str) -> Vec<Value> {
         .collect()
 }
 
-/// Runs the script of docs/short-lived.md on this user's next request; its verdict.
-pub(super) fn judge(holder: &Holder, user: &str, hardware: &Path) -> String {
+/// This user's next request, by its name.
+fn next_request(holder: &Holder, user: &str) -> String {
     let began = Instant::now();
-    let name = loop {
+    loop {
         let undecided = |it: &&Value| it["status"]["conditions"].is_null();
         let found = requests(holder, user);
         if let Some(request) = found.iter().find(undecided) {
-            break request["metadata"]["name"].as_str().unwrap().to_owned();
+            return request["metadata"]["name"].as_str().unwrap().to_owned();
         }
         assert!(
-            began.elapsed() < Duration::from_secs(30),
+            began.elapsed() < Duration::from_secs(60),
             "no request of {user}"
         );
         thread::sleep(Duration::from_millis(100));
-    };
-    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/short-lived.md");
-    let guide = fs::read_to_string(guide).unwrap();
-    let (_, script) = guide.split_once("```sh\n#!/bin/sh\n").unwrap();
-    let (script, _) = script.split_once("```").unwrap();
-    let folder = kubectl().parent().unwrap().display();
-    let script = format!("PATH={folder}:$PATH\n{script}");
-    let judged = holder
-        .administrator()
-        .program(Path::new("sh"))
-        .arguments(&[
-            "-c",
-            &script,
-            "approve-request",
-            &name,
-            hardware.to_str().unwrap(),
-        ])
-        .run();
-    judged.silently().printed().trim().to_owned()
+    }
 }
 
-/// While the invocation runs, the script judges its request.
-fn judged(
-    holder: &Holder,
-    user: &str,
-    hardware: &Path,
-    invocation: Invocation,
-) -> (String, Outcome) {
+/// The administrator approves this user's next request.
+pub(super) fn approve_next(holder: &Holder, user: &str) {
+    let name = next_request(holder, user);
+    let folder = kubectl().parent().unwrap().display();
+    let mut terminal = holder
+        .administrator()
+        .program(Path::new(PROGRAM))
+        .variable("PATH", format!("{folder}:/usr/bin:/bin"))
+        .arguments(&["approve", &name])
+        .at_terminal();
+    terminal.expect("Type yes: ").type_line("yes");
+    let (outcome, _) = terminal.finish();
+    assert_eq!(outcome.printed(), format!("{name} approved\n"));
+}
+
+/// While the invocation runs, its request is approved.
+fn approved(holder: &Holder, user: &str, invocation: Invocation) -> Outcome {
     let running = invocation.start(None);
-    let verdict = judge(holder, user, hardware);
-    (verdict, running.finish())
+    approve_next(holder, user);
+    running.finish()
 }
 
 #[test]
@@ -126,12 +105,11 @@ fn kubectl_is_who_the_hardware_is() {
         (Kind::P256, "/O=dev/O=ops/CN=carol", "carol"),
         (Kind::Rsa(2048), "/CN=dave", "dave"),
     ] {
-        let (holder, hardware) = requester(kind, subject);
+        let holder = requester(kind, subject);
         let whoami = holder
             .kubectl(&["--as=certificate"])
             .arguments(&["auth", "whoami", "-o", "json"]);
-        let (verdict, outcome) = judged(&holder, user, &hardware, whoami);
-        assert_eq!(verdict, "Approved");
+        let outcome = approved(&holder, user, whoami);
         let said = outcome.printed();
         let review: Value = serde_json::from_str(&said).unwrap();
         let told = &review["status"]["userInfo"];
@@ -154,7 +132,7 @@ fn kubectl_is_who_the_hardware_is() {
 
 #[test]
 fn an_older_kubectl_is_who_the_hardware_is() {
-    let (holder, hardware) = requester(Kind::P256, "/CN=gina");
+    let holder = requester(Kind::P256, "/CN=gina");
     let nodes = holder
         .kubectl_with(
             "client.authentication.k8s.io/v1beta1",
@@ -162,8 +140,7 @@ fn an_older_kubectl_is_who_the_hardware_is() {
         )
         .program(distribution_kubectl())
         .arguments(&["get", "nodes"]);
-    let (verdict, outcome) = judged(&holder, "gina", &hardware, nodes);
-    assert_eq!(verdict, "Approved");
+    let outcome = approved(&holder, "gina", nodes);
     // It knows no whoami, but is told who is forbidden.
     assert!(
         outcome.stderr.contains("User \"gina\" cannot list"),
@@ -173,7 +150,7 @@ fn an_older_kubectl_is_who_the_hardware_is() {
 
 #[test]
 fn a_kubeconfig_has_the_certificate_until_it_ends() {
-    let (holder, hardware) = requester(Kind::P256, "/CN=erin");
+    let holder = requester(Kind::P256, "/CN=erin");
     let out = holder.store.directory.path().join("elsewhere");
     let option = format!("--out={}", out.display());
     let made = holder.program(&[
@@ -183,7 +160,7 @@ fn a_kubeconfig_has_the_certificate_until_it_ends() {
         "--duration=20m",
         &option,
     ]);
-    let (_, outcome) = judged(&holder, "erin", &hardware, made);
+    let outcome = approved(&holder, "erin", made);
     assert_eq!(outcome.printed(), "");
     assert!(
         outcome
@@ -204,73 +181,25 @@ fn a_kubeconfig_has_the_certificate_until_it_ends() {
 }
 
 #[test]
-fn a_request_without_the_hardware_is_denied() {
-    let (holder, hardware) = requester(Kind::P256, "/CN=frank");
-    // The same name, with a key in a file.
-    let directory = holder.store.directory.path();
-    let software = key(Kind::P384).private_pem();
-    let authority = cluster().authority();
-    let [pem, _] = issue(
-        directory,
-        "software",
-        &Issue {
-            key: &software,
-            subject: "/CN=frank",
-            extensions: "extendedKeyUsage=clientAuth\n",
-            days: 1,
-            issuer: [&authority[0], &authority[1]],
-        },
-    );
-    let request = directory.join("software.csr");
-    use base64::Engine as _;
-    let encoded = base64::engine::general_purpose::STANDARD.encode(fs::read(request).unwrap());
-    let object = json!({
-        "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
-        "metadata": {"name": "frank-without-hardware"},
-        "spec": {
-            "request": encoded, "signerName": "kubernetes.io/kube-apiserver-client",
-            "expirationSeconds": 600, "usages": ["client auth"],
-        },
-    });
-    let options = [
-        (
-            "--server",
-            cluster().entry()["server"].as_str().unwrap().to_owned(),
-        ),
-        (
-            "--certificate-authority",
-            authority[0].display().to_string(),
-        ),
-        ("--client-certificate", pem.display().to_string()),
-        ("--client-key", software.display().to_string()),
-    ];
-    let options = options.map(|(name, value)| format!("{name}={value}"));
-    let made = Invocation::new(directory)
-        .program(kubectl())
-        .arguments(&options.each_ref().map(String::as_str))
-        .arguments(&["create", "--validate=false", "-f", "-"])
-        .piped(object.to_string())
-        .run();
-    made.printed();
-    assert_eq!(judge(&holder, "frank", &hardware), "Denied");
-    // And one by other hardware than the approver knows.
-    let other = key(Kind::Rsa(2048)).certificate_pem();
-    let asked = holder.program(&["credential", "--as=certificate"]);
-    let (verdict, outcome) = judged(&holder, "frank", &other, asked);
-    assert_eq!(verdict, "Denied");
+fn who_is_denied_is_told_so() {
+    let holder = requester(Kind::P256, "/CN=frank");
+    let running = holder
+        .program(&["credential", "--as=certificate"])
+        .start(None);
+    let name = next_request(&holder, "frank");
+    let deny = ["certificate", "deny", &name];
+    holder.administrator().arguments(&deny).run().printed();
+    let outcome = running.finish();
     assert_eq!(outcome.status.code(), Some(9), "{outcome:?}");
     assert!(outcome.stdout.is_empty());
-    for text in [
-        "was denied: ComparedWithHardware: ",
-        "; ask who approves requests",
-    ] {
+    for text in ["was denied: KubectlDeny", "; ask who approves requests"] {
         assert!(outcome.stderr.contains(text), "{outcome:?}");
     }
 }
 
 #[test]
 fn what_is_not_approved_or_can_not_be_is_told() {
-    let (holder, _) = requester(Kind::P256, "/CN=grace");
+    let holder = requester(Kind::P256, "/CN=grace");
     let certificate = |holder: &Holder, more: &[&str]| {
         let arguments = [&["credential", "--as=certificate"], more].concat();
         holder.program(&arguments).run()

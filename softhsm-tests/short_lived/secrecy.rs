@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rustix::process::{Signal, kill_process};
 
-use super::certificate::{allow_requests, judge};
+use super::certificate::{allow_requests, approve_next};
 use super::plugin::Holder;
 use super::token::account;
 use super::{ISSUER, with_key};
@@ -16,17 +16,14 @@ use crate::fixture::root::need_root;
 use crate::fixture::softhsm::{Object, Store, blueprint};
 use crate::secrecy::{AT_ITS_END, PIN, assert_wiped, suffering, wait_for_call};
 
-/// Somebody with this PIN and a certificate of the cluster's, and the certificate as a file.
-fn holder(subject: &'static str) -> (Holder, std::path::PathBuf) {
+/// Somebody with this PIN and a certificate of the cluster's.
+fn holder(subject: &'static str) -> Holder {
     let certificate = cluster().issue(Kind::P256, Claims { subject, ..JANE });
     let pair = [
         Object::key(key(Kind::P256), &[1]),
-        Object::issued(certificate.clone(), &[1]),
+        Object::issued(certificate, &[1]),
     ];
-    let store = Store::new([blueprint("test token", pair).with_pin(PIN)]);
-    let file = store.directory.path().join("hardware");
-    fs::write(&file, certificate).unwrap();
-    (Holder::with(store), file)
+    Holder::with(Store::new([blueprint("test token", pair).with_pin(PIN)]))
 }
 
 fn with_pin(invocation: Invocation, store: &Store, faults: &str) -> Invocation {
@@ -37,9 +34,9 @@ fn with_pin(invocation: Invocation, store: &Store, faults: &str) -> Invocation {
 #[test]
 fn a_credential_is_on_standard_output_alone_and_the_pin_nowhere() {
     need_root();
-    let (jane, _) = holder("/O=dev/CN=jane");
+    let jane = holder("/O=dev/CN=jane");
     account(&jane, "discreet");
-    let (other, hardware) = holder("/CN=nina");
+    let other = holder("/CN=nina");
     allow_requests(&other, "nina");
     for (who, kind, more, secret) in [
         (&jane, "jwt", &["--issuer", ISSUER][..], "token"),
@@ -55,7 +52,7 @@ fn a_credential_is_on_standard_output_alone_and_the_pin_nowhere() {
         let arguments = [&["credential", "-vv", &option], more].concat();
         let run = with_pin(who.program(&arguments), &who.store, AT_ITS_END).start(None);
         if kind == "certificate" {
-            assert_eq!(judge(who, "nina", &hardware), "Approved");
+            approve_next(who, "nina");
         }
         run.wait_until_stopped();
         let place = format!("/proc/{}", run.pid().as_raw_nonzero());
@@ -82,7 +79,7 @@ fn a_credential_is_on_standard_output_alone_and_the_pin_nowhere() {
 
 #[test]
 fn no_core_file_is_left_while_a_token_is_signed() {
-    let (jane, _) = holder("/O=dev/CN=jane");
+    let jane = holder("/O=dev/CN=jane");
     let store = &jane.store;
     let script = "cd \"$HOME\"; ulimit -c unlimited; exec \"$0\" \"$@\"";
     for signal in [Signal::ABORT, Signal::QUIT] {
