@@ -199,6 +199,37 @@ fn a_request_that_can_be_read_in_two_ways_is_refused() {
     }
 }
 
+/// Who may impersonate can choose keys of `extra`, and names with quotes.
+#[test]
+fn no_text_of_a_request_passes_for_another_line_or_for_two_names() {
+    let cluster = cluster();
+    let otto = approver(cluster);
+    let wanted = Wanted {
+        user: "a\", \"b",
+        groups: &["c\", \"d\\"],
+        ..Wanted::default()
+    };
+    let impersonator = cluster.person("proxy", &["system:masters"]);
+    let [certificate, private] = impersonator.key_file();
+    let user = json!({
+        "client-certificate": certificate, "client-key": private,
+        "as": wanted.user, "as-groups": [wanted.groups[0], "system:masters"],
+        "as-user-extra": {"x\n✔\u{1b}": ["v", "w\", \"x"]},
+    });
+    impersonator.write_kubeconfig(cluster, &user);
+    impersonator.asks("forged", &wanted);
+    let mut terminal = approve(&otto, "forged").at_terminal();
+    terminal.expect(r#"becomes "a\", \"b", in "c\", \"d\\"."#);
+    terminal.type_line("no");
+    let (outcome, _) = terminal.finish();
+    for shown in [
+        r#"requester             "a\", \"b""#,
+        r#"  x\u{a}✔\u{1b}       "v", "w\", \"x""#,
+    ] {
+        assert!(outcome.stderr.lines().any(|it| it == shown), "{outcome:?}");
+    }
+}
+
 #[test]
 fn nothing_is_approved_without_a_person_or_without_their_yes() {
     let cluster = cluster();

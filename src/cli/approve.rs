@@ -177,9 +177,9 @@ fn confirm(
         false => "",
     };
     let question = format!(
-        "Whoever has the key {}… becomes \"{}\", {}.\nApprove{despite}? Type yes: ",
+        "Whoever has the key {}… becomes {}, {}.\nApprove{despite}? Type yes: ",
         asked.fingerprint.get(..16).unwrap_or_default(),
-        printable(user),
+        printable(&format!("{user:?}")),
         printable(&groups)
     );
     match says_yes(&question) {
@@ -223,7 +223,7 @@ fn shown(
     let mut text = String::new();
     let mut add = |title: &str, value: &str| {
         // Writing to a String can't fail.
-        let _ = writeln!(text, "{title:<22}{}", printable(value));
+        let _ = writeln!(text, "{:<22}{}", printable(title), printable(value));
     };
     let credentials = match request.credential_ids() {
         [] => "not told (Kubernetes before 1.32, or no certificate and no token)".to_owned(),
@@ -231,15 +231,15 @@ fn shown(
     };
     add("request", request.name());
     add("made", request.created().unwrap_or("not told"));
-    add("requester", &format!("\"{}\"", request.requester()));
+    add("requester", &format!("{:?}", request.requester()));
     add("  groups", &quoted(request.requester_groups()));
     add("  authenticated by", &credentials);
     for (key, values) in request.requester_extra() {
         if key != signing_request::CREDENTIAL_ID {
-            add(&format!("  {key}"), &values.join(", "));
+            add(&format!("  {key}"), &quoted(values));
         }
     }
-    let user = asked.user.as_ref().map(|user| format!("\"{user}\""));
+    let user = asked.user.as_ref().map(|user| format!("{user:?}"));
     add("asks to be", user.as_deref().unwrap_or("no user"));
     add("  groups", &quoted(&asked.groups));
     add("  subject", &asked.subject);
@@ -258,7 +258,7 @@ fn shown(
 }
 
 fn quoted(names: &[String]) -> String {
-    let quoted: Vec<_> = names.iter().map(|name| format!("\"{name}\"")).collect();
+    let quoted: Vec<_> = names.iter().map(|name| format!("{name:?}")).collect();
     match quoted.as_slice() {
         [] => "none".to_owned(),
         quoted => quoted.join(", "),

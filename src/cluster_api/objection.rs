@@ -67,19 +67,19 @@ impl fmt::Display for Objection {
         match self {
             Self::Extensions => f.write_str("asks for extensions, such as alternative names"),
             Self::Groups(groups) => {
-                let groups: Vec<_> = groups.iter().map(|it| format!("\"{it}\"")).collect();
+                let groups: Vec<_> = groups.iter().map(|it| format!("{it:?}")).collect();
                 write!(
                     f,
                     "names groups that the requester isn't in: {}",
                     groups.join(", ")
                 )
             }
-            Self::Name(Some(name)) => write!(f, "is for \"{name}\", who is not the requester"),
+            Self::Name(Some(name)) => write!(f, "is for {name:?}, who is not the requester"),
             Self::Name(None) => f.write_str("names no user (CN)"),
             Self::Subject => {
                 f.write_str("has a subject with more than one CN, or more than CN and O")
             }
-            Self::Signer(signer) => write!(f, "is for the signer \"{signer}\", not {SIGNER}"),
+            Self::Signer(signer) => write!(f, "is for the signer {signer:?}, not {SIGNER}"),
             Self::Unsigned => f.write_str("is not signed with the key that it is for"),
             Self::Usages(usages) if usages.is_empty() => f.write_str("names no usage"),
             Self::Usages(usages) => write!(
