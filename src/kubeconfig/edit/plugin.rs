@@ -358,7 +358,7 @@ fn port_of(entry: &ClusterEntry) -> Option<u16> {
 }
 
 /// The user with the plugin, by its name: that of the context if it was given one already, or a new one
-/// where an entry of the name is another's or was there before.
+/// where an entry of the name is another's. What the context had `before` is left as it was, missing or not.
 fn plugin_user(
     kubeconfig: &Kubeconfig,
     context: &str,
@@ -384,7 +384,7 @@ fn plugin_user(
     let is_fit = |name: &str| {
         let mut others = contexts.iter().filter(|it| it.name != context);
         match kubeconfig.user(name) {
-            None => !EntryKind::User.has(kubeconfig, name),
+            None => before != Some(name) && !EntryKind::User.has(kubeconfig, name),
             Some(entry) => {
                 kubeconfig.has_plugin(name)
                     && entry.auth_provider.is_none()
