@@ -111,6 +111,28 @@ fn a_key_is_named_by_a_context_or_by_options() {
     user.expect_nothing_left();
 }
 
+/// As Node's and Java's, with a kubeconfig of their own.
+#[test]
+fn a_client_that_says_nothing_is_answered_by_its_own_entry() {
+    let user = PlainUser::new(&[]);
+    let file = user.kubeconfig();
+    user.program(&["kubeconfig", "--write", "--pin-source=env:TOKEN_PIN"])
+        .arguments(&["--kubeconfig", file.to_str().unwrap()])
+        .arguments(&["--context", &user.context(), &user.store.faulty_module()])
+        .run()
+        .printed_beside(&["next:"]);
+    let mut config = user.current();
+    let version = "client.authentication.k8s.io/v1beta1";
+    config["users"][0]["user"]["exec"]["apiVersion"] = version.into();
+    user.write(&config);
+    let plugin = user.plugin("").without_variable("KUBERNETES_EXEC_INFO");
+    let answer = plugin.without_variable("KUBECONFIG").run().answer();
+    assert_eq!(answer["apiVersion"], version);
+    user.expect_nothing_left();
+    // What reads the arguments for the key passes it over.
+    user.program(&["check", "--no-login"]).run().told(0);
+}
+
 #[test]
 fn the_answer_has_the_version_of_the_request() {
     let user = PlainUser::new(&[]);

@@ -7,6 +7,7 @@ use cryptoki::mechanism::MechanismType;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256, Sha384, Sha512};
 
+use super::plugin;
 use super::{ISSUER, parts, refuses, with_key};
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::assert_verifies;
@@ -220,6 +221,26 @@ fn clients_get_it_in_their_version() {
         // A request that was begun before it is still answered.
         let ends = time(claims["exp"].as_i64().unwrap() - 30);
         assert_eq!(answer["status"]["expirationTimestamp"], ends);
+        // A client that sets no request expects what its user's entry says.
+        let own = [
+            &store.faulty_module(),
+            "--token-label=test token",
+            "--object-id=1",
+        ];
+        let own = [
+            &JWT[..1],
+            &own,
+            &["--pin-source=env:TOKEN_PIN"],
+            &JWT[1..],
+            &["--keep=command"],
+        ];
+        let user = json!({"name": "jane", "user": plugin::user(&version, &own.concat())});
+        let path = store.directory.path().join("own");
+        fs::write(&path, json!({"users": [user]}).to_string()).unwrap();
+        let outcome = with_key(&store, "1", &JWT)
+            .variable("KUBECONFIG", path)
+            .run();
+        assert_eq!(outcome.answer()["apiVersion"], version);
     }
     let garbage = with_key(&store, "1", &JWT).variable("KUBERNETES_EXEC_INFO", "{");
     refuses(

@@ -29,7 +29,7 @@ use super::output::CommandOutput;
 use crate::config::{Config, Keep, PinSource, key_selection};
 use crate::error::Error;
 use crate::exec_credential::{
-    ExecCredential, ExecProof, ExecRequest, ExecRequestError, LocalCluster,
+    ApiVersion, ExecCredential, ExecProof, ExecRequest, ExecRequestError, LocalCluster,
 };
 use crate::kubeconfig::{Kubeconfig, tunnelled};
 use crate::pin_entry::Sources;
@@ -94,7 +94,7 @@ pub(super) fn run(
     });
     let answered = match (request.transpose(), arguments.short_lived.kind) {
         (Err(error), _) => Err(error.into()),
-        (Ok(request), None) => answer(arguments, request.unwrap_or_default(), alone),
+        (Ok(request), None) => answer(arguments, request, alone),
         (Ok(request), Some(kind)) => {
             short_lived::hand_out(kind, arguments, request, verbosity, alone, &mut opened)
         }
@@ -109,7 +109,7 @@ pub(super) fn run(
 
 fn answer(
     arguments: &CredentialArguments,
-    request: ExecRequest,
+    request: Option<ExecRequest>,
     alone: SingleThreaded,
 ) -> Result<(), Error> {
     let mut output = CommandOutput::open()?;
@@ -136,8 +136,8 @@ fn answer(
 
     let identity = tunnel_process::identity()?;
     let identity = identity.ok_or(CredentialError::NoIdentity)?;
-    let clusters = match request.cluster {
-        Some(cluster) => vec![registered(&cluster, &identity)?],
+    let clusters = match request.as_ref().and_then(|it| it.cluster.as_ref()) {
+        Some(cluster) => vec![registered(cluster, &identity)?],
         None => {
             let kubeconfig = match context {
                 Some(selected) => selected.kubeconfig,
@@ -173,7 +173,18 @@ fn answer(
         },
         expires: &expiry(keep),
     };
-    Ok(output.print(&credential.encode(request.api_version))?)
+    Ok(output.print(&credential.encode(version(request.as_ref(), options)))?)
+}
+
+/// The version of the answer: that of the request or, from clients that set none, that of their user's entry.
+fn version(request: Option<&ExecRequest>, options: &KeyOptions) -> ApiVersion {
+    let of_entry = || {
+        let kubeconfig = Kubeconfig::load(&super::locations(options.kubeconfig.as_deref())).ok()?;
+        let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+        ApiVersion::named(kubeconfig.version_of_call(&arguments)?)
+    };
+    let version = request.map(|it| it.api_version);
+    version.or_else(of_entry).unwrap_or_default()
 }
 
 fn caller_has_ended() -> TunnelProcessError {

@@ -78,9 +78,10 @@ impl Failure for CredentialError {
             }
             Self::NoSubject => remedy!("name whom the token is about: --subject NAME"),
             Self::NoClusters => remedy!(
-                "set provideClusterInfo of the user's exec to true, or make an entry with `",
+                "set provideClusterInfo of the user's exec to true, or have the entry name the client's \
+                 kubeconfig: `",
                 OwnCommand::WriteKubeconfig,
-                " --context NAME`"
+                " --context NAME --kubeconfig FILE`"
             ),
             Self::NoIdentity | Self::NotLocal { .. } | Self::OfAnother { .. } => remedy!(
                 "have the context's entries written for this user on this machine: `",

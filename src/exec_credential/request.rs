@@ -14,8 +14,8 @@ use crate::printable::excerpt;
 /// The status of an answer to a credential that isn't accepted.
 const UNAUTHORIZED: i32 = 401;
 
-/// A request for a credential. Without any, a person runs the plugin by hand: its `default`.
-#[derive(Debug, Default)]
+/// A request for a credential.
+#[derive(Debug)]
 pub struct ExecRequest {
     pub api_version: ApiVersion,
     /// The cluster that the client is about to connect to; only with `provideClusterInfo`.

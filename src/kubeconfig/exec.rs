@@ -1,5 +1,6 @@
 //! A user whose exec credential plugin is this program, and what the plugin's arguments say of the key.
 
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use super::error::KubeconfigError;
@@ -34,6 +35,10 @@ const OTHERS: [(&str, &str); 4] = [
     ("keep", "--keep"),
 ];
 
+/// Where a client's cluster is looked for, if the client doesn't say it: an option, and no key of a
+/// configuration.
+pub(super) const KUBECONFIG: (&str, &str) = ("kubeconfig", "--kubeconfig");
+
 /// The keys of a configuration that can be given as options, and the options.
 pub fn options() -> impl Iterator<Item = (&'static str, &'static str)> {
     SELECTORS.into_iter().chain(OTHERS)
@@ -51,6 +56,14 @@ pub struct Plugin<'a> {
 }
 
 impl Kubeconfig {
+    /// The version that a plugin which is called with these arguments has in its entry.
+    pub fn version_of_call(&self, arguments: &[OsString]) -> Option<&str> {
+        let users = self.users.0.values();
+        let mut plugins = users.filter_map(|it| it.user.as_ref()?.exec.as_ref());
+        let entry = plugins.find(|exec| words(exec).map(OsStr::new).eq(arguments))?;
+        entry.api_version.as_deref()
+    }
+
     /// The plugin of the user of this name; `None` if it is no user, or not this program.
     pub fn plugin(&self, user: &str) -> Option<Plugin<'_>> {
         let entry = self.user(user)?;
@@ -119,8 +132,8 @@ pub(super) fn configuration(exec: &Exec, user: &str) -> Result<Configuration, Ku
         let value = value.or_else(|| words.next());
         let known = options().find(|(_, known)| *known == option);
         let Some((key, option)) = known else {
-            // It says what is handed out.
-            if is_short_lived(exec) {
+            // It says where the cluster is, or what is handed out.
+            if option == KUBECONFIG.1 || is_short_lived(exec) {
                 continue;
             }
             return Err(refused(format!("{} is not known", excerpt(option))));

@@ -13,7 +13,7 @@ use super::connection::SharedPins;
 use super::jwt::JwtOptions;
 use super::kept::KeptName;
 use super::token::TokenOptions;
-use super::{CredentialArguments, certificate, jwt, output, token};
+use super::{CredentialArguments, certificate, jwt, output, token, version};
 use crate::certificate::rfc_3339;
 use crate::cli::error::CredentialError;
 use crate::cli::jwks::lifetime;
@@ -227,7 +227,7 @@ pub(super) fn hand_out(
             made
         }
     };
-    let version = request.unwrap_or_default().api_version;
+    let version = version(request.as_ref(), &arguments.key);
     let text = output::text(&credential, options.output, version, target.as_ref());
     match &options.out {
         Some(path) => Ok(crate::cli::new_file::write(path, &text, 0o600)?),

@@ -102,6 +102,10 @@ impl Wanted<'_> {
         let mut config = provider_config(file.as_deref(), self.place, pin_source.as_deref());
         let keep = arguments.keep.map(|keep| keep.to_string());
         config.set("keep", option(keep.as_deref(), "keep"));
+        // A client that passes no cluster on doesn't say either which file it was given.
+        let file = arguments.kubeconfig.as_ref();
+        let file = file.and_then(|it| Some(std::path::absolute(it).ok()?.to_str()?.to_owned()));
+        config.set("kubeconfig", file);
         let process = tunnel_process::status().ok().flatten();
         let served = process.map(|it| it.clusters).unwrap_or_default();
         let hop = LocalHop {

@@ -158,7 +158,7 @@ impl ProviderConfig {
 
 /// In one word, since a value could begin with a hyphen.
 fn argument(setting: &SettingLine) -> Option<String> {
-    let mut options = exec::options();
+    let mut options = exec::options().chain([exec::KUBECONFIG]);
     let (_, option) = options.find(|(key, _)| *key == setting.key)?;
     Some(format!("{option}={}", setting.value))
 }
