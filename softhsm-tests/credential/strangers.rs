@@ -61,7 +61,7 @@ fn another_user_gets_through_neither_port_nor_socket_nor_files() {
     let (address, home) = (user.address(), user.store.directory.path().display());
     let ask = "printf 'GET /version HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n' | timeout 20";
     let (host, port) = address.rsplit_once(':').unwrap();
-    // The other user knows all that isn't secret, and has a certificate.
+    // The other user knows the name, and has a certificate.
     let script = format!(
         "place=$(mktemp -d); cd \"$place\"; trap 'rm -r \"$place\"' EXIT
          openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=other \
@@ -141,8 +141,15 @@ fn connections_of_strangers_make_it_neither_dial_nor_sign_and_keep_nobody_out() 
         )
     };
     let address = quiet.address();
-    let connect = format!("timeout 20 openssl s_client -connect {address} </dev/null");
-    let script = format!("for i in 1 2 3; do {connect}; done >/dev/null 2>&1");
+    // The name is told to whoever listens at the address when the tunnel process has ended.
+    let request = quiet.request();
+    let name = request["spec"]["cluster"]["tls-server-name"].as_str();
+    let name = name.unwrap();
+    let script = format!(
+        "for name in -noservername '-servername {name}' '-servername {name} -alpn h2,http/1.1'; do
+           echo 'GET /' | timeout 20 openssl s_client -connect {address} $name
+         done >/dev/null 2>&1"
+    );
     as_nobody(quiet.shell(&script)).run();
     assert!(listener.accept().is_err(), "it has dialled");
     assert_eq!(quiet.store.calls("C_Sign").len(), 0);

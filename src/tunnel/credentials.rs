@@ -7,7 +7,6 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 
-use super::alpn::{HTTP_1_1, HTTP_2};
 use super::clients::Clients;
 use super::server_identity::ServerIdentity;
 use super::{preparation, trust};
@@ -22,8 +21,8 @@ pub(super) struct Credentials {
     pub(super) named: Arc<ServerConfig>,
     /// Serves connections that don't.
     pub(super) plain: Arc<ServerConfig>,
-    /// Serves connections that ask for it and are to be told why there is no server behind it.
-    pub(super) answering: Arc<ServerConfig>,
+    /// Serves connections that ask for the name, where it is a secret: with or without a certificate.
+    pub(super) trusted: Option<Arc<ServerConfig>>,
 }
 
 impl Credentials {
@@ -43,16 +42,18 @@ impl Credentials {
         let authority = clients.authority();
         let config =
             |certificate, demand| server_config(authority, certificate, key.clone_key(), demand);
-        let mut answering = config(named.clone(), Demand::Required)?;
-        answering.alpn_protocols = [HTTP_1_1, HTTP_2].map(<[u8]>::to_owned).into();
-        let named = config(named, Demand::Optional)?;
+        let trusted = match identity.is_secret() {
+            true => Some(Arc::new(config(named.clone(), Demand::Optional)?)),
+            false => None,
+        };
+        let named = config(named, Demand::Required)?;
         let plain = config(plain, Demand::Required)?;
         Ok(Self {
             server_name: identity.server_name().to_owned(),
             clients,
             named: Arc::new(named),
             plain: Arc::new(plain),
-            answering: Arc::new(answering),
+            trusted,
         })
     }
 
@@ -197,13 +198,20 @@ mod tests {
         let (own, other) = (issued(&run.1), issued(&credentials().1));
         for (config, without) in [
             (&run.1.plain, None),
-            (&run.1.named, Some(None)),
-            (&run.1.answering, None),
+            (&run.1.named, None),
+            (run.1.trusted.as_ref().unwrap(), Some(None)),
         ] {
             assert_eq!(admitted(&run, config, Some(&own)), Ok(Some(key)));
             assert_eq!(admitted(&run, config, None).ok(), without);
             assert!(admitted(&run, config, Some(&other)).is_err());
         }
+    }
+
+    #[test]
+    fn nobody_is_let_in_by_a_name_that_was_in_a_file() {
+        let kept = ServerIdentity::from_pem(credentials().0.to_pem().to_owned()).unwrap();
+        let clients = Clients::new(Arc::new(Unheard)).unwrap();
+        assert!(Credentials::new(&kept, clients).unwrap().trusted.is_none());
     }
 
     #[test]

@@ -1,19 +1,19 @@
 //! The command's side: a port on 127.0.0.1 for each cluster, which only the command can use.
 //!
 //! Every process of the machine can connect to a port. What the command has and others don't is a client
-//! certificate for each user who has a key, and a server name that can't be guessed. The certificate says
-//! whose key is meant, as with kubectl and keys in files. A key is opened, and a connection made with it,
-//! only after the certificate was shown.
+//! certificate for each user who has a key. It says whose key is meant, as with kubectl and keys in files.
+//! A key is opened, and a connection made, only after the certificate was shown.
 //!
 //! In TLS the server chooses a protocol before it sees the client's certificate, and the choice is the
-//! API server's to make. So the first connection that asks for the name, and offers several protocols,
-//! makes us ask the API server, without a key. One that doesn't ask for the name (a client that sends
-//! no names for an address) makes us do nothing before its certificate, and speaks HTTP/1.1. One that
-//! asks for it and shows no certificate (the user has a token, say) is connected to the server without
-//! a key. A certificate that bears the name is shown only to clients that ask for it.
+//! API server's to make. So the first connection speaks HTTP/1.1, which all clients offer, and has the API server
+//! asked, without a key, for its choice for those after it.
 //!
-//! Why there is no connection is told only to a client that has shown its certificate: over HTTP/1.1, which
-//! all of them offer, if the API server can't be asked for its choice.
+//! In a run, users without a certificate (with a token, say) are passed through the same port. There the
+//! server name can't be guessed: a connection that asks for it has the API server asked at once, and without
+//! a certificate is connected without a key. A certificate that bears the name is shown only to clients that ask
+//! for it. One that doesn't ask for it (a client that sends no names for an address) always speaks HTTP/1.1.
+//!
+//! Why there is no connection is told only to a client that has shown its certificate.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -272,34 +272,35 @@ impl Admission {
         let mut offer = offered(&hello.client_hello());
         let server_name = self.credentials.server_name.as_str();
         let is_named = hello.client_hello().server_name() == Some(server_name);
+        let trusted = self.credentials.trusted.as_ref().filter(|_| is_named);
         let (mut unproven, mut proven) = (Some(unproven), None);
-        let (config, chosen) = if is_named {
+        let (mut config, mut failure) = (&self.credentials.named, None);
+        let mut protocol = offer.iter().find(|it| *it == HTTP_1_1).cloned();
+        if !is_named {
+            config = &self.credentials.plain;
+            offer = protocol.clone().into_iter().collect();
+        } else if let Some(trusted) = trusted {
             proven = Some(unproven.take()?.prove()?);
-            let upstream = self.upstream(None);
-            let choice = upstream.choice(offer, pin!(hello.io.end())).await;
-            match choice {
-                Ok(protocol) => {
-                    let config = speaking(&self.credentials.named, protocol.as_deref());
-                    (config, Ok(protocol))
-                }
+            match self
+                .upstream(None)
+                .choice(offer.clone(), pin!(hello.io.end()))
+                .await
+            {
+                Ok(choice) => (config, protocol) = (trusted, choice),
                 Err(NotConnected::Unwanted) => return None,
-                Err(NotConnected::Failed(error)) => {
-                    (Arc::clone(&self.credentials.answering), Err(error))
-                }
+                Err(NotConnected::Failed(error)) => failure = Some(error),
             }
-        } else {
-            offer.retain(|protocol| protocol == HTTP_1_1);
-            let protocol = offer.pop();
-            let config = speaking(&self.credentials.plain, protocol.as_deref());
-            (config, Ok(protocol))
-        };
-        let mut command = match (in_time(hello.into_stream(config)).await, &chosen) {
+        } else if let Some(known) = self.server.known_choice(&offer) {
+            protocol = known;
+        }
+        let config = speaking(config, protocol.as_deref());
+        let mut command = match (in_time(hello.into_stream(config)).await, &failure) {
             (Ok(command), _) => command,
-            (Err(_), Err(error)) => return trouble(error),
-            (Err(refused), Ok(_)) if is_named && is_of_another(&refused) => {
+            (Err(_), Some(error)) => return trouble(error),
+            (Err(refused), None) if trusted.is_some() && is_of_another(&refused) => {
                 return trouble(&self.server.error(UpstreamFailure::OwnCertificate));
             }
-            (Err(refused), Ok(_)) => {
+            (Err(refused), None) => {
                 self.refused(&refused.to_string());
                 return None;
             }
@@ -319,10 +320,18 @@ impl Admission {
             }
             None => None,
         };
+        if failure.is_none() {
+            let gone = pin!(gone(command.get_mut().0));
+            match self.upstream(None).choice(offer, gone).await {
+                Ok(_) => {}
+                Err(NotConnected::Unwanted) => return None,
+                Err(NotConnected::Failed(error)) => failure = Some(error),
+            }
+        }
         let upstream = self.upstream(counted.as_ref().map(ClientConnection::key));
-        let connection = match chosen {
-            Err(error) => Err(error),
-            Ok(protocol) => tokio::select! {
+        let connection = match failure {
+            Some(error) => Err(error),
+            None => tokio::select! {
                 biased;
                 connection = upstream.connect(protocol) => connection.ok()?,
                 () = gone(command.get_mut().0) => return None,

@@ -75,6 +75,14 @@ impl Server {
     }
 
     /// What the server is known to choose of an offer.
+    pub(super) fn known_choice(&self, offer: &Offer) -> Option<Option<Vec<u8>>> {
+        if offer.len() < 2 {
+            return Some(offer.first().cloned());
+        }
+        self.choices().get(offer).cloned()
+    }
+
+    /// What it chose, by the offers.
     pub(super) fn choices(&self) -> MutexGuard<'_, HashMap<Offer, Option<Vec<u8>>>> {
         self.choices.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,5 +1,4 @@
-//! What clients know a tunnel by: a server name that can't be guessed, and certificates for it that
-//! are worth nothing elsewhere.
+//! What clients know a tunnel by: a server name, and certificates for it that are worth nothing elsewhere.
 
 use std::net::IpAddr;
 
@@ -25,6 +24,7 @@ pub struct ServerIdentity {
     /// the last two. The CA's key is gone, and could not have signed other names.
     pem: String,
     server_name: String,
+    is_secret: bool,
 }
 
 impl ServerIdentity {
@@ -37,7 +37,11 @@ impl ServerIdentity {
         getrandom::fill(&mut random).map_err(|error| preparation(&error))?;
         let server_name = format!("{}.run.invalid", hex(&random));
         let pem = issued(&server_name, addresses).map_err(|error| preparation(&error))?;
-        Ok(Self { pem, server_name })
+        Ok(Self {
+            pem,
+            server_name,
+            is_secret: true,
+        })
     }
 
     /// What [`ServerIdentity::to_pem`] has given.
@@ -48,6 +52,7 @@ impl ServerIdentity {
         let mut identity = Self {
             pem,
             server_name: String::new(),
+            is_secret: false,
         };
         let [_, named, _] = &identity
             .certificates()
@@ -73,6 +78,12 @@ impl ServerIdentity {
 
     pub fn server_name(&self) -> &str {
         &self.server_name
+    }
+
+    /// Whether nobody but the clients knows the name: one that was in a file is told to whoever listens in the
+    /// tunnel's place, which another user can do once it has ended.
+    pub(super) fn is_secret(&self) -> bool {
+        self.is_secret
     }
 
     /// The certificate that clients trust.

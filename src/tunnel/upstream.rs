@@ -90,11 +90,7 @@ impl Upstream {
         offer: Offer,
         gone: Gone<'_>,
     ) -> Result<Option<Vec<u8>>, NotConnected> {
-        if offer.len() < 2 {
-            return Ok(offer.into_iter().next());
-        }
-        let known = self.server.choices().get(&offer).cloned();
-        if let Some(known) = known {
+        if let Some(known) = self.server.known_choice(&offer) {
             return Ok(known);
         }
         let (config, name) = self.config_offering(offer.clone()).await?;
