@@ -1,11 +1,14 @@
 //! `check --server` of a context with the plugin: the cluster is asked as a client asks it.
 
+use std::path::Path;
+
 use serde_json::json;
 
 use super::{ASK, PlainUser};
 use crate::fixture::cluster::{ADMINISTRATOR, cluster};
-use crate::fixture::keys::Kind;
+use crate::fixture::keys::{Kind, key};
 use crate::fixture::softhsm::PIN;
+use crate::run::trouble::{Server, server_certificate};
 
 const CHECK: &str = "\"$SIGNER\" check --server | grep cluster\\ ";
 
@@ -68,4 +71,28 @@ fn what_the_tunnel_answers_in_the_servers_place_is_told() {
     let remedy = "  help: check that the API server runs, and the network";
     assert!(help.starts_with(remedy), "{text}");
     user.expect_nothing_left();
+}
+
+/// In TLS 1.3 the refusal comes after the handshake, in place of an answer.
+#[test]
+fn a_server_that_refuses_the_certificate_is_told_by_kubectl_and_check() {
+    let stranger = key(Kind::P521).certificate_pem();
+    for version in ["-tls1_2", "-tls1_3"] {
+        let store = cluster().token(Kind::P256, ADMINISTRATOR);
+        let own = server_certificate(store.directory.path());
+        let own = own.each_ref().map(Path::new);
+        let (_server, url) = Server::start(&own, &stranger, &[version]);
+        let mut entry = cluster().entry();
+        entry["server"] = url.into();
+        let user = PlainUser::at(store, &entry, &["--pin-source=env:TOKEN_PIN"]);
+        for script in ["kubectl get --raw /", "\"$SIGNER\" check --server"] {
+            let outcome = user.shell(script).run();
+            let told = [&*outcome.stdout, outcome.stderr.as_bytes()].concat();
+            let told = String::from_utf8_lossy(&told);
+            let refused =
+                "the server refused the certificate of O=system:masters, CN=jane: TLS alert";
+            assert!(told.contains(refused), "{version}: {outcome:?}");
+            assert!(!told.contains("does not answer"), "{version}: {outcome:?}");
+        }
+    }
 }

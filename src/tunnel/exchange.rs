@@ -174,7 +174,9 @@ impl ServerExchange {
     fn exchange_error(&self, error: &hyper::Error) -> Error {
         match &self.peer {
             ExchangePeer::Server(upstream) => upstream.exchange_error(error),
-            ExchangePeer::Tunnel(client) => client.error(&error),
+            ExchangePeer::Tunnel(client) => {
+                client.upstream_error(UpstreamFailure::Broken(error.to_string()))
+            }
         }
     }
 

@@ -16,7 +16,7 @@
 //! Why there is no connection is told only to a client that has shown its certificate.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io;
+use std::io::{self, Cursor};
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use rustls::ServerConfig;
 use rustls::server::{Acceptor, ClientHello};
+use tokio::io::{AsyncReadExt as _, join, split};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
@@ -235,12 +236,16 @@ impl Admission {
         self.server.observer.asked();
         // Boxed: what making a connection needs is freed before the connection is used.
         let admitted = Box::pin(self.admit(connection, unproven)).await;
-        let Some((command, server, upstream, _counted)) = admitted else {
+        let Some((mut command, server, upstream, counted)) = admitted else {
             return;
         };
-        let broken = relay(command, server.stream).await;
+        let broken = relay(&mut command, server.stream).await;
         if let Some(error) = upstream.end_error(&broken) {
-            self.server.observer.trouble(&error);
+            match broken.unanswered.filter(|_| counted.is_some()) {
+                // In TLS 1.3 a server refuses a certificate when the handshake is over for us.
+                Some(sent) => Box::pin(self.answer(command, sent, &error)).await,
+                None => self.server.observer.trouble(&error),
+            }
         }
     }
 
@@ -343,19 +348,21 @@ impl Admission {
                 Some((command, server, upstream, counted))
             }
             Err(error) if counted.is_some() => {
-                Box::pin(self.answer(command, &error)).await;
+                Box::pin(self.answer(command, Vec::new(), &error)).await;
                 None
             }
             Err(error) => trouble(&error),
         }
     }
 
-    /// Tells a command that has shown its certificate why there is no connection, or reports it if the
-    /// command doesn't ask.
-    async fn answer(&self, command: CommandStream, error: &Error) {
+    /// Tells a command that has shown its certificate, and has sent this already, why there is no connection, or
+    /// reports it if the command doesn't ask.
+    async fn answer(&self, command: CommandStream, sent: Vec<u8>, error: &Error) {
         let text = self.server.observer.answer(error);
-        let protocol = command.get_ref().1.alpn_protocol();
-        if answer::is_possible(protocol) && answer::answer(command, &text).await {
+        let is_possible = answer::is_possible(command.get_ref().1.alpn_protocol());
+        let (rest, answer) = split(command);
+        let stream = join(Cursor::new(sent).chain(rest), answer);
+        if is_possible && answer::answer(stream, &text).await {
             self.server
                 .tell_connection(&format!("answered with 502: {text}"));
         } else {

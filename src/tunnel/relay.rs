@@ -23,6 +23,9 @@ const SCRATCH: usize = 128 * 1024;
 /// delivered.
 const LINGER: Duration = Duration::from_secs(5);
 
+/// How much of what the first stream sends is kept until the other one says something, in bytes.
+const KEPT: usize = 1 << 20;
+
 thread_local! {
     /// Holds bytes between a read and the write that follows it at once.
     static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; SCRATCH]);
@@ -42,18 +45,26 @@ pub(super) struct Broken {
     pub(super) writing: Option<io::Error>,
     /// Nothing had come from it, and neither side had ended.
     pub(super) is_early: bool,
+    /// What it was sent, if it has failed before it said anything: the first stream is open still, and can be
+    /// answered.
+    pub(super) unanswered: Option<Vec<u8>>,
 }
 
 /// Copies until both directions have ended, and returns how the other stream failed. The end of one
 /// side is passed on to the other, which may go on sending, even when it takes no more itself.
-pub(super) async fn relay<A: Side, B: Side>(mut one: A, mut other: B) -> Broken {
+pub(super) async fn relay<A: Side, B: Side>(one: &mut A, mut other: B) -> Broken {
     let (mut there, mut back) = (Direction::default(), Direction::default());
+    there.kept = Some(Vec::new());
     let mut is_early = None;
     poll_fn(|context| {
         loop {
             let before = (there.is_over, back.is_over);
-            there.poll(context, Pin::new(&mut one), Pin::new(&mut other));
-            back.poll(context, Pin::new(&mut other), Pin::new(&mut one));
+            there.poll(context, Pin::new(one), Pin::new(&mut other));
+            back.spares = there.kept.is_some() && !there.has_ended;
+            back.poll(context, Pin::new(&mut other), Pin::new(one));
+            if back.has_begun {
+                there.kept = None;
+            }
             // A side that can't be read is sent nothing more.
             back.is_over |= there.read_error.is_some();
             there.is_over |= back.read_error.is_some();
@@ -61,23 +72,35 @@ pub(super) async fn relay<A: Side, B: Side>(mut one: A, mut other: B) -> Broken 
                 let has_ended = back.has_ended && back.read_error.is_none();
                 is_early.get_or_insert(!back.has_begun && !there.has_ended && !has_ended);
             }
+            if is_unanswered(&there, &back) {
+                return Poll::Ready(());
+            }
             if before == (there.is_over, back.is_over) {
                 return ready_if(there.is_over && back.is_over);
             }
         }
     })
     .await;
+    let unanswered = is_unanswered(&there, &back).then(|| there.kept.take());
     let closed = poll_fn(|context| {
-        there.discard(context, Pin::new(&mut one));
+        there.discard(context, Pin::new(one));
         back.discard(context, Pin::new(&mut other));
         ready_if(there.has_ended && back.has_ended)
     });
-    let _ = timeout(LINGER, closed).await;
+    if unanswered.is_none() {
+        let _ = timeout(LINGER, closed).await;
+    }
     Broken {
         reading: back.read_error,
         writing: there.write_error,
         is_early: is_early.unwrap_or_default(),
+        unanswered: unanswered.flatten(),
     }
+}
+
+/// Whether the second stream has failed before it said anything.
+fn is_unanswered(there: &Direction, back: &Direction) -> bool {
+    back.spares && back.read_error.is_some() && there.kept.is_some()
 }
 
 fn ready_if(is_so: bool) -> Poll<()> {
@@ -95,6 +118,10 @@ struct Direction {
     /// Read and not yet taken by the other side.
     waiting: Vec<u8>,
     is_unflushed: bool,
+    /// All that was read, while that may be needed.
+    kept: Option<Vec<u8>>,
+    /// A failure before anything was read is not passed on.
+    spares: bool,
     /// There is no more to read.
     has_ended: bool,
     /// Nothing more is passed on; what comes is discarded.
@@ -140,6 +167,9 @@ impl Direction {
             if self.has_ended && self.read_error.is_none() {
                 return to.poll_shutdown(context);
             }
+            if self.has_ended && self.spares && !self.has_begun {
+                return Poll::Ready(Ok(()));
+            }
             if self.has_ended {
                 ready!(to.as_mut().poll_flush(context))?;
                 // It has failed already; that this fails as well is not worth reporting.
@@ -171,7 +201,11 @@ impl Direction {
     ) -> Option<io::Error> {
         while buffer.remaining() > 0 && !self.has_ended {
             let before = buffer.filled().len();
-            match from.as_mut().poll_read(context, buffer) {
+            let outcome = from.as_mut().poll_read(context, buffer);
+            let new = buffer.filled().get(before..).unwrap_or_default();
+            self.kept = (self.kept.take()).filter(|kept| kept.len() + new.len() <= KEPT);
+            self.kept.iter_mut().for_each(|kept| kept.extend(new));
+            match outcome {
                 Poll::Pending => break,
                 Poll::Ready(Err(error)) => {
                     self.has_ended = true;
@@ -228,6 +262,7 @@ mod tests {
 
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
     use tokio::runtime::Builder;
+    use tokio::task::JoinHandle;
     use tokio::time::timeout;
 
     use super::*;
@@ -240,6 +275,13 @@ mod tests {
             .block_on(test)
     }
 
+    fn spawned<A: Side + Send + 'static, B: Side + Send + 'static>(
+        mut one: A,
+        other: B,
+    ) -> JoinHandle<Broken> {
+        tokio::spawn(async move { relay(&mut one, other).await })
+    }
+
     fn has_failed(broken: &Broken) -> bool {
         broken.reading.is_some() || broken.writing.is_some()
     }
@@ -249,7 +291,7 @@ mod tests {
         run(async {
             let (mut command, one) = duplex(1000);
             let (mut server, other) = duplex(1000);
-            let relay = tokio::spawn(relay(one, other));
+            let relay = spawned(one, other);
             command.write_all(b"request").await.unwrap();
             command.shutdown().await.unwrap();
             let mut request = Vec::new();
@@ -270,7 +312,7 @@ mod tests {
         run(async {
             let (mut command, one) = duplex(777);
             let (mut server, other) = duplex(333);
-            tokio::spawn(relay(one, other));
+            spawned(one, other);
             let bytes: Vec<u8> = (0..=255).cycle().take(1 << 20).collect();
             let sent = bytes.clone();
             tokio::spawn(async move { command.write_all(&sent).await });
@@ -285,7 +327,7 @@ mod tests {
         run(async {
             let (mut command, one) = duplex(1000);
             let (_server, other) = duplex(1000);
-            tokio::spawn(relay(one, other));
+            spawned(one, other);
             let mut sent = 0;
             let patience = Duration::from_millis(100);
             while timeout(patience, command.write_all(&[0; 1000]))
@@ -372,7 +414,7 @@ mod tests {
     fn what_came_before_a_failure_arrives_and_the_failure_is_told() {
         run(async {
             let (mut command, one) = duplex(1000);
-            let relay = tokio::spawn(relay(one, ScriptedServer::new(b"last words", false, true)));
+            let relay = spawned(one, ScriptedServer::new(b"last words", false, true));
             let mut heard = Vec::new();
             command.read_to_end(&mut heard).await.unwrap();
             assert_eq!(heard, b"last words");
@@ -382,10 +424,18 @@ mod tests {
             assert!(broken.writing.is_none() && !broken.is_early);
         });
         run(async {
-            let (_command, one) = duplex(1000);
-            tokio::time::pause();
-            let broken = relay(one, ScriptedServer::new(b"", false, true)).await;
-            assert!(broken.is_early);
+            for takes in [true, false] {
+                let (mut command, mut one) = duplex(1000);
+                command.write_all(b"request").await.unwrap();
+                let broken = relay(&mut one, ScriptedServer::new(b"", false, takes)).await;
+                assert!(broken.is_early);
+                assert_eq!(broken.unanswered.unwrap(), b"request");
+                one.write_all(b"answer").await.unwrap();
+                drop(one);
+                let mut heard = String::new();
+                command.read_to_string(&mut heard).await.unwrap();
+                assert_eq!(heard, "answer");
+            }
         });
     }
 
@@ -397,7 +447,7 @@ mod tests {
             let server = ScriptedServer::new(&answer, true, false);
             // It is refused before anything is read of the answer.
             command.write_all(b"request").await.unwrap();
-            let relay = tokio::spawn(relay(one, server));
+            let relay = spawned(one, server);
             let (mut reading, mut writing) = tokio::io::split(command);
             // The command doesn't stop to send until it has the answer.
             let sending = tokio::spawn(async move {
@@ -422,7 +472,7 @@ mod tests {
                 let server = ScriptedServer::new(b"", true, true);
                 let ending = Arc::clone(&server.ending);
                 let command = ScriptedServer::new(b"request", is_clean, true);
-                assert!(!has_failed(&relay(command, server).await));
+                assert!(!has_failed(&relay(&mut { command }, server).await));
                 ending.lock().unwrap().take()
             })
         };
@@ -437,7 +487,7 @@ mod tests {
             let begin = tokio::time::Instant::now();
             let (command, one) = duplex(1000);
             assert!(has_failed(
-                &relay(one, ScriptedServer::new(b"", false, true)).await
+                &relay(&mut { one }, ScriptedServer::new(b"word", false, true)).await
             ));
             assert!((LINGER..2 * LINGER).contains(&begin.elapsed()));
             drop(command);
