@@ -51,6 +51,17 @@ fn a_key_that_is_kept_is_used_and_stays_open() {
     user.expect_nothing_left();
 }
 
+/// The tunnel process of the first one is just ending.
+#[test]
+fn right_after_a_command_it_finds_nothing_wrong() {
+    let user = PlainUser::new(&[]);
+    let script =
+        format!("for i in $(seq 25); do {ASK} >/dev/null && \"$SIGNER\" check --server; done");
+    let text = user.shell(&script).run().printed();
+    assert_eq!(text.matches(&known(&user)).count(), 25, "{text}");
+    user.expect_nothing_left();
+}
+
 /// Its answer is what kubectl shows, too.
 #[test]
 fn what_the_tunnel_answers_in_the_servers_place_is_told() {

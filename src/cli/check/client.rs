@@ -20,7 +20,9 @@ use crate::tunnel::{
     ClientCertificate, ServedError, ServerIdentity, TunnelClient, check_port, is_proxied_elsewhere,
     shows_certificate,
 };
-use crate::tunnel_process::{self, RegisteredCluster, Registration, TunnelProcessError};
+use crate::tunnel_process::{
+    self, ClusterStatus, RegisteredCluster, Registration, TunnelProcessError,
+};
 
 const STEP: CheckStep = CheckStep::Client;
 
@@ -263,58 +265,37 @@ fn differences(one: &Cluster, other: &Cluster) -> Vec<&'static str> {
 
 /// What is at the local address, and which clients don't get there.
 fn check_address(identity: &ServerIdentity, served: &RegisteredCluster, checklist: &mut Checklist) {
-    let RegisteredCluster { address, name, .. } = served;
-    let address = *address;
-    let Some(process) = checklist.keep(STEP, tunnel_process::status()) else {
+    let address = served.address;
+    let process = || tunnel_process::status().map(|it| it.map(|it| (it.pid, it.clusters)));
+    let Some(mut found) = checklist.keep(STEP, process()) else {
         return;
     };
-    let found = process.as_ref().and_then(|process| {
-        let mut clusters = process.clusters.iter();
-        let cluster = clusters.find(|it| it.is_at(address))?;
-        Some((process.pid, cluster))
-    });
-    match found {
-        None => {
-            let free = check_port(name, address);
-            if checklist.keep(STEP, free).is_some() {
-                let text = format!("{address} is free: the first command has it served");
-                checklist.good(STEP, text);
+    loop {
+        let outcome = look_at(identity, served, found.as_ref());
+        if outcome.is_err() {
+            // A process that ends with its last command, or begins with another one, was met half-way.
+            let Some(now) = checklist.keep(STEP, process()) else {
+                return;
+            };
+            if now.as_ref().map(|it| it.0) != found.as_ref().map(|it| it.0) {
+                found = now;
+                continue;
             }
         }
-        Some((_, cluster)) if cluster.server != served.cluster.server => {
-            let error = TunnelProcessError::AddressOfAnother {
-                address,
-                served: cluster.name.clone(),
-                server: cluster.server.clone(),
-                wanted: name.clone(),
-            };
-            checklist.bad(STEP, &error.into());
-        }
-        Some((pid, _)) => match shows_certificate(identity, address) {
-            Ok(true) => checklist.good(
+        match outcome {
+            Err(error) => checklist.bad(STEP, &error),
+            Ok((true, text)) => checklist.good(STEP, text),
+            Ok((false, text)) => checklist.concern(
                 STEP,
-                format!(
-                    "the tunnel process (process {pid}) serves {address}, with the certificate that \
-                     the entry names"
-                ),
-            ),
-            Ok(false) => checklist.concern(
-                STEP,
-                format!(
-                    "the tunnel process (process {pid}) shows another certificate at {address} than \
-                     the entry names"
-                ),
+                text,
                 remedy!(
                     "tunnel.pem was made anew: the next command replaces the process, or end it with `",
                     OwnCommand::Stop,
                     "`"
                 ),
             ),
-            Err(reason) => {
-                let reason = reason.to_string();
-                checklist.bad(STEP, &ServedError::Silent { address, reason }.into());
-            }
-        },
+        }
+        break;
     }
     if is_proxied_elsewhere(address) {
         let ip = address.ip();
@@ -327,4 +308,41 @@ fn check_address(identity: &ServerIdentity, served: &RegisteredCluster, checklis
             format!("set NO_PROXY={ip}, added to what it has; kubectl, helm and k9s need no exception"),
         );
     }
+}
+
+/// What is found at the address, and whether it is good, beside this tunnel process and what it serves.
+fn look_at(
+    identity: &ServerIdentity,
+    served: &RegisteredCluster,
+    process: Option<&(u32, Vec<ClusterStatus>)>,
+) -> Result<(bool, String), Error> {
+    let RegisteredCluster { address, name, .. } = served;
+    let address = *address;
+    let found = process.and_then(|(pid, clusters)| {
+        let cluster = clusters.iter().find(|it| it.is_at(address))?;
+        Some((pid, cluster))
+    });
+    let Some((pid, cluster)) = found else {
+        check_port(name, address)?;
+        let text = format!("{address} is free: the first command has it served");
+        return Ok((true, text));
+    };
+    if cluster.server != served.cluster.server {
+        return Err(TunnelProcessError::AddressOfAnother {
+            address,
+            served: cluster.name.clone(),
+            server: cluster.server.clone(),
+            wanted: name.clone(),
+        }
+        .into());
+    }
+    let is_own = shows_certificate(identity, address).map_err(|reason| {
+        let reason = reason.to_string();
+        ServedError::Silent { address, reason }
+    })?;
+    let text = match is_own {
+        true => format!("serves {address}, with the certificate that the entry names"),
+        false => format!("shows another certificate at {address} than the entry names"),
+    };
+    Ok((is_own, format!("the tunnel process (process {pid}) {text}")))
 }
