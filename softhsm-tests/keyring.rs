@@ -27,7 +27,7 @@ use crate::fixture::cluster::{ADMINISTRATOR, cluster, kubectl};
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::program::Invocation;
 use crate::fixture::request::Configuration;
-use crate::fixture::softhsm::{Object, PIN, Store, WRONG_PIN, blueprint};
+use crate::fixture::softhsm::{Object, PIN, Store, WRONG_PIN, blueprint, token_with};
 
 /// The configurations of the keys, for the process.
 const KEYS: &str = "KEYRING_TEST_KEYS";
@@ -242,6 +242,35 @@ fn the_pin_of_a_token_that_was_lost_is_kept_until_its_key_is_closed() {
     assert_eq!(keys.sign(0), Ok(()));
     keys.close(2);
     assert_eq!(keys.open(2, PIN), Ok(1));
+    keys.keyring.finish(0);
+}
+
+/// A card that is pulled between C_SignInit and the login, and a PIN that was changed meanwhile.
+#[test]
+fn a_failed_login_for_one_signature_ends_neither_the_session_nor_what_was_typed() {
+    const TEST: &str =
+        "a_failed_login_for_one_signature_ends_neither_the_session_nor_what_was_typed";
+    let Some(keys) = Keys::here() else {
+        let [key, certificate] = Object::pair(key(Kind::P256), &[1]);
+        let store = token_with([key.always_authenticate(), certificate]);
+        let invocation = Invocation::new(store.directory.path())
+            .suffering(&store, "C_Login#2:return=0x32,C_Login#5:return=0xa0");
+        run_again(TEST, invocation, &[store.faulty(store.configuration())]);
+        assert_eq!(
+            store.calls("C_Login"),
+            ["0x0", "0x32", "0x0", "0x0", "0xa0"]
+        );
+        assert_eq!(store.calls("C_SignInit"), ["0x0"; 4]);
+        assert_eq!(store.calls("C_Initialize"), ["0x0"; 2]);
+        return;
+    };
+    assert_eq!(keys.open(0, PIN), Ok(1));
+    // The token is opened again, and needs its PIN.
+    assert_eq!(keys.sign(0), Ok(()));
+    for _ in 0..2 {
+        let told = keys.sign(0).unwrap_err();
+        assert!(told.contains("can no longer be asked for"), "{told}");
+    }
     keys.keyring.finish(0);
 }
 

@@ -210,7 +210,7 @@ impl Login {
             ledger.verdict(state.pin_of(holder))
         });
         let kind = kind_of(user, &state);
-        let (step, kept, origin) = self.apply_rules(session, holder, &state, origin, verdict, pins);
+        let (step, origin) = self.apply_rules(session, holder, &state, origin, verdict, pins);
         let (confirm, unless) = match step {
             PinStep::Send { confirm, unless } => (confirm, unless),
             PinStep::AskReader { confirm } => {
@@ -226,8 +226,9 @@ impl Login {
             }
             PinStep::Forget => return Err(Error::internal("a PIN was forgotten twice")),
         };
+        let kept = self.kept.as_ref().filter(|_| holder == PinHolder::User);
         let (kept, kind, holder, is_default_key) = match kept {
-            Some(kept) => (kept, kind, holder, false),
+            Some(kept) => (kept.duplicate(), kind, holder, false),
             None => {
                 let pin = ask(&state, kind, key, refused, confirm, |request| {
                     pins.pin(request)
@@ -241,10 +242,7 @@ impl Login {
                 (kept, kind, holder, is_default_key)
             }
         };
-        let ledger = match early {
-            Some(ledger) => Some(ledger),
-            None => lock_after_typing(session, &state, (holder, kind))?,
-        };
+        let ledger = lock_after_asking(early, session, &state, (holder, kind))?;
         let Some(mut ledger) = ledger else {
             return Ok(LoginStep::Stale);
         };
@@ -280,8 +278,8 @@ impl Login {
         })))
     }
 
-    /// What the rules say for the token as it is now, with the kept PIN if it may be sent again; and
-    /// where the PIN comes from.
+    /// What the rules say for the token as it is now, and where the PIN comes from. The kept one is
+    /// forgotten if it may not be sent again.
     fn apply_rules(
         &mut self,
         session: &TokenSession<'_>,
@@ -290,30 +288,30 @@ impl Login {
         origin: PinOrigin,
         verdict: Verdict,
         pins: &mut dyn PinProvider,
-    ) -> (PinStep, Option<Kept>, PinOrigin) {
-        let (pin, has_keypad) = (state.pin_of(holder), state.own_keypad);
-        let next = |held, giver| pin_rules::next(holder, pin, has_keypad, held, giver);
+    ) -> (PinStep, PinOrigin) {
+        let despite_refusal = self.disregards_refusals;
+        let next = |held, origin: &PinOrigin| {
+            let has_keypad = state.own_keypad;
+            let giver = giver(despite_refusal, holder, state, origin, verdict);
+            pin_rules::next(holder, state.pin_of(holder), has_keypad, held, giver)
+        };
         if holder == PinHolder::SecurityOfficer {
-            let giver = giver(self.disregards_refusals, holder, state, &origin, verdict);
-            return (next(HeldPin::None, giver), None, origin);
+            return (next(HeldPin::None, &origin), origin);
         }
-        let mut kept = self.kept.take();
-        if let Some(kept) = &mut kept {
+        if let Some(kept) = &mut self.kept {
             kept.outlasts_final_try = kept.outlasts_final_try
                 && state.pin == PinState::FinalTry
                 && self.is_done
                 && session.raw.lives(true);
         }
-        let held = kept.as_ref().map_or(HeldPin::None, Kept::held);
-        let giver =
-            |origin: &PinOrigin| giver(self.disregards_refusals, holder, state, origin, verdict);
-        match next(held, giver(&origin)) {
+        let held = self.kept.as_ref().map_or(HeldPin::None, Kept::held);
+        match next(held, &origin) {
             PinStep::Forget => {
+                self.kept = None;
                 let origin = pins.origin();
-                let giver = giver(&origin);
-                (next(HeldPin::None, giver), None, origin)
+                (next(HeldPin::None, &origin), origin)
             }
-            step => (step, kept, origin),
+            step => (step, origin),
         }
     }
 
@@ -364,7 +362,17 @@ impl Login {
             }
             return Ok(None);
         }
-        if answer_of(&error) != PinAnswer::Refused {
+        let answer = answer_of(&error);
+        // One that was right can't be typed again where nobody is asked any more. After several logins
+        // without a clear end it may have been changed.
+        let outlives = kept.is_accepted
+            && kept.origin.is_attended()
+            && !matches!(answer, PinAnswer::Refused | PinAnswer::Locked)
+            && TRIED.count(&state.name, holder) < pin_rules::UNCLEAR_LOGINS;
+        if !outlives && !matches!(user, UserType::So) {
+            self.kept = None;
+        }
+        if answer != PinAnswer::Refused {
             return Err(login_failure(session, &error, user, kind, token));
         }
         let left = live_state(session)?.pin_of(holder);
@@ -622,13 +630,17 @@ pub(super) fn is_pin_not_set(error: &Error) -> bool {
     matches!(error.downcast_ref(), Some(LoginError::NotSet { .. }))
 }
 
-/// The ledger for a PIN that a person was asked for when the token was in this state. `None` if others
-/// have used up all tries but one meanwhile, which the person doesn't know.
-fn lock_after_typing(
+/// The ledger, if it isn't locked already, for a PIN that a person was asked for when the token was in this
+/// state. `None` if others have used up all tries but one meanwhile, which the person doesn't know.
+fn lock_after_asking(
+    early: Option<Ledger>,
     session: &TokenSession<'_>,
     state: &TokenState,
     whose: (PinHolder, PinKind),
 ) -> Result<Option<Ledger>, Error> {
+    if early.is_some() {
+        return Ok(early);
+    }
     let holder = whose.0;
     let ledger = Ledger::open(state, holder)?;
     let now = live_state(session)?;
@@ -655,6 +667,14 @@ impl Kept {
             is_accepted: false,
             outlasts_final_try: false,
         })
+    }
+
+    fn duplicate(&self) -> Self {
+        Self {
+            pin: self.pin.duplicate(),
+            origin: self.origin.clone(),
+            ..*self
+        }
     }
 
     fn held(&self) -> HeldPin {

@@ -97,7 +97,11 @@ impl KeyUse<'_, '_> {
         if let Err(error) = (calls.begin)(session) {
             return Ok(Err(error));
         }
-        self.authenticate(UserType::ContextSpecific)?;
+        if let Err(error) = self.authenticate(UserType::ContextSpecific) {
+            // An operation that stays active keeps the session from beginning another one.
+            let _ = (calls.end)(session);
+            return Err(error);
+        }
         let _notice = self.touch_notice();
         Ok((calls.end)(session))
     }
