@@ -18,7 +18,7 @@ use crate::fixture::request::{
 };
 use crate::fixture::root::need_root;
 use crate::fixture::softhsm::{
-    Object, PIN, Store, blueprint, token_with, token_with_pair, token_withholding,
+    Object, PIN, Store, WRONG_PIN, blueprint, token_with, token_with_pair, token_withholding,
 };
 
 /// A request for a signature through the misbehaving library.
@@ -296,25 +296,24 @@ fn a_reader_with_a_keypad_asks_for_the_pin_itself() {
     assert_eq!(visible(&screen), [] as [&str; 0], "{screen:?}");
     assert_eq!(store.calls("C_Login"), ["0x0"]);
 
-    // Without a terminal, and with a PIN from elsewhere, too.
-    assert_signed(&sign_with(&store, store.configuration(), faults).run());
-    assert_signed(&sign(&store, faults).run());
+    // Without a terminal, and beside input that may be the client's, too.
+    let asked = |faults: &str| sign_with(&store, store.configuration(), faults);
+    assert_signed(&asked(faults).run());
+    assert_signed(&asked(faults).piped(format!("{WRONG_PIN}\n")).run());
     // It says that the login was there before.
-    assert_signed(&sign(&store, &format!("{faults},C_Login:then-return=0x100")).run());
+    assert_signed(&asked(&format!("{faults},C_Login:then-return=0x100")).run());
     for code in ["0x50", "0x1"] {
         let flag = "C_GetTokenInfo:set=CKF_PROTECTED_AUTHENTICATION_PATH";
         let cancelled = format!("{flag},C_Login:return={code}");
         let told = ["was cancelled: C_Login: CKR_", "at the reader"];
-        sign_with(&store, store.configuration(), &cancelled)
-            .run()
-            .fails(7, &told);
+        asked(&cancelled).run().fails(7, &told);
     }
     // A library may ask in a window of its own.
     sign(&store, "C_Login:return=0x50")
         .run()
         .fails(7, &["was cancelled: C_Login: CKR_FUNCTION_CANCELED"]);
     let refused = "C_GetTokenInfo:set=CKF_PROTECTED_AUTHENTICATION_PATH,C_Login:return=0xa0";
-    sign(&store, refused).run().fails(
+    asked(refused).run().fails(
         7,
         &[
             "refused the PIN entered at the reader",
@@ -325,45 +324,53 @@ fn a_reader_with_a_keypad_asks_for_the_pin_itself() {
 
 #[test]
 fn a_readers_keypad_gets_the_last_try_only_after_a_persons_word() {
+    let at_reader = |store: &Store, faults: &str| sign_with(store, store.configuration(), faults);
     let store = token_with_pair(Kind::P256);
     let flags = "CKF_PROTECTED_AUTHENTICATION_PATH+CKF_USER_PIN_FINAL_TRY";
     let faults = format!("C_GetTokenInfo:set={flags},C_Login:pin-pad");
     let remedy = ["one PIN try left", "type yes there", "at the reader"];
-    sign(&store, &faults).run().fails(7, &remedy);
-    let mut refused = sign(&store, &faults).at_terminal();
+    at_reader(&store, &faults).run().fails(7, &remedy);
+    let mut refused = at_reader(&store, &faults).at_terminal();
     refused.expect("last try").expect("yes").type_line("no");
     refused.finish().0.fails(7, &remedy);
     assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
 
-    let locks = format!("{faults},C_Login:return=0xa0,C_GetTokenInfo#3+:set=CKF_USER_PIN_LOCKED");
+    let locks = format!("{faults},C_Login:return=0xa0,C_GetTokenInfo#4+:set=CKF_USER_PIN_LOCKED");
     let other = token_with_pair(Kind::P256);
-    let mut locked = sign(&other, &locks).at_terminal();
+    let mut locked = at_reader(&other, &locks).at_terminal();
     locked.expect("last try").expect("yes").type_line("yes");
     let (outcome, _) = locked.finish();
     outcome.fails(7, &["refused the PIN entered at the reader", "unblock it"]);
     assert!(!outcome.stderr.contains("which PIN"), "{outcome:?}");
 
     let another = token_with_pair(Kind::P256);
-    let mut agreed = sign(&another, &faults).at_terminal();
+    let mut agreed = at_reader(&another, &faults).at_terminal();
     agreed.expect("last try").expect("yes").type_line("yes");
     assert_signed(&agreed.finish().0);
     assert_eq!(another.calls("C_Login"), ["0x0"]);
 }
 
+/// As a machine needs it at whose reader nobody sits.
 #[test]
-fn a_stored_pin_beside_a_readers_keypad_is_told_as_unused() {
+fn a_stored_pin_is_sent_although_the_reader_has_a_keypad() {
     let store = token_with_pair(Kind::P256);
-    let faults =
-        "C_GetTokenInfo:set=CKF_PROTECTED_AUTHENTICATION_PATH,C_Login:pin-pad,C_Login:delay=500";
-    let (outcome, screen) = sign(&store, faults).at_terminal().finish();
+    let keypad = "C_GetTokenInfo:set=CKF_PROTECTED_AUTHENTICATION_PATH";
+    let (outcome, screen) = sign(&store, keypad).at_terminal().finish();
     assert_signed(&outcome);
-    let unused = "the one from the environment variable TOKEN_PIN is not used";
-    assert!(
-        screen.contains("at the reader (pinSource is not used)"),
-        "{screen:?}"
-    );
-    let checked = check(&store, faults).told(0);
-    assert!(checked.contains(unused), "{checked}");
+    assert!(!screen.contains("reader"), "{screen:?}");
+    let checked = check(&store, keypad).told(0);
+    let accepted = "the PIN from the environment variable TOKEN_PIN was accepted";
+    assert!(checked.contains(accepted), "{checked}");
+    // By the same rules as elsewhere.
+    let last = format!("{keypad},C_GetTokenInfo:set=CKF_USER_PIN_FINAL_TRY");
+    sign(&store, &last)
+        .run()
+        .fails(7, &["has one PIN try left"]);
+    for told in ["CKR_PIN_INCORRECT", "seems to have refused a PIN"] {
+        let wrong = sign(&store, keypad).variable("TOKEN_PIN", WRONG_PIN);
+        wrong.run().fails(7, &[told]);
+    }
+    assert_eq!(store.calls("C_Login"), ["0x0", "0x0", "0xa0"]);
 }
 
 #[test]

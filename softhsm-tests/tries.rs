@@ -422,6 +422,27 @@ fn no_other_pin_is_sent_while_the_token_has_one() {
     assert_eq!(store.calls("C_Login"), ["0x0"]);
 }
 
+#[test]
+fn while_a_reader_asks_for_the_pin_no_other_is_sent() {
+    let store = token_with_pair(Kind::P256);
+    let faults = "C_GetTokenInfo:set=CKF_PROTECTED_AUTHENTICATION_PATH,C_Login:hang";
+    let run = sign(&store, &recorded(&store), faults).start(None);
+    let is_locked = |path| {
+        let file = fs::File::open(path).unwrap();
+        flock(file, FlockOperation::NonBlockingLockExclusive).is_err()
+    };
+    let started = Instant::now();
+    while !ledger(&store).is_some_and(is_locked) {
+        assert!(
+            started.elapsed() < LIMIT,
+            "the token can be sent another PIN"
+        );
+        thread::sleep(Duration::from_millis(5));
+    }
+    kill_process(run.pid(), Signal::KILL).unwrap();
+    run.finish();
+}
+
 /// Takes as long as others may keep a token.
 #[test]
 fn a_token_that_has_not_answered_anothers_pin_gets_no_other() {

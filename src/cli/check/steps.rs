@@ -7,7 +7,7 @@ use super::checklist::{CheckStep, Checklist, quoted};
 use crate::certificate::renewal_remedy;
 use crate::cli::credential::{ShortLived, choice};
 use crate::config::Config;
-use crate::error::{Error, Piece, Setting, remedy};
+use crate::error::{Error, Piece, remedy};
 use crate::jose::Algorithm;
 use crate::library;
 use crate::pin::{PinError, PinOrigin, PinProvider};
@@ -249,24 +249,12 @@ impl StageObserver for KeyCheck<'_> {
     }
 
     fn logged_in(&mut self, token: &Token<'_>) {
-        let origin = self.origin.as_ref();
-        let text = match origin {
-            Some(origin) if !token.state().own_keypad => format!("the PIN {origin} was accepted"),
-            Some(origin) if !origin.is_attended() => {
-                return self.checklist.concern(
-                    CheckStep::Login,
-                    format!(
-                        "the PIN entered at the reader was accepted; the one {origin} is not used"
-                    ),
-                    remedy!(
-                        "leave pin and ",
-                        Setting("pinSource"),
-                        " out: this reader asks for the PIN itself"
-                    ),
-                );
-            }
-            _ => "the PIN entered at the reader was accepted".to_owned(),
+        let at_reader = token.state().own_keypad;
+        let origin = match &self.origin {
+            Some(origin) if !(at_reader && origin.leaves_it_to_a_reader()) => origin,
+            _ => &PinOrigin::Reader,
         };
+        let text = format!("the PIN {origin} was accepted");
         self.checklist.good(CheckStep::Login, text);
     }
 

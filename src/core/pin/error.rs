@@ -30,6 +30,12 @@ impl PinOrigin {
     pub fn is_attended(&self) -> bool {
         matches!(self, Self::Askpass(_) | Self::Person | Self::Reader)
     }
+
+    /// Whether a reader with a keypad asks instead: it does for a person, and before what may be the
+    /// client's input is looked at.
+    pub fn leaves_it_to_a_reader(&self) -> bool {
+        self.is_attended() || *self == Self::StandardInput
+    }
 }
 
 impl fmt::Display for PinOrigin {

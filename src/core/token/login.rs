@@ -38,7 +38,7 @@ struct Kept {
 
 /// What to do next for a login.
 enum LoginStep {
-    AtReader(TokenState),
+    AtReader(Box<(TokenState, Ledger)>),
     Send(Box<Attempt>),
     /// The token's state has changed since it was shown to a person.
     Stale,
@@ -166,8 +166,8 @@ impl Login {
         let mut refused: Option<String> = None;
         loop {
             match self.next_step(session, user, key, refused.as_deref(), pins)? {
-                LoginStep::AtReader(state) => {
-                    return self.authenticate_at_reader(session, user, &state, pins);
+                LoginStep::AtReader(at) => {
+                    return self.authenticate_at_reader(session, user, *at, pins);
                 }
                 LoginStep::Send(attempt) => match self.send(session, user, *attempt)? {
                     Some(refusal) => refused = Some(refusal),
@@ -219,7 +219,10 @@ impl Login {
                         pins.confirm_at_reader(request)
                     })?;
                 }
-                return Ok(LoginStep::AtReader(state));
+                let ledger = lock_after_asking(early, session, &state, (holder, kind))?;
+                return Ok(ledger.map_or(LoginStep::Stale, |ledger| {
+                    LoginStep::AtReader(Box::new((state, ledger)))
+                }));
             }
             PinStep::Refuse(reason) => {
                 return Err(not_sent(session, reason, (holder, kind), &state, origin));
@@ -291,7 +294,7 @@ impl Login {
     ) -> (PinStep, PinOrigin) {
         let despite_refusal = self.disregards_refusals;
         let next = |held, origin: &PinOrigin| {
-            let has_keypad = state.own_keypad;
+            let has_keypad = state.own_keypad && origin.leaves_it_to_a_reader();
             let giver = giver(despite_refusal, holder, state, origin, verdict);
             pin_rules::next(holder, state.pin_of(holder), has_keypad, held, giver)
         };
@@ -398,18 +401,13 @@ impl Login {
         &mut self,
         session: &TokenSession<'_>,
         user: UserType,
-        state: &TokenState,
+        (state, mut ledger): (TokenState, Ledger),
         pins: &mut dyn PinProvider,
     ) -> Result<(), Error> {
-        let _pause = watchdog::pause();
+        let _step = watchdog::step("the entry of the PIN at the reader (C_Login)");
         let token = state.name.to_string();
-        // At the beginning: the end of a long line isn't shown.
-        let unused = match pins.origin().is_attended() {
-            true => "",
-            false => " (pinSource is not used)",
-        };
-        let (holder, kind) = (holder_of(user), kind_of(user, state));
-        let text = format!("enter the {kind} at the reader{unused} of token {token}");
+        let (holder, kind) = (holder_of(user), kind_of(user, &state));
+        let text = format!("enter the {kind} at the reader of token {token}");
         pins.at_reader(&text);
         let notice = session.module.waiting(Duration::ZERO, &text);
         match session.raw.login(user, None) {
@@ -431,12 +429,7 @@ impl Login {
         }
         drop(notice);
         self.is_done = true;
-        // Before a signature that wants its own login nothing may wait for another process.
-        if !matches!(user, UserType::ContextSpecific)
-            && let Ok(mut ledger) = Ledger::open(state, holder)
-        {
-            ledger.accepted(None);
-        }
+        ledger.accepted(None);
         Ok(())
     }
 }
