@@ -4,7 +4,9 @@
 mod interrupted;
 mod new_key;
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
@@ -46,12 +48,18 @@ impl Jane {
             store,
             configuration,
         };
-        jane.receive_rights();
+        cluster().let_jane_request();
         jane
     }
 
-    fn receive_rights(&self) {
-        cluster().let_jane_request();
+    /// The certificate is in a file.
+    fn with_file(certificate: &[u8]) -> (Self, PathBuf) {
+        let mut jane = Self::of([Object::key(key(Kind::P256), &[1]).labelled("jane")]);
+        let file = jane.store.directory.path().join("jane.crt");
+        fs::write(&file, certificate).unwrap();
+        let path = file.to_str().unwrap();
+        jane.configuration = jane.configuration.with("certificateFile", path);
+        (jane, file)
     }
 
     fn administrator(&self, arguments: &[&str]) -> Invocation {
@@ -346,17 +354,11 @@ fn what_an_interruption_has_left_is_finished() {
 
 #[test]
 fn a_certificate_file_is_replaced_when_the_cluster_has_let_its_successor_in() {
-    let store = token_with([Object::key(key(Kind::P256), &[1]).labelled("jane")]);
-    let file = store.directory.path().join("jane.crt");
-    fs::write(&file, janes()).unwrap();
-    let configuration = store
-        .configuration_with_pin_source()
-        .with("certificateFile", file.to_str().unwrap());
-    let jane = Jane {
-        store,
-        configuration,
-    };
-    jane.receive_rights();
+    let (jane, file) = Jane::with_file(&janes());
+    fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
+    let victim = jane.store.directory.path().join("victim");
+    fs::write(&victim, "kept").unwrap();
+    symlink(&victim, file.with_extension("crt.renewed")).unwrap();
     thread::sleep(Duration::from_secs(2));
     let before = fs::read(&file).unwrap();
     jane.renewed_with("deny", &[]).fails(9, &["was denied"]);
@@ -372,9 +374,26 @@ fn a_certificate_file_is_replaced_when_the_cluster_has_let_its_successor_in() {
     assert!(outcome.status.success(), "{outcome:?}");
     assert_ne!(fs::read(&file).unwrap(), before);
     assert_eq!(jane.user(), "jane");
+    assert_eq!(fs::read(&victim).unwrap(), b"kept");
+    let found = fs::symlink_metadata(&file).unwrap();
+    assert!(found.is_file());
+    assert_eq!(found.permissions().mode() & 0o777, 0o640);
     let left: Vec<_> = fs::read_dir(jane.store.directory.path()).unwrap().collect();
     let left = format!("{left:?}");
-    assert!(!left.contains("renewed"), "{left}");
+    assert!(!left.contains(".new-"), "{left}");
+
+    // Whoever owns the directory has another file there once the request is made.
+    let name = jane.request();
+    let running = jane.renew(&[]).start(None);
+    while jane.requests(&name) == 0 {
+        thread::sleep(Duration::from_millis(200));
+    }
+    fs::remove_file(&file).unwrap();
+    symlink(&victim, &file).unwrap();
+    jane.decide("approve", &name);
+    let outcome = running.finish();
+    outcome.fails(6, &["another file was put there meanwhile"]);
+    assert_eq!(fs::read(&victim).unwrap(), b"kept");
 }
 
 #[test]

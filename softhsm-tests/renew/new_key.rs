@@ -13,7 +13,7 @@ use crate::enroll_cluster;
 use crate::fixture::cluster::cluster;
 use crate::fixture::keys::{Kind, credential_id, expiring, key};
 use crate::fixture::program::{Invocation, Outcome};
-use crate::fixture::softhsm::{Object, token_with};
+use crate::fixture::softhsm::Object;
 
 impl Jane {
     /// Asks for the new key's certificate and leaves; the request's name.
@@ -257,18 +257,8 @@ fn issued_by_another(request: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_certificate_file_has_a_file_for_its_successor() {
-    let store = token_with([Object::key(key(Kind::P256), &[1]).labelled("jane")]);
-    let file = store.directory.path().join("jane.crt");
     let old = janes();
-    fs::write(&file, &old).unwrap();
-    let configuration = store
-        .configuration_with_pin_source()
-        .with("certificateFile", file.to_str().unwrap());
-    let jane = Jane {
-        store,
-        configuration,
-    };
-    jane.receive_rights();
+    let (jane, file) = Jane::with_file(&old);
     approve(&jane.ask_with_new_key());
     let outcome = jane.renew(&["--new-key"]).run();
     assert!(outcome.status.success(), "{outcome:?}");

@@ -3,14 +3,11 @@
 
 #![forbid(unsafe_code)]
 
-use std::fs::{self, Permissions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-
-use tempfile::Builder;
+use std::{fs, io};
 
 use crate::error::{Failure, Remedy};
+use crate::process::replaced_file::Directory;
 
 /// What `--out` names is not there, not yours, or on a full file system.
 #[derive(Debug, thiserror::Error)]
@@ -45,17 +42,9 @@ pub(super) fn write_public(path: &Path, content: &str) -> Result<(), NewFileErro
 /// # Errors
 /// [`NewFileError`]; an older file is as it was.
 pub(super) fn write(path: &Path, content: &str, mode: u32) -> Result<(), NewFileError> {
-    let parent = path.parent().filter(|it| !it.as_os_str().is_empty());
-    let outcome = Builder::new()
-        .prefix(".new-")
-        .permissions(Permissions::from_mode(mode))
-        .tempfile_in(parent.unwrap_or_else(|| Path::new(".")))
-        .and_then(|mut file| {
-            file.write_all(content.as_bytes())?;
-            file.as_file().sync_all()?;
-            file.persist(path).map_err(|failed| failed.error)
-        });
-    outcome.map(drop).map_err(|reason| failure(path, reason))
+    let outcome = Directory::of(path)
+        .and_then(|(directory, name)| directory.put(name, content.as_bytes(), mode));
+    outcome.map_err(|reason| failure(path, reason))
 }
 
 fn failure(path: &Path, reason: io::Error) -> NewFileError {
@@ -67,7 +56,8 @@ fn failure(path: &Path, reason: io::Error) -> NewFileError {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use super::*;
 

@@ -1,28 +1,20 @@
-//! A file put in place of another in one step: a reader sees the old one or the new one, and a
-//! failure leaves the old one as it was.
-//!
-//! Root may edit the file of a malicious user who owns its directory. So the directory is opened
-//! once, the file that is replaced is the one that was read, and owner and mode are set on open
-//! files, never by name.
+//! A kubeconfig that is replaced: under kubectl's lock, with copies of what it was.
 
 use std::cmp::Reverse;
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File, Metadata};
-use std::io::{self, ErrorKind, Seek as _, Write as _};
-use std::os::fd::OwnedFd;
+use std::fs;
+use std::io::{self, ErrorKind, Seek as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{
-    AtFlags, Dir, Gid, Mode, OFlags, RawMode, Uid, fchmod, fchown, fsync, openat, renameat, statat,
-    unlinkat,
-};
+use rustix::fs::{Dir, Mode};
 use rustix::io::Errno;
 
 use super::file::{self, ReadFailure};
+use crate::process::replaced_file::{Directory, OldFile, ReplacedFile, Temporary, write};
 use crate::process::unix_time;
 
 /// How long another writer is waited for. kubectl holds its lock for milliseconds.
@@ -40,30 +32,8 @@ const INTERRUPTED: &str = "interrupted";
 /// `FILE.lock` beside it (client-go, tools/clientcmd, loader.go).
 pub(super) struct LockedFile {
     _lock: Temporary,
-    /// Where the file itself is, if the path is a symbolic link.
-    directory: Directory,
-    name: OsString,
-    /// As it was opened; `None` if there was no file.
-    old: Option<OldFile>,
+    file: ReplacedFile,
     is_interrupted: fn() -> bool,
-}
-
-struct OldFile {
-    file: File,
-    found: Metadata,
-}
-
-/// Opened once.
-struct Directory {
-    open: OwnedFd,
-    /// For messages.
-    path: PathBuf,
-}
-
-/// A file that is removed when it is dropped, by its name in a directory.
-struct Temporary {
-    directory: OwnedFd,
-    name: OsString,
 }
 
 impl LockedFile {
@@ -74,97 +44,60 @@ impl LockedFile {
     ///
     /// A text for people: the file or its directory can't be opened, or is locked for too long.
     pub(super) fn lock(path: &Path, is_interrupted: fn() -> bool) -> Result<Self, String> {
-        let (parent, name) = split(path)?;
-        if !parent.exists() {
+        let parent = path.parent().filter(|it| !it.as_os_str().is_empty());
+        if let Some(parent) = parent.filter(|it| !it.exists()) {
             let made = fs::DirBuilder::new()
                 .recursive(true)
                 .mode(0o700)
                 .create(parent);
             made.map_err(|error| about(parent, error))?;
         }
-        let lock = lock(&Directory::open(parent)?, name, is_interrupted)?;
-        let target = match path.canonicalize() {
-            Err(error) if error.kind() == ErrorKind::NotFound && !path.is_symlink() => {
-                path.to_owned()
-            }
-            target => target.map_err(|error| about(path, error))?,
-        };
-        let (parent, name) = split(&target)?;
-        let directory = Directory::open(parent)?;
-        let old = directory.old_file(name);
+        let (directory, name) = Directory::of(path).map_err(|error| about(path, error))?;
         Ok(Self {
-            _lock: lock,
-            old: old.map_err(|error| about(&target, error))?,
-            directory,
-            name: name.to_owned(),
+            _lock: lock(&directory, name, is_interrupted)?,
+            file: ReplacedFile::open(path).map_err(|error| about(path, error))?,
             is_interrupted,
         })
     }
 
     /// The content of the file.
     pub(super) fn read(&self) -> Result<Vec<u8>, ReadFailure> {
-        let old = self.old.as_ref().ok_or(ReadFailure::Missing)?;
+        let old = self.file.old.as_ref().ok_or(ReadFailure::Missing)?;
         file::read_regular(&old.file, &old.found)
     }
 
     /// Puts the content in place of the file that was read, with its mode and owner. Returns the
     /// path of a copy of the old content.
     pub(super) fn replace(self, content: &[u8]) -> Result<Option<PathBuf>, String> {
-        let path = self.directory.path.join(&self.name);
+        let directory = &self.file.directory.path;
         self.replace_open(content)
-            .map(|backup| backup.map(|backup| self.directory.path.join(backup)))
+            .map(|backup| backup.map(|backup| directory.join(backup)))
             .map_err(|error| match error.kind() {
                 ErrorKind::Interrupted => INTERRUPTED.to_owned(),
-                _ => about(&path, error),
+                _ => about(&directory.join(&self.file.name), error),
             })
     }
 
     fn replace_open(&self, content: &[u8]) -> io::Result<Option<OsString>> {
-        let Self {
-            directory,
-            name,
-            old,
-            ..
-        } = self;
-        let (new, file) = directory.create_temporary(name)?;
-        write(file, content, old.as_ref(), None)?;
+        let new = self.file.write(content)?;
         if (self.is_interrupted)() {
             return Err(ErrorKind::Interrupted.into());
         }
-        let backup = old.as_ref().map(|old| directory.back_up(name, old));
-        let backup = backup.transpose()?;
-        let placed = self.check_old().and_then(|()| {
-            renameat(&directory.open, &new.name, &directory.open, name).map_err(Into::into)
-        });
-        if let Err(error) = placed {
+        let (directory, name) = (&self.file.directory, &self.file.name);
+        let backup = self.file.old.as_ref();
+        let backup = backup
+            .map(|old| back_up(directory, name, old))
+            .transpose()?;
+        if let Err(error) = self.file.replace(&new) {
             if let Some(backup) = &backup {
                 directory.remove(backup);
             }
             return Err(error);
         }
-        // The name is durable with its directory; not every file system can say so.
-        let _ = fsync(&directory.open);
         if backup.is_some() {
-            directory.remove_old_backups(name);
+            remove_old_backups(directory, name);
         }
         Ok(backup)
-    }
-
-    /// It is still the file that was read, or still none.
-    fn check_old(&self) -> io::Result<()> {
-        let found = statat(&self.directory.open, &self.name, AtFlags::SYMLINK_NOFOLLOW);
-        let is_same = match (&self.old, found) {
-            (None, Err(Errno::NOENT)) => true,
-            (Some(old), Ok(found)) => {
-                let old = rustix::fs::fstat(&old.file)?;
-                (found.st_dev, found.st_ino) == (old.st_dev, old.st_ino)
-            }
-            _ => false,
-        };
-        match is_same {
-            true => Ok(()),
-            false => Err(io::Error::other("another file was put there meanwhile")),
-        }
     }
 }
 
@@ -180,7 +113,7 @@ fn lock(
     loop {
         match directory.create(&lock, Mode::empty()) {
             Ok(_) => {
-                let lock = Temporary::new(directory, lock);
+                let lock = directory.temporary(lock);
                 return lock.map_err(|error| about(&path, error));
             }
             Err(Errno::EXIST) if is_interrupted() => return Err(INTERRUPTED.to_owned()),
@@ -196,150 +129,51 @@ fn lock(
     }
 }
 
-impl Directory {
-    fn open(path: &Path) -> Result<Self, String> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let open = rustix::fs::open(path, flags, Mode::empty());
-        Ok(Self {
-            open: open.map_err(|error| about(path, error))?,
-            path: path.to_owned(),
+/// Makes a copy that replaces no other and that only its owner may read. Returns its name.
+fn back_up(directory: &Directory, name: &OsStr, old: &OldFile) -> io::Result<OsString> {
+    (&old.file).rewind()?;
+    let content = file::read_regular(&old.file, &old.found).map_err(|failure| match failure {
+        ReadFailure::Missing => io::Error::from(ErrorKind::NotFound),
+        ReadFailure::Other(reason) => io::Error::other(reason),
+    })?;
+    let mode = Mode::RUSR | Mode::WUSR;
+    let first = format!("{BACKUP}{}", unix_time());
+    let mut count = 0;
+    let (backup, file) = loop {
+        let suffix = match count {
+            0 => first.clone(),
+            _ => format!("{first}-{count}"),
+        };
+        let backup = joined(&[name, OsStr::new(&suffix)]);
+        match directory.create(&backup, mode) {
+            Err(Errno::EXIST) => count += 1,
+            created => break (backup, created?),
+        }
+    };
+    write(file, &content, Some(old), Some(mode)).inspect_err(|_| directory.remove(&backup))?;
+    Ok(backup)
+}
+
+/// The oldest copies go first. One that can't be removed is tried again the next time.
+fn remove_old_backups(directory: &Directory, name: &OsStr) {
+    let prefix = joined(&[name, OsStr::new(BACKUP)]);
+    let Ok(entries) = Dir::read_from(&directory.open) else {
+        return;
+    };
+    let mut backups: Vec<_> = entries
+        .flatten()
+        .filter_map(|entry| {
+            let name = entry.file_name().to_bytes();
+            let suffix = str::from_utf8(name.strip_prefix(prefix.as_bytes())?).ok()?;
+            let (time, count) = suffix.split_once('-').unwrap_or((suffix, "0"));
+            let order: (u64, u64) = (time.parse().ok()?, count.parse().ok()?);
+            Some((Reverse(order), OsStr::from_bytes(name).to_owned()))
         })
+        .collect();
+    backups.sort();
+    for (_, backup) in backups.into_iter().skip(BACKUPS) {
+        directory.remove(&backup);
     }
-
-    /// The file of this name, which is no symbolic link.
-    fn old_file(&self, name: &OsStr) -> io::Result<Option<OldFile>> {
-        // O_NONBLOCK: a FIFO without a writer must not hang the command.
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = match openat(&self.open, name, flags, Mode::empty()) {
-            Err(Errno::NOENT) => return Ok(None),
-            opened => File::from(opened?),
-        };
-        let found = file.metadata()?;
-        Ok(Some(OldFile { file, found }))
-    }
-
-    /// Makes a file that isn't there yet.
-    fn create(&self, name: &OsStr, mode: Mode) -> rustix::io::Result<File> {
-        let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        openat(&self.open, name, flags, mode).map(File::from)
-    }
-
-    /// Makes a file beside the one of this name, with a name that can't be guessed, readable by this
-    /// user alone.
-    fn create_temporary(&self, name: &OsStr) -> io::Result<(Temporary, File)> {
-        let mut random = [0; 8];
-        getrandom::fill(&mut random).map_err(io::Error::other)?;
-        let random = format!(".new-{:016x}", u64::from_ne_bytes(random));
-        let name = joined(&[OsStr::new("."), name, OsStr::new(&random)]);
-        let file = self.create(&name, Mode::RUSR | Mode::WUSR)?;
-        Ok((Temporary::new(self, name)?, file))
-    }
-
-    fn remove(&self, name: &OsStr) {
-        let _ = unlinkat(&self.open, name, AtFlags::empty());
-    }
-
-    /// Makes a copy that replaces no other and that only its owner may read. Returns its name.
-    fn back_up(&self, name: &OsStr, old: &OldFile) -> io::Result<OsString> {
-        (&old.file).rewind()?;
-        let content =
-            file::read_regular(&old.file, &old.found).map_err(|failure| match failure {
-                ReadFailure::Missing => io::Error::from(ErrorKind::NotFound),
-                ReadFailure::Other(reason) => io::Error::other(reason),
-            })?;
-        let mode = Mode::RUSR | Mode::WUSR;
-        let first = format!("{BACKUP}{}", unix_time());
-        let mut count = 0;
-        let (backup, file) = loop {
-            let suffix = match count {
-                0 => first.clone(),
-                _ => format!("{first}-{count}"),
-            };
-            let backup = joined(&[name, OsStr::new(&suffix)]);
-            match self.create(&backup, mode) {
-                Err(Errno::EXIST) => count += 1,
-                created => break (backup, created?),
-            }
-        };
-        write(file, &content, Some(old), Some(mode)).inspect_err(|_| self.remove(&backup))?;
-        Ok(backup)
-    }
-
-    /// The oldest copies go first. One that can't be removed is tried again the next time.
-    fn remove_old_backups(&self, name: &OsStr) {
-        let prefix = joined(&[name, OsStr::new(BACKUP)]);
-        let Ok(entries) = Dir::read_from(&self.open) else {
-            return;
-        };
-        let mut backups: Vec<_> = entries
-            .flatten()
-            .filter_map(|entry| {
-                let name = entry.file_name().to_bytes();
-                let suffix = str::from_utf8(name.strip_prefix(prefix.as_bytes())?).ok()?;
-                let (time, count) = suffix.split_once('-').unwrap_or((suffix, "0"));
-                let order: (u64, u64) = (time.parse().ok()?, count.parse().ok()?);
-                Some((Reverse(order), OsStr::from_bytes(name).to_owned()))
-            })
-            .collect();
-        backups.sort();
-        for (_, backup) in backups.into_iter().skip(BACKUPS) {
-            self.remove(&backup);
-        }
-    }
-}
-
-impl Temporary {
-    /// A file that was made.
-    fn new(directory: &Directory, name: OsString) -> io::Result<Self> {
-        let directory = directory.open.try_clone()?;
-        Ok(Self { directory, name })
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        let _ = unlinkat(&self.directory, &self.name, AtFlags::empty());
-    }
-}
-
-/// Fills a new file and gives it the owner of another, and its mode unless another is given.
-fn write(
-    mut file: File,
-    content: &[u8],
-    like: Option<&OldFile>,
-    mode: Option<Mode>,
-) -> io::Result<()> {
-    file.write_all(content)?;
-    if let Some(OldFile { found: like, .. }) = like {
-        let own = file.metadata()?;
-        if (own.uid(), own.gid()) != (like.uid(), like.gid()) {
-            let (user, group) = (Uid::from_raw(like.uid()), Gid::from_raw(like.gid()));
-            // A group that isn't ours can't be given; the mode would then open it to another.
-            fchown(&file, Some(user), Some(group)).map_err(|error| {
-                let what = match own.uid() == like.uid() {
-                    true => "group",
-                    false => "owner",
-                };
-                let error = io::Error::from(error);
-                let text = format!("the {what} of the file can't be kept: {error}");
-                io::Error::new(error.kind(), text)
-            })?;
-        }
-        let its_mode = Mode::from_raw_mode((like.mode() & 0o7777) as RawMode);
-        fchmod(&file, mode.unwrap_or(its_mode))?;
-    }
-    file.sync_all()
-}
-
-/// The directory and the name in it.
-fn split(path: &Path) -> Result<(&Path, &OsStr), String> {
-    let parent = path.parent();
-    let parent = parent.filter(|parent| !parent.as_os_str().is_empty());
-    let name = path
-        .file_name()
-        .ok_or_else(|| format!("{}: it is not a file's path", path.display()))?;
-    Ok((parent.unwrap_or_else(|| Path::new(".")), name))
 }
 
 fn joined(parts: &[&OsStr]) -> OsString {
@@ -353,7 +187,7 @@ fn about(path: &Path, error: impl Into<io::Error>) -> String {
 #[cfg(test)]
 mod tests {
     use std::fs::Permissions;
-    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
     use super::*;
 

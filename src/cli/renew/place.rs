@@ -1,7 +1,8 @@
 //! Where a key's certificate is, and how its successor takes its place: in the end, when the cluster has let it in.
 
-use std::fs;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use super::key_in_use::KeyInUse;
 use crate::certificate::Certificate;
@@ -11,8 +12,12 @@ use crate::cluster_api::Recognition;
 use crate::config::Config;
 use crate::enrollment::certificates_pem;
 use crate::error::Error;
+use crate::process::replaced_file::ReplacedFile;
 use crate::report;
 use crate::token::ObjectError;
+
+/// In bytes.
+const LONGEST: u64 = 1 << 20;
 
 /// Where the key's certificate is.
 pub(super) enum CertificatePlace {
@@ -66,9 +71,23 @@ impl CertificatePlace {
         issued: &Issued,
     ) -> Result<Recognition, Error> {
         match self {
-            Self::File(file) => replace_file(key, file, issued),
+            Self::File(file) => {
+                let failed = |error: io::Error| failed(file, &error);
+                let place = place_of(present, file).map_err(failed)?;
+                let text = certificates_pem(issued.certificate.der(), &issued.chain)?;
+                prove_and_replace(key, issued, |_, _| {
+                    let new = place.write(text.as_bytes());
+                    new.and_then(|new| place.replace(&new)).map_err(failed)
+                })
+            }
             Self::Token => replace_on_token(key, present, issued),
-            Self::Slot => replace_in_slot(key, issued),
+            // What is in the slot is lost.
+            Self::Slot => prove_and_replace(key, issued, |kept, path| {
+                let own = key.found()?;
+                let id = own.id.clone();
+                key.write(issued, own)
+                    .inspect_err(|_| kept.advise(&id, path))
+            }),
         }
     }
 }
@@ -93,62 +112,42 @@ fn replace_on_token(
     }
 }
 
-/// To write there is to lose the present certificate: the cluster has to let the new one in before,
-/// from a file, which stays until the card has it.
-fn replace_in_slot(key: &KeyInUse<'_>, issued: &Issued) -> Result<Recognition, Error> {
+/// Has the cluster let the new certificate in before it takes the place of the present one: from a file of this
+/// user's own, which stays until then.
+fn prove_and_replace(
+    key: &KeyInUse<'_>,
+    issued: &Issued,
+    replace: impl FnOnce(&IssuedFile, &Path) -> Result<(), Error>,
+) -> Result<Recognition, Error> {
     let kept = IssuedFile::of_cluster(issued);
     let path = kept.keep(None)?;
-    let discard = || fs::remove_file(&path).map_err(|error| failed(&path, &error));
     let mut map = key.map.clone();
     map.set("certificateFile", &path.to_string_lossy());
-    let known = match key.proof(map, &issued.certificate) {
-        Ok(known) => known,
-        Err(error) => {
-            discard()?;
-            return Err(error);
-        }
-    };
-    let own = key.found()?;
-    let id = own.id.clone();
-    if let Err(error) = key.write(issued, own) {
+    let proof = key.proof(map, &issued.certificate);
+    if proof.is_ok() {
         let file = path.display();
-        report::note(&format!(
-            "the cluster has let the new certificate in; it stays in {file}"
-        ));
-        kept.advise(&id, &path);
-        return Err(error);
+        let stays = format!("the cluster has let the new certificate in; it stays in {file}");
+        replace(&kept, &path).inspect_err(|_| report::note(&stays))?;
     }
-    discard()?;
-    Ok(known)
+    fs::remove_file(&path).map_err(|error| failed(&path, &error))?;
+    proof
 }
 
-/// The new file stands beside the present one until the cluster has let its certificate in.
-fn replace_file(key: &KeyInUse<'_>, file: &Path, issued: &Issued) -> Result<Recognition, Error> {
-    let failed = |error| failed(file, &error);
-    let file = fs::canonicalize(file).map_err(failed)?;
-    let mut new = file.clone().into_os_string();
-    new.push(".renewed");
-    let new = PathBuf::from(new);
-    let text = certificates_pem(issued.certificate.der(), &issued.chain)?;
-    fs::write(&new, text).map_err(failed)?;
-    fs::File::open(&new)
-        .and_then(|new| new.sync_all())
-        .map_err(failed)?;
-    let mut map = key.map.clone();
-    map.set("certificateFile", &new.to_string_lossy());
-    match key.proof(map, &issued.certificate) {
-        Ok(known) => {
-            fs::rename(&new, &file).map_err(failed)?;
-            Ok(known)
-        }
-        Err(error) => {
-            fs::remove_file(&new).map_err(failed)?;
-            Err(error)
-        }
+/// The file, which still has the present certificate: whoever owns its directory could have put another there.
+fn place_of(present: &Certificate, path: &Path) -> io::Result<ReplacedFile> {
+    let place = ReplacedFile::open(path)?;
+    let mut content = Vec::new();
+    if let Some(old) = &place.old {
+        (&old.file).take(LONGEST).read_to_end(&mut content)?;
+    }
+    let source = path.display().to_string();
+    match Certificate::chain_from_pem_or_der(&content, &source) {
+        Ok((found, _)) if found.der() == present.der() => Ok(place),
+        _ => Err(io::Error::other("another file was put there meanwhile")),
     }
 }
 
-fn failed(path: &Path, error: &std::io::Error) -> Error {
+fn failed(path: &Path, error: &io::Error) -> Error {
     ObjectError::CertificateFile {
         path: path.to_owned(),
         reason: error.to_string(),

@@ -3,15 +3,15 @@
 #![forbid(unsafe_code)]
 
 use std::fs::File;
-use std::io::{self, Read as _, Write as _};
-use std::os::fd::OwnedFd;
+use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Mode, OFlags, linkat, openat, unlinkat};
+use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
+use super::replaced_file::Directory;
 use super::runtime;
 
 /// In bytes.
@@ -78,25 +78,12 @@ fn read_in(path: &Path, name: &str) -> Result<Option<Vec<u8>>, String> {
 }
 
 fn create_in(path: &Path, name: &str, content: &[u8]) -> Result<(), String> {
-    let directory = runtime::open_directory(path)?;
-    let mut random = [0; 8];
-    getrandom::fill(&mut random).map_err(|error| error.to_string())?;
-    let new = format!(".{name}.new-{:016x}", u64::from_ne_bytes(random));
-    let outcome = fill(&directory, &new, content).and_then(|()| {
-        match linkat(&directory, &new, &directory, name, AtFlags::empty()) {
-            Ok(()) | Err(Errno::EXIST) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
-    });
-    let _ = unlinkat(&directory, &new, AtFlags::empty());
+    let directory = Directory {
+        open: runtime::open_directory(path)?,
+        path: path.to_owned(),
+    };
+    let outcome = directory.add(name.as_ref(), content);
     outcome.map_err(|error| format!("{}: {error}", path.join(name).display()))
-}
-
-fn fill(directory: &OwnedFd, name: &str, content: &[u8]) -> io::Result<()> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut file = File::from(openat(directory, name, flags, Mode::RUSR | Mode::WUSR)?);
-    file.write_all(content)?;
-    file.sync_all()
 }
 
 #[cfg(test)]

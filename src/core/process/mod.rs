@@ -27,6 +27,7 @@ pub mod lock;
 pub mod memory;
 pub mod output;
 pub mod reminder;
+pub mod replaced_file;
 pub mod run_directory;
 mod runtime;
 pub mod session_keyring;
