@@ -657,13 +657,15 @@ impl Worker {
             config,
             observer: &mut *task.observer,
         };
-        let place = match open.place(*number) {
+        let place = open.place(*number);
+        // Work that looks and then writes is one process's at a time.
+        if place.is_none() || task.work.is_some() {
+            let (lock, library) = (&self.lock, &config.library);
+            lock.acquire(library, lock::LIMIT, pipeline.observer)?;
+        }
+        let place = match place {
             Some(place) => place,
-            None => {
-                let (lock, library) = (&self.lock, &config.library);
-                lock.acquire(library, lock::LIMIT, pipeline.observer)?;
-                open.open(*number, &mut pipeline, pins, &mut self.accepted)?
-            }
+            None => open.open(*number, &mut pipeline, pins, &mut self.accepted)?,
         };
         let OpenToken { token, keys } = open.tokens.get_mut(place).ok_or_else(unknown_key)?;
         let opened = keys.get(number).ok_or_else(unknown_key)?;

@@ -409,6 +409,17 @@ fn a_token_that_cannot_make_such_a_key_says_so() {
     assert_eq!(keys_of(&store).len(), 1);
     let rsa = enroll(&store, &["--user=jane", "--csr", &csr, "--key=rsa-2048"]).run();
     rsa.silently().printed();
+    // A key that could open nothing.
+    let store = token_withholding(&[MechanismType::ECDH1_DERIVE], Kind::P256);
+    let unsealing = ["--user=node", "--csr", &csr, "--for=unsealing"];
+    enroll(&store, &unsealing).run().fails(
+        6,
+        &[
+            "makes no ec-p256 key: it offers no CKM_ECDH1_DERIVE",
+            "--key",
+        ],
+    );
+    assert_eq!(keys_of(&store).len(), 1);
 }
 
 #[test]

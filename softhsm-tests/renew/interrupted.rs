@@ -88,6 +88,42 @@ fn a_token_that_is_pulled_is_told_and_gone_on_with_when_it_is_back() {
 }
 
 #[test]
+fn a_certificate_that_can_not_be_read_back_is_written_once() {
+    let jane = Jane::new();
+    jane.ask_approved(&[]);
+    let full = jane
+        .renew_suffering(&[], "C_CreateObject:return=0x31")
+        .run();
+    full.fails(6, &["has no room left"]);
+    let reads = jane.store.calls("C_GetAttributeValue").len() + 1;
+    // CKR_OBJECT_HANDLE_INVALID, as of SoftHSM on a full disk.
+    let lost = format!("C_GetAttributeValue#{reads}:return=0x82");
+    let lost = jane.renew_suffering(&[], &lost).run();
+    lost.fails(6, &["has not kept the certificate of", "on a full disk"]);
+    assert_eq!(jane.store.calls("C_CreateObject"), ["0x31", "0x0"]);
+    assert_renewed(&jane, &jane.renew(&[]).run());
+}
+
+#[test]
+fn two_at_once_write_one_certificate() {
+    let jane = Jane::new();
+    thread::sleep(Duration::from_secs(2));
+    let name = jane.request();
+    let both = ["C_CreateObject:delay=3000", ""].map(|fault| {
+        let mut running = jane.renew_suffering(&[], fault).start(None);
+        running.wait_for_error("waiting for the request");
+        running
+    });
+    jane.decide("approve", &name);
+    for outcome in both.map(|it| it.finish()) {
+        assert!(outcome.status.success(), "{outcome:?}");
+    }
+    assert_eq!(jane.certificates().len(), 1);
+    assert_eq!(jane.store.calls("C_CreateObject"), ["0x0"]);
+    assert_eq!(jane.user(), "jane");
+}
+
+#[test]
 fn a_server_that_goes_away_while_it_waits_is_told_and_asked_again_when_it_is_back() {
     let jane = Jane::new();
     thread::sleep(Duration::from_secs(2));

@@ -101,6 +101,12 @@ fn a_token_comes_with_a_warning_and_ends_when_the_server_says() {
     let status = &right.answer()["status"];
     assert_eq!(status["token"], "a.b.c");
     assert_eq!(status["expirationTimestamp"], "2126-11-22T03:59:30Z");
+    let mut ended = answer.clone();
+    ended["status"]["expirationTimestamp"] = json!("2001-09-09T01:46:40Z");
+    let ended = asking(&store, Duration::ZERO, &ended, &get);
+    assert_eq!(ended.status.code(), Some(9), "{ended:?}");
+    let said = "has ended already, at 2001-09-09T01:46:40Z";
+    assert!(ended.stderr.contains(said), "{ended:?}");
     for (ahead, said) in [(-330, AHEAD), (330, BEHIND)] {
         let wrong = asking(&store, Duration::seconds(ahead), &answer, &get);
         wrong.says_only(&[shortened, &format!("{said}: set it")]);

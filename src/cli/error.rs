@@ -23,9 +23,12 @@ impl Failure for ArgumentNeeds {
     }
 }
 
-/// Exit code 3, or 2 for options that don't go together.
+/// Exit code 3, 2 for options that don't go together, or 9 for what a cluster has answered.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CredentialError {
+    /// Clients would ask again at once, for ever.
+    #[error("what was issued has ended already, at {ends}")]
+    Ended { ends: String },
     #[error("both --context and other options name the key")]
     KeyNamedTwice,
     #[error(
@@ -64,6 +67,7 @@ impl Failure for CredentialError {
             | Self::NotLocal { .. }
             | Self::OfAnother { .. }
             | Self::StandardInput => 3,
+            Self::Ended { .. } => 9,
         }
     }
 
@@ -76,6 +80,7 @@ impl Failure for CredentialError {
                     shortest.as_secs() / 60
                 ))
             }
+            Self::Ended { .. } => remedy!("set the clock of this machine, or the server's"),
             Self::NoSubject => remedy!("name whom the token is about: --subject NAME"),
             Self::NoClusters => remedy!(
                 "set provideClusterInfo of the user's exec to true, or have the entry name the client's \

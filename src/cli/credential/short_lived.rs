@@ -221,6 +221,10 @@ pub(super) fn hand_out(
             };
             let made = make(kind, making, target.as_ref());
             let made = made.inspect_err(|error| pins.failed(error))?;
+            if made.ends <= unix_time() {
+                let ends = rfc_3339(made.ends);
+                return Err(CredentialError::Ended { ends }.into());
+            }
             if let Some(name) = &kept {
                 name.keep(&made, arguments.keep);
             }

@@ -241,7 +241,7 @@ impl<'l> EnrollmentToken<'l> {
     /// The token can't make such a key, or an object has the CKA_ID.
     pub(super) fn free_id(&self, id: Option<ObjectId>, kind: KeyKind) -> Result<ObjectId, Error> {
         self.token.check_card(kind, id.as_ref())?;
-        self.token.check_generation(kind)?;
+        self.token.check_generation(kind, self.purpose)?;
         let Some(id) = id else {
             return self.token.unused_id();
         };
@@ -407,7 +407,7 @@ impl<'l> EnrollmentToken<'l> {
         }
         // The new one is there and was read.
         for old in old.iter().filter(|it| replaced.contains(&it.serial_number)) {
-            self.token.remove_certificate(old)?;
+            self.token.remove_certificate(old, Some(certificate))?;
         }
         if holds_all {
             document.set_intermediates(&intermediates);

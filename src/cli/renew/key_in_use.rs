@@ -114,10 +114,14 @@ impl KeyInUse<'_> {
     }
 
     /// # Errors
-    /// The token doesn't remove it.
-    pub(super) fn remove(&self, certificate: &Certificate) -> Result<(), Error> {
-        let certificate = certificate.clone();
-        self.with_token(move |token, _, _| token.remove_certificate(&certificate))
+    /// The token doesn't remove it, or hasn't the one that stays.
+    pub(super) fn remove(
+        &self,
+        certificate: &Certificate,
+        stays: Option<&Certificate>,
+    ) -> Result<(), Error> {
+        let (certificate, stays) = (certificate.clone(), stays.cloned());
+        self.with_token(move |token, _, _| token.remove_certificate(&certificate, stays.as_ref()))
     }
 
     /// Asks the cluster, with the new certificate, for whom it takes us. `map` names it and its key.

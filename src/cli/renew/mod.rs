@@ -197,7 +197,7 @@ fn renew(
         {
             let known = self_subject_review(&api)?;
             check_user(&known, &present)?;
-            key.remove(&old)?;
+            key.remove(&old, Some(&present))?;
             return report.renewed(&key, &issued.name, &present, known, None);
         }
     }

@@ -90,7 +90,7 @@ impl KeyChange<'_> {
             }
             let known = self_subject_review(self.asking.api)?;
             check_user(&known, present)?;
-            key.remove(&old)?;
+            key.remove(&old, Some(self.present))?;
             let name = self.request_name(&own, &old)?;
             return report.renewed(key, &name, present, known, Some(&entry));
         }
@@ -148,7 +148,7 @@ impl KeyChange<'_> {
             Err(error) => {
                 match &file {
                     Some(file) => drop(fs::remove_file(file)),
-                    None => key.remove(&issued.certificate)?,
+                    None => key.remove(&issued.certificate, None)?,
                 }
                 return Err(error);
             }
@@ -253,7 +253,7 @@ impl KeyChange<'_> {
             CertificatePlace::File(file) => {
                 report::note(&format!("the old certificate stays in {}", file.display()))
             }
-            _ if others.is_empty() => self.key.remove(self.present)?,
+            _ if others.is_empty() => self.key.remove(self.present, None)?,
             _ => {
                 report::note(&format!(
                     "the old certificate stays, since it is used by the contexts {}; `{} kubeconfig --write \
@@ -406,7 +406,7 @@ fn find_or_make(
     let kind = kind.ok_or_else(|| NewKeyError::NoSuchKind {
         kind: wanted.usual_words.clone(),
     })?;
-    token.check_generation(kind)?;
+    token.check_generation(kind, KeyPurpose::Signing)?;
     if !wanted.makes {
         return Ok(FoundSuccessor::ToBeMade(kind));
     }

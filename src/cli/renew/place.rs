@@ -102,11 +102,11 @@ fn replace_on_token(
     key.write(issued, key.found()?)?;
     match key.proof(key.map.clone(), &issued.certificate) {
         Ok(known) => {
-            key.remove(present)?;
+            key.remove(present, Some(&issued.certificate))?;
             Ok(known)
         }
         Err(error) => {
-            key.remove(&issued.certificate)?;
+            key.remove(&issued.certificate, Some(present))?;
             Err(error)
         }
     }

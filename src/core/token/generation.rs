@@ -131,14 +131,19 @@ impl KeyKind {
         }
     }
 
-    /// What the token has to offer: to make the key, and to sign with it. RSA keys sign in several
-    /// ways.
-    fn mechanisms(self) -> &'static [(MechanismType, &'static str)] {
+    /// What the token has to offer: to make the key, to sign with it, and to open what was sealed to it. RSA keys
+    /// sign and open in several ways.
+    fn mechanisms(self, purpose: KeyPurpose) -> &'static [(MechanismType, &'static str)] {
+        const EC: &[(MechanismType, &str)] = &[
+            (MechanismType::ECC_KEY_PAIR_GEN, "CKM_EC_KEY_PAIR_GEN"),
+            (MechanismType::ECDSA, "CKM_ECDSA"),
+            (MechanismType::ECDH1_DERIVE, "CKM_ECDH1_DERIVE"),
+        ];
         match self {
-            Self::EcP256 | Self::EcP384 => &[
-                (MechanismType::ECC_KEY_PAIR_GEN, "CKM_EC_KEY_PAIR_GEN"),
-                (MechanismType::ECDSA, "CKM_ECDSA"),
-            ],
+            Self::EcP256 | Self::EcP384 => match purpose {
+                KeyPurpose::Signing => EC.split_last().map_or(EC, |(_, signing)| signing),
+                KeyPurpose::Unsealing => EC,
+            },
             Self::Ed25519 => &[
                 (
                     MechanismType::ECC_EDWARDS_KEY_PAIR_GEN,
@@ -197,16 +202,17 @@ pub struct GeneratedKey {
     pub unconfirmed: Vec<&'static str>,
 }
 
-/// Whether the token can make such a key; one that doesn't say what it offers is tried.
+/// Whether the token can make such a key and use it; one that doesn't say what it offers is tried.
 pub(super) fn check(
     kind: KeyKind,
+    purpose: KeyPurpose,
     token: &str,
     offered: Option<&[MechanismType]>,
 ) -> Result<(), WritingError> {
     let Some(offered) = offered else {
         return Ok(());
     };
-    let mut wanted = kind.mechanisms().iter();
+    let mut wanted = kind.mechanisms(purpose).iter();
     match wanted.find(|(mechanism, _)| !offered.contains(mechanism)) {
         None => Ok(()),
         Some((_, wanted)) => Err(WritingError::NoGeneration {
@@ -435,17 +441,20 @@ mod tests {
 
     #[test]
     fn a_token_without_the_mechanism_says_which() {
+        let signing = KeyPurpose::Signing;
         let offered = [MechanismType::ECC_KEY_PAIR_GEN, MechanismType::ECDSA];
-        check(KeyKind::EcP384, "t", Some(&offered)).unwrap();
-        check(KeyKind::Rsa2048, "t", None).unwrap();
+        check(KeyKind::EcP384, signing, "t", Some(&offered)).unwrap();
+        check(KeyKind::Rsa2048, signing, "t", None).unwrap();
         for (kind, text) in [
             (KeyKind::Rsa2048, "CKM_RSA_PKCS_KEY_PAIR_GEN"),
             (KeyKind::Ed25519, "CKM_EC_EDWARDS_KEY_PAIR_GEN"),
         ] {
-            let error = check(kind, "t", Some(&offered)).unwrap_err().to_string();
+            let error = check(kind, signing, "t", Some(&offered))
+                .unwrap_err()
+                .to_string();
             assert!(error.ends_with(text), "{error}");
         }
-        check(KeyKind::EcP256, "t", Some(&offered[..1])).unwrap_err();
+        check(KeyKind::EcP256, signing, "t", Some(&offered[..1])).unwrap_err();
     }
 
     #[test]

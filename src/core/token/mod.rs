@@ -532,14 +532,14 @@ impl Token<'_> {
         signer.sign(scheme, paddings, digest, public_key)
     }
 
-    /// Checks that the token can make such a key and sign with it (C_GetMechanismList).
+    /// Checks that the token can make such a key and use it (C_GetMechanismList).
     ///
     /// # Errors
     /// [`WritingError::NoGeneration`] if it can't.
-    pub fn check_generation(&self, kind: KeyKind) -> Result<(), Error> {
+    pub fn check_generation(&self, kind: KeyKind, purpose: KeyPurpose) -> Result<(), Error> {
         self.check_card(kind, None)?;
         let offered = self.offered();
-        generation::check(kind, &self.name(), offered)?;
+        generation::check(kind, purpose, &self.name(), offered)?;
         Ok(())
     }
 
@@ -571,7 +571,7 @@ impl Token<'_> {
         new: &NewKey<'_>,
         options: SlotOptions,
     ) -> Result<GeneratedKey, Error> {
-        self.check_generation(new.kind)?;
+        self.check_generation(new.kind, new.purpose)?;
         generation::generate(&self.session, new, options)
     }
 
@@ -632,12 +632,17 @@ impl Token<'_> {
         }
     }
 
-    /// Removes a certificate (C_DestroyObject); keys stay. Nothing happens if it isn't there.
+    /// Removes a certificate (C_DestroyObject), if the one that `stays` is there; keys stay. Nothing happens if it
+    /// isn't there.
     ///
     /// # Errors
-    /// [`WritingError`] if the token refuses.
-    pub fn remove_certificate(&self, certificate: &Certificate) -> Result<(), Error> {
-        writing::remove_certificate(&self.session, certificate)
+    /// [`WritingError`] if the token refuses, or hasn't the one that stays.
+    pub fn remove_certificate(
+        &self,
+        certificate: &Certificate,
+        stays: Option<&Certificate>,
+    ) -> Result<(), Error> {
+        writing::remove_certificate(&self.session, certificate, stays)
     }
 
     /// Opens what was sealed to the key (C_Decrypt or C_DeriveKey): the message, or ECDH's shared secret.

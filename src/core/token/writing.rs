@@ -69,25 +69,29 @@ pub(super) fn write_certificate(
     write(session, certificate, &key.label, &key.id)
 }
 
-/// The certificate of a CA, unless it is there.
+/// The certificate of a CA.
 pub(super) fn write_authority(
     session: &TokenSession<'_>,
     certificate: &Certificate,
 ) -> Result<(), Error> {
-    let present = same_certificates(session.objects(), certificate)?;
-    match present.is_empty() {
-        true => write(session, certificate, &certificate.subject, &[]),
-        false => Ok(()),
-    }
+    write(session, certificate, &certificate.subject, &[])
 }
 
-/// C_CreateObject, and what the token has of it afterwards.
+/// C_CreateObject, and what the token has of it afterwards. Nothing is written if it is there: by another
+/// process, or by a call that ended with an error all the same.
 fn write(
     session: &TokenSession<'_>,
     certificate: &Certificate,
     label: &str,
     id: &[u8],
 ) -> Result<(), Error> {
+    let objects = session.objects();
+    for present in same_certificates(objects, certificate)? {
+        let failed = objects.failed("looking for the certificate");
+        if id.is_empty() || objects.bytes(present, AttributeType::Id).map_err(failed)? == id {
+            return Ok(());
+        }
+    }
     let mut template = vec![
         Attribute::Class(ObjectClass::CERTIFICATE),
         Attribute::CertificateType(CertificateType::X_509),
@@ -108,18 +112,23 @@ fn write(
     let object = create(session, &template);
     let object = object.map_err(|error| certificate_failure(session, &error))?;
     log::info!("certificate: written");
-    let objects = session.objects();
-    let failed = objects.failed("reading the certificate back");
-    let der = objects.bytes(object, AttributeType::Value);
-    let kept_id = objects.bytes(object, AttributeType::Id).map_err(failed)?;
-    if der.map_err(failed)? != certificate.der() || kept_id != id {
-        return Err(WritingError::NotKept {
-            token: objects.token.to_string(),
-            what: format!("the certificate of {}", certificate.subject),
-        }
-        .into());
+    let kept = |attribute, value: &[u8]| {
+        objects
+            .bytes(object, attribute)
+            .is_ok_and(|kept| kept == value)
+    };
+    match kept(AttributeType::Value, certificate.der()) && kept(AttributeType::Id, id) {
+        true => Ok(()),
+        false => Err(not_kept(session, certificate)),
     }
-    Ok(())
+}
+
+fn not_kept(session: &TokenSession<'_>, certificate: &Certificate) -> Error {
+    WritingError::NotKept {
+        token: session.state.name.to_string(),
+        what: format!("the certificate of {}", certificate.subject),
+    }
+    .into()
 }
 
 /// Signals wait: a library that is killed while it writes may lose the whole token.
@@ -129,11 +138,18 @@ fn create(session: &TokenSession<'_>, template: &[Attribute]) -> CallResult<Obje
     session.raw.create(template)
 }
 
-/// Removes each object with exactly this certificate.
+/// Removes each object with exactly this certificate; none if the token hasn't the one that is to stay, which
+/// another process may have removed.
 pub(super) fn remove_certificate(
     session: &TokenSession<'_>,
     certificate: &Certificate,
+    stays: Option<&Certificate>,
 ) -> Result<(), Error> {
+    if let Some(stays) = stays
+        && same_certificates(session.objects(), stays)?.is_empty()
+    {
+        return Err(not_kept(session, stays));
+    }
     for object in same_certificates(session.objects(), certificate)? {
         let _step = watchdog::step("removing the certificate (C_DestroyObject)");
         let _deferral = Deferral::for_files();

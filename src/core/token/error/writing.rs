@@ -55,7 +55,8 @@ pub enum WritingError {
     /// `--slot`, `--pin-policy` and `--touch-policy` are a YubiKey's, behind Yubico's own library.
     #[error("{option} is for YubiKeys behind ykcs11, and token {token} is none")]
     NotAYubikey { option: &'static str, token: String },
-    /// A library that says that it has written something, and has not.
+    /// A library that says that it has written something, and has not: SoftHSM on a full disk. Or another process
+    /// has removed it since.
     #[error("token {token} has not kept {what} as it was written")]
     NotKept { token: String, what: String },
     /// As OpenSC does for a PIV card.
@@ -131,7 +132,10 @@ impl Failure for WritingError {
                 remedy!("leave it out, or name Yubico's library (libykcs11.so) with --module")
             }
             Self::NotKept { .. } => {
-                remedy!("the token or its library is faulty: update the library and try again")
+                remedy!(
+                    "make room where the library keeps its objects, such as on a full disk, or update the library, \
+                     and run the command again"
+                )
             }
             Self::Refused { .. } => remedy!(
                 "write it with the token's own tool, or set ",
