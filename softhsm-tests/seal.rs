@@ -167,6 +167,10 @@ fn what_cannot_be_sealed_is_refused_and_the_old_file_stays() {
         3,
         &["nothing can be sealed to O=system:masters, CN=test ed25519: Ed25519 only signs"],
     );
+    let twice = seal(directory.path(), &[Kind::P256, Kind::P256])
+        .arguments(&["--out", &out, &config])
+        .run();
+    twice.fails(3, &["its key is named twice"]);
     let no_certificate = seal(directory.path(), &[])
         .arguments(&["--recipient", &config, "--out", &out, &config])
         .run();

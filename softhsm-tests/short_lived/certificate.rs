@@ -2,8 +2,8 @@
 //! kube-controller-manager's signer.
 
 use std::path::Path;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use serde_json::{Value, json};
 
@@ -12,6 +12,7 @@ use super::refuses;
 use crate::fixture::clients::distribution_kubectl;
 use crate::fixture::cluster::{ADMINISTRATOR, Claims, Cluster, JANE, cluster, kubectl};
 use crate::fixture::keys::{Kind, key};
+use crate::fixture::openssl::openssl;
 use crate::fixture::program::{Invocation, Outcome, PROGRAM};
 use crate::fixture::softhsm::{Object, token_with};
 
@@ -178,6 +179,56 @@ fn a_kubeconfig_has_the_certificate_until_it_ends() {
         ])
         .run();
     assert_eq!(whoami.printed(), "erin");
+}
+
+/// A signer may put text there, and a proxy anything.
+#[test]
+fn what_stands_behind_the_certificate_is_not_handed_out() {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    let holder = requester(Kind::P256, "/CN=heidi");
+    let asking = holder.program(&["credential", "--as=certificate", "--output=raw"]);
+    let running = asking.start(None);
+    let mut request = loop {
+        match requests(&holder, "heidi").pop() {
+            Some(request) => break request,
+            None => thread::sleep(Duration::from_millis(100)),
+        }
+    };
+    let at = |name: &str| holder.store.directory.path().join(name);
+    let text = |name: &str| at(name).display().to_string();
+    let csr = STANDARD.decode(request["spec"]["request"].as_str().unwrap());
+    fs::write(at("csr"), csr.unwrap()).unwrap();
+    fs::write(at("usage"), "extendedKeyUsage=clientAuth\n").unwrap();
+    let authority = cluster().authority();
+    let [ca, key] = [0, 1].map(|place: usize| authority[place].display().to_string());
+    openssl(
+        [
+            ["x509", "-req"],
+            ["-in", &text("csr")],
+            ["-CA", &ca],
+            ["-CAkey", &key],
+            ["-CAserial", &text("serial")],
+            ["-CAcreateserial", "-days=1"],
+            ["-extfile", &text("usage")],
+            ["-out", &text("pem")],
+        ]
+        .concat(),
+    );
+    let certificate = fs::read_to_string(at("pem")).unwrap();
+    let answer = format!("above\n{certificate}\u{1b}]0;behind\u{7}\n");
+    request["status"] = json!({"certificate": STANDARD.encode(answer)});
+    let name = request["metadata"]["name"].as_str().unwrap();
+    let path = format!("/apis/certificates.k8s.io/v1/certificatesigningrequests/{name}/status");
+    let replace = ["replace", "--raw", &path, "-f", "-"];
+    let answered = holder.administrator().arguments(&replace);
+    answered.piped(request.to_string()).run().printed();
+    let outcome = running.finish();
+    let printed = String::from_utf8(outcome.stdout.clone()).unwrap();
+    let (begin, end) = printed.split_at(certificate.len());
+    assert_eq!(begin, certificate);
+    assert!(end.starts_with("-----BEGIN PRIVATE KEY-----\n"), "{end}");
+    assert!(outcome.stderr.contains("longer time"), "{outcome:?}");
 }
 
 #[test]

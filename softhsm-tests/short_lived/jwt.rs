@@ -199,6 +199,9 @@ fn keys_and_options_that_make_no_token_are_refused_before_the_pin() {
         assert!(store.calls("C_Login").is_empty());
     }
     let store = token_with_pair(Kind::P256);
+    let nobody = ["credential", "--as=jwt", "--issuer", ISSUER, "--subject="];
+    let nobody = with_key(&store, "1", &nobody).run();
+    assert_eq!(nobody.status.code(), Some(2), "{nobody:?}");
     let missing = with_key(&store, "1", &["credential", "--as=jwt"]).run();
     refuses(&missing, 2, &["--as jwt needs --issuer"]);
     let missing = with_key(&store, "1", &["credential", "--issuer", ISSUER]).run();

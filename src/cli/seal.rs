@@ -22,7 +22,7 @@ use crate::pipeline::Library;
 use crate::printable::printable;
 use crate::process::{lock, unix_time};
 use crate::report;
-use crate::sealed::{Registries, RegistryLogin, SealedFile, SealingKey, seal};
+use crate::sealed::{Registries, RegistryLogin, SealedError, SealedFile, SealingKey, seal};
 
 /// In bytes; no password has more.
 const LONGEST_PASSWORD: u64 = 64 * 1024;
@@ -97,10 +97,20 @@ pub(super) fn run(arguments: &SealArguments) -> u8 {
 
 fn make(arguments: &SealArguments) -> Result<(), Error> {
     let mut output = CommandOutput::open()?;
-    let mut keys = Vec::new();
+    let (mut keys, mut seen) = (Vec::new(), Vec::new());
     for path in &arguments.recipient {
         let certificate = sealed::certificate(path)?;
         keys.push(SealingKey::of(&certificate)?);
+        if seen.contains(certificate.public_key()) {
+            let certificate = path.display().to_string();
+            let reason = "its key is named twice".to_owned();
+            return Err(SealedError::Certificate {
+                certificate,
+                reason,
+            }
+            .into());
+        }
+        seen.push(certificate.public_key().clone());
         warn_of_validity(path, &certificate);
     }
     let registries = registries(arguments)?;

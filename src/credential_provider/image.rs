@@ -23,9 +23,13 @@ impl Image {
                 false => "has a tag",
             });
         }
-        let location = Registry::parse(name).filter(|it| {
+        let location = Registry::of_image(name).filter(|it| {
             // Not what only an entry's name may have.
-            !it.path.is_empty() && it.to_string() == name && !name.contains('*')
+            let is_name = |it: &String| it.starts_with(|it: char| it.is_ascii_alphanumeric());
+            !it.path.is_empty()
+                && it.path.iter().all(is_name)
+                && it.to_string() == name
+                && !name.contains('*')
         });
         Ok(Self {
             text: text.to_owned(),
@@ -47,7 +51,7 @@ impl Image {
                 || it.bytes().any(|it| it.is_ascii_uppercase())
         };
         let whole = match name.split_once('/') {
-            Some((registry, _)) if is_registry(registry) => match Registry::parse(name) {
+            Some((registry, _)) if is_registry(registry) => match Registry::of_image(name) {
                 Some(it) if it.host == "docker.io" && it.path.len() == 1 => {
                     format!("docker.io/library/{}", it.path.concat())
                 }
@@ -97,12 +101,17 @@ fn matches(pattern: &str, label: &str) -> bool {
     let Some((head, rest)) = pattern.split_once('*') else {
         return pattern == label;
     };
-    let Some(label) = label.strip_prefix(head) else {
-        return false;
-    };
-    let ends = label.char_indices().map(|(place, _)| place);
-    ends.chain([label.len()])
-        .any(|place| label.get(place..).is_some_and(|it| matches(rest, it)))
+    let (parts, tail) = rest.rsplit_once('*').unwrap_or(("", rest));
+    let inner = label
+        .strip_prefix(head)
+        .and_then(|it| it.strip_suffix(tail));
+    // Each part where it first fits: that leaves most for the others.
+    inner.is_some_and(|mut rest| {
+        parts.split('*').all(|part| {
+            let found = rest.split_once(part);
+            found.inspect(|(_, behind)| rest = behind).is_some()
+        })
+    })
 }
 
 /// The name, and the tag and digest behind it.
@@ -135,6 +144,11 @@ mod tests {
                 "registry.example:5000/team/app",
             ),
             ("localhost/app", "localhost/app"),
+            ("docker.io/v1/app", "docker.io/v1/app"),
+            (
+                "registry.example/v2/team/app",
+                "registry.example/v2/team/app",
+            ),
             ("registry.example/a/b/c", "registry.example/a/b/c"),
         ] {
             assert_eq!(Image::normalized(text).unwrap().text, name, "{text}");
@@ -153,6 +167,7 @@ mod tests {
                 "https://registry.example/app",
                 "is no image with its registry",
             ),
+            ("registry.example/a/../b", "is no image with its registry"),
             ("*.example/app", "is no image with its registry"),
             ("", "is no image with its registry"),
             ("a b/c", "is no image with its registry"),
@@ -211,6 +226,13 @@ mod tests {
             ("a*d", "abc", false),
             ("ab", "abc", false),
             ("b*", "abc", false),
+            ("ab*ba", "aba", false),
+            ("*ab*ab*", "aab", false),
+            ("*ab*ab*", "aabxab", true),
+            ("**", "a", true),
+            // The time is no power of the number of stars.
+            (&"*a".repeat(31), &"a".repeat(31), true),
+            (&format!("{}b", "*a".repeat(31)), &"a".repeat(62), false),
         ] {
             assert_eq!(matches(pattern, label), expected, "{pattern} {label}");
         }

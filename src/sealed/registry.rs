@@ -22,6 +22,20 @@ impl Registry {
         let text = text.strip_prefix("https://").unwrap_or(text);
         let text = text.strip_prefix("http://").unwrap_or(text);
         let (authority, path) = text.split_once('/').unwrap_or((text, ""));
+        let path = match path.split_once('/').unwrap_or((path, "")) {
+            ("v1" | "v2", rest) => rest,
+            _ => path,
+        };
+        Self::of_parts(authority, path)
+    }
+
+    /// Where an image is, whose path may begin with `v1`; `None` for a text that names no registry.
+    pub fn of_image(name: &str) -> Option<Self> {
+        let (authority, path) = name.split_once('/')?;
+        Self::of_parts(authority, path)
+    }
+
+    fn of_parts(authority: &str, path: &str) -> Option<Self> {
         let (host, port) = match authority.rsplit_once(':') {
             // An IPv6 address stands in brackets.
             Some((host, port)) if !port.ends_with(']') => (host, Some(port.parse().ok()?)),
@@ -34,13 +48,10 @@ impl Registry {
             return None;
         }
         let path = path.strip_suffix('/').unwrap_or(path);
-        let mut path: Vec<_> = match path {
+        let path: Vec<_> = match path {
             "" => Vec::new(),
             path => path.split('/').map(ToOwned::to_owned).collect(),
         };
-        if matches!(path.first().map(String::as_str), Some("v1" | "v2")) {
-            path.remove(0);
-        }
         let is_of_path = |it: u8| it.is_ascii_alphanumeric() || b"-._".contains(&it);
         if path
             .iter()

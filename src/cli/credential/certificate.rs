@@ -17,7 +17,9 @@ use crate::cluster_api::signing_request::{
     self, NewSigningRequest, RequestEnd, RequestState, SHORTEST,
 };
 use crate::cluster_api::{ClusterApi, ClusterUser, Recognition, self_subject_review};
-use crate::enrollment::{Applicant, ExpectedCertificate, check_issued, sign_request};
+use crate::enrollment::{
+    Applicant, ExpectedCertificate, certificates_pem, check_issued, sign_request,
+};
 use crate::error::Error;
 use crate::report;
 use crate::tunnel::TunnelTarget;
@@ -131,7 +133,8 @@ fn issue(
             return Err(NotIssued::TooSlow { name, what, waited }.into());
         }
     };
-    let (certificate, _) = Certificate::chain_from_pem_or_der(pem.as_bytes(), "what was issued")?;
+    let (certificate, chain) =
+        Certificate::chain_from_pem_or_der(pem.as_bytes(), "what was issued")?;
     if *certificate.public_key() != key.public {
         let reason = "it is for another key".to_owned();
         return Err(NotIssued::Unusable { name, reason }.into());
@@ -141,17 +144,18 @@ fn issue(
         groups: Some(&groups),
         duration: Some(life),
     };
-    let remarks =
+    let remark =
         check_issued(&certificate, &expected, now).map_err(|error| NotIssued::Unusable {
             name,
             reason: error.to_string(),
         })?;
-    for remark in remarks {
+    if let Some(remark) = remark {
         report::warning(&format!("the certificate: {remark}"));
     }
     Ok(MadeCertificate {
         ends: certificate.validity.not_after,
-        pem,
+        // Not what stands between and behind them.
+        pem: certificates_pem(certificate.der(), &chain)?,
     })
 }
 

@@ -1,5 +1,7 @@
 //! `credential --as jwt`: a token that the key in the hardware signs.
 
+use clap::builder::NonEmptyStringValueParser;
+
 use super::short_lived::{IssuedCredential, Making, OpenedModule, Proof, random_id};
 use crate::certificate::PublicKey;
 use crate::cli::credential::AUDIENCE;
@@ -22,7 +24,7 @@ pub(in crate::cli) struct JwtOptions {
     #[arg(long, value_name = "URL", requires = "kind")]
     issuer: Option<Issuer>,
     /// jwt: whom it is about; without it the certificate's user
-    #[arg(long, value_name = "NAME", requires = "kind")]
+    #[arg(long, value_name = "NAME", requires = "kind", value_parser = NonEmptyStringValueParser::new())]
     subject: Option<String>,
     /// jwt: how it is signed, such as PS256; without it the first that key and token can make
     #[arg(long, value_name = "NAME", requires = "kind")]

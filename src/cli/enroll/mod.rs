@@ -175,7 +175,7 @@ impl<'a> Task<'a> {
                     user: arguments.user.as_deref(),
                     ..ExpectedCertificate::default()
                 };
-                for remark in check_issued(&issued.certificate, &expected, unix_time())? {
+                if let Some(remark) = check_issued(&issued.certificate, &expected, unix_time())? {
                     report::warning(&format!("the certificate in {}: {remark}", file.display()));
                 }
                 Ok(Self::Install(Box::new(issued)))

@@ -301,7 +301,7 @@ fn issued(name: String, pem: &[u8], wanted: &WantedCertificate<'_>) -> Result<Is
         groups: Some(wanted.applicant.groups()),
         duration: wanted.duration.map(|it| it.as_secs()),
     };
-    for remark in check_issued(&certificate, &expected, unix_time())? {
+    if let Some(remark) = check_issued(&certificate, &expected, unix_time())? {
         report::warning(&format!(
             "the certificate of {}: {remark}",
             certificate.subject

@@ -50,7 +50,7 @@ impl Validity {
     }
 
     /// Why a server refuses it at `now`.
-    pub(super) fn concern(&self, now: i64) -> Option<String> {
+    pub fn concern(&self, now: i64) -> Option<String> {
         match self.at(now) {
             ValidityState::Expired => Some(format!("it expired {}", self.expiry(now))),
             ValidityState::NotYetValid => {
