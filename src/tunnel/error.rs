@@ -80,7 +80,7 @@ impl Failure for UpstreamError {
     }
 
     fn remedy(&self) -> Remedy {
-        match &self.failure {
+        let text = match &self.failure {
             UpstreamFailure::Connect(_) | UpstreamFailure::TimedOut { .. } => {
                 "check that the API server runs, and the network, VPN or proxy-url that leads to it"
             }
@@ -138,8 +138,16 @@ impl Failure for UpstreamError {
                  certificate-authority itself"
             }
             UpstreamFailure::Unusable(_) => "correct the cluster's entry in the kubeconfig",
+        };
+        match self.failure {
+            UpstreamFailure::Proxy { .. } | UpstreamFailure::ProxyAnswer { .. } => remedy!(
+                text,
+                "; a tunnel process keeps the proxy that it has until `",
+                OwnCommand::Stop,
+                "`"
+            ),
+            _ => text.into(),
         }
-        .into()
     }
 }
 
