@@ -215,6 +215,32 @@ fn without_a_directory_to_write_to_there_is_a_warning_and_no_stored_pin_is_sent(
     assert_signed(&terminal.finish().0);
 }
 
+/// Its file system may be read-only by now. There are other places, but that is where it stands.
+#[test]
+fn a_refusal_that_can_not_be_taken_back_holds_back_stored_pins() {
+    let store = token_with_pair(Kind::P256);
+    let read_only = |pin| {
+        let state = state();
+        let request = sign_request(
+            &store.faulty(store.configuration()).with("pin", pin),
+            &Options::hash(Hash::Sha256),
+            &sample(32),
+        );
+        let invocation = store
+            .ask(&request)
+            .suffering(&store, "C_GetTokenInfo:clear=CKF_USER_PIN_COUNT_LOW");
+        let script = format!("\"$SIGNER\" || true; mount -o remount,bind,ro {state}");
+        after(&mounted(&script), invocation)
+    };
+    // What says nothing against it is no hindrance.
+    let outcome = read_only(PIN);
+    assert!(!outcome.stderr.contains("error"), "{outcome:?}");
+    let outcome = read_only(WRONG_PIN);
+    let why = "ledger: Read-only file system";
+    assert!(outcome.stderr.contains(why), "{outcome:?}");
+    assert_eq!(store.calls("C_Login"), ["0x0", "0x0", "0xa0"]);
+}
+
 /// What remembers a refusal is there before the PIN is sent, so it is sent once or not at all,
 /// whatever the file system runs out of: files, room in the ledger, or room in another file.
 #[test]

@@ -255,21 +255,97 @@ fn a_login_that_is_killed_in_its_first_second_is_counted() {
     assert_eq!(remembered(&store).matches("PIN unclear").count(), 2);
 }
 
-/// As an OpenPGP card shows itself.
+/// As an OpenPGP card shows itself. Their PIN may be one or two.
 #[test]
 fn tokens_with_one_serial_number_count_together() {
     let store = Store::new([
         blueprint("one", Object::pair(key(Kind::P256), &[1])),
         blueprint("two", Object::pair(key(Kind::P256), &[1])),
     ]);
-    let ask = |label: &str, pin: &str, faults: &str| {
-        let configuration = recorded(&store).without("slotId");
-        let configuration = configuration.with("tokenLabel", label).with("pin", pin);
-        sign(&store, &configuration, faults).run()
-    };
     let one_card = format!("{FORGETFUL},C_GetTokenInfo:serial=0000000012345678");
-    ask("one", WRONG_PIN, &one_card).fails(7, &["CKR_PIN_INCORRECT"]);
-    ask("two", WRONG_PIN, &one_card).fails(7, &["was not sent"]);
+    let of = |label: &str| recorded(&store).without("slotId").with("tokenLabel", label);
+    let ask = |label: &str, pin: &str| sign(&store, &of(label).with("pin", pin), &one_card).run();
+    let log_in = |label: &str| {
+        let mut terminal = sign(&store, &of(label), &one_card).at_terminal();
+        terminal.expect_prompt().type_line(PIN);
+        assert_signed(&terminal.finish().0);
+    };
+    ask("one", WRONG_PIN).fails(7, &["CKR_PIN_INCORRECT"]);
+    ask("two", WRONG_PIN).fails(7, &["was not sent"]);
+    // A login ends that for its own token, as the help says, and for no other.
+    log_in("two");
+    assert_signed(&ask("two", PIN));
+    ask("one", WRONG_PIN).fails(7, &["was not sent"]);
+    assert_signed(&ask("two", PIN));
+    ask("two", WRONG_PIN).fails(7, &["CKR_PIN_INCORRECT"]);
+    ask("two", WRONG_PIN).fails(7, &["was not sent"]);
+    log_in("one");
+    assert_signed(&ask("one", PIN));
+    ask("two", WRONG_PIN).fails(7, &["was not sent"]);
+    log_in("two");
+    assert_eq!(remembered(&store), "");
+}
+
+#[test]
+fn a_refusal_counts_whatever_has_become_of_its_place() {
+    let open_to_others = |store: &Store, mode| {
+        fs::set_permissions(state(store), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let changes: [&dyn Fn(&Store); 3] = [
+        &|store| open_to_others(store, 0o711),
+        &|store| open_to_others(store, 0o777),
+        // A previous release put it here.
+        &|store| {
+            let ledger = ledger(store).unwrap();
+            let name = ledger.file_name().unwrap().to_owned();
+            let locks = store
+                .directory
+                .path()
+                .join("runtime/pkcs11-external-signer");
+            let earlier = locks.join(name).with_extension("refused");
+            fs::write(
+                earlier,
+                "token \"test token\" refused a PIN at 1795500000\n",
+            )
+            .unwrap();
+            fs::remove_file(ledger).unwrap();
+        },
+    ];
+    // Without a serial number its name is the same in all releases.
+    let faults = format!("{FORGETFUL},C_GetTokenInfo:serial=0000000000000000");
+    for (number, change) in changes.into_iter().enumerate() {
+        let store = token_with_pair(Kind::P256);
+        let stored = |pin| sign(&store, &recorded(&store).with("pin", pin), &faults);
+        stored(WRONG_PIN).run().fails(7, &["CKR_PIN_INCORRECT"]);
+        change(&store);
+        for _ in 0..2 {
+            let outcome = stored(WRONG_PIN).run();
+            outcome.fails(7, &["seems to have refused a PIN"]);
+        }
+        let mut terminal = sign(&store, &recorded(&store), &faults).at_terminal();
+        terminal.expect_prompt().type_line(PIN);
+        assert_signed(&terminal.finish().0);
+        assert_signed(&stored(PIN).run());
+        let calls = store.calls("C_Login");
+        assert_eq!(calls, ["0xa0", "0x0", "0x0"], "{number}");
+    }
+}
+
+#[test]
+fn a_record_that_is_full_takes_no_refusal_and_no_stored_pin_is_sent() {
+    let store = token_with_pair(Kind::P256);
+    let low = "C_GetTokenInfo:set=CKF_USER_PIN_COUNT_LOW";
+    let mut terminal = sign(&store, &recorded(&store), low).at_terminal();
+    terminal.expect_prompt().type_line(PIN);
+    assert_signed(&terminal.finish().0);
+    let ledger = ledger(&store).unwrap();
+    let text = fs::read_to_string(&ledger).unwrap();
+    let (header, line) = text.split_at(11);
+    fs::write(&ledger, header.to_owned() + &line.repeat(50)).unwrap();
+    let stored = recorded(&store).with("pin", WRONG_PIN);
+    let told = ["could not be remembered", "ledger is full"];
+    sign(&store, &stored, low).run().fails(7, &told);
+    assert_eq!(store.calls("C_Login"), ["0x0"]);
 }
 
 #[test]

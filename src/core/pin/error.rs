@@ -115,8 +115,9 @@ pub enum PinError {
          no terminal and no program to ask for it"
     )]
     NotFromAPerson { kind: PinKind, token: String },
-    /// A stored PIN isn't sent after a refusal, even in another process. The token's own count shows the
-    /// refusal, or a line in `~/.local/state/pkcs11-external-signer`. Two logins without a clear end
+    /// A stored PIN isn't sent after a refusal, even in another process or by another token of the same
+    /// card. The token's own count shows the refusal, or a line in
+    /// `~/.local/state/pkcs11-external-signer`. Two logins without a clear end
     /// (*CKR_DEVICE_REMOVED*) count as one refusal. A PIN that was changed since is sent, once.
     #[error("token {token} seems to have refused a PIN; the PIN {origin} was not sent to it")]
     RefusedBefore { token: String, origin: PinOrigin },

@@ -12,11 +12,11 @@
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, ftruncate, openat};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, fstat, ftruncate, openat, statat};
 use rustix::io::{Errno, pread, pwrite};
 
 use super::runtime;
@@ -34,13 +34,17 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 const HEADER: usize = 11;
 /// No line is added to a file this long, in bytes.
 const LONGEST: usize = 4096;
+/// What is read of a file: the last line may begin just before that.
+const READ: usize = 2 * LONGEST;
 
 /// The lock is held, until this is dropped or the process ends.
 #[derive(Debug)]
 pub struct Lock {
     file: OwnedFd,
+    path: PathBuf,
     waited: bool,
-    /// Files of the same name in other places, where an earlier holder may have had to write.
+    /// Files in which an earlier holder may have had to write: of the same name in other places, and of
+    /// an earlier release.
     elsewhere: Vec<OwnedFd>,
     /// Where the line is that was added last.
     added: Option<Range<usize>>,
@@ -78,13 +82,14 @@ impl Lock {
     }
 
     /// Takes a lock whose lines stay when the machine is restarted, and waits for it for [`LIMIT`].
+    /// `earlier` names it in an earlier release.
     ///
     /// # Errors
-    /// Others keep it, or there can be none.
-    pub fn acquire_lasting(name: &str) -> Result<Self, LockError> {
+    /// Others keep it, or there can be none, or an earlier holder's lines can't be changed.
+    pub fn acquire_lasting(name: &str, earlier: &str) -> Result<Self, LockError> {
         let places = &runtime::LASTING;
-        let name = file_name(name, "ledger");
-        let mut reasons = Vec::new();
+        let names = [file_name(name, "ledger"), file_name(earlier, "refused")];
+        let (mut taken, mut reasons) = (None, Vec::new());
         for path in places.iter() {
             let directory = match runtime::open_directory(path) {
                 Ok(directory) => directory,
@@ -93,24 +98,24 @@ impl Lock {
                     continue;
                 }
             };
-            let file = open_file(path, &directory, &name)?;
-            match Self::wait_for(path, file, LIMIT, &mut |_| {}) {
-                Ok(mut lock) => {
-                    let others = places.iter().filter(|other| *other != path);
-                    let others = others.filter_map(|other| {
-                        let directory = runtime::open_existing(other).ok()?;
-                        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                        openat(&directory, &name, flags, Mode::empty()).ok()
-                    });
-                    lock.elsewhere = others.collect();
-                    return Ok(lock);
-                }
+            let file = open_file(path, &directory, &names[0])?;
+            match Self::wait_for(path.join(&names[0]), file, LIMIT, &mut |_| {}) {
                 // A file system without locks, such as some network's.
                 Err(LockError::Unavailable(reason)) => reasons.push(reason),
-                Err(busy @ LockError::Busy(_)) => return Err(busy),
+                lock => {
+                    taken = Some(lock?);
+                    break;
+                }
             }
         }
-        Err(LockError::Unavailable(reasons.join("; ")))
+        let mut lock = taken.ok_or_else(|| LockError::Unavailable(reasons.join("; ")))?;
+        for path in places.iter() {
+            for name in names.iter().filter(|name| path.join(name) != lock.path) {
+                let file = earlier_file(path, name).map_err(LockError::Unavailable)?;
+                lock.elsewhere.extend(file);
+            }
+        }
+        Ok(lock)
     }
 
     /// `path` is the directory's, for messages.
@@ -122,11 +127,11 @@ impl Lock {
         on_wait: &mut dyn FnMut(Option<u32>),
     ) -> Result<Self, LockError> {
         let file = open_file(path, directory, file_name)?;
-        Self::wait_for(path, file, limit, on_wait)
+        Self::wait_for(path.join(file_name), file, limit, on_wait)
     }
 
     fn wait_for(
-        path: &Path,
+        path: PathBuf,
         file: OwnedFd,
         limit: Duration,
         on_wait: &mut dyn FnMut(Option<u32>),
@@ -140,8 +145,8 @@ impl Lock {
                 Err(Errno::INTR) => continue,
                 Err(Errno::WOULDBLOCK) => waited = true,
                 Err(error) => {
-                    let reason = runtime::failure(path, error);
-                    return Err(LockError::Unavailable(format!("no lock in {reason}")));
+                    let reason = runtime::failure(&path, error);
+                    return Err(LockError::Unavailable(format!("no lock on {reason}")));
                 }
             }
             let elapsed = start.elapsed();
@@ -161,6 +166,7 @@ impl Lock {
         note_holder(&file);
         Ok(Self {
             file,
+            path,
             waited,
             elsewhere: Vec::new(),
             added: None,
@@ -178,17 +184,17 @@ impl Lock {
         files.flat_map(lines_of).collect()
     }
 
-    /// Adds a line. A file that is full stays as it is.
+    /// Adds a line.
     ///
     /// # Errors
     /// Why it can't be written, for people; then nothing was added.
     pub fn add(&mut self, line: &str) -> Result<(), String> {
         self.added = None;
-        let failed = |error: Errno| std::io::Error::from(error).to_string();
+        let failed = |error| runtime::failure(&self.path, error);
         let size = fstat(&self.file).map_err(failed)?.st_size;
         let end = usize::try_from(size).unwrap_or(LONGEST).max(HEADER);
         if end >= LONGEST {
-            return Ok(());
+            return Err(format!("{} is full", self.path.display()));
         }
         if let Err(error) = write_line(&self.file, line, end) {
             let _ = ftruncate(&self.file, end as u64);
@@ -218,18 +224,21 @@ impl Lock {
         }
     }
 
-    /// Removes the other lines. That needs no room.
-    pub fn retain(&mut self, mut keep: impl FnMut(&str) -> bool) {
+    /// Removes the other lines, and changes these, unless they become more than can be read.
+    pub fn retain(&mut self, mut keep: impl FnMut(&mut String) -> bool) {
         self.added = None;
         for file in std::iter::once(&self.file).chain(&self.elsewhere) {
-            let mut lines = lines_of(file);
-            let before = lines.len();
-            lines.retain(|line| keep(line));
-            if lines.len() == before {
+            let before = lines_of(file);
+            let mut lines = before.clone();
+            lines.retain_mut(&mut keep);
+            if lines == before {
                 continue;
             }
             let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-            if text.is_empty() || pwrite(file, text.as_bytes(), HEADER as u64) == Ok(text.len()) {
+            if text.is_empty()
+                || text.len() <= READ
+                    && pwrite(file, text.as_bytes(), HEADER as u64) == Ok(text.len())
+            {
                 let _ = ftruncate(file, (HEADER + text.len()) as u64);
             }
         }
@@ -242,10 +251,28 @@ fn open_file(path: &Path, directory: &OwnedFd, name: &str) -> Result<OwnedFd, Lo
         .map_err(|error| LockError::Unavailable(runtime::failure(path, error)))
 }
 
+/// A file of before, whatever has become of its directory's mode; `None` if there is none, or if it has no
+/// lines and can't have any.
+fn earlier_file(directory: &Path, name: &str) -> Result<Option<OwnedFd>, String> {
+    let Some(opened) = runtime::find_own(directory)? else {
+        return Ok(None);
+    };
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match openat(&opened, name, flags, Mode::empty()) {
+        Ok(file) => Ok(Some(file)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => match statat(&opened, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(found) if found.st_size <= HEADER as i64 => Ok(None),
+            _ => Err(runtime::failure(&directory.join(name), error)),
+        },
+    }
+}
+
 fn lines_of(file: &OwnedFd) -> Vec<String> {
-    // The last line may begin just before that.
-    let mut bytes = vec![0; 2 * LONGEST];
-    let length = pread(file, bytes.as_mut_slice(), HEADER as u64).unwrap_or(0);
+    let mut bytes = vec![0; READ];
+    let Ok(length) = pread(file, bytes.as_mut_slice(), HEADER as u64) else {
+        return vec!["(can't be read)".to_owned()];
+    };
     let text = String::from_utf8_lossy(bytes.get(..length).unwrap_or_default());
     text.lines().map(str::to_owned).collect()
 }
@@ -488,6 +515,11 @@ mod tests {
         lock.remove_added();
         lock.retain(|line| line != "one");
         assert_eq!(lock.lines(), ["two"]);
+        lock.retain(|line| {
+            line.push_str(" and more");
+            true
+        });
+        assert_eq!(lock.lines(), ["two and more"]);
         lock.retain(|_| false);
         assert_eq!(lock.lines(), [""; 0]);
         let other = in_directory(&place_in(&parent), "other");
@@ -511,10 +543,13 @@ mod tests {
     fn a_full_file_takes_no_more_lines_and_keeps_what_it_has() {
         let parent = tempfile::tempdir().unwrap();
         let mut lock = in_directory(&place_in(&parent), "ledger");
-        for _ in 0..LONGEST {
-            lock.add("again").unwrap();
-        }
+        let full = (0..LONGEST).find_map(|_| lock.add("again").err());
+        assert!(full.unwrap().ends_with("ledger is full"));
         let lines = lock.lines();
+        lock.retain(|line| {
+            *line = line.repeat(3);
+            true
+        });
         assert!(fstat(&lock.file).unwrap().st_size as usize <= LONGEST + "again\n".len());
         lock.replace_added("other");
         lock.remove_added();

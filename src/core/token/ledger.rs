@@ -79,7 +79,7 @@ impl Ledger {
     pub(super) fn open(token: &TokenState, holder: PinHolder) -> Result<Self, TokenError> {
         // The library isn't to blame for this wait.
         let _pause = watchdog::pause();
-        let file = match Lock::acquire_lasting(&subject(token, holder)) {
+        let file = match Lock::acquire_lasting(&subject(token, holder), &whole_name(token)) {
             Ok(lock) => Ok(lock),
             Err(LockError::Unavailable(reason)) => Err(reason),
             Err(LockError::Busy(busy)) => return Err(busy.into()),
@@ -157,7 +157,15 @@ impl Ledger {
         TRIED.forget(&self.token, self.holder);
         let always_low = self.entry(ALWAYS_LOW, UNMARKED);
         let Ok(file) = &mut self.file else { return };
-        file.retain(|line| !is_of(line, &self.own) || line.starts_with(ALWAYS_LOW));
+        file.retain(|line| {
+            let is_settled = is_settled(line, &self.own);
+            if !is_settled && is_others(line, &self.own) {
+                // It stands against that token still: its PIN may be another one.
+                line.truncate(line.len() - 1);
+                line.push_str(&format!(" {})", self.own));
+            }
+            is_others(line, &self.own) || line.starts_with(ALWAYS_LOW)
+        });
         let is_known = is_always_low(&file.lines(), &self.own);
         if after == Some(PinState::CountLow) && !is_known {
             // Without it stored PINs aren't sent.
@@ -186,7 +194,7 @@ impl Ledger {
 /// that may count wrong PINs with it; `is_low` is what the token says of itself.
 fn judge(lines: &[String], own: &str, is_low: bool) -> Verdict {
     let is_always_low = is_always_low(lines, own);
-    let sent = lines.iter().filter(|line| !line.starts_with(ALWAYS_LOW));
+    let sent = lines.iter().filter(|line| !is_settled(line, own));
     // What can't be read is a refusal.
     let (unclear, refused): (Vec<_>, Vec<_>) = sent.partition(|line| line.starts_with(UNCLEAR));
     match (refused.as_slice(), unclear.len()) {
@@ -201,18 +209,29 @@ fn judge(lines: &[String], own: &str, is_low: bool) -> Verdict {
 /// Whether the token says COUNT_LOW even after the right PIN.
 fn is_always_low(lines: &[String], own: &str) -> bool {
     let mut lines = lines.iter();
-    lines.any(|line| line.starts_with(ALWAYS_LOW) && is_of(line, own))
+    lines.any(|line| line.starts_with(ALWAYS_LOW) && !is_others(line, own))
 }
 
-fn is_of(line: &str, own: &str) -> bool {
+/// Whether the line says nothing against the token: it is of no PIN, or the token has accepted one since.
+fn is_settled(line: &str, own: &str) -> bool {
+    line.starts_with(ALWAYS_LOW) || words(line).iter().skip(2).any(|token| *token == own)
+}
+
+/// Whether the line is another token's of the same card. One that can't be read is of each.
+fn is_others(line: &str, own: &str) -> bool {
+    words(line).first().is_some_and(|token| *token != own)
+}
+
+/// What a line ends with: its token, the mark, and the others that have accepted a PIN since.
+fn words(line: &str) -> Vec<&str> {
     // A label could hold the same.
     let end = line.rsplit_once(" (").map(|(_, end)| end);
-    end.is_some_and(|end| end.starts_with(&format!("{own} ")))
+    let end = end.and_then(|end| end.strip_suffix(')'));
+    end.map_or_else(Vec::new, |end| end.split(' ').collect())
 }
 
 fn mark_in(line: &str) -> Option<u8> {
-    let mark = line.strip_suffix(')')?.rsplit(' ').next()?;
-    u8::from_str_radix(mark, 16).ok()
+    u8::from_str_radix(words(line).get(1)?, 16).ok()
 }
 
 fn short_hash(text: &str) -> String {
@@ -340,11 +359,22 @@ mod tests {
         }
         sent(&place, "one", "2222", PinAnswer::Refused);
         assert_eq!(verdict("one", PinState::Good), Verdict::Refused);
-        // Another token's login says nothing of this one's PIN.
-        sent(&place, "two", "3333", PinAnswer::Accepted(None));
-        assert_eq!(verdict("one", PinState::Good), Verdict::Refused);
-        sent(&place, "one", "4444", PinAnswer::Accepted(None));
-        assert_eq!(verdict("one", PinState::Good), Verdict::Clear);
+        // Another token's login says nothing of this one's PIN, and something of its own.
+        for _ in 0..2 {
+            sent(&place, "two", "3333", PinAnswer::Accepted(None));
+            for (label, expected) in [("one", false), ("two", true), ("three", false)] {
+                let is_clear = verdict(label, PinState::Good) == Verdict::Clear;
+                assert_eq!(is_clear, expected, "{label}");
+            }
+        }
+        sent(&place, "two", "4444", PinAnswer::Refused);
+        assert_ne!(verdict("two", PinState::Good), Verdict::Clear);
+        for label in ["one", "two"] {
+            assert_ne!(verdict(label, PinState::Good), Verdict::Clear, "{label}");
+            sent(&place, label, "3333", PinAnswer::Accepted(None));
+            assert_eq!(verdict(label, PinState::Good), Verdict::Clear, "{label}");
+        }
+        assert_eq!(open(&place, "one").file.unwrap().lines(), [""; 0]);
     }
 
     #[test]
@@ -376,7 +406,7 @@ mod tests {
         let ledger = Ledger::new(Err("no place".to_owned()), &token, SecurityOfficer);
         let entry = ledger.entry(UNCLEAR, UNMARKED);
         assert!(entry.contains("security officer of token"), "{entry}");
-        assert!(is_of(&entry, &ledger.own), "{entry}");
+        assert_eq!(words(&entry), [ledger.own.as_str(), UNMARKED]);
     }
 
     /// Which PINs count together.
@@ -463,7 +493,9 @@ mod tests {
             ("", false, Verdict::Clear),
             ("", true, Verdict::Refused),
             ("garbage", false, Verdict::Refused),
-            ("garbage 3f)", false, Verdict::Unless(0x3f)),
+            ("garbage (own 3f)", false, Verdict::Unless(0x3f)),
+            ("garbage (other -- own)", false, Verdict::Clear),
+            ("garbage (other -- next)", false, Verdict::Refused),
             ("PIN unclear by token a (own --)", false, Verdict::Clear),
             ("PIN unclear by token a (own --)", true, Verdict::Refused),
             (
