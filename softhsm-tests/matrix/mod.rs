@@ -122,8 +122,6 @@ enum Task {
     CertificateByLabel,
     /// Of `enroll`, in place of another one of the key.
     CertificateReplaced,
-    /// Through a library that has C_GetInterface.
-    CertificateThroughInterface,
     /// A certificate of a token that isn't there: that is what has to be told.
     MissingToken,
     /// By `enroll`, on a bare token.
@@ -135,11 +133,10 @@ enum Task {
     SignatureWithPin,
 }
 
-const TASKS: [Task; 10] = [
+const TASKS: [Task; 9] = [
     Task::Certificate,
     Task::CertificateByLabel,
     Task::CertificateReplaced,
-    Task::CertificateThroughInterface,
     Task::CertificateWritten,
     Task::MissingToken,
     Task::NewKey,
@@ -270,7 +267,6 @@ impl Bench {
                 .faulty(configuration)
                 .without("slotId")
                 .with("tokenLabel", &store.tokens[0].label),
-            Task::CertificateThroughInterface => store.faulty_with_interface(configuration),
             Task::MissingToken => store
                 .faulty(configuration)
                 .without("slotId")
@@ -307,10 +303,7 @@ impl Bench {
         }
         let configuration = self.configuration(task);
         let (outcome, heard) = match task {
-            Task::Certificate
-            | Task::CertificateByLabel
-            | Task::CertificateThroughInterface
-            | Task::MissingToken => {
+            Task::Certificate | Task::CertificateByLabel | Task::MissingToken => {
                 let request = certificate_request(&configuration);
                 (store.ask(&request).suffering(store, faults).run(), None)
             }
@@ -441,10 +434,9 @@ impl Performance {
         };
         let certificate = &key(Kind::P256).certificate;
         let is_right = match (task, answer["kind"].as_str()) {
-            (
-                Task::Certificate | Task::CertificateByLabel | Task::CertificateThroughInterface,
-                Some("CertificateResponse"),
-            ) => self.outcome.certificate() == *certificate,
+            (Task::Certificate | Task::CertificateByLabel, Some("CertificateResponse")) => {
+                self.outcome.certificate() == *certificate
+            }
             (Task::Signature | Task::SignatureWithPin, Some("SignResponse")) => {
                 let (_, parsed) = x509_parser::parse_x509_certificate(certificate).unwrap();
                 let point = &parsed.public_key().subject_public_key.data;
@@ -547,7 +539,6 @@ fn codes_of(task: Task, function: &str, visit: usize, count: usize) -> Vec<Code>
     let is_other_way = match task {
         Task::CertificateByLabel => function == "C_GetTokenInfo",
         Task::CertificateReplaced => function == "C_DestroyObject",
-        Task::CertificateThroughInterface => function == "C_GetInterface",
         Task::MissingToken => ["C_GetInfo", "C_GetSlotInfo"].contains(&function),
         _ => true,
     };

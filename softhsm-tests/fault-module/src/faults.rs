@@ -99,7 +99,6 @@ fn suffer(action: &Action, place: Place<'_>) -> Result<(), CK_RV> {
         | Action::Half(_)
         | Action::Misaligned
         | Action::Null
-        | Action::NullList
         | Action::Old
         | Action::OtherKey
         | Action::PinPad

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! `#n` means the n-th call of the function only, `#n+` that one and all behind it; without it every
-//! call is meant. C_GetInterface is there only in the build with the feature `interface`.
+//! call is meant.
 //!
 //! | action | at | what happens |
 //! |---|---|---|
@@ -27,11 +27,9 @@
 //! | `return=NUMBER` | functions | this CKR value, and the real library isn't called |
 //! | `then-return=NUMBER` | functions | this CKR value, after the real library has done its work |
 //! | `then-signal=NAME` | functions | as `signal`, after the real library has done its work |
-//! | `absent` | functions but the two that give the list | a null pointer in the list |
-//! | `null` | `C_GetFunctionList`, `C_GetInterface` | CKR_OK, and a null pointer |
-//! | `misaligned` | `C_GetFunctionList`, `C_GetInterface` | a pointer that is off by one |
-//! | `null-list` | `C_GetInterface` | an interface whose function list is null |
-//! | `old` | `C_GetInterface` | an interface of version 2.40 |
+//! | `absent` | functions but the one that gives the list | a null pointer in the list |
+//! | `null` | `C_GetFunctionList` | CKR_OK, and a null pointer |
+//! | `misaligned` | `C_GetFunctionList` | a pointer that is off by one |
 //! | `old` | `C_GetFunctionList` | a list of version 1.0 that is as short as one |
 //! | `set=FLAGS`, `clear=FLAGS` | `C_GetTokenInfo` | flags of the token, names joined by `+` |
 //! | `clock=TEXT` | `C_GetTokenInfo` | a clock with this time; `_` is a blank, NULs fill it up |
@@ -94,7 +92,6 @@ pub(crate) enum Action {
     LoseSessions,
     Misaligned,
     Null,
-    NullList,
     Old,
     OtherKey,
     PinPad,
@@ -237,7 +234,6 @@ impl Action {
             ("lose-sessions", "") => Self::LoseSessions,
             ("misaligned", "") => Self::Misaligned,
             ("null", "") => Self::Null,
-            ("null-list", "") => Self::NullList,
             ("old", "") => Self::Old,
             ("other-key", "") => Self::OtherKey,
             ("pin-pad", "") => Self::PinPad,
@@ -261,7 +257,7 @@ impl Action {
     fn fits(&self, place: &str) -> bool {
         let is_counted = ["C_FindObjects", "C_GetMechanismList", "C_GetSlotList"].contains(&place);
         let is_measured = ["C_GetAttributeValue", "C_Sign"].contains(&place);
-        let gives_list = ["C_GetFunctionList", "C_GetInterface"].contains(&place);
+        let gives_list = place == "C_GetFunctionList";
         match self {
             Self::Absent => place.starts_with("C_") && !gives_list,
             Self::ClearFlags(_) | Self::Clock(_) | Self::Serial(_) | Self::SetFlags(_) => {
@@ -270,7 +266,6 @@ impl Action {
             Self::Flip => place == "C_Sign",
             Self::Garble => ["C_GetAttributeValue", "C_GetInfo", "C_GetTokenInfo"].contains(&place),
             Self::Misaligned | Self::Null | Self::Old => gives_list,
-            Self::NullList => place == "C_GetInterface",
             Self::OtherKey => place == "C_SignInit",
             Self::PinPad => place == "C_Login",
             Self::RefuseQuery | Self::Size(_) => is_counted || is_measured,

@@ -20,7 +20,7 @@ use object::{
 use super::error::ModuleError;
 
 /// Either is enough (PKCS#11 3.0, 3.2).
-const ENTRY_POINTS: [&str; 2] = ["C_GetFunctionList", "C_GetInterface"];
+const ENTRY_POINT: &str = "C_GetFunctionList";
 
 /// In bytes: more than any table has, and any part of a universal file.
 const LONGEST: u64 = 64 << 20;
@@ -92,9 +92,9 @@ pub(super) fn check(path: &Path) -> Result<(), ModuleError> {
         path: path.to_owned(),
         reason: error.to_string(),
     })?;
-    let reason = match exports(Bounded(&ReadCache::new(file)), &ENTRY_POINTS) {
+    let reason = match exports(Bounded(&ReadCache::new(file)), ENTRY_POINT) {
         Ok(true) => return Ok(()),
-        Ok(false) => format!("it exports no {}", ENTRY_POINTS.join(" and no ")),
+        Ok(false) => format!("it exports no {ENTRY_POINT}"),
         Err(defect) => defect.to_string(),
     };
     Err(ModuleError::NotAModule {
@@ -103,21 +103,21 @@ pub(super) fn check(path: &Path) -> Result<(), ModuleError> {
     })
 }
 
-/// Whether the library exports one of these names.
-fn exports<'d, R: ReadRef<'d>>(data: R, names: &[&str]) -> Result<bool, Defect> {
+/// Whether the library exports this name.
+fn exports<'d, R: ReadRef<'d>>(data: R, name: &str) -> Result<bool, Defect> {
     match FileKind::parse(data).map_err(|_| Defect::Format)? {
         FileKind::MachOFat32 if READS_MACH_O => {
-            exports_of_one(part(MachOFatFile32::parse(data)?.arches(), data)?, names)
+            exports_of_one(part(MachOFatFile32::parse(data)?.arches(), data)?, name)
         }
         FileKind::MachOFat64 if READS_MACH_O => {
-            exports_of_one(part(MachOFatFile64::parse(data)?.arches(), data)?, names)
+            exports_of_one(part(MachOFatFile64::parse(data)?.arches(), data)?, name)
         }
-        _ => exports_of_one(data, names),
+        _ => exports_of_one(data, name),
     }
 }
 
 /// The same of a file that isn't a universal one.
-fn exports_of_one<'d, R: ReadRef<'d>>(data: R, names: &[&str]) -> Result<bool, Defect> {
+fn exports_of_one<'d, R: ReadRef<'d>>(data: R, name: &str) -> Result<bool, Defect> {
     let is_elf = match FileKind::parse(data)? {
         FileKind::Elf32 | FileKind::Elf64 if READS_ELF => true,
         FileKind::MachO32 | FileKind::MachO64 if READS_MACH_O => false,
@@ -132,11 +132,10 @@ fn exports_of_one<'d, R: ReadRef<'d>>(data: R, names: &[&str]) -> Result<bool, D
     // Mach-O has C's names with a prefix.
     let prefix: &[u8] = if is_elf { b"" } else { b"_" };
     Ok(file.exports()?.flatten().any(|export| {
-        let NameOrOrdinal::Name(name) = export.name() else {
+        let NameOrOrdinal::Name(exported) = export.name() else {
             return false;
         };
-        let name = name.strip_prefix(prefix);
-        names.iter().any(|wanted| name == Some(wanted.as_bytes()))
+        exported.strip_prefix(prefix) == Some(name.as_bytes())
     }))
 }
 
@@ -205,7 +204,7 @@ mod tests {
     }
 
     fn found(file: &[u8], name: &str) -> Result<bool, Defect> {
-        exports(file, &["other", name])
+        exports(file, name)
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub struct Module {
 pub type WaitObserver = fn(Duration, &str) -> Box<dyn Any>;
 
 impl Module {
-    /// Loads and initialises the library (C_GetFunctionList or C_GetInterface, C_Initialize). A file
+    /// Loads and initialises the library (C_GetFunctionList, C_Initialize). A file
     /// that exports neither is not loaded, so that nothing of it runs. A library is initialised once
     /// in a process: the parameters of a second module of it are ignored.
     ///

@@ -18,12 +18,12 @@ use cryptoki::object::{Attribute, AttributeType};
 use cryptoki::session::UserType;
 use cryptoki::slot::{Slot, SlotInfo, TokenInfo};
 use cryptoki_sys::{
-    CK_ATTRIBUTE, CK_BBOOL, CK_BYTE, CK_C_GetFunctionList, CK_C_GetInterface, CK_C_INITIALIZE_ARGS,
-    CK_FUNCTION_LIST, CK_INFO, CK_INTERFACE, CK_INVALID_HANDLE, CK_MECHANISM, CK_OBJECT_HANDLE,
-    CK_RV, CK_SESSION_HANDLE, CK_SESSION_INFO, CK_SLOT_INFO, CK_TOKEN_INFO, CK_ULONG,
-    CK_UNAVAILABLE_INFORMATION, CK_VERSION, CKF_CLOCK_ON_TOKEN, CKF_RW_SESSION, CKF_SERIAL_SESSION,
-    CKR_ARGUMENTS_BAD, CKR_ATTRIBUTE_SENSITIVE, CKR_ATTRIBUTE_TYPE_INVALID, CKR_BUFFER_TOO_SMALL,
-    CKR_OK, CKS_RO_PUBLIC_SESSION, CKS_RW_PUBLIC_SESSION,
+    CK_ATTRIBUTE, CK_BBOOL, CK_BYTE, CK_C_GetFunctionList, CK_C_INITIALIZE_ARGS, CK_FUNCTION_LIST,
+    CK_INFO, CK_INVALID_HANDLE, CK_MECHANISM, CK_OBJECT_HANDLE, CK_RV, CK_SESSION_HANDLE,
+    CK_SESSION_INFO, CK_SLOT_INFO, CK_TOKEN_INFO, CK_ULONG, CK_UNAVAILABLE_INFORMATION, CK_VERSION,
+    CKF_CLOCK_ON_TOKEN, CKF_RW_SESSION, CKF_SERIAL_SESSION, CKR_ARGUMENTS_BAD,
+    CKR_ATTRIBUTE_SENSITIVE, CKR_ATTRIBUTE_TYPE_INVALID, CKR_BUFFER_TOO_SMALL, CKR_OK,
+    CKS_RO_PUBLIC_SESSION, CKS_RW_PUBLIC_SESSION,
 };
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 
@@ -74,10 +74,7 @@ impl Functions {
             path: path.to_owned(),
             reason: error.to_string(),
         })?;
-        let list = match interface(&library) {
-            Ok(None) => function_list(&library),
-            outcome => outcome,
-        };
+        let list = function_list(&library);
         // The list's pointers lead into the library, which is never unloaded.
         mem::forget(library);
         let path = path.to_owned();
@@ -544,37 +541,6 @@ impl Session<'_> {
     }
 }
 
-/// What C_GetInterface gives, if it is of PKCS#11 3. A library without such an interface, or that
-/// refuses to give it, is asked for C_GetFunctionList.
-fn interface(library: &Library) -> Result<Option<CK_FUNCTION_LIST>, CallFailure> {
-    let function = Function::GetInterface;
-    // SAFETY: the symbol has this type in every PKCS#11 library (version 3.0, section 5.4).
-    let entry = unsafe { library.get::<CK_C_GetInterface>(b"C_GetInterface\0") };
-    let Some(entry) = entry.ok().and_then(|entry| *entry) else {
-        return Ok(None);
-    };
-    let mut interface: *mut CK_INTERFACE = ptr::null_mut();
-    // SAFETY: without name and version it gives the default one, to a place for one pointer.
-    let code = unsafe { entry(ptr::null_mut(), ptr::null_mut(), &raw mut interface, 0) };
-    if let Err(error) = checked(code, function) {
-        log::info!("{}", ckr::failure(&error));
-        return Ok(None);
-    }
-    if interface.is_null() {
-        return Ok(None);
-    }
-    if !interface.is_aligned() {
-        return Err(broken(function, "CKR_OK, but a broken interface"));
-    }
-    // SAFETY: CKR_OK promises an interface, which lives as long as the library.
-    let list = unsafe { (*interface).pFunctionList }.cast::<CK_FUNCTION_LIST>();
-    // The default interface may be a vendor's own, with any functions behind its version.
-    match version_of(list, function)?.major {
-        3.. => read_list(list, function).map(Some),
-        _ => Ok(None),
-    }
-}
-
 /// What C_GetFunctionList gives, if the library has it.
 fn function_list(library: &Library) -> Result<Option<CK_FUNCTION_LIST>, CallFailure> {
     // SAFETY: the symbol has this type in every PKCS#11 library (section 5.4).
@@ -600,25 +566,17 @@ fn broken(function: Function, reason: &str) -> CallFailure {
     }
 }
 
-/// The version that a function list begins with.
-fn version_of(
-    list: *const CK_FUNCTION_LIST,
-    function: Function,
-) -> Result<CK_VERSION, CallFailure> {
-    if list.is_null() || !list.is_aligned() {
-        return Err(broken(function, "CKR_OK, but no function list"));
-    }
-    // SAFETY: CKR_OK promises a list, and each version's begins with its version.
-    Ok(unsafe { list.cast::<CK_VERSION>().read() })
-}
-
 /// Copies a function list. The last function of 2.40, C_WaitForSlotEvent, which is
 /// never called, is left out: 2.0 doesn't have it.
 fn read_list(
     list: *const CK_FUNCTION_LIST,
     function: Function,
 ) -> Result<CK_FUNCTION_LIST, CallFailure> {
-    let CK_VERSION { major, minor } = version_of(list, function)?;
+    if list.is_null() || !list.is_aligned() {
+        return Err(broken(function, "CKR_OK, but no function list"));
+    }
+    // SAFETY: CKR_OK promises a list, and each version's begins with its version.
+    let CK_VERSION { major, minor } = unsafe { list.cast::<CK_VERSION>().read() };
     if major < 2 {
         let reason = format!("CKR_OK, but a function list of version {major}.{minor}");
         return Err(broken(function, &reason));
