@@ -227,6 +227,21 @@ fn a_full_token_says_so_and_has_what_it_had() {
     }
 }
 
+/// A key of the failed call may be on the token.
+#[test]
+fn a_key_is_made_once_where_the_token_fails() {
+    for kind in ["ed25519", "rsa-2048"] {
+        let store = Step::Request.token();
+        let arguments = ["--user=jane", "--csr", &csr(&store), "--key", kind];
+        let enroll = enroll_through(&store, &store.faulty_module(), &arguments);
+        let outcome = enroll
+            .suffering(&store, "C_GenerateKeyPair:return=0x32")
+            .run();
+        outcome.fails(5, &["C_GenerateKeyPair: CKR_DEVICE_REMOVED"]);
+        assert_eq!(store.calls("C_GenerateKeyPair"), ["0x32"], "{kind}");
+    }
+}
+
 #[test]
 fn a_lone_public_key_of_a_killed_call_is_mentioned_and_left_alone() {
     let store = Step::Request.token();

@@ -328,7 +328,10 @@ fn make(
             };
             // The standard allows both, and each has libraries that take it alone.
             let [name, oid] = ED25519_PARAMETERS;
-            named(name).or_else(|_| named(oid))
+            named(name).or_else(|error| match refuses_template(&error) {
+                true => named(oid),
+                false => Err(error),
+            })
         }
         KeyKind::Rsa2048 | KeyKind::Rsa3072 | KeyKind::Rsa4096 => {
             let bits = new.kind.modulus_bits().unwrap_or_default();
@@ -381,13 +384,15 @@ fn templates(
     (public, private)
 }
 
-/// Whether the library may take a template with fewer attributes.
+/// Whether the library may take another template. Any other failure may have made a key.
 fn refuses_template(error: &cryptoki::error::Error) -> bool {
     matches!(
         ckr::code(error),
         Some(
             RvError::AttributeTypeInvalid
                 | RvError::AttributeValueInvalid
+                | RvError::CurveNotSupported
+                | RvError::DomainParamsInvalid
                 | RvError::GeneralError
                 | RvError::TemplateInconsistent
         )
