@@ -513,6 +513,19 @@ fn the_end_by_ctrl_c_at_a_prompt_stands_in_a_line_of_its_own() {
     }
 }
 
+/// Only a search without a handle is at its end (PKCS#11, section 5.8).
+#[test]
+fn a_token_may_show_fewer_objects_at_once_than_it_is_asked_for() {
+    let store = token_with((1..=20).map(|id| Object::public_key(key(Kind::P256), &[id])));
+    let outcome = list(&store, &[&store.faulty_module(), "--json"])
+        .suffering(&store, "C_FindObjects#2:count=-1")
+        .run();
+    let document: Value = serde_json::from_str(&outcome.printed()).unwrap();
+    let keys = tokens_of(&document)[0]["keys"].clone();
+    // The module has kept one to itself.
+    assert_eq!(keys.as_array().unwrap().len(), 19, "{keys}");
+}
+
 #[test]
 fn the_state_of_a_pin_stands_with_its_token() {
     let store = store();

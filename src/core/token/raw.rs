@@ -312,10 +312,10 @@ impl Session<'_> {
             };
             checked(code, function)?;
             let count = at_most(BATCH, count, function)?;
-            found.extend(handles.iter().take(count).copied().map(ObjectHandle));
-            if count < BATCH {
+            if count == 0 {
                 return Ok(found);
             }
+            found.extend(handles.iter().take(count).copied().map(ObjectHandle));
             at_most(MOST_OBJECTS, found.len() as CK_ULONG, function)?;
         }
     }
