@@ -12,6 +12,7 @@ use cryptoki_sys::{CK_KEY_TYPE, CK_OBJECT_CLASS};
 
 use super::ckr;
 use super::error::{ObjectError, ObjectSummary};
+use super::public_key::ED25519_PARAMETERS;
 use super::raw::{CallResult, ObjectHandle, Session};
 use crate::certificate::{Certificate, Curve, PublicKey, bits, day, without_leading_zeros};
 use crate::config::{ObjectId, ObjectSelector, TokenName};
@@ -171,7 +172,7 @@ impl Objects<'_> {
                 Some(curve) => format!("ECDSA {curve}"),
                 None => "EC on another curve".to_owned(),
             },
-            Some(KeyType::EC_EDWARDS) => "Ed25519".to_owned(),
+            Some(KeyType::EC_EDWARDS) => edwards(&read(AttributeType::EcParams)).to_owned(),
             Some(other) => other.to_string().replace("CKK_", ""),
             None => String::new(),
         }
@@ -341,6 +342,13 @@ fn is_of_another_type(key_type: KeyType, key: &PublicKey) -> bool {
     !types.contains(&key_type) && KeyType::new_vendor_defined(*key_type).is_err()
 }
 
+fn edwards(parameters: &[u8]) -> &'static str {
+    match ED25519_PARAMETERS.contains(&parameters) {
+        true => "Ed25519",
+        false => "EdDSA on another curve",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -364,6 +372,18 @@ mod tests {
         assert_eq!(is_of(&of_type(*KeyType::RSA), &ed25519), Some(false));
         assert_eq!(is_of(&of_type(0x8000_0001), &ed25519), None);
         assert_eq!(is_of(&shown(AttributeType::KeyType, &[0]), &ed25519), None);
+    }
+
+    #[test]
+    fn not_every_edwards_curve_is_that_of_ed25519() {
+        for (parameters, kind) in [
+            (&b"\x06\x03\x2b\x65\x70"[..], "Ed25519"),
+            (b"\x13\x0cedwards25519", "Ed25519"),
+            (b"\x06\x03\x2b\x65\x71", "EdDSA on another curve"),
+            (b"\x13\x0aedwards448", "EdDSA on another curve"),
+        ] {
+            assert_eq!(edwards(parameters), kind);
+        }
     }
 
     #[test]
