@@ -1,7 +1,7 @@
 //! Whether an issued certificate is the one that was asked for.
 
 use super::error::EnrollmentError;
-use crate::certificate::Certificate;
+use crate::certificate::{Certificate, issuer_among};
 use crate::error::listed;
 
 /// What is expected of it. What isn't given doesn't matter.
@@ -66,19 +66,13 @@ pub fn check_issued(
 /// Those of `others` (DER) that lead from the certificate towards its root, without the root, which servers
 /// have.
 pub fn intermediates(certificate: &Certificate, others: &[Vec<u8>]) -> Vec<Certificate> {
-    let others = others.iter();
-    let others = others.filter_map(|der| Certificate::from_der(der, "the CA's certificate").ok());
-    let mut others: Vec<_> = others.filter(|it| it.issuer.is_some()).collect();
-    let mut chain = Vec::new();
-    let mut issuer = certificate.issuer.clone();
-    while let Some(name) = issuer {
-        let is_named = |it: &Certificate| it.names().is_some_and(|own| own.subject == name);
-        let Some(place) = others.iter().position(is_named) else {
-            break;
-        };
-        let next = others.swap_remove(place);
-        issuer = next.issuer.clone();
-        chain.push(next);
+    let mut chain: Vec<Certificate> = Vec::new();
+    while let Some(der) = issuer_among(others, chain.last().unwrap_or(certificate).der())
+        // Some may name each other.
+        && chain.iter().all(|it| it.der() != der)
+        && let Ok(issuer) = Certificate::from_der(der, "the CA's certificate")
+    {
+        chain.push(issuer);
     }
     chain
 }

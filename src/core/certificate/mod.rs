@@ -25,8 +25,10 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use x509_cert::certificate::{CertificateInner, Raw};
 use x509_cert::der::asn1::{ObjectIdentifier, UintRef};
-use x509_cert::der::{self, Decode as _, Encode as _};
-use x509_cert::ext::pkix::{BasicConstraints, ExtendedKeyUsage};
+use x509_cert::der::{Decode as _, Encode as _};
+use x509_cert::ext::pkix::{
+    AuthorityKeyIdentifier, BasicConstraints, ExtendedKeyUsage, SubjectKeyIdentifier,
+};
 use x509_cert::spki::SubjectPublicKeyInfoOwned;
 use x509_cert::time::Time;
 use x509_parser::pem::Pem;
@@ -71,8 +73,6 @@ pub struct Certificate {
     pub user: Option<String>,
     /// The groups that the API server adds: the subject's organizations.
     pub groups: Vec<String>,
-    /// DER of the Name; `None` for a certificate that names itself.
-    pub issuer: Option<Vec<u8>>,
     pub issuer_text: String,
     pub validity: Validity,
     /// Extended key usage, where there is any, allows a TLS client (RFC 5280, section 4.2.1.12).
@@ -125,7 +125,6 @@ impl Certificate {
             subject: subject.text,
             user: subject.user,
             groups: subject.groups,
-            issuer: issuer(&parsed).map_err(unparsed)?,
             issuer_text: name::text(signed.issuer()),
             validity: Validity {
                 not_before: time(signed.validity().not_before),
@@ -443,16 +442,36 @@ fn other_than_certificate(der: &[u8]) -> Option<&'static str> {
     }
 }
 
-fn issuer(certificate: &Parsed) -> der::Result<Option<Vec<u8>>> {
-    let signed = certificate.tbs_certificate();
-    let is_own = signed.issuer() == signed.subject();
-    (!is_own).then(|| signed.issuer().to_der()).transpose()
-}
-
 /// The issuer that a certificate in DER names; `None` for one that names itself, and for bytes
 /// that are no certificate.
 pub fn issuer_of(der: &[u8]) -> Option<Vec<u8>> {
-    issuer(&Parsed::from_der(der).ok()?).ok().flatten()
+    let parsed = Parsed::from_der(der).ok()?;
+    let signed = parsed.tbs_certificate();
+    let is_own = signed.issuer() == signed.subject();
+    (!is_own).then(|| signed.issuer().to_der().ok())?
+}
+
+/// Of certificates in DER, the issuer of this one: by its name, and by the identifiers of keys, since an
+/// authority may have had several (RFC 5280, section 4.2.1.1). Of several, the one that is valid longest.
+/// No root: every server that trusts it has it.
+pub fn issuer_among<'a>(candidates: &'a [Vec<u8>], der: &[u8]) -> Option<&'a Vec<u8>> {
+    let parsed = Parsed::from_der(der).ok()?;
+    let certificate = parsed.tbs_certificate();
+    let authority = certificate.get_extension::<AuthorityKeyIdentifier>().ok()?;
+    let wanted = authority.and_then(|(_, it)| it.key_identifier);
+    let fitting = candidates.iter().filter_map(|candidate| {
+        let parsed = Parsed::from_der(candidate).ok()?;
+        let issuer = parsed.tbs_certificate();
+        let own = issuer.get_extension::<SubjectKeyIdentifier>().ok()?;
+        let is_other = own
+            .zip(wanted.as_ref())
+            .is_some_and(|((_, own), wanted)| own.0 != *wanted);
+        let is_named = issuer.subject() == certificate.issuer();
+        let is_root = issuer.subject() == issuer.issuer();
+        let end = issuer.validity().not_after.to_unix_duration();
+        (is_named && !is_other && !is_root).then_some((end, candidate))
+    });
+    fitting.max_by_key(|(end, _)| *end).map(|(_, found)| found)
 }
 
 /// Bits of a big-endian number without leading zeros.
@@ -473,6 +492,11 @@ pub fn without_leading_zeros(number: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use rcgen::{
+        BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa,
+        KeyPair, date_time_ymd,
+    };
+
     use super::*;
 
     #[test]
@@ -484,6 +508,41 @@ mod tests {
             };
             assert_eq!((key.modulus_bits(), key.modulus_length()), (bits, length));
         }
+    }
+
+    #[test]
+    fn of_issuers_with_one_name_it_is_the_one_whose_key_has_signed() {
+        let key = || KeyPair::generate().unwrap();
+        let parameters = |name: &str, end: i32| {
+            let mut parameters = CertificateParams::default();
+            parameters.distinguished_name = DistinguishedName::new();
+            parameters.distinguished_name.push(DnType::CommonName, name);
+            parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            parameters.use_authority_key_identifier_extension = true;
+            parameters.not_after = date_time_ymd(end, 1, 1);
+            parameters
+        };
+        let root = CertifiedIssuer::self_signed(parameters("root", 4000), key()).unwrap();
+        let middle =
+            |key, end| CertifiedIssuer::signed_by(parameters("middle", end), key, &root).unwrap();
+        let pem = key().serialize_pem();
+        let same = || KeyPair::from_pem(&pem).unwrap();
+        let [other, old, new] = [
+            middle(key(), 3000),
+            middle(same(), 1990),
+            middle(same(), 2990),
+        ];
+        let below = parameters("jane", 2980).signed_by(&key(), &new).unwrap();
+        let of = |issuer: &CertifiedIssuer<'_, KeyPair>| issuer.der().to_vec();
+        let mut all = [&other, &old, &new, &root].map(of).to_vec();
+        all.push(b"garbage".to_vec());
+        for _ in &all.clone() {
+            assert_eq!(issuer_among(&all, below.der()), Some(&of(&new)));
+            all.rotate_left(1);
+        }
+        assert_eq!(issuer_among(&[of(&old)], below.der()), Some(&of(&old)));
+        assert_eq!(issuer_among(&[of(&other)], below.der()), None);
+        assert_eq!(issuer_among(&all, new.der()), None);
     }
 
     #[test]

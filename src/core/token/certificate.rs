@@ -7,7 +7,7 @@ use cryptoki::object::{Attribute, AttributeType, ObjectClass};
 use super::error::ObjectError;
 use super::object::{Objects, Query};
 use super::raw::ObjectHandle;
-use crate::certificate::{Certificate, day, issuer_of, meant};
+use crate::certificate::{Certificate, day, issuer_among, issuer_of, meant};
 use crate::config::ObjectSelector;
 use crate::error::Error;
 use crate::process::{unix_time, watchdog};
@@ -107,23 +107,26 @@ pub(super) fn issuers(
     let _step = watchdog::step("reading the issuers' certificates (C_FindObjects)");
     let failed = objects.failed("reading the issuer's certificate");
     let mut chain: Vec<Vec<u8>> = Vec::new();
-    let mut issuer = certificate.issuer.clone();
-    while let Some(subject) = issuer
-        && chain.len() < LONGEST_CHAIN
-    {
+    while chain.len() < LONGEST_CHAIN {
+        let last = chain
+            .last()
+            .map_or_else(|| certificate.der(), Vec::as_slice);
+        let Some(subject) = issuer_of(last) else {
+            break;
+        };
         let template = [
             Attribute::Class(ObjectClass::CERTIFICATE),
             Attribute::Subject(subject),
         ];
         let found = objects.session.find(&template).map_err(failed)?;
-        let Some(object) = found.first() else { break };
-        let der = objects.bytes(*object, AttributeType::Value);
-        let der = der.map_err(failed)?;
-        // A root signs itself; every server that trusts it has it.
-        issuer = issuer_of(&der);
-        if issuer.is_some() {
-            chain.push(der);
-        }
+        let found = found
+            .iter()
+            .map(|it| objects.bytes(*it, AttributeType::Value));
+        let found: Vec<_> = found.collect::<Result<_, _>>().map_err(failed)?;
+        let Some(issuer) = issuer_among(&found, last) else {
+            break;
+        };
+        chain.push(issuer.clone());
     }
     Ok(chain)
 }

@@ -8,7 +8,7 @@
 use cryptoki::object::{Attribute, AttributeType};
 
 use super::slot::TokenState;
-use crate::certificate::Certificate;
+use crate::certificate::{Certificate, issuer_of};
 use crate::config::ObjectId;
 
 /// CKA_ID of slot F9, whose key attests the others and authenticates no user.
@@ -37,7 +37,8 @@ pub(super) fn is_piv_of_opensc(token: &TokenState) -> bool {
 
 /// Whether it is the certificate that ykcs11 puts beside a key that it makes, which no CA has issued.
 pub(super) fn is_placeholder(certificate: &Certificate) -> bool {
-    certificate.issuer.is_none() && certificate.subject.starts_with("CN=YubiKey PIV Slot ")
+    issuer_of(certificate.der()).is_none()
+        && certificate.subject.starts_with("CN=YubiKey PIV Slot ")
 }
 
 /// A slot of a PIV card (SP 800-73-4, part 1, section 4.3).
