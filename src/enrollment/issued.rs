@@ -36,7 +36,7 @@ pub fn check_issued(
     };
     let other = |issued, asked| Err(EnrollmentError::OtherApplicant { issued, asked });
     if let Some(asked) = expected.user.filter(|asked| *asked != user) {
-        return other(format!("user \"{user}\""), format!("\"{asked}\""));
+        return other(format!("user {user:?}"), format!("{asked:?}"));
     }
     if let Some(asked) = expected.groups
         && sorted(asked) != sorted(&certificate.groups)
@@ -88,7 +88,7 @@ fn sorted(groups: &[String]) -> Vec<&str> {
 }
 
 fn in_groups(groups: &[String]) -> String {
-    let quoted: Vec<_> = groups.iter().map(|group| format!("\"{group}\"")).collect();
+    let quoted: Vec<_> = groups.iter().map(|group| format!("{group:?}")).collect();
     match quoted.as_slice() {
         [] => "no group".to_owned(),
         [_] => format!("group {}", listed(&quoted, "and")),

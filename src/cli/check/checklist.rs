@@ -224,6 +224,6 @@ impl Checklist {
 
 /// `"a", "b"`: an item with a comma in it stays one.
 pub(super) fn quoted(texts: &[String]) -> String {
-    let quoted: Vec<_> = texts.iter().map(|text| format!("\"{text}\"")).collect();
+    let quoted: Vec<_> = texts.iter().map(|text| format!("{text:?}")).collect();
     quoted.join(", ")
 }

@@ -267,7 +267,7 @@ impl StageObserver for KeyCheck<'_> {
         match &certificate.user {
             Some(user) => {
                 let (key, issuer) = (certificate.public_key(), &certificate.issuer_text);
-                let text = format!("user \"{user}\", {groups}; {key}, issued by {issuer}");
+                let text = format!("user {user:?}, {groups}; {key}, issued by {issuer}");
                 self.checklist.good(CheckStep::Certificate, text);
             }
             None => {

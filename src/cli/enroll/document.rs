@@ -313,10 +313,10 @@ impl EnrollmentDocument {
 
 /// As in `user "jane", groups "dev", "ops"`.
 fn named(user: &str, groups: &[String]) -> String {
-    let quoted: Vec<_> = groups.iter().map(|group| format!("\"{group}\"")).collect();
+    let quoted: Vec<_> = groups.iter().map(|group| format!("{group:?}")).collect();
     match quoted.as_slice() {
-        [] => format!("user \"{user}\", no groups"),
-        [only] => format!("user \"{user}\", group {only}"),
-        several => format!("user \"{user}\", groups {}", several.join(", ")),
+        [] => format!("user {user:?}, no groups"),
+        [only] => format!("user {user:?}, group {only}"),
+        several => format!("user {user:?}, groups {}", several.join(", ")),
     }
 }
