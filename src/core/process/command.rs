@@ -13,7 +13,7 @@ use std::thread;
 
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Resource, Rlimit, Signal, WaitOptions, getpid, kill_process, setrlimit, waitpid,
+    Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, getpid, kill_process, setrlimit, waitid,
 };
 use signal_hook::consts::{
     SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH,
@@ -21,7 +21,7 @@ use signal_hook::consts::{
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 
-use super::descriptors::{close_on_exec, open_descriptors, raise_limit};
+use super::descriptors::{hand_on, open_descriptors, raise_limit};
 use super::error::RunError;
 use super::{output, signals};
 
@@ -122,13 +122,9 @@ impl Running {
             core,
             files,
         } = inheritance;
-        for descriptor in open_descriptors() {
-            if !descriptors.contains(&descriptor) {
-                close_on_exec(descriptor);
-            }
-        }
         let mut command = Command::new(name);
         command.args(arguments).envs(variables).stdout(output);
+        hand_on(&mut command, descriptors);
         // SAFETY: between fork and exec it makes system calls only.
         unsafe {
             command.pre_exec(move || {
@@ -145,14 +141,17 @@ impl Running {
     }
 
     /// Waits for its end, and returns its exit code, or 128 and the number of the signal that ended
-    /// it, as a shell does. While it is stopped we stop, too: the shell above us waits for that.
+    /// it, as a shell does. While it is stopped we stop, too: the shell above us waits for that. Its process
+    /// number stays its own, as signals are still passed on to it.
     ///
     /// # Errors
-    /// Of waitpid(2).
+    /// Of waitid(2).
     pub fn wait(self) -> io::Result<u8> {
+        let process = WaitId::Pid(self.process);
+        let news = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
         loop {
-            let status = match waitpid(Some(self.process), WaitOptions::UNTRACED) {
-                Ok(Some((_, status))) => status,
+            let status = match waitid(process.clone(), news) {
+                Ok(Some(status)) => status,
                 Ok(None) | Err(Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
             };
@@ -160,11 +159,14 @@ impl Running {
             if let Some(code) = status.exit_status().or(killed) {
                 return Ok(u8::try_from(code).unwrap_or(255));
             }
-            if status.stopped() {
-                let _ = kill_process(getpid(), Signal::STOP);
-                // In a group of its own it has not been continued with us.
-                let _ = kill_process(self.process, Signal::CONT);
-            }
+            // Once is enough.
+            let _ = waitid(
+                process.clone(),
+                WaitIdOptions::STOPPED | WaitIdOptions::NOHANG,
+            );
+            let _ = kill_process(getpid(), Signal::STOP);
+            // In a group of its own it has not been continued with us.
+            let _ = kill_process(self.process, Signal::CONT);
         }
     }
 }
@@ -192,4 +194,23 @@ fn pass_on(signals: Signals) -> io::Result<Sender<Pid>> {
             }
         })?;
     Ok(sender)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::test_kill_process;
+
+    use super::*;
+
+    #[test]
+    fn the_number_of_a_command_that_has_ended_is_not_given_to_another_process() {
+        for (script, code) in [("exit 3", 3), ("kill -9 $$", 137)] {
+            let mut command = Command::new("sh").args(["-c", script]).spawn().unwrap();
+            let process = Pid::from_child(&command);
+            assert_eq!(Running { process }.wait().unwrap(), code);
+            assert!(test_kill_process(process).is_ok());
+            command.wait().unwrap();
+            assert!(test_kill_process(process).is_err());
+        }
+    }
 }

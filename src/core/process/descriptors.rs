@@ -10,16 +10,44 @@ use std::process::Command;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Has the program, which must be started at once, inherit only its standard streams.
+/// Has the program inherit only its standard streams.
 pub fn hand_on_none(command: &mut Command) -> &mut Command {
-    let descriptors = open_descriptors();
+    hand_on(command, Vec::new())
+}
+
+/// Has the program inherit its standard streams and these.
+pub(super) fn hand_on(command: &mut Command, mut kept: Vec<RawFd>) -> &mut Command {
+    kept.sort_unstable();
+    // For systems that can't do it at once: other threads may open more until the program is started.
+    let mut others = open_descriptors();
+    others.retain(|descriptor| !kept.contains(descriptor));
     // SAFETY: between fork and exec it makes system calls only.
     unsafe {
         command.pre_exec(move || {
-            descriptors.iter().copied().for_each(close_on_exec);
+            if !close_between_on_exec(&kept) {
+                others.iter().copied().for_each(close_on_exec);
+            }
             Ok(())
         })
     }
+}
+
+/// Whether all descriptors beyond the standard streams but these, which are in order, are closed on exec.
+#[cfg(target_os = "linux")]
+fn close_between_on_exec(kept: &[RawFd]) -> bool {
+    let mut first = 3;
+    let ends = kept.iter().map(|descriptor| descriptor.cast_unsigned());
+    ends.chain([u32::MAX]).all(|end| {
+        let (begin, flag) = (first, libc::CLOSE_RANGE_CLOEXEC);
+        first = end.saturating_add(1);
+        // SAFETY: it sets a flag of descriptors. Kernels before 5.11 don't know it.
+        begin >= end || unsafe { libc::syscall(libc::SYS_close_range, begin, end - 1, flag) == 0 }
+    })
+}
+
+#[cfg(not(target_os = "linux"))]
+fn close_between_on_exec(_: &[RawFd]) -> bool {
+    false
 }
 
 /// Has this process open as many as it may, since each connection takes two; the limit before that.
@@ -52,7 +80,35 @@ pub(super) fn open_descriptors() -> Vec<RawFd> {
     descriptors
 }
 
-pub(super) fn close_on_exec(descriptor: RawFd) {
+fn close_on_exec(descriptor: RawFd) {
     // SAFETY: it sets the only flag that a descriptor has, and fails for a number that is not open.
     let _ = unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Descriptors that stay open over exec, as a library opens them in another thread.
+    fn opened(at_least: RawFd) -> RawFd {
+        // SAFETY: it duplicates standard error.
+        unsafe { libc::fcntl(2, libc::F_DUPFD, at_least) }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_descriptor_that_is_opened_just_before_the_program_starts_is_not_handed_on() {
+        let kept = [opened(300), opened(310)];
+        for kept in [&kept[..], &[]] {
+            let mut command = Command::new("sh");
+            hand_on(&mut command, kept.iter().rev().copied().collect());
+            let others = [opened(299), opened(301), opened(311)];
+            let open = "for it in \"$@\"; do [ -e /dev/fd/$it ] && printf \"$it \"; done; exit 0";
+            command.args(["-c", open, "sh"]);
+            command.args(kept.iter().chain(&others).map(ToString::to_string));
+            let output = command.output().unwrap();
+            let expected: String = kept.iter().map(|it| format!("{it} ")).collect();
+            assert_eq!(String::from_utf8(output.stdout).unwrap(), expected);
+        }
+    }
 }
