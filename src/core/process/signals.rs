@@ -54,18 +54,17 @@ pub(super) const INTERRUPTING: [libc::c_int; 3] = [libc::SIGHUP, libc::SIGINT, l
 /// background.
 const KEYS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP];
 
-/// What the handler does with a signal: one of the following.
-static MODE: AtomicU8 = AtomicU8::new(ANNOUNCE);
-/// Announce it and die of it.
-const ANNOUNCE: u8 = 0;
+/// What the handler does with a signal: the last of the following of which there are any at present, in
+/// this thread or another. If there are none, it announces the signal and has the process die of it.
+///
 /// Announce it, and die of it after the login; of a second one at once.
-const LOGIN: u8 = 1;
+static LOGIN: AtomicU8 = AtomicU8::new(0);
 /// Announce it, and die of it when the files are written; ignore a second one.
-const FILES: u8 = 2;
-/// Leave the first SIGINT to the child; otherwise as [`ANNOUNCE`].
-const CHILD: u8 = 3;
+static FILES: AtomicU8 = AtomicU8::new(0);
+/// Leave the first SIGINT to the child.
+static CHILD: AtomicU8 = AtomicU8::new(0);
 /// Store it for the prompt.
-const PROMPT: u8 = 4;
+static PROMPT: AtomicU8 = AtomicU8::new(0);
 
 /// The signal that has come and is still to be acted on, 0 for none.
 static CAUGHT: AtomicI32 = AtomicI32::new(0);
@@ -103,26 +102,32 @@ fn interrupting() -> impl Iterator<Item = libc::c_int> {
 /// Everything it calls is async-signal-safe: atomics, write, alarm, sigaction and raise.
 extern "C" fn on_signal(signal: libc::c_int) {
     let first = CAUGHT.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst);
-    match MODE.load(Ordering::SeqCst) {
-        PROMPT => {
-            // A stop never hides an end.
-            if signal != libc::SIGTSTP {
-                CAUGHT.store(signal, Ordering::SeqCst);
-            }
-            if let Some((_, wake)) = WAKE.get() {
-                let _ = write(wake, &[0]);
-            }
+    let is_first = first.is_ok();
+    if is_on(&PROMPT) {
+        // A stop never hides an end.
+        if signal != libc::SIGTSTP {
+            CAUGHT.store(signal, Ordering::SeqCst);
         }
-        CHILD if first.is_ok() && signal == libc::SIGINT => {}
-        LOGIN if first.is_ok() => announce_and_end_within(LOGIN_SECONDS, signal),
-        FILES if first.is_ok() => announce_and_end_within(FILE_SECONDS, signal),
-        FILES => {}
-        LOGIN => die_of(signal),
-        _ => {
+        if let Some((_, wake)) = WAKE.get() {
+            let _ = write(wake, &[0]);
+        }
+    } else if is_on(&CHILD) && is_first && signal == libc::SIGINT {
+    } else if is_on(&FILES) {
+        if is_first {
+            announce_and_end_within(FILE_SECONDS, signal);
+        }
+    } else if is_on(&LOGIN) && is_first {
+        announce_and_end_within(LOGIN_SECONDS, signal);
+    } else {
+        if !is_on(&LOGIN) {
             print_announcement(signal);
-            die_of(signal);
         }
+        die_of(signal);
     }
+}
+
+fn is_on(mode: &AtomicU8) -> bool {
+    mode.load(Ordering::SeqCst) > 0
 }
 
 fn announce_and_end_within(seconds: libc::c_uint, signal: libc::c_int) {
@@ -152,45 +157,45 @@ fn die_of(signal: libc::c_int) {
 }
 
 /// While it exists, a signal of [`announce`] doesn't end the process. One that came does when this is
-/// dropped.
+/// dropped, and with it any other.
 #[must_use]
-pub struct Deferral(());
+pub struct Deferral(&'static AtomicU8);
 
 impl Deferral {
     /// For a login. The signal is announced at once, and ends the process after `LOGIN_SECONDS` at
     /// the latest. A second one ends it at once.
     pub fn for_login() -> Self {
-        Self::begin(LOGIN)
+        Self::begin(&LOGIN)
     }
 
     /// For writing files: as for a login, but a second signal changes nothing, since Ctrl-C can come
     /// from the terminal and from a parent that passes it on. The caller has to look at
     /// [`is_interrupted`] wherever it waits.
     pub fn for_files() -> Self {
-        Self::begin(FILES)
+        Self::begin(&FILES)
     }
 
     /// For a child that asks at the terminal. Ctrl-C is sent to both processes, and the child has to
     /// restore the terminal before this one writes to it; so the signal is announced when this is
     /// dropped. A second one, or another signal, ends the process at once.
     pub fn of_ctrl_c_for_child() -> Self {
-        Self::begin(CHILD)
+        Self::begin(&CHILD)
     }
 
-    fn begin(mode: u8) -> Self {
-        MODE.store(mode, Ordering::SeqCst);
-        Self(())
+    fn begin(mode: &'static AtomicU8) -> Self {
+        mode.fetch_add(1, Ordering::SeqCst);
+        Self(mode)
     }
 }
 
 impl Drop for Deferral {
     fn drop(&mut self) {
-        let mode = MODE.swap(ANNOUNCE, Ordering::SeqCst);
+        self.0.fetch_sub(1, Ordering::SeqCst);
         let signal = CAUGHT.load(Ordering::SeqCst);
-        if signal == 0 {
+        if signal == 0 || [&LOGIN, &FILES, &CHILD].into_iter().any(is_on) {
             return;
         }
-        if mode == CHILD {
+        if ptr::eq(self.0, &CHILD) {
             print_announcement(signal);
         }
         die_of(signal);
@@ -226,7 +231,7 @@ impl PromptSignals {
         // Left by the prompt before.
         let _ = wake_reader.read(&mut [0; 64]);
         CAUGHT.store(0, Ordering::SeqCst);
-        MODE.store(PROMPT, Ordering::SeqCst);
+        PROMPT.fetch_add(1, Ordering::SeqCst);
         let others = interrupting().filter(|signal| !KEYS.contains(signal));
         let before = KEYS
             .into_iter()
@@ -258,7 +263,7 @@ impl Drop for PromptSignals {
         for (signal, action) in &self.before {
             exchange(*signal, Some(action));
         }
-        MODE.store(ANNOUNCE, Ordering::SeqCst);
+        PROMPT.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -324,4 +329,32 @@ fn exchange(signal: libc::c_int, action: Option<&libc::sigaction>) -> libc::siga
 fn default_action() -> libc::sigaction {
     // SAFETY: all zeros is the default action with an empty mask and no flags.
     unsafe { MaybeUninit::zeroed().assume_init() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+
+    use super::super::child;
+    use super::*;
+
+    #[test]
+    fn a_deferral_that_ends_leaves_the_others_in_force() {
+        if child::is_this() {
+            announce();
+            let files = Deferral::for_files();
+            drop(Deferral::for_login());
+            let login = Deferral::for_login();
+            raise(Signal(libc::SIGTERM));
+            drop(files);
+            write(rustix::stdio::stdout(), b"still there").unwrap();
+            drop(login);
+            unreachable!("it dies of the signal");
+        }
+        let test = "process::signals::tests::a_deferral_that_ends_leaves_the_others_in_force";
+        let output = child::command(test).output().unwrap();
+        assert_eq!(output.status.signal(), Some(libc::SIGTERM));
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(said.contains("still there"), "{said}");
+    }
 }
