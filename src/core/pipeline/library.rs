@@ -104,7 +104,11 @@ impl Library {
 /// survive two logins at once. Clones are the same lock, so that a thread which waits for another
 /// can release what that one holds.
 #[derive(Clone, Default)]
-pub struct LibraryLock(Arc<Mutex<Option<Lock>>>);
+pub struct LibraryLock {
+    held: Arc<Mutex<Option<Lock>>>,
+    /// Of the one thread that waits for other processes: two would wait for each other.
+    turn: Arc<Mutex<()>>,
+}
 
 impl LibraryLock {
     /// Acquires the lock unless it is held. If there is no place for a lock, the observer
@@ -118,6 +122,7 @@ impl LibraryLock {
         patience: Duration,
         observer: &mut dyn StageObserver,
     ) -> Result<(), Error> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         if self.held().is_some() {
             return Ok(());
         }
@@ -141,6 +146,38 @@ impl LibraryLock {
     }
 
     fn held(&self) -> MutexGuard<'_, Option<Lock>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Sender, channel};
+    use std::thread;
+
+    use super::*;
+
+    impl StageObserver for Sender<()> {
+        fn waiting(&mut self, _: Option<u32>) {
+            self.send(()).unwrap();
+        }
+    }
+
+    #[test]
+    fn two_threads_that_wait_for_another_process_both_get_the_lock() {
+        let library = &TrustedLibrary::check("/bin/sh").ok().unwrap();
+        let (long, other) = (Duration::from_secs(10), LibraryLock::default());
+        other.acquire(library, long, &mut ()).unwrap();
+        let lock = LibraryLock::default();
+        let (waiting, waits) = channel();
+        thread::scope(|threads| {
+            let all = [(); 2].map(|()| {
+                let (lock, mut waiting) = (lock.clone(), waiting.clone());
+                threads.spawn(move || lock.acquire(library, long, &mut waiting).is_ok())
+            });
+            waits.recv().unwrap();
+            other.release();
+            assert_eq!(all.map(|it| it.join().unwrap()), [true; 2]);
+        });
     }
 }
