@@ -93,6 +93,13 @@ impl Node {
 ///
 /// The text isn't YAML, or holds more than a kubeconfig can.
 pub(super) fn parse(text: &str) -> Result<Option<Rc<Node>>, YamlError> {
+    // YAML 1.1, and so kubectl, has three more line breaks: it would read another document.
+    if let Some(at) = text.find(['\u{85}', '\u{2028}', '\u{2029}']) {
+        let line = text.split_at(at).0.matches('\n').count() + 1;
+        let reason = "U+0085, U+2028 or U+2029, which kubectl takes for a line break, has to be an escape in \
+                      double quotes";
+        return Err(YamlError::malformed(line, reason));
+    }
     let mut options = Options::default();
     options.set_emit_comments(false);
     let mut parser = Parser::new_from_str_with_options(text, options);
@@ -376,6 +383,10 @@ mod tests {
             "a: 1\n\tb: 1234\n",
             "pin: \"1234\nb: c\n",
             "a: *1234\n",
+            // Line breaks for kubectl, which would read the line behind them.
+            "a: b # 1234\u{2028}c: d\n",
+            "a: '1234\u{85}'\n",
+            "{\"a\": \"1234\u{2029}\"}",
         ] {
             let error = parse(text).err().unwrap();
             assert!((1..=4).contains(&error.line), "{text}: {}", error.line);
