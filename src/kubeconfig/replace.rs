@@ -257,16 +257,20 @@ mod tests {
         let locked = lock(&path("config")).unwrap();
         fs::rename(path("victim"), path("config")).unwrap();
         let reason = locked.replace(b"new").unwrap_err();
-        assert!(
-            reason.ends_with("another file was put there meanwhile"),
-            "{reason}"
-        );
+        assert!(reason.ends_with("it was changed meanwhile"), "{reason}");
         assert_eq!(fs::read_to_string(path("config")).unwrap(), "root's");
         let locked = lock(&path("new")).unwrap();
         symlink("config", path("new")).unwrap();
         locked.replace(b"new").unwrap_err();
         assert_eq!(fs::read_to_string(path("config")).unwrap(), "root's");
-        assert_eq!(names(directory.path()), ["config", "new"]);
+        // In place, by a program without kubectl's lock.
+        let locked = lock(&path("config")).unwrap();
+        locked.read().ok().unwrap();
+        fs::write(path("config"), "ours").unwrap();
+        locked.replace(b"new").unwrap_err();
+        assert_eq!(fs::read_to_string(path("config")).unwrap(), "ours");
+        fs::remove_file(path("new")).unwrap();
+        assert_eq!(names(directory.path()), ["config"]);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{
     AtFlags, Gid, Mode, OFlags, RawMode, Uid, fchmod, fchown, fsync, linkat, openat, renameat,
-    statat, unlinkat,
+    unlinkat,
 };
 use rustix::io::Errno;
 
@@ -80,20 +80,18 @@ impl ReplacedFile {
     /// Puts what was written in the place of the file that was opened.
     ///
     /// # Errors
-    /// Another file is there by now, or it can't be put there.
+    /// The file was written to or replaced since, or it can't be put there.
     pub fn replace(&self, new: &Temporary) -> io::Result<()> {
-        let found = statat(&self.directory.open, &self.name, AtFlags::SYMLINK_NOFOLLOW);
-        let is_same = match (&self.old, found) {
-            (None, Err(Errno::NOENT)) => true,
-            (Some(old), Ok(found)) => {
-                let old = rustix::fs::fstat(&old.file)?;
-                (found.st_dev, found.st_ino) == (old.st_dev, old.st_ino)
-            }
-            _ => false,
+        // Programs that heed no lock write in place.
+        let state = |old: &OldFile| {
+            let it = &old.found;
+            (it.dev(), it.ino(), it.size(), it.mtime(), it.mtime_nsec())
         };
-        match is_same {
-            true => self.directory.rename(new, &self.name),
-            false => Err(io::Error::other("another file was put there meanwhile")),
+        match self.directory.old_file(&self.name) {
+            Ok(found) if found.as_ref().map(state) == self.old.as_ref().map(state) => {
+                self.directory.rename(new, &self.name)
+            }
+            _ => Err(io::Error::other("it was changed meanwhile")),
         }
     }
 }
