@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{FileExt as _, PermissionsExt as _, symlink};
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -396,6 +396,7 @@ fn a_message_stays_short_whatever_is_named() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "nobody else is here")]
 fn a_kubeconfig_that_others_can_change_is_refused() {
     need_root();
     let store = token_with_pair(Kind::P256);
@@ -408,6 +409,7 @@ fn a_kubeconfig_that_others_can_change_is_refused() {
         let stdout = String::from_utf8(outcome.stdout.clone()).unwrap();
         (outcome, stdout)
     };
+    chown(&file, None, Some(61_204)).unwrap();
     for mode in [0o666, 0o664, 0o646] {
         set_mode(&file, mode);
         let (outcome, stdout) = check();
@@ -415,6 +417,13 @@ fn a_kubeconfig_that_others_can_change_is_refused() {
         assert!(stdout.contains("can be changed by other users"), "{stdout}");
         assert!(stdout.contains("chmod go-w"), "{stdout}");
     }
+    // As with umask 002, in a group of one's own.
+    chown(&file, None, Some(0)).unwrap();
+    set_mode(&file, 0o664);
+    let (outcome, stdout) = check();
+    assert_eq!(outcome.status.code(), Some(0), "{stdout}");
+    let said = "can be changed by its group (mode 0664)";
+    assert!(outcome.stderr.contains(said), "{}", outcome.stderr);
     set_mode(&file, 0o644);
     let (outcome, stdout) = check();
     assert_eq!(

@@ -69,7 +69,11 @@ const CAPABILITIES: &[(&str, &[&str])] = &[
     ),
     (
         "users",
-        &["rustix::process::geteuid", "rustix::process::getuid"],
+        &[
+            "rustix::process::getegid",
+            "rustix::process::geteuid",
+            "rustix::process::getuid",
+        ],
     ),
     ("threads", &["std::thread", "tokio::runtime", "tokio::task"]),
     (

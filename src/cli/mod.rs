@@ -246,15 +246,15 @@ pub fn command() -> clap::Command {
         })
 }
 
-/// Loads the kubeconfig from these files, with a warning for each that belongs to another user.
+/// Loads the kubeconfig from these files, with a warning for each that somebody else can change.
 ///
 /// # Errors
 /// Those of [`Kubeconfig::load`].
 fn load(locations: &Locations) -> Result<Kubeconfig, Error> {
     let kubeconfig = Kubeconfig::load(locations)?;
-    for (path, owner) in kubeconfig.of_others() {
+    for (path, who) in kubeconfig.concerns() {
         report::warning(&format!(
-            "kubeconfig {} belongs to uid {owner}, who can name another library, token or server in it",
+            "kubeconfig {} {who} can name another library, token or server in it",
             path.display()
         ));
     }

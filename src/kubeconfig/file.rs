@@ -46,18 +46,29 @@ pub(super) struct FileContent {
 
 /// Whose a regular file is, and its mode.
 pub(super) struct Access {
-    pub(super) owner: u32,
+    owner: u32,
+    group: u32,
     pub(super) mode: u32,
 }
 
 impl Access {
+    /// By more than this user's own group, of which many systems make this user the only member.
     pub(super) fn is_writable_by_others(&self) -> bool {
-        self.mode & 0o022 != 0
+        let is_of_own_group = self.group == rustix::process::getegid().as_raw();
+        self.mode & 0o002 != 0 || self.mode & 0o020 != 0 && !is_of_own_group
     }
 
-    /// Neither root's nor this user's.
-    pub(super) fn is_of_others(&self) -> bool {
-        self.owner != 0 && self.owner != rustix::process::geteuid().as_raw()
+    /// Who else can change it without being refused, in words.
+    pub(super) fn concern(&self) -> Option<String> {
+        let is_foreign = self.owner != 0 && self.owner != rustix::process::geteuid().as_raw();
+        match self.mode & 0o020 {
+            _ if is_foreign => Some(format!("belongs to uid {}, who", self.owner)),
+            0 => None,
+            _ => Some(format!(
+                "can be changed by its group (mode {:04o}), which",
+                self.mode
+            )),
+        }
     }
 }
 
@@ -87,6 +98,7 @@ fn read_within(path: &Path, limit: Duration) -> Result<FileContent, ReadFailure>
         bytes: read_regular(&file, &found)?,
         access: Some(Access {
             owner: found.uid(),
+            group: found.gid(),
             mode: found.mode() & 0o7777,
         }),
     })

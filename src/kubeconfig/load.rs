@@ -33,9 +33,9 @@ impl Kubeconfig {
                     let (path, mode) = (path.clone(), access.mode);
                     return Err(KubeconfigError::WritableByOthers { path, mode });
                 }
-                if access.is_of_others() {
-                    merged.of_others.push((path.clone(), access.owner));
-                }
+                merged
+                    .concerns
+                    .extend(access.concern().map(|who| (path.clone(), who)));
             }
             merged.absorb(Self::parse(&bytes, path)?);
             is_there = true;

@@ -43,9 +43,9 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 impl Kubeconfig {
-    /// The files that belong neither to root nor to this user, with the UIDs of their owners.
-    pub fn of_others(&self) -> &[(PathBuf, u32)] {
-        &self.of_others
+    /// The files that somebody else can change, and who, as "belongs to uid 7, who".
+    pub fn concerns(&self) -> &[(PathBuf, String)] {
+        &self.concerns
     }
 
     /// The name of the current context, which need not exist.

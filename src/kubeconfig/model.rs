@@ -49,9 +49,9 @@ pub struct Kubeconfig {
     pub(super) extensions: Extensions,
     #[serde(flatten)]
     pub(super) other: Other,
-    /// The files that belong neither to root nor to this user, and their owners' numbers.
+    /// The files that somebody else can change, and who.
     #[serde(skip)]
-    pub(super) of_others: Vec<(PathBuf, u32)>,
+    pub(super) concerns: Vec<(PathBuf, String)>,
 }
 
 #[derive(Clone, Default, Deserialize, Serialize)]
