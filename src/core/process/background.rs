@@ -1,9 +1,10 @@
 //! This program once more, as a process of its own that outlives the one that started it and holds
 //! nothing of it.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Stdio};
 
@@ -33,7 +34,17 @@ pub fn start(argument: &str, input: OwnedFd) -> io::Result<()> {
         .stdin(input)
         .stdout(Stdio::null())
         .stderr(Stdio::null());
+    // What has them loaded into this process shall not be in those of other commands.
+    for (name, _) in std::env::vars_os().filter(|(name, _)| is_loaders(name)) {
+        command.env_remove(name);
+    }
     hand_on_none(&mut command).spawn().map(drop)
+}
+
+/// Whether the variable says what the system's loader loads.
+fn is_loaders(name: &OsStr) -> bool {
+    let name = name.as_encoded_bytes();
+    name.starts_with(b"LD_") || name.starts_with(b"DYLD_") || name == b"GCONV_PATH"
 }
 
 /// Leaves the session, the terminal and the directory of the process that has started this one.
@@ -51,8 +62,11 @@ pub fn leave_session() {
 /// Standard input is no socket.
 pub fn take_listener() -> io::Result<UnixListener> {
     let listener = UnixListener::from(fcntl_dupfd_cloexec(stdin(), 3)?);
-    // It fails for what is no socket.
-    listener.local_addr()?;
+    // From now on clients see that this process listens, and not the one that made the socket.
+    // SAFETY: listen has no preconditions; it fails for what is no socket.
+    if unsafe { libc::listen(listener.as_raw_fd(), -1) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
     dup2_stdin(File::open("/dev/null")?)?;
     Ok(listener)
 }
