@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use pkcs11_external_signer::config::Config;
 use pkcs11_external_signer::error::Error;
-use pkcs11_external_signer::keyring::{KeyNumber, Keyring};
+use pkcs11_external_signer::keyring::{KeyClient, KeyNumber, Keyring};
 use pkcs11_external_signer::kubeconfig::{Kubeconfig, Locations};
 use pkcs11_external_signer::pin::{Pin, PinError, PinKind, PinOrigin, PinProvider, PinRequest};
 use pkcs11_external_signer::process::environment::TakenVariables;
@@ -104,12 +104,17 @@ impl Keys {
 
     /// Opens a key with this PIN; how often it was asked for, or the error's exit code.
     fn open(&self, number: usize, pin: &'static str) -> Result<usize, u8> {
+        self.open_for(number, pin, false)
+    }
+
+    fn open_for(&self, number: usize, pin: &'static str, signs: bool) -> Result<usize, u8> {
         self.asked.store(0, Ordering::Relaxed);
         let asked = Arc::clone(&self.asked);
-        let person = Box::new(Person { pin, asked });
+        let pins = Box::new(Person { pin, asked });
+        let client = KeyClient { pins, signs };
         let opened = self
             .keyring
-            .open_with(self.numbers[number], person, Box::new(()));
+            .open_for(self.numbers[number], client, Box::new(()));
         opened.map_err(|error| error.exit_code())?;
         // Dropped with the request, so that what it holds ends.
         assert_eq!(Arc::strong_count(&self.asked), 1);
@@ -183,14 +188,15 @@ fn a_token_is_left_with_its_last_key_and_a_library_with_its_last_token() {
             "a_token_is_left_with_its_last_key_and_a_library_with_its_last_token",
             "",
         );
-        let life = [&["Initialize"][..], &OPENED, &OPENED, &CLOSED, &CLOSED];
+        let first = [&["Initialize"][..], &OPENED, &CLOSED, &OPENED];
+        let life = [&first.concat()[..], &OPENED, &CLOSED, &CLOSED];
         let again = [&["Finalize", "Initialize"][..], &OPENED, &["Finalize"]];
         assert_eq!(calls, [life.concat(), again.concat()].concat());
         return;
     };
     assert_eq!(keys.open(0, PIN), Ok(1));
-    // Its token is logged in.
-    assert_eq!(keys.open(1, PIN), Ok(0));
+    // Its token is logged in, but for another key.
+    assert_eq!(keys.open(1, PIN), Ok(1));
     assert_eq!(keys.open(2, PIN), Ok(1));
     keys.close(0);
     assert!(keys.sign(0).unwrap_err().contains("closed"));
@@ -271,6 +277,47 @@ fn a_failed_login_for_one_signature_ends_neither_the_session_nor_what_was_typed(
         let told = keys.sign(0).unwrap_err();
         assert!(told.contains("can no longer be asked for"), "{told}");
     }
+    keys.keyring.finish(0);
+}
+
+/// A login is the process's: whoever has it sign has logged in for that, or uses what was opened for all.
+#[test]
+fn a_client_logs_in_for_what_the_key_is_not_open_for() {
+    let Some(keys) = Keys::here() else {
+        calls_of("a_client_logs_in_for_what_the_key_is_not_open_for", "");
+        return;
+    };
+    const CANCELLED: (&str, Result<usize, u8>) = ("", Err(7));
+    let dismiss = || keys.keyring.dismiss_clients(keys.numbers[0]);
+    assert_eq!([keys.open(0, PIN), keys.open(0, PIN)], [Ok(1), Ok(0)]);
+    // The same key by another configuration would have no other rights.
+    for number in [0, 1] {
+        assert_eq!(keys.open_for(number, CANCELLED.0, true), CANCELLED.1);
+    }
+    assert_eq!(keys.open_for(0, PIN, true), Ok(1));
+    assert_eq!([keys.open_for(0, PIN, true), keys.open(0, PIN)], [Ok(0); 2]);
+    dismiss();
+    assert_eq!(keys.open(0, CANCELLED.0), CANCELLED.1);
+    // Who uses it already isn't disturbed.
+    assert_eq!(keys.sign(0), Ok(()));
+    assert_eq!([keys.open(0, PIN), keys.open(0, PIN)], [Ok(1), Ok(0)]);
+    assert_eq!(keys.open_for(0, CANCELLED.0, true), CANCELLED.1);
+    keys.keyring.finish(0);
+}
+
+#[test]
+fn each_client_has_three_tries() {
+    let Some(keys) = Keys::here() else {
+        let calls = calls_of("each_client_has_three_tries", "");
+        let refused = calls.iter().filter(|call| *call == "Login 0xa0");
+        assert_eq!(refused.count(), 4);
+        return;
+    };
+    assert_eq!(keys.open(2, PIN), Ok(1));
+    for _ in 0..4 {
+        assert_eq!(keys.open(0, WRONG_PIN), Err(7));
+    }
+    assert_eq!(keys.open(0, PIN), Ok(1));
     keys.keyring.finish(0);
 }
 

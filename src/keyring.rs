@@ -118,6 +118,7 @@ enum ThreadRequest {
     Add(Box<ConfiguredKey>),
     Key(KeyRequest),
     Close(usize),
+    Dismiss(usize),
     /// The names of tokens that were opened and are no longer there.
     Missing(Sender<Vec<String>>),
     /// The process ends with this code, even if the library hangs or crashes.
@@ -138,8 +139,7 @@ struct KeyRequest {
 struct KeyTask {
     /// Whether a key that was closed is opened again.
     reopens: bool,
-    /// In place of the key's own source.
-    pins: Option<Box<dyn PinProvider + Send>>,
+    client: Option<KeyClient>,
     observer: Box<dyn StageObserver + Send>,
     /// A scheme and a digest, if it is to sign.
     to_sign: Option<(Scheme, Vec<u8>)>,
@@ -147,13 +147,10 @@ struct KeyTask {
 }
 
 impl KeyTask {
-    fn open(
-        pins: Option<Box<dyn PinProvider + Send>>,
-        observer: Box<dyn StageObserver + Send>,
-    ) -> Self {
+    fn open(client: Option<KeyClient>, observer: Box<dyn StageObserver + Send>) -> Self {
         Self {
             reopens: true,
-            pins,
+            client,
             observer,
             to_sign: None,
             work: None,
@@ -163,12 +160,21 @@ impl KeyTask {
     fn of_client(to_sign: Option<(Scheme, Vec<u8>)>) -> Self {
         Self {
             reopens: false,
-            pins: None,
+            client: None,
             observer: Box::new(()),
             to_sign,
             work: None,
         }
     }
+}
+
+/// Who wants a key opened in a process that keeps keys for several clients.
+pub struct KeyClient {
+    /// In place of the key's own source of PINs. Its methods are called in the library's thread, and may
+    /// block.
+    pub pins: Box<dyn PinProvider + Send>,
+    /// Whether it will have digests signed.
+    pub signs: bool,
 }
 
 type KeyReply = (Arc<OpenKey>, Option<VerifiedSignature>);
@@ -251,6 +257,7 @@ impl Keyring {
             pins,
             token: None,
             is_closed: false,
+            open_for: None,
         });
         let sent = thread.requests.send(ThreadRequest::Add(key));
         sent.map_err(|_| ended())?;
@@ -279,18 +286,18 @@ impl Keyring {
         Ok(self.request(key, KeyTask::open(None, observer), None)?.0)
     }
 
-    /// [`Keyring::open`] with this provider in place of the key's own source of PINs, for this request
-    /// alone. Its methods are called in the library's thread, and may block.
+    /// [`Keyring::open`] for this client, which logs in to the token itself unless the key is open for
+    /// clients like it.
     ///
     /// # Errors
-    /// Those of [`Keyring::open`].
-    pub fn open_with(
+    /// Those of [`Keyring::open`]. What was open stays so.
+    pub fn open_for(
         &self,
         key: KeyNumber,
-        pins: Box<dyn PinProvider + Send>,
+        client: KeyClient,
         observer: Box<dyn StageObserver + Send>,
     ) -> Result<Arc<OpenKey>, Error> {
-        let task = KeyTask::open(Some(pins), observer);
+        let task = KeyTask::open(Some(client), observer);
         Ok(self.request(key, task, None)?.0)
     }
 
@@ -349,6 +356,14 @@ impl Keyring {
     pub fn close(&self, key: KeyNumber) {
         if let Some(library) = self.threads().get(key.library) {
             let _ = library.requests.send(ThreadRequest::Close(key.key));
+        }
+    }
+
+    /// From now on the next [client](Keyring::open_for) logs in to use the key, which stays open for what uses
+    /// it already.
+    pub fn dismiss_clients(&self, key: KeyNumber) {
+        if let Some(library) = self.threads().get(key.library) {
+            let _ = library.requests.send(ThreadRequest::Dismiss(key.key));
         }
     }
 
@@ -467,6 +482,14 @@ struct ConfiguredKey {
     /// The token on which it was opened, until it is closed; the token may be gone meanwhile.
     token: Option<TokenName>,
     is_closed: bool,
+    /// The clients that may use it without a login of their own: none, or all, and whether to sign.
+    open_for: Option<bool>,
+}
+
+impl ConfiguredKey {
+    fn is_open_for(&self, client: &KeyClient) -> bool {
+        self.open_for.is_some_and(|signs| signs || !client.signs)
+    }
 }
 
 /// What a library's thread has, beside the tokens that are open.
@@ -552,6 +575,11 @@ impl Worker {
                         return Next::Rest;
                     }
                 }
+                Ok(ThreadRequest::Dismiss(key)) => {
+                    if let Some(key) = self.keys.get_mut(key) {
+                        key.open_for = None;
+                    }
+                }
                 Ok(ThreadRequest::Finish(code, reply)) => return Next::Finish(code, reply),
                 Ok(ThreadRequest::Missing(reply)) => drop(reply.send(self.missing(tokens))),
                 Err(_) => return Next::End,
@@ -564,6 +592,7 @@ impl Worker {
         if let Some(key) = self.keys.get_mut(number) {
             key.token = None;
             key.is_closed = true;
+            key.open_for = None;
         }
         let keys = &self.keys;
         let is_held = |token: &TokenName| {
@@ -648,16 +677,19 @@ impl Worker {
             key: number, task, ..
         } = request;
         let key = self.keys.get_mut(*number).ok_or_else(unknown_key)?;
+        let client = task.client.as_ref();
+        let logs_in = client.is_some_and(|client| !key.is_open_for(client));
+        let signs = client.is_some_and(|client| client.signs);
         let ConfiguredKey { config, pins, .. } = key;
-        let pins: &mut dyn PinProvider = match &mut task.pins {
-            Some(pins) => &mut **pins,
+        let pins: &mut dyn PinProvider = match &mut task.client {
+            Some(client) => &mut *client.pins,
             None => &mut **pins,
         };
         let mut pipeline = Pipeline {
             config,
             observer: &mut *task.observer,
         };
-        let place = open.place(*number);
+        let place = open.place(*number).filter(|_| !logs_in);
         // Work that looks and then writes is one process's at a time.
         if place.is_none() || task.work.is_some() {
             let (lock, library) = (&self.lock, &config.library);
@@ -665,12 +697,15 @@ impl Worker {
         }
         let place = match place {
             Some(place) => place,
-            None => open.open(*number, &mut pipeline, pins, &mut self.accepted)?,
+            None => open.open(*number, &mut pipeline, pins, &mut self.accepted, logs_in)?,
         };
         let OpenToken { token, keys } = open.tokens.get_mut(place).ok_or_else(unknown_key)?;
         let opened = keys.get(number).ok_or_else(unknown_key)?;
         key.token = Some(token.state().name.clone());
         key.is_closed = false;
+        if logs_in {
+            key.open_for = Some(signs);
+        }
         if let Some(work) = &mut task.work {
             work(token, &opened.key.reference, pins)?;
         }
@@ -708,13 +743,16 @@ impl OpenKeys<'_> {
         tokens.position(|open| open.keys.contains_key(&number))
     }
 
-    /// Opens the key; the place of its token.
+    /// Opens the key; the place of its token. If the client `logs_in`, it does so in a session of its own:
+    /// a login is the process's, whichever key it was made for. Other keys are then opened again when
+    /// they are used.
     fn open(
         &mut self,
         number: usize,
         pipeline: &mut Pipeline<'_>,
         pins: &mut dyn PinProvider,
         accepted: &mut Vec<AcceptedPin>,
+        logs_in: bool,
     ) -> Result<usize, Error> {
         let (library, tokens, writes) = (self.library, &mut self.tokens, self.writes);
         let config = pipeline.config;
@@ -726,22 +764,57 @@ impl OpenKeys<'_> {
         }
         let place = library.token_with(&config.token, Some(pins), |found| {
             let name = found.name();
-            let mut open = tokens.iter().map(|open| &open.token).enumerate();
-            if let Some((place, known)) = open.find(|(_, token)| token.name() == name) {
-                // Before a PIN is sent to it.
-                known.check_session()?;
-                return Ok(place);
+            let known = tokens.iter().position(|open| open.token.name() == name);
+            if let Some(place) = known {
+                if !logs_in {
+                    // Before a PIN is sent to it.
+                    tokens
+                        .get(place)
+                        .ok_or_else(unknown_key)?
+                        .token
+                        .check_session()?;
+                    return Ok(place);
+                }
+                accepted.extend(tokens.swap_remove(place).token.close_keeping_pin());
             }
             let mut token = match writes {
                 true => found.open_to_write(&library.module)?,
                 false => found.open(&library.module)?,
             };
-            token.recall(accepted);
+            if logs_in {
+                token.forget_tries();
+            } else {
+                token.recall(accepted);
+            }
             let keys = HashMap::new();
             tokens.push(OpenToken { token, keys });
             Ok(tokens.len() - 1)
         })?;
-        let OpenToken { token, keys } = tokens.get_mut(place).ok_or_else(unknown_key)?;
+        let opened = tokens.get_mut(place).ok_or_else(unknown_key)?;
+        match opened.open(pipeline, pins) {
+            Ok(key) => opened.keys.insert(number, key),
+            Err(error) if logs_in => {
+                // The next to use another key of it recalls the PIN.
+                tokens.swap_remove(place).token.close();
+                return Err(error);
+            }
+            Err(error) => return Err(error),
+        };
+        if logs_in {
+            let name = &opened.token.state().name;
+            accepted.retain(|pin| !pin.token().is_same_token(name));
+        }
+        Ok(place)
+    }
+}
+
+impl OpenToken<'_> {
+    fn open(
+        &mut self,
+        pipeline: &mut Pipeline<'_>,
+        pins: &mut dyn PinProvider,
+    ) -> Result<OpenedKey, Error> {
+        let token = &mut self.token;
         let identity = pipeline.identity(token, Some(pins))?;
         let certificate = &identity.certificate;
         let schemes = pipeline.tls_schemes(token, certificate.public_key())?;
@@ -753,8 +826,7 @@ impl OpenKeys<'_> {
             concerns: certificate.concerns(unix_time()),
             renewal: Mutex::new(identity.renewal_of_today()),
         });
-        keys.insert(number, OpenedKey { key, shown });
-        Ok(place)
+        Ok(OpenedKey { key, shown })
     }
 }
 

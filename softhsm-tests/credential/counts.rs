@@ -1,6 +1,11 @@
 //! How often the person and the token are asked, in each `--keep`.
 
-use super::{ANSWER, ASK, PlainUser, count_plugins};
+use std::thread::sleep;
+use std::time::Duration;
+
+use rustix::process::{Signal, kill_process};
+
+use super::{ANSWER, ASK, PlainUser, Process, count_plugins};
 use crate::fixture::softhsm::PIN;
 
 /// So many commands in a shell at a terminal, where the PIN is asked for so often.
@@ -86,4 +91,28 @@ fn apply_from_standard_input_runs_the_plugin_twice_and_asks_once() {
     assert_eq!(screen.matches("PIN").count(), 1, "{screen}");
     assert_eq!(runs(), 2);
     assert_eq!(user.counts(), (1, 1));
+}
+
+/// The plugin's client has ended, its connection is open, and the tunnel process has seen nothing of it yet.
+#[test]
+fn a_command_asks_for_the_pin_before_the_end_of_the_last_one_was_noticed() {
+    let user = PlainUser::prompted(&[]);
+    let watch = "exec kubectl get namespaces -w -o name >/dev/tty";
+    let mut watching = user.shell(watch).at_terminal();
+    watching.expect_prompt().type_line(PIN);
+    watching.expect("namespace/default");
+    let tunnel = user.tunnel().unwrap().pid;
+    kill_process(tunnel, Signal::STOP).unwrap();
+    watching.send(Signal::KILL);
+    watching.finish();
+    let mut next = user.shell(ASK).at_terminal();
+    let is_plugin = |it: &Process| it.is_ours && it.pid != tunnel;
+    while !user.processes().iter().any(is_plugin) {
+        sleep(Duration::from_millis(20));
+    }
+    sleep(Duration::from_millis(500));
+    kill_process(tunnel, Signal::CONT).unwrap();
+    next.expect_prompt().type_line(PIN);
+    assert_eq!(next.finish().0.printed(), ANSWER);
+    user.expect_nothing_left();
 }

@@ -1,12 +1,15 @@
 //! The tunnel process lives as long as what it serves, and nothing is left of it.
 
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
-use super::{A_SECOND, ANSWER, ASK, PlainUser, assert_one_line};
+use super::{
+    A_SECOND, ANSWER, ASK, PlainUser, assert_one_line, assert_told_through_kubectl, wrap_plugin,
+};
 use crate::fixture::softhsm::PIN;
 
 /// A person's shell.
@@ -45,6 +48,27 @@ fn it_does_not_wait_for_who_inherits_the_plugin() {
         assert_one_line(&outcome, &["can't be watched: it has ended"]);
         user.expect_nothing_left();
     }
+}
+
+/// A script around the plugin has ended before its client connects.
+#[test]
+fn it_stays_for_a_client_whose_plugin_is_wrapped_until_that_has_connected() {
+    let user = PlainUser::new(&[]);
+    wrap_plugin(&user, "\"$SIGNER\" \"$@\"; exit $?");
+    for round in 1..=3 {
+        assert_eq!(user.shell(ASK).run().printed(), ANSWER);
+        user.expect_nothing_left();
+        assert_eq!(user.counts().0, round);
+    }
+    // Its connections are its use; others need the PIN.
+    let mut watching = user.kubectl(&WATCH).start(None);
+    assert_ne!(watching.line(), "");
+    assert_eq!(user.shell(ASK).run().printed(), ANSWER);
+    assert_eq!(user.counts().0, 5);
+    assert!(user.tunnel().is_some());
+    kill_process(watching.pid(), Signal::KILL).unwrap();
+    watching.finish();
+    user.expect_nothing_left();
 }
 
 #[test]
@@ -171,6 +195,44 @@ fn stop_ends_it_at_once_and_the_next_command_starts_another() {
     }
     // Where nothing runs there is nothing to stop.
     user.program(&["stop"]).run().printed();
+}
+
+/// Connects to the socket $1 as often as the process serves clients, and stays.
+const FILL: &str = "import socket, sys, time
+held = [socket.socket(socket.AF_UNIX) for _ in range(600)]
+for s in held:
+    s.connect(sys.argv[1])
+print('full', flush=True)
+time.sleep(600)";
+
+#[test]
+fn one_that_does_not_answer_is_told_and_stopped() {
+    let user = PlainUser::new(&["--keep=15m"]);
+    for is_full in [true, false] {
+        assert_eq!(user.shell(ASK).run().printed(), ANSWER);
+        let path = super::refused::socket(&user);
+        let tunnel = user.tunnel().unwrap().pid;
+        let python = user.client(Path::new("/usr/bin/python3"));
+        let fill = python.arguments(&["-c", FILL, path.to_str().unwrap()]);
+        let filling = is_full.then(|| fill.start(None));
+        let said = match filling {
+            Some(mut filling) => {
+                assert_eq!(filling.line(), "full");
+                "it has as many connections as it takes"
+            }
+            None => {
+                kill_process(tunnel, Signal::STOP).unwrap();
+                "it doesn't answer"
+            }
+        };
+        let outcome = user.program(&["status"]).run();
+        outcome.fails(9, &[said, "`pkcs11-external-signer stop`"]);
+        assert_told_through_kubectl(&user.kubectl(&["get", "pods"]).run(), 9, &[said]);
+        assert_eq!(user.program(&["stop"]).run().printed(), "");
+        assert!(user.tunnel().is_none());
+    }
+    let outcome = user.program(&["status"]).run().printed();
+    assert_eq!(outcome, "no tunnel process is running\n");
 }
 
 #[test]

@@ -373,20 +373,21 @@ fn assert_one_line(outcome: &Outcome, said: &[&str]) {
     }
 }
 
-/// Puts a script in the plugin's place, which counts its runs; how often it has run.
-fn count_plugins(user: &PlainUser) -> impl Fn() -> usize {
-    let (script, record) = (user.path("plugin"), user.path("runs"));
+/// Puts a script in the plugin's place, which is `$SIGNER "$@"` there.
+fn wrap_plugin(user: &PlainUser, text: &str) {
+    let script = user.path("plugin");
     let mut config = user.current();
-    let command = &mut config["users"][0]["user"]["exec"]["command"];
-    let text = format!(
-        "#!/bin/sh\necho run >>'{}'\nexec '{}' \"$@\"\n",
-        record.display(),
-        command.as_str().unwrap()
-    );
-    fs::write(&script, text).unwrap();
+    fs::write(&script, format!("#!/bin/sh\n{text}\n")).unwrap();
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-    *command = script.to_str().unwrap().into();
+    config["users"][0]["user"]["exec"]["command"] = script.to_str().unwrap().into();
     user.write(&config);
+}
+
+/// Has the runs of the plugin counted; how often it has run.
+fn count_plugins(user: &PlainUser) -> impl Fn() -> usize {
+    let record = user.path("runs");
+    let count = format!("echo run >>'{}'; exec \"$SIGNER\" \"$@\"", record.display());
+    wrap_plugin(user, &count);
     move || {
         fs::read_to_string(&record)
             .unwrap_or_default()

@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::{Signal, kill_process};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{ANSWER, ASK, PlainUser, assert_one_line};
 use crate::fixture::cluster::{ADMINISTRATOR, cluster};
 use crate::fixture::keys::Kind;
 use crate::fixture::program::Invocation;
+use crate::fixture::softhsm::softhsm_library;
 use crate::secrecy::{NOBODY, assert_hidden};
 
 /// A script as another user, beside this one.
@@ -204,4 +205,119 @@ fn another_process_of_the_same_user_can_not_read_the_tunnel() {
     user.plugin(&request).run().answer();
     let tunnel = user.tunnel().unwrap();
     assert_hidden(tunnel.pid);
+}
+
+/// Says $2 to the tunnel process at the socket $1, with its own number and, if there is to be one, a stranger's as the
+/// caller, and answers each question with "no"; prints what it is told.
+const REGISTER: &str = "import json, os, socket, subprocess, sys
+s = socket.socket(socket.AF_UNIX)
+s.connect(sys.argv[1])
+lines = s.makefile('rw')
+lines.readline()
+greeting = json.loads(sys.argv[2])
+greeting['process'] = os.getpid()
+registration = greeting['request']['Register']
+if registration['caller']:
+    stranger = subprocess.Popen(['sleep', '60'], start_new_session=True, stdout=2)
+    registration['caller'] = stranger.pid
+print(json.dumps(greeting), file=lines, flush=True)
+for line in lines:
+    print(line, end='')
+    if line.startswith('{\"Question\":\"Origin'):
+        print('{\"Origin\":\"Person\"}', file=lines, flush=True)
+    elif line.startswith('{\"Question\":{\"Pin'):
+        refusal = {'Cancelled': {'kind': 'User', 'token': ''}}
+        print(json.dumps({'Pin': {'Err': refusal}}), file=lines, flush=True)
+    elif line.startswith('{\"Registered'):
+        scheme = {'Ecdsa': {'curve': 'P256'}}
+        print(json.dumps({'scheme': scheme, 'digest': [7] * 32}), file=lines, flush=True)
+    else:
+        break
+if registration['caller']:
+    stranger.kill()";
+
+#[test]
+fn a_program_of_the_user_needs_the_pin_to_sign_and_names_no_other_as_the_caller() {
+    let user = PlainUser::new(&["--keep=15m"]);
+    assert_eq!(user.shell(ASK).run().printed(), ANSWER);
+    let before = user.counts();
+    let status = user.program(&["status", "--json"]).run().printed();
+    let status: Value = serde_json::from_str(&status).unwrap();
+    let key = &status["keys"][0]["configuration"];
+    let path = super::refused::socket(&user);
+    for (caller, signs, said) in [
+        (Value::Null, true, "no PIN was entered"),
+        (json!(1), false, "it doesn't run the plugin"),
+    ] {
+        let registration =
+            json!({"configuration": key, "caller": caller, "clusters": [], "signs": signs});
+        let version = env!("CARGO_PKG_VERSION");
+        let greeting = json!({"version": version, "request": {"Register": registration}});
+        let ask = [
+            "-c",
+            REGISTER,
+            path.to_str().unwrap(),
+            &greeting.to_string(),
+        ];
+        let python = user.client(Path::new("/usr/bin/python3"));
+        let told = python.arguments(&ask).run().printed();
+        let last = told.lines().last().unwrap();
+        assert!(
+            last.starts_with("{\"Failed") && last.contains(said),
+            "{told}"
+        );
+        assert!(!told.contains("Signature"), "{told}");
+    }
+    assert_eq!(user.counts(), before);
+    // What it was open for goes on.
+    let without_pin = user.shell(ASK).without_variable("TOKEN_PIN");
+    assert_eq!(without_pin.run().printed(), ANSWER);
+    user.program(&["stop"]).run().printed();
+}
+
+/// The user's library is the fault module; SoftHSM's is root's.
+#[test]
+fn a_library_of_the_users_own_is_not_loaded_beside_another() {
+    let user = PlainUser::unprivileged(NOBODY, &["--keep=15m", "--pin-source=env:TOKEN_PIN"]);
+    let request = user.request().to_string();
+    let own = fs::read_to_string(user.kubeconfig()).unwrap();
+    let module = user.store.faulty_module();
+    let (_, module) = module.split_once('=').unwrap();
+    let roots = own.replace(module, softhsm_library().to_str().unwrap());
+    assert_ne!(own, roots);
+    for (first, second, is_own_loaded) in [(&own, &roots, true), (&roots, &own, false)] {
+        fs::write(user.kubeconfig(), first).unwrap();
+        user.plugin(&request).run().answer();
+        fs::write(user.kubeconfig(), second).unwrap();
+        let outcome = user.plugin(&request).run();
+        assert_eq!(outcome.status.code(), Some(9), "{outcome:?}");
+        assert_one_line(
+            &outcome,
+            &[
+                "only if nobody but root can change either",
+                "`pkcs11-external-signer stop`",
+            ],
+        );
+        assert_eq!(user.path("calls").exists(), is_own_loaded);
+        user.program(&["stop"]).run().printed();
+        // Each has its turn.
+        user.plugin(&request).run().answer();
+        user.program(&["stop"]).run().printed();
+        let _ = fs::remove_file(user.path("calls"));
+    }
+}
+
+#[test]
+fn what_the_first_client_has_loaded_is_not_loaded_for_others() {
+    let user = PlainUser::new(&["--keep=15m"]);
+    let ask = user.shell(ASK).variable("LD_BIND_NOW", "1");
+    assert_eq!(ask.variable("LANGUAGE", "en").run().printed(), ANSWER);
+    let tunnel = user.tunnel().unwrap().pid.as_raw_nonzero();
+    let environment = fs::read(format!("/proc/{tunnel}/environ")).unwrap();
+    let environment = String::from_utf8(environment).unwrap();
+    assert!(
+        environment.contains("LANGUAGE=en") && !environment.contains("LD_"),
+        "{environment}"
+    );
+    user.program(&["stop"]).run().printed();
 }

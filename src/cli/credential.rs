@@ -35,8 +35,8 @@ use crate::kubeconfig::{Kubeconfig, tunnelled};
 use crate::pin_entry::Sources;
 use crate::printable::excerpt;
 use crate::process::environment::{NotUtf8, SingleThreaded};
+use crate::process::unix_time;
 use crate::process::watched::parent;
-use crate::process::{session, unix_time};
 use crate::report;
 use crate::tunnel::{ServerIdentity, effective_proxy};
 use crate::tunnel_process::{self, RegisteredCluster, Registration, TunnelProcessError};
@@ -151,7 +151,6 @@ fn answer(
             configuration: selection,
             keep: Some(keep),
             caller: Some(caller),
-            leader: (keep == Keep::Terminal).then(session),
             clusters,
             authority: Some(identity.authority_pem().to_owned()),
             signs: false,

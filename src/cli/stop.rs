@@ -11,8 +11,8 @@ use crate::tunnel_process;
 Examples:
   pkcs11-external-signer stop
 
-Connections that are open end, and the next command asks for the PIN again. Without a tunnel process \
-there is nothing to do.")]
+Connections that are open end, and the next command asks for the PIN again. A process that doesn't answer \
+is ended by signals. Without a tunnel process there is nothing to do.")]
 pub(super) struct StopArguments {}
 
 /// Ends it, if there is one; the exit code.

@@ -41,6 +41,8 @@ impl ClientCertificate {
 pub struct KeyUsage {
     /// Connections that are open.
     pub open: usize,
+    /// Connections that were ever made.
+    pub made: usize,
     /// When the last one ended that has ended, in [`time_since_boot`].
     pub last_end: Option<Duration>,
 }
@@ -57,6 +59,7 @@ struct User {
     certificate: ClientCertificate,
     /// The tasks of its connections, by their numbers.
     connections: HashMap<u64, AbortHandle>,
+    made: usize,
     last_end: Option<Duration>,
 }
 
@@ -106,6 +109,7 @@ impl Clients {
                 key_pem: sec1_pem(&key)?,
             },
             connections: HashMap::new(),
+            made: 0,
             last_end: None,
         })
     }
@@ -127,7 +131,9 @@ impl Clients {
         task: AbortHandle,
     ) -> Option<ClientConnection> {
         let mut users = self.users();
-        users.get_mut(&key)?.connections.insert(number, task);
+        let user = users.get_mut(&key)?;
+        user.connections.insert(number, task);
+        user.made += 1;
         Some(ClientConnection {
             clients: Arc::clone(self),
             key,
@@ -141,6 +147,7 @@ impl Clients {
             .get(&key)
             .map_or_else(KeyUsage::default, |user| KeyUsage {
                 open: user.connections.len(),
+                made: user.made,
                 last_end: user.last_end,
             })
     }
@@ -239,8 +246,12 @@ mod tests {
             assert_eq!(clients.usage(key).last_end, None);
             let before = time_since_boot();
             drop(first);
-            let KeyUsage { open, last_end } = clients.usage(key);
-            assert_eq!(open, 1);
+            let KeyUsage {
+                open,
+                made,
+                last_end,
+            } = clients.usage(key);
+            assert_eq!((open, made), (1, 2));
             assert!(last_end.is_some_and(|end| end >= before));
             assert_eq!(observer.0.load(Ordering::Relaxed), 0);
             clients.withdraw(key);

@@ -4,6 +4,8 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use rustix::io::Errno;
+
 use super::error::TunnelProcessError;
 use super::message::{
     Answer, ControlRequest, Conversation, Greeting, KeptSecret, Question, Registered, Registration,
@@ -17,8 +19,9 @@ use crate::library;
 use crate::pin::{Pin, PinProvider};
 use crate::pin_entry;
 use crate::plugin::{KeptKey, KeptKeys};
-use crate::process::control_socket::ControlSocket;
-use crate::process::{background, session};
+use crate::process::background;
+use crate::process::control_socket::{ControlSocket, peer};
+use crate::process::watched::WatchedProcess;
 use crate::report;
 use crate::scheme::Scheme;
 use crate::token::{TOUCH_NOTICE, TOUCH_NOTICE_DELAY};
@@ -53,10 +56,9 @@ fn begin(
     let socket = socket()?;
     let greeting = greeting(ControlRequest::Register(registration));
     for _ in 0..TRIES {
-        let mut conversation = match conversation(connect_or_start(&socket)?, PATIENCE) {
-            Ok(conversation) => conversation,
-            Err(error) if is_end(&error) => continue,
-            Err(reason) => return Err(unreachable(&socket, reason).into()),
+        let connect = || connect_or_start(&socket).map(Some);
+        let Some(mut conversation) = reach(&socket, PATIENCE, connect)? else {
+            break;
         };
         match converse(&mut conversation, &greeting, pins) {
             Ok(Reply::Registered(registered)) => return Ok((registered, conversation)),
@@ -102,7 +104,6 @@ impl KeptKeys for ProcessKeys {
             configuration: key,
             keep: Some(keep),
             caller: None,
-            leader: (keep == Keep::Terminal).then(session),
             clusters: Vec::new(),
             authority: None,
             signs: true,
@@ -145,15 +146,28 @@ pub fn status() -> Result<Option<StatusDocument>, Error> {
     }
 }
 
-/// Ends the process and waits until it has ended; whether there was one.
+/// Ends the process and waits until it has ended; whether there was one. One that doesn't end when it is
+/// told to is ended by signals.
 ///
 /// # Errors
 /// [`TunnelProcessError`]
 pub fn stop() -> Result<bool, Error> {
-    let Some((_, mut conversation)) = ask(ControlRequest::Stop)? else {
+    let socket = socket()?;
+    let Some(stream) = connect(&socket)? else {
         return Ok(false);
     };
-    conversation.wait_for_end();
+    let found = |reason| Error::from(unreachable(&socket, reason));
+    let number = peer(&stream).map_err(found)?.process;
+    drop(stream);
+    let process = match WatchedProcess::new(number) {
+        // It has ended meanwhile.
+        Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => return Ok(true),
+        process => process.map_err(found)?,
+    };
+    let asked = ask(ControlRequest::Stop);
+    if !matches!(asked, Ok(Some(_))) || !process.ends_within(END) {
+        process.end(END).map_err(found)?;
+    }
     Ok(true)
 }
 
@@ -177,16 +191,14 @@ pub fn keep_secret(name: KeptSecret, secret: String, seconds: u32) -> bool {
 
 fn ask(request: ControlRequest) -> Result<Option<(Reply, Conversation)>, Error> {
     let socket = socket()?;
-    let stream = socket.connect();
-    let Some(stream) = stream.map_err(|reason| unreachable(&socket, reason))? else {
+    let Some(mut conversation) = reach(&socket, END, || connect(&socket))? else {
         return Ok(None);
     };
-    let reply = conversation(stream, END).and_then(|mut conversation| {
-        conversation.send(&greeting(request))?;
-        Ok((conversation.receive()?, conversation))
-    });
+    let reply = conversation
+        .send(&greeting(request))
+        .and_then(|()| conversation.receive());
     match reply {
-        Ok(reply) => Ok(Some(reply)),
+        Ok(reply) => Ok(Some((reply, conversation))),
         Err(error) if is_end(&error) => Ok(None),
         Err(reason) => Err(unreachable(&socket, reason).into()),
     }
@@ -203,13 +215,12 @@ fn greeting(request: ControlRequest) -> Greeting {
 /// Connects to the process. Where there is none, listens in its place and starts it with the listening
 /// socket, so that it finds this connection waiting.
 fn connect_or_start(socket: &ControlSocket) -> Result<UnixStream, Error> {
-    let found = |reason| unreachable(socket, reason);
-    if let Some(stream) = socket.connect().map_err(found)? {
+    if let Some(stream) = connect(socket)? {
         return Ok(stream);
     }
     let not_started = |reason: String| TunnelProcessError::NotStarted { reason };
     socket.lock();
-    if let Some(stream) = socket.connect().map_err(found)? {
+    if let Some(stream) = connect(socket)? {
         return Ok(stream);
     }
     let listener = socket
@@ -223,8 +234,7 @@ fn connect_or_start(socket: &ControlSocket) -> Result<UnixStream, Error> {
         }
         not_started(error.to_string())
     })?;
-    let stream = socket.connect().map_err(found)?;
-    stream.ok_or_else(|| TunnelProcessError::Lost.into())
+    connect(socket)?.ok_or_else(|| TunnelProcessError::Lost.into())
 }
 
 fn answer(question: Question, pins: &mut dyn PinProvider) -> Answer {
@@ -245,18 +255,40 @@ fn socket() -> Result<ControlSocket, TunnelProcessError> {
     ControlSocket::find().map_err(|reason| TunnelProcessError::NoPlace { reason })
 }
 
-/// The conversation with a process that listens, which may be silent for `patience` from then on.
-fn conversation(stream: UnixStream, patience: Duration) -> io::Result<Conversation> {
-    let mut conversation = Conversation::new(stream, FIRST_WORD)?;
-    match conversation.receive() {
-        Ok(Reply::Here) => conversation.be_patient(patience)?,
-        Ok(_) => return Err(io::Error::other("it is no tunnel process of this version")),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "it doesn't answer"));
-        }
-        Err(error) => return Err(error),
+fn connect(socket: &ControlSocket) -> Result<Option<UnixStream>, Error> {
+    let stream = socket.connect();
+    Ok(stream.map_err(|reason| unreachable(socket, reason))?)
+}
+
+/// A conversation with a process that listens, which may be silent for `patience` from then on; `None` if there is
+/// none.
+fn reach(
+    socket: &ControlSocket,
+    patience: Duration,
+    connect: impl Fn() -> Result<Option<UnixStream>, Error>,
+) -> Result<Option<Conversation>, Error> {
+    for _ in 0..TRIES {
+        let Some(stream) = connect()? else {
+            return Ok(None);
+        };
+        let mut conversation =
+            Conversation::new(stream, FIRST_WORD).map_err(|reason| unreachable(socket, reason))?;
+        let reason = match conversation.receive() {
+            Ok(Reply::Here) => match conversation.be_patient(patience) {
+                Ok(()) => return Ok(Some(conversation)),
+                Err(reason) => reason,
+            },
+            Ok(_) => io::Error::other("it is another version of this program"),
+            Err(error) if is_end(&error) => continue,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                io::Error::other("it doesn't answer")
+            }
+            Err(error) => error,
+        };
+        return Err(unreachable(socket, reason).into());
     }
-    Ok(conversation)
+    let reason = io::Error::other("it has as many connections as it takes");
+    Err(unreachable(socket, reason).into())
 }
 
 /// Whether the other process has ended, and not merely said nothing.

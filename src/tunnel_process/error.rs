@@ -19,9 +19,15 @@ pub enum TunnelProcessError {
         server: String,
         wanted: String,
     },
-    /// The program that ran the plugin has ended meanwhile, or runs in another container.
+    /// The program that ran the plugin has ended meanwhile, belongs to another user, or runs in another container.
     #[error("the program that asked for the credential can't be watched: {reason}")]
     Caller { reason: String },
+    /// A library that others than root can change could read the PINs of the keys beside it.
+    #[error(
+        "the tunnel process has {} loaded, and loads {} beside it only if nobody but root can change either",
+        .loaded.display(), .wanted.display()
+    )]
+    LibraryOfOwn { loaded: PathBuf, wanted: PathBuf },
     /// It was stopped or killed, or has crashed.
     #[error("the tunnel process has ended before it answered")]
     Lost,
@@ -29,6 +35,7 @@ pub enum TunnelProcessError {
     NoPlace { reason: String },
     #[error("the tunnel process can't be started: {reason}")]
     NotStarted { reason: String },
+    /// It hangs, serves as many connections as it can, or is of another build of this program.
     #[error("the tunnel process can't be reached at {}: {reason}", .path.display())]
     Unreachable { path: PathBuf, reason: io::Error },
 }
@@ -66,9 +73,16 @@ impl Failure for TunnelProcessError {
                 "the system lacks something: memory, processes, or open files (`ulimit -u`, \
                  `ulimit -n`)"
             ),
-            Self::Unreachable { .. } => {
-                remedy!("remove that file if it is not yours, and run the command again")
-            }
+            Self::LibraryOfOwn { .. } => remedy!(
+                "end what is served with `",
+                OwnCommand::Stop,
+                "` and run the command again; or give the library and the directories above it to root"
+            ),
+            Self::Unreachable { .. } => remedy!(
+                "end it with `",
+                OwnCommand::Stop,
+                "`, and run the command again"
+            ),
         }
     }
 }

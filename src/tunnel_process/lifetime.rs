@@ -4,14 +4,20 @@ use std::time::Duration;
 
 use crate::config::Keep;
 
+/// How long a key stays open for a client that can't be watched: it was handed the credential by a program
+/// that has ended since, such as a script around the plugin. Clients connect at once.
+pub(super) const FIRST_USE: Duration = Duration::from_secs(15);
+
 /// What is known of a key's use at one moment.
 #[derive(Clone, Debug)]
-pub(super) struct Use<'a> {
+pub(super) struct Use {
     /// The wishes, each with whether the process that it is bound to has ended.
-    pub(super) wishes: &'a [(Keep, bool)],
+    pub(super) wishes: Vec<(Keep, bool)>,
     /// A program that was given the credential runs, and its wish doesn't end before it.
     pub(super) has_callers: bool,
     pub(super) has_connections: bool,
+    /// How much longer a client that can't be watched may take to connect.
+    pub(super) awaited: Duration,
     /// The time since the last use.
     pub(super) idle: Duration,
 }
@@ -26,31 +32,37 @@ pub(super) enum Fate {
     KeepFor(Duration),
 }
 
-impl Use<'_> {
-    /// A key in use is never closed. One that isn't is closed with the first wish that has run out.
+impl Use {
+    /// A key in use is never closed.
     pub(super) fn fate(&self) -> Fate {
-        if self.has_callers || self.has_connections {
-            return Fate::Keep;
+        match self.wished() {
+            _ if self.has_callers || self.has_connections => Fate::Keep,
+            Fate::Close if !self.awaited.is_zero() => Fate::KeepFor(self.awaited),
+            fate => fate,
         }
-        let mut commands = self
-            .wishes
-            .iter()
-            .filter(|(keep, _)| *keep == Keep::Command);
-        let are_commands_over = commands.next().is_some();
-        let terminal = |(keep, has_ended): &(Keep, bool)| *keep == Keep::Terminal && *has_ended;
-        let is_over = are_commands_over || self.wishes.iter().any(terminal);
-        if self.wishes.is_empty() || is_over {
+    }
+
+    /// Whether a further client may use the key without a PIN. What is open for a client whose caller has ended
+    /// isn't open for others.
+    pub(super) fn admits_clients(&self) -> bool {
+        self.has_callers || self.wished() != Fate::Close
+    }
+
+    /// A key that isn't in use is closed with the first wish that has run out.
+    fn wished(&self) -> Fate {
+        let is_over = |(keep, has_ended): &(Keep, bool)| match keep {
+            Keep::Command => true,
+            Keep::Terminal => *has_ended,
+            Keep::For(limit) => *limit <= self.idle,
+        };
+        if self.wishes.is_empty() || self.wishes.iter().any(is_over) {
             return Fate::Close;
         }
         let limits = self.wishes.iter().filter_map(|(keep, _)| match keep {
             Keep::For(limit) => Some(limit.saturating_sub(self.idle)),
             Keep::Command | Keep::Terminal => None,
         });
-        match limits.min() {
-            None => Fate::Keep,
-            Some(Duration::ZERO) => Fate::Close,
-            Some(rest) => Fate::KeepFor(rest),
-        }
+        limits.min().map_or(Fate::Keep, Fate::KeepFor)
     }
 }
 
@@ -59,15 +71,21 @@ mod tests {
     use super::*;
 
     const MINUTE: Duration = Duration::from_secs(60);
-    const UNUSED: Use<'static> = Use {
-        wishes: &[],
+    const UNUSED: Use = Use {
+        wishes: Vec::new(),
         has_callers: false,
         has_connections: false,
+        awaited: Duration::ZERO,
         idle: MINUTE,
     };
 
     fn fate(wishes: &[(Keep, bool)]) -> Fate {
-        Use { wishes, ..UNUSED }.fate()
+        let used = Use {
+            wishes: wishes.to_vec(),
+            ..UNUSED
+        };
+        assert_eq!(used.admits_clients(), used.fate() != Fate::Close);
+        used.fate()
     }
 
     #[test]
@@ -90,14 +108,27 @@ mod tests {
         ] {
             for (has_callers, has_connections) in [(true, false), (false, true)] {
                 let used = Use {
-                    wishes: &[wish],
+                    wishes: vec![wish],
                     has_callers,
                     has_connections,
                     ..UNUSED
                 };
                 assert_eq!(used.fate(), Fate::Keep);
+                // A connection alone may be that of a command that has ended.
+                assert_eq!(used.admits_clients(), has_callers);
             }
         }
+    }
+
+    #[test]
+    fn a_client_that_can_not_be_watched_has_a_while_to_connect() {
+        let used = Use {
+            wishes: vec![(Keep::Command, false)],
+            awaited: FIRST_USE,
+            ..UNUSED
+        };
+        assert_eq!(used.fate(), Fate::KeepFor(FIRST_USE));
+        assert!(!used.admits_clients());
     }
 
     #[test]

@@ -77,8 +77,6 @@ pub struct Registration {
     pub keep: Option<Keep>,
     /// The program that waits for the credential, by its process number.
     pub caller: Option<i32>,
-    /// The leader of the terminal's session, where that is what ends the wish.
-    pub leader: Option<i32>,
     pub clusters: Vec<RegisteredCluster>,
     /// The certificate of the authority that the client's kubeconfig trusts at the local addresses, in
     /// PEM.
@@ -311,7 +309,8 @@ impl Conversation {
         if line.pop() != Some(b'\n') {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        Ok(serde_json::from_slice(&line)?)
+        serde_json::from_slice(&line)
+            .map_err(|_| io::Error::other("it is another version of this program"))
     }
 
     /// Waits until the other end has closed the connection.

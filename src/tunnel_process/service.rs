@@ -8,6 +8,7 @@ use std::io;
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -17,21 +18,21 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::VERSION;
 use super::error::TunnelProcessError;
 use super::identity::identity;
-use super::lifetime::{Fate, Use};
+use super::lifetime::{FIRST_USE, Fate, Use};
 use super::message::{
     ControlRequest, Conversation, Greeting, KeptSecret, Registered, RegisteredCluster,
     Registration, RemoteFailure, Reply, ToSign,
 };
 use super::pins::{ClientNotices, ClientPins};
 use super::status::{CallerStatus, ClusterStatus, KeyStatus, StatusDocument};
-use crate::config::{Config, Keep};
+use crate::config::{Config, Keep, TrustedLibrary};
 use crate::error::Error;
-use crate::keyring::{KeyNumber, Keyring, OpenKey};
+use crate::keyring::{KeyClient, KeyNumber, Keyring, OpenKey};
 use crate::kubeconfig::Cluster;
 use crate::process::control_socket::{ControlSocket, FileIdentity, Peer, peer};
 use crate::process::environment::TakenVariables;
-use crate::process::watched::WatchedProcess;
-use crate::process::{background, time_since_boot};
+use crate::process::watched::{WatchedProcess, is_caller};
+use crate::process::{background, session_of, time_since_boot};
 use crate::protocol::Configuration;
 use crate::tunnel::{
     ClientCertificate, KeyUsage, PAUSE_AFTER_FAILURE, TunnelObserver, TunnelTarget, Tunnels,
@@ -76,6 +77,8 @@ struct State {
     tunnels: Option<Tunnels>,
     authority: Option<String>,
     clusters: Vec<RegisteredCluster>,
+    /// Those that were loaded, each with whether it is root's alone.
+    libraries: Vec<(PathBuf, bool)>,
     keys: Vec<ServedKey>,
     clients: usize,
     has_served: bool,
@@ -100,12 +103,29 @@ struct ServedKey {
     /// Clients that wait for it to be opened.
     waiting: usize,
     wishes: Vec<Wish>,
-    /// The programs that use it.
-    callers: Vec<Arc<WatchedProcess>>,
+    callers: Vec<Caller>,
     /// In time since boot.
     last_use: Duration,
     /// By their names, each with its end in time since boot. They go when the key is closed.
     secrets: HashMap<String, (String, Duration)>,
+}
+
+/// A program that was given the credential.
+struct Caller {
+    process: Arc<WatchedProcess>,
+    /// In time since boot: how long its own client may take to connect once it has ended.
+    awaited_until: Duration,
+    /// How many connections the key will have had then.
+    awaited: usize,
+}
+
+impl Caller {
+    fn awaits(&self, usage: KeyUsage, now: Duration) -> Duration {
+        let rest = self.awaited_until.saturating_sub(now);
+        Some(rest)
+            .filter(|_| usage.made < self.awaited)
+            .unwrap_or_default()
+    }
 }
 
 struct Wish {
@@ -115,18 +135,47 @@ struct Wish {
 }
 
 impl ServedKey {
-    fn fate(&self, connections: usize, now: Duration) -> Fate {
+    /// How it is used now; callers that have ended are forgotten.
+    fn used(&mut self, usage: KeyUsage) -> Use {
+        let now = time_since_boot();
+        let awaits = |caller: &Caller| caller.awaits(usage, now);
+        self.callers
+            .retain(|it| !it.process.has_ended() || !awaits(it).is_zero());
+        self.last_use = match usage.last_end {
+            _ if usage.open > 0 => now,
+            last_end => self.last_use.max(last_end.unwrap_or_default()),
+        };
         // A terminal without a leader that can be watched is none.
         let has_ended = |wish: &Wish| wish.bound_to.as_ref().is_none_or(|it| it.has_ended());
         let wishes = self.wishes.iter().map(|wish| (wish.keep, has_ended(wish)));
-        let wishes: Vec<_> = wishes.collect();
-        let used = Use {
-            wishes: &wishes,
-            has_callers: self.waiting > 0 || !self.callers.is_empty(),
-            has_connections: connections > 0,
+        let has_callers = self.callers.iter().any(|it| !it.process.has_ended());
+        Use {
+            wishes: wishes.collect(),
+            has_callers: self.waiting > 0 || has_callers,
+            has_connections: usage.open > 0,
+            awaited: self.callers.iter().map(awaits).max().unwrap_or_default(),
             idle: now.saturating_sub(self.last_use),
-        };
-        used.fate()
+        }
+    }
+
+    /// Keeps it open for the caller; one that is not the client itself may end before the client connects.
+    fn add_caller(&mut self, process: WatchedProcess, usage: KeyUsage, awaits_client: bool) {
+        let now = time_since_boot();
+        let is_known =
+            |it: &Caller| it.process.number() == process.number() && !it.process.has_ended();
+        if self.callers.iter().any(is_known) {
+            return;
+        }
+        let awaited = self
+            .callers
+            .iter()
+            .filter(|it| !it.awaits(usage, now).is_zero());
+        let awaited = usage.made + awaited.count();
+        self.callers.push(Caller {
+            process: Arc::new(process),
+            awaited_until: now.saturating_add(FIRST_USE),
+            awaited: awaited + usize::from(awaits_client),
+        });
     }
 
     fn add(&mut self, wish: Wish) {
@@ -215,7 +264,7 @@ impl Service {
             let (watched, limit) = {
                 let mut state = self.state();
                 let limit = state.tidy(&self.keyring);
-                let is_idle = state.clients == 0 && !state.keys.iter().any(|it| it.open.is_some());
+                let is_idle = state.clients == 0 && !state.holds_keys();
                 let waits = FIRST_CLIENT.saturating_sub(time_since_boot().saturating_sub(start));
                 if state.is_stopping || is_idle && (state.has_served || waits.is_zero()) {
                     state.is_stopping = true;
@@ -344,7 +393,7 @@ impl Service {
         let conversation = Arc::new(Mutex::new(conversation));
         let signs = registration.signs;
         let registered = if peer.process == process {
-            self.registered(&conversation, registration)
+            self.registered(&conversation, peer, registration)
         } else {
             Err(TunnelProcessError::caller("it is in another container").into())
         };
@@ -353,6 +402,9 @@ impl Service {
             Ok((number, registered)) => {
                 conversation.send(&Reply::Registered(registered))?;
                 number
+            }
+            Err(error) if is_of_library(&error) && !self.state().holds_keys() => {
+                return self.make_way(&mut conversation);
             }
             Err(error) => return conversation.send(&failed(&error)),
         };
@@ -368,40 +420,41 @@ impl Service {
     fn registered(
         &self,
         conversation: &Arc<Mutex<Conversation>>,
+        peer: Peer,
         registration: Registration,
     ) -> Result<(KeyNumber, Registered), Error> {
         let Registration {
             configuration,
             keep,
             caller,
-            leader,
             clusters,
+            signs,
             ..
         } = registration;
-        let watched = |number: Option<i32>| {
-            let process = number.map(WatchedProcess::new).transpose();
-            process
-                .map(|it| it.map(Arc::new))
-                .map_err(TunnelProcessError::caller)
-        };
-        let (caller, leader) = (watched(caller)?, watched(leader).ok().flatten());
+        let caller = caller.map(|number| caller_of(peer, number)).transpose()?;
         let config = Config::from_map(&mut configured(&configuration))?;
         let number = {
             let mut state = self.state();
+            state.check_library(&config.library)?;
             for cluster in clusters {
                 state.listen(cluster, &self.keyring, &self.observer)?;
             }
-            let key = state.key(configuration, config, &self.keyring)?;
+            let place = state.key(configuration, config, &self.keyring)?;
+            let (key, usage) = state.used_key(place)?;
+            if !key.used(usage).admits_clients() {
+                self.keyring.dismiss_clients(key.number);
+            }
             key.waiting += 1;
             key.number
         };
-        let pins = Box::new(ClientPins(Arc::clone(conversation)));
+        let client = KeyClient {
+            pins: Box::new(ClientPins(Arc::clone(conversation))),
+            signs,
+        };
         let notices = Box::new(ClientNotices(Arc::clone(conversation)));
-        let opened = self.keyring.open_with(number, pins, notices);
+        let opened = self.keyring.open_for(number, client, notices);
         let mut state = self.state();
-        let State { keys, tunnels, .. } = &mut *state;
-        let key = keys.iter_mut().find(|key| key.number == number);
-        let key = key.ok_or_else(|| Error::internal("a key is served no longer"))?;
+        let (key, usage) = state.used_key(number)?;
         key.waiting -= 1;
         if opened.is_err() && key.waiting == 0 && key.open.is_none() {
             // The library is finalised.
@@ -419,19 +472,20 @@ impl Service {
         let token_certificate = opened.chain.first().cloned().unwrap_or_default();
         key.open = Some(opened);
         key.last_use = time_since_boot();
-        if let (Some(caller), None | Some(Keep::Command | Keep::Terminal)) = (caller, keep)
-            && !key
-                .callers
-                .iter()
-                .any(|it| it.number() == caller.number() && !it.has_ended())
-        {
-            key.callers.push(caller);
+        if let (Some(caller), None | Some(Keep::Command | Keep::Terminal)) = (caller, keep) {
+            let awaits_client = caller.number() != peer.process;
+            key.add_caller(caller, usage, awaits_client);
         }
         if let Some(keep) = keep {
-            let bound_to = leader.filter(|_| keep == Keep::Terminal);
+            let leader = || {
+                WatchedProcess::new(session_of(peer.process))
+                    .ok()
+                    .map(Arc::new)
+            };
+            let bound_to = (keep == Keep::Terminal).then(leader).flatten();
             key.add(Wish { keep, bound_to });
         }
-        let client = tunnels.as_ref();
+        let client = state.tunnels.as_ref();
         let client = client
             .map(|tunnels| tunnels.certificate(number))
             .transpose()?;
@@ -469,9 +523,11 @@ impl Service {
                     callers: key
                         .callers
                         .iter()
-                        .map(|caller| CallerStatus {
-                            pid: caller.number(),
-                            name: caller.name().to_owned(),
+                        .map(|caller| &caller.process)
+                        .filter(|process| !process.has_ended())
+                        .map(|process| CallerStatus {
+                            pid: process.number(),
+                            name: process.name().to_owned(),
                         })
                         .collect(),
                     until: key.until(),
@@ -501,26 +557,27 @@ impl Service {
 }
 
 impl State {
+    /// Whether a key is open, or a client waits for one.
+    fn holds_keys(&self) -> bool {
+        let mut keys = self.keys.iter();
+        keys.any(|it| it.open.is_some() || it.waiting > 0)
+    }
+
     /// Closes the keys that are kept no longer; returns when to look again, if at a certain time.
     fn tidy(&mut self, keyring: &Keyring) -> Option<Duration> {
         let now = time_since_boot();
         let Self { keys, tunnels, .. } = self;
         let limits = keys.iter_mut().map(|key| {
-            key.callers.retain(|caller| !caller.has_ended());
             key.open.as_ref()?;
             key.secrets.retain(|_, (_, end)| *end > now);
-            let usage = usage(tunnels.as_ref(), key.number);
-            key.last_use = match usage.last_end {
-                _ if usage.open > 0 => now,
-                last_end => key.last_use.max(last_end.unwrap_or_default()),
-            };
-            match key.fate(usage.open, now) {
+            match key.used(usage(tunnels.as_ref(), key.number)).fate() {
                 Fate::Keep => None,
                 Fate::KeepFor(rest) => Some(rest),
                 Fate::Close => {
                     key.open = None;
                     key.secrets.clear();
                     key.wishes.clear();
+                    key.callers.clear();
                     if let Some(tunnels) = tunnels {
                         tunnels.withdraw(key.number);
                     }
@@ -534,13 +591,12 @@ impl State {
 
     fn watched(&self) -> Vec<Arc<WatchedProcess>> {
         let callers = self.keys.iter().flat_map(|key| &key.callers);
+        let callers = callers.map(|caller| &caller.process);
         let leaders = self.keys.iter().flat_map(|key| &key.wishes);
         let leaders = leaders.filter_map(|wish| wish.bound_to.as_ref());
-        // The end of a leader whose wish is still held by a connection would be seen again and again.
-        callers
-            .chain(leaders.filter(|it| !it.has_ended()))
-            .cloned()
-            .collect()
+        // An end that was seen and didn't close the key would be seen again and again.
+        let watched = callers.chain(leaders).filter(|it| !it.has_ended());
+        watched.cloned().collect()
     }
 
     /// The one of this configuration, if it is open.
@@ -564,36 +620,54 @@ impl State {
         true
     }
 
-    /// The key with this configuration, which may be closed.
+    /// A library that the user's own programs can change is the only one of its process: it could read
+    /// the PINs of the others there.
+    fn check_library(&self, wanted: &TrustedLibrary) -> Result<(), TunnelProcessError> {
+        let is_roots = |library: &(PathBuf, bool)| library.1;
+        let mut others = self.libraries.iter();
+        let other = others.find(|it| it.0 != wanted.path() && !(is_roots(it) && wanted.is_roots()));
+        other.map_or(Ok(()), |(loaded, _)| {
+            Err(TunnelProcessError::LibraryOfOwn {
+                loaded: loaded.clone(),
+                wanted: wanted.path().to_owned(),
+            })
+        })
+    }
+
+    /// The number of the key with this configuration, which may be closed.
     fn key(
         &mut self,
         configuration: Vec<(String, String)>,
         config: Config,
         keyring: &Keyring,
-    ) -> Result<&mut ServedKey, Error> {
-        let known = self
-            .keys
-            .iter()
-            .position(|key| is_same_key(&key.configuration, &configuration));
-        let place = match known {
-            Some(place) => place,
-            None => {
-                let number = keyring.add(config, &TakenVariables::default())?;
-                self.keys.push(ServedKey {
-                    configuration,
-                    number,
-                    open: None,
-                    waiting: 0,
-                    wishes: Vec::new(),
-                    callers: Vec::new(),
-                    last_use: time_since_boot(),
-                    secrets: HashMap::new(),
-                });
-                self.keys.len() - 1
-            }
-        };
-        let key = self.keys.get_mut(place);
-        key.ok_or_else(|| Error::internal("a key that was just added is not there"))
+    ) -> Result<KeyNumber, Error> {
+        let mut keys = self.keys.iter();
+        if let Some(known) = keys.find(|key| is_same_key(&key.configuration, &configuration)) {
+            return Ok(known.number);
+        }
+        let library = &config.library;
+        let library = (library.path().to_owned(), library.is_roots());
+        let number = keyring.add(config, &TakenVariables::default())?;
+        self.libraries.push(library);
+        self.keys.push(ServedKey {
+            configuration,
+            number,
+            open: None,
+            waiting: 0,
+            wishes: Vec::new(),
+            callers: Vec::new(),
+            last_use: time_since_boot(),
+            secrets: HashMap::new(),
+        });
+        Ok(number)
+    }
+
+    /// The key, and how its certificate is used.
+    fn used_key(&mut self, number: KeyNumber) -> Result<(&mut ServedKey, KeyUsage), Error> {
+        let usage = usage(self.tunnels.as_ref(), number);
+        let key = self.keys.iter_mut().find(|key| key.number == number);
+        let key = key.ok_or_else(|| Error::internal("a key is served no longer"))?;
+        Ok((key, usage))
     }
 
     /// Serves the cluster at its address, unless it is served there already.
@@ -639,6 +713,20 @@ impl State {
         self.clusters.push(cluster);
         Ok(())
     }
+}
+
+/// The process that the plugin names as its client.
+fn caller_of(plugin: Peer, number: i32) -> Result<WatchedProcess, TunnelProcessError> {
+    let process = WatchedProcess::new(number).map_err(TunnelProcessError::caller)?;
+    match number == plugin.process || is_caller(number, plugin.process) {
+        true => Ok(process),
+        false => Err(TunnelProcessError::caller("it doesn't run the plugin")),
+    }
+}
+
+fn is_of_library(error: &Error) -> bool {
+    let error = error.downcast_ref();
+    matches!(error, Some(TunnelProcessError::LibraryOfOwn { .. }))
 }
 
 fn usage(tunnels: Option<&Tunnels>, key: KeyNumber) -> KeyUsage {

@@ -83,7 +83,6 @@ impl PluginClient {
                 configuration: selection,
                 keep: None,
                 caller: i32::try_from(process::id()).ok(),
-                leader: None,
                 clusters: vec![self.served.clone()],
                 authority: Some(self.authority.clone()),
                 signs: false,

@@ -24,6 +24,7 @@ use crate::error::{Setting, remedy};
 pub struct TrustedLibrary {
     path: PathBuf,
     is_there: bool,
+    is_roots: bool,
 }
 
 impl TrustedLibrary {
@@ -77,7 +78,16 @@ impl TrustedLibrary {
         let path = place
             .filter(|_| is_there)
             .unwrap_or_else(|| path.to_owned());
-        Ok(Self { path, is_there })
+        Ok(Self {
+            path,
+            is_there,
+            is_roots: matches!(weakness(&resolved.existing, is_there, 0, true), Ok(None)),
+        })
+    }
+
+    /// Whether nobody but root can change it.
+    pub fn is_roots(&self) -> bool {
+        self.is_roots
     }
 
     /// What to call it: absolute, and without symbolic links if the file was there.

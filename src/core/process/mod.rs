@@ -90,7 +90,7 @@ pub fn session() -> i32 {
 
 /// The same of the process with this number; -1 if there is none. rustix's panics where the leader is in
 /// another PID namespace, or is the kernel.
-fn session_of(process: i32) -> i32 {
+pub fn session_of(process: i32) -> i32 {
     // SAFETY: getsid has no preconditions.
     unsafe { libc::getsid(process) }
 }

@@ -2,11 +2,13 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, getpid, getppid};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, getpid, getppid, kill_process, test_kill_process};
 
-use super::{session, session_of};
+use super::session_of;
 
 /// A process that was there when it was named. A later process with its number isn't taken for it.
 #[derive(Debug)]
@@ -41,8 +43,32 @@ impl WatchedProcess {
     }
 
     pub fn has_ended(&self) -> bool {
+        self.ends_within(Duration::ZERO)
+    }
+
+    /// Waits for its end; whether it has come.
+    pub fn ends_within(&self, limit: Duration) -> bool {
         let mut end = [PollFd::new(&self.end, PollFlags::IN)];
-        poll(&mut end, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+        let limit = Timespec::try_from(limit).unwrap_or_default();
+        poll(&mut end, Some(&limit)).is_ok_and(|ready| ready > 0)
+    }
+
+    /// Ends it: SIGTERM, and after a while SIGKILL.
+    ///
+    /// # Errors
+    /// It can't be ended.
+    pub fn end(&self, patience: Duration) -> io::Result<()> {
+        for signal in [Signal::TERM, Signal::KILL] {
+            let process = Pid::from_raw(self.number).filter(|_| !self.has_ended());
+            match process.map_or(Ok(()), |process| kill_process(process, signal)) {
+                Ok(()) | Err(Errno::SRCH) => {}
+                Err(error) => return Err(error.into()),
+            }
+            if self.ends_within(patience) {
+                return Ok(());
+            }
+        }
+        Err(io::Error::other("it doesn't end"))
     }
 }
 
@@ -61,10 +87,30 @@ pub fn parent() -> Option<i32> {
     let Some(parent) = getppid() else {
         return Some(0);
     };
-    let number = |process: Pid| process.as_raw_nonzero().get();
-    let was_detached = session() == number(getpid());
-    let is_starter = was_detached || session_of(number(parent)) == session();
-    is_starter.then(|| number(parent))
+    let [parent, own] = [parent, getpid()].map(|process| process.as_raw_nonzero().get());
+    let session = session_of(own);
+    (session == own || session_of(parent) == session).then_some(parent)
+}
+
+/// Whether the process `caller` is this user's, and has started the one with the number `plugin`, as far as the system
+/// says: with `hidepid`, Linux doesn't.
+pub fn is_caller(caller: i32, plugin: i32) -> bool {
+    let process = Some(caller).filter(|it| *it > 0).and_then(Pid::from_raw);
+    let is_own = process.is_some_and(|process| test_kill_process(process).is_ok());
+    is_own && parent_of(plugin).is_none_or(|parent| parent == caller)
+}
+
+#[cfg(target_os = "linux")]
+fn parent_of(process: i32) -> Option<i32> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // After the name, which may have any byte in it, come the state and the parent.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    fields.split(' ').nth(1)?.parse().ok()
+}
+
+#[cfg(target_os = "macos")]
+fn parent_of(_: i32) -> Option<i32> {
+    None
 }
 
 #[cfg(target_os = "linux")]
@@ -137,6 +183,9 @@ mod tests {
         let own = WatchedProcess::new(i32::try_from(std::process::id()).unwrap()).unwrap();
         // The kernel keeps fifteen bytes of it.
         assert!(own.name().starts_with("pkcs11_external"), "{}", own.name());
-        assert!(WatchedProcess::new(parent().unwrap()).is_ok());
+        let (parent, own) = (parent().unwrap(), own.number());
+        assert!(WatchedProcess::new(parent).is_ok());
+        assert!(is_caller(parent, own) && !is_caller(0, own));
+        assert!(!is_caller(own, own) || cfg!(target_os = "macos"));
     }
 }

@@ -65,6 +65,8 @@ use self::operation::KeyUse;
 use self::raw::{ObjectHandle, SessionAccess};
 use self::session::TokenSession;
 use self::signing::Signer;
+use self::slot::PinHolder;
+use self::tried::TRIED;
 use crate::certificate::{Certificate, PublicKey};
 use crate::config::{ObjectId, ObjectSelector, TokenSelector};
 use crate::error::Error;
@@ -229,6 +231,11 @@ impl Token<'_> {
     pub fn close_keeping_pin(self) -> Option<AcceptedPin> {
         self.session.raw.close(self.login.is_done());
         self.login.into_accepted_pin(self.session.state.name)
+    }
+
+    /// Another person, or the same one once more, has all tries of a process again.
+    pub fn forget_tries(&self) {
+        TRIED.forget(&self.state().name, PinHolder::User);
     }
 
     /// Takes over the PIN that this very token accepted before, unless the token has counted wrong
