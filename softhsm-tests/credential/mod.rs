@@ -266,8 +266,9 @@ impl PlainUser {
 
     /// What runs for this user.
     fn processes(&self) -> Vec<Process> {
-        let directory = self.store.directory.path().to_str().unwrap();
-        let runtime = format!("{directory}/runtime");
+        // From the root of its file system, which /tmp may be.
+        let directory = self.store.directory.path().file_name().unwrap();
+        let runtime = format!("/{}/runtime ", directory.to_str().unwrap());
         let numbers = fs::read_dir("/proc")
             .unwrap()
             .filter_map(|entry| entry.unwrap().file_name().to_str()?.parse::<i32>().ok());
