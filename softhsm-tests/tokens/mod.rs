@@ -1,7 +1,7 @@
 //! Tokens other than SoftHSM's: the same requests, through the modules that operators have. Each is
 //! set up by the script of its name in `scripts/tokens`; what was seen stands in `docs/tokens.md`.
 //!
-//! What takes long to set up is ignored here, and `scripts/test --all-tokens` runs it.
+//! What takes long to set up is ignored here, and `scripts/test --all` runs it.
 
 /// What a script sets up, for as long as a test needs it.
 mod environment;
