@@ -186,11 +186,11 @@ fn a_kubeconfig_has_the_certificate_until_it_ends() {
 fn what_stands_behind_the_certificate_is_not_handed_out() {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
-    let holder = requester(Kind::P256, "/CN=heidi");
+    let holder = requester(Kind::P256, "/CN=judy");
     let asking = holder.program(&["credential", "--as=certificate", "--output=raw"]);
     let running = asking.start(None);
     let mut request = loop {
-        match requests(&holder, "heidi").pop() {
+        match requests(&holder, "judy").pop() {
             Some(request) => break request,
             None => thread::sleep(Duration::from_millis(100)),
         }
@@ -224,6 +224,7 @@ fn what_stands_behind_the_certificate_is_not_handed_out() {
     let answered = holder.administrator().arguments(&replace);
     answered.piped(request.to_string()).run().printed();
     let outcome = running.finish();
+    assert!(outcome.status.success(), "{outcome:?}");
     let printed = String::from_utf8(outcome.stdout.clone()).unwrap();
     let (begin, end) = printed.split_at(certificate.len());
     assert_eq!(begin, certificate);
