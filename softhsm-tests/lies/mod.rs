@@ -16,9 +16,15 @@ mod memory;
 const LIES: &[(&str, i32, &str)] = &[
     // A handle that the library never gave.
     (
-        "C_FindObjects:count=+1",
+        "C_FindObjects#1:count=+1",
         6,
         "C_GetAttributeValue: CKR_OBJECT_HANDLE_INVALID",
+    ),
+    // And no end of them.
+    (
+        "C_FindObjects:count=+1",
+        6,
+        "C_FindObjects: CKR_OK, but more",
     ),
     (
         "C_FindObjects:count=17",
