@@ -4,7 +4,7 @@
 //! for what kubectl says of the request itself: that is the answer, or becomes an error of ours.
 
 use std::io::{self, PipeReader, Read, Write as _};
-use std::os::fd::AsRawFd as _;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -18,7 +18,7 @@ use super::status::Status;
 use super::{ApiAnswer, ApiMethod, ApiRequest, ClusterApi, LONGEST_ANSWER, unusable};
 use crate::error::Error;
 use crate::kubeconfig::{Kubeconfig, KubeconfigError, find_program};
-use crate::process::descriptors::hand_on_none;
+use crate::process::descriptors::hand_on;
 
 /// A login in a browser, with a second factor, has to fit into it.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -110,7 +110,6 @@ impl Kubectl {
         });
         command.arg(request.path).args(&self.options);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        hand_on_none(&mut command);
         let body = request.body.map(ToString::to_string);
         // Not through standard input: a plugin may ask the person there.
         let reader = match body {
@@ -121,7 +120,10 @@ impl Kubectl {
             }
             None => None,
         };
-        let child = command.spawn().map_err(KubectlError::NotStarted)?;
+        let kept = reader.iter().map(AsRawFd::as_raw_fd).collect();
+        let child = hand_on(&mut command, kept)
+            .spawn()
+            .map_err(KubectlError::NotStarted)?;
         drop(reader);
         let mut child = Ending(child);
         let (sender, heard) = mpsc::channel();

@@ -16,7 +16,7 @@ pub fn hand_on_none(command: &mut Command) -> &mut Command {
 }
 
 /// Has the program inherit its standard streams and these.
-pub(super) fn hand_on(command: &mut Command, mut kept: Vec<RawFd>) -> &mut Command {
+pub fn hand_on(command: &mut Command, mut kept: Vec<RawFd>) -> &mut Command {
     kept.sort_unstable();
     // For systems that can't do it at once: other threads may open more until the program is started.
     let mut others = open_descriptors();
