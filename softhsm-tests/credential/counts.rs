@@ -1,11 +1,6 @@
 //! How often the person and the token are asked, in each `--keep`.
 
-use std::thread::sleep;
-use std::time::Duration;
-
-use rustix::process::{Signal, kill_process};
-
-use super::{ANSWER, ASK, PlainUser, Process, count_plugins};
+use super::{ANSWER, ASK, PlainUser, count_plugins};
 use crate::fixture::softhsm::PIN;
 
 /// So many commands in a shell at a terminal, where the PIN is asked for so often.
@@ -93,26 +88,38 @@ fn apply_from_standard_input_runs_the_plugin_twice_and_asks_once() {
     assert_eq!(user.counts(), (1, 1));
 }
 
-/// The plugin's client has ended, its connection is open, and the tunnel process has seen nothing of it yet.
+/// Asks the server at $1:$2, named $3, with the credential in standard input, and keeps the connection.
+const HOLD: &str = "import json, socket, ssl, sys, time
+status = json.load(sys.stdin)['status']
+with open('pair', 'w') as pair:
+    pair.write(status['clientCertificateData'] + status['clientKeyData'])
+context = ssl._create_unverified_context()
+context.load_cert_chain('pair')
+address = (sys.argv[1], int(sys.argv[2]))
+s = context.wrap_socket(socket.create_connection(address), server_hostname=sys.argv[3])
+s.sendall(b'GET /version HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n')
+s.recv(1)
+open('held', 'w').close()
+time.sleep(600)";
+
+/// A connection can be held for a while after the command, or for ever.
 #[test]
-fn a_command_asks_for_the_pin_before_the_end_of_the_last_one_was_noticed() {
+fn a_command_asks_for_the_pin_while_a_connection_of_one_that_has_ended_is_open() {
     let user = PlainUser::prompted(&[]);
-    let watch = "exec kubectl get namespaces -w -o name >/dev/tty";
-    let mut watching = user.shell(watch).at_terminal();
-    watching.expect_prompt().type_line(PIN);
-    watching.expect("namespace/default");
-    let tunnel = user.tunnel().unwrap().pid;
-    kill_process(tunnel, Signal::STOP).unwrap();
-    watching.send(Signal::KILL);
-    watching.finish();
+    let (address, request) = (user.address(), user.request());
+    let (host, port) = address.split_once(':').unwrap();
+    let name = request["spec"]["cluster"]["tls-server-name"].as_str();
+    let script = format!(
+        "cd; answer=$(\"$@\"); setsid python3 -c \"$HOLD\" {host} {port} {} <<<\"$answer\" >/dev/null 2>&1 &
+         until [ -e held ]; do sleep 0.1; done",
+        name.unwrap_or("localhost")
+    );
+    let plugin = user.plugin_within(&script, &request.to_string());
+    let mut first = plugin.variable("HOLD", HOLD).at_terminal();
+    first.expect_prompt().type_line(PIN);
+    first.finish().0.printed();
     let mut next = user.shell(ASK).at_terminal();
-    let is_plugin = |it: &Process| it.is_ours && it.pid != tunnel;
-    while !user.processes().iter().any(is_plugin) {
-        sleep(Duration::from_millis(20));
-    }
-    sleep(Duration::from_millis(500));
-    kill_process(tunnel, Signal::CONT).unwrap();
     next.expect_prompt().type_line(PIN);
     assert_eq!(next.finish().0.printed(), ANSWER);
-    user.expect_nothing_left();
+    user.program(&["stop"]).run().printed();
 }
