@@ -16,6 +16,7 @@ use pkcs11_external_signer::cluster_api::{
 };
 use pkcs11_external_signer::error::Error;
 use pkcs11_external_signer::printable::line;
+use pkcs11_external_signer_fuzz::go::assert_request;
 use pkcs11_external_signer_fuzz::told;
 use serde_json::Value;
 
@@ -81,6 +82,7 @@ fuzz_target!(|text: &str| {
         let is_requester = asked.user.as_deref() == Some(request.requester());
         let found = objections(&request, &asked);
         assert!(is_requester || !found.is_empty());
+        assert_request(&request.pem, &asked);
         let texts = found.iter().map(|it| line(&it.to_string()).into_owned());
         texts.for_each(|it| assert!(!it.contains('\u{1b}')));
     }

@@ -1,5 +1,7 @@
 //! What fuzz targets demand of every error.
 
+pub mod go;
+
 use pkcs11_external_signer::error::Error;
 use pkcs11_external_signer::printable::line;
 
