@@ -206,7 +206,7 @@ fn certificate(
         false => checklist.concern(
             CheckStep::Server,
             "somebody else has to approve each request",
-            "docs/short-lived.md has an approver that compares, and insists on this certificate",
+            "they compare and approve with `pkcs11-external-signer approve`, which shows this certificate",
         ),
     }
     Ok(())
