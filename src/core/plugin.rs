@@ -58,6 +58,8 @@ pub fn run(request: Result<String, NotUtf8>, alone: SingleThreaded, kept: &mut d
             report::error(&error)
         }
     };
+    // No PIN outlives the answer: a library may hang or crash at its end.
+    drop(pins);
     if let Some(library) = library {
         library.finalize(code);
     }
