@@ -112,21 +112,24 @@ fn write(
     let object = create(session, &template);
     let object = object.map_err(|error| certificate_failure(session, &error))?;
     log::info!("certificate: written");
-    let kept = |attribute, value: &[u8]| {
-        objects
-            .bytes(object, attribute)
-            .is_ok_and(|kept| kept == value)
-    };
-    match kept(AttributeType::Value, certificate.der()) && kept(AttributeType::Id, id) {
-        true => Ok(()),
-        false => Err(not_kept(session, certificate)),
+    let kept = |attribute, value: &[u8]| Ok(objects.bytes(object, attribute)? == value);
+    let is_kept = kept(AttributeType::Value, certificate.der())
+        .and_then(|is_kept| Ok(is_kept && kept(AttributeType::Id, id)?));
+    match is_kept {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(not_kept(session, certificate, String::new())),
+        Err(error) => {
+            let failure = ckr::failure(&error);
+            Err(not_kept(session, certificate, format!(": {failure}")))
+        }
     }
 }
 
-fn not_kept(session: &TokenSession<'_>, certificate: &Certificate) -> Error {
+fn not_kept(session: &TokenSession<'_>, certificate: &Certificate, why: String) -> Error {
     WritingError::NotKept {
         token: session.state.name.to_string(),
         what: format!("the certificate of {}", certificate.subject),
+        why,
     }
     .into()
 }
@@ -148,7 +151,7 @@ pub(super) fn remove_certificate(
     if let Some(stays) = stays
         && same_certificates(session.objects(), stays)?.is_empty()
     {
-        return Err(not_kept(session, stays));
+        return Err(not_kept(session, stays, String::new()));
     }
     for object in same_certificates(session.objects(), certificate)? {
         let _step = watchdog::step("removing the certificate (C_DestroyObject)");

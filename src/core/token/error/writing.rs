@@ -57,8 +57,13 @@ pub enum WritingError {
     NotAYubikey { option: &'static str, token: String },
     /// A library that says that it has written something, and has not: SoftHSM on a full disk. Or another process
     /// has removed it since.
-    #[error("token {token} has not kept {what} as it was written")]
-    NotKept { token: String, what: String },
+    #[error("token {token} has not kept {what} as it was written{why}")]
+    NotKept {
+        token: String,
+        what: String,
+        /// The call by which it shows, behind a colon; or nothing.
+        why: String,
+    },
     /// As OpenSC does for a PIV card.
     #[error("token {token} takes no certificate: {failure}")]
     Refused { token: String, failure: CallFailure },
