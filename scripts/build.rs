@@ -14,10 +14,7 @@ fn main() {
     println!("cargo::rerun-if-changed=scripts/build.rs");
     println!("cargo::rerun-if-env-changed=SOURCE_DATE_EPOCH");
     let git = |arguments: &[&str]| {
-        let output = Command::new("git")
-            .args(["-C", &root])
-            .args(arguments)
-            .output();
+        let output = Command::new("git").args(["-C", &root]).args(arguments).output();
         let output = output.ok().filter(|output| output.status.success())?;
         let text = String::from_utf8(output.stdout).ok()?;
         Some(text.trim().to_owned()).filter(|text| !text.is_empty())
@@ -28,12 +25,7 @@ fn main() {
     if is_own {
         commit = git(&["rev-parse", "HEAD"]);
         date = git(&["show", "--no-patch", "--format=%ct", "HEAD"]);
-        let log = git(&[
-            "rev-parse",
-            "--path-format=absolute",
-            "--git-path",
-            "logs/HEAD",
-        ]);
+        let log = git(&["rev-parse", "--path-format=absolute", "--git-path", "logs/HEAD"]);
         if let Some(log) = log {
             println!("cargo::rerun-if-changed={log}");
         }

@@ -37,10 +37,7 @@ fn main() -> io::Result<()> {
 
 /// As the page is called: `pkcs11-external-signer-run`.
 fn name(command: &Command) -> String {
-    command
-        .get_display_name()
-        .unwrap_or_else(|| command.get_name())
-        .to_owned()
+    command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned()
 }
 
 /// What all pages have.
@@ -100,10 +97,7 @@ impl Shared {
         page.rendered(|it| man.render_title(it))?;
         // Names are to be read and copied whole.
         page.text(".nh\n");
-        page.section(
-            "NAME",
-            &format!("{} \\- {}", escaped(&name(command)), escaped(&summary)),
-        );
+        page.section("NAME", &format!("{} \\- {}", escaped(&name(command)), escaped(&summary)));
         page.section("SYNOPSIS", &synopsis(command));
         page.rendered(|it| man.render_description_section(it))?;
         let help = command.get_after_help().map(ToString::to_string);
@@ -135,10 +129,8 @@ impl Shared {
         if !examples.is_empty() {
             page.section("EXAMPLES", &examples);
         }
-        let others: Vec<_> = others
-            .iter()
-            .map(|other| format!("\\fB{}\\fR(1)", escaped(other)))
-            .collect();
+        let others: Vec<_> =
+            others.iter().map(|other| format!("\\fB{}\\fR(1)", escaped(other))).collect();
         page.section("SEE ALSO", &others.join(",\n"));
         Ok(page.text)
     }
@@ -189,10 +181,7 @@ impl Page {
 
 /// All options by their names and what they take.
 fn synopsis(command: &Command) -> String {
-    let mut text = format!(
-        "\\fB{}\\fR",
-        escaped(command.get_bin_name().unwrap_or(PROGRAM))
-    );
+    let mut text = format!("\\fB{}\\fR", escaped(command.get_bin_name().unwrap_or(PROGRAM)));
     let shown = command.get_arguments().filter(|it| !it.is_hide_set());
     let (positional, options): (Vec<_>, Vec<_>) = shown.partition(|it| it.is_positional());
     for argument in options.into_iter().chain(positional) {
@@ -235,9 +224,7 @@ fn usage(argument: &Arg) -> String {
 
 /// The rows of the table under a heading of Markdown: the first column, and what the second says of it.
 fn entries(document: &str, heading: &str) -> String {
-    let (_, section) = document
-        .split_once(&format!("{heading}\n"))
-        .unwrap_or_default();
+    let (_, section) = document.split_once(&format!("{heading}\n")).unwrap_or_default();
     section
         .lines()
         .skip_while(|line| !line.starts_with("|-"))
@@ -277,9 +264,7 @@ fn as_it_stands(text: &str) -> String {
 }
 
 fn lines(text: &str) -> String {
-    text.lines()
-        .map(|line| at_line_start(&escaped(line)) + "\n")
-        .collect()
+    text.lines().map(|line| at_line_start(&escaped(line)) + "\n").collect()
 }
 
 fn escaped(text: &str) -> String {

@@ -30,10 +30,7 @@ const KINDS: [(&str, Fault); 5] = [
     ("the first byte is not 0", Fault::FirstByte),
     ("the label's hash is another one", Fault::Data(0)),
     ("the zeros begin with another byte", Fault::Data(HASH)),
-    (
-        "the zeros end with another byte",
-        Fault::Data(SEPARATOR - 1),
-    ),
+    ("the zeros end with another byte", Fault::Data(SEPARATOR - 1)),
     ("there is no 1 before the message", Fault::Data(SEPARATOR)),
 ];
 
@@ -53,10 +50,7 @@ struct Faulty {
 
 fn main() -> io::Result<()> {
     let mut output = io::stdout();
-    writeln!(
-        output,
-        "| what is wrong | t, our comparison | t, one that ends early |"
-    )?;
+    writeln!(output, "| what is wrong | t, our comparison | t, one that ends early |")?;
     writeln!(output, "|---|---|---|")?;
     let ours = times(|it| oaep::message(Hash::Sha256, Hash::Sha256, &it.block, MESSAGE).is_some())?;
     let early = times(|it| {
@@ -71,12 +65,10 @@ fn main() -> io::Result<()> {
     }
     match is_seen {
         [false, true] => Ok(()),
-        [true, _] => Err(io::Error::other(
-            "the time shows what is wrong with the padding",
-        )),
-        [false, false] => Err(io::Error::other(
-            "not even a comparison that ends early is seen: measure again",
-        )),
+        [true, _] => Err(io::Error::other("the time shows what is wrong with the padding")),
+        [false, false] => {
+            Err(io::Error::other("not even a comparison that ends early is seen: measure again"))
+        }
     }
 }
 
@@ -87,11 +79,7 @@ fn is_padded_as_far_as_seen(it: &Faulty) -> bool {
     };
     let zeros = &it.data[HASH..SEPARATOR];
     it.block[0] == 0
-        && it
-            .data
-            .iter()
-            .zip(&label)
-            .all(|(byte, wanted)| black_box(byte) == wanted)
+        && it.data.iter().zip(&label).all(|(byte, wanted)| black_box(byte) == wanted)
         && zeros.iter().all(|byte| *black_box(byte) == 0)
         && it.data[SEPARATOR] == 1
 }
@@ -99,10 +87,7 @@ fn is_padded_as_far_as_seen(it: &Faulty) -> bool {
 /// Nanoseconds of each kind, without the slowest tenth of all.
 fn times(take_off: impl Fn(&Faulty) -> bool) -> io::Result<Vec<Vec<f64>>> {
     let mut measured = vec![Vec::with_capacity(TRIES); KINDS.len()];
-    let mut room = Faulty {
-        block: [0; BLOCK],
-        data: Vec::new(),
-    };
+    let mut room = Faulty { block: [0; BLOCK], data: Vec::new() };
     for _ in 0..TRIES * KINDS.len() {
         let mut chance = [0; 2];
         random(&mut chance)?;

@@ -50,9 +50,7 @@ pub(crate) fn page() -> io::Result<String> {
     }
     match errors.keys().next() {
         None => Ok(page),
-        Some(code) => Err(wrong(format!(
-            "{TEMPLATE} has no marker for exit code {code}"
-        ))),
+        Some(code) => Err(wrong(format!("{TEMPLATE} has no marker for exit code {code}"))),
     }
 }
 
@@ -140,10 +138,7 @@ fn said_in(file: &syn::File) -> Vec<Said> {
 
 /// The exit codes in an `impl Failure`, by type and variant; for all variants under `""`.
 fn exit_codes(item: &syn::ItemImpl) -> Vec<((String, String), u8)> {
-    let is_failure = item
-        .trait_
-        .as_ref()
-        .is_some_and(|(path, _)| path.is_ident("Failure"));
+    let is_failure = item.trait_.as_ref().is_some_and(|(path, _)| path.is_ident("Failure"));
     let (true, Some(name)) = (is_failure, name(&item.self_ty)) else {
         return Vec::new();
     };

@@ -37,10 +37,7 @@ fn modules(listed: &[&str]) -> String {
 /// A request for the certificate, with this `pathLib`.
 fn ask(store: &Store, library: &str, etc: &str) -> Outcome {
     let configuration = store.configuration().with("pathLib", library);
-    store
-        .ask(&certificate_request(&configuration))
-        .with_etc(etc)
-        .run()
+    store.ask(&certificate_request(&configuration)).with_etc(etc).run()
 }
 
 #[test]
@@ -97,10 +94,7 @@ fn a_listed_library_that_others_can_change_is_not_loaded() {
 
 /// A command of the program, on a machine with this `/etc`.
 fn command(store: &Store, arguments: &[&str], etc: &str) -> Outcome {
-    Invocation::new(store.directory.path())
-        .arguments(arguments)
-        .with_etc(etc)
-        .run()
+    Invocation::new(store.directory.path()).arguments(arguments).with_etc(etc).run()
 }
 
 #[test]
@@ -169,11 +163,7 @@ fn a_library_that_is_found_but_not_allowed_is_a_line() {
             assert!(error["message"].as_str().unwrap().contains(PLACE));
         }
     }
-    assert!(
-        libraries
-            .iter()
-            .any(|library| library["pathLib"] == bad.as_str())
-    );
+    assert!(libraries.iter().any(|library| library["pathLib"] == bad.as_str()));
 
     // A problem of the list is reported once, not for each library.
     let outcome = command(&store, &["list"], &file("modules = 7"));
@@ -192,30 +182,12 @@ fn a_file_that_is_not_roots_alone_allows_nothing() {
     let given_away =
         |path: &str| format!("chown 4711 {path} 2>/dev/null || mount --bind /usr/bin/env {path}");
     for (etc, fragments) in [
-        (
-            format!("{good} chmod 666 p*/config.toml"),
-            [PLACE, "every user (mode 0666)"],
-        ),
-        (
-            format!("{good} chmod 664 p*/config.toml"),
-            [PLACE, "its group (mode 0664)"],
-        ),
-        (
-            format!("{good} chmod 777 p*"),
-            [directory, "every user (mode 0777)"],
-        ),
-        (
-            format!("{good} chmod 1777 p*"),
-            [directory, "every user (mode 1777)"],
-        ),
-        (
-            format!("{good} chmod 775 ."),
-            ["/etc ", "its group (mode 0775)"],
-        ),
-        (
-            format!("{good} {}", given_away("p*/config.toml")),
-            [PLACE, "belongs to uid "],
-        ),
+        (format!("{good} chmod 666 p*/config.toml"), [PLACE, "every user (mode 0666)"]),
+        (format!("{good} chmod 664 p*/config.toml"), [PLACE, "its group (mode 0664)"]),
+        (format!("{good} chmod 777 p*"), [directory, "every user (mode 0777)"]),
+        (format!("{good} chmod 1777 p*"), [directory, "every user (mode 1777)"]),
+        (format!("{good} chmod 775 ."), ["/etc ", "its group (mode 0775)"]),
+        (format!("{good} {}", given_away("p*/config.toml")), [PLACE, "belongs to uid "]),
         (
             format!("{good} mv p* real; ln -s real pkcs11-external-signer"),
             [directory, "symbolic link"],
@@ -224,18 +196,12 @@ fn a_file_that_is_not_roots_alone_allows_nothing() {
             format!("{good} cd p*; mv config.toml real; ln -s real config.toml"),
             [PLACE, "symbolic link"],
         ),
-        (
-            format!("mkdir -p {PLACE_BELOW_ETC}"),
-            [PLACE, "not a regular file"],
-        ),
+        (format!("mkdir -p {PLACE_BELOW_ETC}"), [PLACE, "not a regular file"]),
         (
             "mkdir p; mkfifo p/config.toml; mv p pkcs11-external-signer".to_owned(),
             [PLACE, "not a regular file"],
         ),
-        (
-            "touch pkcs11-external-signer".to_owned(),
-            [PLACE, "can't be read"],
-        ),
+        ("touch pkcs11-external-signer".to_owned(), [PLACE, "can't be read"]),
     ] {
         ask(&store, library, &etc).fails(3, &fragments);
     }
@@ -276,14 +242,8 @@ fn a_file_that_is_not_understood_allows_nothing() {
             file(&format!("modules = [\"{library}\", \"a.so\"]")),
             "line 1: \"a.so\" is not an absolute path",
         ),
-        (
-            file(&format!("modules = [\n\"{library}\"\n")),
-            "line 2: unclosed array",
-        ),
-        (
-            file(&format!("modules = \"{library}\"")),
-            "line 1: modules is not a list",
-        ),
+        (file(&format!("modules = [\n\"{library}\"\n")), "line 2: unclosed array"),
+        (file(&format!("modules = \"{library}\"")), "line 1: modules is not a list"),
         (
             "mkdir p; printf 'modules = []\\n#\\377' >p/config.toml; mv p pkcs11-external-signer"
                 .to_owned(),

@@ -41,9 +41,7 @@ fn a_request_that_is_its_requesters_is_approved_after_a_yes_and_signed() {
     let cluster = hasty_cluster();
     let (jane, otto) = (jane(cluster), approver(cluster));
     jane.asks("good", &Wanted::default());
-    let mut terminal = approve(&otto, "good")
-        .argument("--context=prod")
-        .at_terminal();
+    let mut terminal = approve(&otto, "good").argument("--context=prod").at_terminal();
     terminal.expect("becomes \"jane\", in \"dev\".");
     terminal.expect("Type yes: ");
     assert!(cluster.conditions("good").is_empty());
@@ -62,43 +60,21 @@ fn a_request_that_is_its_requesters_is_approved_after_a_yes_and_signed() {
         "for                 10 minutes",
         "✔                     the requester is who the certificate will be for",
     ] {
-        assert!(
-            outcome.stderr.contains(shown),
-            "no {shown}: {}",
-            outcome.stderr
-        );
+        assert!(outcome.stderr.contains(shown), "no {shown}: {}", outcome.stderr);
     }
     let certificate = cluster.issued_certificate("good");
-    assert_eq!(
-        openssl_x509(&certificate, "-subject").trim(),
-        "subject=O = dev, CN = jane"
-    );
+    assert_eq!(openssl_x509(&certificate, "-subject").trim(), "subject=O = dev, CN = jane");
     // What is shown as the key's fingerprint is what openssl says of the key.
     let public = openssl_x509(&certificate, "-pubkey");
     let mut command = tool("bash", "bash");
-    command.args([
-        "-c",
-        "openssl pkey -pubin -outform DER <<<\"$1\" | sha256sum",
-        "-",
-        &public,
-    ]);
+    command.args(["-c", "openssl pkey -pubin -outform DER <<<\"$1\" | sha256sum", "-", &public]);
     let hash = String::from_utf8(command.output().unwrap().stdout).unwrap();
     let hash = hash.split_whitespace().next().unwrap();
-    assert!(
-        outcome
-            .stderr
-            .contains(&format!("SHA-256 of the key  {hash}\n")),
-        "{outcome:?}"
-    );
+    assert!(outcome.stderr.contains(&format!("SHA-256 of the key  {hash}\n")), "{outcome:?}");
     // Shorter than asked.
     let mut openssl = tool("bash", "bash");
     let pem = String::from_utf8(certificate).unwrap();
-    openssl.args([
-        "-c",
-        "openssl x509 -noout -checkend 70 <<<\"$1\"",
-        "-",
-        &pem,
-    ]);
+    openssl.args(["-c", "openssl x509 -noout -checkend 70 <<<\"$1\"", "-", &pem]);
     assert!(!openssl.output().unwrap().status.success());
 
     let again = approve(&otto, "good").argument("--json").run();
@@ -112,11 +88,7 @@ fn a_request_that_is_its_requesters_is_approved_after_a_yes_and_signed() {
 fn what_the_requester_is_not_is_refused() {
     let cluster = cluster();
     let (jane, otto) = (jane(cluster), approver(cluster));
-    let wanted = |user, groups| Wanted {
-        user,
-        groups,
-        ..Wanted::default()
-    };
+    let wanted = |user, groups| Wanted { user, groups, ..Wanted::default() };
     for (name, wanted, said) in [
         (
             "other-name",
@@ -135,10 +107,7 @@ fn what_the_requester_is_not_is_refused() {
         ),
         (
             "server",
-            Wanted {
-                usages: &["client auth", "server auth"],
-                ..Wanted::default()
-            },
+            Wanted { usages: &["client auth", "server auth"], ..Wanted::default() },
             "is for the usages client auth and server auth, not for client auth alone",
         ),
     ] {
@@ -151,9 +120,7 @@ fn what_the_requester_is_not_is_refused() {
         assert!(!outcome.stderr.contains('\u{1b}') && !outcome.stderr.contains('\u{202e}'));
         assert!(cluster.conditions(name).is_empty(), "{name}");
     }
-    let mut terminal = approve(&otto, "other-group")
-        .argument("--despite-mismatch")
-        .at_terminal();
+    let mut terminal = approve(&otto, "other-group").argument("--despite-mismatch").at_terminal();
     terminal.expect("Approve DESPITE what speaks against it? Type yes: ");
     terminal.type_line("yes");
     let (outcome, _) = terminal.finish();
@@ -169,23 +136,12 @@ fn a_request_that_can_be_read_in_two_ways_is_refused() {
     let key = KeyPair::generate().unwrap();
     let of = |parts: &[Vec<u8>]| request_pem(&request(&key, &element(0x30, &[&parts.concat()])));
     let usual = [relative(ORGANIZATION, "dev"), relative(COMMON_NAME, "jane")];
-    let evil = [
-        relative(ORGANIZATION, "ops-admins"),
-        relative(COMMON_NAME, "cluster-admin"),
-    ];
+    let evil = [relative(ORGANIZATION, "ops-admins"), relative(COMMON_NAME, "cluster-admin")];
     let with_empty_set = [&usual[..], &[element(0x31, &[])], &evil[..]].concat();
     let other_end = of(&usual).replace("END CERTIFICATE REQUEST", "END X") + &of(&evil);
     for (name, pem, said) in [
-        (
-            "two-requests",
-            other_end,
-            "is not one CERTIFICATE REQUEST in canonical PEM and DER",
-        ),
-        (
-            "empty-set",
-            of(&with_empty_set),
-            "its subject has an empty part",
-        ),
+        ("two-requests", other_end, "is not one CERTIFICATE REQUEST in canonical PEM and DER"),
+        ("empty-set", of(&with_empty_set), "its subject has an empty part"),
     ] {
         jane.asks_by(name, &Wanted::default(), &pem);
         for more in [&[][..], &["--despite-mismatch"]] {
@@ -204,11 +160,7 @@ fn a_request_that_can_be_read_in_two_ways_is_refused() {
 fn no_text_of_a_request_passes_for_another_line_or_for_two_names() {
     let cluster = cluster();
     let otto = approver(cluster);
-    let wanted = Wanted {
-        user: "a\", \"b",
-        groups: &["c\", \"d\\"],
-        ..Wanted::default()
-    };
+    let wanted = Wanted { user: "a\", \"b", groups: &["c\", \"d\\"], ..Wanted::default() };
     let impersonator = cluster.person("proxy", &["system:masters"]);
     let [certificate, private] = impersonator.key_file();
     let user = json!({
@@ -222,10 +174,8 @@ fn no_text_of_a_request_passes_for_another_line_or_for_two_names() {
     terminal.expect(r#"becomes "a\", \"b", in "c\", \"d\\"."#);
     terminal.type_line("no");
     let (outcome, _) = terminal.finish();
-    for shown in [
-        r#"requester             "a\", \"b""#,
-        r#"  x\u{a}✔\u{1b}       "v", "w\", \"x""#,
-    ] {
+    for shown in [r#"requester             "a\", \"b""#, r#"  x\u{a}✔\u{1b}       "v", "w\", \"x""#]
+    {
         assert!(outcome.stderr.lines().any(|it| it == shown), "{outcome:?}");
     }
 }
@@ -240,9 +190,7 @@ fn nothing_is_approved_without_a_person_or_without_their_yes() {
     let outcome = approve(&otto, "unconfirmed").piped("yes\n").run();
     outcome.fails(7, &["no terminal"]);
     for answer in ["y", "YES", "", " yes"] {
-        let mut terminal = approve(&otto, "unconfirmed")
-            .argument("--json")
-            .at_terminal();
+        let mut terminal = approve(&otto, "unconfirmed").argument("--json").at_terminal();
         terminal.expect("Type yes: ").type_line(answer);
         let (outcome, _) = terminal.finish();
         outcome.fails(7, &["not confirmed with yes"]);
@@ -260,20 +208,11 @@ fn a_request_that_was_made_anew_meanwhile_is_not_approved() {
         terminal.expect("Type yes: ");
         cluster.administrate(&["delete", "csr", "moving"], "");
         if is_made_anew {
-            jane.asks(
-                "moving",
-                &Wanted {
-                    user: "kubernetes-admin",
-                    ..Wanted::default()
-                },
-            );
+            jane.asks("moving", &Wanted { user: "kubernetes-admin", ..Wanted::default() });
         }
         terminal.type_line("yes");
         let (outcome, _) = terminal.finish();
-        outcome.fails(
-            9,
-            &["\"moving\" is no longer the one that was shown; nothing was approved"],
-        );
+        outcome.fails(9, &["\"moving\" is no longer the one that was shown; nothing was approved"]);
         if is_made_anew {
             assert!(cluster.conditions("moving").is_empty());
             cluster.administrate(&["delete", "csr", "moving"], "");
@@ -286,15 +225,9 @@ fn what_was_decided_before_is_told() {
     let cluster = cluster();
     let (jane, otto) = (jane(cluster), approver(cluster));
     jane.asks("refused", &Wanted::default());
-    otto.kubectl()
-        .arguments(&["certificate", "deny", "refused"])
-        .run()
-        .printed();
+    otto.kubectl().arguments(&["certificate", "deny", "refused"]).run().printed();
     let outcome = approve(&otto, "refused").run();
-    outcome.fails(
-        9,
-        &["\"refused\" was denied: KubectlDeny", "asked for anew"],
-    );
+    outcome.fails(9, &["\"refused\" was denied: KubectlDeny", "asked for anew"]);
     let outcome = approve(&otto, "never-made").run();
     outcome.fails(9, &["there is no CertificateSigningRequest \"never-made\""]);
     let outcome = approve(&otto, "../nodes").run();
@@ -329,9 +262,7 @@ fn without_kubectl_or_a_context_it_says_so() {
     outcome.fails(9, &["there is no kubectl in PATH", "install kubectl"]);
     let outcome = approve(&otto, "a").argument("--context=test").run();
     outcome.fails(3, &["no context \"test\"", "prod"]);
-    let outcome = approve(&otto, "a")
-        .variable("KUBECONFIG", "/dev/null")
-        .run();
+    let outcome = approve(&otto, "a").variable("KUBECONFIG", "/dev/null").run();
     outcome.fails(3, &["no current-context"]);
 }
 
@@ -352,17 +283,9 @@ fn log_in_with(person: &Person, cluster: &Cluster, script: &str, mode: &str) {
 fn what_a_plugin_of_kubectls_asks_is_passed_on_and_its_failure_told() {
     let cluster = cluster();
     let otto = approver(cluster);
-    log_in_with(
-        &otto,
-        cluster,
-        "printf 'Enter the code: ' >&2; exit 7",
-        "IfAvailable",
-    );
+    log_in_with(&otto, cluster, "printf 'Enter the code: ' >&2; exit 7", "IfAvailable");
     let outcome = approve(&otto, "a").run();
-    assert!(
-        outcome.stderr.starts_with("Enter the code: \n"),
-        "{outcome:?}"
-    );
+    assert!(outcome.stderr.starts_with("Enter the code: \n"), "{outcome:?}");
     outcome.fails(
         9,
         &[
@@ -377,9 +300,7 @@ fn a_plugin_of_kubectls_can_ask_the_person_at_standard_input() {
     let cluster = cluster();
     let (jane, otto) = (jane(cluster), approver(cluster));
     jane.asks("interactive", &Wanted::default());
-    let [certificate, private] = otto
-        .key_file()
-        .map(|path| fs::read_to_string(path).unwrap());
+    let [certificate, private] = otto.key_file().map(|path| fs::read_to_string(path).unwrap());
     let answer = json!({
         "apiVersion": "client.authentication.k8s.io/v1",
         "kind": "ExecCredential",
@@ -415,10 +336,7 @@ fn what_kubectl_says_is_heard_when_it_has_ended_already() {
     let folder = otto.directory().join("programs");
     fs::create_dir(&folder).unwrap();
     let real = cluster.programs().join("kubectl");
-    let script = format!(
-        "#!/bin/sh\n(sleep 0.3; '{}' \"$@\") & exit 0\n",
-        real.display()
-    );
+    let script = format!("#!/bin/sh\n(sleep 0.3; '{}' \"$@\") & exit 0\n", real.display());
     fs::write(folder.join("kubectl"), script).unwrap();
     fs::set_permissions(folder.join("kubectl"), fs::Permissions::from_mode(0o755)).unwrap();
     let path = format!("{}:/usr/bin:/bin", folder.display());

@@ -17,10 +17,7 @@ const OWN: &str = "PKCS11_EXTERNAL_SIGNER_ASKPASS";
 fn sign(store: &Store, faults: &str) -> Invocation {
     let configuration = store.faulty(store.configuration().with("pinSource", "askpass"));
     let request = sign_request(&configuration, &Options::hash(Hash::Sha256), &sample(32));
-    store
-        .ask(&request)
-        .suffering(store, faults)
-        .variable("PATH", store.directory.path())
+    store.ask(&request).suffering(store, faults).variable("PATH", store.directory.path())
 }
 
 /// A program of this name beside the token.
@@ -36,18 +33,8 @@ fn the_programs_own_variable_goes_first_then_sshs_then_pinentry() {
     let store = token_with_pair(Kind::P256);
     let right = program(&store, "right", &format!("echo {PIN}"));
     let wrong = program(&store, "wrong", "exit 1");
-    assert_signed(
-        &sign(&store, "")
-            .variable(OWN, &right)
-            .variable("SSH_ASKPASS", &wrong)
-            .run(),
-    );
-    assert_signed(
-        &sign(&store, "")
-            .variable(OWN, "")
-            .variable("SSH_ASKPASS", &right)
-            .run(),
-    );
+    assert_signed(&sign(&store, "").variable(OWN, &right).variable("SSH_ASKPASS", &wrong).run());
+    assert_signed(&sign(&store, "").variable(OWN, "").variable("SSH_ASKPASS", &right).run());
     program(
         &store,
         "pinentry",
@@ -63,10 +50,7 @@ fn the_programs_own_variable_goes_first_then_sshs_then_pinentry() {
 fn it_is_told_what_the_pin_is_for_and_nothing_else() {
     let store = token_with_pair(Kind::P256);
     let shown = store.directory.path().join("shown");
-    let script = format!(
-        "{{ echo \"$1\"; /usr/bin/env; }} > {}; echo {PIN}",
-        shown.display()
-    );
+    let script = format!("{{ echo \"$1\"; /usr/bin/env; }} > {}; echo {PIN}", shown.display());
     let asking = program(&store, "ask", &script);
     let outcome = sign(&store, "")
         .variable(OWN, &asking)
@@ -77,19 +61,11 @@ fn it_is_told_what_the_pin_is_for_and_nothing_else() {
     assert_signed(&outcome);
     let shown = fs::read_to_string(shown).unwrap();
     let token = &store.tokens[0];
-    let asked = format!(
-        "PIN for token \"test token\" (serial {}, slotId {})",
-        token.serial, token.slot
-    );
+    let asked =
+        format!("PIN for token \"test token\" (serial {}, slotId {})", token.serial, token.slot);
     assert!(shown.starts_with(&asked), "{shown}");
     assert!(shown.contains("DISPLAY=:7"), "{shown}");
-    for hidden in [
-        "LD_LIBRARY",
-        "SOME_SECRET",
-        "EXTERNAL_SIGNER",
-        "TOKEN_PIN",
-        "FAULT_MODULE",
-    ] {
+    for hidden in ["LD_LIBRARY", "SOME_SECRET", "EXTERNAL_SIGNER", "TOKEN_PIN", "FAULT_MODULE"] {
         assert!(!shown.contains(hidden), "{hidden} in {shown}");
     }
 }
@@ -98,14 +74,10 @@ fn it_is_told_what_the_pin_is_for_and_nothing_else() {
 fn a_program_that_always_says_the_same_costs_one_try() {
     let store = token_with_pair(Kind::P256);
     let wrong = program(&store, "wrong", &format!("echo {WRONG_PIN}"));
-    sign(&store, "").variable(OWN, &wrong).run().fails(
-        7,
-        &[
-            "refused the PIN from",
-            "gave the same one again",
-            "not sent twice",
-        ],
-    );
+    sign(&store, "")
+        .variable(OWN, &wrong)
+        .run()
+        .fails(7, &["refused the PIN from", "gave the same one again", "not sent twice"]);
     assert_eq!(store.calls("C_Login"), ["0xa0"]);
     // Only a person makes the last try.
     let store = token_with_pair(Kind::P256);
@@ -126,21 +98,14 @@ fn a_refused_pin_is_not_sent_again_after_another_one() {
          esac"
     );
     let asking = program(&store, "ask", &script);
-    sign(&store, "")
-        .variable(OWN, &asking)
-        .run()
-        .fails(7, &["gave the same one again"]);
+    sign(&store, "").variable(OWN, &asking).run().fails(7, &["gave the same one again"]);
     assert_eq!(store.calls("C_Login"), ["0xa0"; 2]);
     // With changing answers the error can't say whether a person or a program gave them.
     let asking = program(&store, "guess", "echo $RANDOM$RANDOM");
-    sign(&store, "").variable(OWN, &asking).run().fails(
-        7,
-        &[
-            "CKR_PIN_INCORRECT",
-            "which PIN the token wants",
-            "correct what that program",
-        ],
-    );
+    sign(&store, "")
+        .variable(OWN, &asking)
+        .run()
+        .fails(7, &["CKR_PIN_INCORRECT", "which PIN the token wants", "correct what that program"]);
     assert_eq!(store.calls("C_Login"), ["0xa0"; 5]);
 }
 
@@ -168,12 +133,7 @@ const CANCELLED: &str = "a moment ago its prompt was cancelled\nhelp: run the co
 
 #[test]
 fn a_program_that_gives_no_pin_is_named() {
-    for script in [
-        "exit 1",
-        "echo",
-        "echo 1; exit 3",
-        "head -c 1000000 /dev/zero",
-    ] {
+    for script in ["exit 1", "echo", "echo 1; exit 3", "head -c 1000000 /dev/zero"] {
         let store = token_with_pair(Kind::P256);
         let asking = program(&store, "ask", script);
         let ask = || sign(&store, "").variable(OWN, &asking);
@@ -185,26 +145,15 @@ fn a_program_that_gives_no_pin_is_named() {
     }
     let store = token_with_pair(Kind::P256);
     let asking = program(&store, "ask", "echo 1");
-    sign(&store, "")
-        .variable(OWN, asking)
-        .run()
-        .fails(7, &["was not sent"]);
+    sign(&store, "").variable(OWN, asking).run().fails(7, &["was not sent"]);
     for path in ["ask", "/nowhere/ask", "/etc/passwd"] {
-        sign(&store, "")
-            .variable(OWN, path)
-            .run()
-            .fails(7, &[OWN, "is no path of a program"]);
+        sign(&store, "").variable(OWN, path).run().fails(7, &[OWN, "is no path of a program"]);
     }
-    sign(&store, "")
-        .run()
-        .fails(7, &["no program to ask for the PIN", "install pinentry"]);
+    sign(&store, "").run().fails(7, &["no program to ask for the PIN", "install pinentry"]);
     // A kubeconfig can't say which.
     let configuration = store.configuration().with("pinSource", "askpass:/bin/true");
     let request = sign_request(&configuration, &Options::hash(Hash::Sha256), &sample(32));
-    store
-        .ask(&request)
-        .run()
-        .fails(3, &["pinSource is none of"]);
+    store.ask(&request).run().fails(3, &["pinSource is none of"]);
     assert!(store.calls("C_Login").is_empty());
 }
 
@@ -243,9 +192,7 @@ fn a_pinentry_that_fails_is_told_from_a_person_who_leaves_it() {
 #[test]
 fn pinentry_draws_on_the_terminal() {
     let store = token_with_pair(Kind::P256);
-    let mut terminal = sign(&store, "")
-        .variable("PATH", "/usr/bin:/bin")
-        .at_terminal();
+    let mut terminal = sign(&store, "").variable("PATH", "/usr/bin:/bin").at_terminal();
     terminal.expect("test token").type_text(&format!("{PIN}\r"));
     let (outcome, _) = terminal.finish();
     assert_signed(&outcome);

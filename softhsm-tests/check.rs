@@ -28,12 +28,7 @@ fn check(store: &Store, arguments: &[&str]) -> Invocation {
 
 fn check_through(store: &Store, library: &str, arguments: &[&str]) -> Invocation {
     Invocation::new(store.directory.path())
-        .arguments(&[
-            "check",
-            library,
-            "--token-label=test token",
-            "--object-id=1",
-        ])
+        .arguments(&["check", library, "--token-label=test token", "--object-id=1"])
         .arguments(arguments)
         .variable("TOKEN_PIN", PIN)
         .variable("NO_PIN", WRONG_PIN)
@@ -51,11 +46,7 @@ const PIN_SOURCE: &str = "--pin-source=env:TOKEN_PIN";
 fn told(outcome: &Outcome, code: i32) -> String {
     let text = outcome.told(code);
     assert_eq!(outcome.stderr, "", "{text}");
-    let is_told = |line: &str| {
-        ["✔ ", "! ", "✘ ", "  "]
-            .iter()
-            .any(|mark| line.starts_with(mark))
-    };
+    let is_told = |line: &str| ["✔ ", "! ", "✘ ", "  "].iter().any(|mark| line.starts_with(mark));
     assert!(text.lines().all(is_told), "{text}");
     text
 }
@@ -67,14 +58,8 @@ fn fails(outcome: &Outcome, code: i32, what: &str, remedy: &str) {
     let mut lines = text.lines();
     let failed = lines.find(|line| line.starts_with("✘ "));
     let help = lines.next().unwrap_or_default();
-    assert!(
-        failed.is_some_and(|line| line.contains(what)),
-        "no {what:?} in\n{text}"
-    );
-    assert!(
-        help.starts_with("  help: ") && help.contains(remedy),
-        "no {remedy:?} in\n{text}"
-    );
+    assert!(failed.is_some_and(|line| line.contains(what)), "no {what:?} in\n{text}");
+    assert!(help.starts_with("  help: ") && help.contains(remedy), "no {remedy:?} in\n{text}");
 }
 
 #[test]
@@ -137,10 +122,7 @@ fn without_a_login_it_stops_before_the_pin() {
     let store = token_with_pair(Kind::P384);
     let outcome = check_faulty(&store, "", &["--no-login"]).run();
     let text = told(&outcome, 0);
-    assert!(
-        text.ends_with("the token offers what is needed for TLS 1.3 and TLS 1.2\n"),
-        "{text}"
-    );
+    assert!(text.ends_with("the token offers what is needed for TLS 1.3 and TLS 1.2\n"), "{text}");
     assert_eq!(store.calls("C_Login"), [""; 0]);
     // What is hidden is said to be hidden, and not to be missing.
     let hidden = token_with(Object::pair(key(Kind::P384), &[1]).map(Object::private));
@@ -152,10 +134,7 @@ fn without_a_login_it_stops_before_the_pin() {
         "{text}"
     );
     let text = told(&check(&hidden, &[PIN_SOURCE]).run(), 0);
-    assert!(
-        text.contains("✔ signature      ECDSA P-384: signed and verified"),
-        "{text}"
-    );
+    assert!(text.contains("✔ signature      ECDSA P-384: signed and verified"), "{text}");
 }
 
 #[test]
@@ -163,20 +142,14 @@ fn a_key_that_wants_its_pin_each_time_is_said_to() {
     let [key_object, certificate] = Object::pair(key(Kind::P256), &[1]);
     let store = token_with([key_object.always_authenticate(), certificate]);
     let text = told(&check(&store, &[PIN_SOURCE]).run(), 0);
-    assert!(
-        text.contains("is there; it wants the PIN for every signature"),
-        "{text}"
-    );
+    assert!(text.contains("is there; it wants the PIN for every signature"), "{text}");
 }
 
 /// As its own remedy says, whatever the configuration does.
 #[test]
 fn a_person_is_asked_where_that_is_wanted() {
     let store = token_with_pair(Kind::P256);
-    for said in [
-        format!("pin-value={WRONG_PIN}"),
-        "pin-source=/none".to_owned(),
-    ] {
+    for said in [format!("pin-value={WRONG_PIN}"), "pin-source=/none".to_owned()] {
         let uri = format!("--uri=pkcs11:token=test%20token;id=%01?{said}");
         let mut terminal = Invocation::new(store.directory.path())
             .arguments(&["check", &uri, "--pin-source=prompt"])
@@ -184,11 +157,7 @@ fn a_person_is_asked_where_that_is_wanted() {
             .at_terminal();
         terminal.expect_prompt().type_line(PIN);
         let (outcome, _) = terminal.finish();
-        assert!(
-            outcome
-                .told(0)
-                .contains("typed at the terminal was accepted")
-        );
+        assert!(outcome.told(0).contains("typed at the terminal was accepted"));
     }
 }
 
@@ -207,12 +176,7 @@ fn a_key_that_wants_no_login_gets_none() {
 fn what_is_wrong_with_the_configuration_is_told() {
     let store = token_with_pair(Kind::P256);
     let missing = check_through(&store, "--module=", &["--slot-id=x"]).run();
-    fails(
-        &missing,
-        3,
-        "2 problems: pathLib is empty; slotId \"x\"",
-        "",
-    );
+    fails(&missing, 3, "2 problems: pathLib is empty; slotId \"x\"", "");
     let kubeconfig = |text: &str, arguments: &[&str]| {
         let path = store.directory.path().join("kubeconfig");
         fs::write(&path, text).unwrap();
@@ -249,18 +213,12 @@ fn what_is_wrong_with_the_configuration_is_told() {
         "has no key for this program",
         &format!("kubeconfig --write {file} --context a`"),
     );
-    fails(
-        &kubeconfig("users: [", &[]),
-        3,
-        "line 1",
-        "correct the file",
-    );
+    fails(&kubeconfig("users: [", &[]), 3, "line 1", "correct the file");
     let home = store.directory.path();
     let empty = token_with([]);
-    let nothing = Invocation::new(home).argument("check").variable(
-        "SOFTHSM2_CONF",
-        empty.directory.path().join("softhsm2.conf"),
-    );
+    let nothing = Invocation::new(home)
+        .argument("check")
+        .variable("SOFTHSM2_CONF", empty.directory.path().join("softhsm2.conf"));
     fails(
         &nothing.run(),
         3,
@@ -323,11 +281,7 @@ fn what_the_options_leave_out_is_found() {
     fails(&run(&expired, &[&module]), 6, "expired", "");
     // Of several, one has to be chosen.
     let two = token_with(
-        [
-            Object::pair(key(Kind::P256), &[1]),
-            Object::pair(key(Kind::P384), &[2]),
-        ]
-        .concat(),
+        [Object::pair(key(Kind::P256), &[1]), Object::pair(key(Kind::P384), &[2])].concat(),
     );
     for options in [&[][..], &[&*module], &[token]] {
         let outcome = run(&two, options);
@@ -358,10 +312,7 @@ fn relative_paths_are_taken_on_the_command_line() {
     let files = "--certificate-file ./../jane.pem --pin-source=file:../pin";
     let text = told(&run(&format!("check {key} {files}")), 0);
     assert!(text.contains("signed and verified"), "{text}");
-    let printed = run(&format!(
-        "kubeconfig --external-signer {key} {files} --user=jane"
-    ))
-    .printed();
+    let printed = run(&format!("kubeconfig --external-signer {key} {files} --user=jane")).printed();
     for line in [
         format!("pathLib: {}/a/../lib.so\n", home.display()),
         format!("certificateFile: {}/a/../jane.pem\n", home.display()),
@@ -381,12 +332,7 @@ fn relative_paths_are_taken_on_the_command_line() {
                     contexts: [{name: a, context: {user: j}}]\n";
     fs::write(home.join("relative"), relative).unwrap();
     let outcome = run("check --kubeconfig=../relative --context=a");
-    fails(
-        &outcome,
-        3,
-        "pathLib \"lib.so\" is not an absolute path",
-        "",
-    );
+    fails(&outcome, 3, "pathLib \"lib.so\" is not an absolute path", "");
 }
 
 #[test]
@@ -394,10 +340,7 @@ fn what_options_name_is_mended_with_options() {
     let store = token_with_pair(Kind::P256);
     let module = format!("--module={}", softhsm_library().display());
     let options = |arguments: &[&str]| {
-        Invocation::new(store.directory.path())
-            .argument("check")
-            .arguments(arguments)
-            .run()
+        Invocation::new(store.directory.path()).argument("check").arguments(arguments).run()
     };
     let outcome = options(&[&module, "--slot-id=y", "--object-id=z"]);
     fails(&outcome, 3, "2 problems", "on the command line:");
@@ -431,12 +374,7 @@ fn what_options_name_is_mended_with_options() {
     let nobody = check(&store, &["--pin-source=prompt"]).run();
     fails(&nobody, 7, "no terminal to ask", "from a terminal");
     let piped = check(&store, &["--pin-source=prompt"]).piped(format!("{PIN}\n"));
-    fails(
-        &piped.run(),
-        7,
-        "from standard input was not sent",
-        "in a terminal",
-    );
+    fails(&piped.run(), 7, "from standard input was not sent", "in a terminal");
     let refused = told(&check(&store, &["--pin-source=env:NO_PIN"]).run(), 7);
     let mut terminal = check(&store, &[]).what_is_told(&refused).at_terminal();
     terminal.expect_prompt().type_line(PIN);
@@ -448,19 +386,9 @@ fn what_options_name_is_mended_with_options() {
 fn what_is_wrong_with_the_library_or_the_token_is_told() {
     let store = token_with_pair(Kind::P256);
     let missing = check_through(&store, "--module=/nowhere/library.so", &[]).run();
-    fails(
-        &missing,
-        4,
-        "/nowhere/library.so does not load",
-        "installed",
-    );
+    fails(&missing, 4, "/nowhere/library.so does not load", "installed");
     let foreign = check_through(&store, "--module=/etc/passwd", &[]).run();
-    fails(
-        &foreign,
-        4,
-        "/etc/passwd is not a PKCS#11 library",
-        "built for this machine",
-    );
+    fails(&foreign, 4, "/etc/passwd is not a PKCS#11 library", "built for this machine");
     let untrusted = store.directory.path().join("open.so");
     fs::copy(softhsm_library(), &untrusted).unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
@@ -481,10 +409,7 @@ fn a_token_that_stays_in_use_is_told() {
     let store = token_with_pair(Kind::P256);
     told(&check(&store, &["--no-login"]).run(), 0);
     // Another request has the library's lock, and keeps it.
-    let place = store
-        .directory
-        .path()
-        .join("runtime/pkcs11-external-signer");
+    let place = store.directory.path().join("runtime/pkcs11-external-signer");
     let locks = fs::read_dir(place).unwrap().map(|lock| {
         let lock = fs::File::open(lock.unwrap().path()).unwrap();
         flock(&lock, FlockOperation::LockExclusive).unwrap();
@@ -495,10 +420,7 @@ fn a_token_that_stays_in_use_is_told() {
     let outcome = check(&store, &["--json"]).run();
     let document: Value = serde_json::from_slice(&outcome.stdout).unwrap();
     let busy = &document["steps"][1];
-    assert_eq!(
-        (&busy["step"], &busy["exitCode"]),
-        (&"token".into(), &5.into())
-    );
+    assert_eq!((&busy["step"], &busy["exitCode"]), (&"token".into(), &5.into()));
     let text = busy["text"].as_str().unwrap();
     assert!(text.contains("did not become free within 90 s"), "{text}");
     let help = busy["help"].as_str().unwrap();
@@ -512,24 +434,13 @@ fn what_is_wrong_with_the_pin_is_told_and_costs_no_more_than_one_try() {
         check_faulty(&store, &format!("C_GetTokenInfo:set={flag}"), &[PIN_SOURCE]).run()
     };
     let locked = "C_GetTokenInfo:set=CKF_USER_PIN_LOCKED";
-    for outcome in [
-        state("CKF_USER_PIN_LOCKED"),
-        check_faulty(&store, locked, &["--no-login"]).run(),
-    ] {
+    for outcome in
+        [state("CKF_USER_PIN_LOCKED"), check_faulty(&store, locked, &["--no-login"]).run()]
+    {
         fails(&outcome, 7, "the PIN of token \"test token\"", "PUK");
     }
-    fails(
-        &state("CKF_USER_PIN_TO_BE_CHANGED"),
-        7,
-        "must be changed",
-        "--change-pin",
-    );
-    fails(
-        &state("CKF_USER_PIN_FINAL_TRY"),
-        7,
-        "has one PIN try left",
-        "type the PIN yourself",
-    );
+    fails(&state("CKF_USER_PIN_TO_BE_CHANGED"), 7, "must be changed", "--change-pin");
+    fails(&state("CKF_USER_PIN_FINAL_TRY"), 7, "has one PIN try left", "type the PIN yourself");
     assert_eq!(store.calls("C_Login"), [""; 0]);
     let low = "C_GetTokenInfo:set=CKF_USER_PIN_COUNT_LOW";
     fails(
@@ -541,24 +452,11 @@ fn what_is_wrong_with_the_pin_is_told_and_costs_no_more_than_one_try() {
     assert_eq!(store.calls("C_Login"), [""; 0]);
     let low = check_faulty(&store, low, &[PIN_SOURCE, "--despite-refusal"]).run();
     let low = told(&low, 0);
-    assert!(
-        low.contains("! PIN tries      the token has counted a wrong PIN"),
-        "{low}"
-    );
+    assert!(low.contains("! PIN tries      the token has counted a wrong PIN"), "{low}");
     let none = check(&store, &[]).run();
-    fails(
-        &none,
-        7,
-        "wants a PIN, and there is no terminal",
-        "--pin-source",
-    );
+    fails(&none, 7, "wants a PIN, and there is no terminal", "--pin-source");
     let wrong = check_faulty(&store, "", &["--pin-source=env:NO_PIN"]).run();
-    fails(
-        &wrong,
-        7,
-        "refused the PIN from the environment variable NO_PIN",
-        "every try counts",
-    );
+    fails(&wrong, 7, "refused the PIN from the environment variable NO_PIN", "every try counts");
     assert_eq!(store.calls("C_Login"), ["0x0", "0xa0"]);
 }
 
@@ -567,9 +465,7 @@ fn not_valid_yet() -> Vec<u8> {
     let pem = fs::read_to_string(key(Kind::P256).private_pem()).unwrap();
     let mut parameters = rcgen::CertificateParams::default();
     parameters.distinguished_name = rcgen::DistinguishedName::new();
-    parameters
-        .distinguished_name
-        .push(rcgen::DnType::CommonName, "jane");
+    parameters.distinguished_name.push(rcgen::DnType::CommonName, "jane");
     parameters.extended_key_usages = vec![ClientAuth];
     parameters.not_before = rcgen::date_time_ymd(2100, 1, 1);
     parameters.not_after = rcgen::date_time_ymd(2101, 1, 1);
@@ -580,28 +476,16 @@ fn not_valid_yet() -> Vec<u8> {
 #[test]
 fn what_is_wrong_with_the_certificate_is_told_and_its_key_is_tried_all_the_same() {
     for (certificate, what) in [
-        (
-            "/O=dev/CN=jane",
-            -1,
-            "clientAuth",
-            "O=dev, CN=jane: it expired 1 day ago",
-        ),
-        (
-            "/O=dev/CN=jane",
-            9,
-            "serverAuth",
-            "extended key usage does not allow TLS clients",
-        ),
+        ("/O=dev/CN=jane", -1, "clientAuth", "O=dev, CN=jane: it expired 1 day ago"),
+        ("/O=dev/CN=jane", 9, "serverAuth", "extended key usage does not allow TLS clients"),
         ("/O=dev", 9, "clientAuth", "O=dev: it names no user (CN)"),
     ]
     .map(|(subject, days, usage, what)| (issued(Kind::P256, subject, days, usage), what))
     .into_iter()
     .chain([(not_valid_yet(), "CN=jane: it is not valid yet, but in")])
     {
-        let store = token_with([
-            Object::key(key(Kind::P256), &[1]),
-            Object::issued(certificate, &[1]),
-        ]);
+        let store =
+            token_with([Object::key(key(Kind::P256), &[1]), Object::issued(certificate, &[1])]);
         let outcome = check(&store, &[PIN_SOURCE]).run();
         fails(&outcome, 6, what, "have the cluster's CA issue one");
         assert!(told(&outcome, 6).contains("✔ signature"), "{what}");
@@ -613,10 +497,7 @@ fn what_is_wrong_with_the_certificate_is_told_and_its_key_is_tried_all_the_same(
     // It is asked, so it says so each time.
     for _ in 0..2 {
         let text = told(&check(&soon, &[PIN_SOURCE]).run(), 0);
-        assert!(
-            text.contains("! validity       it expires in 8 days\n"),
-            "{text}"
-        );
+        assert!(text.contains("! validity       it expires in 8 days\n"), "{text}");
         let help = "  help: renew it: `pkcs11-external-signer renew --module=";
         assert!(text.contains(help), "{text}");
     }
@@ -694,14 +575,8 @@ fn what_the_token_cannot_sign_is_told() {
         Kind::Rsa(2048),
     );
     let text = told(&check(&old, &[PIN_SOURCE]).run(), 0);
-    assert!(
-        text.contains("! mechanisms     the token offers RSA PKCS #1 v1.5"),
-        "{text}"
-    );
-    assert!(
-        text.contains("! TLS            this key can serve TLS 1.2, not TLS 1.3"),
-        "{text}"
-    );
+    assert!(text.contains("! mechanisms     the token offers RSA PKCS #1 v1.5"), "{text}");
+    assert!(text.contains("! TLS            this key can serve TLS 1.2, not TLS 1.3"), "{text}");
     let store = token_with_pair(Kind::P256);
     let flipped = check_faulty(&store, "C_Sign:flip", &[PIN_SOURCE]).run();
     fails(&flipped, 8, "ECDSA P-256", "");
@@ -718,10 +593,7 @@ fn the_document_has_every_step_and_the_exit_code() {
     assert_eq!(document["apiVersion"], "pkcs11-external-signer/v1");
     assert_eq!(document["exitCode"], 7);
     let steps: Vec<_> = document["steps"].as_array().unwrap().iter().collect();
-    let names: Vec<_> = steps
-        .iter()
-        .map(|step| step["step"].as_str().unwrap())
-        .collect();
+    let names: Vec<_> = steps.iter().map(|step| step["step"].as_str().unwrap()).collect();
     assert_eq!(
         names,
         [
@@ -738,16 +610,8 @@ fn the_document_has_every_step_and_the_exit_code() {
         ]
     );
     let login = steps.last().unwrap();
-    assert_eq!(
-        (&login["status"], &login["exitCode"]),
-        (&"bad".into(), &7.into())
-    );
-    assert!(
-        login["help"]
-            .as_str()
-            .unwrap()
-            .starts_with("correct the PIN at its source")
-    );
+    assert_eq!((&login["status"], &login["exitCode"]), (&"bad".into(), &7.into()));
+    assert!(login["help"].as_str().unwrap().starts_with("correct the PIN at its source"));
     assert_eq!(steps[0]["help"], Value::Null);
 }
 
@@ -755,11 +619,7 @@ fn the_document_has_every_step_and_the_exit_code() {
 fn the_cluster_tells_as_whom_it_knows_us() {
     let store = cluster().token(Kind::Rsa(2048), ADMINISTRATOR);
     let outcome = cluster()
-        .command(
-            &store,
-            &store.faulty(store.configuration_with_pin_source()),
-            "check",
-        )
+        .command(&store, &store.faulty(store.configuration_with_pin_source()), "check")
         .suffering(&store, "")
         .argument("--server")
         .run();
@@ -768,10 +628,7 @@ fn the_cluster_tells_as_whom_it_knows_us() {
         text.starts_with("✔ configuration  context \"test\", cluster \"test\", user \"jane\"\n"),
         "{text}"
     );
-    assert!(
-        text.contains("✔ cluster        cluster \"test\": connected, TLS 1.3"),
-        "{text}"
-    );
+    assert!(text.contains("✔ cluster        cluster \"test\": connected, TLS 1.3"), "{text}");
     let known = "knows us as user \"jane\", groups \"system:masters\", \"system:authenticated\"\n";
     assert!(text.ends_with(known), "{text}");
     // cackey sees no card any more after C_Finalize.
@@ -796,12 +653,7 @@ fn what_is_wrong_with_the_cluster_is_told() {
         Object::key(key(Kind::P256), &[1]),
         Object::issued(issued(Kind::P256, "/CN=jane", 30, "clientAuth"), &[1]),
     ]);
-    fails(
-        &server(&stranger, &same),
-        9,
-        "cluster \"test\"",
-        "client CA file of this API server",
-    );
+    fails(&server(&stranger, &same), 9, "cluster \"test\"", "client CA file of this API server");
     let store = cluster().token(Kind::P256, JANE);
     // Nobody is asked for a PIN in vain.
     let absent = |text: &str| text.replace("\"cluster\":\"test\"", "\"cluster\":\"gone\"");
@@ -814,41 +666,18 @@ fn what_is_wrong_with_the_cluster_is_told() {
         let (_, after) = rest.split_once('"').unwrap();
         format!("{before}https://127.0.0.1:1\"{after}")
     };
-    fails(
-        &server(&store, &nobody),
-        9,
-        "no connection",
-        "check that the API server runs",
-    );
+    fails(&server(&store, &nobody), 9, "no connection", "check that the API server runs");
     let unverified = |text: &str| {
         let (before, rest) = text.split_once("\"certificate-authority\":\"").unwrap();
         let (_, after) = rest.split_once('"').unwrap();
         let other = key(Kind::Authority).certificate_pem();
-        format!(
-            "{before}\"certificate-authority\":\"{}\"{after}",
-            other.display()
-        )
+        format!("{before}\"certificate-authority\":\"{}\"{after}", other.display())
     };
-    fails(
-        &server(&store, &unverified),
-        9,
-        "is not trusted",
-        "certificate-authority-data",
-    );
+    fails(&server(&store, &unverified), 9, "is not trusted", "certificate-authority-data");
     let own = server_certificate(store.directory.path());
     let (_trusting, address) = Server::with(&own.each_ref().map(Path::new), &["-tls1_3"]);
     let unasked = |text: &str| nobody(text).replace("https://127.0.0.1:1", &address);
-    fails(
-        &server(&store, &unasked),
-        9,
-        "asked for no client certificate",
-        "ends TLS",
-    );
+    fails(&server(&store, &unasked), 9, "asked for no client certificate", "ends TLS");
     let expired = cluster().token(Kind::P256, Claims { days: -1, ..JANE });
-    fails(
-        &server(&expired, &same),
-        6,
-        "it expired 1 day ago",
-        "have the cluster's CA issue one",
-    );
+    fails(&server(&expired, &same), 6, "it expired 1 day ago", "have the cluster's CA issue one");
 }

@@ -11,10 +11,7 @@ use crate::fixture::softhsm::{Object, PIN, Store, token_with, token_with_pair};
 
 /// Our client with the PIN from the environment, and these arguments.
 fn client(store: &Store, arguments: &[&str]) -> Outcome {
-    cluster()
-        .client(store, &store.configuration_with_pin_source())
-        .arguments(arguments)
-        .run()
+    cluster().client(store, &store.configuration_with_pin_source()).arguments(arguments).run()
 }
 
 fn manifest(name: &str) -> String {
@@ -23,13 +20,7 @@ fn manifest(name: &str) -> String {
 
 #[test]
 fn every_kind_of_key_is_let_in_under_its_name() {
-    for kind in [
-        Kind::Rsa(2048),
-        Kind::Rsa(4096),
-        Kind::P256,
-        Kind::P384,
-        Kind::Ed25519,
-    ] {
+    for kind in [Kind::Rsa(2048), Kind::Rsa(4096), Kind::P256, Kind::P384, Kind::Ed25519] {
         let store = cluster().token(kind, JANE);
         for version in ["1.3", "1.2"] {
             let outcome = client(&store, &["--tls-max", version, "whoami"]);
@@ -62,18 +53,9 @@ fn objects_are_created_listed_watched_and_deleted() {
         .start(None);
     assert_eq!(watching.line(), "watching");
     assert_eq!(apply(&manifest("seen")), "applied seen\n");
-    assert_eq!(
-        client(&store, &["-n", "watched", "get", "configmaps"]).printed(),
-        "seen\n"
-    );
-    assert_eq!(
-        apply(&manifest("seen").replace("value", "other")),
-        "applied seen\n"
-    );
-    assert_eq!(
-        client(&store, &["-n", "watched", "delete", "configmaps", "seen"]).printed(),
-        ""
-    );
+    assert_eq!(client(&store, &["-n", "watched", "get", "configmaps"]).printed(), "seen\n");
+    assert_eq!(apply(&manifest("seen").replace("value", "other")), "applied seen\n");
+    assert_eq!(client(&store, &["-n", "watched", "delete", "configmaps", "seen"]).printed(), "");
     let events = watching.finish().printed();
     assert_eq!(events, "ADDED seen\nMODIFIED seen\nDELETED seen\n");
 }
@@ -111,23 +93,12 @@ fn a_certificate_of_another_authority_is_unauthorized() {
 #[test]
 fn what_a_server_would_refuse_is_explained_before() {
     for (claims, explanation) in [
-        (
-            Claims { days: -1, ..JANE },
-            "certificate of O=dev, CN=jane: it expired",
-        ),
-        (
-            Claims {
-                usage: "serverAuth",
-                ..JANE
-            },
-            "does not allow TLS clients",
-        ),
+        (Claims { days: -1, ..JANE }, "certificate of O=dev, CN=jane: it expired"),
+        (Claims { usage: "serverAuth", ..JANE }, "does not allow TLS clients"),
     ] {
         let store = cluster().token(Kind::P256, claims);
         // The plugin answers all the same: whether to let the client in is the server's to say.
-        let answer = store
-            .ask(&certificate_request(&store.configuration()))
-            .run();
+        let answer = store.ask(&certificate_request(&store.configuration())).run();
         assert!(!answer.certificate().is_empty());
         assert_eq!(answer.stderr.matches("warning: ").count(), 1, "{answer:?}");
         let outcome = client(&store, &["whoami"]);
@@ -140,10 +111,7 @@ fn what_a_server_would_refuse_is_explained_before() {
 fn a_renewal_that_is_due_is_said_once_a_day() {
     let certificate = due(Kind::P256, "jane", 3, ClientAuth, cluster().authority());
     let id = [1];
-    let store = token_with([
-        Object::key(key(Kind::P256), &id),
-        Object::issued(certificate, &id),
-    ]);
+    let store = token_with([Object::key(key(Kind::P256), &id), Object::issued(certificate, &id)]);
     let notice = "warning: the certificate of CN=jane: it expires in 2 days; renew it: \
         `pkcs11-external-signer renew --context NAME`\n";
     let outcome = client(&store, &["whoami"]);
@@ -154,10 +122,7 @@ fn a_renewal_that_is_due_is_said_once_a_day() {
     assert_eq!(outcome.stderr, "");
     // What a run prints names the context's own options; and it was another certificate's turn.
     let other = due(Kind::P256, "jane", 4, ClientAuth, cluster().authority());
-    let store = token_with([
-        Object::key(key(Kind::P256), &id),
-        Object::issued(other, &id),
-    ]);
+    let store = token_with([Object::key(key(Kind::P256), &id), Object::issued(other, &id)]);
     let configuration = store.configuration().with("pinSource", "env:TOKEN_PIN");
     let run = || {
         let arguments = ["--context=test", "--", "true"];
@@ -173,10 +138,8 @@ fn a_renewal_that_is_due_is_said_once_a_day() {
 #[test]
 fn a_key_that_does_not_fit_the_certificate_is_explained_before_the_server_has_to() {
     let certificate = cluster().issue(Kind::OtherRsa, JANE);
-    let store = token_with([
-        Object::key(key(Kind::Rsa(2048)), &[1]),
-        Object::issued(certificate, &[1]),
-    ]);
+    let store =
+        token_with([Object::key(key(Kind::Rsa(2048)), &[1]), Object::issued(certificate, &[1])]);
     let outcome = client(&store, &["whoami"]);
     assert!(!outcome.status.success());
     assert!(outcome.stderr.contains("does not belong to"), "{outcome:?}");
@@ -186,16 +149,11 @@ fn a_key_that_does_not_fit_the_certificate_is_explained_before_the_server_has_to
 #[test]
 fn a_pin_is_typed_within_the_handshake() {
     let store = cluster().token(Kind::P256, JANE);
-    let mut terminal = cluster()
-        .client(&store, &store.configuration())
-        .arguments(&["whoami"])
-        .at_terminal();
+    let mut terminal =
+        cluster().client(&store, &store.configuration()).arguments(&["whoami"]).at_terminal();
     terminal.expect_prompt().type_line(PIN);
     let (outcome, _) = terminal.finish();
-    assert_eq!(
-        outcome.printed(),
-        "user: jane\ngroups: dev system:authenticated\n"
-    );
+    assert_eq!(outcome.printed(), "user: jane\ngroups: dev system:authenticated\n");
 }
 
 #[test]
@@ -225,16 +183,11 @@ fn the_plugin_may_be_named_from_the_directory_of_the_kubeconfig() {
 #[test]
 fn stock_kubectl_works_with_a_key_file_and_knows_no_external_signer() {
     let store = cluster().token(Kind::P256, JANE);
-    let outcome = cluster()
-        .administrator(&store)
-        .arguments(&["get", "namespaces", "-o", "name"])
-        .run();
+    let outcome =
+        cluster().administrator(&store).arguments(&["get", "namespaces", "-o", "name"]).run();
     assert!(outcome.printed().contains("namespace/default\n"));
     let configuration: Configuration = store.configuration_with_pin_source();
-    let outcome = cluster()
-        .kubectl(&store, &configuration)
-        .arguments(&["get", "pods"])
-        .run();
+    let outcome = cluster().kubectl(&store, &configuration).arguments(&["get", "pods"]).run();
     assert!(!outcome.status.success());
     let message = "no Auth Provider found for name \"externalSigner\"";
     assert!(outcome.stderr.contains(message), "{outcome:?}");

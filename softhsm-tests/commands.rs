@@ -60,10 +60,7 @@ fn a_reader_that_has_had_enough_is_no_error() {
         (format!("check {module} --no-login"), 0),
         (format!("check {module} --no-login --json"), 0),
         // Other failures are reported by the exit code.
-        (
-            format!("check {module} --no-login --token-label=none --object-id=1"),
-            5,
-        ),
+        (format!("check {module} --no-login --token-label=none --object-id=1"), 5),
         ("completions bash".to_owned(), 0),
     ] {
         let script = format!("{{ sleep 0.2; \"$SIGNER\" {command}; echo \"$?\" >&2; }} | true");
@@ -78,35 +75,18 @@ fn help_speaks_the_name_it_was_called_by() {
     let directory = tempfile::tempdir().unwrap();
     let link = plugin(directory.path());
     for command in &*COMMANDS {
-        let own = program(directory.path(), &[command, "--help"])
-            .run()
-            .printed();
-        assert!(
-            own.contains(&format!("\n  pkcs11-external-signer {command}")),
-            "{own}"
-        );
-        assert!(
-            own.contains(&format!("Usage: pkcs11-external-signer {command}")),
-            "{own}"
-        );
+        let own = program(directory.path(), &[command, "--help"]).run().printed();
+        assert!(own.contains(&format!("\n  pkcs11-external-signer {command}")), "{own}");
+        assert!(own.contains(&format!("Usage: pkcs11-external-signer {command}")), "{own}");
         let linked = program(directory.path(), &[command, "--help"]).program(&link);
         let linked = linked.run().printed();
-        assert!(
-            linked.contains(&format!("\n  kubectl pkcs11 {command}")),
-            "{linked}"
-        );
-        assert!(
-            linked.contains(&format!("Usage: kubectl pkcs11 {command}")),
-            "{linked}"
-        );
+        assert!(linked.contains(&format!("\n  kubectl pkcs11 {command}")), "{linked}");
+        assert!(linked.contains(&format!("Usage: kubectl pkcs11 {command}")), "{linked}");
         assert!(!linked.contains("\n  pkcs11-external-signer "), "{linked}");
     }
     let wrong = program(directory.path(), &["list", "--nope"]);
     let wrong = wrong.program(&link).run();
-    refused(
-        &wrong,
-        &["unexpected argument '--nope'", "Usage: kubectl pkcs11 list"],
-    );
+    refused(&wrong, &["unexpected argument '--nope'", "Usage: kubectl pkcs11 list"]);
 }
 
 /// The commands that a help shows, as they stand there.
@@ -132,35 +112,21 @@ fn manual_pages_have_their_sections_and_no_faults() {
     let directory = tempfile::tempdir().unwrap();
     let pages = manual_pages(directory.path());
     let names = COMMANDS.iter();
-    let names: Vec<_> = names
-        .map(|it| format!("pkcs11-external-signer-{it}"))
-        .collect();
-    for name in names
-        .iter()
-        .map(String::as_str)
-        .chain(["pkcs11-external-signer"])
-    {
+    let names: Vec<_> = names.map(|it| format!("pkcs11-external-signer-{it}")).collect();
+    for name in names.iter().map(String::as_str).chain(["pkcs11-external-signer"]) {
         let page = pages.join(format!("{name}.1"));
-        let lint = tool("mandoc", "mandoc")
-            .args(["-Tlint", "-Wwarning"])
-            .arg(&page)
-            .output();
+        let lint = tool("mandoc", "mandoc").args(["-Tlint", "-Wwarning"]).arg(&page).output();
         let lint = String::from_utf8(lint.unwrap().stdout).unwrap();
         assert_eq!(lint, "", "{name}");
         let text = fs::read_to_string(&page).unwrap();
-        let sections: Vec<_> = text
-            .lines()
-            .filter_map(|it| it.strip_prefix(".SH "))
-            .collect();
+        let sections: Vec<_> = text.lines().filter_map(|it| it.strip_prefix(".SH ")).collect();
         assert_eq!(sections[..3], ["NAME", "SYNOPSIS", "DESCRIPTION"], "{name}");
         for section in ["EXIT STATUS", "ENVIRONMENT", "FILES", "SEE ALSO"] {
             assert!(sections.contains(&section), "{name} has no {section}");
         }
         assert!(!sections.contains(&"EXTRA"), "{name}");
-        let rendered = tool("mandoc", "mandoc")
-            .args(["-Tutf8", "-O", "width=200"])
-            .arg(&page)
-            .output();
+        let rendered =
+            tool("mandoc", "mandoc").args(["-Tutf8", "-O", "width=200"]).arg(&page).output();
         let rendered = String::from_utf8(rendered.unwrap().stdout).unwrap();
         // Bold and italic are letters written twice.
         let rendered: Vec<char> = rendered.chars().collect();
@@ -168,15 +134,8 @@ fn manual_pages_have_their_sections_and_no_faults() {
             .filter(|at| rendered.get(at + 1) != Some(&'\u{8}') && rendered[*at] != '\u{8}')
             .map(|at| rendered[at])
             .collect();
-        for known in [
-            "config.toml",
-            "PKCS11_EXTERNAL_SIGNER_ASKPASS",
-            "70     a bug",
-        ] {
-            assert!(
-                rendered.contains(known),
-                "{name}: no {known} in\n{rendered}"
-            );
+        for known in ["config.toml", "PKCS11_EXTERNAL_SIGNER_ASKPASS", "70     a bug"] {
+            assert!(rendered.contains(known), "{name}: no {known} in\n{rendered}");
         }
         if name.ends_with("-run") {
             for known in ["[--kubeconfig FILE]", "COMMAND..."] {
@@ -188,10 +147,7 @@ fn manual_pages_have_their_sections_and_no_faults() {
             let found = tool("lexgrog", "man-db").arg(&page).output().unwrap();
             let found = String::from_utf8(found.stdout).unwrap();
             let one = format!("{}: \"{name} - ", page.display());
-            assert!(
-                found.starts_with(&one) && found.lines().count() == 1,
-                "{found}"
-            );
+            assert!(found.starts_with(&one) && found.lines().count() == 1, "{found}");
             assert!(found.len() < one.len() + 100, "{found}");
         }
     }
@@ -314,14 +270,8 @@ fn refused(outcome: &Outcome, fragments: &[&str]) {
     assert_eq!(outcome.status.code(), Some(2), "{}", outcome.stderr);
     assert!(outcome.stdout.is_empty());
     let told = &outcome.stderr;
-    assert!(
-        told.starts_with("pkcs11-external-signer: error: "),
-        "{told}"
-    );
-    assert!(
-        told.ends_with("For more information, try '--help'.\n"),
-        "{told}"
-    );
+    assert!(told.starts_with("pkcs11-external-signer: error: "), "{told}");
+    assert!(told.ends_with("For more information, try '--help'.\n"), "{told}");
     for fragment in fragments {
         assert!(told.contains(fragment), "no {fragment:?} in\n{told}");
     }
@@ -346,25 +296,13 @@ fn a_wrong_command_line_is_told_without_its_values() {
         (&["list", PIN], "unexpected argument '…'"),
         (&["completions", "bash", PIN], "unexpected argument '…'"),
         (&["-v"], "requires a subcommand"),
-        (
-            &["check", "--server", "--no-login"],
-            "cannot be used with '--no-login'",
-        ),
+        (&["check", "--server", "--no-login"], "cannot be used with '--no-login'"),
         (&["kubeconfig", "--undo"], "not provided:\n  --context"),
-        (
-            &["kubeconfig", "--undo", "--context=a", "--object-id=1"],
-            "cannot be used with",
-        ),
+        (&["kubeconfig", "--undo", "--context=a", "--object-id=1"], "cannot be used with"),
         (&["kubeconfig", "--keep=12"], "15m"),
-        (
-            &["kubeconfig", "--kubeconfig=a"],
-            "not provided:\n  <--write|",
-        ),
+        (&["kubeconfig", "--kubeconfig=a"], "not provided:\n  <--write|"),
         (&["list", "--pin-source=stdin"], "not provided:\n  --login"),
-        (
-            &["list", "--uri=pkcs11:", "--uri"],
-            "cannot be used multiple times",
-        ),
+        (&["list", "--uri=pkcs11:", "--uri"], "cannot be used multiple times"),
         // A misspelt name is reported with the likely one.
         (&["lisst"], "a similar subcommand exists: 'list'"),
         (&["chekc"], "a similar subcommand exists: 'check'"),
@@ -383,24 +321,16 @@ fn messages_are_folded_for_a_terminal_and_for_nothing_else() {
             "stty cols 60 </dev/tty; \"$SIGNER\" list --module={} --token-label=none {redirection}",
             softhsm_library().display(),
         );
-        let (outcome, screen) = Invocation::new(directory.path())
-            .within("sh", &script)
-            .at_terminal()
-            .finish();
+        let (outcome, screen) =
+            Invocation::new(directory.path()).within("sh", &script).at_terminal().finish();
         (outcome.stderr, screen)
     };
     let (logged, _) = told("");
-    assert!(
-        logged.lines().any(|line| line.chars().count() > 60),
-        "{logged}"
-    );
+    assert!(logged.lines().any(|line| line.chars().count() > 60), "{logged}");
     let (_, screen) = told("2>/dev/tty");
     assert!(screen.contains("error: "), "{screen}");
     for line in screen.lines().filter(|line| !line.starts_with(' ')) {
-        assert!(
-            line.chars().count() <= 60 || line.contains('`'),
-            "{line}\n{screen}"
-        );
+        assert!(line.chars().count() <= 60 || line.contains('`'), "{line}\n{screen}");
     }
     let unfolded: Vec<_> = screen.split_whitespace().collect();
     let expected: Vec<_> = logged.split_whitespace().collect();
@@ -416,29 +346,17 @@ fn a_command_is_explained_and_the_version_told() {
         assert_eq!(help, run(&[command, "--help"]).printed());
     }
     assert_eq!(run(&["help"]).printed(), run(&["--help"]).printed());
-    let commit = tool("git", "git")
-        .args(["rev-parse", "HEAD"])
-        .output()
-        .unwrap();
+    let commit = tool("git", "git").args(["rev-parse", "HEAD"]).output().unwrap();
     let commit = String::from_utf8(commit.stdout).unwrap();
     let known = commit.trim();
     let version = run(&["version"]).printed();
     let begin = concat!("pkcs11-external-signer ", env!("CARGO_PKG_VERSION"), " (");
     assert!(version.starts_with(begin), "{version}");
-    assert!(
-        version.contains(known.get(..12).unwrap_or_default()),
-        "{version}"
-    );
-    assert!(
-        version.contains("-linux-") || version.contains("-darwin"),
-        "{version}"
-    );
+    assert!(version.contains(known.get(..12).unwrap_or_default()), "{version}");
+    assert!(version.contains("-linux-") || version.contains("-darwin"), "{version}");
     assert_eq!(version, run(&["--version"]).printed());
     let all = run(&["version", "-v"]).printed();
-    assert!(
-        all.contains(&format!("\ncommit: {known}\ndate: 20")),
-        "{all}"
-    );
+    assert!(all.contains(&format!("\ncommit: {known}\ndate: 20")), "{all}");
     assert!(all.contains("\ntarget: "), "{all}");
     assert_eq!(all, run(&["-v", "--version"]).printed());
 }
@@ -463,11 +381,7 @@ const SHELLS: [(&str, &[&str], &str); 3] = [
         &["-f", "-i"],
         "autoload -U compinit && compinit -u -D; source <(kubectl completion zsh); source FILE",
     ),
-    (
-        "fish",
-        &["--no-config", "-i"],
-        "kubectl completion fish | source; source FILE",
-    ),
+    ("fish", &["--no-config", "-i"], "kubectl completion fish | source; source FILE"),
 ];
 
 /// Lines typed up to a Tab and Return, in each shell, and the words that the program gets.
@@ -478,11 +392,7 @@ fn shells_complete_values_and_the_command_of_a_run() {
     let store = Store::new([blueprint("test token", key), blueprint(evil, [])]);
     let home = store.directory.path();
     fs::create_dir(home.join(".kube")).unwrap();
-    fs::write(
-        home.join(".kube/config"),
-        contexts(&["prod", "eks:eu/dev one"]),
-    )
-    .unwrap();
+    fs::write(home.join(".kube/config"), contexts(&["prod", "eks:eu/dev one"])).unwrap();
     fs::write(home.join("others"), contexts(&["other"])).unwrap();
     fs::write(home.join("some.so"), "").unwrap();
     let bin = home.join("bin");
@@ -503,46 +413,19 @@ fn shells_complete_values_and_the_command_of_a_run() {
         ("completions b", "<completions><bash>".to_owned()),
         ("run --context p", "<run><--context><prod>".to_owned()),
         ("run --context=p", "<run><--context=prod>".to_owned()),
-        (
-            "run --only-context ek",
-            "<run><--only-context><eks:eu/dev one>".to_owned(),
-        ),
-        (
-            "run --only-context=eks:e",
-            "<run><--only-context=eks:eu/dev one>".to_owned(),
-        ),
-        (
-            "run --kubeconfig oth",
-            "<run><--kubeconfig><others>".to_owned(),
-        ),
+        ("run --only-context ek", "<run><--only-context><eks:eu/dev one>".to_owned()),
+        ("run --only-context=eks:e", "<run><--only-context=eks:eu/dev one>".to_owned()),
+        ("run --kubeconfig oth", "<run><--kubeconfig><others>".to_owned()),
         (
             "check --kubeconfig others --context o",
             "<check><--kubeconfig><others><--context><other>".to_owned(),
         ),
-        (
-            "check --pin-source pr",
-            "<check><--pin-source><prompt>".to_owned(),
-        ),
-        (
-            "check --pin-source=fi",
-            "<check><--pin-source=file:>".to_owned(),
-        ),
-        (
-            "check --pin-source=file:oth",
-            "<check><--pin-source=file:others>".to_owned(),
-        ),
-        (
-            "list --module ~/some",
-            format!("<list><--module><{}>", module.display()),
-        ),
-        (
-            "list --token-label te",
-            "<list><--token-label><test token>".to_owned(),
-        ),
-        (
-            "list --token-label a",
-            format!("<list><--token-label><{evil}>"),
-        ),
+        ("check --pin-source pr", "<check><--pin-source><prompt>".to_owned()),
+        ("check --pin-source=fi", "<check><--pin-source=file:>".to_owned()),
+        ("check --pin-source=file:oth", "<check><--pin-source=file:others>".to_owned()),
+        ("list --module ~/some", format!("<list><--module><{}>", module.display())),
+        ("list --token-label te", "<list><--token-label><test token>".to_owned()),
+        ("list --token-label a", format!("<list><--token-label><{evil}>")),
         (
             "list --token-label 'test token' --object-id=",
             "<list><--token-label><test token><--object-id=1>".to_owned(),
@@ -551,24 +434,15 @@ fn shells_complete_values_and_the_command_of_a_run() {
             "run --context prod -- kubectl cluster-i",
             "<run><--context><prod><--><kubectl><cluster-info>".to_owned(),
         ),
-        (
-            "run kubectl get --context=p",
-            "<run><kubectl><get><--context=prod>".to_owned(),
-        ),
+        ("run kubectl get --context=p", "<run><kubectl><get><--context=prod>".to_owned()),
         ("run -- ls oth", "<run><--><ls><others>".to_owned()),
     ];
-    let plugins = [
-        ("chec", "<check>".to_owned()),
-        ("run --context p", "<run><--context><prod>".to_owned()),
-    ];
+    let plugins =
+        [("chec", "<check>".to_owned()), ("run --context p", "<run><--context><prod>".to_owned())];
     let lines: Vec<_> = own
         .iter()
         .map(|(line, words)| (format!("pkcs11-external-signer {line}"), words))
-        .chain(
-            plugins
-                .iter()
-                .map(|(line, words)| (format!("kubectl pkcs11 {line}"), words)),
-        )
+        .chain(plugins.iter().map(|(line, words)| (format!("kubectl pkcs11 {line}"), words)))
         .collect();
     for (shell, options, first) in SHELLS {
         let file = home.join(shell);
@@ -630,21 +504,12 @@ fn completions_are_quick_and_silent_whatever_is_wrong() {
     for file in ["pipe", "broken", "missing"] {
         let file = home.join(file);
         let file = file.to_str().unwrap();
-        assert_eq!(
-            complete(&["run", "--kubeconfig", file, "--context", ""]),
-            ":4\n"
-        );
+        assert_eq!(complete(&["run", "--kubeconfig", file, "--context", ""]), ":4\n");
     }
     let module = store.faulty_module();
     assert_eq!(complete(&["list", &module, "--token-label", ""]), ":4\n");
-    assert_eq!(
-        complete(&["list", "--module=/etc/passwd", "--object-id", ""]),
-        ":4\n"
-    );
-    assert_eq!(
-        complete(&["no-such-command", "--nope", ""]).lines().last(),
-        Some(":4")
-    );
+    assert_eq!(complete(&["list", "--module=/etc/passwd", "--object-id", ""]), ":4\n");
+    assert_eq!(complete(&["no-such-command", "--nope", ""]).lines().last(), Some(":4"));
     assert_eq!(complete(&["run", "-v", "--", "ls", "-"]), ":command 4\n");
     assert!(complete(&[]).starts_with("approve\t"));
 }
@@ -667,16 +532,11 @@ fn a_text_that_could_not_be_written_is_no_success() {
 fn the_steps_are_told_without_pin_and_digest() {
     let store = token_with_pair(Kind::P256);
     let digest = sample(32);
-    let request = sign_request(
-        &store.configuration_with_pin_source(),
-        &Options::hash(Hash::Sha256),
-        &digest,
-    );
+    let request =
+        sign_request(&store.configuration_with_pin_source(), &Options::hash(Hash::Sha256), &digest);
     let told = |level: &str| {
         let invocation = store.ask(&request).variable("TOKEN_PIN", PIN);
-        let outcome = invocation
-            .variable("PKCS11_EXTERNAL_SIGNER_LOG", level)
-            .run();
+        let outcome = invocation.variable("PKCS11_EXTERNAL_SIGNER_LOG", level).run();
         assert_signed(&outcome);
         outcome.stderr
     };
@@ -698,10 +558,7 @@ fn the_steps_are_told_without_pin_and_digest() {
         assert!(!details.contains(&secret), "{details}");
     }
     let unknown = told("loud");
-    assert!(
-        unknown.contains("PKCS11_EXTERNAL_SIGNER_LOG is none of"),
-        "{unknown}"
-    );
+    assert!(unknown.contains("PKCS11_EXTERNAL_SIGNER_LOG is none of"), "{unknown}");
 }
 
 /// A remedy is to be typed as it stands, also where it is a line of a list or of JSON.
@@ -755,11 +612,7 @@ fn details_are_told_where_they_are_asked_for() {
         };
         for (option, step, detail) in [("-v", true, false), ("-vv", true, true)] {
             let told = told(option);
-            assert_eq!(
-                told.contains("library "),
-                step,
-                "{command:?} {option}:\n{told}"
-            );
+            assert_eq!(told.contains("library "), step, "{command:?} {option}:\n{told}");
             assert_eq!(
                 told.contains("token: login required"),
                 detail,

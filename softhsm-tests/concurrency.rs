@@ -34,17 +34,11 @@ fn sign(store: &Store) -> Invocation {
 fn fifty_processes_sign_at_once_and_all_answer() {
     let store = token_with_pair(Kind::Rsa(2048));
     let (hash, digest) = (Hash::Sha256, sample(32));
-    let running: Vec<_> = (0..50)
-        .map(|_| store.sign(&Options::pss(hash, -1), &digest).start(None))
-        .collect();
+    let running: Vec<_> =
+        (0..50).map(|_| store.sign(&Options::pss(hash, -1), &digest).start(None)).collect();
     for run in running {
         let signature = run.finish().signature();
-        assert_verifies(
-            key(Kind::Rsa(2048)),
-            Scheme::Pss { hash, salt: 32 },
-            &digest,
-            &signature,
-        );
+        assert_verifies(key(Kind::Rsa(2048)), Scheme::Pss { hash, salt: 32 }, &digest, &signature);
     }
 }
 
@@ -116,28 +110,16 @@ fn a_thousand_kills_damage_nothing_and_keep_nobody_waiting() {
             "--clear-groups",
             copy.to_str().unwrap(),
         ];
-        invocation
-            .program(Path::new("setpriv"))
-            .arguments(&[&nobody, arguments].concat())
+        invocation.program(Path::new("setpriv")).arguments(&[&nobody, arguments].concat())
     };
     let sign = || as_nobody(sign(&store), &[]);
     let (module, slot) = (softhsm_library(), store.tokens[0].slot.to_string());
     let log_in = || {
         let check = Invocation::new(store.directory.path()).variable("TOKEN_PIN", PIN);
-        let key = [
-            "--module",
-            module.to_str().unwrap(),
-            "--slot-id",
-            &slot,
-            "--object-id=1",
-        ];
+        let key = ["--module", module.to_str().unwrap(), "--slot-id", &slot, "--object-id=1"];
         let check = as_nobody(
             check,
-            &[
-                &["check", "--despite-refusal", "--pin-source=env:TOKEN_PIN"],
-                &key[..],
-            ]
-            .concat(),
+            &[&["check", "--despite-refusal", "--pin-source=env:TOKEN_PIN"], &key[..]].concat(),
         );
         let outcome = check.run();
         assert!(outcome.status.success(), "{outcome:?}");
@@ -145,19 +127,15 @@ fn a_thousand_kills_damage_nothing_and_keep_nobody_waiting() {
     drop(sign());
     hand_over(store.directory.path(), NOBODY);
     let before = files(&store);
-    let (token, _) = before
-        .iter()
-        .find(|(path, _)| path.ends_with("token.object"))
-        .unwrap();
+    let (token, _) = before.iter().find(|(path, _)| path.ends_with("token.object")).unwrap();
     fs::set_permissions(token, fs::Permissions::from_mode(0o400)).unwrap();
 
     let mut moments = Moments::new();
     let alone = sign().run().took;
     let mut killed = |count: u32, span: Duration| {
         let started = Instant::now();
-        let mut running: Vec<_> = (0..count)
-            .map(|_| (moments.below(span), sign().start(None)))
-            .collect();
+        let mut running: Vec<_> =
+            (0..count).map(|_| (moments.below(span), sign().start(None))).collect();
         running.sort_by_key(|(moment, _)| *moment);
         for (moment, run) in &running {
             thread::sleep(moment.saturating_sub(started.elapsed()));
@@ -167,9 +145,8 @@ fn a_thousand_kills_damage_nothing_and_keep_nobody_waiting() {
         let (killed, ended): (Vec<_>, Vec<_>) =
             outcomes.partition(|outcome| outcome.status.signal() == Some(9));
         // Who was quicker has a signature to show, or had no PIN to send.
-        let (answered, refused): (Vec<_>, Vec<_>) = ended
-            .into_iter()
-            .partition(|outcome| outcome.status.success());
+        let (answered, refused): (Vec<_>, Vec<_>) =
+            ended.into_iter().partition(|outcome| outcome.status.success());
         answered.iter().for_each(|outcome| assert_signed(outcome));
         for outcome in &refused {
             outcome.fails(7, &["seems to have refused a PIN", "was not sent"]);
@@ -258,9 +235,7 @@ fn a_second_interruption_waits_for_nothing() {
         let ended_by = run.finish().status.signal();
         // Of two at the same moment, either may be the last.
         assert!(
-            [Signal::INT, second]
-                .map(|it| Some(it.as_raw()))
-                .contains(&ended_by),
+            [Signal::INT, second].map(|it| Some(it.as_raw())).contains(&ended_by),
             "{ended_by:?}"
         );
     }

@@ -33,11 +33,7 @@ fn looking(store: &Store, name: &str, script: &str) -> PathBuf {
     let directory = store.directory.path().join("programs");
     fs::create_dir_all(&directory).unwrap();
     let path = directory.join(name);
-    fs::write(
-        &path,
-        format!("#!/bin/sh\n{LOOK} > \"$HOME/seen\"\n{script}\n"),
-    )
-    .unwrap();
+    fs::write(&path, format!("#!/bin/sh\n{LOOK} > \"$HOME/seen\"\n{script}\n")).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     path
 }
@@ -60,19 +56,9 @@ fn who_asks_for_the_pin_has_its_standard_streams() {
     assert_eq!(seen(&store), STANDARD);
 
     let dialogue = "while read -r word _; do [ $word != GETPIN ] || echo D";
-    looking(
-        &store,
-        "pinentry",
-        &format!("echo OK; {dialogue} {PIN}; echo OK; done"),
-    );
-    let path = format!(
-        "{}/programs:/usr/bin:/bin",
-        store.directory.path().display()
-    );
-    let by_pinentry = store
-        .ask(&request)
-        .suffering(&store, LEAK)
-        .variable("PATH", path);
+    looking(&store, "pinentry", &format!("echo OK; {dialogue} {PIN}; echo OK; done"));
+    let path = format!("{}/programs:/usr/bin:/bin", store.directory.path().display());
+    let by_pinentry = store.ask(&request).suffering(&store, LEAK).variable("PATH", path);
     assert_signed(&called_with_more(by_pinentry, "").run());
     assert_eq!(seen(&store), STANDARD);
 }
@@ -117,10 +103,7 @@ fn child_with(library: &serde_json::Value, parent: Pid) -> i32 {
     let parent = parent.as_raw_nonzero().to_string();
     let deadline = Instant::now() + Duration::from_secs(20);
     while Instant::now() < deadline {
-        let output = tool("pgrep", "procps")
-            .args(["-P", &parent])
-            .output()
-            .unwrap();
+        let output = tool("pgrep", "procps").args(["-P", &parent]).output().unwrap();
         let children = String::from_utf8(output.stdout).unwrap();
         let loaded = children.lines().find(|child| {
             fs::read_to_string(format!("/proc/{child}/maps"))

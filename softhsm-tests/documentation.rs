@@ -20,9 +20,7 @@ fn read(path: impl AsRef<Path>) -> String {
 fn tests_named(text: &str) -> Vec<Vec<&str>> {
     let cells = text.lines().filter_map(|line| line.strip_suffix("`) |"));
     let named = cells.filter_map(|row| row.rsplit_once("(`"));
-    named
-        .map(|(_, names)| names.split("`, `").collect())
-        .collect()
+    named.map(|(_, names)| names.split("`, `").collect()).collect()
 }
 
 /// Whether this module has tests, here or beside the code.
@@ -30,12 +28,7 @@ fn has_tests(module: &str) -> bool {
     let module = module.replace("::", "/");
     ["softhsm-tests", "src", "src/core"]
         .iter()
-        .flat_map(|place| {
-            [
-                format!("{place}/{module}.rs"),
-                format!("{place}/{module}/mod.rs"),
-            ]
-        })
+        .flat_map(|place| [format!("{place}/{module}.rs"), format!("{place}/{module}/mod.rs")])
         .filter_map(|file| fs::read_to_string(root().join(file)).ok())
         .any(|code| code.contains("#[test]\n"))
 }
@@ -55,22 +48,14 @@ fn each_module_of_tests_that_the_security_page_names_is_there() {
 #[test]
 fn each_attacker_is_stopped_by_what_a_test_shows() {
     let text = read("docs/security.md");
-    let (_, section) = text
-        .split_once("\n## Who attacks, and what stops them\n")
-        .unwrap();
+    let (_, section) = text.split_once("\n## Who attacks, and what stops them\n").unwrap();
     let section = section.split("\n## ").next().unwrap();
-    let rows: Vec<_> = section
-        .lines()
-        .filter(|line| line.starts_with("| "))
-        .collect();
+    let rows: Vec<_> = section.lines().filter(|line| line.starts_with("| ")).collect();
     let attackers = &rows[1..];
     assert!(attackers.len() >= 10, "{attackers:#?}");
     for row in attackers {
         let who = row.split(" | ").next().unwrap();
-        assert!(
-            who == "| root" || !tests_named(row).is_empty(),
-            "no test for {who}"
-        );
+        assert!(who == "| root" || !tests_named(row).is_empty(), "no test for {who}");
     }
 }
 
@@ -106,9 +91,7 @@ fn each_file_that_a_document_names_is_there() {
                 .iter()
                 .any(|it| name.starts_with(it));
             let is_module = document.ends_with("architecture.md") && name.contains("::");
-            let module = name
-                .split("::")
-                .take_while(|it| !it.starts_with(char::is_uppercase));
+            let module = name.split("::").take_while(|it| !it.starts_with(char::is_uppercase));
             let module: PathBuf = module.collect();
             let is_in = |crate_root: &str| {
                 let path = root().join(crate_root).join(&module);
@@ -182,10 +165,7 @@ fn sources(folder: &Path) -> Vec<String> {
         let path = entry.unwrap().path();
         if path.is_dir() {
             found.extend(sources(&path));
-        } else if !["tests.rs", "child.rs"]
-            .iter()
-            .any(|name| path.ends_with(name))
-        {
+        } else if !["tests.rs", "child.rs"].iter().any(|name| path.ends_with(name)) {
             let code = fs::read_to_string(&path).unwrap();
             let code = code.split("#[cfg(test)]\nmod tests").next().unwrap();
             found.push(code.to_owned());
@@ -197,16 +177,12 @@ fn sources(folder: &Path) -> Vec<String> {
 /// The texts in a piece of code that could be the names of variables.
 fn capitals(code: &str) -> impl Iterator<Item = &str> {
     let is_name = |text: &&str| {
-        let small = text
-            .strip_suffix("_proxy")
-            .is_some_and(|it| !it.contains('_'));
+        let small = text.strip_suffix("_proxy").is_some_and(|it| !it.contains('_'));
         let all = |it: char| it.is_ascii_uppercase() || it.is_ascii_digit() || it == '_';
         text.len() > 2 && (small || text.chars().all(all))
     };
     let after_quotes = code.match_indices('"').map(|(at, _)| &code[at + 1..]);
-    after_quotes
-        .filter_map(|rest| Some(rest.split_once('"')?.0))
-        .filter(is_name)
+    after_quotes.filter_map(|rest| Some(rest.split_once('"')?.0)).filter(is_name)
 }
 
 /// The variables that this piece of code reads: named where they are read, by a constant of the
@@ -215,11 +191,7 @@ fn variables(code: &str) -> Vec<String> {
     let mut names = Vec::new();
     for call in ["env::var_os", "environment::take"] {
         for rest in code.split(call).skip(1) {
-            let argument = rest
-                .trim_start_matches('(')
-                .split([',', ')'])
-                .next()
-                .unwrap();
+            let argument = rest.trim_start_matches('(').split([',', ')']).next().unwrap();
             let constant = code.split_once(&format!("const {argument}: &str = "));
             let named = constant.map_or(argument, |(_, value)| value.split(';').next().unwrap());
             match named.strip_prefix('"') {
@@ -250,34 +222,19 @@ fn each_variable_that_is_read_is_in_the_table() {
     let section = section.split("\n## ").next().unwrap();
     let rows = section.lines().filter(|line| line.starts_with("| `"));
     let documented: BTreeSet<_> = rows
-        .flat_map(|row| {
-            row.split(" | ")
-                .next()
-                .unwrap()
-                .split('`')
-                .skip(1)
-                .step_by(2)
-        })
+        .flat_map(|row| row.split(" | ").next().unwrap().split('`').skip(1).step_by(2))
         .map(str::to_owned)
         .collect();
     let sources = sources(&root().join("src"));
     let mut read: BTreeSet<_> = sources.iter().flat_map(|code| variables(code)).collect();
     // By the compiler.
     read.retain(|name| !name.starts_with("CARGO_"));
-    assert!(
-        read.contains("KUBECONFIG") && read.contains("DISPLAY"),
-        "{read:#?}"
-    );
+    assert!(read.contains("KUBECONFIG") && read.contains("DISPLAY"), "{read:#?}");
     let missing: Vec<_> = read.difference(&documented).collect();
-    assert!(
-        missing.is_empty(),
-        "in no row of docs/commands.md: {missing:#?}"
-    );
+    assert!(missing.is_empty(), "in no row of docs/commands.md: {missing:#?}");
     // By what finds the machine's CAs, and by what folds the help.
     let by_others = ["SSL_CERT_FILE", "SSL_CERT_DIR", "COLUMNS"];
-    let unread: Vec<_> = documented
-        .difference(&read)
-        .filter(|name| !by_others.contains(&name.as_str()))
-        .collect();
+    let unread: Vec<_> =
+        documented.difference(&read).filter(|name| !by_others.contains(&name.as_str())).collect();
     assert!(unread.is_empty(), "nothing reads {unread:#?}");
 }

@@ -36,11 +36,7 @@ impl<'t> Newcomer<'t> {
         token: Vec<String>,
         enter: impl Fn(Invocation) -> Invocation + 't,
     ) -> Self {
-        Self {
-            person: cluster().person(name, &["dev"]),
-            token,
-            enter: Box::new(enter),
-        }
+        Self { person: cluster().person(name, &["dev"]), token, enter: Box::new(enter) }
     }
 
     fn enter(&self, invocation: Invocation) -> Invocation {
@@ -57,9 +53,7 @@ impl<'t> Newcomer<'t> {
 
     /// `renew`, of the context's key.
     pub(crate) fn renew(&self, arguments: &[&str]) -> Invocation {
-        self.enter(self.person.command("renew"))
-            .arguments(&["--duration=1h"])
-            .arguments(arguments)
+        self.enter(self.person.command("renew")).arguments(&["--duration=1h"]).arguments(arguments)
     }
 
     /// What the token holds.
@@ -128,10 +122,7 @@ impl<'t> Newcomer<'t> {
         let after = self.whoami();
         self.stop();
         for known in [&before, &after] {
-            assert!(
-                known.starts_with("jane ") && known.contains("X509SHA256="),
-                "{known}"
-            );
+            assert!(known.starts_with("jane ") && known.contains("X509SHA256="), "{known}");
         }
         assert_ne!(before, after);
     }
@@ -159,11 +150,8 @@ impl<'t> Newcomer<'t> {
         assert!(printed.ends_with(known), "{printed}");
         let after = self.whoami();
         self.stop();
-        let certificate = |key: &Value| {
-            key["certificate"]["credentialId"]
-                .as_str()
-                .map(str::to_owned)
-        };
+        let certificate =
+            |key: &Value| key["certificate"]["credentialId"].as_str().map(str::to_owned);
         let own = certificate(new).unwrap();
         assert!(after.contains(&own) && !before.contains(&own), "{after}");
         let left = now.iter().filter_map(certificate);
@@ -181,9 +169,7 @@ fn of_store(store: &Store) -> (Vec<String>, impl Fn(Invocation) -> Invocation + 
     let module = format!("--module={}", softhsm_library().display());
     let configuration = store.directory.path().join("softhsm2.conf");
     let enter = move |invocation: Invocation| {
-        invocation
-            .variable("SOFTHSM2_CONF", &configuration)
-            .variable("TOKEN_PIN", PIN)
+        invocation.variable("SOFTHSM2_CONF", &configuration).variable("TOKEN_PIN", PIN)
     };
     (vec![module, "--token-label=prod".to_owned()], enter)
 }
@@ -214,12 +200,7 @@ fn a_bare_token_becomes_the_key_of_stock_kubectl_and_the_context_can_have_back_w
     // Once more there is nothing left to do.
     let again = newcomer.enroll(&[]).run();
     assert!(again.status.success(), "{again:?}");
-    assert!(
-        again
-            .printed()
-            .ends_with("groups dev, system:authenticated\n"),
-        "{again:?}"
-    );
+    assert!(again.printed().ends_with("groups dev, system:authenticated\n"), "{again:?}");
     assert_eq!(newcomer.keys().len(), 1);
 
     let undone = newcomer
@@ -236,9 +217,7 @@ fn a_key_that_wants_the_pin_for_each_signature_is_enrolled_with_a_stored_one() {
     let store = Store::new([blueprint(
         "prod",
         [
-            Object::key(pair, &[1])
-                .labelled("jane")
-                .always_authenticate(),
+            Object::key(pair, &[1]).labelled("jane").always_authenticate(),
             Object::public_key(pair, &[1]).labelled("jane"),
         ],
     )]);
@@ -249,10 +228,8 @@ fn a_key_that_wants_the_pin_for_each_signature_is_enrolled_with_a_stored_one() {
 #[test]
 fn the_line_for_the_approver_works_as_it_stands_with_a_kubeconfig_that_was_named() {
     let store = bare_token();
-    let newcomer = Newcomer {
-        person: cluster().person("jane", &["dev", APPROVERS]),
-        ..jane(&store)
-    };
+    let newcomer =
+        Newcomer { person: cluster().person("jane", &["dev", APPROVERS]), ..jane(&store) };
     let directory = newcomer.person.directory();
     let file = directory.join("jane's own");
     fs::rename(directory.join("kubeconfig"), &file).unwrap();
@@ -264,11 +241,7 @@ fn the_line_for_the_approver_works_as_it_stands_with_a_kubeconfig_that_was_named
     let (_, name) = pasted.split_once(" approve ").unwrap();
     let (name, _) = name.split_once(' ').unwrap();
     let pasted = pasted.replacen("pkcs11-external-signer", "\"$SIGNER\"", 1);
-    let mut terminal = newcomer
-        .person
-        .command("approve")
-        .within("sh", &pasted)
-        .at_terminal();
+    let mut terminal = newcomer.person.command("approve").within("sh", &pasted).at_terminal();
     terminal.expect("Type yes: ").type_line("yes");
     let (approved, _) = terminal.finish();
     assert_eq!(approved.printed(), format!("{name} approved\n"));
@@ -307,10 +280,7 @@ fn a_denied_request_leaves_the_key_without_a_certificate_until_another_one_is_wa
     let newcomer = jane(&store);
     let name = newcomer.ask(&[]);
     cluster().administrate(&["certificate", "deny", &name], "");
-    newcomer
-        .enroll(&[])
-        .run()
-        .fails(9, &[&format!("the request {name} was denied"), "--again"]);
+    newcomer.enroll(&[]).run().fails(9, &[&format!("the request {name} was denied"), "--again"]);
     let other = newcomer.ask(&["--again"]);
     assert_eq!(other, format!("{name}-2"));
     let keys = newcomer.keys();
@@ -341,9 +311,6 @@ fn what_can_not_work_is_told_before_anything_is_made() {
     // No right to make requests.
     let (token, enter) = of_store(&store);
     let nora = Newcomer::named("nora", token, enter);
-    nora.enroll(&[]).run().fails(
-        9,
-        &["user \"nora\" may not create CertificateSigningRequests"],
-    );
+    nora.enroll(&[]).run().fails(9, &["user \"nora\" may not create CertificateSigningRequests"]);
     assert_eq!(nora.keys(), [] as [Value; 0]);
 }

@@ -25,11 +25,7 @@ use crate::fixture::softhsm::{
 fn sign_with(store: &Store, configuration: Configuration, faults: &str) -> Invocation {
     let configuration = store.faulty(configuration);
     store
-        .ask(&sign_request(
-            &configuration,
-            &Options::hash(Hash::Sha256),
-            &sample(32),
-        ))
+        .ask(&sign_request(&configuration, &Options::hash(Hash::Sha256), &sample(32)))
         .suffering(store, faults)
 }
 
@@ -41,14 +37,7 @@ fn sign(store: &Store, faults: &str) -> Invocation {
 #[test]
 fn what_a_library_prints_does_not_reach_the_answer() {
     let store = token_with_pair(Kind::P256);
-    for place in [
-        "load",
-        "C_Initialize",
-        "C_Sign",
-        "C_Finalize",
-        "unload",
-        "exit",
-    ] {
+    for place in ["load", "C_Initialize", "C_Sign", "C_Finalize", "unload", "exit"] {
         assert_signed(&sign(&store, &format!("{place}:print")).run());
     }
     let everywhere = "load:print,C_Initialize:print,C_GetTokenInfo:print,C_Login:print,\
@@ -56,12 +45,7 @@ fn what_a_library_prints_does_not_reach_the_answer() {
     assert_signed(&sign(&store, everywhere).run());
     let failing = format!("{everywhere},C_Sign:return=0x30");
     let outcome = sign(&store, &failing).run();
-    assert_eq!(
-        (outcome.status.code(), outcome.stdout.len()),
-        (Some(8), 0),
-        "{}",
-        outcome.stderr
-    );
+    assert_eq!((outcome.status.code(), outcome.stdout.len()), (Some(8), 0), "{}", outcome.stderr);
 }
 
 #[test]
@@ -82,17 +66,9 @@ fn an_answer_survives_the_end_of_a_library() {
     ] {
         let outcome = sign(&store, faults).run();
         assert_signed(&outcome);
-        assert!(
-            outcome.took < Duration::from_secs(20),
-            "{faults}: it took {:?}",
-            outcome.took
-        );
+        assert!(outcome.took < Duration::from_secs(20), "{faults}: it took {:?}", outcome.took);
         let outcome = store.ask(&certificate).suffering(&store, faults).run();
-        assert_eq!(
-            outcome.certificate(),
-            key(Kind::P256).certificate,
-            "{faults}"
-        );
+        assert_eq!(outcome.certificate(), key(Kind::P256).certificate, "{faults}");
     }
 }
 
@@ -107,10 +83,7 @@ fn an_answer_survives_an_interruption_that_comes_too_late() {
         kill_process(running.pid(), Signal::CONT).unwrap();
         let outcome = running.finish();
         assert!(outcome.status.success(), "{outcome:?}");
-        assert_eq!(
-            (outcome.stdout.as_slice(), outcome.stderr.as_str()),
-            (&b""[..], "")
-        );
+        assert_eq!((outcome.stdout.as_slice(), outcome.stderr.as_str()), (&b""[..], ""));
     }
 }
 
@@ -139,17 +112,9 @@ fn an_interruption_of_a_containers_first_process_is_no_crash() {
 fn an_error_survives_the_end_of_a_library() {
     let store = token_with_pair(Kind::P256);
     let missing = store.faulty(store.configuration().with("objectId", "9"));
-    for faults in [
-        "C_Finalize:hang",
-        "C_Finalize:crash=segv",
-        "unload:crash=abort",
-    ] {
+    for faults in ["C_Finalize:hang", "C_Finalize:crash=segv", "unload:crash=abort"] {
         let request = certificate_request(&missing);
-        store
-            .ask(&request)
-            .suffering(&store, faults)
-            .run()
-            .fails(6, &["objectId \"9\""]);
+        store.ask(&request).suffering(&store, faults).run().fails(6, &["objectId \"9\""]);
     }
 }
 
@@ -205,20 +170,14 @@ fn a_wrong_signature_does_not_leave() {
         let store = token_with_pair(kind);
         let configuration = store.faulty(store.configuration_with_pin_source());
         let request = sign_request(&configuration, &options, &sample(length));
-        store
-            .ask(&request)
-            .suffering(&store, "C_Sign:flip")
-            .run()
-            .fails(8, &["withheld"]);
+        store.ask(&request).suffering(&store, "C_Sign:flip").run().fails(8, &["withheld"]);
     }
 }
 
 #[test]
 fn a_token_that_lacks_the_mechanism_is_told_so_before_any_pin() {
     let store = token_withholding(&[MechanismType::ECDSA], Kind::P256);
-    sign(&store, "")
-        .run()
-        .fails(8, &["test token", "CKM_ECDSA"]);
+    sign(&store, "").run().fails(8, &["test token", "CKM_ECDSA"]);
     assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
 }
 
@@ -289,9 +248,7 @@ fn a_reader_with_a_keypad_asks_for_the_pin_itself() {
     let store = token_with_pair(Kind::P256);
     let faults =
         "C_GetTokenInfo:set=CKF_PROTECTED_AUTHENTICATION_PATH,C_Login:pin-pad,C_Login:delay=500";
-    let (outcome, screen) = sign_with(&store, store.configuration(), faults)
-        .at_terminal()
-        .finish();
+    let (outcome, screen) = sign_with(&store, store.configuration(), faults).at_terminal().finish();
     assert_signed(&outcome);
     assert!(screen.contains("reader"), "{screen:?}");
     assert_eq!(visible(&screen), [] as [&str; 0], "{screen:?}");
@@ -314,13 +271,9 @@ fn a_reader_with_a_keypad_asks_for_the_pin_itself() {
         .run()
         .fails(7, &["was cancelled: C_Login: CKR_FUNCTION_CANCELED"]);
     let refused = "C_GetTokenInfo:set=CKF_PROTECTED_AUTHENTICATION_PATH,C_Login:return=0xa0";
-    asked(refused).run().fails(
-        7,
-        &[
-            "refused the PIN entered at the reader",
-            "make sure which PIN",
-        ],
-    );
+    asked(refused)
+        .run()
+        .fails(7, &["refused the PIN entered at the reader", "make sure which PIN"]);
 }
 
 #[test]
@@ -364,9 +317,7 @@ fn a_stored_pin_is_sent_although_the_reader_has_a_keypad() {
     assert!(checked.contains(accepted), "{checked}");
     // By the same rules as elsewhere.
     let last = format!("{keypad},C_GetTokenInfo:set=CKF_USER_PIN_FINAL_TRY");
-    sign(&store, &last)
-        .run()
-        .fails(7, &["has one PIN try left"]);
+    sign(&store, &last).run().fails(7, &["has one PIN try left"]);
     for told in ["CKR_PIN_INCORRECT", "seems to have refused a PIN"] {
         let wrong = sign(&store, keypad).variable("TOKEN_PIN", WRONG_PIN);
         wrong.run().fails(7, &[told]);
@@ -404,10 +355,7 @@ fn a_fallback_that_fails_hides_no_cause() {
     let request = sign_request(&configuration, &Options::pss(Hash::Sha256, -1), &sample(32));
     let refused = "C_Sign#1:return=0x71,C_SignInit#2:return=0x90";
     let outcome = store.ask(&request).suffering(&store, refused).run();
-    outcome.fails(
-        8,
-        &["refuses to sign", "C_Sign: CKR_MECHANISM_PARAM_INVALID"],
-    );
+    outcome.fails(8, &["refuses to sign", "C_Sign: CKR_MECHANISM_PARAM_INVALID"]);
     assert!(!outcome.stderr.contains("OPERATION_ACTIVE"), "{outcome:?}");
     let request = certificate_request(&configuration);
     let locks = "C_Initialize#1:return=0xa,C_Initialize#2:return=0x7";
@@ -420,11 +368,7 @@ fn where_no_pin_can_help_nothing_else_is_blamed() {
     let [key_object, certificate] = Object::pair(key(Kind::P256), &[1]);
     let store = token_with([key_object, certificate.private()]);
     for (faults, told, remedy) in [
-        (
-            "C_GetTokenInfo:set=CKF_USER_PIN_LOCKED",
-            "CKR_PIN_LOCKED",
-            "unblock it",
-        ),
+        ("C_GetTokenInfo:set=CKF_USER_PIN_LOCKED", "CKR_PIN_LOCKED", "unblock it"),
         (
             "C_GetTokenInfo:set=CKF_USER_PIN_TO_BE_CHANGED",
             "(CKF_USER_PIN_TO_BE_CHANGED)",
@@ -432,18 +376,11 @@ fn where_no_pin_can_help_nothing_else_is_blamed() {
         ),
     ] {
         let checked = check(&store, faults).told(7);
-        assert!(
-            checked.contains(told) && checked.contains(remedy),
-            "{checked}"
-        );
+        assert!(checked.contains(told) && checked.contains(remedy), "{checked}");
         assert_eq!(checked.matches('✘').count(), 1, "{checked}");
         assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
     }
-    let expired = [
-        "must be changed",
-        "(C_Login: CKR_PIN_EXPIRED)",
-        "--change-pin",
-    ];
+    let expired = ["must be changed", "(C_Login: CKR_PIN_EXPIRED)", "--change-pin"];
     sign(&store, "C_Login:return=0xa3").run().fails(7, &expired);
     let none = ["has no user PIN yet", "CKR_USER_PIN_NOT_INITIALIZED"];
     sign(&store, "C_Login:return=0x102").run().fails(7, &none);
@@ -495,9 +432,8 @@ fn a_clock_that_tells_no_time_keeps_nobody_from_a_token() {
         }
     }
     // Nor what is reserved in C_GetInfo's answer.
-    let outcome = sign(&store, "C_GetInfo:garble")
-        .variable("PKCS11_EXTERNAL_SIGNER_LOG", "info")
-        .run();
+    let outcome =
+        sign(&store, "C_GetInfo:garble").variable("PKCS11_EXTERNAL_SIGNER_LOG", "info").run();
     let told = "libfault_module.so: \u{fffd}";
     assert!(outcome.stderr.contains(told), "{}", outcome.stderr);
 }
@@ -540,10 +476,7 @@ fn tokens_of_one_serial_number_are_told_apart_by_what_differs() {
     };
     ask(&by_serial).fails(5, &["help: add tokenLabel to choose one:\n"]);
     let by_both = by_serial.with("tokenLabel", "home");
-    assert_eq!(
-        ask(&by_both).silently().certificate(),
-        key(Kind::Ed25519).certificate
-    );
+    assert_eq!(ask(&by_both).silently().certificate(), key(Kind::Ed25519).certificate);
 }
 
 #[test]
@@ -556,10 +489,7 @@ fn tokens_of_one_serial_number_and_label_are_told_apart_by_their_slots() {
     let outcome = store.ask(&request).suffering(&store, faults).run();
     outcome.fails(
         5,
-        &[
-            "help: add slotId (their labels and serials are the same",
-            "(no serial, slotId",
-        ],
+        &["help: add slotId (their labels and serials are the same", "(no serial, slotId"],
     );
 
     let module = store.faulty_module();
@@ -596,10 +526,7 @@ fn a_key_that_is_hidden_on_a_token_that_wants_no_login_is_looked_for_after_one()
     let faults = "C_GetTokenInfo:clear=CKF_LOGIN_REQUIRED";
     sign_with(&store, store.configuration(), faults)
         .run()
-        .fails(
-            6,
-            &["no private key with objectId \"1\"", "if it wants no login"],
-        );
+        .fails(6, &["no private key with objectId \"1\"", "if it wants no login"]);
     assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
     assert_signed(sign(&store, faults).run().silently());
     assert_eq!(store.calls("C_Login"), ["0x0"]);
@@ -620,9 +547,7 @@ fn a_key_that_is_no_private_object_costs_no_pin() {
     assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
     // A token that wants one for it all the same gets it.
     let wanted = "C_SignInit#1:return=0x101";
-    sign_with(&store, store.configuration(), wanted)
-        .run()
-        .fails(7, &["PIN"]);
+    sign_with(&store, store.configuration(), wanted).run().fails(7, &["PIN"]);
     assert_signed(&sign(&store, wanted).run());
     assert_eq!(store.calls("C_Login"), ["0x0"]);
 }
@@ -633,9 +558,8 @@ fn a_locked_pin_or_one_to_be_changed_is_not_tried() {
     for flag in ["CKF_USER_PIN_LOCKED", "CKF_USER_PIN_TO_BE_CHANGED"] {
         let faults = format!("C_GetTokenInfo:set={flag}");
         sign(&store, &faults).run().fails(7, &["test token"]);
-        let (outcome, screen) = sign_with(&store, store.configuration(), &faults)
-            .at_terminal()
-            .finish();
+        let (outcome, screen) =
+            sign_with(&store, store.configuration(), &faults).at_terminal().finish();
         outcome.fails(7, &["test token"]);
         assert_eq!(screen, "");
     }
@@ -651,16 +575,11 @@ fn the_final_try_is_not_made_with_a_pin_that_nobody_typed() {
         store.configuration_with_pin_source(),
         store.configuration().with("pinSource", "stdin"),
     ] {
-        let run = sign_with(&store, configuration, faults)
-            .piped(format!("{PIN}\n"))
-            .run();
+        let run = sign_with(&store, configuration, faults).piped(format!("{PIN}\n")).run();
         run.fails(7, &["one PIN try left", "test token"]);
     }
     // Nor with the single line that is taken for a PIN where there is no terminal.
-    sign_with(&store, store.configuration(), faults)
-        .piped(PIN)
-        .run()
-        .fails(7, &[]);
+    sign_with(&store, store.configuration(), faults).piped(PIN).run().fails(7, &[]);
     assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
 }
 
@@ -691,10 +610,7 @@ fn few_tries_left_are_told_and_the_pin_is_asked() {
     let store = token_with_pair(Kind::P256);
     let faults = "C_GetTokenInfo:set=CKF_USER_PIN_COUNT_LOW";
     let mut terminal = sign_with(&store, store.configuration(), faults).at_terminal();
-    terminal
-        .expect("counted a wrong PIN")
-        .expect_prompt()
-        .type_line(PIN);
+    terminal.expect("counted a wrong PIN").expect_prompt().type_line(PIN);
     assert_signed(&terminal.finish().0);
 }
 

@@ -35,17 +35,14 @@ enum Tried {
 impl Tried {
     fn ours(&self) -> Option<Identity> {
         let (user, groups) = match self {
-            Self::Request(pem) => CertificationRequest::from_pem(pem)
-                .map(|it| (it.user, it.groups))
-                .ok()?,
-            Self::Certificate(der) => Certificate::from_der(der, "it")
-                .map(|it| (it.user, it.groups))
-                .ok()?,
+            Self::Request(pem) => {
+                CertificationRequest::from_pem(pem).map(|it| (it.user, it.groups)).ok()?
+            }
+            Self::Certificate(der) => {
+                Certificate::from_der(der, "it").map(|it| (it.user, it.groups)).ok()?
+            }
         };
-        Some(Identity {
-            user: user.unwrap_or_default(),
-            groups: groups.into_iter().collect(),
-        })
+        Some(Identity { user: user.unwrap_or_default(), groups: groups.into_iter().collect() })
     }
 
     fn line(&self) -> String {
@@ -61,11 +58,7 @@ impl Tried {
 fn compared(tried: &[Tried]) -> [usize; 2] {
     static GO: LazyLock<PathBuf> = LazyLock::new(|| go_program("identities"));
     let mut go = Command::new(GO.as_path());
-    let mut go = go
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut go = go.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut input = go.stdin.take().unwrap();
     let lines: String = tried.iter().map(Tried::line).collect();
     let writer = thread::spawn(move || input.write_all(lines.as_bytes()).unwrap());
@@ -115,10 +108,7 @@ fn usual_names_are_read_as_go_reads_them() {
     let names = [
         name(&[relative(ORGANIZATION, "dev"), relative(COMMON_NAME, "jane")]),
         name(&[relative(COMMON_NAME, "jane"), relative(COMMON_NAME, "otto")]),
-        name(&[
-            relative(COMMON_NAME, "größe\0, \"x\""),
-            relative(ORGANIZATION, ""),
-        ]),
+        name(&[relative(COMMON_NAME, "größe\0, \"x\""), relative(ORGANIZATION, "")]),
         name(&[relative(ORGANIZATION, "a"), relative(ORGANIZATION, "b")]),
         name(&[common(0x13, b"jane"), unit]),
         name(&[common(0x16, b"jane@example.com")]),
@@ -128,10 +118,7 @@ fn usual_names_are_read_as_go_reads_them() {
         name(&[relative(COMMON_NAME, "jane"), relative(COMMON_NAME, "")]),
         name(&[element(
             0x31,
-            &[
-                &attribute(ORGANIZATION, 0x0c, b"dev"),
-                &attribute(COMMON_NAME, 0x0c, b"jane"),
-            ],
+            &[&attribute(ORGANIZATION, 0x0c, b"dev"), &attribute(COMMON_NAME, 0x0c, b"jane")],
         )]),
         name(&[]),
     ];
@@ -143,9 +130,7 @@ fn usual_names_are_read_as_go_reads_them() {
 fn a_text_with_more_than_one_canonical_request_is_none() {
     let key = key();
     let of = |user: &str| request(&key, &name(&[relative(COMMON_NAME, user)]));
-    let [jane, evil] = ["jane", "cluster-admin"]
-        .map(of)
-        .map(|der| request_pem(&der));
+    let [jane, evil] = ["jane", "cluster-admin"].map(of).map(|der| request_pem(&der));
     const BEGIN: &str = "-----BEGIN CERTIFICATE REQUEST-----";
     const END: &str = "-----END CERTIFICATE REQUEST-----";
     let base64 = |pem: &str| pem.replace(BEGIN, "").replace(END, "").replace('\n', "");
@@ -158,44 +143,20 @@ fn a_text_with_more_than_one_canonical_request_is_none() {
             format!(" {first}{second}"),
             format!("\u{feff}{first}{second}"),
             format!("{}{second}", first.replace(END, "-----END X-----")),
-            format!(
-                "{}{second}",
-                first.replace(END, "-----END CERTIFICATE REQUEST")
-            ),
-            format!(
-                "{}{second}",
-                first.replace(END, "-----END CERTIFICATE REQUEST----")
-            ),
-            format!(
-                "{}{second}",
-                first.replace(END, "-----END NEW CERTIFICATE REQUEST-----")
-            ),
+            format!("{}{second}", first.replace(END, "-----END CERTIFICATE REQUEST")),
+            format!("{}{second}", first.replace(END, "-----END CERTIFICATE REQUEST----")),
+            format!("{}{second}", first.replace(END, "-----END NEW CERTIFICATE REQUEST-----")),
             format!("{}{second}", first.replace(END, "")),
             format!("{}{second}", first.replace(&format!("\n{END}"), END)),
             format!("{}{second}", first.replace(&format!("{END}\n"), END)),
             format!("{}{second}", first.replace(END, &format!("{END} x"))),
-            format!(
-                "{}{second}",
-                first.replace(BEGIN, &format!("{BEGIN}\n{BEGIN}"))
-            ),
-            format!(
-                "{}{second}",
-                first.replace(BEGIN, &format!("{BEGIN}\nProc-Type: 4\n"))
-            ),
-            format!(
-                "{}{second}",
-                first.replace(BEGIN, &format!("{BEGIN}\nProc-Type: 4\n\n"))
-            ),
+            format!("{}{second}", first.replace(BEGIN, &format!("{BEGIN}\n{BEGIN}"))),
+            format!("{}{second}", first.replace(BEGIN, &format!("{BEGIN}\nProc-Type: 4\n"))),
+            format!("{}{second}", first.replace(BEGIN, &format!("{BEGIN}\nProc-Type: 4\n\n"))),
             format!("{}{second}", first.replace(BEGIN, &format!("{BEGIN} x"))),
             format!("{}{second}", first.replace(BEGIN, &format!("{BEGIN} "))),
-            format!(
-                "{}{second}",
-                first.replace(BEGIN, "-----BEGIN NEW CERTIFICATE REQUEST-----")
-            ),
-            format!(
-                "{}{second}",
-                first.replace("CERTIFICATE REQUEST", "NEW CERTIFICATE REQUEST")
-            ),
+            format!("{}{second}", first.replace(BEGIN, "-----BEGIN NEW CERTIFICATE REQUEST-----")),
+            format!("{}{second}", first.replace("CERTIFICATE REQUEST", "NEW CERTIFICATE REQUEST")),
             format!("{}{second}", first.replace('\n', "\r\n")),
             format!("{}{second}", first.replace('\n', "\r")),
             format!("{}{second}", first.replace('\n', " \n")),
@@ -214,15 +175,9 @@ fn a_text_with_more_than_one_canonical_request_is_none() {
             first.replace(BEGIN, &format!("{BEGIN}\n{outer}\n{BEGIN}")),
         ]);
     }
-    let accepted = texts
-        .iter()
-        .filter(|it| CertificationRequest::from_pem(it).is_ok());
+    let accepted = texts.iter().filter(|it| CertificationRequest::from_pem(it).is_ok());
     assert_eq!(accepted.collect::<Vec<_>>(), Vec::<&String>::new());
-    let tried: Vec<_> = texts
-        .into_iter()
-        .chain([jane, evil])
-        .map(Tried::Request)
-        .collect();
+    let tried: Vec<_> = texts.into_iter().chain([jane, evil]).map(Tried::Request).collect();
     let [by_both, by_go] = compared(&tried);
     assert_eq!(by_both, 2);
     assert!(by_go > 50, "{by_go}");
@@ -323,23 +278,13 @@ fn go_reads_nobody_else_in_a_name_that_is_accepted() {
                 name(std::slice::from_ref(part)),
                 name(&[dev.clone(), jane.clone(), part.clone()]),
                 name(&[part.clone(), dev.clone(), jane.clone()]),
-                name(&[
-                    dev.clone(),
-                    part.clone(),
-                    relative(COMMON_NAME, "cluster-admin"),
-                ]),
+                name(&[dev.clone(), part.clone(), relative(COMMON_NAME, "cluster-admin")]),
             ]
         })
         .collect();
     let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
     // Most of them such as both sides take.
-    let usual = [
-        jane,
-        dev,
-        relative(COMMON_NAME, "cluster-admin"),
-        Vec::new(),
-        parts[0].clone(),
-    ];
+    let usual = [jane, dev, relative(COMMON_NAME, "cluster-admin"), Vec::new(), parts[0].clone()];
     for _ in 0..4_000 {
         let length = 1 + numbers.below(5);
         let chosen: Vec<_> = (0..length)
@@ -381,10 +326,7 @@ fn go_reads_nobody_else_in_what_was_tampered_with() {
     }
     // Another version; bytes behind the signature, and behind all of it.
     let mut other = request.clone();
-    let version = other
-        .windows(3)
-        .position(|it| it == b"\x02\x01\x00")
-        .unwrap();
+    let version = other.windows(3).position(|it| it == b"\x02\x01\x00").unwrap();
     other[version + 2] = 1;
     let longer = [request.as_slice(), b"\x05\x00"].concat();
     let mut inside = longer.clone();

@@ -50,18 +50,12 @@ impl PinProvider for Person {
         let token = request.token.to_owned();
         // A person gives up after a refusal.
         let pin = Pin::new(self.pin).filter(|_| self.pin == PIN || nth.is_multiple_of(2));
-        pin.ok_or(PinError::Cancelled {
-            kind: PinKind::User,
-            token,
-        })
+        pin.ok_or(PinError::Cancelled { kind: PinKind::User, token })
     }
 
     fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), PinError> {
         let token = request.token.to_owned();
-        Err(PinError::Cancelled {
-            kind: PinKind::User,
-            token,
-        })
+        Err(PinError::Cancelled { kind: PinKind::User, token })
     }
 
     fn at_reader(&mut self, notice: &str) {
@@ -95,11 +89,7 @@ impl Keys {
             keyring.add(config, &TakenVariables::default()).unwrap()
         });
         let numbers = numbers.collect();
-        Some(Self {
-            keyring,
-            numbers,
-            asked: Arc::default(),
-        })
+        Some(Self { keyring, numbers, asked: Arc::default() })
     }
 
     /// Opens a key with this PIN; how often it was asked for, or the error's exit code.
@@ -112,9 +102,7 @@ impl Keys {
         let asked = Arc::clone(&self.asked);
         let pins = Box::new(Person { pin, asked });
         let client = KeyClient { pins, signs };
-        let opened = self
-            .keyring
-            .open_for(self.numbers[number], client, Box::new(()));
+        let opened = self.keyring.open_for(self.numbers[number], client, Box::new(()));
         opened.map_err(|error| error.exit_code())?;
         // Dropped with the request, so that what it holds ends.
         assert_eq!(Arc::strong_count(&self.asked), 1);
@@ -148,13 +136,8 @@ fn run_again(test: &str, invocation: Invocation, keys: &[Configuration]) {
 /// end something.
 fn calls_of(test: &str, faults: &str) -> Vec<String> {
     let [one, two] = [Kind::P256, Kind::P384].map(key);
-    let objects = Object::pair(one, &[1])
-        .into_iter()
-        .chain(Object::pair(two, &[2]));
-    let store = Store::new([
-        blueprint("one", objects),
-        blueprint("two", Object::pair(one, &[1])),
-    ]);
+    let objects = Object::pair(one, &[1]).into_iter().chain(Object::pair(two, &[2]));
+    let store = Store::new([blueprint("one", objects), blueprint("two", Object::pair(one, &[1]))]);
     let configuration = |token: usize, id| {
         let slot = store.tokens[token].slot.to_string();
         let configuration = store.configuration().with("slotId", &slot);
@@ -184,10 +167,8 @@ const CLOSED: [&str; 2] = ["Logout", "CloseSession"];
 #[test]
 fn a_token_is_left_with_its_last_key_and_a_library_with_its_last_token() {
     let Some(keys) = Keys::here() else {
-        let calls = calls_of(
-            "a_token_is_left_with_its_last_key_and_a_library_with_its_last_token",
-            "",
-        );
+        let calls =
+            calls_of("a_token_is_left_with_its_last_key_and_a_library_with_its_last_token", "");
         let first = [&["Initialize"][..], &OPENED, &CLOSED, &OPENED];
         let life = [&first.concat()[..], &OPENED, &CLOSED, &CLOSED];
         let again = [&["Finalize", "Initialize"][..], &OPENED, &["Finalize"]];
@@ -214,10 +195,7 @@ fn a_token_is_left_with_its_last_key_and_a_library_with_its_last_token() {
 #[test]
 fn a_key_that_did_not_open_leaves_nothing_when_it_is_closed() {
     let Some(keys) = Keys::here() else {
-        let calls = calls_of(
-            "a_key_that_did_not_open_leaves_nothing_when_it_is_closed",
-            "",
-        );
+        let calls = calls_of("a_key_that_did_not_open_leaves_nothing_when_it_is_closed", "");
         let refused = ["Initialize", "OpenSession", "Login 0xa0"];
         let closed = ["CloseSession", "Finalize"];
         assert_eq!(calls, [&refused[..], &closed].concat());
@@ -234,10 +212,7 @@ fn a_key_that_did_not_open_leaves_nothing_when_it_is_closed() {
 fn the_pin_of_a_token_that_was_lost_is_kept_until_its_key_is_closed() {
     let Some(keys) = Keys::here() else {
         let removed = "C_SignInit#1:return=0x32,C_SignInit#3:return=0x32";
-        calls_of(
-            "the_pin_of_a_token_that_was_lost_is_kept_until_its_key_is_closed",
-            removed,
-        );
+        calls_of("the_pin_of_a_token_that_was_lost_is_kept_until_its_key_is_closed", removed);
         return;
     };
     assert_eq!([keys.open(0, PIN), keys.open(2, PIN)], [Ok(1), Ok(1)]);
@@ -262,10 +237,7 @@ fn a_failed_login_for_one_signature_ends_neither_the_session_nor_what_was_typed(
         let invocation = Invocation::new(store.directory.path())
             .suffering(&store, "C_Login#2:return=0x32,C_Login#5:return=0xa0");
         run_again(TEST, invocation, &[store.faulty(store.configuration())]);
-        assert_eq!(
-            store.calls("C_Login"),
-            ["0x0", "0x32", "0x0", "0x0", "0xa0"]
-        );
+        assert_eq!(store.calls("C_Login"), ["0x0", "0x32", "0x0", "0x0", "0xa0"]);
         assert_eq!(store.calls("C_SignInit"), ["0x0"; 4]);
         assert_eq!(store.calls("C_Initialize"), ["0x0"; 2]);
         return;
@@ -392,18 +364,13 @@ impl Served {
 
 fn kubectl_with(kubeconfig: &Path) -> Command {
     let mut command = Command::new(env::var_os(KUBECTL).unwrap());
-    command
-        .env("KUBECONFIG", kubeconfig)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped());
+    command.env("KUBECONFIG", kubeconfig).stdin(Stdio::null()).stdout(Stdio::piped());
     command
 }
 
 fn can_ask(kubeconfig: &Path) -> bool {
     let mut command = kubectl_with(kubeconfig);
-    let status = command
-        .args(["get", "--raw", "/version"])
-        .stderr(Stdio::null());
+    let status = command.args(["get", "--raw", "/version"]).stderr(Stdio::null());
     status.status().unwrap().success()
 }
 
@@ -413,9 +380,7 @@ fn a_withdrawn_certificate_ends_its_connections_and_its_sessions() {
         let store = cluster().token(Kind::P256, ADMINISTRATOR);
         let configuration = store.faulty(store.configuration());
         let invocation = cluster().kubectl(&store, &configuration);
-        let invocation = invocation
-            .suffering(&store, "")
-            .variable(KUBECTL, kubectl());
+        let invocation = invocation.suffering(&store, "").variable(KUBECTL, kubectl());
         let test = "a_withdrawn_certificate_ends_its_connections_and_its_sessions";
         run_again(test, invocation, &[configuration]);
         // One of each for each certificate.
@@ -429,10 +394,7 @@ fn a_withdrawn_certificate_ends_its_connections_and_its_sessions() {
     let before = served.kubeconfig(number, "before");
     assert!(can_ask(&before));
     let mut watch = kubectl_with(&before);
-    let mut watch = watch
-        .args(["get", "namespaces", "-w", "-o", "name"])
-        .spawn()
-        .unwrap();
+    let mut watch = watch.args(["get", "namespaces", "-w", "-o", "name"]).spawn().unwrap();
     let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
     assert_eq!(lines.next().unwrap().unwrap(), "namespace/default");
     let usage = served.tunnels.usage(number);

@@ -37,10 +37,7 @@ impl Files {
             name => directory.path().join(name),
         });
         let variable = std::env::join_paths(paths).unwrap();
-        Self {
-            directory,
-            variable,
-        }
+        Self { directory, variable }
     }
 
     fn one(content: &str) -> Self {
@@ -75,10 +72,7 @@ impl Written {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("written");
         fs::write(&path, config.to_json().as_bytes()).unwrap();
-        Self {
-            _directory: directory,
-            path,
-        }
+        Self { _directory: directory, path }
     }
 
     fn kubectl(&self, arguments: &[&str]) -> Output {
@@ -112,22 +106,14 @@ fn assert_alike(files: &Files, what: &str) {
     let ours = viewed(&Written::new(&config).kubectl(VIEW));
     assert_eq!(ours, theirs, "{what}");
     let current = theirs["current-context"].as_str().unwrap();
-    assert_eq!(
-        config.current_context().unwrap_or_default(),
-        current,
-        "{what}"
-    );
+    assert_eq!(config.current_context().unwrap_or_default(), current, "{what}");
     let contexts = theirs["contexts"].as_array().cloned().unwrap_or_default();
     let contexts: Vec<_> = contexts
         .iter()
         .map(|entry| {
             let of = |value: &Value| value.as_str().unwrap().to_owned();
             let context = &entry["context"];
-            (
-                of(&entry["name"]),
-                of(&context["cluster"]),
-                of(&context["user"]),
-            )
+            (of(&entry["name"]), of(&context["cluster"]), of(&context["user"]))
         })
         .collect();
     let ours: Vec<_> = config
@@ -237,15 +223,9 @@ fn what_kubectl_refuses_is_refused() {
         ("4711\n", "not a map"),
         ("kind: Pod\n", "kind is not Config"),
         ("apiVersion: v2\n", "apiVersion is not v1"),
-        (
-            "clusters: [{name: a}, {name: a}]\n",
-            "clusters: \"a\" is there twice",
-        ),
+        ("clusters: [{name: a}, {name: a}]\n", "clusters: \"a\" is there twice"),
         ("current-context: 4711\n", "current-context is not a string"),
-        (
-            "users: [{name: j, user: {token: 4711}}]\n",
-            "users[\"j\"].user.token is not a string",
-        ),
+        ("users: [{name: j, user: {token: 4711}}]\n", "users[\"j\"].user.token is not a string"),
         (
             "users: [{name: j, user: {password: yes}}]\n",
             "users[\"j\"].user.password is not a string",
@@ -258,18 +238,9 @@ fn what_kubectl_refuses_is_refused() {
             "users: [{name: j, user: {auth-provider: {name: x, config: {pin: [4711]}}}}]\n",
             "users[\"j\"].user.auth-provider.config.pin is not a string",
         ),
-        (
-            "users: [{name: j, user: {client-key-data: \"4711=\"}}]\n",
-            "is not base64",
-        ),
-        (
-            "users: [{name: j, user: {as-groups: 4711}}]\n",
-            "as-groups is not a sequence",
-        ),
-        (
-            "extensions: [{name: e, extension: .inf}]\n",
-            "JSON has no such number",
-        ),
+        ("users: [{name: j, user: {client-key-data: \"4711=\"}}]\n", "is not base64"),
+        ("users: [{name: j, user: {as-groups: 4711}}]\n", "as-groups is not a sequence"),
+        ("extensions: [{name: e, extension: .inf}]\n", "JSON has no such number"),
         ("a: *nowhere\n", "line 1"),
         ("? [4711]\n: b\n", "key"),
         ("a: &a [*a]\n", "itself"),
@@ -283,12 +254,7 @@ fn what_kubectl_refuses_is_refused() {
         assert!(!shown.contains(pin), "{error}");
         assert!(!files.kubectl(VIEW).status.success(), "{content}");
     }
-    assert!(
-        !Files::new(&[("d/f", "")], &["d"])
-            .kubectl(VIEW)
-            .status
-            .success()
-    );
+    assert!(!Files::new(&[("d/f", "")], &["d"]).kubectl(VIEW).status.success());
     assert!(Files::new(&[("d/f", "")], &["d"]).load().is_err());
 }
 
@@ -414,15 +380,9 @@ contexts:
 current-context: jane@prod
 ",
     );
-    let endpoint = |address| TunnelEndpoint {
-        address,
-        server_name: "tunnel",
-        authority_pem: "authority",
-    };
-    let pass = ClientIdentity {
-        certificate_pem: "certificate",
-        key_pem: "key",
-    };
+    let endpoint =
+        |address| TunnelEndpoint { address, server_name: "tunnel", authority_pem: "authority" };
+    let pass = ClientIdentity { certificate_pem: "certificate", key_pem: "key" };
     let is_for = |context: &Context| context.user == "jane";
     let view = &["config", "view", "--raw", "-o", "json"];
     let mut expected = viewed(&files.kubectl(view));
@@ -454,9 +414,7 @@ current-context: jane@prod
         "as": "admin",
     });
     let contexts = expected["contexts"].as_array_mut().unwrap();
-    let other = contexts
-        .iter_mut()
-        .find(|entry| entry["name"] == "joe@prod");
+    let other = contexts.iter_mut().find(|entry| entry["name"] == "joe@prod");
     other.unwrap()["context"]["cluster"] = json!("prod+direct");
     expected["current-context"] = json!("joe@prod");
     assert_eq!(viewed(&Written::new(&config).kubectl(view)), expected);

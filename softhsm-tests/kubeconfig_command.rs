@@ -64,10 +64,7 @@ fn entry(store: &Store, subject: &str, user: &str, margin: &str) -> String {
         "      config:".to_owned(),
         format!("        pathExec: {PROGRAM}"),
         format!("        pathLib: {}", softhsm_library().display()),
-        format!(
-            "        tokenSerial: \"{}\"   # token \"{}\"",
-            token.serial, token.label
-        ),
+        format!("        tokenSerial: \"{}\"   # token \"{}\"", token.serial, token.label),
         format!("        objectId: \"2\"   # ECDSA P-256, {subject}, until {until}"),
     ];
     lines.map(|line| format!("{margin}{line}\n")).concat()
@@ -80,10 +77,7 @@ fn with_file(store: &Store, text: &str) -> PathBuf {
 }
 
 fn write(store: &Store, path: &Path, arguments: &[&str]) -> Outcome {
-    kubeconfig(store, &["--write"])
-        .arguments(arguments)
-        .variable("KUBECONFIG", path)
-        .run()
+    kubeconfig(store, &["--write"]).arguments(arguments).variable("KUBECONFIG", path).run()
 }
 
 /// The names of what is in a directory beside these.
@@ -104,10 +98,7 @@ fn the_only_usable_key_is_printed_for_pasting() {
     let named = kubeconfig(&store, &["--user=admin", "--pin-source=file:/run/pin"]).run();
     let text = named.printed();
     assert!(text.starts_with("users:\n- name: admin\n"), "{text}");
-    assert!(
-        text.ends_with("        pinSource: \"file:/run/pin\"\n"),
-        "{text}"
-    );
+    assert!(text.ends_with("        pinSource: \"file:/run/pin\"\n"), "{text}");
 }
 
 #[test]
@@ -128,13 +119,7 @@ fn what_was_written_serves_client_go_and_stock_kubectl() {
         .argument(&format!("--module={}", softhsm_library().display()))
         .run();
     assert_eq!(outcome.printed(), "\n".repeat(0));
-    assert!(
-        outcome
-            .stderr
-            .contains("context \"test\" uses user \"jane\""),
-        "{}",
-        outcome.stderr
-    );
+    assert!(outcome.stderr.contains("context \"test\" uses user \"jane\""), "{}", outcome.stderr);
     let after = fs::read_to_string(&path).unwrap();
     let kept = before.replace("# mind\n", "# mind\n    user: jane\n");
     assert!(after.starts_with(&kept), "{after}");
@@ -157,16 +142,11 @@ fn what_kubectl_wrote_is_written_on() {
     let store = token_of("/CN=jane");
     let path = store.directory.path().join("config");
     let kubectl = |arguments: &[&str]| {
-        let run = cluster()
-            .administrator(&store)
-            .variable("KUBECONFIG", &path);
+        let run = cluster().administrator(&store).variable("KUBECONFIG", &path);
         run.arguments(arguments).run().printed()
     };
     let steps: &[&[&[&str]]] = &[
-        &[
-            &[],
-            &["set-cluster", "prod", "--server=https://127.0.0.1:1"],
-        ],
+        &[&[], &["set-cluster", "prod", "--server=https://127.0.0.1:1"]],
         &[
             &["set-context", "prod"],
             &["set-context", "prod", "--cluster=prod"],
@@ -183,17 +163,9 @@ fn what_kubectl_wrote_is_written_on() {
     let mut made = 0;
     for order in [[0, 1, 2], [2, 1, 0]] {
         for number in 0..2 * 4 * 4 {
-            let chosen = [
-                steps[0][number % 2],
-                steps[1][number / 2 % 4],
-                steps[2][number / 8],
-            ];
+            let chosen = [steps[0][number % 2], steps[1][number / 2 % 4], steps[2][number / 8]];
             let _ = fs::remove_file(&path);
-            for step in order
-                .map(|place| chosen[place])
-                .into_iter()
-                .filter(|it| !it.is_empty())
-            {
+            for step in order.map(|place| chosen[place]).into_iter().filter(|it| !it.is_empty()) {
                 kubectl(&[&["config"], step].concat());
             }
             let before = fs::read_to_string(&path).unwrap();
@@ -225,27 +197,14 @@ fn what_kubectl_wrote_is_written_on() {
 fn a_file_that_says_nothing_is_written_as_a_new_one() {
     let store = token_of("/CN=jane");
     let path = store.directory.path().join("config");
-    for text in [
-        None,
-        Some(""),
-        Some("null\n"),
-        Some("---\n"),
-        Some("# mine\n---\nnull\n...\n"),
-    ] {
+    for text in [None, Some(""), Some("null\n"), Some("---\n"), Some("# mine\n---\nnull\n...\n")] {
         match text {
             Some(text) => fs::write(&path, text).unwrap(),
             None => assert!(!path.exists()),
         }
         let outcome = write(&store, &path, &[]);
-        assert_eq!(
-            outcome.status.code(),
-            Some(0),
-            "{text:?}: {}",
-            outcome.stderr
-        );
-        let kubectl = cluster()
-            .administrator(&store)
-            .variable("KUBECONFIG", &path);
+        assert_eq!(outcome.status.code(), Some(0), "{text:?}: {}", outcome.stderr);
+        let kubectl = cluster().administrator(&store).variable("KUBECONFIG", &path);
         let view = kubectl.arguments(&["config", "view", "--output=json"]);
         let view: Value = serde_json::from_str(&view.run().printed()).unwrap();
         assert_eq!(view["users"][0]["name"], "jane", "{text:?}");
@@ -256,48 +215,26 @@ fn a_file_that_says_nothing_is_written_as_a_new_one() {
 #[test]
 fn of_several_keys_one_is_picked_at_the_terminal_or_named() {
     let store = two_keys();
-    kubeconfig(&store, &[]).run().fails(
-        6,
-        &[
-            "2 keys can be meant",
-            "pkcs11:token=one;",
-            ";id=%02?module-path=",
-        ],
-    );
+    kubeconfig(&store, &[])
+        .run()
+        .fails(6, &["2 keys can be meant", "pkcs11:token=one;", ";id=%02?module-path="]);
     let mut terminal = kubeconfig(&store, &[]).at_terminal();
-    terminal
-        .expect("Which key?")
-        .expect("CN=hans")
-        .expect("Its number (1 to 2): ");
+    terminal.expect("Which key?").expect("CN=hans").expect("Its number (1 to 2): ");
     terminal.type_line("3").expect("Its number (1 to 2): ");
     let shown = {
         terminal.type_line("1");
         let (outcome, shown) = terminal.finish();
         let printed = outcome.printed();
-        assert!(
-            printed.contains("name: jane") || printed.contains("name: hans"),
-            "{printed}"
-        );
-        let first = if shown.find("CN=jane") < shown.find("CN=hans") {
-            "jane"
-        } else {
-            "hans"
-        };
-        assert!(
-            printed.contains(&format!("name: {first}\n")),
-            "{printed}\n{shown}"
-        );
+        assert!(printed.contains("name: jane") || printed.contains("name: hans"), "{printed}");
+        let first = if shown.find("CN=jane") < shown.find("CN=hans") { "jane" } else { "hans" };
+        assert!(printed.contains(&format!("name: {first}\n")), "{printed}\n{shown}");
         shown
     };
     assert!(shown.contains("token \"one\""), "{shown}");
     let mut terminal = kubeconfig(&store, &[]).at_terminal();
     terminal.expect("Its number").type_line("");
     terminal.finish().0.fails(6, &["2 keys can be meant"]);
-    for arguments in [
-        ["--object-id=2"],
-        ["--token-label=two"],
-        ["--uri=pkcs11:token=two"],
-    ] {
+    for arguments in [["--object-id=2"], ["--token-label=two"], ["--uri=pkcs11:token=two"]] {
         let printed = kubeconfig(&store, &arguments).run().printed();
         assert!(printed.contains("name: hans"), "{printed}");
     }
@@ -309,10 +246,9 @@ fn a_key_that_can_not_be_used_is_not_chosen_but_can_be_named() {
         Object::key(key(Kind::P256), &[2]),
         Object::issued(issued(Kind::P256, "/CN=jane", -1, "clientAuth"), &[2]),
     ]);
-    kubeconfig(&store, &[]).run().fails(
-        6,
-        &["no key that can be used was found", "expired", "CN=jane"],
-    );
+    kubeconfig(&store, &[])
+        .run()
+        .fails(6, &["no key that can be used was found", "expired", "CN=jane"]);
     let printed = kubeconfig(&store, &["--object-id=2"]).run().printed();
     assert!(printed.contains("name: jane"), "{printed}");
     let empty = token_with([]);
@@ -326,10 +262,7 @@ fn a_key_that_is_not_there_is_told_with_those_that_are() {
     for (arguments, selector) in [
         (&["--object-id=99"][..], "objectId \"99\""),
         (&["--uri=pkcs11:object=none"], "objectLabel \"none\""),
-        (
-            &["--object-id=1", "--object-label=none"],
-            "objectId \"1\" and objectLabel \"none\"",
-        ),
+        (&["--object-id=1", "--object-label=none"], "objectId \"1\" and objectLabel \"none\""),
     ] {
         kubeconfig(&store, arguments).run().fails(
             6,
@@ -343,13 +276,7 @@ fn a_key_that_is_not_there_is_told_with_those_that_are() {
     }
     kubeconfig(&token_with([]), &["--object-id=99"])
         .run()
-        .fails(
-            6,
-            &[
-                "no key or certificate with objectId \"99\"",
-                "insert the token",
-            ],
-        );
+        .fails(6, &["no key or certificate with objectId \"99\"", "insert the token"]);
 }
 
 #[test]
@@ -362,10 +289,7 @@ fn a_certificate_file_is_looked_at_and_names_the_user() {
         fs::write(&path, der).unwrap();
         format!("--certificate-file={}", path.display())
     };
-    let valid = file(
-        "valid.der",
-        issued(Kind::Rsa(2048), "/O=dev/CN=jane", 100, "clientAuth"),
-    );
+    let valid = file("valid.der", issued(Kind::Rsa(2048), "/O=dev/CN=jane", 100, "clientAuth"));
     // By the library in this process, and by one that each library's own process has looked at.
     let found = Invocation::new(directory).arguments(&[
         "kubeconfig",
@@ -375,54 +299,25 @@ fn a_certificate_file_is_looked_at_and_names_the_user() {
     for invocation in [kubeconfig(&store, &[]), found] {
         let printed = invocation.argument(&valid).run().silently().printed();
         assert!(printed.starts_with("users:\n- name: jane\n"), "{printed}");
-        assert!(
-            printed.contains("# RSA-2048, O=dev, CN=jane, until 2"),
-            "{printed}"
-        );
+        assert!(printed.contains("# RSA-2048, O=dev, CN=jane, until 2"), "{printed}");
         let written = valid.split_once('=').unwrap().1;
-        assert!(
-            printed.contains(&format!("certificateFile: {written}\n")),
-            "{printed}"
-        );
+        assert!(printed.contains(&format!("certificateFile: {written}\n")), "{printed}");
     }
-    let expired = file(
-        "expired.der",
-        issued(Kind::Rsa(2048), "/CN=jane", -1, "clientAuth"),
-    );
+    let expired = file("expired.der", issued(Kind::Rsa(2048), "/CN=jane", -1, "clientAuth"));
     let outcome = kubeconfig(&store, &[&expired]).run();
-    assert!(
-        outcome
-            .stderr
-            .contains("the certificate of CN=jane: it expired"),
-        "{outcome:?}"
-    );
-    let foreign = file(
-        "foreign.der",
-        issued(Kind::OtherRsa, "/CN=jane", 100, "clientAuth"),
-    );
+    assert!(outcome.stderr.contains("the certificate of CN=jane: it expired"), "{outcome:?}");
+    let foreign = file("foreign.der", issued(Kind::OtherRsa, "/CN=jane", 100, "clientAuth"));
     let private = format!("--certificate-file={}", own.private_pem().display());
     for (option, code, fragment) in [
-        (
-            foreign.as_str(),
-            6,
-            "does not belong to the key with objectId \"2\"",
-        ),
-        (
-            "--certificate-file=/nowhere.pem",
-            6,
-            "certificateFile /nowhere.pem: ",
-        ),
+        (foreign.as_str(), 6, "does not belong to the key with objectId \"2\""),
+        ("--certificate-file=/nowhere.pem", 6, "certificateFile /nowhere.pem: "),
         (
             private.as_str(),
             6,
             "no usable X.509 certificate: it holds a PRIVATE KEY and no CERTIFICATE\n\
              help: --certificate-file must name a readable file with one certificate",
         ),
-        (
-            "--certificate-file=relative.pem",
-            6,
-            "/relative.pem: No such",
-        ),
+        ("--certificate-file=relative.pem", 6, "/relative.pem: No such"),
     ] {
         kubeconfig(&store, &[option]).run().fails(code, &[fragment]);
         let path = directory.join("config");
@@ -488,20 +383,10 @@ fn everything_else_in_the_file_stays_as_it_is() {
     let path = with_file(&store, before);
     let outcome = write(&store, &path, &["--context=main"]);
     let expected = before
-        .replace(
-            "# secret\n",
-            &format!("# secret\n{}", entry(&store, "CN=jane", "jane", "")),
-        )
+        .replace("# secret\n", &format!("# secret\n{}", entry(&store, "CN=jane", "jane", "")))
         .replace("user: ci}", "user: jane}");
-    assert_eq!(
-        fs::read_to_string(&path).unwrap(),
-        expected,
-        "{}",
-        outcome.stderr
-    );
-    let [backup] = &others(store.directory.path(), &["config"])[..] else {
-        panic!("not one copy")
-    };
+    assert_eq!(fs::read_to_string(&path).unwrap(), expected, "{}", outcome.stderr);
+    let [backup] = &others(store.directory.path(), &["config"])[..] else { panic!("not one copy") };
     let copy = fs::read_to_string(store.directory.path().join(backup)).unwrap();
     assert_eq!(copy, before);
     assert!(outcome.stderr.contains(backup), "{}", outcome.stderr);
@@ -520,16 +405,9 @@ fn a_user_of_the_same_name_is_not_replaced_unasked() {
     write(&store, &path, &[]).fails(3, &["has a user \"jane\" with other credentials", "--user"]);
     assert_eq!(fs::read_to_string(&path).unwrap(), before);
     let outcome = write(&store, &path, &["--user=jane"]);
-    assert!(
-        outcome.stderr.contains("user \"jane\" had client-key"),
-        "{}",
-        outcome.stderr
-    );
+    assert!(outcome.stderr.contains("user \"jane\" had client-key"), "{}", outcome.stderr);
     let after = fs::read_to_string(&path).unwrap();
-    assert!(
-        after.contains("    as: root\n") && !after.contains("client-key"),
-        "{after}"
-    );
+    assert!(after.contains("    as: root\n") && !after.contains("client-key"), "{after}");
 }
 
 #[test]
@@ -547,15 +425,8 @@ fn only_what_is_not_there_is_written_and_left_to_do() {
     assert!(outcome.stderr.contains(told), "{}", outcome.stderr);
     assert_eq!(fs::read_to_string(&path).unwrap(), before);
     let outcome = write(&store, &path, &["--context=other"]);
-    assert!(
-        outcome.stderr.contains("context \"other\" written; what"),
-        "{}",
-        outcome.stderr
-    );
-    assert_eq!(
-        fs::read_to_string(&path).unwrap(),
-        before.replace("user: ci", "user: jane")
-    );
+    assert!(outcome.stderr.contains("context \"other\" written; what"), "{}", outcome.stderr);
+    assert_eq!(fs::read_to_string(&path).unwrap(), before.replace("user: ci", "user: jane"));
 }
 
 #[test]
@@ -584,10 +455,7 @@ fn a_file_of_a_context_has_to_be_there() {
 
 /// A kubeconfig whose user jane has this configuration, each line at the margin.
 fn with_config(store: &Store, config: &str) -> PathBuf {
-    let lines: String = config
-        .lines()
-        .map(|line| format!("        {line}\n"))
-        .collect();
+    let lines: String = config.lines().map(|line| format!("        {line}\n")).collect();
     with_file(
         store,
         &format!(
@@ -615,17 +483,10 @@ fn an_entry_of_the_same_key_keeps_what_else_it_says() {
     let before = fs::read_to_string(&path).unwrap().replace("0x02", "\"2\"");
     fs::write(&path, &before).unwrap();
     let outcome = write(&store, &path, &[]);
-    assert!(
-        outcome.stderr.contains("is there already"),
-        "{}",
-        outcome.stderr
-    );
+    assert!(outcome.stderr.contains("is there already"), "{}", outcome.stderr);
     assert_eq!(fs::read_to_string(&path).unwrap(), before);
     for selectors in [
-        format!(
-            "slotId: {}\npathLib: {library}\nobjectId: \"0x02\"",
-            token.slot
-        ),
+        format!("slotId: {}\npathLib: {library}\nobjectId: \"0x02\"", token.slot),
         "tokenLabel: test token\nobjectLabel: issued certificate".to_owned(),
         format!("uri: 'pkcs11:serial={serial};id=%02'"),
     ] {
@@ -642,10 +503,7 @@ fn an_entry_of_the_same_key_keeps_what_else_it_says() {
         let selected = format!("        tokenSerial: \"{serial}\"   # token \"test token\"\n");
         assert!(after.contains(&selected), "{after}");
         for line in KEPT.lines() {
-            assert!(
-                after.contains(&format!("        {line}\n")),
-                "no {line} in {after}"
-            );
+            assert!(after.contains(&format!("        {line}\n")), "no {line} in {after}");
         }
         for replaced in ["slotId", "tokenLabel", "objectLabel", "uri"] {
             assert!(!after.contains(replaced), "{after}");
@@ -683,11 +541,7 @@ fn the_options_go_before_what_an_entry_says_of_the_pin() {
     let after = fs::read_to_string(&path).unwrap();
     assert!(after.contains(&format!("        pin: {PIN}\n")), "{after}");
     let outcome = write(&store, &path, &["--pin-source=askpass"]);
-    assert!(
-        outcome.stderr.contains("user \"jane\" had pin, which"),
-        "{}",
-        outcome.stderr
-    );
+    assert!(outcome.stderr.contains("user \"jane\" had pin, which"), "{}", outcome.stderr);
     let after = fs::read_to_string(&path).unwrap();
     assert!(after.contains("pinSource: \"askpass\"\n"), "{after}");
     assert!(!after.contains(PIN), "{after}");
@@ -712,10 +566,7 @@ fn what_belongs_to_another_key_goes_with_it_and_is_named() {
     let told = "user \"jane\" had certificateFile, pinSource, which the copy still has";
     assert!(outcome.stderr.contains(told), "{}", outcome.stderr);
     let after = fs::read_to_string(&path).unwrap();
-    assert!(
-        after.contains("x-note") && after.contains("/bin/sh"),
-        "{after}"
-    );
+    assert!(after.contains("x-note") && after.contains("/bin/sh"), "{after}");
     for gone in ["pinSource", "certificateFile", "tokenLabel", "/gone.so"] {
         assert!(!after.contains(gone), "{after}");
     }
@@ -734,10 +585,7 @@ fn each_entry_is_written_into_the_file_it_stands_in() {
     let outcome = write(&store, Path::new(&list), &["--context=main"]);
     assert!(outcome.status.success(), "{}", outcome.stderr);
     let text = |path: &Path| fs::read_to_string(path).unwrap();
-    assert_eq!(
-        text(&first),
-        "contexts: [{name: main, context: {user: jane}}]\n"
-    );
+    assert_eq!(text(&first), "contexts: [{name: main, context: {user: jane}}]\n");
     assert!(text(&real).contains("externalSigner"));
     assert!(second.is_symlink());
     // A new user goes where kubectl puts one: into the first file that is there.
@@ -769,32 +617,13 @@ fn a_file_that_can_not_be_written_is_left_alone() {
         write(&store, path, arguments).fails(3, fragments);
         assert_eq!(fs::read(path).ok(), before);
     };
-    refused(
-        Path::new("/sys/config"),
-        &[],
-        &["kubeconfig /sys/config can't be written", "--write"],
-    );
-    let path = with_file(
-        &store,
-        "users:\n- &a {name: b}\nx: *a\ncontexts: [{name: main}]\n",
-    );
-    refused(
-        &path,
-        &["--context=other"],
-        &["no context \"other\"", "main"],
-    );
-    refused(
-        &path,
-        &["--context=main"],
-        &["can't be edited", "paste what it prints"],
-    );
+    refused(Path::new("/sys/config"), &[], &["kubeconfig /sys/config can't be written", "--write"]);
+    let path = with_file(&store, "users:\n- &a {name: b}\nx: *a\ncontexts: [{name: main}]\n");
+    refused(&path, &["--context=other"], &["no context \"other\"", "main"]);
+    refused(&path, &["--context=main"], &["can't be edited", "paste what it prints"]);
     let lock = store.directory.path().join("config.lock");
     fs::write(&lock, "").unwrap();
-    refused(
-        &path,
-        &[],
-        &["another program is writing it", "config.lock"],
-    );
+    refused(&path, &[], &["another program is writing it", "config.lock"]);
     fs::remove_file(lock).unwrap();
     fs::write(&path, "users: [").unwrap();
     refused(&path, &[], &["line 1"]);
@@ -822,14 +651,7 @@ fn what_is_no_file_is_not_written() {
         let before = others(directory, &[]);
         let outcome = Invocation::new(directory).within("bash", &script).run();
         let told = format!("kubeconfig {named}");
-        outcome.fails(
-            3,
-            &[
-                &told,
-                "can't be written: it is not a regular file",
-                "without --write",
-            ],
-        );
+        outcome.fails(3, &[&told, "can't be written: it is not a regular file", "without --write"]);
         assert_eq!(others(directory, &[]), before, "{files}");
         assert_eq!(fs::read_to_string(directory.join("config")).unwrap(), "");
     }
@@ -867,10 +689,7 @@ fn an_interruption_leaves_the_files_alone_and_no_lock_behind() {
         let outcome = running.finish();
         // Of several at the same moment, any may be seen first.
         let ended_by = outcome.status.signal();
-        assert!(
-            signals.iter().any(|it| Some(it.as_raw()) == ended_by),
-            "{outcome:?}"
-        );
+        assert!(signals.iter().any(|it| Some(it.as_raw()) == ended_by), "{outcome:?}");
         assert_eq!(outcome.stderr.matches("interrupted by").count(), 1);
         let known = ["config-1", "config-2", "config-1.lock"];
         assert_eq!(others(directory, &known), [""; 0], "{signals:?}");
@@ -889,9 +708,7 @@ fn interruptions_at_any_moment_leave_the_old_file_or_the_new_one_and_nothing_els
             fs::remove_file(store.directory.path().join(name)).unwrap();
         }
         fs::write(&path, "users: []\n").unwrap();
-        let running = kubeconfig(&store, &["--write"])
-            .variable("KUBECONFIG", &path)
-            .start(None);
+        let running = kubeconfig(&store, &["--write"]).variable("KUBECONFIG", &path).start(None);
         thread::sleep(took * moment / 80);
         kill_process(running.pid(), Signal::INT).unwrap();
         running.finish();
@@ -899,10 +716,7 @@ fn interruptions_at_any_moment_leave_the_old_file_or_the_new_one_and_nothing_els
         if fs::read_to_string(&path).unwrap() == "users: []\n" {
             assert_eq!(left, [""; 0]);
         } else {
-            assert!(
-                matches!(&left[..], [copy] if copy.starts_with("config.backup-")),
-                "{left:?}"
-            );
+            assert!(matches!(&left[..], [copy] if copy.starts_with("config.backup-")), "{left:?}");
         }
     }
 }
@@ -917,9 +731,7 @@ fn what_can_not_be_replaced_as_it_was_is_left_alone() {
     fs::write(&file, "users: []\n").unwrap();
     let refused = |invocation: Invocation, fragments: &[&str]| {
         let outcome = invocation.variable("KUBECONFIG", &file).run();
-        outcome
-            .fails(3, &["paste what it prints"])
-            .fails(3, fragments);
+        outcome.fails(3, &["paste what it prints"]).fails(3, fragments);
         assert_eq!(fs::read_to_string(&file).unwrap(), "users: []\n");
         assert_eq!(fs::read_dir(&place).unwrap().count(), 1);
     };
@@ -928,17 +740,11 @@ fn what_can_not_be_replaced_as_it_was_is_left_alone() {
         "mount --bind {0} $machine{0} && mount -o remount,bind,ro $machine{0}",
         place.display()
     );
-    refused(
-        write().with_etc(&read_only),
-        &["config can't be written", "Read-only file system"],
-    );
+    refused(write().with_etc(&read_only), &["config can't be written", "Read-only file system"]);
     // Of a group that its owner isn't in.
     chown(&file, None, Some(12345)).unwrap();
     let mortal = ["--bounding-set=-chown".to_owned()];
-    refused(
-        write().through("setpriv", &mortal),
-        &["the group of the file can't be kept"],
-    );
+    refused(write().through("setpriv", &mortal), &["the group of the file can't be kept"]);
 }
 
 #[test]
@@ -970,17 +776,12 @@ fn a_pin_is_never_written() {
     assert!(!text.contains("pin"), "{text}");
     let uri = "--uri=pkcs11:token=test%20token;id=%02?pin-source=/run/pin";
     let text = kubeconfig(&store, &[uri]).run().printed();
-    assert!(
-        text.ends_with("        pinSource: \"file:/run/pin\"\n"),
-        "{text}"
-    );
+    assert!(text.ends_with("        pinSource: \"file:/run/pin\"\n"), "{text}");
     kubeconfig(&store, &[uri, "--pin-source=prompt"])
         .run()
         .fails(3, &["uri has another pin-source than pinSource"]);
     kubeconfig(&store, &["--uri=pkcs11:?pin-source=4711"])
         .run()
         .fails(3, &["pinSource is none of"]);
-    kubeconfig(&store, &["--pin-source=4711"])
-        .run()
-        .fails(3, &["pinSource is none of"]);
+    kubeconfig(&store, &["--pin-source=4711"]).run().fails(3, &["pinSource is none of"]);
 }

@@ -129,10 +129,7 @@ fn what_is_written_is_what_stock_kubectl_reads() {
     let port = server.strip_prefix(&format!("https://{}:", address()));
     let port = port.and_then(|it| it.strip_suffix("/k8s/clusters/c-x"));
     let port = port.and_then(|it| it.parse::<u16>().ok());
-    assert!(
-        port.is_some_and(|it| (20_000..32_000).contains(&it)),
-        "{server}"
-    );
+    assert!(port.is_some_and(|it| (20_000..32_000).contains(&it)), "{server}");
     assert!(local.get("proxy-url").is_none(), "{local}");
     let authority = local["certificate-authority-data"].as_str().unwrap();
     let authority = STANDARD.decode(authority).unwrap();
@@ -281,12 +278,7 @@ fn contexts_share_the_cluster_and_the_user_that_are_the_same() {
     assert_eq!(text(&path), once);
     // What a context says is changed in place, and its port stays.
     write(&store, &path, "prod", &["--keep=15m"]);
-    assert_eq!(
-        text(&path).replace("      - --keep=15m\n", ""),
-        once,
-        "{}",
-        text(&path)
-    );
+    assert_eq!(text(&path).replace("      - --keep=15m\n", ""), once, "{}", text(&path));
     let kept = text(&path);
     write(&store, &path, "prod", &[]);
     assert_eq!(text(&path), kept);
@@ -321,10 +313,7 @@ fn twenty_clusters_have_twenty_ports() {
     }
     let mut after: Value = serde_json::from_str(&text(&path)).unwrap();
     // A list that wasn't there is an empty one.
-    assert_eq!(
-        after.as_object_mut().unwrap().remove("users"),
-        Some(json!([]))
-    );
+    assert_eq!(after.as_object_mut().unwrap().remove("users"), Some(json!([])));
     assert_eq!(after, config);
 }
 
@@ -335,10 +324,7 @@ fn an_excerpt_is_what_would_be_written() {
     let module = format!("--module={}", softhsm_library().display());
     let user = command(&store, &path, &[&module]).run();
     let user = user.silently().printed();
-    assert!(
-        user.starts_with("users:\n- name: jane\n  user:\n    exec:\n"),
-        "{user}"
-    );
+    assert!(user.starts_with("users:\n- name: jane\n  user:\n    exec:\n"), "{user}");
     let printed = command(&store, &path, &[&module, "--context=prod"]).run();
     let printed = printed.silently().printed();
     assert_eq!(text(&path), BEFORE);
@@ -347,11 +333,8 @@ fn an_excerpt_is_what_would_be_written() {
     let shown = view(&store, &excerpt);
     write(&store, &path, "prod", &[]);
     let written = view(&store, &path);
-    for (list, name) in [
-        ("clusters", "prod+token"),
-        ("users", "jane+token"),
-        ("contexts", "prod"),
-    ] {
+    for (list, name) in [("clusters", "prod+token"), ("users", "jane+token"), ("contexts", "prod")]
+    {
         assert_eq!(entry(&shown, list, name), entry(&written, list, name));
     }
 }
@@ -383,11 +366,7 @@ fn each_entry_is_found_in_the_file_it_stands_in() {
     fs::write(&first, text(&first).replace(&format!("users:{moved}"), "")).unwrap();
     fs::write(&second, format!("{clusters}users:{moved}")).unwrap();
     write(&store, list, "prod", &["--keep=terminal"]);
-    assert!(
-        text(&second).contains("--keep=terminal"),
-        "{}",
-        text(&second)
-    );
+    assert!(text(&second).contains("--keep=terminal"), "{}", text(&second));
     assert!(!text(&first).contains("users:\n- name"), "{}", text(&first));
     undo(&store, list, "prod");
     assert!(text(&first).starts_with(contexts), "{}", text(&first));
@@ -452,11 +431,7 @@ fn run_and_check_understand_what_is_written() {
     assert!(text(&path).contains("test+token"), "{}", text(&path));
     assert!(run.run().printed().contains("jane"));
     let checked = check.argument("--server").run().told(0);
-    for said in [
-        "to cluster \"test\"",
-        "knows us as user \"jane\"",
-        "as clients do",
-    ] {
+    for said in ["to cluster \"test\"", "knows us as user \"jane\"", "as clients do"] {
         assert!(checked.contains(said), "{checked}");
     }
 }
@@ -496,10 +471,7 @@ fn arguments_that_the_plugin_would_refuse_are_named() {
     assert!(shown.contains(told), "{shown}");
     let shown = checked("      - --object-id=2", "      - \"123456\"");
     assert!(shown.contains("a word is no option"), "{shown}");
-    let shown = checked(
-        "    exec:\n",
-        "    auth-provider: {name: oidc}\n    exec:\n",
-    );
+    let shown = checked("    exec:\n", "    auth-provider: {name: oidc}\n    exec:\n");
     let told = "user \"jane+token\" has both exec and auth-provider";
     assert!(shown.contains(told), "{shown}");
     // Written again, it is right again.
@@ -521,11 +493,7 @@ fn what_can_not_be_written_leaves_everything_as_it_was() {
         3,
         &["pinSource is stdin, and standard input is the client's"],
     );
-    refused(
-        write(&store, &path, "gone", &[]),
-        3,
-        &["no context \"gone\"", "lab", "prod"],
-    );
+    refused(write(&store, &path, "gone", &[]), 3, &["no context \"gone\"", "lab", "prod"]);
     let module = format!("--module={}", softhsm_library().display());
     refused(
         command(&store, &path, &["--write", &module]).run(),
@@ -534,11 +502,7 @@ fn what_can_not_be_written_leaves_everything_as_it_was() {
     );
     let lock = store.directory.path().join("config.lock");
     fs::write(&lock, "").unwrap();
-    refused(
-        write(&store, &path, "prod", &[]),
-        3,
-        &["another program is writing it"],
-    );
+    refused(write(&store, &path, "prod", &[]), 3, &["another program is writing it"]);
     fs::remove_file(lock).unwrap();
     let broken = BEFORE.replace("server: https://10.0.0.1:6443", "x: y");
     fs::write(&path, &broken).unwrap();
@@ -556,10 +520,7 @@ fn what_the_tunnel_is_known_by_is_this_users_alone() {
     let identity = place.join("tunnel.pem");
     write(&store, &path, "prod", &[]);
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
-    assert_eq!(
-        (mode(&identity), fs::read_dir(&place).unwrap().count()),
-        (0o600, 1)
-    );
+    assert_eq!((mode(&identity), fs::read_dir(&place).unwrap().count()), (0o600, 1));
     let first = text(&identity);
     let written = text(&path);
     write(&store, &path, "lab", &[]);
@@ -596,14 +557,8 @@ fn a_full_or_read_only_home_leaves_nothing_half_written() {
     let store = token();
     let path = file(&store, BEFORE);
     for (mount, told) in [
-        (
-            "mount -t tmpfs -o size=4k,mode=700 none $machine",
-            "No space left",
-        ),
-        (
-            "mount -t tmpfs -o ro,mode=700 none $machine",
-            "Read-only file system",
-        ),
+        ("mount -t tmpfs -o size=4k,mode=700 none $machine", "No space left"),
+        ("mount -t tmpfs -o ro,mode=700 none $machine", "Read-only file system"),
     ] {
         let script = format!(
             "echo root:x:0:0::/root:/bin/sh > passwd; mkdir -p $machine{1}; {0}{1} && {2}",
@@ -627,9 +582,7 @@ fn a_full_or_read_only_home_leaves_nothing_half_written() {
 /// The local address that the file leads to.
 fn local_server(path: &Path) -> String {
     let config = fs::read_to_string(path).unwrap();
-    let line = config
-        .lines()
-        .find(|line| line.contains("server: https://127."));
+    let line = config.lines().find(|line| line.contains("server: https://127."));
     line.unwrap().to_owned()
 }
 
@@ -640,11 +593,7 @@ fn the_local_address_follows_from_what_the_entry_says_and_not_from_its_name() {
         let path = store.directory.path().join(name);
         // The context keeps its name.
         let config = BEFORE.replace(text, other);
-        fs::write(
-            &path,
-            config.replace("  name: c\ncurrent", "  name: prod\ncurrent"),
-        )
-        .unwrap();
+        fs::write(&path, config.replace("  name: c\ncurrent", "  name: prod\ncurrent")).unwrap();
         write(&store, &path, "prod", &[]).printed();
         local_server(&path)
     };

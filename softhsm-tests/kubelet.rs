@@ -28,10 +28,7 @@ const V1: &str = "credentialprovider.kubelet.k8s.io/v1";
 /// A key that opens, with its certificate.
 fn pair(kind: Kind) -> [Object; 2] {
     let key = key(kind);
-    [
-        Object::key(key, &[1]).for_opening(true),
-        Object::certificate(key, &[1]),
-    ]
+    [Object::key(key, &[1]).for_opening(true), Object::certificate(key, &[1])]
 }
 
 fn node(kind: Kind) -> Store {
@@ -40,10 +37,7 @@ fn node(kind: Kind) -> Store {
 
 /// `config.json` sealed to these.
 fn sealed(store: &Store, name: &str, config: &str, kinds: &[Kind]) -> PathBuf {
-    let certificates: Vec<_> = kinds
-        .iter()
-        .map(|kind| key(*kind).certificate_pem())
-        .collect();
+    let certificates: Vec<_> = kinds.iter().map(|kind| key(*kind).certificate_pem()).collect();
     let certificates: Vec<_> = certificates.iter().map(PathBuf::as_path).collect();
     sealed_to(store, name, config, &certificates)
 }
@@ -125,28 +119,13 @@ fn what_openssl_sealed_is_opened() {
     let oaep = ["-recip", &rsa, "-keyopt", "rsa_padding_mode:oaep"];
     for (kind, options) in [
         (Kind::Rsa(2048), oaep.to_vec()),
+        (Kind::Rsa(2048), [&oaep[..], &["-keyopt", "rsa_oaep_md:sha256"]].concat()),
         (
             Kind::Rsa(2048),
-            [&oaep[..], &["-keyopt", "rsa_oaep_md:sha256"]].concat(),
-        ),
-        (
-            Kind::Rsa(2048),
-            [
-                &oaep[..],
-                &[
-                    "-keyopt",
-                    "rsa_oaep_md:sha512",
-                    "-keyopt",
-                    "rsa_mgf1_md:sha1",
-                ],
-            ]
-            .concat(),
+            [&oaep[..], &["-keyopt", "rsa_oaep_md:sha512", "-keyopt", "rsa_mgf1_md:sha1"]].concat(),
         ),
         (Kind::P256, vec!["-recip", &ec]),
-        (
-            Kind::P256,
-            vec!["-recip", &ec, "-keyopt", "ecdh_kdf_md:sha384"],
-        ),
+        (Kind::P256, vec!["-recip", &ec, "-keyopt", "ecdh_kdf_md:sha384"]),
     ] {
         let store = node(kind);
         let directory = store.directory.path();
@@ -215,10 +194,9 @@ fn the_entry_of_the_longest_path_answers_for_the_image_alone() {
         "registry.example/team": login("team"),
     }});
     let file = sealed(&store, "registry.cms", &config.to_string(), &[Kind::P256]);
-    for (image, user) in [
-        ("registry.example/team/app", "team"),
-        ("registry.example/teamster/app", "all"),
-    ] {
+    for (image, user) in
+        [("registry.example/team/app", "team"), ("registry.example/teamster/app", "all")]
+    {
         let answer = asked(provider(&store, &file), image).answer();
         assert_eq!(answer["cacheKeyType"], "Image");
         assert_eq!(answer["auth"], json!({image: login(user)}));
@@ -231,11 +209,7 @@ fn a_key_without_a_certificate_is_known_by_its_identifier() {
     let mine = Object::key(key, &[1]).for_opening(true);
     let store = token_with([mine.clone(), Object::public_key(key, &[1])]);
     let file = sealed(&store, "registry.cms", CONFIG, &[Kind::P256]);
-    assert_answers(
-        &asked(provider(&store, &file), IMAGE),
-        "registry.example:5000",
-        "Registry",
-    );
+    assert_answers(&asked(provider(&store, &file), IMAGE), "registry.example:5000", "Registry");
     // Nothing on the token shows whose it is.
     let store = token_with([mine]);
     let file = sealed(&store, "registry.cms", CONFIG, &[Kind::P256]);
@@ -255,9 +229,7 @@ fn a_key_without_a_certificate_is_known_by_its_identifier() {
 fn a_key_that_wants_its_pin_each_time_opens() {
     let key = key(Kind::Rsa(2048));
     let store = token_with([
-        Object::key(key, &[1])
-            .for_opening(true)
-            .always_authenticate(),
+        Object::key(key, &[1]).for_opening(true).always_authenticate(),
         Object::certificate(key, &[1]),
     ]);
     let file = sealed(&store, "registry.cms", CONFIG, &[Kind::Rsa(2048)]);
@@ -378,9 +350,8 @@ fn whatever_a_call_returns_that_opens_it_is_named_and_no_answer_is_given() {
             scope.spawn(move || {
                 let store = node(kind);
                 let file = sealed(&store, "registry.cms", CONFIG, &[kind]);
-                for (function, code) in functions
-                    .iter()
-                    .flat_map(|it| codes::ALL.iter().map(move |code| (it, code)))
+                for (function, code) in
+                    functions.iter().flat_map(|it| codes::ALL.iter().map(move |code| (it, code)))
                 {
                     let fault = format!("{function}:return={}", code.value);
                     let outcome = asked(faulty_provider(&store, &file, &fault), IMAGE);
@@ -406,11 +377,7 @@ fn whatever_a_call_returns_that_opens_it_is_named_and_no_answer_is_given() {
 fn faulty_provider(store: &Store, file: &Path, faults: &str) -> Invocation {
     Invocation::new(store.directory.path())
         .arguments(&["kubelet-credential-provider", "--sealed", text(file)])
-        .arguments(&[
-            &store.faulty_module(),
-            "--token-label",
-            &store.tokens[0].label,
-        ])
+        .arguments(&[&store.faulty_module(), "--token-label", &store.tokens[0].label])
         .arguments(&["--pin-source", "env:TOKEN_PIN"])
         .variable("TOKEN_PIN", PIN)
         .suffering(store, faults)
@@ -466,10 +433,7 @@ fn a_person_unseals_at_a_terminal() {
     let mut terminal = invocation.at_terminal();
     terminal.expect_prompt().type_line(PIN);
     let (outcome, _) = terminal.finish();
-    assert_eq!(
-        String::from_utf8(outcome.stdout).unwrap(),
-        format!("{CONFIG}\n")
-    );
+    assert_eq!(String::from_utf8(outcome.stdout).unwrap(), format!("{CONFIG}\n"));
 }
 
 #[test]
@@ -500,12 +464,7 @@ fn a_check_says_what_kubelet_would_be_told_without_the_password() {
     assert_eq!(document["exitCode"], 0);
     let store = node(Kind::P521);
     let other = with_token(&store, "check")
-        .arguments(&[
-            "--sealed",
-            self::text(&file),
-            "--pin-source",
-            "env:TOKEN_PIN",
-        ])
+        .arguments(&["--sealed", self::text(&file), "--pin-source", "env:TOKEN_PIN"])
         .run();
     assert!(other.told(6).contains("none of the recipients of"));
 }
@@ -516,17 +475,12 @@ fn a_list_says_which_key_of_the_token_opens_the_file() {
     let file = sealed(&store, "registry.cms", CONFIG, &[Kind::P384, Kind::P256]);
     let list = |store: &Store, more: &[&str]| {
         let list = with_token(store, "seal").without_variable("TOKEN_PIN");
-        list.arguments(&["--list", text(&file)])
-            .arguments(more)
-            .run()
+        list.arguments(&["--list", text(&file)]).arguments(more).run()
     };
     let listed = list(&store, &[]).printed();
     let opened_by = ", ECDH on P-256, opened by the key with objectId \"1\"";
     let of_token = format!("of token \"{}\"", store.tokens[0].label);
-    assert!(
-        listed.contains(opened_by) && listed.contains(&of_token),
-        "{listed}"
-    );
+    assert!(listed.contains(opened_by) && listed.contains(&of_token), "{listed}");
     assert!(listed.contains(", ECDH on P-384\n"), "{listed}");
     let document: Value = serde_json::from_str(&list(&store, &["--json"]).printed()).unwrap();
     for recipient in document["recipients"].as_array().unwrap() {
@@ -538,11 +492,7 @@ fn a_list_says_which_key_of_the_token_opens_the_file() {
     let sealing = with_token(&store, "seal").arguments(&["--recipient", text(&certificate)]);
     let refused = sealing.run();
     assert_eq!(refused.status.code(), Some(2));
-    assert!(
-        refused.stderr.contains("cannot be used with"),
-        "{}",
-        refused.stderr
-    );
+    assert!(refused.stderr.contains("cannot be used with"), "{}", refused.stderr);
 }
 
 #[test]

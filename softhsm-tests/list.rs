@@ -28,9 +28,7 @@ fn store() -> Store {
                 Object::issued(issued(p256, "/CN=old", -1, "clientAuth"), &[3]).labelled("old"),
                 Object::issued(due(p384, "web", 5, ServerAuth, authority()), &[1, 2])
                     .labelled("web"),
-                Object::key(key(Kind::Ed25519), &[4])
-                    .public()
-                    .labelled("lone"),
+                Object::key(key(Kind::Ed25519), &[4]).public().labelled("lone"),
                 Object::key(key(Kind::OtherRsa), &[5]).labelled("hidden"),
                 Object::certificate(key(Kind::Authority), &[9]),
             ],
@@ -120,8 +118,7 @@ fn what_a_token_hides_is_seen_after_a_login() {
     let notes = |document: &Value| -> Value {
         let tokens = tokens_of(document);
         let keys = tokens[0]["keys"].as_array().unwrap().iter();
-        keys.map(|key| json!([key["objectId"], key["notes"], key["usable"]]))
-            .collect()
+        keys.map(|key| json!([key["objectId"], key["notes"], key["usable"]])).collect()
     };
     let shut = document(&[&module(), "--json", "--token-label=prod"]);
     assert_eq!(
@@ -142,11 +139,7 @@ fn what_a_token_hides_is_seen_after_a_login() {
             ["3", ["expired", "pin-per-signature"], false],
             ["4", ["no-certificate"], false],
             ["5", ["no-certificate"], false],
-            [
-                "0x0102",
-                ["expires-soon", "not-for-clients", "no-private-key"],
-                false
-            ],
+            ["0x0102", ["expires-soon", "not-for-clients", "no-private-key"], false],
         ])
     );
 }
@@ -160,10 +153,7 @@ fn the_document_is_what_is_documented() {
         serde_json::from_str(&text.replace("PROD-SLOT", "1").replace("EMPTY-SLOT", "2")).unwrap();
     assert_eq!(document["apiVersion"], "pkcs11-external-signer/v1");
     let library = &document["libraries"][0];
-    assert_eq!(
-        (&library["pathLib"], &library["error"]),
-        (&json!("LIBRARY"), &Value::Null)
-    );
+    assert_eq!((&library["pathLib"], &library["error"]), (&json!("LIBRARY"), &Value::Null));
     let tokens = tokens_of(&document);
     let date = |field: &str| {
         let date = tokens[1]["keys"][0]["certificate"][field].clone();
@@ -171,10 +161,7 @@ fn the_document_is_what_is_documented() {
         date
     };
     let serial_number = tokens[1]["keys"][0]["certificate"]["serialNumber"].clone();
-    assert!(
-        serial_number.as_str().unwrap().len() >= 16,
-        "{serial_number}"
-    );
+    assert!(serial_number.as_str().unwrap().len() >= 16, "{serial_number}");
     assert_eq!(
         tokens[0],
         json!({
@@ -204,47 +191,25 @@ fn the_document_is_what_is_documented() {
 fn no_pin_is_asked_and_no_login_made_without_login() {
     let store = store();
     let module = store.faulty_module();
-    let outcome = list(&store, &[&module, "--json"])
-        .suffering(&store, "")
-        .piped(format!("{PIN}\n"))
-        .run();
+    let outcome =
+        list(&store, &[&module, "--json"]).suffering(&store, "").piped(format!("{PIN}\n")).run();
     outcome.silently().printed();
     assert_eq!(store.calls("C_Login"), [""; 0]);
     // A PIN of one token would cost the others a try.
     list(&store, &[&module, "--login", "--pin-source=env:TOKEN_PIN"])
         .suffering(&store, "")
         .run()
-        .fails(
-            5,
-            &[
-                "would go to 2 tokens",
-                "--token-serial",
-                "\"prod\"",
-                "\"empty\"",
-            ],
-        );
+        .fails(5, &["would go to 2 tokens", "--token-serial", "\"prod\"", "\"empty\""]);
     assert_eq!(store.calls("C_Login"), [""; 0]);
     // And through several libraries it would be sent to the same token several times.
-    list(&store, &["--login", "--pin-source=env:TOKEN_PIN"])
-        .run()
-        .fails(2, &["--module"]);
+    list(&store, &["--login", "--pin-source=env:TOKEN_PIN"]).run().fails(2, &["--module"]);
     // A wrong one is sent once; what is seen without it is listed all the same.
-    let outcome = list(
-        &store,
-        &[
-            &module,
-            "--login",
-            "--pin-source=env:NO_PIN",
-            "--token-label=prod",
-        ],
-    )
-    .suffering(&store, "")
-    .run();
+    let outcome =
+        list(&store, &[&module, "--login", "--pin-source=env:NO_PIN", "--token-label=prod"])
+            .suffering(&store, "")
+            .run();
     let shown = outcome.printed();
-    assert!(
-        shown.contains("refused the PIN from the environment variable NO_PIN"),
-        "{shown}"
-    );
+    assert!(shown.contains("refused the PIN from the environment variable NO_PIN"), "{shown}");
     assert!(shown.contains("jane"), "{shown}");
     assert_eq!(store.calls("C_Login"), ["0xa0"]);
 }
@@ -255,10 +220,7 @@ fn where_nobody_can_be_asked_each_token_says_so() {
     let store = store();
     let module = store.faulty_module();
     for input in ["", PIN] {
-        let outcome = list(&store, &[&module, "--login"])
-            .suffering(&store, "")
-            .piped(input)
-            .run();
+        let outcome = list(&store, &[&module, "--login"]).suffering(&store, "").piped(input).run();
         let shown = outcome.silently().printed();
         assert!(shown.contains("jane"), "{shown}");
         for token in ["prod", "empty"] {
@@ -277,10 +239,7 @@ fn a_uri_says_where_the_pin_comes_from_and_which_library_is_meant() {
     let file = store.directory.path().join("pin");
     fs::write(&file, PIN).unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
-    let named = format!(
-        "pkcs11:token=prod?module-path={}",
-        softhsm_library().display()
-    );
+    let named = format!("pkcs11:token=prod?module-path={}", softhsm_library().display());
     let login = |arguments: &[&str]| list(&store, &["--login"]).arguments(arguments).run();
     let sees_all = |outcome: &Outcome| {
         let shown = outcome.silently().printed();
@@ -299,10 +258,7 @@ fn a_uri_says_where_the_pin_comes_from_and_which_library_is_meant() {
     let wrong = format!("--uri={named}&pin-value={WRONG_PIN}");
     sees_all(&login(&[&wrong, source]));
     // It isn't sent to whatever libraries are found, some of which show the same token.
-    for query in [
-        format!("pin-source={}", file.display()),
-        format!("pin-value={PIN}"),
-    ] {
+    for query in [format!("pin-source={}", file.display()), format!("pin-value={PIN}")] {
         let outcome = login(&[&format!("--uri=pkcs11:token=prod?{query}")]);
         outcome.fails(2, &["--login with a stored PIN needs --module"]);
     }
@@ -358,21 +314,12 @@ fn certificates_of_cas_are_no_keys_and_are_counted() {
 
 /// Each row's objectId and label, notes, and whether it is usable.
 fn rows(store: &Store, arguments: &[&str]) -> Value {
-    let outcome = list(store, arguments)
-        .arguments(&[&module(), "--json"])
-        .run();
+    let outcome = list(store, arguments).arguments(&[&module(), "--json"]).run();
     let document: Value = serde_json::from_str(&outcome.silently().printed()).unwrap();
     let keys = document["libraries"][0]["tokens"][0]["keys"].as_array();
     keys.unwrap()
         .iter()
-        .map(|key| {
-            json!([
-                key["objectId"],
-                key["objectLabel"],
-                key["notes"],
-                key["usable"]
-            ])
-        })
+        .map(|key| json!([key["objectId"], key["objectLabel"], key["notes"], key["usable"]]))
         .collect()
 }
 
@@ -389,21 +336,15 @@ fn keys_of_one_id_stand_each_with_the_certificate_of_its_label() {
         ]
     };
     let store = token_with([twin(one, "one"), twin(two, "two"), twin(three, "three")].concat());
-    let expected = json!([
-        ["3", "one", [], true],
-        ["3", "three", [], true],
-        ["3", "two", [], true],
-    ]);
+    let expected =
+        json!([["3", "one", [], true], ["3", "three", [], true], ["3", "two", [], true],]);
     assert_eq!(rows(&store, &[]), expected);
     assert_eq!(rows(&store, &LOGIN), expected);
     // One that has no certificate is a row of its own.
     let [_, _, first] = twin(one, "one");
     let [second, ..] = twin(two, "two");
     let store = token_with([Object::key(one, &[3]).labelled("one"), first, second]);
-    let expected = json!([
-        ["3", "one", [], true],
-        ["3", "two", ["no-certificate"], false],
-    ]);
+    let expected = json!([["3", "one", [], true], ["3", "two", ["no-certificate"], false],]);
     assert_eq!(rows(&store, &LOGIN), expected);
 }
 
@@ -444,22 +385,14 @@ fn a_certificate_that_names_no_user_is_not_usable() {
     let document = list(&store, &[&module(), "--json"]).run().printed();
     let document: Value = serde_json::from_str(&document).unwrap();
     let key = &tokens_of(&document)[0]["keys"][0];
-    assert_eq!(
-        (&key["notes"], &key["usable"]),
-        (&json!(["no-user"]), &json!(false))
-    );
+    assert_eq!((&key["notes"], &key["usable"]), (&json!(["no-user"]), &json!(false)));
 }
 
 #[test]
 fn a_library_that_waits_for_somebodys_pin_is_busy() {
     let store = token_with_pair(Kind::P256);
     let mut other = Invocation::new(store.directory.path())
-        .arguments(&[
-            "check",
-            &module(),
-            "--token-label=test token",
-            "--object-id=1",
-        ])
+        .arguments(&["check", &module(), "--token-label=test token", "--object-id=1"])
         .at_terminal();
     other.expect_prompt();
     let number = other.program().pid().as_raw_nonzero();
@@ -472,12 +405,7 @@ fn a_library_that_waits_for_somebodys_pin_is_busy() {
     let message = error["message"].as_str().unwrap();
     let expected = format!("in use by another request (process {number})");
     assert!(message.contains(&expected), "{message}");
-    assert!(
-        error["help"]
-            .as_str()
-            .unwrap()
-            .contains("waiting for a PIN")
-    );
+    assert!(error["help"].as_str().unwrap().contains("waiting for a PIN"));
     assert_eq!(error["exitCode"], 5);
     other.type_line("");
     other.finish().0.told(7);
@@ -547,11 +475,7 @@ fn the_state_of_a_pin_stands_with_its_token() {
         let table = list(&[]);
         assert!(table.contains(words), "{table}");
         let document: Value = serde_json::from_str(&list(&["--json"])).unwrap();
-        assert_eq!(
-            tokens_of(&document)[0]["keys"][0]["usable"],
-            usable,
-            "{flag}"
-        );
+        assert_eq!(tokens_of(&document)[0]["keys"][0]["usable"], usable, "{flag}");
     }
 }
 
@@ -570,9 +494,7 @@ fn libraries_are_found_and_one_that_fails_is_a_line() {
     register("no-library.module", "/etc/passwd");
     let told = format!("{}\nx-init-reserved: a=b", softhsm_library().display());
     register("told.module", &told);
-    let outcome = list(&store, &[])
-        .suffering(&store, "C_GetSlotList:crash=segv")
-        .run();
+    let outcome = list(&store, &[]).suffering(&store, "C_GetSlotList:crash=segv").run();
     let shown = outcome.silently().printed();
     for expected in [
         "crashes the process that loads it",
@@ -602,18 +524,14 @@ fn what_is_missing_on_a_token_is_told_with_the_way_to_it() {
         let outcome = Invocation::new(uninitialised.directory.path()).arguments(&check);
         let checked = outcome.run().told(5);
         let remedy = "help: initialise ";
-        assert!(
-            checked.contains(remedy) && checked.contains("--init-token"),
-            "{checked}"
-        );
+        assert!(checked.contains(remedy) && checked.contains("--init-token"), "{checked}");
     }
 
     let empty = Store::new([blueprint("it's new", [])]);
     let shown = list(&empty, &[&module()]).run().printed();
     let made = "--token-label 'it'\\''s new' --context NAME`";
-    let written = Invocation::new(empty.directory.path())
-        .arguments(&["kubeconfig", &module()])
-        .run();
+    let written =
+        Invocation::new(empty.directory.path()).arguments(&["kubeconfig", &module()]).run();
     written.fails(6, &["\"it's new\" shows no key and no certificate", made]);
     assert!(!written.stderr.contains("insert the token"), "{written:?}");
     for expected in [
@@ -646,10 +564,7 @@ fn a_token_that_is_not_there_is_an_error() {
     for arguments in [&["--token-label=other"][..], &["--uri", "pkcs11:serial=0"]] {
         let outcome = list(&store, arguments).run();
         assert_eq!(outcome.status.code(), Some(5), "{outcome:?}");
-        assert!(
-            outcome.stderr.contains("was found\nhelp: insert the token"),
-            "{outcome:?}"
-        );
+        assert!(outcome.stderr.contains("was found\nhelp: insert the token"), "{outcome:?}");
         let shown = String::from_utf8(outcome.stdout).unwrap();
         assert!(!shown.contains("OBJECTID"), "{shown}");
     }
@@ -674,10 +589,7 @@ fn what_goes_to_a_terminal_fits_into_its_width() {
             (String::from_utf8(outcome.stdout).unwrap(), screen)
         };
         let (piped, _) = shown("");
-        assert!(
-            piped.lines().any(|line| line.chars().count() > 80),
-            "{piped}"
-        );
+        assert!(piped.lines().any(|line| line.chars().count() > 80), "{piped}");
         assert_eq!(piped.contains(label) && piped.contains(&id), has_cells);
         let (_, screen) = shown("> /dev/tty");
         // A command that is there to be copied stays whole, and so does a word.
@@ -704,9 +616,6 @@ fn colour_is_for_terminals_and_not_where_nobody_wants_it() {
     // It may be folded.
     let coloured = shown("OTHER");
     let (_, note) = coloured.split_once("\x1b[31mno").unwrap();
-    assert!(
-        note.trim_start().starts_with("certificate\x1b[0m"),
-        "{coloured}"
-    );
+    assert!(note.trim_start().starts_with("certificate\x1b[0m"), "{coloured}");
     assert!(!shown("NO_COLOR").contains('\x1b'));
 }

@@ -10,18 +10,13 @@ use crate::fixture::request::{Configuration, certificate_request};
 use crate::fixture::softhsm::{Store, softhsm_library, token_with_pair};
 
 fn ask_with(store: &Store, library: &Path) -> Outcome {
-    let configuration = store
-        .configuration()
-        .with("pathLib", library.to_str().unwrap());
+    let configuration = store.configuration().with("pathLib", library.to_str().unwrap());
     store.ask(&certificate_request(&configuration)).run()
 }
 
 /// SoftHSM's library in a directory of one's own, each with these permissions.
 fn copied(store: &Store, directory_mode: u32, file_mode: u32) -> PathBuf {
-    let directory = store
-        .directory
-        .path()
-        .join(format!("{directory_mode:o}-{file_mode:o}"));
+    let directory = store.directory.path().join(format!("{directory_mode:o}-{file_mode:o}"));
     let library = directory.join("library.so");
     fs::create_dir(&directory).unwrap();
     fs::copy(softhsm_library(), &library).unwrap();
@@ -54,13 +49,9 @@ fn a_library_is_given_its_parameters_and_no_other_library() {
 #[test]
 fn a_library_that_others_can_change_is_not_loaded() {
     let store = token_with_pair(Kind::P256);
-    for (directory_mode, file_mode) in [
-        (0o755, 0o666),
-        (0o755, 0o646),
-        (0o755, 0o664),
-        (0o777, 0o644),
-        (0o775, 0o644),
-    ] {
+    for (directory_mode, file_mode) in
+        [(0o755, 0o666), (0o755, 0o646), (0o755, 0o664), (0o777, 0o644), (0o775, 0o644)]
+    {
         let library = copied(&store, directory_mode, file_mode);
         ask_with(&store, &library).fails(3, &["pathLib", library.to_str().unwrap()]);
     }
@@ -72,12 +63,7 @@ fn a_library_that_others_can_change_is_not_loaded() {
 #[test]
 fn a_path_that_is_no_path_to_a_file_is_refused() {
     let store = token_with_pair(Kind::P256);
-    for path in [
-        "libsofthsm2.so",
-        "./libsofthsm2.so",
-        "/usr/lib",
-        "/dev/null",
-    ] {
+    for path in ["libsofthsm2.so", "./libsofthsm2.so", "/usr/lib", "/dev/null"] {
         ask_with(&store, path.as_ref()).fails(3, &["pathLib", path]);
     }
 }
@@ -133,10 +119,7 @@ fn a_library_that_does_not_initialise_is_told_with_its_value() {
 }
 
 fn certificate_through(store: &Store, configuration: &Configuration, faults: &str) -> Outcome {
-    store
-        .ask(&certificate_request(configuration))
-        .suffering(store, faults)
-        .run()
+    store.ask(&certificate_request(configuration)).suffering(store, faults).run()
 }
 
 #[test]
@@ -149,10 +132,7 @@ fn a_library_that_gives_no_function_list_is_told_by_the_call() {
         ("C_GetFunctionList:old", "a function list of version 1.0"),
         ("C_GetFunctionList:return=0x5", "CKR_GENERAL_ERROR"),
         // Such a library isn't unloaded either.
-        (
-            "C_GetFunctionList:return=0x5,unload:crash=segv",
-            "CKR_GENERAL_ERROR",
-        ),
+        ("C_GetFunctionList:return=0x5,unload:crash=segv", "CKR_GENERAL_ERROR"),
     ] {
         let outcome = certificate_through(&store, &library, faults);
         outcome.fails(4, &["C_GetFunctionList", told, "libfault_module.so"]);

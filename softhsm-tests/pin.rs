@@ -18,11 +18,7 @@ use crate::fixture::softhsm::{Object, PIN, Store, WRONG_PIN, token_with, token_w
 const MANIFEST: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: piped\n";
 
 fn sign_with(store: &Store, configuration: &Configuration) -> Invocation {
-    store.ask(&sign_request(
-        configuration,
-        &Options::hash(Hash::Sha256),
-        &sample(32),
-    ))
+    store.ask(&sign_request(configuration, &Options::hash(Hash::Sha256), &sample(32)))
 }
 
 fn pin_file(store: &Store, content: &str, mode: u32) -> PathBuf {
@@ -37,10 +33,7 @@ fn a_pin_in_the_configuration_works_with_one_warning() {
     let store = token_with_pair(Kind::P256);
     let outcome = sign_with(&store, &store.configuration_with_pin()).run();
     assert_signed(&outcome);
-    let warnings = outcome
-        .stderr
-        .matches("pkcs11-external-signer: warning: ")
-        .count();
+    let warnings = outcome.stderr.matches("pkcs11-external-signer: warning: ").count();
     assert_eq!(warnings, 1, "{}", outcome.stderr);
     assert!(outcome.stderr.contains("pinSource"), "{}", outcome.stderr);
 
@@ -52,12 +45,9 @@ fn a_pin_in_the_configuration_works_with_one_warning() {
 #[test]
 fn a_pin_in_a_file_of_ones_own_works() {
     let store = token_with_pair(Kind::P256);
-    for content in [
-        PIN.to_owned(),
-        format!("{PIN}\n"),
-        format!("{PIN}\r\n"),
-        format!("{PIN}\nmore\n"),
-    ] {
+    for content in
+        [PIN.to_owned(), format!("{PIN}\n"), format!("{PIN}\r\n"), format!("{PIN}\nmore\n")]
+    {
         for mode in [0o600, 0o400] {
             let path = pin_file(&store, &content, mode);
             let source = format!("file:{}", path.display());
@@ -75,9 +65,7 @@ fn a_pin_file_that_others_can_read_is_refused() {
         let path = pin_file(&store, PIN, mode);
         let source = format!("file:{}", path.display());
         let configuration = store.configuration().with("pinSource", &source);
-        sign_with(&store, &configuration)
-            .run()
-            .fails(7, &[path.to_str().unwrap(), "600"]);
+        sign_with(&store, &configuration).run().fails(7, &[path.to_str().unwrap(), "600"]);
     }
 }
 
@@ -88,16 +76,10 @@ fn a_pin_file_that_holds_no_pin_is_refused() {
         let path = pin_file(&store, content, 0o600);
         let source = format!("file:{}", path.display());
         let configuration = store.configuration().with("pinSource", &source);
-        sign_with(&store, &configuration)
-            .run()
-            .fails(7, &[path.to_str().unwrap()]);
+        sign_with(&store, &configuration).run().fails(7, &[path.to_str().unwrap()]);
     }
-    let configuration = store
-        .configuration()
-        .with("pinSource", "file:/nowhere/at/all");
-    sign_with(&store, &configuration)
-        .run()
-        .fails(7, &["/nowhere/at/all"]);
+    let configuration = store.configuration().with("pinSource", "file:/nowhere/at/all");
+    sign_with(&store, &configuration).run().fails(7, &["/nowhere/at/all"]);
 }
 
 /// A secret that a file with a line ending was read into is none: sent as it is, it would cost a try.
@@ -137,10 +119,7 @@ fn a_pin_asked_from_standard_input_is_its_first_line_and_no_more() {
         (format!("{PIN}\n"), ""),
         (PIN.to_owned(), ""),
     ] {
-        let outcome = sign_with(&store, &configuration)
-            .piped(&input)
-            .before_another_reader()
-            .run();
+        let outcome = sign_with(&store, &configuration).piped(&input).before_another_reader().run();
         assert_signed(outcome.silently());
         assert_eq!(String::from_utf8(outcome.remainder.unwrap()).unwrap(), left);
 
@@ -153,18 +132,14 @@ fn a_pin_asked_from_standard_input_is_its_first_line_and_no_more() {
         assert_signed(outcome.silently());
         assert_eq!(String::from_utf8(outcome.remainder.unwrap()).unwrap(), left);
     }
-    sign_with(&store, &configuration)
-        .run()
-        .fails(7, &["standard input"]);
+    sign_with(&store, &configuration).run().fails(7, &["standard input"]);
 }
 
 #[test]
 fn without_a_terminal_a_single_line_can_only_be_the_pin() {
     let store = token_with_pair(Kind::P256);
     for input in [PIN.to_owned(), format!("{PIN}\n")] {
-        let outcome = sign_with(&store, &store.configuration())
-            .piped(&input)
-            .run();
+        let outcome = sign_with(&store, &store.configuration()).piped(&input).run();
         assert_signed(outcome.silently());
     }
 }
@@ -174,24 +149,11 @@ fn without_a_terminal_anything_else_is_left_to_the_next_reader() {
     let store = token_with_pair(Kind::P256);
     let long = MANIFEST.repeat(5_000);
     let long_line = format!("{{\"kind\": \"{}\"}}\n", "x".repeat(300));
-    for input in [
-        MANIFEST,
-        &long,
-        &long_line,
-        "{}\n",
-        "\n",
-        "kind: List\n\n",
-        "a\0manifest\n",
-    ] {
-        let outcome = sign_with(&store, &store.configuration())
-            .piped(input)
-            .before_another_reader()
-            .run();
+    for input in [MANIFEST, &long, &long_line, "{}\n", "\n", "kind: List\n\n", "a\0manifest\n"] {
+        let outcome =
+            sign_with(&store, &store.configuration()).piped(input).before_another_reader().run();
         outcome.fails(7, &["pinSource"]);
-        assert!(
-            outcome.remainder.as_deref() == Some(input.as_bytes()),
-            "not left as it was"
-        );
+        assert!(outcome.remainder.as_deref() == Some(input.as_bytes()), "not left as it was");
 
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(input.as_bytes()).unwrap();
@@ -200,10 +162,7 @@ fn without_a_terminal_anything_else_is_left_to_the_next_reader() {
             .before_another_reader()
             .run();
         outcome.fails(7, &["pinSource"]);
-        assert!(
-            outcome.remainder.as_deref() == Some(input.as_bytes()),
-            "not left as it was"
-        );
+        assert!(outcome.remainder.as_deref() == Some(input.as_bytes()), "not left as it was");
     }
 }
 
@@ -257,10 +216,7 @@ fn input_is_left_alone_where_another_source_was_named() {
     let single_line = format!("{WRONG_PIN}\n");
     let configuration = store.configuration_with_pin_source();
     for input in [MANIFEST, &single_line] {
-        let outcome = sign_with(&store, &configuration)
-            .piped(input)
-            .before_another_reader()
-            .run();
+        let outcome = sign_with(&store, &configuration).piped(input).before_another_reader().run();
         assert_signed(outcome.silently());
         assert_eq!(outcome.remainder.unwrap(), input.as_bytes());
     }
@@ -269,17 +225,10 @@ fn input_is_left_alone_where_another_source_was_named() {
 #[test]
 fn with_no_terminal_and_no_source_it_fails_at_once() {
     let store = token_with_pair(Kind::P256);
-    for source in [
-        store.configuration(),
-        store.configuration().with("pinSource", "prompt"),
-    ] {
+    for source in [store.configuration(), store.configuration().with("pinSource", "prompt")] {
         let outcome = sign_with(&store, &source).run();
         outcome.fails(7, &["test token", "terminal", "pinSource"]);
-        assert!(
-            outcome.took < Duration::from_secs(20),
-            "it took {:?}",
-            outcome.took
-        );
+        assert!(outcome.took < Duration::from_secs(20), "it took {:?}", outcome.took);
     }
 }
 
@@ -312,10 +261,7 @@ fn a_wrong_pin_that_nobody_typed_is_sent_once() {
 fn a_pin_that_the_token_cannot_have_is_not_sent() {
     let store = token_with_pair(Kind::P256);
     let configuration = store.faulty(store.configuration()).with("pin", "123");
-    sign_with(&store, &configuration)
-        .suffering(&store, "")
-        .run()
-        .fails(7, &["4 to 255"]);
+    sign_with(&store, &configuration).suffering(&store, "").run().fails(7, &["4 to 255"]);
     assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
 }
 
@@ -324,9 +270,7 @@ fn a_key_that_wants_its_pin_each_time_gets_it_right_before_it_signs() {
     let [key_object, certificate] = Object::pair(key(Kind::P256), &[1]);
     let store = token_with([key_object.always_authenticate(), certificate]);
     let configuration = store.faulty(store.configuration_with_pin_source());
-    let outcome = sign_with(&store, &configuration)
-        .suffering(&store, "")
-        .run();
+    let outcome = sign_with(&store, &configuration).suffering(&store, "").run();
     assert_signed(outcome.silently());
     let history = store.history();
     let place = |call: &str| history.iter().rposition(|made| made == call).unwrap();
@@ -342,28 +286,16 @@ fn every_kind_of_key_can_want_its_pin_each_time() {
         (
             Kind::Rsa(2048),
             Options::pss(Hash::Sha256, -1),
-            Scheme::Pss {
-                hash: Hash::Sha256,
-                salt: 32,
-            },
+            Scheme::Pss { hash: Hash::Sha256, salt: 32 },
             32,
         ),
-        (
-            Kind::Rsa(2048),
-            Options::hash(Hash::Sha256),
-            Scheme::Pkcs1(Hash::Sha256),
-            32,
-        ),
+        (Kind::Rsa(2048), Options::hash(Hash::Sha256), Scheme::Pkcs1(Hash::Sha256), 32),
         (Kind::P384, Options::hash(Hash::Sha384), Scheme::Ecdsa, 48),
         (Kind::Ed25519, Options::not_hashed(), Scheme::Ed25519, 130),
     ] {
         let [key_object, certificate] = Object::pair(key(kind), &[1]);
         let store = token_with([key_object.always_authenticate(), certificate]);
-        let signature = store
-            .sign(&options, &sample(length))
-            .run()
-            .silently()
-            .signature();
+        let signature = store.sign(&options, &sample(length)).run().silently().signature();
         assert_verifies(key(kind), scheme, &sample(length), &signature);
     }
 }
@@ -380,9 +312,7 @@ fn nothing_comes_between_the_pin_for_a_signature_and_the_signature() {
     let store = token_with([key_object.always_authenticate(), certificate]);
     let configuration = store.faulty(store.configuration());
     let plan = "C_GetTokenInfo:set=CKF_USER_PIN_COUNT_LOW";
-    let mut terminal = sign_with(&store, &configuration)
-        .suffering(&store, plan)
-        .at_terminal();
+    let mut terminal = sign_with(&store, &configuration).suffering(&store, plan).at_terminal();
     terminal.expect_prompt().type_line(PIN);
     assert_signed(&terminal.finish().0);
     let history = store.history();
@@ -398,11 +328,7 @@ fn a_stored_pin_that_was_right_is_not_sent_as_the_final_try() {
     let request = sign_request(&configuration, &Options::hash(Hash::Sha256), &sample(32));
     // Somebody else tries wrong PINs between the login and the signature.
     let plan = "C_GetTokenInfo#3:set=CKF_USER_PIN_FINAL_TRY";
-    let outcome = store
-        .ask(&request)
-        .variable("TOKEN_PIN", PIN)
-        .suffering(&store, plan)
-        .run();
+    let outcome = store.ask(&request).variable("TOKEN_PIN", PIN).suffering(&store, plan).run();
     outcome.fails(7, &["has one PIN try left", "was not sent"]);
     assert_eq!(store.calls("C_Login"), ["0x0"]);
 }
@@ -414,9 +340,7 @@ fn a_final_try_that_is_told_still_after_the_right_pin_is_an_old_one() {
     let store = token_with([key_object.always_authenticate(), certificate]);
     let configuration = store.faulty(store.configuration());
     let begin = |plan: &str| {
-        let mut terminal = sign_with(&store, &configuration)
-            .suffering(&store, plan)
-            .at_terminal();
+        let mut terminal = sign_with(&store, &configuration).suffering(&store, plan).at_terminal();
         terminal.expect("last try").expect("yes").type_line("yes");
         terminal.expect_prompt().type_line(PIN);
         terminal
@@ -445,9 +369,7 @@ fn a_typed_pin_that_was_right_is_sent_as_the_final_try_only_after_a_word() {
     let configuration = store.faulty(store.configuration());
     let plan = "C_GetTokenInfo#4:set=CKF_USER_PIN_FINAL_TRY";
     let begin = || {
-        let mut terminal = sign_with(&store, &configuration)
-            .suffering(&store, plan)
-            .at_terminal();
+        let mut terminal = sign_with(&store, &configuration).suffering(&store, plan).at_terminal();
         terminal.expect_prompt().type_line(PIN);
         terminal.expect("last try").expect("yes");
         terminal

@@ -13,11 +13,8 @@ use crate::fixture::softhsm::{PIN, token_with_pair};
 fn request_and_pin_are_gone_from_the_environment_and_no_core_can_be_left() {
     let store = token_with_pair(Kind::P256);
     let ask = |configuration| {
-        let request = sign_request(
-            &store.faulty(configuration),
-            &Options::hash(Hash::Sha256),
-            &sample(32),
-        );
+        let request =
+            sign_request(&store.faulty(configuration), &Options::hash(Hash::Sha256), &sample(32));
         store.ask(&request).suffering(&store, "C_Sign:delay=1500")
     };
     for invocation in [
@@ -39,16 +36,10 @@ fn request_and_pin_are_gone_from_the_environment_and_no_core_can_be_left() {
             // The stand-in for a keypad has its PIN from a variable of its own.
             let environment = environment.replace(&format!("FAULT_MODULE_PIN={PIN}"), "");
             assert!(!environment.contains(PIN), "a PIN in the environment");
-            assert!(
-                !environment.contains("SignRequest"),
-                "the request in the environment"
-            );
+            assert!(!environment.contains("SignRequest"), "the request in the environment");
         }
         let limits = fs::read_to_string(format!("{process}/limits")).unwrap();
-        let core = limits
-            .lines()
-            .find(|line| line.starts_with("Max core file size"))
-            .unwrap();
+        let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
         assert_eq!(core.split_whitespace().nth(4), Some("0"), "{core}");
         run.finish().signature();
         fs::remove_file(&before).unwrap();

@@ -28,24 +28,12 @@ fn each_spelling_is_answered_in_its_own() {
         &sample(32),
     );
     for (request, kind, answered, field) in [
-        (
-            &certificate,
-            "CertificateRequest",
-            "CertificateResponse",
-            "certificate",
-        ),
-        (
-            &certificate,
-            "Certificate",
-            "ExternalPublicKey",
-            "certificate",
-        ),
+        (&certificate, "CertificateRequest", "CertificateResponse", "certificate"),
+        (&certificate, "Certificate", "ExternalPublicKey", "certificate"),
         (&sign, "SignRequest", "SignResponse", "signature"),
         (&sign, "Sign", "ExternalSigner", "signature"),
     ] {
-        let outcome = store
-            .ask(&replaced(request.clone(), "kind", json!(kind)))
-            .run();
+        let outcome = store.ask(&replaced(request.clone(), "kind", json!(kind))).run();
         let answer = outcome.silently().answer();
         assert_eq!(answer["apiVersion"], API_VERSION);
         assert_eq!(answer["kind"], answered);
@@ -57,15 +45,10 @@ fn each_spelling_is_answered_in_its_own() {
 #[test]
 fn what_is_not_ours_passes() {
     let store = token_with_pair(Kind::P256);
-    let configuration = store
-        .configuration()
-        .with("pathExec", "/usr/bin/whatever")
-        .with("colour", "blue");
-    let request = replaced(
-        certificate_request(&configuration),
-        "spec",
-        json!({"interactive": true}),
-    );
+    let configuration =
+        store.configuration().with("pathExec", "/usr/bin/whatever").with("colour", "blue");
+    let request =
+        replaced(certificate_request(&configuration), "spec", json!({"interactive": true}));
     store.ask(&request).run().certificate();
 }
 
@@ -74,10 +57,7 @@ fn a_wrong_field_is_refused_by_its_name() {
     let store = token_with_pair(Kind::Rsa(2048));
     let right = sign_request_with_wrong_pin(&store);
     for (field, wrong) in [
-        (
-            "apiVersion",
-            json!("external-signer.authentication.k8s.io/v2"),
-        ),
+        ("apiVersion", json!("external-signer.authentication.k8s.io/v2")),
         ("apiVersion", json!(1)),
         ("kind", json!("Encrypt")),
         ("kind", json!(null)),
@@ -99,18 +79,8 @@ fn a_wrong_field_is_refused_by_its_name() {
 fn a_missing_field_is_refused_by_its_name() {
     let store = token_with_pair(Kind::Rsa(2048));
     let right = sign_request_with_wrong_pin(&store);
-    for field in [
-        "apiVersion",
-        "kind",
-        "configuration",
-        "digest",
-        "signerOptsType",
-        "signerOpts",
-    ] {
-        store
-            .ask(&lacking(right.clone(), field))
-            .run()
-            .fails(2, &["missing", field]);
+    for field in ["apiVersion", "kind", "configuration", "digest", "signerOptsType", "signerOpts"] {
+        store.ask(&lacking(right.clone(), field)).run().fails(2, &["missing", field]);
     }
 }
 
@@ -118,14 +88,9 @@ fn a_missing_field_is_refused_by_its_name() {
 fn what_is_no_document_is_refused() {
     let store = token_with_pair(Kind::P256);
     let request = certificate_request(&store.configuration()).to_string();
-    for text in [
-        "",
-        "[]",
-        "null",
-        "{",
-        &format!("{request} {request}"),
-        &request[..request.len() - 1],
-    ] {
+    for text in
+        ["", "[]", "null", "{", &format!("{request} {request}"), &request[..request.len() - 1]]
+    {
         store.ask(&Value::Null).request(text).run().fails(2, &[]);
     }
 }
@@ -136,17 +101,8 @@ fn without_a_request_it_says_what_it_is_and_where_to_start() {
     let outcome = Invocation::new(home.path()).run();
     assert_eq!(outcome.status.code(), Some(2));
     assert!(outcome.stdout.is_empty());
-    for fragment in [
-        "PKCS#11",
-        "kubeconfig",
-        "EXTERNAL_SIGNER_PLUGIN_CONFIG",
-        "--help",
-    ] {
-        assert!(
-            outcome.stderr.contains(fragment),
-            "no {fragment} in:\n{}",
-            outcome.stderr
-        );
+    for fragment in ["PKCS#11", "kubeconfig", "EXTERNAL_SIGNER_PLUGIN_CONFIG", "--help"] {
+        assert!(outcome.stderr.contains(fragment), "no {fragment} in:\n{}", outcome.stderr);
     }
 }
 
@@ -154,14 +110,8 @@ fn without_a_request_it_says_what_it_is_and_where_to_start() {
 fn help_and_version_go_to_standard_output() {
     let home = tempfile::tempdir().unwrap();
     for (option, fragments) in [
-        (
-            "--help",
-            &["pathLib", "slotId", "objectId", "pinSource", "Exit codes"][..],
-        ),
-        (
-            "--version",
-            &["pkcs11-external-signer", env!("CARGO_PKG_VERSION")],
-        ),
+        ("--help", &["pathLib", "slotId", "objectId", "pinSource", "Exit codes"][..]),
+        ("--version", &["pkcs11-external-signer", env!("CARGO_PKG_VERSION")]),
     ] {
         let outcome = Invocation::new(home.path()).argument(option).run();
         assert_eq!(outcome.status.code(), Some(0));
@@ -178,11 +128,7 @@ fn an_unknown_argument_is_refused() {
     let outcome = Invocation::new(home.path()).argument("--sign").run();
     assert_eq!(outcome.status.code(), Some(2));
     assert!(outcome.stdout.is_empty());
-    assert!(
-        outcome.stderr.contains("argument '--sign'"),
-        "{}",
-        outcome.stderr
-    );
+    assert!(outcome.stderr.contains("argument '--sign'"), "{}", outcome.stderr);
 }
 
 #[test]
@@ -191,42 +137,23 @@ fn an_answer_that_has_nowhere_to_go_is_an_error() {
     let request = certificate_request(&store.configuration());
 
     let full = File::options().write(true).open("/dev/full").unwrap();
-    store
-        .ask(&request)
-        .output(full)
-        .run()
-        .fails(2, &["No space left"]);
+    store.ask(&request).output(full).run().fails(2, &["No space left"]);
 
     let (reader, writer) = pipe().unwrap();
     drop(reader);
-    store
-        .ask(&request)
-        .output(writer)
-        .run()
-        .fails(2, &["standard output"]);
+    store.ask(&request).output(writer).run().fails(2, &["standard output"]);
 
     let script = "exec \"$SIGNER\" >&-";
-    store
-        .ask(&request)
-        .within("sh", script)
-        .run()
-        .fails(2, &["standard output is closed"]);
+    store.ask(&request).within("sh", script).run().fails(2, &["standard output is closed"]);
 }
 
 #[test]
 fn a_closed_standard_error_spoils_nothing() {
     let store = token_with_pair(Kind::P256);
     let request = certificate_request(&store.configuration());
-    store
-        .ask(&request)
-        .within("sh", "exec \"$SIGNER\" 2>&-")
-        .run()
-        .certificate();
+    store.ask(&request).within("sh", "exec \"$SIGNER\" 2>&-").run().certificate();
 
     let missing = certificate_request(&store.configuration().with("objectId", "9"));
-    let outcome = store
-        .ask(&missing)
-        .within("sh", "exec \"$SIGNER\" 2>&-")
-        .run();
+    let outcome = store.ask(&missing).within("sh", "exec \"$SIGNER\" 2>&-").run();
     assert_eq!(outcome.status.code(), Some(6));
 }

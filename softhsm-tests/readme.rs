@@ -62,9 +62,7 @@ fn the_first_minute_leads_from_a_bare_token_to_a_cluster_that_issues_the_certifi
     let nina = cluster().person("nina", &["dev", REQUESTERS]);
     let store = token_with([]);
     let configuration = store.directory.path().join("softhsm2.conf");
-    let invocation = nina
-        .command("unused")
-        .variable("SOFTHSM2_CONF", configuration);
+    let invocation = nina.command("unused").variable("SOFTHSM2_CONF", configuration);
     let [commands, _] = blocks();
     let mut terminal = typed(invocation, nina.directory(), &commands);
     terminal.expect_prompt().type_line(PIN);
@@ -103,10 +101,9 @@ fn first_minute(current: Option<&str>) {
     }
     let (outcome, _) = terminal.finish();
     let shown = outcome.printed_beside(&["what was there is in", "uses user \"jane\"; next:"]);
-    for expected in [
-        "made on token \"test token\"",
-        "certificate: user \"jane\", group \"dev\", expires in ",
-    ] {
+    for expected in
+        ["made on token \"test token\"", "certificate: user \"jane\", group \"dev\", expires in "]
+    {
         assert!(shown.contains(expected), "no {expected:?} in\n{shown}");
     }
     assert_knows(&shown, "jane");
@@ -143,9 +140,7 @@ fn the_demo_ends_with_a_signature_that_openssl_accepts() {
     });
     let script: Vec<_> = lines.collect();
     assert_eq!(built, 2);
-    let output = Command::new("bash")
-        .args(["-c", &script.join("\n")])
-        .output();
+    let output = Command::new("bash").args(["-c", &script.join("\n")]).output();
     let output = output.unwrap();
     let shown = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{shown}\n{:?}", output.stderr);

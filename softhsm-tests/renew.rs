@@ -44,10 +44,7 @@ impl Jane {
     fn of(objects: impl IntoIterator<Item = Object>) -> Self {
         let store = token_with(objects);
         let configuration = store.configuration_with_pin_source();
-        let jane = Self {
-            store,
-            configuration,
-        };
+        let jane = Self { store, configuration };
         cluster().let_jane_request();
         jane
     }
@@ -117,9 +114,7 @@ impl Jane {
     /// The credential-ids of the certificates on the token.
     fn certificates(&self) -> Vec<String> {
         let keys = self.keys();
-        let ids = keys
-            .iter()
-            .filter_map(|key| key["certificate"]["credentialId"].as_str());
+        let ids = keys.iter().filter_map(|key| key["certificate"]["credentialId"].as_str());
         ids.map(str::to_owned).collect()
     }
 
@@ -132,28 +127,15 @@ impl Jane {
 
     /// Whom stock kubectl is taken for with the key.
     fn user(&self) -> String {
-        let arguments = [
-            "--",
-            "kubectl",
-            "auth",
-            "whoami",
-            "--output=jsonpath={.status.userInfo.username}",
-        ];
-        let outcome = cluster()
-            .run(&self.store, &self.configuration, &arguments)
-            .run();
+        let arguments =
+            ["--", "kubectl", "auth", "whoami", "--output=jsonpath={.status.userInfo.username}"];
+        let outcome = cluster().run(&self.store, &self.configuration, &arguments).run();
         outcome.printed()
     }
 }
 
 fn janes() -> Vec<u8> {
-    expiring(
-        Kind::P256,
-        "jane",
-        9 * MINUTE,
-        ClientAuth,
-        cluster().authority(),
-    )
+    expiring(Kind::P256, "jane", 9 * MINUTE, ClientAuth, cluster().authority())
 }
 
 #[track_caller]
@@ -173,10 +155,7 @@ fn assert_renewed(jane: &Jane, outcome: &Outcome) {
         format!("the certificate of CN=jane is renewed: it expires in 9 minutes, {present}")
     );
     let known = " knows us as user \"jane\", groups system:authenticated";
-    assert!(
-        proof.starts_with("https://127.0.0.1:") && proof.ends_with(known),
-        "{proof}"
-    );
+    assert!(proof.starts_with("https://127.0.0.1:") && proof.ends_with(known), "{proof}");
     assert_eq!(jane.user(), "jane");
 }
 
@@ -260,10 +239,8 @@ fn a_denied_request_is_told_until_another_one_is_wanted() {
 #[test]
 fn a_key_that_wants_the_pin_for_each_signature_is_renewed_with_a_stored_one() {
     let private = Object::key(key(Kind::P256), &[1]).labelled("jane");
-    let jane = Jane::of([
-        private.always_authenticate(),
-        Object::issued(janes(), &[1]).labelled("jane"),
-    ]);
+    let jane =
+        Jane::of([private.always_authenticate(), Object::issued(janes(), &[1]).labelled("jane")]);
     thread::sleep(Duration::from_secs(2));
     assert_renewed(&jane, &jane.renewed_with("approve", &[]));
 }
@@ -297,13 +274,7 @@ fn a_certificate_for_another_key_or_another_name_is_not_installed() {
             "was answered with is for another key",
         ),
         (
-            expiring(
-                Kind::P256,
-                "kubernetes-admin",
-                left,
-                ClientAuth,
-                authority(),
-            ),
+            expiring(Kind::P256, "kubernetes-admin", left, ClientAuth, authority()),
             "the certificate is for user \"kubernetes-admin\", not for \"jane\"",
         ),
         (
@@ -314,9 +285,7 @@ fn a_certificate_for_another_key_or_another_name_is_not_installed() {
         let jane = Jane::new();
         let before = jane.certificates();
         let name = jane.request();
-        jane.renew(&["--wait=1s"])
-            .run()
-            .fails(9, &["was not approved"]);
+        jane.renew(&["--wait=1s"]).run().fails(9, &["was not approved"]);
         answer(&jane, &name, &certificate);
         let outcome = jane.renew(&[]).run();
         assert!(!outcome.status.success());
@@ -335,9 +304,7 @@ fn what_an_interruption_has_left_is_finished() {
     });
     let jane = Jane::with(old.clone());
     let name = jane.request();
-    jane.renew(&["--wait=1s"])
-        .run()
-        .fails(9, &["was not approved"]);
+    jane.renew(&["--wait=1s"]).run().fails(9, &["was not approved"]);
     answer(&jane, &name, &new);
     let key_and_both = [
         Object::key(key(Kind::P256), &[1]).labelled("jane"),
@@ -363,10 +330,7 @@ fn a_certificate_file_is_replaced_when_the_cluster_has_let_its_successor_in() {
     let before = fs::read(&file).unwrap();
     jane.renewed_with("deny", &[]).fails(9, &["was denied"]);
     assert_eq!(fs::read(&file).unwrap(), before);
-    let name = jane
-        .renew(&["--again", "--dry-run", "--json"])
-        .run()
-        .printed();
+    let name = jane.renew(&["--again", "--dry-run", "--json"]).run().printed();
     let name: Value = serde_json::from_str(&name).unwrap();
     let running = jane.renew(&["--again"]).start(None);
     jane.decide("approve", name["request"].as_str().unwrap());
@@ -398,33 +362,17 @@ fn a_certificate_file_is_replaced_when_the_cluster_has_let_its_successor_in() {
 
 #[test]
 fn what_can_not_be_renewed_is_told_and_nothing_is_asked_for() {
-    let expired = expiring(
-        Kind::P256,
-        "jane",
-        -MINUTE,
-        ClientAuth,
-        cluster().authority(),
-    );
+    let expired = expiring(Kind::P256, "jane", -MINUTE, ClientAuth, cluster().authority());
     let jane = Jane::with(expired);
-    jane.renew(&[])
-        .run()
-        .fails(9, &["it expired 1 minute ago", "enroll"]);
+    jane.renew(&[]).run().fails(9, &["it expired 1 minute ago", "enroll"]);
     // No right to make requests.
-    let bob = expiring(
-        Kind::P256,
-        "bob",
-        9 * MINUTE,
-        ClientAuth,
-        cluster().authority(),
-    );
+    let bob = expiring(Kind::P256, "bob", 9 * MINUTE, ClientAuth, cluster().authority());
     let bob = Jane::with(bob);
     let outcome = bob.renew(&[]).run();
     outcome.fails(9, &["certificatesigningrequests", "cannot", "\"bob\""]);
     assert_eq!(bob.certificates().len(), 1);
     let jane = Jane::new();
-    jane.renew(&["--context=nowhere"])
-        .run()
-        .fails(3, &["nowhere"]);
+    jane.renew(&["--context=nowhere"]).run().fails(3, &["nowhere"]);
     for argument in ["--duration=5m", "--duration=x", "--wait=0s"] {
         let outcome = jane.renew(&[]).argument(argument).run();
         assert_eq!(outcome.status.code(), Some(2), "{argument}: {outcome:?}");

@@ -59,9 +59,7 @@ fn command(store: &Store, name: &str, arguments: &[&str]) -> Invocation {
 
 /// The keys of the only token, as `list --json` has them.
 fn listed(store: &Store, arguments: &[&str]) -> Vec<Value> {
-    let outcome = command(store, "list", &["--json"])
-        .arguments(arguments)
-        .run();
+    let outcome = command(store, "list", &["--json"]).arguments(arguments).run();
     let document: Value = serde_json::from_str(&outcome.silently().printed()).unwrap();
     let keys = document["libraries"][0]["tokens"][0]["keys"].as_array();
     keys.unwrap().clone()
@@ -70,8 +68,7 @@ fn listed(store: &Store, arguments: &[&str]) -> Vec<Value> {
 /// Notes, usable and needsLabel of each key.
 fn remarks(store: &Store, arguments: &[&str]) -> Value {
     let keys = listed(store, arguments).into_iter();
-    keys.map(|key| json!([key["notes"], key["usable"], key["needsLabel"]]))
-        .collect()
+    keys.map(|key| json!([key["notes"], key["usable"], key["needsLabel"]])).collect()
 }
 
 #[test]
@@ -88,10 +85,7 @@ fn of_several_certificates_of_a_key_the_one_valid_now_and_longest_is_meant_every
     ] {
         let store = renewed(certificates);
         let by_id = store.configuration();
-        let by_label = by_id
-            .clone()
-            .without("objectId")
-            .with("objectLabel", "jane");
+        let by_label = by_id.clone().without("objectId").with("objectLabel", "jane");
         let by_both = by_id.clone().with("objectLabel", "jane");
         for configuration in [by_id, by_label, by_both] {
             let outcome = answered(&store, &configuration);
@@ -109,28 +103,16 @@ fn of_several_certificates_of_a_key_the_one_valid_now_and_longest_is_meant_every
         let object = ["--object-id=1", "--token-label=test token"];
         let check = command(&store, "check", &object).argument("--pin-source=env:TOKEN_PIN");
         let report = check.run();
-        assert!(
-            report
-                .silently()
-                .printed()
-                .contains("it expires in 3 months"),
-            "{report:?}"
-        );
+        assert!(report.silently().printed().contains("it expires in 3 months"), "{report:?}");
 
         let keys = listed(&store, &["--login", "--pin-source=env:TOKEN_PIN"]);
         let (good, others): (Vec<_>, Vec<_>) =
             keys.iter().partition(|key| key["usable"] == json!(true));
         let [good] = good[..] else { panic!("{keys:?}") };
-        assert_eq!(
-            (&good["needsLabel"], &good["notes"]),
-            (&json!(false), &json!([]))
-        );
+        assert_eq!((&good["needsLabel"], &good["notes"]), (&json!(false), &json!([])));
         assert_eq!(good["certificate"]["expires"], "in 3 months");
         let is_superseded = |key: &&&Value| key["notes"].to_string().contains("superseded");
-        assert_eq!(
-            others.iter().filter(is_superseded).count(),
-            certificates.len() - 1
-        );
+        assert_eq!(others.iter().filter(is_superseded).count(), certificates.len() - 1);
 
         for arguments in [&[][..], &["--object-id=1"], &["--object-label=jane"]] {
             let entry = command(&store, "kubeconfig", arguments).run();
@@ -150,18 +132,9 @@ fn which_of_several_certificates_is_taken_is_told_with_v() {
         .variable("PKCS11_EXTERNAL_SIGNER_LOG", "info")
         .run();
     let (_, parsed) = x509_parser::parse_x509_certificate(&long).unwrap();
-    let serial = parsed
-        .raw_serial_as_string()
-        .replace(':', "")
-        .to_uppercase();
+    let serial = parsed.raw_serial_as_string().replace(':', "").to_uppercase();
     let told = format!("is taken, serial number {serial}");
-    assert!(
-        outcome
-            .stderr
-            .contains("2 certificates with objectId \"1\""),
-        "{}",
-        outcome.stderr
-    );
+    assert!(outcome.stderr.contains("2 certificates with objectId \"1\""), "{}", outcome.stderr);
     assert!(outcome.stderr.contains(&told), "{}", outcome.stderr);
 }
 
@@ -170,16 +143,8 @@ fn a_certificate_that_is_there_twice_is_one() {
     let der = janes(100);
     let store = renewed(&[&der, &der]);
     assert_eq!(remarks(&store, &[]), json!([[[], true, false]]));
-    assert_eq!(
-        answered(&store, &store.configuration())
-            .silently()
-            .certificate(),
-        der
-    );
-    command(&store, "kubeconfig", &[])
-        .run()
-        .silently()
-        .printed();
+    assert_eq!(answered(&store, &store.configuration()).silently().certificate(), der);
+    command(&store, "kubeconfig", &[]).run().silently().printed();
 }
 
 #[test]
@@ -192,10 +157,7 @@ fn certificates_that_nothing_tells_apart_are_shown_with_dates_and_serial_numbers
         jane(&other),
     ]);
     let (_, parsed) = x509_parser::parse_x509_certificate(&other).unwrap();
-    let serial = parsed
-        .raw_serial_as_string()
-        .replace(':', "")
-        .to_uppercase();
+    let serial = parsed.raw_serial_as_string().replace(':', "").to_uppercase();
     let until = parsed.validity().not_after.to_datetime().date().to_string();
     let told = [
         "2 certificates with objectId \"1\"",
@@ -207,12 +169,8 @@ fn certificates_that_nothing_tells_apart_are_shown_with_dates_and_serial_numbers
     let remark = json!([["ambiguous"], false, true]);
     assert_eq!(remarks(&store, &[]), json!([remark, remark]));
     // What would never work isn't written, nor is there a choice of two that are the same.
-    command(&store, "kubeconfig", &["--object-id=1"])
-        .run()
-        .fails(6, &told);
-    command(&store, "kubeconfig", &[])
-        .run()
-        .fails(6, &["no key that can be used"]);
+    command(&store, "kubeconfig", &["--object-id=1"]).run().fails(6, &told);
+    command(&store, "kubeconfig", &[]).run().fails(6, &["no key that can be used"]);
     // The remedy works.
     for kind in [Kind::P256, Kind::Rsa(2048)] {
         let file = key(kind).certificate_pem();
@@ -273,15 +231,10 @@ fn keys_on_one_curve_are_told_apart_by_their_public_keys() {
 fn a_self_signed_certificate_is_found_by_its_id() {
     let own = key(Kind::Authority);
     let store = token_with(Object::pair(own, &[1]));
-    answered(&store, &store.configuration())
-        .silently()
-        .certificate();
+    answered(&store, &store.configuration()).silently().certificate();
     let shown = command(&store, "list", &[]).run().silently().printed();
     assert!(shown.contains("no certificate but that of a CA"), "{shown}");
-    let shown = command(&store, "list", &["--object-id=1"])
-        .run()
-        .silently()
-        .printed();
+    let shown = command(&store, "list", &["--object-id=1"]).run().silently().printed();
     assert!(shown.contains("test authority"), "{shown}");
     for arguments in [
         &["--object-id=1"][..],
@@ -294,13 +247,7 @@ fn a_self_signed_certificate_is_found_by_its_id() {
     }
     command(&store, "kubeconfig", &["--object-id=2"])
         .run()
-        .fails(
-            6,
-            &[
-                "no key or certificate with",
-                "--login` shows also what a token hides",
-            ],
-        );
+        .fails(6, &["no key or certificate with", "--login` shows also what a token hides"]);
     // One beside a public key that isn't its own is a CA's, as those in cackey are.
     let beside = Object::public_key(key(Kind::OtherRsa), &[1]);
     let store = token_with([Object::certificate(own, &[1]), beside]);
@@ -341,25 +288,16 @@ fn a_stale_public_key_is_remarked_and_the_private_key_decides() {
     let check = |store: &Store, arguments: &[&str]| {
         command(store, "check", &object).arguments(arguments).run()
     };
-    let stale = token_with([
-        Object::key(own, &[1]),
-        Object::public_key(other, &[1]),
-        certificate.clone(),
-    ]);
+    let stale =
+        token_with([Object::key(own, &[1]), Object::public_key(other, &[1]), certificate.clone()]);
     assert_is_of(&signed(&stale, &stale.configuration()), own);
     let report = check(&stale, &["--pin-source=env:TOKEN_PIN"]).told(0);
-    assert!(
-        report.contains("the token holds another public key under this id"),
-        "{report}"
-    );
+    assert!(report.contains("the token holds another public key under this id"), "{report}");
     // Without the private key it can't be told.
     let report = check(&stale, &["--no-login"]).told(6);
     assert!(report.contains("does not belong to"), "{report}");
-    let foreign = token_with([
-        Object::key(other, &[1]),
-        Object::public_key(other, &[1]),
-        certificate,
-    ]);
+    let foreign =
+        token_with([Object::key(other, &[1]), Object::public_key(other, &[1]), certificate]);
     signed(&foreign, &foreign.configuration()).fails(6, &["does not belong to"]);
     let report = check(&foreign, &["--pin-source=env:TOKEN_PIN"]).told(6);
     assert_eq!(report.matches("does not belong to").count(), 1, "{report}");
@@ -372,8 +310,5 @@ fn a_key_that_may_not_sign_is_told_as_that() {
         Object::certificate(key(Kind::P256), &[1]),
     ]);
     let login = ["--login", "--pin-source=env:TOKEN_PIN"];
-    assert_eq!(
-        remarks(&store, &login),
-        json!([[["not-for-signing"], false, false]])
-    );
+    assert_eq!(remarks(&store, &login), json!([[["not-for-signing"], false, false]]));
 }

@@ -62,16 +62,9 @@ fn openssl_opens_it_with_each_nodes_key_and_no_other() {
     let mode = fs::metadata(&out).unwrap().permissions().mode();
     assert_eq!(mode & 0o7777, 0o600);
     let text = fs::read_to_string(&out).unwrap();
-    assert!(
-        text.starts_with("Registry: registry.example:5000\nSHA-256: "),
-        "{text}"
-    );
+    assert!(text.starts_with("Registry: registry.example:5000\nSHA-256: "), "{text}");
     for kind in KINDS {
-        assert_eq!(
-            opened(out.as_ref(), kind).as_deref(),
-            Some(CONFIG),
-            "{kind:?}"
-        );
+        assert_eq!(opened(out.as_ref(), kind).as_deref(), Some(CONFIG), "{kind:?}");
     }
     assert_eq!(opened(out.as_ref(), Kind::OtherRsa), None);
 }
@@ -103,9 +96,7 @@ fn the_password_comes_from_standard_input_or_a_prompt_that_does_not_show_it() {
     );
     let typed = Invocation::new(directory.path()).within("/bin/sh", &script);
     let mut terminal = typed.at_terminal();
-    terminal
-        .expect("Password of nodes for registry.example:5000: ")
-        .type_line(PASSWORD);
+    terminal.expect("Password of nodes for registry.example:5000: ").type_line(PASSWORD);
     let (outcome, screen) = terminal.finish();
     assert!(outcome.status.success(), "{}", outcome.stderr);
     assert!(!screen.contains(PASSWORD), "{screen}");
@@ -114,10 +105,7 @@ fn the_password_comes_from_standard_input_or_a_prompt_that_does_not_show_it() {
     let nothing = sealed().piped("").run();
     nothing.fails(3, &["no password was given for registry.example:5000"]);
     let several = sealed().piped("one\ntwo\n").run();
-    several.fails(
-        3,
-        &["the password on standard input is not one line of text"],
-    );
+    several.fails(3, &["the password on standard input is not one line of text"]);
     assert!(!several.stderr.contains("two"));
 }
 
@@ -127,11 +115,7 @@ fn what_cannot_be_sealed_is_refused_and_the_old_file_stays() {
     let out = written(directory.path(), "registry.cms", "before");
     let secret = PASSWORD;
     let cases = [
-        (
-            "garbage",
-            secret.to_owned(),
-            "it is not the JSON of a config.json",
-        ),
+        ("garbage", secret.to_owned(), "it is not the JSON of a config.json"),
         (
             "helper",
             r#"{"auths":{"a.example":{}},"credsStore":"pass"}"#.to_owned(),
@@ -153,16 +137,14 @@ fn what_cannot_be_sealed_is_refused_and_the_old_file_stays() {
     ];
     for (name, content, expected) in cases {
         let config = written(directory.path(), name, &content);
-        let outcome = seal(directory.path(), &[Kind::P256])
-            .arguments(&["--out", &out, &config])
-            .run();
+        let outcome =
+            seal(directory.path(), &[Kind::P256]).arguments(&["--out", &out, &config]).run();
         outcome.fails(3, &[expected, name]);
         assert!(!outcome.stderr.contains(secret), "{}", outcome.stderr);
     }
     let config = written(directory.path(), "config.json", CONFIG);
-    let signs_only = seal(directory.path(), &[Kind::Ed25519])
-        .arguments(&["--out", &out, &config])
-        .run();
+    let signs_only =
+        seal(directory.path(), &[Kind::Ed25519]).arguments(&["--out", &out, &config]).run();
     signs_only.fails(
         3,
         &["nothing can be sealed to O=system:masters, CN=test ed25519: Ed25519 only signs"],
@@ -196,11 +178,7 @@ fn a_list_shows_what_a_file_is_for_and_who_opens_it() {
         list.arguments(more).run().printed()
     };
     let text = listed(&[]);
-    for expected in [
-        "registry.example:5000\n",
-        "RSA-OAEP (SHA-256)\n",
-        "ECDH on P-256\n",
-    ] {
+    for expected in ["registry.example:5000\n", "RSA-OAEP (SHA-256)\n", "ECDH on P-256\n"] {
         assert!(text.contains(expected), "no {expected:?} in {text}");
     }
     let document: Value = serde_json::from_str(&listed(&["--json"])).unwrap();
@@ -210,9 +188,7 @@ fn a_list_shows_what_a_file_is_for_and_who_opens_it() {
 
 /// Makes a file with openssl.
 pub(crate) fn sealed_by_openssl(out: &Path, config: &str, options: &[&str]) {
-    let mut arguments = vec![
-        "cms", "-encrypt", "-binary", "-outform", "PEM", "-in", config,
-    ];
+    let mut arguments = vec!["cms", "-encrypt", "-binary", "-outform", "PEM", "-in", config];
     arguments.extend(["-out", out.to_str().unwrap()]);
     arguments.extend(options);
     openssl(arguments);
@@ -228,27 +204,16 @@ fn files_that_show_no_change_or_have_old_padding_are_refused_with_the_reason() {
     let oaep = ["-recip", rsa, "-keyopt", "rsa_padding_mode:oaep"];
     let list = || {
         let out = out.to_str().unwrap();
-        Invocation::new(directory.path())
-            .arguments(&["seal", "--list", out])
-            .run()
+        Invocation::new(directory.path()).arguments(&["seal", "--list", out]).run()
     };
     for (options, expected) in [
         (
             [&["-aes-256-cbc"][..], &oaep].concat(),
             "AES-256-CBC, which does not show whether it was changed",
         ),
-        (
-            [&["-aes-128-gcm"][..], &oaep].concat(),
-            "the cipher AES-128-GCM",
-        ),
-        (
-            vec!["-aes-256-gcm", "-recip", rsa],
-            "RSA encryption without OAEP",
-        ),
-        (
-            [&["-aes-256-gcm", "-stream"][..], &oaep].concat(),
-            "without -stream",
-        ),
+        ([&["-aes-128-gcm"][..], &oaep].concat(), "the cipher AES-128-GCM"),
+        (vec!["-aes-256-gcm", "-recip", rsa], "RSA encryption without OAEP"),
+        ([&["-aes-256-gcm", "-stream"][..], &oaep].concat(), "without -stream"),
     ] {
         sealed_by_openssl(&out, &config, &options);
         list().fails(3, &[expected]);

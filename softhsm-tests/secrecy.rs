@@ -44,9 +44,7 @@ fn sign(store: &Store, configuration: Configuration, faults: &str) -> Invocation
 }
 
 pub(crate) fn suffering(invocation: Invocation, store: &Store, faults: &str) -> Invocation {
-    invocation
-        .suffering(store, faults)
-        .without_variable("FAULT_MODULE_PIN")
+    invocation.suffering(store, faults).without_variable("FAULT_MODULE_PIN")
 }
 
 /// A file of this content beside the token.
@@ -142,22 +140,13 @@ fn an_answered_request_leaves_no_pin_in_memory() {
             },
         )
     });
-    let uri = format!(
-        "pkcs11:?pin-value={}",
-        PIN.replace('%', "%25").replace('^', "%5E")
-    );
+    let uri = format!("pkcs11:?pin-value={}", PIN.replace('%', "%25").replace('^', "%5E"));
     let configuration = store.faulty(store.configuration().with("pin", PIN));
     let request = sign_request(&configuration, &Options::hash(Hash::Sha256), &sample(32));
     let escaped = request.to_string().replace("Quartz~", "Quartz\\u007e");
     let others = [
-        (
-            "uri",
-            sign(&store, store.configuration().with("uri", &uri), AT_ITS_END),
-        ),
-        (
-            "escaped pin",
-            sign(&store, configuration, AT_ITS_END).request(&escaped),
-        ),
+        ("uri", sign(&store, store.configuration().with("uri", &uri), AT_ITS_END)),
+        ("escaped pin", sign(&store, configuration, AT_ITS_END).request(&escaped)),
         ("askpass", by_program),
         ("stdin", piped(source("stdin"))),
         ("unannounced stdin", piped(store.configuration())),
@@ -203,9 +192,8 @@ fn a_library_is_loaded_without_the_pin_in_the_environment() {
         &["check", &module, &source],
     ];
     for command in commands {
-        let invocation = Invocation::new(store.directory.path())
-            .arguments(command)
-            .variable(VARIABLE, PIN);
+        let invocation =
+            Invocation::new(store.directory.path()).arguments(command).variable(VARIABLE, PIN);
         let run = suffering(invocation, &store, "load:stop").start(None);
         run.wait_until_stopped();
         let environment = fs::read(format!("/proc/{}/environ", run.pid().as_raw_nonzero()));
@@ -222,11 +210,9 @@ fn a_library_is_loaded_without_the_pin_in_the_environment() {
 /// Also where the PIN was refused, and where the request was.
 #[test]
 fn a_failed_request_leaves_no_pin_in_memory() {
-    for (faults, code) in [
-        ("C_Login:return=0xa0", 7),
-        ("C_Sign:return=0x30", 8),
-        ("C_OpenSession:return=0x30", 5),
-    ] {
+    for (faults, code) in
+        [("C_Login:return=0xa0", 7), ("C_Sign:return=0x30", 8), ("C_OpenSession:return=0x30", 5)]
+    {
         // A PIN that was refused isn't sent again.
         let store = token();
         let configuration = store.configuration().with("pin", PIN);
@@ -240,9 +226,7 @@ fn a_failed_request_leaves_no_pin_in_memory() {
 /// `run` of this shell script with this configuration.
 fn run(store: &Store, configuration: Configuration, script: &str, faults: &str) -> Invocation {
     let configuration = store.faulty(configuration);
-    let invocation = store
-        .with_kubeconfig(&configuration)
-        .arguments(&["run", "sh", "-c", script]);
+    let invocation = store.with_kubeconfig(&configuration).arguments(&["run", "sh", "-c", script]);
     suffering(invocation, store, faults)
 }
 
@@ -416,9 +400,8 @@ fn no_core_file_is_left() {
     let script = |program: &str| format!("cd \"$HOME\"; ulimit -c unlimited; exec {program}");
     let core = |program: &str, signal: Signal| {
         let configuration = store.configuration().with("pin", PIN);
-        let running = sign(&store, configuration, "C_Sign:hang")
-            .within("sh", &script(program))
-            .start(None);
+        let running =
+            sign(&store, configuration, "C_Sign:hang").within("sh", &script(program)).start(None);
         match program {
             "sleep 60" => thread::sleep(Duration::from_millis(300)),
             _ => wait_for_call(&store, "C_SignInit"),
@@ -437,13 +420,8 @@ fn no_core_file_is_left() {
         assert!(!core(SIGNER, signal));
     }
     let invocation = sign(&store, store.configuration(), "");
-    let mut terminal = invocation
-        .within("sh", &script("\"$SIGNER\""))
-        .at_terminal();
-    terminal
-        .expect_prompt()
-        .type_text("half")
-        .send(Signal::QUIT);
+    let mut terminal = invocation.within("sh", &script("\"$SIGNER\"")).at_terminal();
+    terminal.expect_prompt().type_text("half").send(Signal::QUIT);
     let (outcome, _) = terminal.finish();
     assert!(!outcome.dies_of(Signal::QUIT).status.core_dumped());
 }

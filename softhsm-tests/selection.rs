@@ -17,35 +17,18 @@ fn certificate_with(store: &Store, configuration: &Configuration) -> Outcome {
 
 fn signature_with(store: &Store, configuration: &Configuration) -> Outcome {
     let configuration = configuration.clone().with("pinSource", "env:TOKEN_PIN");
-    store
-        .ask(&sign_request(
-            &configuration,
-            &Options::hash(Hash::Sha256),
-            &sample(32),
-        ))
-        .run()
+    store.ask(&sign_request(&configuration, &Options::hash(Hash::Sha256), &sample(32))).run()
 }
 
 #[test]
 fn the_certificate_is_the_one_on_the_token_byte_for_byte() {
-    for kind in [
-        Kind::Rsa(2048),
-        Kind::Rsa(3072),
-        Kind::P256,
-        Kind::P384,
-        Kind::P521,
-        Kind::Ed25519,
-    ] {
+    for kind in
+        [Kind::Rsa(2048), Kind::Rsa(3072), Kind::P256, Kind::P384, Kind::P521, Kind::Ed25519]
+    {
         let store = token_with_pair(kind);
         // Standard input would be taken for the PIN if one were wanted.
-        let outcome = store
-            .ask(&certificate_request(&store.configuration()))
-            .run();
-        assert_eq!(
-            outcome.silently().certificate(),
-            key(kind).certificate,
-            "{kind:?}"
-        );
+        let outcome = store.ask(&certificate_request(&store.configuration())).run();
+        assert_eq!(outcome.silently().certificate(), key(kind).certificate, "{kind:?}");
     }
 }
 
@@ -53,14 +36,8 @@ fn the_certificate_is_the_one_on_the_token_byte_for_byte() {
 fn a_certificate_request_does_no_login_where_certificates_are_public() {
     let store = token_with_pair(Kind::P256);
     let configuration = store.faulty(store.configuration_with_pin());
-    let outcome = store
-        .ask(&certificate_request(&configuration))
-        .suffering(&store, "")
-        .run();
-    assert_eq!(
-        outcome.silently().certificate(),
-        key(Kind::P256).certificate
-    );
+    let outcome = store.ask(&certificate_request(&configuration)).suffering(&store, "").run();
+    assert_eq!(outcome.silently().certificate(), key(Kind::P256).certificate);
     assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
 }
 
@@ -81,19 +58,12 @@ fn two_certificates_under_one_id_are_listed_and_none_is_chosen() {
         Object::certificate(key(Kind::Rsa(2048)), &[1]).labelled("this year"),
         Object::certificate(key(Kind::OtherRsa), &[1]).labelled("last year"),
     ]);
-    let both = [
-        "2 certificates",
-        "objectLabel \"this year\"",
-        "objectLabel \"last year\"",
-    ];
+    let both = ["2 certificates", "objectLabel \"this year\"", "objectLabel \"last year\""];
     certificate_with(&store, &store.configuration()).fails(6, &both);
     signature_with(&store, &store.configuration()).fails(6, &both);
 
     let chosen = store.configuration().with("objectLabel", "this year");
-    assert_eq!(
-        certificate_with(&store, &chosen).certificate(),
-        key(Kind::Rsa(2048)).certificate
-    );
+    assert_eq!(certificate_with(&store, &chosen).certificate(), key(Kind::Rsa(2048)).certificate);
     signature_with(&store, &chosen).signature();
 }
 
@@ -138,11 +108,7 @@ fn an_object_that_is_not_there_brings_a_list_of_what_is() {
     certificate_with(&store, &configuration).fails(6, &listed);
     signature_with(&store, &configuration).fails(6, &listed);
     // What is listed can be pasted.
-    for (id, kind) in [
-        ("2", Kind::P256),
-        ("0xabcd", Kind::Ed25519),
-        ("ab:cd", Kind::Ed25519),
-    ] {
+    for (id, kind) in [("2", Kind::P256), ("0xabcd", Kind::Ed25519), ("ab:cd", Kind::Ed25519)] {
         let outcome = certificate_with(&store, &store.configuration().with("objectId", id));
         assert_eq!(outcome.certificate(), key(kind).certificate);
     }
@@ -156,21 +122,12 @@ fn a_label_names_an_object_too() {
         certificate.labelled("jane"),
         Object::certificate(key(Kind::Ed25519), &[2]).labelled("john"),
     ]);
-    let by_label = store
-        .configuration()
-        .without("objectId")
-        .with("objectLabel", "jane");
-    assert_eq!(
-        certificate_with(&store, &by_label).certificate(),
-        key(Kind::P256).certificate
-    );
+    let by_label = store.configuration().without("objectId").with("objectLabel", "jane");
+    assert_eq!(certificate_with(&store, &by_label).certificate(), key(Kind::P256).certificate);
     let signature = signature_with(&store, &by_label).signature();
     assert_verifies(key(Kind::P256), Scheme::Ecdsa, &sample(32), &signature);
 
-    let contradiction = store
-        .configuration()
-        .with("objectId", "2")
-        .with("objectLabel", "jane");
+    let contradiction = store.configuration().with("objectId", "2").with("objectLabel", "jane");
     certificate_with(&store, &contradiction).fails(6, &["objectId \"2\"", "jane"]);
 }
 
@@ -188,13 +145,8 @@ fn a_key_that_is_not_there_brings_a_list_of_what_is() {
 fn a_certificate_file_serves_a_token_without_certificates() {
     let store = token_with([Object::key(key(Kind::Rsa(2048)), &[1])]);
     certificate_with(&store, &store.configuration()).fails(6, &["certificateFile"]);
-    for file in [
-        key(Kind::Rsa(2048)).certificate_pem(),
-        key(Kind::Rsa(2048)).certificate_der(),
-    ] {
-        let configuration = store
-            .configuration()
-            .with("certificateFile", file.to_str().unwrap());
+    for file in [key(Kind::Rsa(2048)).certificate_pem(), key(Kind::Rsa(2048)).certificate_der()] {
+        let configuration = store.configuration().with("certificateFile", file.to_str().unwrap());
         let outcome = certificate_with(&store, &configuration);
         assert_eq!(outcome.certificate(), key(Kind::Rsa(2048)).certificate);
         let signature = signature_with(&store, &configuration).signature();
@@ -207,17 +159,11 @@ fn a_certificate_file_serves_a_token_without_certificates() {
 fn a_certificate_file_that_does_not_fit_is_refused() {
     let store = token_with([Object::key(key(Kind::Rsa(2048)), &[1])]);
     let other = key(Kind::OtherRsa).certificate_pem();
-    let configuration = store
-        .configuration()
-        .with("certificateFile", other.to_str().unwrap());
+    let configuration = store.configuration().with("certificateFile", other.to_str().unwrap());
     signature_with(&store, &configuration).fails(6, &["does not belong"]);
 
     let nonsense = store.directory.path().join("nonsense.pem");
-    fs::write(
-        &nonsense,
-        "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
-    )
-    .unwrap();
+    fs::write(&nonsense, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n").unwrap();
     for path in [nonsense.as_path(), "/nowhere/at/all.pem".as_ref()] {
         let path = path.to_str().unwrap();
         let configuration = store.configuration().with("certificateFile", path);
@@ -289,10 +235,7 @@ fn a_certificate_of_another_key_under_the_same_id_is_refused() {
 /// SoftHSM crashes, for one, where an elliptic curve's key is asked for an RSA-PSS signature.
 #[test]
 fn a_certificate_of_another_key_is_refused_before_the_key_is_used() {
-    let rsa = [
-        (Options::hash(Hash::Sha256), 32),
-        (Options::pss(Hash::Sha256, -1), 32),
-    ];
+    let rsa = [(Options::hash(Hash::Sha256), 32), (Options::pss(Hash::Sha256, -1), 32)];
     let ecdsa = [(Options::hash(Hash::Sha256), 32)];
     let ed25519 = [(Options::not_hashed(), 100)];
     for (of_key, of_certificate, requests) in [
@@ -307,9 +250,8 @@ fn a_certificate_of_another_key_is_refused_before_the_key_is_used() {
         let (own, other) = (key(of_key), key(of_certificate));
         let alone = token_with([Object::key(own, &[1])]);
         let file = other.certificate_pem();
-        let by_file = alone
-            .configuration_with_pin_source()
-            .with("certificateFile", file.to_str().unwrap());
+        let by_file =
+            alone.configuration_with_pin_source().with("certificateFile", file.to_str().unwrap());
         let beside = token_with([Object::key(own, &[1]), Object::certificate(other, &[1])]);
         let on_token = beside.configuration_with_pin_source();
         for (store, configuration) in [(&alone, by_file), (&beside, on_token)] {
@@ -332,10 +274,7 @@ fn a_public_key_of_another_type_is_seen_without_a_login() {
         (Kind::Ed25519, Kind::P256),
         (Kind::P256, Kind::Ed25519),
     ] {
-        let store = token_with([
-            Object::key(key(own), &[1]),
-            Object::public_key(key(own), &[1]),
-        ]);
+        let store = token_with([Object::key(key(own), &[1]), Object::public_key(key(own), &[1])]);
         let with_file = |kind| {
             let file = key(kind).certificate_pem();
             let file = file.to_str().unwrap();
@@ -395,40 +334,25 @@ fn tokens_that_are_not_there_or_not_the_one_bring_a_list() {
     let store = two_tokens();
     let (work, home) = (&store.tokens[0], &store.tokens[1]);
     let unnamed = store.configuration().without("slotId");
-    let both = [
-        "\"work\"",
-        "\"home\"",
-        work.serial.as_str(),
-        home.serial.as_str(),
-    ];
+    let both = ["\"work\"", "\"home\"", work.serial.as_str(), home.serial.as_str()];
     for missing in [
         unnamed.clone().with("tokenLabel", "elsewhere"),
         unnamed.clone().with("tokenSerial", "0123456789abcdef"),
         unnamed.clone().with("slotId", "12345"),
-        unnamed
-            .clone()
-            .with("tokenLabel", &work.label)
-            .with("tokenSerial", &home.serial),
+        unnamed.clone().with("tokenLabel", &work.label).with("tokenSerial", &home.serial),
     ] {
         certificate_with(&store, &missing).fails(5, &both);
     }
-    let contradiction = unnamed
-        .with("slotId", &work.slot.to_string())
-        .with("tokenLabel", &home.label);
+    let contradiction =
+        unnamed.with("slotId", &work.slot.to_string()).with("tokenLabel", &home.label);
     certificate_with(&store, &contradiction).fails(5, &["\"work\"", "\"home\""]);
 }
 
 #[test]
 fn two_tokens_with_one_label_are_listed_and_none_is_chosen() {
     let store = Store::new([blueprint("twin", []), blueprint("twin", [])]);
-    let configuration = store
-        .configuration()
-        .without("slotId")
-        .with("tokenLabel", "twin");
-    let serials = [
-        store.tokens[0].serial.as_str(),
-        store.tokens[1].serial.as_str(),
-    ];
+    let configuration = store.configuration().without("slotId").with("tokenLabel", "twin");
+    let serials = [store.tokens[0].serial.as_str(), store.tokens[1].serial.as_str()];
     certificate_with(&store, &configuration).fails(5, &serials);
 }
 
@@ -436,10 +360,7 @@ fn two_tokens_with_one_label_are_listed_and_none_is_chosen() {
 fn a_slot_with_an_uninitialised_token_is_refused() {
     let store = Store::new([]);
     let configuration = Configuration::default()
-        .with(
-            "pathLib",
-            crate::fixture::softhsm::softhsm_library().to_str().unwrap(),
-        )
+        .with("pathLib", crate::fixture::softhsm::softhsm_library().to_str().unwrap())
         .with("slotId", "0")
         .with("objectId", "1");
     certificate_with(&store, &configuration).fails(5, &["slotId 0", "not initialised"]);
@@ -452,17 +373,12 @@ fn with_a_certificate_file_the_label_is_the_keys() {
         Object::key(key(Kind::OtherRsa), &[2]).labelled("hans"),
     ]);
     let pem = key(Kind::P256).certificate_pem();
-    let configuration = store
-        .configuration()
-        .with("certificateFile", pem.to_str().unwrap());
+    let configuration = store.configuration().with("certificateFile", pem.to_str().unwrap());
     let labelled =
         |label| signature_with(&store, &configuration.clone().with("objectLabel", label));
     labelled("jane").signature();
     labelled("hans").fails(
         6,
-        &[
-            "no private key with objectId \"1\" and objectLabel \"hans\"",
-            "objectLabel \"jane\"",
-        ],
+        &["no private key with objectId \"1\" and objectLabel \"hans\"", "objectLabel \"jane\""],
     );
 }

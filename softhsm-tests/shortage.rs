@@ -23,9 +23,7 @@ fn sign(store: &Store) -> Invocation {
 
 /// `run` of a command that says that it was started.
 fn run(store: &Store) -> Invocation {
-    store
-        .with_kubeconfig(&store.configuration_with_pin_source())
-        .variable("TOKEN_PIN", PIN)
+    store.with_kubeconfig(&store.configuration_with_pin_source()).variable("TOKEN_PIN", PIN)
 }
 
 /// The program after this preparation, for a request.
@@ -91,21 +89,10 @@ for _ in 1 2 3; do
 done
 wait"#;
     let script = "ulimit -n 32; exec \"$SIGNER\" run -- bash -c \"$MANY\"";
-    let outcome = run(&store)
-        .within("bash", script)
-        .variable("MANY", many)
-        .run();
-    let told = [
-        "has to wait: Too many open files",
-        "1 of them",
-        "`ulimit -n`",
-    ];
+    let outcome = run(&store).within("bash", script).variable("MANY", many).run();
+    let told = ["has to wait: Too many open files", "1 of them", "`ulimit -n`"];
     for text in told {
-        assert_eq!(
-            outcome.stderr.matches(text).count(),
-            1,
-            "{text}: {outcome:?}"
-        );
+        assert_eq!(outcome.stderr.matches(text).count(), 1, "{text}: {outcome:?}");
     }
     outcome.printed_beside(&told[..1]);
 }
@@ -169,9 +156,7 @@ fn a_full_disk_at_the_runtime_directory_stops_runs_and_no_requests() {
     run_after(&full, &store).fails(9, &no_room);
 
     // Not even a name fits: there are other places.
-    let full = mounted(&format!(
-        "mount -t tmpfs -o nr_inodes=1,mode=700 none {RUNTIME}"
-    ));
+    let full = mounted(&format!("mount -t tmpfs -o nr_inodes=1,mode=700 none {RUNTIME}"));
     assert_signed(after(&full, sign(&store)).silently());
     run_after(&full, &store).printed();
 }
@@ -189,10 +174,7 @@ fn without_a_directory_to_write_to_there_is_a_warning_and_no_stored_pin_is_sent(
     ));
     let outcome = after(&read_only, certificate(&store));
     outcome.certificate();
-    assert!(
-        outcome.stderr.contains("Read-only file system"),
-        "{outcome:?}"
-    );
+    assert!(outcome.stderr.contains("Read-only file system"), "{outcome:?}");
     // A stored PIN that was refused would be sent again.
     after(&read_only, sign(&store)).fails(
         7,
@@ -204,11 +186,7 @@ fn without_a_directory_to_write_to_there_is_a_warning_and_no_stored_pin_is_sent(
     );
     run_after(&read_only, &store).fails(7, &["could not be remembered"]);
     // A person knows what they have typed.
-    let request = sign_request(
-        &store.configuration(),
-        &Options::hash(Hash::Sha256),
-        &sample(32),
-    );
+    let request = sign_request(&store.configuration(), &Options::hash(Hash::Sha256), &sample(32));
     let script = format!("{read_only}; exec \"$SIGNER\"");
     let mut terminal = store.ask(&request).within("bash", &script).at_terminal();
     terminal.expect_prompt().type_line(PIN);
@@ -226,9 +204,8 @@ fn a_refusal_that_can_not_be_taken_back_holds_back_stored_pins() {
             &Options::hash(Hash::Sha256),
             &sample(32),
         );
-        let invocation = store
-            .ask(&request)
-            .suffering(&store, "C_GetTokenInfo:clear=CKF_USER_PIN_COUNT_LOW");
+        let invocation =
+            store.ask(&request).suffering(&store, "C_GetTokenInfo:clear=CKF_USER_PIN_COUNT_LOW");
         let script = format!("\"$SIGNER\" || true; mount -o remount,bind,ro {state}");
         after(&mounted(&script), invocation)
     };
@@ -264,9 +241,8 @@ fn a_stored_pin_is_sent_once_or_never_where_there_is_no_room_to_remember_it() {
             "mount -t tmpfs -o {room},mode=700 none {state}; {filled}; \
              for _ in 1 2 3; do \"$SIGNER\" && exit 99; done"
         ));
-        let invocation = store
-            .ask(&request)
-            .suffering(&store, "C_GetTokenInfo:clear=CKF_USER_PIN_COUNT_LOW");
+        let invocation =
+            store.ask(&request).suffering(&store, "C_GetTokenInfo:clear=CKF_USER_PIN_COUNT_LOW");
         let outcome = after(&little, invocation);
         let told = |text| outcome.stderr.matches(text).count();
         assert_eq!(outcome.status.code(), Some(7), "{room}: {outcome:?}");
@@ -326,9 +302,7 @@ fn a_place_that_a_stranger_took_is_told_as_theirs() {
         taken[1],
         copy.display()
     );
-    let invocation = sign(&store)
-        .without_variable("XDG_RUNTIME_DIR")
-        .within("sh", &script);
+    let invocation = sign(&store).without_variable("XDG_RUNTIME_DIR").within("sh", &script);
     hand_over(directory, user);
     let outcome = invocation.run();
     outcome.fails(7, &["could not be remembered"]);
@@ -346,9 +320,7 @@ fn a_home_that_is_read_only_or_missing_is_not_missed() {
          mount -o remount,bind,ro \"$HOME\"; ! touch \"$HOME/file\" 2> /dev/null",
     );
     for homeless in [read_only.as_str(), "unset HOME"] {
-        after(homeless, certificate(&store))
-            .silently()
-            .certificate();
+        after(homeless, certificate(&store)).silently().certificate();
         assert_signed(after(homeless, sign(&store)).silently());
         assert_eq!(run_after(homeless, &store).printed(), "started\n");
     }
@@ -366,12 +338,7 @@ fn a_home_that_is_read_only_or_missing_is_not_missed() {
 #[test]
 fn standard_streams_that_are_closed_or_full_spoil_nothing() {
     let store = token_with_pair(Kind::P256);
-    for streams in [
-        "exec 0<&-",
-        "exec 2>&-",
-        "exec 0<&- 2>&-",
-        "exec 2>/dev/full",
-    ] {
+    for streams in ["exec 0<&-", "exec 2>&-", "exec 0<&- 2>&-", "exec 2>/dev/full"] {
         after(streams, certificate(&store)).certificate();
         assert_signed(&after(streams, sign(&store)));
         assert_eq!(run_after(streams, &store).printed(), "started\n");
@@ -396,10 +363,7 @@ fn too_little_memory_is_told() {
         let outcome = with(kibibytes);
         kibibytes -= 2_000;
         // glibc ends a process itself where a thread has no room for a new library's data.
-        if outcome
-            .stderr
-            .starts_with("cannot allocate memory for thread-local data")
-        {
+        if outcome.stderr.starts_with("cannot allocate memory for thread-local data") {
             continue;
         }
         // SoftHSM ends the process itself where it has too little.

@@ -26,9 +26,7 @@ use crate::fixture::tool::tool;
 const SOON: Duration = Duration::from_secs(20);
 
 fn ask_with(store: &Store, library: &Path) -> Outcome {
-    let configuration = store
-        .configuration()
-        .with("pathLib", library.to_str().unwrap());
+    let configuration = store.configuration().with("pathLib", library.to_str().unwrap());
     store.ask(&certificate_request(&configuration)).run()
 }
 
@@ -57,10 +55,7 @@ fn set_mode(path: &Path, mode: u32) {
 
 /// A library of this C source, which writes `MARKER` when it is loaded.
 fn built(store: &Store, name: &str, source: &str) -> PathBuf {
-    let (code, library) = (
-        at(store, &format!("{name}.c")),
-        at(store, &format!("{name}.so")),
-    );
+    let (code, library) = (at(store, &format!("{name}.c")), at(store, &format!("{name}.so")));
     let marking = r#"
         #include <fcntl.h>
         #include <stdlib.h>
@@ -172,14 +167,8 @@ fn a_library_that_is_none_of_pkcs11_does_not_run() {
             "hidden",
             "__attribute__((visibility(\"hidden\"))) int C_GetFunctionList(void) { return 0; }",
         ),
-        (
-            "static",
-            "__attribute__((used)) static int C_GetFunctionList(void) { return 0; }",
-        ),
-        (
-            "user",
-            "int C_GetFunctionList(void); int user(void) { return C_GetFunctionList(); }",
-        ),
+        ("static", "__attribute__((used)) static int C_GetFunctionList(void) { return 0; }"),
+        ("user", "int C_GetFunctionList(void); int user(void) { return C_GetFunctionList(); }"),
         ("longer", "int C_GetFunctionListing(void) { return 0; }"),
     ] {
         let library = built(&store, name, source);
@@ -216,9 +205,7 @@ fn what_is_no_file_is_not_opened() {
         let outcome = ask_with(&store, path);
         refused(&outcome, 3, &["pathLib", path.to_str().unwrap()]);
         let list = ["list", "--module", path.to_str().unwrap()];
-        let outcome = Invocation::new(store.directory.path())
-            .arguments(&list)
-            .run();
+        let outcome = Invocation::new(store.directory.path()).arguments(&list).run();
         refused(&outcome, 3, &["pathLib", path.to_str().unwrap()]);
     }
 }
@@ -236,11 +223,7 @@ fn a_library_below_a_directory_that_others_can_change_is_not_loaded() {
     // Through a link in a safe place to a directory on the way.
     let link = at(&store, "link");
     symlink(at(&store, "open/safe"), &link).unwrap();
-    refused(
-        &ask_with(&store, &link.join("lib/library.so")),
-        3,
-        &[&reason],
-    );
+    refused(&ask_with(&store, &link.join("lib/library.so")), 3, &[&reason]);
 }
 
 #[cfg(target_os = "linux")]
@@ -271,12 +254,7 @@ fn a_file_of_any_size_is_not_read_as_a_whole() {
 
     // A library that is there all the same.
     let long = copied(&store, "long.so");
-    File::options()
-        .write(true)
-        .open(&long)
-        .unwrap()
-        .set_len(TERABYTE)
-        .unwrap();
+    File::options().write(true).open(&long).unwrap().set_len(TERABYTE).unwrap();
     let outcome = ask_with(&store, &long);
     outcome.certificate();
     assert!(outcome.took < SOON, "took {:?}", outcome.took);
@@ -289,10 +267,7 @@ fn what_a_file_claims_of_itself_is_not_believed() {
     let store = token_with_pair(Kind::P256);
     let original = &*fs::read(softhsm_library()).unwrap();
     let number = |place: usize| {
-        usize::try_from(u64::from_le_bytes(
-            original[place..place + 8].try_into().unwrap(),
-        ))
-        .unwrap()
+        usize::try_from(u64::from_le_bytes(original[place..place + 8].try_into().unwrap())).unwrap()
     };
     // The program headers of this type.
     let number = &number;
@@ -309,30 +284,18 @@ fn what_a_file_claims_of_itself_is_not_believed() {
     for (what, place, bytes) in [
         ("where the segments are", 0x20, &most[..]),
         ("where the sections are", 0x28, &most),
-        (
-            "how long the dynamic symbols are",
-            dynamic_symbols + 32,
-            &huge,
-        ),
+        ("how long the dynamic symbols are", dynamic_symbols + 32, &huge),
     ] {
         let library = copied(&store, "claims.so");
         let file = File::options().write(true).open(&library).unwrap();
-        file.write_all_at(bytes, u64::try_from(place).unwrap())
-            .unwrap();
+        file.write_all_at(bytes, u64::try_from(place).unwrap()).unwrap();
         file.set_len(2 * TERABYTE).unwrap();
         let outcome = ask_with(&store, &library);
         refused(&outcome, 4, &["not a PKCS#11 library", "damaged"]);
-        assert!(
-            !outcome.stderr.contains("memory"),
-            "{what}: {}",
-            outcome.stderr
-        );
+        assert!(!outcome.stderr.contains("memory"), "{what}: {}", outcome.stderr);
     }
     // Cut off, wherever that is. After the loaded part there are only tables that aren't needed.
-    let loaded = segments(1)
-        .map(|header| number(header + 8) + number(header + 32))
-        .max()
-        .unwrap();
+    let loaded = segments(1).map(|header| number(header + 8) + number(header + 32)).max().unwrap();
     for length in (0..loaded).step_by(loaded / 50).chain([loaded - 1]) {
         let library = at(&store, "cut.so");
         fs::write(&library, &original[..length]).unwrap();
@@ -385,11 +348,7 @@ fn a_message_stays_short_whatever_is_named() {
     for key in ["objectLabel", "tokenLabel"] {
         let request = certificate_request(&store.configuration().with(key, &long));
         let outcome = store.ask(&request).run();
-        assert!(
-            matches!(outcome.status.code(), Some(5 | 6)),
-            "{}",
-            outcome.stderr
-        );
+        assert!(matches!(outcome.status.code(), Some(5 | 6)), "{}", outcome.stderr);
         assert!(outcome.stderr.contains("help: "), "{}", outcome.stderr);
         assert!(outcome.stderr.len() < 5_000, "{}", outcome.stderr.len());
     }
@@ -426,19 +385,11 @@ fn a_kubeconfig_that_others_can_change_is_refused() {
     assert!(outcome.stderr.contains(said), "{}", outcome.stderr);
     set_mode(&file, 0o644);
     let (outcome, stdout) = check();
-    assert_eq!(
-        (outcome.status.code(), &*outcome.stderr),
-        (Some(0), ""),
-        "{stdout}"
-    );
+    assert_eq!((outcome.status.code(), &*outcome.stderr), (Some(0), ""), "{stdout}");
     hand_over(&file, 61_204);
     let (outcome, stdout) = check();
     assert_eq!(outcome.status.code(), Some(0), "{stdout}");
-    assert!(
-        outcome.stderr.contains("belongs to uid 61204"),
-        "{}",
-        outcome.stderr
-    );
+    assert!(outcome.stderr.contains("belongs to uid 61204"), "{}", outcome.stderr);
 }
 
 #[test]
@@ -447,9 +398,7 @@ fn names_on_a_token_stay_text() {
     let module = softhsm_library().to_str().unwrap();
     let slot = store.tokens[0].slot.to_string();
     let run = |arguments: &[&str]| {
-        let outcome = Invocation::new(store.directory.path())
-            .arguments(arguments)
-            .run();
+        let outcome = Invocation::new(store.directory.path()).arguments(arguments).run();
         let stdout = String::from_utf8(outcome.stdout.clone()).unwrap();
         assert_tame(&stdout);
         assert_tame(&outcome.stderr);
@@ -479,10 +428,7 @@ fn names_on_a_token_stay_text() {
     let wrong = store.configuration().with("objectId", "7");
     let outcome = store.ask(&certificate_request(&wrong)).run();
     assert_tame(&outcome.fails(6, &["object\\u{1b}[2J"]).stderr);
-    let wrong = store
-        .configuration()
-        .without("slotId")
-        .with("tokenLabel", HOSTILE);
+    let wrong = store.configuration().without("slotId").with("tokenLabel", HOSTILE);
     let outcome = store.ask(&certificate_request(&wrong)).run();
     assert_tame(&outcome.fails(5, &["\\u{1b}[2J"]).stderr);
 }
@@ -493,25 +439,15 @@ fn names_on_a_token_write_no_kubeconfig() {
     let module = softhsm_library().to_str().unwrap();
     let path = at(&store, "kubeconfig");
     let file = format!("--kubeconfig={}", path.display());
-    let run = |arguments: &[&str]| {
-        Invocation::new(store.directory.path())
-            .arguments(arguments)
-            .run()
-    };
+    let run =
+        |arguments: &[&str]| Invocation::new(store.directory.path()).arguments(arguments).run();
     let printed = run(&["kubeconfig", "--module", module]).printed();
     assert_tame(&printed);
     let text = "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
                 clusters:\n- name: c\n  cluster:\n    server: https://127.0.0.1:1\n\
                 contexts:\n- name: c\n  context:\n    cluster: c\n";
     fs::write(&path, text).unwrap();
-    let written = run(&[
-        "kubeconfig",
-        "--module",
-        module,
-        "--write",
-        "--context=c",
-        &file,
-    ]);
+    let written = run(&["kubeconfig", "--module", module, "--write", "--context=c", &file]);
     assert_tame(&written.stderr);
     assert_eq!(written.printed(), "");
     assert_tame(&fs::read_to_string(&path).unwrap());
@@ -528,21 +464,15 @@ fn a_command_that_is_told_is_fit_to_be_pasted() {
     let owned = at(&store, "owned");
     let name = format!("it's; touch {0} $(touch {0}) 'x", owned.display());
     let told = Invocation::new(store.directory.path())
-        .arguments(&[
-            "kubeconfig",
-            "--module",
-            softhsm_library().to_str().unwrap(),
-        ])
+        .arguments(&["kubeconfig", "--module", softhsm_library().to_str().unwrap()])
         .arguments(&["--external-signer", "--write", "--user", &name])
         .argument(&format!("--kubeconfig={}", path.display()))
         .run()
         .stderr;
     let (_, command) = told.split_once("kubectl config ").expect("a command");
     let (command, _) = command.split_once(" makes one that uses it").unwrap();
-    let output = Command::new("sh")
-        .args(["-c", &format!("printf '%s\\n' {command}")])
-        .output()
-        .unwrap();
+    let output =
+        Command::new("sh").args(["-c", &format!("printf '%s\\n' {command}")]).output().unwrap();
     let words = String::from_utf8(output.stdout).unwrap();
     let file = path.display();
     assert_eq!(
@@ -555,34 +485,17 @@ fn a_command_that_is_told_is_fit_to_be_pasted() {
 #[test]
 fn values_of_a_configuration_stay_text() {
     let store = token_with_pair(Kind::P256);
-    for name in [
-        "pathLib",
-        "slotId",
-        "objectId",
-        "certificateFile",
-        "pinSource",
-        "uri",
-    ] {
-        for value in [
-            HOSTILE.to_owned(),
-            format!("/{HOSTILE}"),
-            format!("pkcs11:{HOSTILE}"),
-        ] {
+    for name in ["pathLib", "slotId", "objectId", "certificateFile", "pinSource", "uri"] {
+        for value in [HOSTILE.to_owned(), format!("/{HOSTILE}"), format!("pkcs11:{HOSTILE}")] {
             let configuration = store.configuration().with(name, &value);
             let outcome = store.ask(&certificate_request(&configuration)).run();
-            assert!(
-                matches!(outcome.status.code(), Some(3..=6)),
-                "{name}: {outcome:?}"
-            );
+            assert!(matches!(outcome.status.code(), Some(3..=6)), "{name}: {outcome:?}");
             outcome.fails(outcome.status.code().unwrap(), &[]);
             assert_tame(&outcome.stderr);
         }
     }
     let hostile: Configuration = store.configuration().with(HOSTILE, HOSTILE);
-    store
-        .ask(&certificate_request(&hostile))
-        .run()
-        .certificate();
+    store.ask(&certificate_request(&hostile)).run().certificate();
 }
 
 /// A kubeconfig whose user has this text as its configuration, in JSON.
@@ -602,15 +515,9 @@ fn kubeconfig(store: &Store, configuration: &str) -> String {
 /// The commands that read a kubeconfig's configuration, neither of which gets past it.
 fn read_by_commands(store: &Store, configuration: &str) -> [Outcome; 2] {
     let file = kubeconfig(store, configuration);
-    let run = |arguments: &[&str]| {
-        Invocation::new(store.directory.path())
-            .arguments(arguments)
-            .run()
-    };
-    [
-        run(&["run", &file, "--", "echo", "no"]),
-        run(&["check", "--no-login", &file]),
-    ]
+    let run =
+        |arguments: &[&str]| Invocation::new(store.directory.path()).arguments(arguments).run();
+    [run(&["run", &file, "--", "echo", "no"]), run(&["check", "--no-login", &file])]
 }
 
 fn configuration_of(store: &Store, more: &[(&str, &str)]) -> String {
@@ -633,11 +540,7 @@ fn a_megabyte_of_configuration_is_no_matter() {
     check.printed();
     assert!(check.took < SOON, "took {:?}", check.took);
     let path = format!("/{megabyte}");
-    for (name, value) in [
-        ("pathLib", &path),
-        ("slotId", &megabyte),
-        ("uri", &megabyte),
-    ] {
+    for (name, value) in [("pathLib", &path), ("slotId", &megabyte), ("uri", &megabyte)] {
         let [run, check] = read_by_commands(&store, &configuration_of(&store, &[(name, value)]));
         refused(&run, 3, &[name]);
         assert!(run.stderr.len() < 2000, "{} bytes", run.stderr.len());
@@ -647,18 +550,11 @@ fn a_megabyte_of_configuration_is_no_matter() {
     // A variable can't hold much more.
     let most = "x".repeat(120_000);
     let configuration = store.configuration().with("note", &most);
-    store
-        .ask(&certificate_request(&configuration))
-        .run()
-        .certificate();
+    store.ask(&certificate_request(&configuration)).run().certificate();
     let configuration = store.configuration().with("pathLib", &format!("/{most}"));
     let outcome = store.ask(&certificate_request(&configuration)).run();
     refused(&outcome, 3, &["pathLib"]);
-    assert!(
-        outcome.stderr.len() < 2000,
-        "{} bytes",
-        outcome.stderr.len()
-    );
+    assert!(outcome.stderr.len() < 2000, "{} bytes", outcome.stderr.len());
 }
 
 /// A request with this text as its configuration.
@@ -676,10 +572,7 @@ fn nesting_and_repeated_keys_are_refused() {
     let good = configuration_of(&store, &[]);
     let good = good.strip_suffix('}').unwrap();
     let arrays = format!("{good}, \"note\": {}}}", deep("[", "]"));
-    let objects = format!(
-        "{good}, \"note\": {}}}",
-        deep("{\"a\":", "}").replace(":}", ":1}")
-    );
+    let objects = format!("{good}, \"note\": {}}}", deep("{\"a\":", "}").replace(":}", ":1}"));
     let repeated = format!("{good}, \"pathLib\": \"/nowhere.so\"}}");
     for (configuration, fragment) in [
         (&arrays, "configuration"),
@@ -689,15 +582,9 @@ fn nesting_and_repeated_keys_are_refused() {
         (&repeated, "each key once"),
     ] {
         let request = raw_request(configuration);
-        let outcome = Invocation::new(store.directory.path())
-            .request(&request)
-            .run();
+        let outcome = Invocation::new(store.directory.path()).request(&request).run();
         refused(&outcome, 2, &[fragment]);
-        assert!(
-            outcome.stderr.len() < 2000,
-            "{} bytes",
-            outcome.stderr.len()
-        );
+        assert!(outcome.stderr.len() < 2000, "{} bytes", outcome.stderr.len());
     }
     for (configuration, fragment) in [(&arrays, "100 levels"), (&objects, "100 levels")] {
         let [run, check] = read_by_commands(&store, configuration);
@@ -718,10 +605,7 @@ fn nesting_and_repeated_keys_are_refused() {
 fn what_is_not_text_is_refused() {
     let store = token_with_pair(Kind::P256);
     let mut request = raw_request(&configuration_of(&store, &[("note", "NOTE")])).into_bytes();
-    let place = request
-        .windows(4)
-        .position(|window| window == b"NOTE")
-        .unwrap();
+    let place = request.windows(4).position(|window| window == b"NOTE").unwrap();
     request[place] = 0xff;
     let outcome = Invocation::new(store.directory.path())
         .variable(REQUEST, OsStr::from_bytes(&request))
@@ -731,10 +615,7 @@ fn what_is_not_text_is_refused() {
     let file = kubeconfig(&store, &configuration_of(&store, &[("note", "NOTE")]));
     let path = at(&store, "kubeconfig");
     let mut bytes = fs::read(&path).unwrap();
-    let place = bytes
-        .windows(4)
-        .position(|window| window == b"NOTE")
-        .unwrap();
+    let place = bytes.windows(4).position(|window| window == b"NOTE").unwrap();
     bytes[place] = 0xff;
     fs::write(&path, bytes).unwrap();
     let outcome = Invocation::new(store.directory.path())

@@ -16,11 +16,7 @@ use crate::fixture::softhsm::{
 };
 
 fn sign_with(store: &Store, configuration: &Configuration) -> Invocation {
-    store.ask(&sign_request(
-        configuration,
-        &Options::hash(Hash::Sha256),
-        &sample(32),
-    ))
+    store.ask(&sign_request(configuration, &Options::hash(Hash::Sha256), &sample(32)))
 }
 
 fn sign(store: &Store) -> Invocation {
@@ -39,12 +35,7 @@ fn the_prompt_names_token_serial_and_key_and_takes_the_pin() {
     terminal.expect_prompt().type_line(PIN);
     let (outcome, screen) = terminal.finish();
     assert_signed(outcome.silently());
-    for name in [
-        "test token",
-        store.tokens[0].serial.as_str(),
-        "objectId \"1\"",
-        "CN=test p256",
-    ] {
+    for name in ["test token", store.tokens[0].serial.as_str(), "objectId \"1\"", "CN=test p256"] {
         assert!(screen.contains(name), "no {name} in:\n{screen}");
     }
 }
@@ -96,10 +87,7 @@ fn an_empty_entry_is_the_end_without_a_try() {
 fn erasing_a_character_and_the_line_works_while_typing() {
     let store = token_with_pair(Kind::P256);
     let mut terminal = sign(&store).at_terminal();
-    terminal
-        .expect_prompt()
-        .type_text("nonsense")
-        .press_ctrl('u');
+    terminal.expect_prompt().type_text("nonsense").press_ctrl('u');
     terminal.type_text(PIN).type_text("x\x7f").type_line("");
     assert_signed(&terminal.finish().0);
 }
@@ -108,19 +96,14 @@ fn erasing_a_character_and_the_line_works_while_typing() {
 fn ctrl_c_ends_it_and_leaves_the_terminal_as_it_was() {
     let store = token_with_pair(Kind::P256);
     let mut terminal = sign(&store).at_terminal();
-    terminal
-        .expect_prompt()
-        .type_text("half a P")
-        .press_ctrl('c');
+    terminal.expect_prompt().type_text("half a P").press_ctrl('c');
     terminal.finish().0.dies_of(Signal::INT);
 }
 
 #[test]
 fn ctrl_c_is_heard_where_the_client_is_deaf_to_it() {
     let store = token_with_pair(Kind::P256);
-    let mut terminal = sign(&store)
-        .within("sh", "trap '' INT; exec \"$SIGNER\"")
-        .at_terminal();
+    let mut terminal = sign(&store).within("sh", "trap '' INT; exec \"$SIGNER\"").at_terminal();
     terminal.expect_prompt().press_ctrl('c');
     terminal.finish().0.fails(7, &["no PIN was entered"]);
 }
@@ -142,11 +125,7 @@ fn a_terminal_that_goes_away_ends_it() {
     terminal.expect_prompt().hang_up();
     let (outcome, _) = terminal.finish();
     assert!(!outcome.status.success(), "{outcome:?}");
-    assert!(
-        outcome.took < Duration::from_secs(20),
-        "it took {:?}",
-        outcome.took
-    );
+    assert!(outcome.took < Duration::from_secs(20), "it took {:?}", outcome.took);
 }
 
 /// Under a shell with job control, which is what makes Ctrl-Z mean something.
@@ -156,10 +135,7 @@ fn ctrl_z_gives_the_terminal_back_and_fg_asks_again() {
     let script = "set -m; \"$SIGNER\"; echo \"stopped $?\" >/dev/tty; read -r _ </dev/tty; \
                   fg >/dev/null; exit $?";
     let mut terminal = sign(&store).within("sh", script).at_terminal();
-    terminal
-        .expect_prompt()
-        .type_text("half a P")
-        .press_ctrl('z');
+    terminal.expect_prompt().type_text("half a P").press_ctrl('z');
     // 128 + SIGTSTP
     terminal.expect("stopped 148");
     terminal.expect_settings_restored();
@@ -220,10 +196,7 @@ fn piped_input_is_left_to_the_next_reader_where_there_is_a_terminal() {
     let store = token_with_pair(Kind::P256);
     let single_line = format!("{WRONG_PIN}\n");
     for input in ["kind: List\nitems: []\n", &single_line] {
-        let mut terminal = sign(&store)
-            .piped(input)
-            .before_another_reader()
-            .at_terminal();
+        let mut terminal = sign(&store).piped(input).before_another_reader().at_terminal();
         terminal.expect_prompt().type_line(PIN);
         let (outcome, _) = terminal.finish();
         assert_signed(&outcome);
@@ -235,16 +208,11 @@ fn piped_input_is_left_to_the_next_reader_where_there_is_a_terminal() {
 fn escape_sequences_in_labels_stay_off_the_terminal() {
     let [key_object, certificate] = Object::pair(key(Kind::P256), &[1]);
     let label = "\x1b[2J\x1b]0;owned\x07 \u{202e}";
-    let store = Store::new([blueprint(
-        label,
-        [key_object.labelled(label), certificate.labelled(label)],
-    )]);
+    let store =
+        Store::new([blueprint(label, [key_object.labelled(label), certificate.labelled(label)])]);
     for configuration in [
         store.configuration(),
-        store
-            .configuration()
-            .without("objectId")
-            .with("objectLabel", label),
+        store.configuration().without("objectId").with("objectLabel", label),
     ] {
         let mut terminal = sign_with(&store, &configuration).at_terminal();
         terminal.expect_prompt().type_line(WRONG_PIN);
@@ -273,10 +241,8 @@ fn a_pin_that_the_token_cannot_have_costs_no_try() {
 #[test]
 fn a_pin_from_elsewhere_is_not_asked_for() {
     let store = token_with_pair(Kind::P256);
-    let (outcome, screen) = store
-        .sign(&Options::hash(Hash::Sha256), &sample(32))
-        .at_terminal()
-        .finish();
+    let (outcome, screen) =
+        store.sign(&Options::hash(Hash::Sha256), &sample(32)).at_terminal().finish();
     assert_signed(outcome.silently());
     assert_eq!(screen, "");
 }
@@ -296,19 +262,13 @@ fn the_next_request_waits_for_the_prompt_of_this_one() {
     let store = token_with_pair(Kind::P256);
     let mut terminal = sign(&store).at_terminal();
     terminal.expect_prompt();
-    let waiting = store
-        .sign(&Options::hash(Hash::Sha256), &sample(32))
-        .start(None);
+    let waiting = store.sign(&Options::hash(Hash::Sha256), &sample(32)).start(None);
     thread::sleep(Duration::from_millis(2500));
     terminal.type_line(PIN);
     assert_signed(&terminal.finish().0);
     let outcome = waiting.finish();
     assert_signed(&outcome);
-    assert!(
-        outcome.stderr.contains("waiting for another request"),
-        "{}",
-        outcome.stderr
-    );
+    assert!(outcome.stderr.contains("waiting for another request"), "{}", outcome.stderr);
 }
 
 /// The library's slots are empty at first, and then they aren't.
@@ -333,9 +293,7 @@ fn a_token_that_is_missing_is_asked_for() {
 #[test]
 fn a_token_is_asked_for_only_where_somebody_could_insert_it() {
     let store = token_with_pair(Kind::P256);
-    sign_before_insertion(&store, store.configuration())
-        .run()
-        .fails(5, &["insert the token"]);
+    sign_before_insertion(&store, store.configuration()).run().fails(5, &["insert the token"]);
     let not_asked = |invocation: Invocation, texts: &[&str]| {
         let (outcome, screen) = invocation.at_terminal().finish();
         outcome.fails(5, texts);
@@ -345,12 +303,7 @@ fn a_token_is_asked_for_only_where_somebody_could_insert_it() {
     let stored = store.configuration_with_pin_source();
     not_asked(sign_before_insertion(&store, stored), &["insert the token"]);
     // Another token is there: it may be the configuration that is wrong.
-    let labelled = |label| {
-        store
-            .configuration()
-            .without("slotId")
-            .with("tokenLabel", label)
-    };
+    let labelled = |label| store.configuration().without("slotId").with("tokenLabel", label);
     let other = sign_with(&store, &labelled("other"));
     not_asked(other, &["other", "name one that is there"]);
     // It is inserted.
@@ -371,9 +324,7 @@ fn a_token_that_stays_missing_or_is_not_wanted_any_more_is_not_asked_for_again()
     assert_eq!(screen.matches("press Enter").count(), 1, "{screen}");
 
     let script = "trap : INT; \"$SIGNER\" 2>/dev/null; exec \"$SIGNER\"";
-    let mut terminal = sign_without_slots(&store)
-        .within("sh", script)
-        .at_terminal();
+    let mut terminal = sign_without_slots(&store).within("sh", script).at_terminal();
     terminal.expect("press Enter: ").press_ctrl('c');
     let (outcome, screen) = terminal.finish();
     outcome.fails(5, &["there is no slotId", remedy]);

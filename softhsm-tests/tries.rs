@@ -27,11 +27,7 @@ const FORGETFUL: &str = "C_GetTokenInfo:clear=CKF_USER_PIN_COUNT_LOW";
 
 fn sign(store: &Store, configuration: &Configuration, faults: &str) -> Invocation {
     store
-        .ask(&sign_request(
-            configuration,
-            &Options::hash(Hash::Sha256),
-            &sample(32),
-        ))
+        .ask(&sign_request(configuration, &Options::hash(Hash::Sha256), &sample(32)))
         .suffering(store, faults)
 }
 
@@ -69,9 +65,8 @@ fn a_stored_pin_that_was_refused_is_sent_by_no_other_process() {
     for faults in ["", FORGETFUL] {
         let store = token_with_pair(Kind::P256);
         let wrong = recorded(&store).with("pin", WRONG_PIN);
-        let running: Vec<Running> = (0..8)
-            .map(|_| sign(&store, &wrong, faults).start(None))
-            .collect();
+        let running: Vec<Running> =
+            (0..8).map(|_| sign(&store, &wrong, faults).start(None)).collect();
         let texts: Vec<String> = running
             .into_iter()
             .map(|run| run.finish().fails(7, &["test token"]).stderr.clone())
@@ -82,13 +77,9 @@ fn a_stored_pin_that_was_refused_is_sent_by_no_other_process() {
         assert_eq!(store.calls("C_Login"), ["0xa0"]);
 
         // Later ones don't either, wherever they have it from.
-        sign(&store, &wrong, faults).run().fails(
-            7,
-            &[
-                "seems to have refused a PIN",
-                "pin in the configuration was not",
-            ],
-        );
+        sign(&store, &wrong, faults)
+            .run()
+            .fails(7, &["seems to have refused a PIN", "pin in the configuration was not"]);
         let from_variable = recorded(&store).with("pinSource", "env:TOKEN_PIN");
         sign(&store, &from_variable, faults)
             .variable("TOKEN_PIN", WRONG_PIN)
@@ -133,9 +124,7 @@ fn corrected_in_file(store: &Store, faults: &str) -> bool {
     let configuration = recorded(store).with("pinSource", &source);
     write(WRONG_PIN);
     for _ in 0..2 {
-        sign(store, &configuration, faults)
-            .run()
-            .fails(7, &["refused"]);
+        sign(store, &configuration, faults).run().fails(7, &["refused"]);
     }
     assert_eq!(store.calls("C_Login"), ["0xa0"]);
     write(PIN);
@@ -158,9 +147,7 @@ fn a_pin_file_that_is_made_anew_is_the_same_pin() {
         fs::write(&path, WRONG_PIN).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         thread::sleep(Duration::from_millis(20));
-        sign(&store, &configuration, FORGETFUL)
-            .run()
-            .fails(7, &["refused"]);
+        sign(&store, &configuration, FORGETFUL).run().fails(7, &["refused"]);
     }
     assert_eq!(store.calls("C_Login"), ["0xa0"]);
 }
@@ -176,9 +163,7 @@ fn a_stored_pin_that_was_corrected_is_sent_once() {
 fn corrected(store: &Store, faults: &str) -> bool {
     let with = |pin: &str| {
         let configuration = recorded(store).with("pinSource", "env:SECRET");
-        sign(store, &configuration, faults)
-            .variable("SECRET", pin)
-            .run()
+        sign(store, &configuration, faults).variable("SECRET", pin).run()
     };
     for _ in 0..2 {
         with(WRONG_PIN).fails(7, &["refused"]);
@@ -226,9 +211,7 @@ fn no_variable_gives_a_stored_pin_another_try() {
         .fails(7, &["seems to have refused a PIN"]);
     // A session that is over takes nothing of it along.
     fs::remove_dir_all(store.directory.path().join("runtime")).unwrap();
-    sign(&store, &wrong, FORGETFUL)
-        .run()
-        .fails(7, &["seems to have refused a PIN"]);
+    sign(&store, &wrong, FORGETFUL).run().fails(7, &["seems to have refused a PIN"]);
     assert_eq!(store.calls("C_Login"), ["0xa0"]);
 }
 
@@ -298,16 +281,9 @@ fn a_refusal_counts_whatever_has_become_of_its_place() {
         &|store| {
             let ledger = ledger(store).unwrap();
             let name = ledger.file_name().unwrap().to_owned();
-            let locks = store
-                .directory
-                .path()
-                .join("runtime/pkcs11-external-signer");
+            let locks = store.directory.path().join("runtime/pkcs11-external-signer");
             let earlier = locks.join(name).with_extension("refused");
-            fs::write(
-                earlier,
-                "token \"test token\" refused a PIN at 1795500000\n",
-            )
-            .unwrap();
+            fs::write(earlier, "token \"test token\" refused a PIN at 1795500000\n").unwrap();
             fs::remove_file(ledger).unwrap();
         },
     ];
@@ -353,9 +329,7 @@ fn a_token_that_was_put_in_the_place_of_another_gets_no_pin() {
     let store = token_with_pair(Kind::P256);
     let stored = recorded(&store).with("pinSource", "env:TOKEN_PIN");
     let swapped = "C_GetTokenInfo#2+:serial=0000000000000815";
-    sign(&store, &stored, swapped)
-        .run()
-        .fails(5, &["test token", "another token is in its place"]);
+    sign(&store, &stored, swapped).run().fails(5, &["test token", "another token is in its place"]);
     assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
 
     // During a run, whose key wants its PIN again for the signature.
@@ -379,22 +353,14 @@ fn a_token_that_was_put_in_the_place_of_another_gets_no_pin() {
 fn logins_that_end_in_doubt_are_few() {
     // Codes that may mean anything, and those of a token that is gone: a card may have counted by
     // then, and some libraries say so of a card that is there.
-    for (code, status) in [
-        ("0x6", 7),
-        ("0x30", 7),
-        ("0x32", 5),
-        ("0xe0", 5),
-        ("0xe1", 5),
-        ("0xb0", 7),
-        ("0xb3", 7),
-    ] {
+    for (code, status) in
+        [("0x6", 7), ("0x30", 7), ("0x32", 5), ("0xe0", 5), ("0xe1", 5), ("0xb0", 7), ("0xb3", 7)]
+    {
         let store = token_with_pair(Kind::P256);
         let stored = recorded(&store).with("pinSource", "env:TOKEN_PIN");
         let faults = format!("C_Login:return={code}");
         for _ in 0..2 {
-            sign(&store, &stored, &faults)
-                .run()
-                .fails(status, &["C_Login: CKR_"]);
+            sign(&store, &stored, &faults).run().fails(status, &["C_Login: CKR_"]);
         }
         sign(&store, &stored, "").run().fails(7, &["was not sent"]);
         assert_eq!(store.calls("C_Login"), [code, code]);
@@ -445,18 +411,13 @@ fn a_token_that_always_counts_is_believed_until_it_has_accepted_a_pin() {
     let stored = recorded(&store).with("pin", PIN);
     sign(&store, &stored, low).run().fails(7, &["was not sent"]);
     let check = cluster().command(&store, &stored, "check");
-    let outcome = check
-        .arguments(&["--despite-refusal"])
-        .suffering(&store, low)
-        .run();
+    let outcome = check.arguments(&["--despite-refusal"]).suffering(&store, low).run();
     assert!(outcome.status.success(), "{outcome:?}");
     assert_signed(&sign(&store, &stored, low).run());
 
     // A PIN that is refused is remembered all the same.
     let wrong = recorded(&store).with("pin", WRONG_PIN);
-    sign(&store, &wrong, low)
-        .run()
-        .fails(7, &["CKR_PIN_INCORRECT"]);
+    sign(&store, &wrong, low).run().fails(7, &["CKR_PIN_INCORRECT"]);
     sign(&store, &wrong, low).run().fails(7, &["was not sent"]);
 }
 
@@ -509,10 +470,7 @@ fn while_a_reader_asks_for_the_pin_no_other_is_sent() {
     };
     let started = Instant::now();
     while !ledger(&store).is_some_and(is_locked) {
-        assert!(
-            started.elapsed() < LIMIT,
-            "the token can be sent another PIN"
-        );
+        assert!(started.elapsed() < LIMIT, "the token can be sent another PIN");
         thread::sleep(Duration::from_millis(5));
     }
     kill_process(run.pid(), Signal::KILL).unwrap();
@@ -534,9 +492,7 @@ fn a_token_that_has_not_answered_anothers_pin_gets_no_other() {
         .collect();
     assert!(!held.is_empty());
     let stored = recorded(&store).with("pinSource", "env:TOKEN_PIN");
-    sign(&store, &stored, "")
-        .run()
-        .fails(5, &["in use by another request", "90 s"]);
+    sign(&store, &stored, "").run().fails(5, &["in use by another request", "90 s"]);
     assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
 }
 
@@ -557,10 +513,7 @@ fn what_is_remembered_names_the_token_and_nothing_of_the_pin() {
     seconds.parse::<u64>().unwrap();
     // All that comes from the PIN are six bits.
     let (_, mark) = rest.strip_suffix(')').unwrap().split_once(' ').unwrap();
-    assert!(
-        mark.len() == 2 && u8::from_str_radix(mark, 16).unwrap() < 64,
-        "{mark}"
-    );
+    assert!(mark.len() == 2 && u8::from_str_radix(mark, 16).unwrap() < 64, "{mark}");
 
     let mut terminal = sign(&store, &recorded(&store), FORGETFUL).at_terminal();
     terminal.expect_prompt().type_line(PIN);
@@ -574,25 +527,17 @@ fn a_run_and_a_check_keep_to_what_another_process_was_refused() {
     let wrong = recorded(&store).with("pin", WRONG_PIN);
     sign(&store, &wrong, FORGETFUL).run().fails(7, &[]);
     let run = cluster().run(&store, &wrong, &["true"]);
-    run.suffering(&store, FORGETFUL)
-        .run()
-        .fails(7, &["seems to have refused a PIN"]);
+    run.suffering(&store, FORGETFUL).run().fails(7, &["seems to have refused a PIN"]);
     let check = cluster().command(&store, &wrong, "check");
     let outcome = check.suffering(&store, FORGETFUL).run();
     let told = String::from_utf8(outcome.stdout).unwrap();
-    assert!(
-        told.contains("✘ PIN            token \"test token\""),
-        "{told}"
-    );
+    assert!(told.contains("✘ PIN            token \"test token\""), "{told}");
     assert_eq!(store.calls("C_Login"), ["0xa0"]);
 
     // The PIN in the kubeconfig was corrected, and there is no terminal.
     let right = recorded(&store).with("pin", PIN);
     let check = cluster().command(&store, &right, "check");
-    let outcome = check
-        .arguments(&["--despite-refusal"])
-        .suffering(&store, FORGETFUL)
-        .run();
+    let outcome = check.arguments(&["--despite-refusal"]).suffering(&store, FORGETFUL).run();
     assert!(outcome.status.success(), "{outcome:?}");
     assert_signed(&sign(&store, &right, FORGETFUL).run());
 }
@@ -614,10 +559,7 @@ fn no_kind_of_wrong_pin_is_sent_twice_and_what_cannot_be_one_is_not_sent() {
         let configuration = recorded(&store).with("pin", pin);
         for _ in 0..3 {
             let outcome = sign(&store, &configuration, FORGETFUL).run();
-            assert!(
-                matches!(outcome.status.code(), Some(3 | 7)),
-                "{pin:?}: {outcome:?}"
-            );
+            assert!(matches!(outcome.status.code(), Some(3 | 7)), "{pin:?}: {outcome:?}");
         }
         let calls = fs::read_to_string(store.directory.path().join("calls")).unwrap_or_default();
         assert_eq!(calls.matches("C_Login 0xa0").count(), tries, "{pin:?}");
@@ -637,10 +579,7 @@ fn a_pin_that_was_not_looked_at_is_kept_and_no_other_is_taken() {
         .before_another_reader()
         .run();
     assert_signed(&outcome);
-    assert_eq!(
-        outcome.remainder.unwrap(),
-        format!("{WRONG_PIN}\n").as_bytes()
-    );
+    assert_eq!(outcome.remainder.unwrap(), format!("{WRONG_PIN}\n").as_bytes());
     assert_eq!(store.calls("C_Login"), ["0x100", "0x0"]);
 }
 
@@ -659,12 +598,7 @@ fn error(store: &Store, number: u8) -> String {
 fn prompts(screen: &str) -> usize {
     let lines = visible(screen);
     // Each on a line of its own.
-    assert!(
-        lines
-            .iter()
-            .all(|line| line.matches("PIN for token").count() <= 1),
-        "{lines:?}"
-    );
+    assert!(lines.iter().all(|line| line.matches("PIN for token").count() <= 1), "{lines:?}");
     screen.matches("PIN for token").count()
 }
 
@@ -672,11 +606,7 @@ fn prompts(screen: &str) -> usize {
 fn prompts_for_different_libraries_come_one_after_the_other() {
     let store = token_with_pair(Kind::P256);
     // Another path is another library, with a lock of its own.
-    let other = sign_request(
-        &store.configuration(),
-        &Options::hash(Hash::Sha256),
-        &sample(32),
-    );
+    let other = sign_request(&store.configuration(), &Options::hash(Hash::Sha256), &sample(32));
     let script = "request 1 & EXTERNAL_SIGNER_PLUGIN_CONFIG=$OTHER request 2 & wait";
     let mut terminal = in_one_session(&store, &recorded(&store), script)
         .variable("OTHER", other.to_string())
@@ -719,10 +649,7 @@ fn after_three_wrong_pins_the_same_job_is_not_asked_again() {
     let (_, screen) = terminal.finish();
     assert_eq!(prompts(&screen), 3, "{screen:?}");
     let told = error(&store, 2);
-    assert!(
-        told.contains("a moment ago it refused what was entered"),
-        "{told}"
-    );
+    assert!(told.contains("a moment ago it refused what was entered"), "{told}");
     assert_eq!(store.calls("C_Login"), ["0xa0"; 3]);
 }
 
@@ -736,9 +663,7 @@ fn a_no_to_the_final_try_is_said_for_those_behind_it_too() {
     terminal.expect("last try").expect("yes").type_line("no");
     let (_, screen) = terminal.finish();
     assert_eq!(screen.matches("last try").count(), 1, "{screen:?}");
-    let braked = (1..=3)
-        .filter(|number| error(&store, *number).contains(LEFT))
-        .count();
+    let braked = (1..=3).filter(|number| error(&store, *number).contains(LEFT)).count();
     assert_eq!(braked, 2);
 }
 
@@ -746,9 +671,8 @@ fn a_no_to_the_final_try_is_said_for_those_behind_it_too() {
 /// a person could type the PIN in clear.
 #[test]
 fn a_persons_next_command_asks_at_once() {
-    for (number, answers) in ["\x03", "\x04", "\n", "wrong-1\nwrong-2\nwrong-3\n"]
-        .iter()
-        .enumerate()
+    for (number, answers) in
+        ["\x03", "\x04", "\n", "wrong-1\nwrong-2\nwrong-3\n"].iter().enumerate()
     {
         let store = token_with_pair(Kind::P256);
         let script = "set -m; trap : INT; request 1; request 2; exit 0";

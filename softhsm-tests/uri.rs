@@ -33,24 +33,17 @@ fn a_uri_alone_is_a_whole_configuration() {
     );
     assert_signed(&sign(&store, &with_uri(&uri)).run());
     let other = uri.replace("id=%01", "id=%02");
-    sign(&store, &with_uri(&other))
-        .run()
-        .fails(6, &["no certificate with objectId \"2\""]);
+    sign(&store, &with_uri(&other)).run().fails(6, &["no certificate with objectId \"2\""]);
 }
 
 #[test]
 fn a_pin_in_a_uri_works_with_the_warning_of_pin() {
     let store = token_with_pair(Kind::P256);
-    let uri = format!(
-        "pkcs11:token=test%20token;id=%01?module-path={}&pin-value={PIN}",
-        library()
-    );
+    let uri = format!("pkcs11:token=test%20token;id=%01?module-path={}&pin-value={PIN}", library());
     let outcome = sign(&store, &with_uri(&uri)).run();
     assert_signed(&outcome);
     assert!(
-        outcome
-            .stderr
-            .contains("warning: the PIN stands in the kubeconfig"),
+        outcome.stderr.contains("warning: the PIN stands in the kubeconfig"),
         "{}",
         outcome.stderr
     );
@@ -63,12 +56,7 @@ fn keys_go_with_a_uri_that_says_the_same_and_with_no_other() {
         .with("pathLib", &library())
         .with("objectId", "0x01");
     assert_signed(&sign(&store, &uri).run());
-    sign(
-        &store,
-        &uri.clone().with("objectId", "2").with("tokenLabel", "prod"),
-    )
-    .run()
-    .fails(
+    sign(&store, &uri.clone().with("objectId", "2").with("tokenLabel", "prod")).run().fails(
         3,
         &[
             "uri has token \"test token\", but tokenLabel is \"prod\"",
@@ -76,12 +64,9 @@ fn keys_go_with_a_uri_that_says_the_same_and_with_no_other() {
             "take id out of uri, or leave objectId out",
         ],
     );
-    sign(
-        &store,
-        &with_uri("pkcs11:token=a;slot-description=b").with("objectId", "1"),
-    )
-    .run()
-    .fails(3, &["uri: slot-description is not known here"]);
+    sign(&store, &with_uri("pkcs11:token=a;slot-description=b").with("objectId", "1"))
+        .run()
+        .fails(3, &["uri: slot-description is not known here"]);
 }
 
 #[test]
@@ -99,19 +84,11 @@ fn odd_labels_and_ids_are_found_by_the_uri_that_list_prints() {
     let uri = listed.trim_end();
     assert!(uri.starts_with("pkcs11:token=t%3Bk=%251;serial="), "{uri}");
     assert!(uri.contains(";id=%00%FF%25%3B?"), "{uri}");
-    assert_signed(
-        &sign(
-            &store,
-            &with_uri(&format!("{uri}&pin-source=env:TOKEN_PIN")),
-        )
-        .run(),
-    );
+    assert_signed(&sign(&store, &with_uri(&format!("{uri}&pin-source=env:TOKEN_PIN"))).run());
     let by_label = "pkcs11:object=a%3Bb%3Fc%26d%25e%2Ff%3D%C3%B6%20";
-    let configuration = with_uri(&format!(
-        "{by_label}?module-path={}&pin-source=env:TOKEN_PIN",
-        library()
-    ))
-    .with("tokenLabel", "t;k=%1");
+    let configuration =
+        with_uri(&format!("{by_label}?module-path={}&pin-source=env:TOKEN_PIN", library()))
+            .with("tokenLabel", "t;k=%1");
     assert_signed(&sign(&store, &configuration).run());
 }
 
@@ -119,36 +96,17 @@ fn odd_labels_and_ids_are_found_by_the_uri_that_list_prints() {
 fn what_p11tool_prints_can_be_pasted() {
     let store = token_with_pair(Kind::P256);
     let output = tool("p11tool", "gnutls-bin")
-        .args([
-            "--provider",
-            &library(),
-            "--list-all-certs",
-            "--only-urls",
-            "--batch",
-        ])
+        .args(["--provider", &library(), "--list-all-certs", "--only-urls", "--batch"])
         .arg("pkcs11:token=test%20token")
-        .env(
-            "SOFTHSM2_CONF",
-            store.directory.path().join("softhsm2.conf"),
-        )
+        .env("SOFTHSM2_CONF", store.directory.path().join("softhsm2.conf"))
         .output()
         .unwrap();
     let uri = String::from_utf8(output.stdout).unwrap();
-    let uri = uri
-        .lines()
-        .find(|line| line.starts_with("pkcs11:"))
-        .unwrap()
-        .to_owned();
-    assert!(
-        uri.contains("model=") && uri.contains("manufacturer="),
-        "{uri}"
-    );
-    let configuration = with_uri(&uri)
-        .with("pathLib", &library())
-        .with("pinSource", "env:TOKEN_PIN");
+    let uri = uri.lines().find(|line| line.starts_with("pkcs11:")).unwrap().to_owned();
+    assert!(uri.contains("model=") && uri.contains("manufacturer="), "{uri}");
+    let configuration =
+        with_uri(&uri).with("pathLib", &library()).with("pinSource", "env:TOKEN_PIN");
     assert_signed(&sign(&store, &configuration).run());
     let other = configuration.with("uri", &uri.replace("model=", "model=x"));
-    sign(&store, &other)
-        .run()
-        .fails(5, &["no token with", "model \"xSoftHSM"]);
+    sign(&store, &other).run().fails(5, &["no token with", "model \"xSoftHSM"]);
 }

@@ -148,23 +148,11 @@ struct KeyTask {
 
 impl KeyTask {
     fn open(client: Option<KeyClient>, observer: Box<dyn StageObserver + Send>) -> Self {
-        Self {
-            reopens: true,
-            client,
-            observer,
-            to_sign: None,
-            work: None,
-        }
+        Self { reopens: true, client, observer, to_sign: None, work: None }
     }
 
     fn of_client(to_sign: Option<(Scheme, Vec<u8>)>) -> Self {
-        Self {
-            reopens: false,
-            client: None,
-            observer: Box::new(()),
-            to_sign,
-            work: None,
-        }
+        Self { reopens: false, client: None, observer: Box::new(()), to_sign, work: None }
     }
 }
 
@@ -182,10 +170,7 @@ type KeyReply = (Arc<OpenKey>, Option<VerifiedSignature>);
 impl Keyring {
     /// A keyring whose sessions can change their tokens.
     pub fn to_write() -> Self {
-        Self {
-            writes: true,
-            ..Self::default()
-        }
+        Self { writes: true, ..Self::default() }
     }
 
     /// Adds a key, at any time. No library is loaded before a key is opened. The variable that the
@@ -252,13 +237,8 @@ impl Keyring {
             threads.push(LibraryThread::start(path, opened, accepted, self.writes)?);
         }
         let thread = threads.get_mut(library).ok_or_else(ended)?;
-        let key = Box::new(ConfiguredKey {
-            config,
-            pins,
-            token: None,
-            is_closed: false,
-            open_for: None,
-        });
+        let key =
+            Box::new(ConfiguredKey { config, pins, token: None, is_closed: false, open_for: None });
         let sent = thread.requests.send(ThreadRequest::Add(key));
         sent.map_err(|_| ended())?;
         let key = thread.keys;
@@ -346,8 +326,7 @@ impl Keyring {
             Ok(())
         }));
         self.request(key, task, None)?;
-        made.try_recv()
-            .map_err(|_| Error::internal("work on a token without a result"))
+        made.try_recv().map_err(|_| Error::internal("work on a token without a result"))
     }
 
     /// Closes the key until it is [opened](Keyring::open) again. The last key of a token takes the
@@ -414,19 +393,14 @@ impl Keyring {
             Err(RecvTimeoutError::Disconnected) => Err(ended()),
             Err(RecvTimeoutError::Timeout) => {
                 library.lock.release();
-                Err(SigningError::NoReply {
-                    library: library.path,
-                    seconds: limit.as_secs(),
-                }
-                .into())
+                Err(SigningError::NoReply { library: library.path, seconds: limit.as_secs() }
+                    .into())
             }
         }
     }
 
     fn threads(&self) -> MutexGuard<'_, Vec<LibraryThread>> {
-        self.libraries
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.libraries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -466,12 +440,7 @@ impl LibraryThread {
         thread.map_err(|error| RunError::Preparation {
             reason: format!("no thread for a token: {error}"),
         })?;
-        Ok(Self {
-            path,
-            keys: 0,
-            requests: sender,
-            lock,
-        })
+        Ok(Self { path, keys: 0, requests: sender, lock })
     }
 }
 
@@ -673,9 +642,7 @@ impl Worker {
         open: &mut OpenKeys<'_>,
         request: &mut KeyRequest,
     ) -> Result<KeyReply, Error> {
-        let KeyRequest {
-            key: number, task, ..
-        } = request;
+        let KeyRequest { key: number, task, .. } = request;
         let key = self.keys.get_mut(*number).ok_or_else(unknown_key)?;
         let client = task.client.as_ref();
         let logs_in = client.is_some_and(|client| !key.is_open_for(client));
@@ -685,10 +652,7 @@ impl Worker {
             Some(client) => &mut *client.pins,
             None => &mut **pins,
         };
-        let mut pipeline = Pipeline {
-            config,
-            observer: &mut *task.observer,
-        };
+        let mut pipeline = Pipeline { config, observer: &mut *task.observer };
         let place = open.place(*number).filter(|_| !logs_in);
         // Work that looks and then writes is one process's at a time.
         if place.is_none() || task.work.is_some() {
@@ -757,10 +721,9 @@ impl OpenKeys<'_> {
         let (library, tokens, writes) = (self.library, &mut self.tokens, self.writes);
         let config = pipeline.config;
         if config.init_args != self.init_args {
-            return Err(ModuleError::OtherInitArgs {
-                path: library.module.path().to_owned(),
-            }
-            .into());
+            return Err(
+                ModuleError::OtherInitArgs { path: library.module.path().to_owned() }.into()
+            );
         }
         let place = library.token_with(&config.token, Some(pins), |found| {
             let name = found.name();
@@ -768,11 +731,7 @@ impl OpenKeys<'_> {
             if let Some(place) = known {
                 if !logs_in {
                     // Before a PIN is sent to it.
-                    tokens
-                        .get(place)
-                        .ok_or_else(unknown_key)?
-                        .token
-                        .check_session()?;
+                    tokens.get(place).ok_or_else(unknown_key)?.token.check_session()?;
                     return Ok(place);
                 }
                 accepted.extend(tokens.swap_remove(place).token.close_keeping_pin());
@@ -839,10 +798,7 @@ fn may_be_lost(error: &Error) -> bool {
         // What is not on the token isn't there after the next login either.
         matches!(error, ObjectError::Call { .. })
     } else if let Some(error) = error.downcast_ref() {
-        matches!(
-            error,
-            SigningError::Call { .. } | SigningError::Refused { .. }
-        )
+        matches!(error, SigningError::Call { .. } | SigningError::Refused { .. })
     } else {
         let error = error.downcast_ref::<LoginError>();
         error.is_some_and(LoginError::is_a_failed_call)
@@ -890,66 +846,25 @@ mod tests {
         let (keyring, numbers) = keyring(&[("/no/a.so", "1")]);
         for _ in 0..2 {
             let error = keyring.open(numbers[0], Box::new(())).unwrap_err();
-            assert!(
-                matches!(error.downcast_ref(), Some(ModuleError::Load { .. })),
-                "{error}"
-            );
+            assert!(matches!(error.downcast_ref(), Some(ModuleError::Load { .. })), "{error}");
         }
-        let error = keyring
-            .sign(numbers[0], Scheme::Ed25519, Vec::new())
-            .unwrap_err();
+        let error = keyring.sign(numbers[0], Scheme::Ed25519, Vec::new()).unwrap_err();
         assert_eq!(error.exit_code(), 4);
         assert_eq!(keyring.missing(), [""; 0]);
         keyring.finish(0);
-        assert_eq!(
-            keyring
-                .open(numbers[0], Box::new(()))
-                .unwrap_err()
-                .exit_code(),
-            70
-        );
+        assert_eq!(keyring.open(numbers[0], Box::new(())).unwrap_err().exit_code(), 70);
     }
 
     #[test]
     fn a_token_is_opened_again_after_a_failed_call_and_not_after_a_refusal() {
-        let failure = CallFailure {
-            function: "C_Sign".to_owned(),
-            reason: "CKR_DEVICE_REMOVED".to_owned(),
-        };
+        let failure =
+            CallFailure { function: "C_Sign".to_owned(), reason: "CKR_DEVICE_REMOVED".to_owned() };
         let token = "\"prod\"".to_owned();
         for (error, is_lost) in [
-            (
-                TokenError::Removed {
-                    token: token.clone(),
-                    failure: failure.clone(),
-                }
-                .into(),
-                true,
-            ),
-            (
-                TokenError::Busy {
-                    waited: Duration::ZERO,
-                    holder: None,
-                }
-                .into(),
-                false,
-            ),
-            (
-                LoginError::Call {
-                    token: token.clone(),
-                    failure,
-                }
-                .into(),
-                true,
-            ),
-            (
-                LoginError::Locked {
-                    kind: PinKind::User,
-                    token,
-                }
-                .into(),
-                false,
-            ),
+            (TokenError::Removed { token: token.clone(), failure: failure.clone() }.into(), true),
+            (TokenError::Busy { waited: Duration::ZERO, holder: None }.into(), false),
+            (LoginError::Call { token: token.clone(), failure }.into(), true),
+            (LoginError::Locked { kind: PinKind::User, token }.into(), false),
         ] {
             assert_eq!(may_be_lost(&error), is_lost, "{error}");
         }

@@ -1,10 +1,7 @@
 //! Starts the program and ends with its exit code. What concerns a whole process stands here and not
 //! in the library: the allocator, and what runs before `main`.
 
-#![expect(
-    unsafe_code,
-    reason = "a section of the executable, and that there is one thread"
-)]
+#![expect(unsafe_code, reason = "a section of the executable, and that there is one thread")]
 
 use std::alloc::System;
 

@@ -68,11 +68,7 @@ impl PluginContext {
             "contexts": [{"name": "prod", "context": {"cluster": "real+token", "user": "jane"}}],
             "current-context": "prod",
         });
-        let mut context = Self {
-            store,
-            config,
-            port,
-        };
+        let mut context = Self { store, config, port };
         let identity = context.make_identity();
         let endpoint = identity.endpoint("");
         let entry = context.entry();
@@ -137,9 +133,7 @@ impl PluginContext {
 /// The lines of the step, without its name.
 fn of_client(text: &str) -> Vec<String> {
     let lines = text.lines().filter(|line| line.contains(" client "));
-    lines
-        .map(|line| line.replace(" client         ", " "))
-        .collect()
+    lines.map(|line| line.replace(" client         ", " ")).collect()
 }
 
 /// Demands a concern, with this remedy.
@@ -175,10 +169,7 @@ fn what_a_client_meets_is_told_before_the_key() {
     let steps = document["steps"].as_array().unwrap();
     assert_eq!(steps[0]["step"], "configuration");
     for step in &steps[1..4] {
-        assert_eq!(
-            (&step["step"], &step["status"]),
-            (&"client".into(), &"good".into())
-        );
+        assert_eq!((&step["step"], &step["status"]), (&"client".into(), &"good".into()));
     }
     // A context of another form has no such step.
     let store = token_with_pair(Kind::P256);
@@ -302,10 +293,7 @@ fn what_does_not_work_everywhere_is_told() {
             },
             "is v1alpha1",
         ),
-        (
-            |it| it.user()["exec"]["interactiveMode"] = "Always".into(),
-            "interactiveMode is Always",
-        ),
+        (|it| it.user()["exec"]["interactiveMode"] = "Always".into(), "interactiveMode is Always"),
         (
             |it| it.config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:2".into(),
             "cluster \"real\" has changed since it was copied: server",
@@ -366,9 +354,7 @@ fn an_address_that_the_tunnel_process_serves_is_asked_for_its_certificate() {
     let mut context = PluginContext::new();
     let text = told(&context.check_served(""), 0);
     let place = format!("{}:{}", local_address(), context.port);
-    let [.., last] = &of_client(&text)[..] else {
-        panic!("{text}")
-    };
+    let [.., last] = &of_client(&text)[..] else { panic!("{text}") };
     assert!(last.starts_with("✔ the tunnel process (process "), "{text}");
     let served = format!("serves {place}, with the certificate that the entry names");
     assert!(last.ends_with(&served), "{text}");
@@ -386,18 +372,11 @@ fn an_address_that_the_tunnel_process_serves_is_asked_for_its_certificate() {
     fs::write(context.path("data/tunnel.pem"), old).unwrap();
     context.config = old_config;
     let outcome = context.check_served("cp new.pem data/tunnel.pem; cp new.json kubeconfig");
-    is_concerned(
-        &outcome,
-        "shows another certificate",
-        "pkcs11-external-signer stop",
-    );
+    is_concerned(&outcome, "shows another certificate", "pkcs11-external-signer stop");
 
     // For another server.
     let context = PluginContext::new();
-    let other = context
-        .config
-        .to_string()
-        .replace("127.0.0.1:1", "127.0.0.1:2");
+    let other = context.config.to_string().replace("127.0.0.1:1", "127.0.0.1:2");
     fs::write(context.path("new.json"), other).unwrap();
     let outcome = context.check_served("cp new.json kubeconfig");
     let what = "leads to cluster \"real\" (https://127.0.0.1:1) already";
@@ -413,15 +392,8 @@ fn the_cluster_is_asked_by_the_local_address() {
     let config: Value = serde_json::from_slice(&file).unwrap();
     let context = PluginContext::of(store, &config["clusters"][0]["cluster"]);
     let text = told(&context.program(&["check", "--server"]).run(), 0);
-    let asked = format!(
-        "(asked by {}:{}, as clients do)\n",
-        local_address(),
-        context.port
-    );
-    assert!(
-        text.contains("knows us as user \"jane\"") && text.ends_with(&asked),
-        "{text}"
-    );
+    let asked = format!("(asked by {}:{}, as clients do)\n", local_address(), context.port);
+    assert!(text.contains("knows us as user \"jane\"") && text.ends_with(&asked), "{text}");
 }
 
 /// kubectl's own answer is the measure: whether it runs a script that has the plugin's name.
@@ -460,10 +432,7 @@ fn kuberc_keeps_kubectl_from_the_plugin_where_it_is_told_to() {
             (with("{command: pkcs11-external-signer}"), ""),
             (with("{name: pkcs11-external-signer}"), ""),
             (with("{command: aws}"), "doesn't have"),
-            (
-                with("{command: /nowhere/pkcs11-external-signer}"),
-                "doesn't have",
-            ),
+            (with("{command: /nowhere/pkcs11-external-signer}"), "doesn't have"),
             (with(""), "is empty"),
             (with("{}"), "no path in its shortest form"),
             (doubled.clone(), "no path in its shortest form"),
@@ -487,25 +456,15 @@ fn kuberc_keeps_kubectl_from_the_plugin_where_it_is_told_to() {
         (vec![("KUBERC", "")], "✘"),
         (vec![("KUBECTL_KUBERC", "False")], ""),
         (vec![("KUBECTL_KUBERC", "0")], "✘"),
-        (
-            vec![("KUBERC", missing.to_str().unwrap())],
-            "there is no such file",
-        ),
+        (vec![("KUBERC", missing.to_str().unwrap())], "there is no such file"),
     ] {
         let agreed = agreement(&context, &path, &variables);
         assert!(agreed.contains(says), "{variables:?}: {agreed}");
-        assert_eq!(
-            agreed.is_empty(),
-            says.is_empty(),
-            "{variables:?}: {agreed}"
-        );
+        assert_eq!(agreed.is_empty(), says.is_empty(), "{variables:?}: {agreed}");
     }
     fs::write(&usual, "a: [\n").unwrap();
     let agreed = agreement(&context, &path, &[]);
-    assert!(
-        agreed.starts_with("! ") && agreed.contains("passes over"),
-        "{agreed}"
-    );
+    assert!(agreed.starts_with("! ") && agreed.contains("passes over"), "{agreed}");
     // What the remedy says to do.
     fs::write(&usual, &deny).unwrap();
     let agreed = agreement(&context, &path, &[]);
@@ -536,21 +495,11 @@ fn agreement(context: &PluginContext, path: &str, variables: &[(&str, &str)]) ->
     let help = lines.next().unwrap_or_default();
     let against = against.map_or_else(String::new, |line| format!("{line}\n{help}"));
     let is_refused = against.starts_with('✘');
-    assert_eq!(
-        outcome.status.code(),
-        Some(if is_refused { 3 } else { 0 }),
-        "{text}"
-    );
+    assert_eq!(outcome.status.code(), Some(if is_refused { 3 } else { 0 }), "{text}");
     let ran = context.path("ran");
     let _ = fs::remove_file(&ran);
-    let kubectl = context
-        .program(&["get", "--raw", "/version"])
-        .program(kubectl());
+    let kubectl = context.program(&["get", "--raw", "/version"]).program(kubectl());
     let kubectl = given(kubectl).run();
-    assert_eq!(
-        ran.exists(),
-        !is_refused,
-        "{variables:?}\n{text}\n{kubectl:?}"
-    );
+    assert_eq!(ran.exists(), !is_refused, "{variables:?}\n{text}\n{kubectl:?}");
     against
 }

@@ -34,10 +34,7 @@ fn an_address_stays_with_its_server_and_what_is_written_then_leads_to_the_other(
     let server = server.as_str().unwrap();
     let forwarder = Forwarder::to(server);
     let outcome = elsewhere(&user, server, &forwarder.url(), ASK).run();
-    let what = format!(
-        "{} leads to cluster \"test\" ({server}) already",
-        user.address()
-    );
+    let what = format!("{} leads to cluster \"test\" ({server}) already", user.address());
     let said = [&*what, "kubeconfig --write --context NAME"];
     assert_told_through_kubectl(&outcome, 9, &said);
     // Whoever uses the first one still does.

@@ -38,9 +38,7 @@ fn the_cluster_is_asked_by_the_local_address_with_one_prompt() {
 #[test]
 fn a_key_that_is_kept_is_used_and_stays_open() {
     let user = PlainUser::prompted(&["--keep=terminal"]);
-    let mut terminal = user
-        .shell(&format!("{ASK} && {CHECK} && {ASK}"))
-        .at_terminal();
+    let mut terminal = user.shell(&format!("{ASK} && {CHECK} && {ASK}")).at_terminal();
     terminal.expect_prompt().type_line(PIN);
     terminal.expect_prompt().type_line(PIN);
     let (outcome, screen) = terminal.finish();
@@ -74,9 +72,7 @@ fn what_the_tunnel_answers_in_the_servers_place_is_told() {
     let outcome = user.program(&["check", "--server"]).run();
     let text = outcome.told(9);
     let told = text.lines().rev().take(2).collect::<Vec<_>>();
-    let [help, failed] = told[..] else {
-        panic!("{text}")
-    };
+    let [help, failed] = told[..] else { panic!("{text}") };
     let what = "✘ cluster        cluster \"test\" (https://127.0.0.1:1): no connection: ";
     assert!(failed.starts_with(what), "{text}");
     let remedy = "  help: check that the API server runs, and the network";

@@ -42,10 +42,7 @@ fn what_is_kept_for_a_time_serves_other_terminals_too() {
     let user = PlainUser::prompted(&["--keep=15m"]);
     in_a_shell(&user, 3, 1);
     in_a_shell(&user, 3, 0);
-    assert_eq!(
-        user.kubectl(&["get", "pods", "-o=name"]).run().printed(),
-        "pod/shell\n"
-    );
+    assert_eq!(user.kubectl(&["get", "pods", "-o=name"]).run().printed(), "pod/shell\n");
     assert_eq!(user.counts(), (1, 1));
     user.program(&["stop"]).run().printed();
     user.expect_nothing_left();
@@ -75,10 +72,7 @@ fn apply_from_standard_input_runs_the_plugin_twice_and_asks_once() {
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {}}}\ndata: {{key: value}}\n",
         user.context()
     );
-    let mut terminal = user
-        .kubectl(&["apply", "-f", "-"])
-        .piped(&manifest)
-        .at_terminal();
+    let mut terminal = user.kubectl(&["apply", "-f", "-"]).piped(&manifest).at_terminal();
     terminal.expect_prompt().type_line(PIN);
     let (outcome, screen) = terminal.finish();
     let created = format!("configmap/{} created\n", user.context());

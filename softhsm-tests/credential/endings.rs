@@ -118,9 +118,7 @@ fn the_first_of_two_terminals_to_end_closes_the_key() {
 fn it_holds_no_descriptor_of_the_client() {
     let user = PlainUser::new(&["--keep=15m"]);
     let script = format!("timeout 30 bash -c '{ASK} 2>&1 | cat' >out 2>&1; echo $?; cat out");
-    let outcome = user
-        .shell(&format!("cd; exec 7<>/dev/null; {script}"))
-        .run();
+    let outcome = user.shell(&format!("cd; exec 7<>/dev/null; {script}")).run();
     assert_eq!(outcome.printed(), format!("0\n{ANSWER}"));
     let tunnel = user.tunnel().unwrap().pid.as_raw_nonzero();
     for (number, expected) in [(0, "/dev/null"), (1, "/dev/null"), (2, "/dev/null")] {
@@ -134,10 +132,7 @@ fn it_holds_no_descriptor_of_the_client() {
         };
         let open = open.to_str().unwrap();
         assert!(!open.starts_with("pipe:"), "{open}");
-        assert!(
-            !open.ends_with("/out") && !open.starts_with("/dev/pts"),
-            "{open}"
-        );
+        assert!(!open.ends_with("/out") && !open.starts_with("/dev/pts"), "{open}");
     }
     user.program(&["stop"]).run().printed();
     user.expect_nothing_left();
@@ -151,10 +146,7 @@ fn it_ends_with_the_terminals_session() {
         terminal.expect("ready: ").type_line(ASK);
         terminal.expect_prompt().type_line(PIN);
         terminal.expect(ANSWER.trim_end()).expect("ready: ");
-        terminal
-            .type_line(ASK)
-            .expect(ANSWER.trim_end())
-            .expect("ready: ");
+        terminal.type_line(ASK).expect(ANSWER.trim_end()).expect("ready: ");
         thread::sleep(Duration::from_secs(2));
         assert!(user.tunnel().is_some(), "it serves the whole session");
         match ending {
@@ -267,15 +259,7 @@ fn a_client_whose_tunnel_was_killed_is_through_again_within_five_minutes() {
     let line = proxy.line();
     let (_, address) = line.rsplit_once(' ').unwrap();
     let server = format!("--server=http://{address}");
-    let get = [
-        "--kubeconfig=/dev/null",
-        &server,
-        "get",
-        "namespace",
-        "default",
-        "-o",
-        "name",
-    ];
+    let get = ["--kubeconfig=/dev/null", &server, "get", "namespace", "default", "-o", "name"];
     let ask = || user.kubectl(&get).run();
     assert_eq!(ask().printed(), ANSWER);
     let began = Instant::now();

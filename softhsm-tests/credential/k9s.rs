@@ -40,10 +40,7 @@ impl Relay {
                 all.lock().unwrap().extend([client, server]);
             }
         });
-        Self {
-            address,
-            connections,
-        }
+        Self { address, connections }
     }
 
     fn cut(&self) {
@@ -71,9 +68,7 @@ impl Screen {
         let user = PlainUser::at(store, &entry, options);
         let namespace = user.context();
         let made = cluster().administrator(&user.store);
-        made.arguments(&["create", "namespace", &namespace])
-            .run()
-            .printed();
+        made.arguments(&["create", "namespace", &namespace]).run().printed();
         // It ends after five attempts in vain otherwise.
         let settings = user.path("k9s");
         fs::create_dir(&settings).unwrap();
@@ -86,19 +81,13 @@ impl Screen {
             .variable("K9S_CONFIG_DIR", settings)
             .variable("COLORTERM", "")
             .at_terminal();
-        Self {
-            user,
-            relay,
-            terminal: screen,
-        }
+        Self { user, relay, terminal: screen }
     }
 
     fn make(&self, name: &str) {
         let namespace = self.user.context();
         let made = cluster().administrator(&self.user.store);
-        made.arguments(&["-n", &namespace, "create", "configmap", name])
-            .run()
-            .printed();
+        made.arguments(&["-n", &namespace, "create", "configmap", name]).run().printed();
     }
 
     /// Makes a config map and waits until it is on the screen.
@@ -107,11 +96,7 @@ impl Screen {
         self.make(name);
         let end = Instant::now() + patience;
         while !self.terminal.shows(name, Duration::from_secs(1)) {
-            assert!(
-                Instant::now() < end,
-                "no {name} on the screen: {}",
-                self.terminal.screen()
-            );
+            assert!(Instant::now() < end, "no {name} on the screen: {}", self.terminal.screen());
         }
     }
 

@@ -23,11 +23,7 @@ struct Random(u64);
 impl Random {
     fn below(&mut self, limit: u64) -> u64 {
         for (shift, left) in [(13, true), (7, false), (17, true)] {
-            self.0 ^= if left {
-                self.0 << shift
-            } else {
-                self.0 >> shift
-            };
+            self.0 ^= if left { self.0 << shift } else { self.0 >> shift };
         }
         self.0 % limit
     }
@@ -42,11 +38,7 @@ impl Tokens {
         let tokens = fs::read_dir(user.path("tokens")).unwrap();
         let files = tokens.flat_map(|token| fs::read_dir(token.unwrap().path()).unwrap());
         let paths = files.map(|file| file.unwrap().path());
-        Self(
-            paths
-                .map(|it| (it.clone(), fs::read(it).unwrap()))
-                .collect(),
-        )
+        Self(paths.map(|it| (it.clone(), fs::read(it).unwrap())).collect())
     }
 
     fn mend(&self) {
@@ -92,11 +84,7 @@ fn one_round(user: &PlainUser, random: &mut Random) -> String {
     for victim in &order[..number] {
         let pause = random.below(250);
         thread::sleep(Duration::from_millis(pause));
-        let outcome = if kill(user, *victim) {
-            "killed"
-        } else {
-            "not there"
-        };
+        let outcome = if kill(user, *victim) { "killed" } else { "not there" };
         told.push(format!("{victim:?} {outcome} after {pause} ms"));
     }
     // kubectl may go on without a plugin or a tunnel, or have ended before.

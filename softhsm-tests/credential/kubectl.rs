@@ -13,23 +13,13 @@ use crate::run::streaming::forward;
 const LARGE: usize = 4 << 20;
 
 fn bytes() -> Vec<u8> {
-    (0..LARGE)
-        .map(|it| (it * 7 + it / 251).to_le_bytes()[0])
-        .collect()
+    (0..LARGE).map(|it| (it * 7 + it / 251).to_le_bytes()[0]).collect()
 }
 
 #[test]
 fn exec_hands_on_streams_and_exit_code() {
     let user = PlainUser::new(&[]);
-    let command = [
-        "exec",
-        "-i",
-        "shell",
-        "--",
-        "sh",
-        "-c",
-        "cat; echo told >&2; exit 7",
-    ];
+    let command = ["exec", "-i", "shell", "--", "sh", "-c", "cat; echo told >&2; exit 7"];
     let outcome = user.kubectl(&command).piped(bytes()).run();
     assert_eq!(outcome.status.code(), Some(7), "{}", outcome.stderr);
     assert!(outcome.stdout == bytes(), "{} bytes", outcome.stdout.len());
@@ -86,9 +76,7 @@ fn watch(time: Duration) {
     let made = user.kubectl(&["create", "namespace", &namespace]).run();
     made.printed();
     let create = |name: &str| {
-        let made = user
-            .kubectl(&["-n", &namespace, "create", "configmap", name])
-            .run();
+        let made = user.kubectl(&["-n", &namespace, "create", "configmap", name]).run();
         assert_eq!(made.printed(), format!("configmap/{name} created\n"));
     };
     let arguments = ["-n", &namespace, "get", "configmaps", "-w", "-o", "name"];
@@ -98,12 +86,7 @@ fn watch(time: Duration) {
     let began = Instant::now();
     thread::sleep(time);
     create("last");
-    assert_eq!(
-        watching.line(),
-        "configmap/last",
-        "after {:?}",
-        began.elapsed()
-    );
+    assert_eq!(watching.line(), "configmap/last", "after {:?}", began.elapsed());
     kill_process(watching.pid(), Signal::INT).unwrap();
     watching.finish();
     user.expect_nothing_left();

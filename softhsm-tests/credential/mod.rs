@@ -86,11 +86,7 @@ impl PlainUser {
     /// The same with another cluster.
     fn at(store: Store, entry: &Value, options: &[&str]) -> Self {
         need_root();
-        let user = Self {
-            store,
-            number: None,
-            signer: PROGRAM.into(),
-        };
+        let user = Self { store, number: None, signer: PROGRAM.into() };
         user.written(entry, options)
     }
 
@@ -130,19 +126,12 @@ impl PlainUser {
     fn unprivileged(number: u32, options: &[&str]) -> Self {
         let store = cluster().token(Kind::P256, ADMINISTRATOR);
         let copy = copy_of_program(store.directory.path());
-        let user = Self {
-            store,
-            number: Some(number),
-            signer: copy,
-        };
+        let user = Self { store, number: Some(number), signer: copy };
         let mut entry = cluster().entry();
         let authority = entry["certificate-authority"].take();
         let authority = fs::read(authority.as_str().unwrap()).unwrap();
         entry["certificate-authority-data"] = STANDARD.encode(authority).into();
-        entry
-            .as_object_mut()
-            .unwrap()
-            .remove("certificate-authority");
+        entry.as_object_mut().unwrap().remove("certificate-authority");
         user.written(&entry, options)
     }
 
@@ -179,8 +168,7 @@ impl PlainUser {
 
     /// A shell, in whose PATH are kubectl and helm.
     fn shell(&self, script: &str) -> Invocation {
-        self.client(Path::new("/bin/bash"))
-            .arguments(&["-c", script])
+        self.client(Path::new("/bin/bash")).arguments(&["-c", script])
     }
 
     fn program(&self, arguments: &[&str]) -> Invocation {
@@ -243,10 +231,8 @@ impl PlainUser {
 
     /// The kubeconfig's current context, and what it names.
     fn current(&self) -> Value {
-        let printed = self
-            .kubectl(&["config", "view", "--minify", "--raw", "-o", "json"])
-            .run()
-            .printed();
+        let printed =
+            self.kubectl(&["config", "view", "--minify", "--raw", "-o", "json"]).run().printed();
         serde_json::from_str(&printed).unwrap()
     }
 
@@ -258,9 +244,7 @@ impl PlainUser {
     /// Where clients dial.
     fn address(&self) -> String {
         let current = self.current();
-        let server = current["clusters"][0]["cluster"]["server"]
-            .as_str()
-            .unwrap();
+        let server = current["clusters"][0]["cluster"]["server"].as_str().unwrap();
         server.strip_prefix("https://").unwrap().to_owned()
     }
 
@@ -366,11 +350,7 @@ fn assert_one_line(outcome: &Outcome, said: &[&str]) {
     let is_error = |line: &str| line.starts_with("pkcs11-external-signer: error: ");
     assert!(matches!(lines[..], [line] if is_error(line)), "{outcome:?}");
     for text in said {
-        assert!(
-            outcome.stderr.contains(text),
-            "no \"{text}\" in: {}",
-            outcome.stderr
-        );
+        assert!(outcome.stderr.contains(text), "no \"{text}\" in: {}", outcome.stderr);
     }
 }
 
@@ -389,12 +369,7 @@ fn count_plugins(user: &PlainUser) -> impl Fn() -> usize {
     let record = user.path("runs");
     let count = format!("echo run >>'{}'; exec \"$SIGNER\" \"$@\"", record.display());
     wrap_plugin(user, &count);
-    move || {
-        fs::read_to_string(&record)
-            .unwrap_or_default()
-            .lines()
-            .count()
-    }
+    move || fs::read_to_string(&record).unwrap_or_default().lines().count()
 }
 
 /// kubectl's own form of a plugin's failure with this code, and what the plugin said.
@@ -403,10 +378,6 @@ fn assert_told_through_kubectl(outcome: &Outcome, code: u8, said: &[&str]) {
     assert!(!outcome.status.success(), "{outcome:?}");
     let told = format!("failed with exit code {code}");
     for text in said.iter().chain([&told.as_str()]) {
-        assert!(
-            outcome.stderr.contains(text),
-            "no \"{text}\" in: {}",
-            outcome.stderr
-        );
+        assert!(outcome.stderr.contains(text), "no \"{text}\" in: {}", outcome.stderr);
     }
 }

@@ -77,9 +77,8 @@ fn the_next_command_asks_again_after_a_cancelled_prompt() {
 #[test]
 fn a_locked_pin_is_not_sent() {
     let user = PlainUser::new(&[]);
-    let locked = user
-        .kubectl(&GET)
-        .suffering(&user.store, "C_GetTokenInfo:set=CKF_USER_PIN_LOCKED");
+    let locked =
+        user.kubectl(&GET).suffering(&user.store, "C_GetTokenInfo:set=CKF_USER_PIN_LOCKED");
     assert_told_through_kubectl(&locked.run(), 7, &["locked"]);
     assert_eq!(user.store.calls("C_Login").len(), 0);
     user.expect_nothing_left();
@@ -89,10 +88,7 @@ fn a_locked_pin_is_not_sent() {
 #[test]
 fn a_stored_pin_that_turns_out_to_be_locked_is_sent_once() {
     let user = PlainUser::new(&[]);
-    let get = || {
-        user.kubectl(&GET)
-            .suffering(&user.store, "C_Login:return=0xa4")
-    };
+    let get = || user.kubectl(&GET).suffering(&user.store, "C_Login:return=0xa4");
     assert_told_through_kubectl(&get().run(), 7, &["CKR_PIN_LOCKED"]);
     assert_told_through_kubectl(&get().run(), 7, &["TOKEN_PIN was not sent"]);
     assert_eq!(user.store.calls("C_Login"), ["0xa4"]);
@@ -110,10 +106,8 @@ fn a_stored_pin_that_turns_out_to_be_locked_is_sent_once() {
 #[test]
 fn a_pin_that_turns_out_to_be_locked_is_asked_for_once() {
     let user = PlainUser::prompted(&[]);
-    let mut terminal = user
-        .kubectl(&GET)
-        .suffering(&user.store, "C_Login:return=0xa4")
-        .at_terminal();
+    let mut terminal =
+        user.kubectl(&GET).suffering(&user.store, "C_Login:return=0xa4").at_terminal();
     terminal.expect_prompt().type_line(PIN);
     let (outcome, screen) = terminal.finish();
     assert_told_through_kubectl(&outcome, 7, &["CKR_PIN_LOCKED"]);
@@ -142,9 +136,8 @@ fn a_key_that_wants_its_pin_each_time_gets_the_one_that_was_entered() {
         Object::issued(cluster().issue(Kind::P256, ADMINISTRATOR), &[1]),
     ]);
     let user = PlainUser::of(store, &["--keep=terminal"]);
-    let mut terminal = user
-        .shell("for i in 1 2 3; do kubectl get pods -o name; done")
-        .at_terminal();
+    let mut terminal =
+        user.shell("for i in 1 2 3; do kubectl get pods -o name; done").at_terminal();
     terminal.expect_prompt().type_line(PIN);
     let (outcome, screen) = terminal.finish();
     assert_eq!(outcome.printed(), "pod/shell\n".repeat(3));

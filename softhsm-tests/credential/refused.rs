@@ -41,26 +41,14 @@ fn a_request_that_it_can_not_read_is_an_error() {
         ("null".to_owned(), "KUBERNETES_EXEC_INFO"),
         (request.to_string() + "{}", "KUBERNETES_EXEC_INFO"),
         ("[".repeat(100_000), "KUBERNETES_EXEC_INFO"),
-        (
-            version("client.authentication.k8s.io/v2"),
-            "client.authentication.k8s.io/v2",
-        ),
-        (
-            version("client.authentication.k8s.io/v1\u{1b}[2J\nx"),
-            "apiVersion",
-        ),
+        (version("client.authentication.k8s.io/v2"), "client.authentication.k8s.io/v2"),
+        (version("client.authentication.k8s.io/v1\u{1b}[2J\nx"), "apiVersion"),
         (changed(&request, "/kind", json!("ExecInfo")), "ExecInfo"),
         (changed(&request, "/kind", json!(1)), "kind"),
         (changed(&request, "/spec", json!([])), "spec"),
         (changed(&request, "/spec/cluster", json!("x")), "cluster"),
-        (
-            changed(&request, "/spec/cluster/server", json!(1)),
-            "server",
-        ),
-        (
-            changed(&request, "/spec/interactive", json!("yes")),
-            "interactive",
-        ),
+        (changed(&request, "/spec/cluster/server", json!(1)), "server"),
+        (changed(&request, "/spec/interactive", json!("yes")), "interactive"),
     ] {
         let outcome = user.plugin(&text).run();
         refused(&outcome, &[2], &[said]);
@@ -75,18 +63,10 @@ fn a_cluster_that_is_not_ours_is_an_error() {
     let request = user.request();
     for text in [
         changed(&request, "/spec/cluster/config", Value::Null),
-        changed(
-            &request,
-            "/spec/cluster/config",
-            json!({"audience": "another program's"}),
-        ),
+        changed(&request, "/spec/cluster/config", json!({"audience": "another program's"})),
         changed(&request, "/spec/cluster/config", json!("text")),
         changed(&request, "/spec/cluster/config", json!([])),
-        changed(
-            &request,
-            "/spec/cluster/server",
-            json!("https://10.0.0.1:6443"),
-        ),
+        changed(&request, "/spec/cluster/server", json!("https://10.0.0.1:6443")),
         changed(&request, "/spec/cluster/server", json!("https://127.0.0.1")),
         changed(&request, "/spec/cluster/server", json!("not a URL")),
         changed(&request, "/spec/cluster/server", json!("")),
@@ -103,9 +83,7 @@ fn a_cluster_that_is_not_ours_is_an_error() {
 fn a_key_is_named_by_a_context_or_by_options() {
     let user = PlainUser::new(&[]);
     let context = format!("--context={}", user.context());
-    let outcome = user
-        .program(&["credential", &context, "--object-id=1"])
-        .run();
+    let outcome = user.program(&["credential", &context, "--object-id=1"]).run();
     let said = "both --context and other options name the key; leave one of them out";
     refused(&outcome, &[2], &[said]);
     user.expect_nothing_left();
@@ -170,10 +148,7 @@ fn the_same_pair_is_answered_while_the_tunnel_lives() {
     let pair = || {
         let answer = user.plugin(&request).run().answer();
         let status = &answer["status"];
-        (
-            status["clientCertificateData"].clone(),
-            status["clientKeyData"].clone(),
-        )
+        (status["clientCertificateData"].clone(), status["clientKeyData"].clone())
     };
     let first = pair();
     assert_eq!(pair(), first);
@@ -189,11 +164,9 @@ fn a_kubeconfig_that_was_copied_from_elsewhere_is_told() {
     let user = PlainUser::new(&[]);
     user.write(&elsewhere.current());
     let outcome = user.kubectl(&["get", "pods"]).run();
-    let code = [2, 3, 9].into_iter().find(|code| {
-        outcome
-            .stderr
-            .contains(&format!("failed with exit code {code}"))
-    });
+    let code = [2, 3, 9]
+        .into_iter()
+        .find(|code| outcome.stderr.contains(&format!("failed with exit code {code}")));
     assert!(code.is_some(), "{outcome:?}");
     assert_told_through_kubectl(&outcome, code.unwrap(), &["kubeconfig --write"]);
     user.expect_nothing_left();
@@ -208,10 +181,7 @@ fn a_port_that_somebody_else_holds_is_an_error_with_a_way_out() {
     let outcome = user.kubectl(&["get", "pods"]).run();
     assert_told_through_kubectl(&outcome, 9, &[&address]);
     let heard = holder.accept();
-    assert!(
-        heard.is_err(),
-        "a client has connected to whoever holds the port"
-    );
+    assert!(heard.is_err(), "a client has connected to whoever holds the port");
     user.expect_nothing_left();
     drop(holder);
     assert_eq!(user.shell(ASK).run().printed(), ANSWER);
@@ -260,10 +230,7 @@ const SPOILT: &str = "for place in /run/user/0 /dev/shm; do mount -t tmpfs -o si
 fn a_full_disk_is_told_or_gone_round() {
     let user = PlainUser::new(&[]);
     let script = format!("{SPOILT}; {ASK}");
-    let outcome = user
-        .shell(&script)
-        .through("unshare", &["--mount".to_owned()])
-        .run();
+    let outcome = user.shell(&script).through("unshare", &["--mount".to_owned()]).run();
     assert!(outcome.took < Duration::from_secs(60), "{outcome:?}");
     if !outcome.status.success() {
         assert_told_through_kubectl(&outcome, 9, &["No space left"]);

@@ -34,10 +34,8 @@ fn command(store: &Store, name: &str) -> Invocation {
 /// Demands so many answers with the key's signature, and nothing else.
 #[track_caller]
 fn assert_signatures(printed: &str, count: usize) {
-    let answers: Vec<Value> = printed
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let answers: Vec<Value> =
+        printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(answers.len(), count, "{printed}");
     for answer in answers {
         assert_eq!(answer["kind"], "SignResponse");
@@ -95,10 +93,8 @@ fn without_keep_each_request_logs_in_and_no_process_is_left() {
 fn errors_are_those_of_a_request_without_keep() {
     let store = token_with_pair(Kind::P256);
     for (keep, code) in [("15m", 7), ("command", 7), ("15 m", 3)] {
-        let configuration = store
-            .faulty(store.configuration())
-            .with("keep", keep)
-            .with("pin", WRONG_PIN);
+        let configuration =
+            store.faulty(store.configuration()).with("keep", keep).with("pin", WRONG_PIN);
         let options = Options::hash(Hash::Sha256);
         let request = sign_request(&configuration, &options, &sample(32));
         let outcome = store.ask(&request).suffering(&store, "").run();

@@ -9,15 +9,8 @@ const ISSUER: &str = "https://keys.example/jane";
 /// A token, asked for in a session that has no other one's keyring.
 fn token(user: &PlainUser, options: &[&str]) -> String {
     let context = user.context();
-    let credential = [
-        "credential",
-        "--as=jwt",
-        "--output=raw",
-        "--issuer",
-        ISSUER,
-        "--context",
-        &context,
-    ];
+    let credential =
+        ["credential", "--as=jwt", "--output=raw", "--issuer", ISSUER, "--context", &context];
     let own = in_new_session();
     let run = ["-e", &own, PROGRAM];
     let words = [&run, &credential[..], options].concat();
@@ -36,10 +29,7 @@ fn the_process_keeps_it_for_all_sessions_as_long_as_the_key_is_open() {
     let first = token(&user, &[]);
     assert_eq!(token(&user, &[]), first);
     assert_eq!(user.counts(), (logins + 1, signatures + 1));
-    for other in [
-        token(&user, &["--keep=command"]),
-        token(&user, &["--subject=other"]),
-    ] {
+    for other in [token(&user, &["--keep=command"]), token(&user, &["--subject=other"])] {
         assert_ne!(other, first);
     }
     assert_eq!(token(&user, &[]), first);

@@ -51,11 +51,7 @@ fn another_user_gets_through_neither_port_nor_socket_nor_files() {
     for path in own_files(&user) {
         let found = fs::symlink_metadata(&path).unwrap();
         let mode = found.permissions().mode() & 0o077;
-        assert!(
-            mode == 0 || found.file_type().is_symlink(),
-            "{}: {mode:o}",
-            path.display()
-        );
+        assert!(mode == 0 || found.file_type().is_symlink(), "{}: {mode:o}", path.display());
     }
     let name = user.request()["spec"]["cluster"]["tls-server-name"].clone();
     let name = name.as_str().unwrap();
@@ -158,9 +154,7 @@ fn connections_of_strangers_make_it_neither_dial_nor_sign_and_keep_nobody_out() 
     let user = PlainUser::new(&["--keep=15m"]);
     assert_eq!(user.shell(ASK).run().printed(), ANSWER);
     let options = ["--reuid=65534", "--regid=65534", "--clear-groups"].map(str::to_owned);
-    let stranger = user
-        .shell(&many(&user.address()))
-        .through("setpriv", &options);
+    let stranger = user.shell(&many(&user.address())).through("setpriv", &options);
     let mut stranger = stranger.start(None);
     assert_eq!(stranger.line(), "open");
     for _ in 0..3 {
@@ -184,10 +178,7 @@ fn another_users_plugin_has_no_use_for_the_kubeconfig() {
     let request = user.request().to_string();
     let plugin = user.plugin(&request);
     let outcome = as_nobody(plugin).run();
-    assert!(
-        [3, 9].contains(&outcome.status.code().unwrap()),
-        "{outcome:?}"
-    );
+    assert!([3, 9].contains(&outcome.status.code().unwrap()), "{outcome:?}");
     assert_one_line(&outcome, &["kubeconfig --write"]);
     assert!(outcome.took < Duration::from_secs(30), "{outcome:?}");
     assert_eq!(user.counts(), before);
@@ -245,27 +236,18 @@ fn a_program_of_the_user_needs_the_pin_to_sign_and_names_no_other_as_the_caller(
     let status: Value = serde_json::from_str(&status).unwrap();
     let key = &status["keys"][0]["configuration"];
     let path = super::refused::socket(&user);
-    for (caller, signs, said) in [
-        (Value::Null, true, "no PIN was entered"),
-        (json!(1), false, "it doesn't run the plugin"),
-    ] {
+    for (caller, signs, said) in
+        [(Value::Null, true, "no PIN was entered"), (json!(1), false, "it doesn't run the plugin")]
+    {
         let registration =
             json!({"configuration": key, "caller": caller, "clusters": [], "signs": signs});
         let version = env!("CARGO_PKG_VERSION");
         let greeting = json!({"version": version, "request": {"Register": registration}});
-        let ask = [
-            "-c",
-            REGISTER,
-            path.to_str().unwrap(),
-            &greeting.to_string(),
-        ];
+        let ask = ["-c", REGISTER, path.to_str().unwrap(), &greeting.to_string()];
         let python = user.client(Path::new("/usr/bin/python3"));
         let told = python.arguments(&ask).run().printed();
         let last = told.lines().last().unwrap();
-        assert!(
-            last.starts_with("{\"Failed") && last.contains(said),
-            "{told}"
-        );
+        assert!(last.starts_with("{\"Failed") && last.contains(said), "{told}");
         assert!(!told.contains("Signature"), "{told}");
     }
     assert_eq!(user.counts(), before);
@@ -293,10 +275,7 @@ fn a_library_of_the_users_own_is_not_loaded_beside_another() {
         assert_eq!(outcome.status.code(), Some(9), "{outcome:?}");
         assert_one_line(
             &outcome,
-            &[
-                "only if nobody but root can change either",
-                "`pkcs11-external-signer stop`",
-            ],
+            &["only if nobody but root can change either", "`pkcs11-external-signer stop`"],
         );
         assert_eq!(user.path("calls").exists(), is_own_loaded);
         user.program(&["stop"]).run().printed();
@@ -315,9 +294,6 @@ fn what_the_first_client_has_loaded_is_not_loaded_for_others() {
     let tunnel = user.tunnel().unwrap().pid.as_raw_nonzero();
     let environment = fs::read(format!("/proc/{tunnel}/environ")).unwrap();
     let environment = String::from_utf8(environment).unwrap();
-    assert!(
-        environment.contains("LANGUAGE=en") && !environment.contains("LD_"),
-        "{environment}"
-    );
+    assert!(environment.contains("LANGUAGE=en") && !environment.contains("LD_"), "{environment}");
     user.program(&["stop"]).run().printed();
 }

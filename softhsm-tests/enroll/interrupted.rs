@@ -14,13 +14,8 @@ use crate::fixture::softhsm::{Object, Store, token_with};
 
 /// What can come between at any call, in the words of the misbehaving library: Ctrl-C; an end before the call
 /// and after it; a token that is pulled before the call and after it.
-const INTERRUPTIONS: [&str; 5] = [
-    "signal=int",
-    "signal=kill",
-    "then-signal=kill",
-    "return=0x32",
-    "then-return=0x32",
-];
+const INTERRUPTIONS: [&str; 5] =
+    ["signal=int", "signal=kill", "then-signal=kill", "return=0x32", "then-return=0x32"];
 
 /// What a call of `enroll` is made for.
 #[derive(Clone, Copy, Debug)]
@@ -156,11 +151,7 @@ fn assert_survives_interruptions(step: Step) {
                 None => "error: ",
             };
             let is_killed = signal == Some(Signal::KILL);
-            assert_eq!(
-                is_killed,
-                fault.ends_with("signal=kill"),
-                "{fault}: {outcome:?}"
-            );
+            assert_eq!(is_killed, fault.ends_with("signal=kill"), "{fault}: {outcome:?}");
             assert!(outcome.stderr.contains(told), "{fault}: {outcome:?}");
             step.assert_ends_well(&store);
         }
@@ -187,14 +178,8 @@ fn what_a_faulty_token_makes_of_a_key_or_certificate_is_gone_on_with() {
     for (step, fault) in [
         // A token that failed when its work was done, and one that made half a pair.
         (Step::Request, "C_GenerateKeyPair:then-return=0x30"),
-        (
-            Step::Request,
-            "C_GenerateKeyPair:half=public,C_GenerateKeyPair:then-return=0x30",
-        ),
-        (
-            Step::Request,
-            "C_GenerateKeyPair:half=private,C_GenerateKeyPair:then-return=0x30",
-        ),
+        (Step::Request, "C_GenerateKeyPair:half=public,C_GenerateKeyPair:then-return=0x30"),
+        (Step::Request, "C_GenerateKeyPair:half=private,C_GenerateKeyPair:then-return=0x30"),
         // Handles that are none.
         (Step::Request, "C_GenerateKeyPair:zero"),
         (Step::Request, "C_SignInit:lose-sessions"),
@@ -234,9 +219,7 @@ fn a_key_is_made_once_where_the_token_fails() {
         let store = Step::Request.token();
         let arguments = ["--user=jane", "--csr", &csr(&store), "--key", kind];
         let enroll = enroll_through(&store, &store.faulty_module(), &arguments);
-        let outcome = enroll
-            .suffering(&store, "C_GenerateKeyPair:return=0x32")
-            .run();
+        let outcome = enroll.suffering(&store, "C_GenerateKeyPair:return=0x32").run();
         outcome.fails(5, &["C_GenerateKeyPair: CKR_DEVICE_REMOVED"]);
         assert_eq!(store.calls("C_GenerateKeyPair"), ["0x32"], "{kind}");
     }
@@ -293,10 +276,9 @@ fn id_of(document: &Value) -> &str {
 
 #[test]
 fn ctrl_c_waits_for_the_end_of_a_write() {
-    for (step, function) in [
-        (Step::Request, "C_GenerateKeyPair"),
-        (Step::Install, "C_CreateObject"),
-    ] {
+    for (step, function) in
+        [(Step::Request, "C_GenerateKeyPair"), (Step::Install, "C_CreateObject")]
+    {
         let store = step.token();
         let arguments = step.arguments(&store);
         let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();

@@ -64,12 +64,7 @@ pub(crate) fn issue_with_chain(request: &str) -> String {
         issuer: [&root, &root_key],
     };
     let [intermediate, _] = openssl::issue(workshop.path(), "intermediate", &intermediate);
-    let own = issue_by(
-        [intermediate.clone(), intermediate_key],
-        request,
-        30,
-        "clientAuth",
-    );
+    let own = issue_by([intermediate.clone(), intermediate_key], request, 30, "clientAuth");
     let chain = [&own, intermediate.to_str().unwrap()].map(|it| fs::read(it).unwrap());
     fs::write(&own, chain.concat()).unwrap();
     own
@@ -120,10 +115,7 @@ pub(crate) fn keys_of(store: &Store) -> Vec<Value> {
 /// How many private keys, public keys and certificates the first token has, as another program sees it.
 fn objects_of(store: &Store) -> [usize; 3] {
     let output = tool("pkcs11-tool", "opensc")
-        .env(
-            "SOFTHSM2_CONF",
-            store.directory.path().join("softhsm2.conf"),
-        )
+        .env("SOFTHSM2_CONF", store.directory.path().join("softhsm2.conf"))
         .arg("--module")
         .arg(softhsm_library())
         .args(["--slot", &store.tokens[0].slot.to_string()])
@@ -176,18 +168,12 @@ fn a_bare_token_gets_a_key_and_its_certificate_in_two_calls() {
     let begins = "key: ECDSA P-256, objectId 1, label \"jane\", made on token \"test token\"";
     assert!(text.starts_with(begins), "{text}");
     let asked = format!("request: {csr}, for user \"jane\", groups \"dev\", \"ops\"\n");
-    assert!(
-        text.contains("\nfingerprint: SHA-256 ") && text.ends_with(&asked),
-        "{text}"
-    );
+    assert!(text.contains("\nfingerprint: SHA-256 ") && text.ends_with(&asked), "{text}");
     assert_eq!(subject_of(&csr), "subject=O = dev, O = ops, CN = jane");
 
     // The same call again: the same key.
     let again = json(&enroll(&store, &request).argument("--json").run());
-    assert_eq!(
-        fields(&again, "key", &["origin", "objectId"]),
-        ["found", "1"]
-    );
+    assert_eq!(fields(&again, "key", &["origin", "objectId"]), ["found", "1"]);
     assert_eq!(keys_of(&store).len(), 1);
 
     let certificate = issue(&csr, 30, "clientAuth");
@@ -196,10 +182,7 @@ fn a_bare_token_gets_a_key_and_its_certificate_in_two_calls() {
     let text = installed.silently().printed();
     // 30 days, until a second has passed.
     let line = "certificate: user \"jane\", groups \"dev\", \"ops\", expires in ";
-    assert!(
-        text.contains(line) && text.ends_with(", beside the key\n"),
-        "{text}"
-    );
+    assert!(text.contains(line) && text.ends_with(", beside the key\n"), "{text}");
     assert_signs(&store, "1");
 
     // And nothing is left to do.
@@ -213,19 +196,16 @@ fn a_bare_token_gets_a_key_and_its_certificate_in_two_calls() {
 #[test]
 fn each_kind_of_key_is_made_and_signs_its_request_and_for_tls() {
     let store = token_with([]);
-    for (number, kind) in (1..).zip([
-        "ec-p256", "ec-p384", "ed25519", "rsa-2048", "rsa-3072", "rsa-4096",
-    ]) {
+    for (number, kind) in
+        (1..).zip(["ec-p256", "ec-p384", "ed25519", "rsa-2048", "rsa-3072", "rsa-4096"])
+    {
         let csr = at(&store, &format!("{kind}.csr"));
         let user = format!("--user={kind}");
         let outcome = enroll(&store, &[&user, "--key", kind, "--csr", &csr]).run();
         outcome.silently().printed();
         assert_eq!(subject_of(&csr), format!("subject=CN = {kind}"));
         let certificate = issue(&csr, 30, "clientAuth");
-        enroll(&store, &["--certificate", &certificate])
-            .run()
-            .silently()
-            .printed();
+        enroll(&store, &["--certificate", &certificate]).run().silently().printed();
         assert_signs(&store, &number.to_string());
     }
 }
@@ -233,15 +213,10 @@ fn each_kind_of_key_is_made_and_signs_its_request_and_for_tls() {
 #[test]
 fn a_key_that_wants_its_pin_each_time_signs_its_request() {
     let p256 = key(Kind::P256);
-    let private = Object::key(p256, &[5])
-        .labelled("jane")
-        .always_authenticate();
+    let private = Object::key(p256, &[5]).labelled("jane").always_authenticate();
     let store = token_with([private, Object::public_key(p256, &[5]).labelled("jane")]);
     let csr = at(&store, "jane.csr");
-    enroll(&store, &["--user=jane", "--csr", &csr])
-        .run()
-        .silently()
-        .printed();
+    enroll(&store, &["--user=jane", "--csr", &csr]).run().silently().printed();
     assert_eq!(subject_of(&csr), "subject=CN = jane");
 }
 
@@ -252,14 +227,8 @@ fn a_dry_run_says_what_would_be_done_and_does_nothing() {
     let request = ["--user=jane", "--csr", csr.as_str()];
     let planned = enroll(&store, &request).argument("--dry-run").run();
     let text = planned.silently().printed();
-    assert!(
-        text.contains("objectId 1, label \"jane\", to be made on token"),
-        "{text}"
-    );
-    assert!(
-        text.contains(&format!("request: to be written to {csr}")),
-        "{text}"
-    );
+    assert!(text.contains("objectId 1, label \"jane\", to be made on token"), "{text}");
+    assert!(text.contains(&format!("request: to be written to {csr}")), "{text}");
     assert!(keys_of(&store).is_empty() && !Path::new(&csr).exists());
 
     enroll(&store, &request).run().silently();
@@ -267,10 +236,7 @@ fn a_dry_run_says_what_would_be_done_and_does_nothing() {
     let install = ["--certificate", certificate.as_str(), "--dry-run", "--json"];
     let planned = json(&enroll(&store, &install).run());
     assert_eq!(planned["dryRun"], true);
-    assert_eq!(
-        fields(&planned, "certificate", &["status", "user"]),
-        ["planned", "jane"]
-    );
+    assert_eq!(fields(&planned, "certificate", &["status", "user"]), ["planned", "jane"]);
     assert!(keys_of(&store)[0]["certificate"].is_null());
 }
 
@@ -279,10 +245,7 @@ fn the_request_alone_is_printed_for_a_pipe() {
     let store = token_with([]);
     let outcome = enroll(&store, &["--user=jane", "--csr", "-"]).run();
     let text = outcome.silently().printed();
-    assert!(
-        text.starts_with("-----BEGIN CERTIFICATE REQUEST-----\n"),
-        "{text}"
-    );
+    assert!(text.starts_with("-----BEGIN CERTIFICATE REQUEST-----\n"), "{text}");
     let csr = at(&store, "jane.csr");
     fs::write(&csr, text).unwrap();
     assert_eq!(subject_of(&csr), "subject=CN = jane");
@@ -303,11 +266,9 @@ fn an_existing_key_is_taken_up_and_no_object_is_written_over() {
         let invocation = enroll(&store, &["--user=jane", "--csr", &csr]);
         invocation.arguments(options).run()
     };
-    for (id, reason) in [
-        ("3", "there is no key"),
-        ("4", "there is no private key"),
-        ("5", "CKA_SIGN"),
-    ] {
+    for (id, reason) in
+        [("3", "there is no key"), ("4", "there is no private key"), ("5", "CKA_SIGN")]
+    {
         with(&["--object-id", id]).fails(6, &["can't be taken up", reason]);
     }
     let other = with(&["--object-id=2", "--key=rsa-2048"]);
@@ -315,28 +276,16 @@ fn an_existing_key_is_taken_up_and_no_object_is_written_over() {
     assert_eq!(keys_of(&store).len(), 4);
 
     let document = json(&with(&["--object-id=2", "--json"]));
-    assert_eq!(
-        fields(&document, "key", &["origin", "objectLabel"]),
-        ["found", "old"]
-    );
+    assert_eq!(fields(&document, "key", &["origin", "objectLabel"]), ["found", "old"]);
     let certificate = issue(&csr, 30, "clientAuth");
     // The label is another than the name.
     let install = ["--certificate", certificate.as_str()];
-    enroll(&store, &install)
-        .run()
-        .fails(6, &["is for user \"jane\", not for \"old\""]);
-    enroll(&store, &install)
-        .argument("--user=jane")
-        .run()
-        .silently()
-        .printed();
+    enroll(&store, &install).run().fails(6, &["is for user \"jane\", not for \"old\""]);
+    enroll(&store, &install).argument("--user=jane").run().silently().printed();
     assert_signs(&store, "2");
     // Another key gets the first free id.
     let document = json(&enroll(&store, &["--user=joe", "--csr", "-", "--json"]).run());
-    assert_eq!(
-        fields(&document, "key", &["origin", "objectId"]),
-        ["made", "1"]
-    );
+    assert_eq!(fields(&document, "key", &["origin", "objectId"]), ["made", "1"]);
 }
 
 #[test]
@@ -347,37 +296,13 @@ fn what_can_be_refused_is_refused_before_a_key_is_made() {
     fs::write(&other, "a file of mine\n").unwrap();
     let nowhere = at(&store, "nowhere/jane.csr");
     for (options, code, told) in [
-        (
-            &["--user=", "--csr", &csr][..],
-            2,
-            "the user's name can't be used: it is empty",
-        ),
-        (
-            &["--user=ja\u{7}ne", "--csr", &csr],
-            2,
-            "it has control characters",
-        ),
-        (
-            &["--user=jane", "--group=", "--csr", &csr],
-            2,
-            "the group's name",
-        ),
-        (
-            &["--user=jane", "--group=system:masters", "--csr", &csr],
-            2,
-            "the cluster's own",
-        ),
+        (&["--user=", "--csr", &csr][..], 2, "the user's name can't be used: it is empty"),
+        (&["--user=ja\u{7}ne", "--csr", &csr], 2, "it has control characters"),
+        (&["--user=jane", "--group=", "--csr", &csr], 2, "the group's name"),
+        (&["--user=jane", "--group=system:masters", "--csr", &csr], 2, "the cluster's own"),
         (&["--csr", &csr], 2, "--csr needs --user"),
-        (
-            &["--user=jane", "--csr", &nowhere],
-            6,
-            "its directory is not there",
-        ),
-        (
-            &["--user=jane", "--csr", &other],
-            6,
-            "is no certificate request",
-        ),
+        (&["--user=jane", "--csr", &nowhere], 6, "its directory is not there"),
+        (&["--user=jane", "--csr", &other], 6, "is no certificate request"),
         (&["--certificate", &nowhere], 6, "No such file"),
         (&["--certificate", &other], 6, "neither PEM nor DER"),
     ] {
@@ -385,10 +310,7 @@ fn what_can_be_refused_is_refused_before_a_key_is_made() {
     }
     let unknown = enroll(&store, &["--user=jane", "--csr", &csr, "--key=dsa"]).run();
     assert_eq!(unknown.status.code(), Some(2));
-    assert!(
-        unknown.stderr.contains("it is none of ec-p256, "),
-        "{unknown:?}"
-    );
+    assert!(unknown.stderr.contains("it is none of ec-p256, "), "{unknown:?}");
     assert!(keys_of(&store).is_empty() && !Path::new(&csr).exists());
     assert_eq!(fs::read_to_string(&other).unwrap(), "a file of mine\n");
 }
@@ -399,26 +321,16 @@ fn a_token_that_cannot_make_such_a_key_says_so() {
     let store = token_withholding(&[MechanismType::ECC_KEY_PAIR_GEN], Kind::P256);
     let csr = at(&store, "jane.csr");
     let outcome = enroll(&store, &["--user=jane", "--csr", &csr]).run();
-    outcome.fails(
-        6,
-        &[
-            "makes no ec-p256 key: it offers no CKM_EC_KEY_PAIR_GEN",
-            "--key",
-        ],
-    );
+    outcome.fails(6, &["makes no ec-p256 key: it offers no CKM_EC_KEY_PAIR_GEN", "--key"]);
     assert_eq!(keys_of(&store).len(), 1);
     let rsa = enroll(&store, &["--user=jane", "--csr", &csr, "--key=rsa-2048"]).run();
     rsa.silently().printed();
     // A key that could open nothing.
     let store = token_withholding(&[MechanismType::ECDH1_DERIVE], Kind::P256);
     let unsealing = ["--user=node", "--csr", &csr, "--for=unsealing"];
-    enroll(&store, &unsealing).run().fails(
-        6,
-        &[
-            "makes no ec-p256 key: it offers no CKM_ECDH1_DERIVE",
-            "--key",
-        ],
-    );
+    enroll(&store, &unsealing)
+        .run()
+        .fails(6, &["makes no ec-p256 key: it offers no CKM_ECDH1_DERIVE", "--key"]);
     assert_eq!(keys_of(&store).len(), 1);
 }
 
@@ -426,20 +338,12 @@ fn a_token_that_cannot_make_such_a_key_says_so() {
 fn a_certificate_that_is_not_the_one_asked_for_is_not_written() {
     let store = token_with([]);
     let csr = at(&store, "jane.csr");
-    enroll(&store, &["--user=jane", "--csr", &csr])
-        .run()
-        .silently();
+    enroll(&store, &["--user=jane", "--csr", &csr]).run().silently();
     let foreign = key(Kind::P384).certificate_pem();
     let foreign = foreign.to_str().unwrap();
-    let install = |file: &str, more: &[&str]| {
-        enroll(&store, &["--certificate", file])
-            .arguments(more)
-            .run()
-    };
-    install(foreign, &[]).fails(
-        6,
-        &["no private key with the public key of the certificate in"],
-    );
+    let install =
+        |file: &str, more: &[&str]| enroll(&store, &["--certificate", file]).arguments(more).run();
+    install(foreign, &[]).fails(6, &["no private key with the public key of the certificate in"]);
     let good = issue(&csr, 30, "clientAuth");
     install(&good, &["--user=joe"]).fails(6, &["is for user \"jane\", not for \"joe\""]);
     let server = issue(&csr, 30, "serverAuth");
@@ -455,23 +359,14 @@ fn a_certificate_that_is_not_the_one_asked_for_is_not_written() {
 fn a_valid_certificate_is_replaced_after_a_typed_yes_alone() {
     let store = token_with([]);
     let csr = at(&store, "jane.csr");
-    enroll(&store, &["--user=jane", "--csr", &csr])
-        .run()
-        .silently();
+    enroll(&store, &["--user=jane", "--csr", &csr]).run().silently();
     let first = issue(&csr, 30, "clientAuth");
     enroll(&store, &["--certificate", &first]).run().silently();
-    let serial = || {
-        keys_of(&store)[0]["certificate"]["serialNumber"]
-            .as_str()
-            .unwrap()
-            .to_owned()
-    };
+    let serial = || keys_of(&store)[0]["certificate"]["serialNumber"].as_str().unwrap().to_owned();
     let old = serial();
     let second = issue(&csr, 60, "clientAuth");
     let install = ["--certificate", second.as_str()];
-    enroll(&store, &install)
-        .run()
-        .fails(6, &["has another certificate already", "--replace"]);
+    enroll(&store, &install).run().fails(6, &["has another certificate already", "--replace"]);
     let replace = || enroll(&store, &install).argument("--replace");
     replace().run().fails(7, &["no terminal", "objectId \"1\""]);
     let planned = json(&replace().arguments(&["--dry-run", "--json"]).run());
@@ -487,10 +382,7 @@ fn a_valid_certificate_is_replaced_after_a_typed_yes_alone() {
     terminal.expect("Type yes").type_line("yes");
     let (outcome, _) = terminal.finish();
     let text = outcome.silently().printed();
-    assert!(
-        text.ends_with(&format!("removed: certificate with serial number {old}\n")),
-        "{text}"
-    );
+    assert!(text.ends_with(&format!("removed: certificate with serial number {old}\n")), "{text}");
     assert_eq!(keys_of(&store).len(), 1);
     assert_ne!(serial(), old);
     assert_signs(&store, "1");
@@ -523,10 +415,7 @@ fn of_several_tokens_one_is_named_or_picked() {
     let first = "libsofthsm2.so --token-label=first";
     outcome.fails(5, &["2 tokens can be meant", "--module=/", first]);
     let mut terminal = enroll().at_terminal();
-    terminal
-        .expect("Which token?")
-        .expect("1 to 2")
-        .type_line("2");
+    terminal.expect("Which token?").expect("1 to 2").type_line("2");
     let (outcome, screen) = terminal.finish();
     let is_second = |line: &&str| line.trim_start().starts_with('2');
     let line = screen.lines().find(is_second).unwrap();
@@ -544,20 +433,13 @@ fn what_the_token_does_not_confirm_of_the_key_is_told() {
     let csr = at(&store, "jane.csr");
     // The attributes that are read of a new key, from the first one on.
     let zero = "C_GetAttributeValue:zero";
-    let outcome = enroll_through(
-        &store,
-        &store.faulty_module(),
-        &["--user=jane", "--csr", &csr],
-    )
-    .suffering(&store, zero)
-    .run();
+    let outcome = enroll_through(&store, &store.faulty_module(), &["--user=jane", "--csr", &csr])
+        .suffering(&store, zero)
+        .run();
     // No public key can be read of one that says nothing; the key is there all the same.
     assert_eq!(outcome.status.code(), Some(6), "{outcome:?}");
     assert_eq!(keys_of(&store).len(), 1);
-    enroll(&store, &["--user=jane", "--csr", &csr])
-        .run()
-        .silently()
-        .printed();
+    enroll(&store, &["--user=jane", "--csr", &csr]).run().silently().printed();
     assert_eq!(keys_of(&store).len(), 1);
 }
 
@@ -565,17 +447,10 @@ fn what_the_token_does_not_confirm_of_the_key_is_told() {
 fn a_token_that_takes_no_certificate_leaves_it_in_a_file() {
     let store = token_with([]);
     let csr = at(&store, "jane.csr");
-    enroll(&store, &["--user=jane", "--csr", &csr])
-        .run()
-        .silently();
+    enroll(&store, &["--user=jane", "--csr", &csr]).run().silently();
     let certificate = issue(&csr, 30, "clientAuth");
     let kept = at(&store, "kept.pem");
-    let install = [
-        "--certificate",
-        certificate.as_str(),
-        "--certificate-file",
-        &kept,
-    ];
+    let install = ["--certificate", certificate.as_str(), "--certificate-file", &kept];
     // CKR_FUNCTION_NOT_SUPPORTED
     let outcome = enroll_through(&store, &store.faulty_module(), &install)
         .suffering(&store, "C_CreateObject:return=0x54")

@@ -99,9 +99,7 @@ fn a_request_with_other_usages_is_approved_and_not_signed_and_that_is_told() {
     running.wait_for_error("waiting for the request");
     approve(&name);
     let text = format!("the cluster's signer has not signed the request {name}: ");
-    running
-        .finish()
-        .fails(9, &[&text, "server auth", "--again"]);
+    running.finish().fails(9, &[&text, "server auth", "--again"]);
     newcomer.enroll(&[]).run().fails(9, &[&text]);
     let keys = newcomer.keys();
     assert_eq!(keys.len(), 1);
@@ -121,10 +119,8 @@ fn a_token_that_is_pulled_is_told_and_gone_on_with_when_it_is_back() {
     token[0] = store.faulty_module();
     // The library's first call after the wait finds no session any more.
     let at_faulty = Newcomer::jane(token, enter);
-    let mut running = at_faulty
-        .enroll(&[])
-        .suffering(&store, "C_CreateObject:lose-sessions")
-        .start(None);
+    let mut running =
+        at_faulty.enroll(&[]).suffering(&store, "C_CreateObject:lose-sessions").start(None);
     running.wait_for_error("waiting for the request");
     approve(&name);
     running.finish().fails(
@@ -144,10 +140,7 @@ fn at_a_terminal_a_sign_turns_while_it_waits_and_is_gone_in_the_end() {
     let newcomer = jane(&store);
     let name = newcomer.ask(&[]);
     let to_terminal = ["-c", "exec \"$0\" \"$@\" 2>/dev/tty"].map(str::to_owned);
-    let mut terminal = newcomer
-        .enroll(&[])
-        .through("sh", &to_terminal)
-        .at_terminal();
+    let mut terminal = newcomer.enroll(&[]).through("sh", &to_terminal).at_terminal();
     let started = Instant::now();
     for turn in ["| ", "/ ", "- ", "\\ "].iter().cycle().take(24) {
         terminal.expect(&format!("\r{turn}waiting for the request {name}"));
@@ -158,9 +151,6 @@ fn at_a_terminal_a_sign_turns_while_it_waits_and_is_gone_in_the_end() {
     let (outcome, screen) = terminal.finish();
     assert_eq!(outcome.status.code(), Some(9), "{screen}");
     let lines = visible(&screen);
-    assert!(
-        !lines.iter().any(|line| line.contains("waiting")),
-        "{lines:?}"
-    );
+    assert!(!lines.iter().any(|line| line.contains("waiting")), "{lines:?}");
     assert!(screen.contains("was denied"), "{screen}");
 }

@@ -44,20 +44,10 @@ fn key_usage(certificate: &str) -> String {
 
 #[test]
 fn a_key_is_made_and_certified_for_unsealing() {
-    for (kind, usage) in [
-        ("ec-p384", "Key Agreement"),
-        ("rsa-2048", "Key Encipherment"),
-    ] {
+    for (kind, usage) in [("ec-p384", "Key Agreement"), ("rsa-2048", "Key Encipherment")] {
         let store = token_with([]);
         let csr = at(&store, "node1.csr");
-        let make = [
-            "--for=unsealing",
-            "--user=node1",
-            "--key",
-            kind,
-            "--csr",
-            &csr,
-        ];
+        let make = ["--for=unsealing", "--user=node1", "--key", kind, "--csr", &csr];
         enroll(&store, &make).run().printed();
         assert_eq!(subject_of(&csr), "subject=CN = node1");
         let certificate = issued(&csr);
@@ -66,15 +56,10 @@ fn a_key_is_made_and_certified_for_unsealing() {
             "{}",
             key_usage(&certificate)
         );
-        enroll(&store, &["--certificate", &certificate])
-            .run()
-            .printed();
+        enroll(&store, &["--certificate", &certificate]).run().printed();
         let file = sealed_to(&store, "registry.cms", CONFIG, &[Path::new(&certificate)]);
         let answer = asked(provider(&store, &file), IMAGE).answer();
-        assert_eq!(
-            answer["auth"]["registry.example:5000"]["password"],
-            PASSWORD
-        );
+        assert_eq!(answer["auth"]["registry.example:5000"]["password"], PASSWORD);
     }
 }
 
@@ -86,9 +71,7 @@ fn a_key_for_signing_opens_nothing_and_ed25519_is_refused() {
     enroll(&store, &make).run().printed();
     let certificate = issued(&csr);
     assert_eq!(key_usage(&certificate), "");
-    enroll(&store, &["--certificate", &certificate])
-        .run()
-        .printed();
+    enroll(&store, &["--certificate", &certificate]).run().printed();
     let file = sealed_to(&store, "registry.cms", CONFIG, &[Path::new(&certificate)]);
     asked(provider(&store, &file), IMAGE).fails_in_one_line(8, "its CKA_DECRYPT is false");
     let unsealing = ["--for=unsealing", "--user=node2", "--csr", &csr];

@@ -62,20 +62,14 @@ fn users(outcome: &Outcome) -> Vec<Vec<String>> {
         let login: Value = serde_json::from_str(line).unwrap();
         let users = login["users"].as_array().unwrap();
         assert!(users.is_empty() || login["password"] == PASSWORD);
-        users
-            .iter()
-            .map(|it| it.as_str().unwrap().to_owned())
-            .collect()
+        users.iter().map(|it| it.as_str().unwrap().to_owned()).collect()
     });
     users.collect()
 }
 
 /// How often kubelet ran the provider.
 fn runs(outcome: &Outcome) -> usize {
-    outcome
-        .stderr
-        .matches("Getting image credentials from external exec plugin")
-        .count()
+    outcome.stderr.matches("Getting image credentials from external exec plugin").count()
 }
 
 fn login(user: &str) -> Value {
@@ -116,9 +110,7 @@ fn a_registrys_login_is_kept_for_its_other_images_and_nothing_is_not_kept() {
     let outcome = pulls(&store, &file, "v1", PIN, &images);
     assert_eq!(users(&outcome), [Vec::<String>::new(), Vec::new()]);
     assert_eq!(runs(&outcome), 2, "asked again");
-    let many: Vec<_> = (0..20)
-        .map(|it| format!("registry.example:5000/app-{it}"))
-        .collect();
+    let many: Vec<_> = (0..20).map(|it| format!("registry.example:5000/app-{it}")).collect();
     let many: Vec<_> = many.iter().map(String::as_str).collect();
     let outcome = pulls(&store, &file, "v1", PIN, &many);
     assert_eq!(users(&outcome), vec![vec!["port".to_owned()]; 40]);
@@ -134,16 +126,8 @@ fn kubelets_log_has_the_reason_in_one_line_and_no_login_is_kept() {
     let outcome = pulls(&store, &file, "v1", WRONG_PIN, &image);
     assert_eq!(users(&outcome), [Vec::<String>::new(), Vec::new()]);
     assert_eq!(runs(&outcome), 2);
-    assert!(
-        outcome.stderr.contains("CKR_PIN_INCORRECT"),
-        "{}",
-        outcome.stderr
-    );
+    assert!(outcome.stderr.contains("CKR_PIN_INCORRECT"), "{}", outcome.stderr);
     fs::write(&file, "garbage").unwrap();
     let outcome = pulls(&store, &file, "v1", PIN, &image);
-    assert!(
-        outcome.stderr.contains("is no sealed file"),
-        "{}",
-        outcome.stderr
-    );
+    assert!(outcome.stderr.contains("is no sealed file"), "{}", outcome.stderr);
 }

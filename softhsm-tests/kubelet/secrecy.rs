@@ -32,10 +32,7 @@ fn it_is_in_no_memory_once_kubelet_has_it_nor_in_arguments_and_environment() {
         for name in ["cmdline", "environ", "status"] {
             let bytes = fs::read(format!("{process}/{name}")).unwrap();
             let text = String::from_utf8_lossy(&bytes);
-            assert!(
-                !text.is_empty() && !text.contains(PASSWORD),
-                "{name}: {text}"
-            );
+            assert!(!text.is_empty() && !text.contains(PASSWORD), "{name}: {text}");
         }
         let found = traces_of(&[PASSWORD], &running);
         assert!(found.is_empty(), "{kind:?}: {found:#?}");
@@ -52,18 +49,12 @@ fn it_is_in_no_core_file() {
     let (kind, store) = (Kind::P256, node(Kind::P256));
     let script = "cd \"$HOME\"; ulimit -c unlimited; exec \"$@\"";
     let options = ["-c", script, "sh"].map(str::to_owned);
-    let running = answering(&store, kind, AT_ITS_END)
-        .through("sh", &options)
-        .start(None);
+    let running = answering(&store, kind, AT_ITS_END).through("sh", &options).start(None);
     running.wait_until_stopped();
     for signal in [Signal::QUIT, Signal::CONT] {
         kill_process(running.pid(), signal).unwrap();
     }
     let outcome = running.finish();
-    assert_eq!(
-        outcome.status.signal(),
-        Some(Signal::QUIT.as_raw()),
-        "{outcome:?}"
-    );
+    assert_eq!(outcome.status.signal(), Some(Signal::QUIT.as_raw()), "{outcome:?}");
     assert!(!outcome.status.core_dumped());
 }

@@ -67,14 +67,7 @@ const CAPABILITIES: &[(&str, &[&str])] = &[
             "tokio::process",
         ],
     ),
-    (
-        "users",
-        &[
-            "rustix::process::getegid",
-            "rustix::process::geteuid",
-            "rustix::process::getuid",
-        ],
-    ),
+    ("users", &["rustix::process::getegid", "rustix::process::geteuid", "rustix::process::getuid"]),
     ("threads", &["std::thread", "tokio::runtime", "tokio::task"]),
     (
         "the clock",
@@ -107,33 +100,14 @@ const CAPABILITIES: &[(&str, &[&str])] = &[
     ("PKCS#11", &["cryptoki", "cryptoki_sys", "libloading"]),
     (
         "the terminal",
-        &[
-            "rustix::pty",
-            "rustix::termios",
-            "std::io::IsTerminal",
-            "::is_terminal",
-            "/dev/tty",
-        ],
+        &["rustix::pty", "rustix::termios", "std::io::IsTerminal", "::is_terminal", "/dev/tty"],
     ),
     (
         "standard streams",
-        &[
-            "rustix::stdio",
-            "std::io::stderr",
-            "std::io::stdin",
-            "std::io::stdout",
-        ],
+        &["rustix::stdio", "std::io::stderr", "std::io::stdin", "std::io::stdout"],
     ),
     ("the command line", &["clap", "clap_complete"]),
-    (
-        "YAML",
-        &[
-            "granit_parser",
-            "saphyr_parser",
-            "serde_saphyr",
-            "yaml_edit",
-        ],
-    ),
+    ("YAML", &["granit_parser", "saphyr_parser", "serde_saphyr", "yaml_edit"]),
     ("unsafe code", &["unsafe"]),
 ];
 
@@ -146,15 +120,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("discovery", &["files", "the environment"]),
     (
         "kubeconfig",
-        &[
-            "YAML",
-            "files",
-            "randomness",
-            "the clock",
-            "the environment",
-            "threads",
-            "users",
-        ],
+        &["YAML", "files", "randomness", "the clock", "the environment", "threads", "users"],
     ),
     (
         "process",
@@ -191,29 +157,14 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // The content's key, and the ephemeral keys of EC recipients.
     ("sealed::seal", &["randomness"]),
     ("keyring", &["the clock", "threads"]),
-    (
-        "tunnel",
-        &[
-            "randomness",
-            "the clock",
-            "the environment",
-            "the network",
-            "threads",
-        ],
-    ),
+    ("tunnel", &["randomness", "the clock", "the environment", "the network", "threads"]),
     // kubectl is run with the person's credentials.
     ("cluster_api", &["processes", "the clock", "threads"]),
     ("tunnel_process", &["processes", "the clock", "threads"]),
     // Keeps messages back while a run's command draws on the whole terminal, and looks whether it has ended.
-    (
-        "report",
-        &["standard streams", "the clock", "the terminal", "threads"],
-    ),
+    ("report", &["standard streams", "the clock", "the terminal", "threads"]),
     // The program's name and its variables.
-    (
-        "start",
-        &["processes", "the command line", "the environment"],
-    ),
+    ("start", &["processes", "the command line", "the environment"]),
     (
         "cli",
         &[
@@ -258,13 +209,7 @@ struct Breach {
 
 impl Display for Breach {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-        let Self {
-            file,
-            line,
-            module,
-            what,
-            path,
-        } = self;
+        let Self { file, line, module, what, path } = self;
         write!(formatter, "{file}:{line}: {module} must not use {what}")?;
         match path {
             Some(path) => write!(formatter, " ({path})"),
@@ -312,10 +257,7 @@ fn breaches(sources: &[Source]) -> Vec<Breach> {
 fn wrong_module(module: &str, path: &[String], order: &[String]) -> Option<String> {
     let first = path.first()?;
     if OWN_NAMES.contains(&first.as_str()) && !["lib", "main"].contains(&module) {
-        return Some(format!(
-            "the crate's own name: say crate::{}",
-            path[1..].join("::")
-        ));
+        return Some(format!("the crate's own name: say crate::{}", path[1..].join("::")));
     }
     if first != "crate" || module == "main" {
         return None;
@@ -393,11 +335,7 @@ fn texts(root: &Path) -> Texts {
             if path.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|it| it == "rs") {
-                let name = path
-                    .strip_prefix(root)
-                    .expect("below it")
-                    .display()
-                    .to_string();
+                let name = path.strip_prefix(root).expect("below it").display().to_string();
                 texts.insert(name, fs::read_to_string(&path).expect("a text"));
             }
         }

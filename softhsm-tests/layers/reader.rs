@@ -69,10 +69,7 @@ fn read_tree(
     let text = texts.get(file).ok_or_else(|| format!("{file}: missing"))?;
     let parsed = syn::parse_file(text)
         .map_err(|error| format!("{file}:{}: {error}", error.span().start().line))?;
-    let mut reader = Reader {
-        module: module.clone(),
-        ..Reader::default()
-    };
+    let mut reader = Reader { module: module.clone(), ..Reader::default() };
     reader.visit_file(&parsed);
     let (parent, name) = file.rsplit_once('/').unwrap_or_default();
     let folder = match name {
@@ -85,11 +82,8 @@ fn read_tree(
         let mut path = module.clone();
         path.push(child.clone());
         let nested = format!("{folder}/{child}/mod.rs");
-        let file = if texts.contains_key(&nested) {
-            nested
-        } else {
-            format!("{folder}/{child}.rs")
-        };
+        let file =
+            if texts.contains_key(&nested) { nested } else { format!("{folder}/{child}.rs") };
         read_tree(texts, &file, path, sources)?;
     }
     Ok(())
@@ -113,10 +107,7 @@ impl Reader {
     }
 
     fn declare(&mut self, name: &syn::Ident) {
-        self.types.push(Declared {
-            name: name.to_string(),
-            line: name.span().start().line,
-        });
+        self.types.push(Declared { name: name.to_string(), line: name.span().start().line });
     }
 
     fn import(&mut self, tree: &UseTree, prefix: &[String]) {
@@ -207,10 +198,7 @@ impl Reader {
         let uses = self
             .found
             .iter()
-            .map(|(path, module, line)| Use {
-                path: resolve(path, module),
-                line: *line,
-            })
+            .map(|(path, module, line)| Use { path: resolve(path, module), line: *line })
             .collect();
         Source {
             file: file.to_owned(),
@@ -230,23 +218,16 @@ fn absolute(path: Vec<String>, module: &[String]) -> Vec<String> {
     }
     let up = path.iter().filter(|it| *it == "super").count();
     let base = &module[..module.len().saturating_sub(up)];
-    let rest = path
-        .into_iter()
-        .skip_while(|it| it == "self" || it == "super");
+    let rest = path.into_iter().skip_while(|it| it == "self" || it == "super");
     let base = base.iter().cloned();
-    std::iter::once("crate".to_owned())
-        .chain(base)
-        .chain(rest)
-        .collect()
+    std::iter::once("crate".to_owned()).chain(base).chain(rest).collect()
 }
 
 /// Whether only tests are compiled with these attributes.
 fn is_for_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         attribute.path().is_ident("cfg")
-            && attribute
-                .parse_args::<Meta>()
-                .is_ok_and(|predicate| wants_test(&predicate))
+            && attribute.parse_args::<Meta>().is_ok_and(|predicate| wants_test(&predicate))
     })
 }
 
@@ -385,19 +366,12 @@ impl<'ast> Visit<'ast> for Reader {
     }
 
     fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
-        self.note(
-            vec![String::new(), call.method.to_string()],
-            call.method.span(),
-        );
+        self.note(vec![String::new(), call.method.to_string()], call.method.span());
         visit::visit_expr_method_call(self, call);
     }
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
-        let names: Vec<_> = path
-            .segments
-            .iter()
-            .map(|it| it.ident.to_string())
-            .collect();
+        let names: Vec<_> = path.segments.iter().map(|it| it.ident.to_string()).collect();
         if names.len() > 1 {
             self.note(names, path.span());
         }
@@ -423,9 +397,8 @@ impl<'ast> Visit<'ast> for Reader {
         if attribute.path().is_ident("doc") {
             return;
         }
-        let is_exception = ["allow", "expect", "warn"]
-            .iter()
-            .any(|it| attribute.path().is_ident(it));
+        let is_exception =
+            ["allow", "expect", "warn"].iter().any(|it| attribute.path().is_ident(it));
         if let Meta::List(list) = &attribute.meta {
             let names_it =
                 |it: &TokenTree| matches!(it, TokenTree::Ident(it) if it == "unsafe_code");

@@ -32,12 +32,8 @@ fn folder(module: &str) -> String {
 
 /// A program that has each module, with `code` in one of its files.
 fn program(file: &str, code: &str) -> Texts {
-    let declarations = |modules: &[&str]| {
-        modules
-            .iter()
-            .map(|it| format!("pub mod {it};\n"))
-            .collect()
-    };
+    let declarations =
+        |modules: &[&str]| modules.iter().map(|it| format!("pub mod {it};\n")).collect();
     let mut texts = Texts::from([
         ("src/core/lib.rs".to_owned(), declarations(CORE)),
         ("src/lib.rs".to_owned(), declarations(ABOVE)),
@@ -51,16 +47,11 @@ fn program(file: &str, code: &str) -> Texts {
     }
     for name in ["allowed", "library", "trust"] {
         texts.insert(format!("src/core/config/{name}.rs"), String::new());
-        let config = texts
-            .get_mut("src/core/config/mod.rs")
-            .expect("it is there");
+        let config = texts.get_mut("src/core/config/mod.rs").expect("it is there");
         config.push_str(&format!("mod {name};\n"));
     }
     texts.insert("src/core/token/raw.rs".to_owned(), String::new());
-    texts
-        .get_mut("src/core/token/mod.rs")
-        .expect("it is there")
-        .push_str("mod raw;\n");
+    texts.get_mut("src/core/token/mod.rs").expect("it is there").push_str("mod raw;\n");
     texts.entry(file.to_owned()).or_default().push_str(code);
     texts
 }
@@ -75,9 +66,7 @@ fn found(file: &str, code: &str) -> Vec<String> {
 fn assert_caught(file: &str, code: &str, message: &str) {
     let found = found(file, code);
     assert!(
-        found
-            .iter()
-            .any(|it| it.starts_with(file) && it.ends_with(message)),
+        found.iter().any(|it| it.starts_with(file) && it.ends_with(message)),
         "{code} in {file} must be caught as {message:?}: {found:#?}"
     );
 }
@@ -107,25 +96,13 @@ fn a_module_above() {
         let inner = format!("{}/inner.rs", folder(module));
         assert_caught(&file, &format!("use crate::{above};"), &message);
         assert_caught(&inner, &format!("use crate::{above}::Thing;"), &message);
-        assert_caught(
-            &inner,
-            &format!("use crate::{{hash, {above}::{{self, Thing}}}};"),
-            &message,
-        );
+        assert_caught(&inner, &format!("use crate::{{hash, {above}::{{self, Thing}}}};"), &message);
         assert_caught(&inner, &format!("use crate::{above} as other;"), &message);
         assert_caught(&inner, &format!("pub use crate::{above}::Thing;"), &message);
         assert_caught(&file, &format!("use super::{above};"), &message);
         assert_caught(&inner, &format!("use super::super::{above};"), &message);
-        assert_caught(
-            &inner,
-            &format!("fn f() {{ crate::{above}::f(); }}"),
-            &message,
-        );
-        assert_caught(
-            &inner,
-            &format!("fn f(_: &crate::{above}::Thing) {{}}"),
-            &message,
-        );
+        assert_caught(&inner, &format!("fn f() {{ crate::{above}::f(); }}"), &message);
+        assert_caught(&inner, &format!("fn f(_: &crate::{above}::Thing) {{}}"), &message);
         assert_caught(
             &inner,
             &format!("use crate as root;\nfn f() {{ root::{above}::f(); }}"),
@@ -158,11 +135,7 @@ fn the_crate_by_its_own_name_or_at_once() {
         "keyring must not use the crate's own name: say crate::cli",
     );
     assert_caught(file, "use crate::*;", "everything of the crate at once");
-    assert_caught(
-        "src/core/hash/mod.rs",
-        "use super::*;",
-        "everything of the crate at once",
-    );
+    assert_caught("src/core/hash/mod.rs", "use super::*;", "everything of the crate at once");
 }
 
 #[test]
@@ -199,28 +172,16 @@ fn files_and_the_like_in_a_pure_module() {
             ("use std::{io, fs::{self, File}};", "files (std::fs)"),
             ("use std::*;", "(std::*)"),
             ("fn f() { std::fs::read(\"x\"); }", "files (std::fs::read)"),
-            (
-                "fn f(path: &std::path::Path) { path.exists(); }",
-                "files (::exists)",
-            ),
+            ("fn f(path: &std::path::Path) { path.exists(); }", "files (::exists)"),
             ("use std::{env};", "the environment (std::env)"),
             (
                 "fn f() { println!(\"{:?}\", std::env::args()); }",
                 "the environment (std::env::args)",
             ),
-            (
-                "use std::net::TcpStream;",
-                "the network (std::net::TcpStream)",
-            ),
-            (
-                "use std::process::Command;",
-                "processes (std::process::Command)",
-            ),
+            ("use std::net::TcpStream;", "the network (std::net::TcpStream)"),
+            ("use std::process::Command;", "processes (std::process::Command)"),
             ("use std::thread;", "threads (std::thread)"),
-            (
-                "use std::time::SystemTime;",
-                "the clock (std::time::SystemTime)",
-            ),
+            ("use std::time::SystemTime;", "the clock (std::time::SystemTime)"),
             ("use std::time::*;", "the clock (std::time::*)"),
             (
                 "use std::time;\nfn f() { time::Instant::now(); }",
@@ -230,15 +191,9 @@ fn files_and_the_like_in_a_pure_module() {
                 "fn f() { time::OffsetDateTime::now_utc(); }",
                 "the clock (time::OffsetDateTime::now_utc)",
             ),
-            (
-                "fn f() { getrandom::fill(&mut []); }",
-                "randomness (getrandom::fill)",
-            ),
+            ("fn f() { getrandom::fill(&mut []); }", "randomness (getrandom::fill)"),
             ("use rustix::fs::OFlags;", "files (rustix::fs::OFlags)"),
-            (
-                "use std::io;\nfn f() { io::stdout(); }",
-                "standard streams (std::io::stdout)",
-            ),
+            ("use std::io;\nfn f() { io::stdout(); }", "standard streams (std::io::stdout)"),
             ("fn f() { unsafe {} }", "unsafe code (unsafe)"),
             ("#[expect(unsafe_code)]\nfn f() {}", "unsafe code (unsafe)"),
             ("unsafe fn f() {}", "unsafe code (unsafe)"),
@@ -258,11 +213,7 @@ fn pkcs11_outside_the_token() {
             "use cryptoki::object::Attribute;",
             "PKCS#11 (cryptoki::object::Attribute)",
         );
-        assert_caught(
-            &file,
-            "fn f(_: cryptoki_sys::CK_RV) {}",
-            "PKCS#11 (cryptoki_sys::CK_RV)",
-        );
+        assert_caught(&file, "fn f(_: cryptoki_sys::CK_RV) {}", "PKCS#11 (cryptoki_sys::CK_RV)");
     }
 }
 
@@ -270,40 +221,22 @@ fn pkcs11_outside_the_token() {
 fn the_terminal_outside_those_who_ask() {
     for module in ["token", "pin", "process", "keyring", "tunnel", "pipeline"] {
         let file = format!("{}/inner.rs", folder(module));
-        assert_caught(
-            &file,
-            "use rustix::termios;",
-            "the terminal (rustix::termios)",
-        );
-        assert_caught(
-            &file,
-            "const TERMINAL: &str = \"/dev/tty\";",
-            "the terminal (/dev/tty)",
-        );
+        assert_caught(&file, "use rustix::termios;", "the terminal (rustix::termios)");
+        assert_caught(&file, "const TERMINAL: &str = \"/dev/tty\";", "the terminal (/dev/tty)");
     }
 }
 
 #[test]
 fn unsafe_code_elsewhere() {
-    for file in [
-        "src/core/token/inner.rs",
-        "src/tunnel/inner.rs",
-        "src/cli/inner.rs",
-    ] {
+    for file in ["src/core/token/inner.rs", "src/tunnel/inner.rs", "src/cli/inner.rs"] {
         assert_caught(file, "fn f() { unsafe {} }", "unsafe code (unsafe)");
     }
 }
 
 #[test]
 fn the_line_is_named() {
-    let found = found(
-        "src/core/scheme/inner.rs",
-        "\n\nuse std::{\n    io,\n    fs,\n};\n",
-    );
-    assert_eq!(
-        found,
-        ["src/core/scheme/inner.rs:5: scheme must not use files (std::fs)"]
-    );
+    let found = found("src/core/scheme/inner.rs", "\n\nuse std::{\n    io,\n    fs,\n};\n");
+    assert_eq!(found, ["src/core/scheme/inner.rs:5: scheme must not use files (std::fs)"]);
 }
 
 #[test]
@@ -312,27 +245,18 @@ fn what_is_allowed() {
         "src/core/token/inner.rs",
         "use crate::{config::Config, error::Error};\nuse cryptoki::slot::Slot;",
     );
-    assert_allowed(
-        "src/core/token/raw.rs",
-        "#[expect(unsafe_code)]\nfn f() { unsafe {} }",
-    );
+    assert_allowed("src/core/token/raw.rs", "#[expect(unsafe_code)]\nfn f() { unsafe {} }");
     assert_allowed("src/core/config/library.rs", "use std::fs;");
     assert_allowed("src/core/config/allowed.rs", "use std::fs;");
     assert_allowed("src/core/config/trust.rs", "use std::fs;");
     assert_allowed("src/core/pin_entry/inner.rs", "use rustix::termios;");
     assert_allowed("src/main.rs", "use pkcs11_external_signer::cli;");
-    assert_allowed(
-        "src/core/scheme/inner.rs",
-        "//! See `std::fs` and crate::token.\n",
-    );
+    assert_allowed("src/core/scheme/inner.rs", "//! See `std::fs` and crate::token.\n");
     assert_allowed(
         "src/core/scheme/inner.rs",
         "use std::time::Duration;\nuse std::net::IpAddr;\nuse std::io;",
     );
-    assert_allowed(
-        "src/core/scheme/inner.rs",
-        "use super::tests;\nuse self::inner::Thing;",
-    );
+    assert_allowed("src/core/scheme/inner.rs", "use super::tests;\nuse self::inner::Thing;");
 }
 
 #[test]
@@ -372,10 +296,7 @@ fn a_type_name_that_is_declared_twice() {
     }
     // An associated type is its trait's.
     let mut texts = program("src/core/token/inner.rs", "pub struct Output;");
-    texts.insert(
-        "src/cli/inner.rs".to_owned(),
-        "impl Add for X { type Output = X; }".to_owned(),
-    );
+    texts.insert("src/cli/inner.rs".to_owned(), "impl Add for X { type Output = X; }".to_owned());
     let sources = reader::read(&texts).unwrap_or_else(|error| panic!("{error}"));
     assert!(declared_twice(&sources).is_empty());
 }

@@ -86,11 +86,7 @@ fn the_ways_of_the_program_touch_no_memory_that_is_not_its_own() {
     terminal.expect_prompt().type_line(PIN);
     clean(&terminal.finish().0);
     let module = softhsm_library().to_str().unwrap();
-    for arguments in [
-        &["list", "--module", module][..],
-        &["run", "--", "true"],
-        &["check"],
-    ] {
+    for arguments in [&["list", "--module", module][..], &["run", "--", "true"], &["check"]] {
         let invocation = Invocation::new(store.directory.path())
             .variable("KUBECONFIG", &kubeconfig)
             .variable("TOKEN_PIN", PIN)

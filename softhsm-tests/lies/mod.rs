@@ -15,56 +15,24 @@ mod memory;
 /// What goes wrong, and how a request for a signature ends: the exit code, and the message.
 const LIES: &[(&str, i32, &str)] = &[
     // A handle that the library never gave.
-    (
-        "C_FindObjects#1:count=+1",
-        6,
-        "C_GetAttributeValue: CKR_OBJECT_HANDLE_INVALID",
-    ),
+    ("C_FindObjects#1:count=+1", 6, "C_GetAttributeValue: CKR_OBJECT_HANDLE_INVALID"),
     // And no end of them.
-    (
-        "C_FindObjects:count=+1",
-        6,
-        "C_FindObjects: CKR_OK, but more",
-    ),
-    (
-        "C_FindObjects:count=17",
-        6,
-        "C_FindObjects: CKR_OK, but more",
-    ),
-    (
-        "C_FindObjects:count=max",
-        6,
-        "C_FindObjects: CKR_OK, but more",
-    ),
+    ("C_FindObjects:count=+1", 6, "C_FindObjects: CKR_OK, but more"),
+    ("C_FindObjects:count=17", 6, "C_FindObjects: CKR_OK, but more"),
+    ("C_FindObjects:count=max", 6, "C_FindObjects: CKR_OK, but more"),
     ("C_FindObjects:absent", 6, "lacks a function"),
     ("C_FindObjectsFinal:absent", 6, "lacks a function"),
-    (
-        "C_GetAttributeValue#2:length=+1",
-        6,
-        "C_GetAttributeValue: CKR_OK, but more",
-    ),
-    (
-        "C_GetAttributeValue#4:length=+1",
-        6,
-        "C_GetAttributeValue: CKR_OK, but more",
-    ),
+    ("C_GetAttributeValue#2:length=+1", 6, "C_GetAttributeValue: CKR_OK, but more"),
+    ("C_GetAttributeValue#4:length=+1", 6, "C_GetAttributeValue: CKR_OK, but more"),
     ("C_GetAttributeValue#4:length=max", 6, "it is empty"),
     ("C_GetAttributeValue:length=+1", 0, ""),
-    (
-        "C_GetAttributeValue:length=1",
-        6,
-        "C_GetAttributeValue: CKR_BUFFER_TOO_SMALL",
-    ),
+    ("C_GetAttributeValue:length=1", 6, "C_GetAttributeValue: CKR_BUFFER_TOO_SMALL"),
     ("C_GetAttributeValue:length=0", 6, "it is empty"),
     ("C_GetAttributeValue:length=0x10000000000", 6, "it is empty"),
     ("C_GetAttributeValue:length=max", 6, "it is empty"),
     ("C_GetAttributeValue:refuse-query", 0, ""),
     ("C_GetAttributeValue:garble", 6, "its DER does not parse"),
-    (
-        "C_GetAttributeValue:zero",
-        6,
-        "session objects passed over: 1",
-    ),
+    ("C_GetAttributeValue:zero", 6, "session objects passed over: 1"),
     // The PIN was right, and the login is there.
     ("C_Login:then-return=0x100", 0, ""),
     // The library has no such attribute, so the buffer's zeros aren't taken for one.
@@ -73,74 +41,30 @@ const LIES: &[(&str, i32, &str)] = &[
     ("C_GetAttributeValue#6:return=0x12", 0, ""),
     ("C_GetAttributeValue#5:then-return=0x12", 0, ""),
     // A vendor's type may be any; but it says that it wants its PIN for every signature.
-    (
-        "C_GetAttributeValue#6:garble",
-        7,
-        "C_Login: CKR_OPERATION_NOT_INITIALIZED",
-    ),
+    ("C_GetAttributeValue#6:garble", 7, "C_Login: CKR_OPERATION_NOT_INITIALIZED"),
     ("C_GetAttributeValue#6:zero", 6, "does not belong to"),
     ("C_GetAttributeValue:absent", 6, "lacks a function"),
-    (
-        "C_GetFunctionList:null",
-        4,
-        "C_GetFunctionList: CKR_OK, but no function list",
-    ),
-    (
-        "C_GetFunctionList:misaligned",
-        4,
-        "C_GetFunctionList: CKR_OK, but no function list",
-    ),
+    ("C_GetFunctionList:null", 4, "C_GetFunctionList: CKR_OK, but no function list"),
+    ("C_GetFunctionList:misaligned", 4, "C_GetFunctionList: CKR_OK, but no function list"),
     ("C_GetMechanismList#2:count=+1", 0, ""),
     ("C_GetMechanismList:count=+1", 0, ""),
     ("C_GetMechanismList:count=max", 0, ""),
     ("C_GetMechanismList:count=0", 8, "it offers no CKM_ECDSA"),
     ("C_GetMechanismList:refuse-query", 0, ""),
     ("C_GetSessionInfo:absent", 0, ""),
-    (
-        "C_GetSlotList#2:count=+1",
-        5,
-        "C_GetSlotList: CKR_OK, but more",
-    ),
+    ("C_GetSlotList#2:count=+1", 5, "C_GetSlotList: CKR_OK, but more"),
     // Always room for less than it has.
-    (
-        "C_GetSlotList#2+:return=0x150",
-        5,
-        "C_GetSlotList: CKR_BUFFER_TOO_SMALL",
-    ),
+    ("C_GetSlotList#2+:return=0x150", 5, "C_GetSlotList: CKR_BUFFER_TOO_SMALL"),
     ("C_GetSlotList:count=+1", 0, ""),
     ("C_GetSlotList:count=0", 5, "there is no slotId"),
-    (
-        "C_GetSlotList:count=0x10000000000",
-        5,
-        "C_GetSlotList: CKR_OK, but more",
-    ),
-    (
-        "C_GetSlotList:count=max",
-        5,
-        "C_GetSlotList: CKR_OK, but more",
-    ),
+    ("C_GetSlotList:count=0x10000000000", 5, "C_GetSlotList: CKR_OK, but more"),
+    ("C_GetSlotList:count=max", 5, "C_GetSlotList: CKR_OK, but more"),
     ("C_GetSlotList:refuse-query", 0, ""),
     ("C_GetTokenInfo:garble", 0, ""),
-    (
-        "C_GetTokenInfo:garble,C_GetTokenInfo:set=CKF_CLOCK_ON_TOKEN",
-        0,
-        "",
-    ),
-    (
-        "C_Sign:length=+1",
-        8,
-        "65 bytes that are no ECDSA P-256 signature",
-    ),
-    (
-        "C_Sign:length=-1",
-        8,
-        "63 bytes that are no ECDSA P-256 signature",
-    ),
-    (
-        "C_Sign:length=0",
-        8,
-        "0 bytes that are no ECDSA P-256 signature",
-    ),
+    ("C_GetTokenInfo:garble,C_GetTokenInfo:set=CKF_CLOCK_ON_TOKEN", 0, ""),
+    ("C_Sign:length=+1", 8, "65 bytes that are no ECDSA P-256 signature"),
+    ("C_Sign:length=-1", 8, "63 bytes that are no ECDSA P-256 signature"),
+    ("C_Sign:length=0", 8, "0 bytes that are no ECDSA P-256 signature"),
     ("C_Sign:length=4097", 8, "C_Sign: CKR_OK, but more"),
     ("C_Sign:length=max", 8, "C_Sign: CKR_OK, but more"),
     ("C_Sign:refuse-query", 0, ""),
@@ -197,16 +121,8 @@ fn an_answer_that_makes_no_sense_spoils_no_message() {
     let store = store();
     let configuration = store.faulty(store.configuration()).without("slotId");
     for (label, faults, told) in [
-        (
-            "another",
-            "C_GetSlotList#3+:count=max",
-            "no token with tokenLabel \"another\"",
-        ),
-        (
-            "another",
-            "C_GetSlotList#3+:count=0x10000000000",
-            "no token",
-        ),
+        ("another", "C_GetSlotList#3+:count=max", "no token with tokenLabel \"another\""),
+        ("another", "C_GetSlotList#3+:count=0x10000000000", "no token"),
         (
             "test token",
             "C_GetTokenInfo:return=0x30",

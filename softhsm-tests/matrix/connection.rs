@@ -36,10 +36,7 @@ impl Server {
     pub(super) fn start(client: &[u8]) -> Self {
         let own = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
         let provider = Arc::new(aws_lc_rs::default_provider());
-        let only = Only {
-            client: client.to_owned(),
-            provider: Arc::clone(&provider),
-        };
+        let only = Only { client: client.to_owned(), provider: Arc::clone(&provider) };
         let key = PrivateKeyDer::try_from(own.signing_key.serialize_der()).unwrap();
         let config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -56,10 +53,7 @@ impl Server {
                 thread::spawn(move || greet(connection.unwrap(), config));
             }
         });
-        Self {
-            address,
-            authority: STANDARD.encode(own.cert.pem()),
-        }
+        Self { address, authority: STANDARD.encode(own.cert.pem()) }
     }
 }
 
@@ -142,9 +136,7 @@ pub(super) fn connect(kubeconfig: &str) -> Heard {
     let pem = |value: &Value| STANDARD.decode(value.as_str().unwrap()).unwrap();
     let mut roots = RootCertStore::empty();
     let authority = pem(&cluster["certificate-authority-data"]);
-    roots
-        .add(CertificateDer::from_pem_slice(&authority).unwrap())
-        .unwrap();
+    roots.add(CertificateDer::from_pem_slice(&authority).unwrap()).unwrap();
     let own = CertificateDer::from_pem_slice(&pem(&user["client-certificate-data"])).unwrap();
     let key = PrivateKeyDer::from_pem_slice(&pem(&user["client-key-data"])).unwrap();
     let tls = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))

@@ -50,66 +50,26 @@ const IN_PASSING: [&str; 4] = [
 /// told instead.
 const CONSEQUENCES: &[(&str, &str, &str)] = &[
     // Objects without an attribute are all of them ordinary; a certificate without a value isn't.
-    (
-        "C_GetAttributeValue",
-        "CKR_ATTRIBUTE_SENSITIVE",
-        "it is empty",
-    ),
-    (
-        "C_GetAttributeValue",
-        "CKR_ATTRIBUTE_TYPE_INVALID",
-        "it is empty",
-    ),
+    ("C_GetAttributeValue", "CKR_ATTRIBUTE_SENSITIVE", "it is empty"),
+    ("C_GetAttributeValue", "CKR_ATTRIBUTE_TYPE_INVALID", "it is empty"),
     // A key without a public key or a label, and a certificate that isn't read back.
-    (
-        "C_GetAttributeValue",
-        "CKR_ATTRIBUTE_TYPE_INVALID",
-        "no private key with the public key",
-    ),
-    (
-        "C_GetAttributeValue",
-        "CKR_ATTRIBUTE_TYPE_INVALID",
-        "not for \"\", as the key is labelled",
-    ),
-    (
-        "C_GetAttributeValue",
-        "CKR_ATTRIBUTE_TYPE_INVALID",
-        "has not kept the certificate",
-    ),
-    (
-        "C_GetAttributeValue",
-        "CKR_ATTRIBUTE_TYPE_INVALID",
-        "shows no public key",
-    ),
+    ("C_GetAttributeValue", "CKR_ATTRIBUTE_TYPE_INVALID", "no private key with the public key"),
+    ("C_GetAttributeValue", "CKR_ATTRIBUTE_TYPE_INVALID", "not for \"\", as the key is labelled"),
+    ("C_GetAttributeValue", "CKR_ATTRIBUTE_TYPE_INVALID", "has not kept the certificate"),
+    ("C_GetAttributeValue", "CKR_ATTRIBUTE_TYPE_INVALID", "shows no public key"),
     // The slot is empty then, as reported by the search for the token.
     ("C_GetTokenInfo", "CKR_TOKEN_NOT_PRESENT", "holds no token"),
     ("C_GetTokenInfo", "CKR_TOKEN_NOT_PRESENT", "no token with"),
     // It was not initialised, and there was no login: the library has lied.
-    (
-        "C_Initialize",
-        "CKR_CRYPTOKI_ALREADY_INITIALIZED",
-        "CKR_CRYPTOKI_NOT_INITIALIZED",
-    ),
+    ("C_Initialize", "CKR_CRYPTOKI_ALREADY_INITIALIZED", "CKR_CRYPTOKI_NOT_INITIALIZED"),
     ("C_Login", "CKR_USER_ALREADY_LOGGED_IN", "no private key"),
-    (
-        "C_Login",
-        "CKR_USER_ALREADY_LOGGED_IN",
-        "C_Sign: CKR_USER_NOT_LOGGED_IN",
-    ),
+    ("C_Login", "CKR_USER_ALREADY_LOGGED_IN", "C_Sign: CKR_USER_NOT_LOGGED_IN"),
     // In words.
     ("C_Login", "CKR_PIN_EXPIRED", "must be changed"),
     ("C_Login", "CKR_PIN_LOCKED", "is locked"),
     // The PIN is given for the signature then, which SoftHSM doesn't expect of this key.
-    (
-        "C_SignInit",
-        "CKR_USER_NOT_LOGGED_IN",
-        "C_Login: CKR_OPERATION_NOT_INITIALIZED",
-    ),
-    (
-        "C_Sign",
-        "CKR_USER_NOT_LOGGED_IN",
-        "C_SignInit: CKR_OPERATION_ACTIVE",
-    ),
+    ("C_SignInit", "CKR_USER_NOT_LOGGED_IN", "C_Login: CKR_OPERATION_NOT_INITIALIZED"),
+    ("C_Sign", "CKR_USER_NOT_LOGGED_IN", "C_SignInit: CKR_OPERATION_ACTIVE"),
 ];
 
 /// What the program is asked for.
@@ -168,12 +128,7 @@ struct Case {
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            task,
-            function,
-            visit,
-            code,
-        } = self;
+        let Self { task, function, visit, code } = self;
         write!(f, "{task:?}, {function}#{visit}: {}", code.name)
     }
 }
@@ -267,10 +222,9 @@ impl Bench {
                 .faulty(configuration)
                 .without("slotId")
                 .with("tokenLabel", &store.tokens[0].label),
-            Task::MissingToken => store
-                .faulty(configuration)
-                .without("slotId")
-                .with("tokenLabel", MISSING.0),
+            Task::MissingToken => {
+                store.faulty(configuration).without("slotId").with("tokenLabel", MISSING.0)
+            }
             _ => store.faulty(configuration),
         }
     }
@@ -383,9 +337,7 @@ impl Performance {
         let told = &outcome.stderr;
         let ensure = |holds: bool, what: &str| if holds { Ok(()) } else { Err(what.to_owned()) };
         ensure(outcome.status.signal().is_none(), "a signal")?;
-        let is_bug = ["panic", "internal error"]
-            .iter()
-            .any(|it| told.contains(it));
+        let is_bug = ["panic", "internal error"].iter().any(|it| told.contains(it));
         ensure(!is_bug, "a bug")?;
         ensure(outcome.took < BOUND, "too slow")?;
         self.judge_logins(case)?;
@@ -406,10 +358,7 @@ impl Performance {
         if case.task == Task::MissingToken {
             // What it asks of the slots and the library only adds to that.
             ensure(code == case.task.exit_code(), "another exit code")?;
-            return ensure(
-                self.is_one_error() && told.contains(MISSING.1),
-                "another error",
-            );
+            return ensure(self.is_one_error() && told.contains(MISSING.1), "another error");
         }
         self.judge_message(case)
     }
@@ -448,11 +397,7 @@ impl Performance {
             }
             _ => false,
         };
-        if is_right {
-            Ok(())
-        } else {
-            Err(format!("a wrong answer: {text}"))
-        }
+        if is_right { Ok(()) } else { Err(format!("a wrong answer: {text}")) }
     }
 
     /// One error, with its help, that names the call and what it returned.
@@ -482,19 +427,14 @@ impl Performance {
     fn is_one_error(&self) -> bool {
         let is_answered = matches!(self.heard, Some(Heard::Answer(_)));
         let count = usize::from(!is_answered);
-        ["error: ", "help: "]
-            .iter()
-            .all(|word| self.outcome.stderr.matches(word).count() == count)
+        ["error: ", "help: "].iter().all(|word| self.outcome.stderr.matches(word).count() == count)
     }
 
     /// One C_Login, and none after a refusal. The PIN that the token has accepted may be sent again:
     /// for a key that wants it each time, and after a reopening.
     fn judge_logins(&self, case: &Case) -> Result<(), String> {
-        let logins: Vec<&str> = self
-            .calls
-            .lines()
-            .filter_map(|call| call.strip_prefix("C_Login "))
-            .collect();
+        let logins: Vec<&str> =
+            self.calls.lines().filter_map(|call| call.strip_prefix("C_Login ")).collect();
         let mut most = 1;
         most += usize::from(matches!(case.task, Task::Run));
         most += usize::from(
@@ -559,12 +499,7 @@ fn cases(bench: &Bench) -> Vec<Case> {
         for (function, count) in calls(bench, task) {
             for visit in 1..=count {
                 for code in codes_of(task, &function, visit, count) {
-                    cases.push(Case {
-                        task,
-                        function: function.clone(),
-                        visit,
-                        code,
-                    });
+                    cases.push(Case { task, function: function.clone(), visit, code });
                 }
             }
         }
@@ -591,10 +526,8 @@ fn whatever_a_call_returns_the_answer_is_right_or_the_call_is_named() {
             scope.spawn(|| {
                 let bench = Bench::new(&server);
                 while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let fault = format!(
-                        "{}#{}:return={}",
-                        case.function, case.visit, case.code.value
-                    );
+                    let fault =
+                        format!("{}#{}:return={}", case.function, case.visit, case.code.value);
                     let performance = bench.perform(case.task, &fault);
                     if let Err(what) = performance.judge(case) {
                         let outcome = performance.outcome;
@@ -621,11 +554,5 @@ fn whatever_a_call_returns_the_answer_is_right_or_the_call_is_named() {
     );
     io::stderr().write_all(summary.as_bytes()).unwrap();
     let failed = failed.into_inner().unwrap();
-    assert!(
-        failed.is_empty(),
-        "{} of {}:\n{}",
-        failed.len(),
-        cases.len(),
-        failed.join("\n")
-    );
+    assert!(failed.is_empty(), "{} of {}:\n{}", failed.len(), cases.len(), failed.join("\n"));
 }

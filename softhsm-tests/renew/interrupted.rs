@@ -72,16 +72,9 @@ fn a_token_that_is_pulled_is_told_and_gone_on_with_when_it_is_back() {
     let before = jane.certificates();
     let name = jane.ask_approved(&[]);
     // The library's first call after the wait finds no session any more.
-    let pulled = jane
-        .renew_suffering(&[], "C_CreateObject:lose-sessions")
-        .run();
-    pulled.fails(
-        6,
-        &[
-            "check that the token is still inserted",
-            "run the command again: it goes on",
-        ],
-    );
+    let pulled = jane.renew_suffering(&[], "C_CreateObject:lose-sessions").run();
+    pulled
+        .fails(6, &["check that the token is still inserted", "run the command again: it goes on"]);
     assert_eq!(jane.certificates(), before);
     assert_renewed(&jane, &jane.renew(&[]).run());
     assert_eq!(jane.requests(&name), 1);
@@ -91,9 +84,7 @@ fn a_token_that_is_pulled_is_told_and_gone_on_with_when_it_is_back() {
 fn a_certificate_that_can_not_be_read_back_is_written_once() {
     let jane = Jane::new();
     jane.ask_approved(&[]);
-    let full = jane
-        .renew_suffering(&[], "C_CreateObject:return=0x31")
-        .run();
+    let full = jane.renew_suffering(&[], "C_CreateObject:return=0x31").run();
     full.fails(6, &["has no room left"]);
     let reads = jane.store.calls("C_GetAttributeValue").len() + 1;
     // CKR_OBJECT_HANDLE_INVALID, as of SoftHSM on a full disk.

@@ -31,10 +31,7 @@ impl Jane {
     /// The next commands have a kubeconfig that names the key as the last one has written it.
     fn follow(self) -> Self {
         let id = self.written()["objectId"].as_str().unwrap().to_owned();
-        Self {
-            configuration: self.configuration.with("objectId", &id),
-            ..self
-        }
+        Self { configuration: self.configuration.with("objectId", &id), ..self }
     }
 
     /// Demands the new key's certificate alone, which the kubeconfig names and the cluster knows.
@@ -64,9 +61,7 @@ fn id_after(certificate: &[u8]) -> String {
 fn bytes(digits: &str) -> Vec<u8> {
     let pairs = digits.as_bytes().chunks(2);
     let pairs = pairs.map(|pair| std::str::from_utf8(pair).unwrap());
-    pairs
-        .map(|pair| u8::from_str_radix(pair, 16).unwrap())
-        .collect()
+    pairs.map(|pair| u8::from_str_radix(pair, 16).unwrap()).collect()
 }
 
 #[track_caller]
@@ -181,10 +176,8 @@ fn what_an_interruption_has_left_is_finished_without_another_request() {
     // And after it.
     objects.reverse();
     let jane = Jane::of(objects);
-    let jane = Jane {
-        configuration: jane.configuration.with("objectId", &format!("0x{id}")),
-        ..jane
-    };
+    let jane =
+        Jane { configuration: jane.configuration.with("objectId", &format!("0x{id}")), ..jane };
     let planned = jane.renew(&["--new-key", "--dry-run"]).run().printed();
     let step = "it would remove the old certificate, of the key with objectId 1\n";
     assert!(planned.ends_with(step), "{planned}");
@@ -238,19 +231,11 @@ fn a_key_that_the_cluster_does_not_let_in_changes_nothing_for_the_context() {
 fn issued_by_another(request: &[u8]) -> Vec<u8> {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("csr"), request).unwrap();
-    fs::write(
-        directory.path().join("usage"),
-        "extendedKeyUsage=clientAuth\n",
-    )
-    .unwrap();
+    fs::write(directory.path().join("usage"), "extendedKeyUsage=clientAuth\n").unwrap();
     let script = "openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=other -keyout key -out ca -days 1 2>&1
         openssl x509 -req -in csr -CA ca -CAkey key -CAcreateserial -days 1 -extfile usage -outform DER -out new 2>&1";
     let mut command = crate::fixture::tool::tool("bash", "bash");
-    let output = command
-        .args(["-ec", script])
-        .current_dir(directory.path())
-        .output()
-        .unwrap();
+    let output = command.args(["-ec", script]).current_dir(directory.path()).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     fs::read(directory.path().join("new")).unwrap()
 }
@@ -265,16 +250,10 @@ fn a_certificate_file_has_a_file_for_its_successor() {
     assert_eq!(fs::read(&file).unwrap(), old);
     let told = format!("the old certificate stays in {}\n", file.display());
     assert!(outcome.stderr.contains(&told), "{outcome:?}");
-    let new = jane.written()["certificateFile"]
-        .as_str()
-        .unwrap()
-        .to_owned();
+    let new = jane.written()["certificateFile"].as_str().unwrap().to_owned();
     assert_ne!(new, file.to_str().unwrap());
     let jane = jane.follow();
-    let jane = Jane {
-        configuration: jane.configuration.with("certificateFile", &new),
-        ..jane
-    };
+    let jane = Jane { configuration: jane.configuration.with("certificateFile", &new), ..jane };
     assert_eq!(jane.user(), "jane");
 }
 
@@ -287,10 +266,7 @@ fn the_old_certificate_stays_for_the_context_of_another_user() {
     cluster().add_context(&jane.store, "1");
     let outcome = renewal.run();
     assert!(outcome.status.success(), "{outcome:?}");
-    assert!(
-        outcome.stderr.contains("is used by the contexts other;"),
-        "{outcome:?}"
-    );
+    assert!(outcome.stderr.contains("is used by the contexts other;"), "{outcome:?}");
     assert!(jane.certificates().contains(&credential_id(&old)));
     assert_eq!(jane.certificates().len(), 2);
     assert_eq!(jane.follow().user(), "jane");

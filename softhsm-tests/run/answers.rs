@@ -88,10 +88,8 @@ fn whatever_kubectl_does_it_shows_that_the_server_is_not_trusted() {
         let file = changed_kubeconfig(&store, |config| {
             config["clusters"][0]["cluster"]["certificate-authority"] = json!(stranger);
         });
-        let told = [
-            "certificate is not trusted",
-            "; compare the cluster's certificate-authority-data",
-        ];
+        let told =
+            ["certificate is not trusted", "; compare the cluster's certificate-authority-data"];
         assert_shown(&run.variable("KUBECONFIG", file).run(), &told);
     }
 }
@@ -102,11 +100,7 @@ fn whatever_kubectl_does_it_shows_that_the_token_is_gone() {
     for command in COMMANDS {
         let store = cluster().token(Kind::P256, JANE);
         let run = run_recorded(&store, "C_SignInit:return=0x32", &["bash", "-c", command]);
-        let told = [
-            "token \"test token\"",
-            "C_SignInit: CKR_DEVICE_REMOVED",
-            "put the token back",
-        ];
+        let told = ["token \"test token\"", "C_SignInit: CKR_DEVICE_REMOVED", "put the token back"];
         assert_shown(&with_manifest(&store, run).run(), &told);
     }
 }
@@ -175,10 +169,8 @@ fn who_has_the_certificate_is_told_over_either_protocol_and_nobody_else() {
     let outcome = with_server(&store, &gone, &script);
     let printed = outcome.printed_beside(&[&told]);
     let text = "text/plain; charset=utf-8";
-    let expected = format!(
-        "{told}\n1.1 502 {text}\n{told}\n1.1 502 {text}\n1.1 502\n{}",
-        "1\n".repeat(4)
-    );
+    let expected =
+        format!("{told}\n1.1 502 {text}\n{told}\n1.1 502 {text}\n1.1 502\n{}", "1\n".repeat(4));
     assert_eq!(printed, expected, "{outcome:?}");
 }
 

@@ -12,12 +12,8 @@ use crate::fixture::softhsm::{Object, PIN, Store, WRONG_PIN, blueprint};
 
 fn two_tokens() -> Store {
     let certificate = cluster().issue(Kind::P256, JANE);
-    let objects = || {
-        [
-            Object::key(key(Kind::P256), &[1]),
-            Object::issued(certificate.clone(), &[1]),
-        ]
-    };
+    let objects =
+        || [Object::key(key(Kind::P256), &[1]), Object::issued(certificate.clone(), &[1])];
     Store::new(["test token", "other token"].map(|label| blueprint(label, objects())))
 }
 
@@ -43,10 +39,7 @@ fn run(store: &Store, askpass: &str, faults: &str, command: &str) -> Outcome {
     }
     config["current-context"] = json!("none");
     fs::write(&file, config.to_string()).unwrap();
-    invocation
-        .variable("PKCS11_EXTERNAL_SIGNER_ASKPASS", program)
-        .suffering(store, faults)
-        .run()
+    invocation.variable("PKCS11_EXTERNAL_SIGNER_ASKPASS", program).suffering(store, faults).run()
 }
 
 #[test]
@@ -57,10 +50,7 @@ fn what_one_token_refused_is_not_sent_again_after_another_has_accepted_its_own()
                    whoami test; whoami other && whoami test; echo went on";
     let outcome = run(&store, &askpass, "", command);
     let printed = outcome.printed();
-    assert!(
-        outcome.stderr.contains("gave the same one again"),
-        "{outcome:?}"
-    );
+    assert!(outcome.stderr.contains("gave the same one again"), "{outcome:?}");
     assert!(printed.contains("jane") && printed.ends_with("went on\n"));
     assert_eq!(store.calls("C_Login"), ["0xa0", "0x0"]);
 }
@@ -72,20 +62,14 @@ fn a_login_without_a_clear_end_may_be_tried_once_more_and_not_for_ever() {
     let store = two_tokens();
     let outcome = run(&store, &askpass, "C_Login#1:return=0x30", command);
     let printed = outcome.printed();
-    assert!(
-        outcome.stderr.contains("C_Login: CKR_DEVICE_ERROR"),
-        "{outcome:?}"
-    );
+    assert!(outcome.stderr.contains("C_Login: CKR_DEVICE_ERROR"), "{outcome:?}");
     assert!(printed.contains("jane"), "{outcome:?}");
     assert_eq!(store.calls("C_Login"), ["0x30", "0x0"]);
 
     let store = two_tokens();
     let outcome = run(&store, &askpass, "C_Login:return=0x30", command);
     assert!(!outcome.status.success(), "{outcome:?}");
-    assert!(
-        outcome.stderr.contains("seems to have refused a PIN"),
-        "{outcome:?}"
-    );
+    assert!(outcome.stderr.contains("seems to have refused a PIN"), "{outcome:?}");
     assert_eq!(store.calls("C_Login"), ["0x30", "0x30"]);
 }
 

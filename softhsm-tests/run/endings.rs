@@ -44,12 +44,9 @@ fn a_command_that_is_not_there_costs_no_pin() {
 #[test]
 fn signals_are_passed_on() {
     let store = token_with_pair(Kind::P256);
-    for (name, signal) in [
-        ("HUP", Signal::HUP),
-        ("INT", Signal::INT),
-        ("TERM", Signal::TERM),
-        ("USR1", Signal::USR1),
-    ] {
+    for (name, signal) in
+        [("HUP", Signal::HUP), ("INT", Signal::INT), ("TERM", Signal::TERM), ("USR1", Signal::USR1)]
+    {
         let script =
             format!("trap 'echo {name}; exit 3' {name}; echo ready; while :; do sleep 0.1; done");
         let mut running = run(&store, &["sh", "-c", &script]).start(None);
@@ -97,9 +94,7 @@ fn standard_streams_are_the_commands_own() {
     let store = token_with_pair(Kind::P256);
     let bytes: Vec<u8> = (0..=255).cycle().take(1 << 20).collect();
     // The library prints wherever it can.
-    let outcome = run_recorded(&store, "load:print,C_Login:print", &["cat"])
-        .piped(&bytes)
-        .run();
+    let outcome = run_recorded(&store, "load:print,C_Login:print", &["cat"]).piped(&bytes).run();
     assert!(outcome.status.success(), "{outcome:?}");
     outcome.says_only(&[]);
     assert!(outcome.stdout == bytes, "{} bytes", outcome.stdout.len());
@@ -118,10 +113,8 @@ fn the_command_inherits_what_it_would_without_us() {
         format!("ulimit -Sn 100; ulimit -Sc 7; exec 5<<<five; exec {command} bash -c \"$LOOK\"")
     };
     let of = |command: &str| {
-        let outcome = run(&store, &[])
-            .variable("LOOK", look)
-            .within("bash", &script(command))
-            .run();
+        let outcome =
+            run(&store, &[]).variable("LOOK", look).within("bash", &script(command)).run();
         let printed = outcome.printed();
         let own = |line: &&str| {
             [
@@ -173,19 +166,14 @@ fn what_a_killed_run_leaves_is_useless_and_goes_with_the_next() {
     assert!(left_behind(&store).is_empty());
     // What the kill left of the command.
     let kill = format!("pkill -P {command}; kill {command}");
-    let _ = Invocation::new(store.directory.path())
-        .within("sh", &kill)
-        .run();
+    let _ = Invocation::new(store.directory.path()).within("sh", &kill).run();
     drop(running.finish());
 }
 
 #[test]
 fn a_place_that_others_can_read_is_not_for_its_kubeconfig() {
     let store = token_with_pair(Kind::P256);
-    let runtime = store
-        .directory
-        .path()
-        .join("runtime/pkcs11-external-signer");
+    let runtime = store.directory.path().join("runtime/pkcs11-external-signer");
     fs::create_dir_all(&runtime).unwrap();
     fs::set_permissions(&runtime, fs::Permissions::from_mode(0o755)).unwrap();
     let outcome = run(&store, &["sh", "-c", "echo $KUBECONFIG"]).run();
@@ -216,21 +204,13 @@ fn a_token_counts_as_gone_where_another_has_its_place_and_not_where_the_library_
     let script = "kubectl get namespaces -w >/dev/null & watch=$!; sleep 6;
                   kill $watch 2>/dev/null && echo stands; wait";
     for (faults, told, stands) in [
-        (
-            "C_GetTokenInfo#3+:serial=0000000000000815",
-            &["is gone, and with it"][..],
-            "",
-        ),
+        ("C_GetTokenInfo#3+:serial=0000000000000815", &["is gone, and with it"][..], ""),
         ("C_GetSessionInfo:return=0x5", &[], "stands\n"),
     ] {
         let store = cluster().token(Kind::P256, ADMINISTRATOR);
         let command = ["--end-with-token", "bash", "-c", script];
         let outcome = run_recorded(&store, faults, &command).run();
-        assert_eq!(
-            outcome.printed_beside(told),
-            stands,
-            "{faults}: {outcome:?}"
-        );
+        assert_eq!(outcome.printed_beside(told), stands, "{faults}: {outcome:?}");
     }
 }
 

@@ -58,11 +58,7 @@ fn everybody_else_is_refused_and_the_run_goes_on() {
     );
     let (printed, stderr) = told_beside(&script, &[told]);
     assert_eq!(printed, "0\n".repeat(7) + "served\n", "{stderr}");
-    assert_eq!(
-        stderr.matches("refused a connection").count(),
-        6,
-        "{stderr}"
-    );
+    assert_eq!(stderr.matches("refused a connection").count(), 6, "{stderr}");
     assert_eq!(stderr.matches("error: ").count(), 1, "{stderr}");
 }
 

@@ -13,10 +13,7 @@ use crate::fixture::keys::{Kind, key};
 use crate::fixture::program::Outcome;
 use crate::fixture::softhsm::{Object, Store, token_with};
 
-const OLGA: Claims = Claims {
-    subject: "/O=ops/CN=olga",
-    ..JANE
-};
+const OLGA: Claims = Claims { subject: "/O=ops/CN=olga", ..JANE };
 
 /// Two keys, two names of the one server, and users with and without a key.
 struct Users {
@@ -80,11 +77,7 @@ impl Users {
             })
         });
         let files = write("files", in_files);
-        Self {
-            store,
-            token,
-            files,
-        }
+        Self { store, token, files }
     }
 
     fn run(&self, arguments: &[&str]) -> Outcome {
@@ -100,10 +93,7 @@ impl Users {
             .argument(script)
             .variable("KUBECONFIG", &self.files)
             .run();
-        [
-            direct.printed(),
-            self.run(&["bash", "-c", script]).printed_beside(said),
-        ]
+        [direct.printed(), self.run(&["bash", "-c", script]).printed_beside(said)]
     }
 }
 
@@ -164,12 +154,7 @@ fn helm_is_whom_its_context_names() {
 fn the_key_of_the_user_that_the_arguments_name_is_opened_first() {
     let users = Users::new();
     let whoami = |options: &[&str]| {
-        let kubectl = [
-            &["kubectl"],
-            options,
-            &WHOAMI.split(' ').collect::<Vec<_>>(),
-        ]
-        .concat();
+        let kubectl = [&["kubectl"], options, &WHOAMI.split(' ').collect::<Vec<_>>()].concat();
         let outcome = users.run(&kubectl);
         outcome.silently();
         outcome.printed()
@@ -178,14 +163,7 @@ fn the_key_of_the_user_that_the_arguments_name_is_opened_first() {
     assert_eq!(whoami(&["--user", "jane"]), "jane");
     // Joe's context uses the tunnel if another user is named.
     assert_eq!(whoami(&["--context=joe", "--user=jane"]), "jane");
-    let arguments = [
-        "-v",
-        "--kubeconfig",
-        &users.token,
-        "--",
-        "kubectl",
-        "--user=jane",
-    ];
+    let arguments = ["-v", "--kubeconfig", &users.token, "--", "kubectl", "--user=jane"];
     let whoami: Vec<_> = WHOAMI.split(' ').collect();
     let outcome = run(&users.store, &[&arguments[..], &whoami].concat()).run();
     assert!(!outcome.stderr.contains("olga"), "{outcome:?}");
@@ -205,11 +183,8 @@ fn a_user_with_a_certificate_that_the_tunnel_cannot_use_is_told_so() {
     let outcome = users.run(&["bash", "-c", &format!("kubectl --context=file {WHOAMI}")]);
     outcome.silently();
     assert_eq!(outcome.printed(), "jane");
-    let outcome = users.run(&[
-        "bash",
-        "-c",
-        &format!("kubectl --cluster=one --user=file {WHOAMI}"),
-    ]);
+    let outcome =
+        users.run(&["bash", "-c", &format!("kubectl --cluster=one --user=file {WHOAMI}")]);
     assert_eq!(outcome.status.code(), Some(1), "{outcome:?}");
     for told in ["cluster \"one\"", "not one of the run's", "use a context"] {
         assert!(outcome.stderr.contains(told), "{told}: {outcome:?}");

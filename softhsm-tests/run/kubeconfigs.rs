@@ -26,11 +26,8 @@ fn write(store: &Store, name: &str, content: &str) -> PathBuf {
 /// What kubectl reads from these files, in a run or without.
 fn view(store: &Store, files: &[&Path], in_run: bool) -> Value {
     let list = std::env::join_paths(files).unwrap();
-    let arguments: &[&str] = if in_run {
-        &["kubectl", "config", "view", "--raw", "-o", "json"]
-    } else {
-        &["true"]
-    };
+    let arguments: &[&str] =
+        if in_run { &["kubectl", "config", "view", "--raw", "-o", "json"] } else { &["true"] };
     let invocation = run(store, arguments).variable("KUBECONFIG", &list);
     let invocation = if in_run {
         invocation
@@ -62,11 +59,7 @@ fn without_tunnel(mut config: Value, cluster: &str, user: &str) -> Value {
     for entry in config["users"].as_array_mut().unwrap() {
         if entry["name"] == user {
             let entry = entry["user"].as_object_mut().unwrap();
-            for key in [
-                "auth-provider",
-                "client-certificate-data",
-                "client-key-data",
-            ] {
+            for key in ["auth-provider", "client-certificate-data", "client-key-data"] {
                 entry.remove(key);
             }
         }
@@ -148,13 +141,7 @@ fn the_copy_is_complete_and_leads_nowhere_else() {
     let own = store.directory.path().join("kubeconfig");
     let config = view(&store, &[&own], true);
     let cluster = config["clusters"][0]["cluster"].as_object().unwrap();
-    assert!(
-        cluster["server"]
-            .as_str()
-            .unwrap()
-            .starts_with("https://127.0.0.1:"),
-        "{config}"
-    );
+    assert!(cluster["server"].as_str().unwrap().starts_with("https://127.0.0.1:"), "{config}");
     assert!(!cluster.contains_key("certificate-authority"), "{config}");
     let user = config["users"][0]["user"].as_object().unwrap();
     let keys: Vec<_> = user.keys().collect();
@@ -176,29 +163,20 @@ fn unknown_fields_survive_and_other_contexts_stay() {
     config["novelty"] = json!({"deep": [1, {"x": null}]});
     config["clusters"][0]["cluster"]["novelty"] = json!(true);
     let joe = json!({"client-certificate": "/joe.pem", "client-key": "/joe.key"});
-    config["users"]
-        .as_array_mut()
-        .unwrap()
-        .push(json!({"name": "joe", "user": joe}));
+    config["users"].as_array_mut().unwrap().push(json!({"name": "joe", "user": joe}));
     config["contexts"].as_array_mut().unwrap().push(
         json!({"name": "plain", "context": {"cluster": "test", "user": "joe", "novelty": "yes"}}),
     );
     fs::write(&own, config.to_string()).unwrap();
-    let arguments = [
-        "sh",
-        "-c",
-        "kubectl get namespace default -o name >&2 && cat \"$KUBECONFIG\"",
-    ];
+    let arguments =
+        ["sh", "-c", "kubectl get namespace default -o name >&2 && cat \"$KUBECONFIG\""];
     let outcome = cluster_run_of(&store, &own, &arguments);
     let copy: Value = serde_json::from_str(&outcome.printed()).unwrap();
     assert_eq!(outcome.stderr, "namespace/default\n");
     assert_eq!(copy["novelty"], config["novelty"]);
     // The tunnel can't show Joe's certificate: his way to the cluster is the old one, under another name.
     assert_eq!(copy["clusters"][1]["name"], "test+direct");
-    assert_eq!(
-        copy["clusters"][1]["cluster"],
-        config["clusters"][0]["cluster"]
-    );
+    assert_eq!(copy["clusters"][1]["cluster"], config["clusters"][0]["cluster"]);
     assert_eq!(copy["contexts"][0]["context"]["cluster"], "test+direct");
     assert_eq!(copy["contexts"][0]["context"]["user"], "joe");
     assert_eq!(copy["contexts"][0]["context"]["novelty"], "yes");
@@ -259,16 +237,8 @@ fn nothing_is_started_where_there_is_nothing_to_serve() {
         let arguments = ["--kubeconfig", file.to_str().unwrap(), "echo", "started"];
         run(&store, &arguments).run().fails(code, fragments);
     };
-    refused(
-        "",
-        3,
-        &["no context", "kubeconfig --write", "--context NAME"],
-    );
-    refused(
-        "clusters: []\nusers: [{name: a, user: {token: t}}]\n",
-        3,
-        &["no context"],
-    );
+    refused("", 3, &["no context", "kubeconfig --write", "--context NAME"]);
+    refused("clusters: []\nusers: [{name: a, user: {token: t}}]\n", 3, &["no context"]);
     refused("a: b: c\n", 3, &["refused, line 1"]);
     refused("[1, 2]", 3, &["not a map"]);
     refused("kind: Pod\n", 3, &["kind is not Config"]);
@@ -283,16 +253,8 @@ fn nothing_is_started_where_there_is_nothing_to_serve() {
         )
     };
     refused(&user("{}"), 3, &["pathLib"]);
-    refused(
-        &user("{pathLib: lib.so, slotId: \"x\"}"),
-        3,
-        &["not an absolute path", "slotId"],
-    );
-    refused(
-        &user("{pin: 0471}"),
-        3,
-        &["\"u\"", "pin is not a string", "quotes"],
-    );
+    refused(&user("{pathLib: lib.so, slotId: \"x\"}"), 3, &["not an absolute path", "slotId"]);
+    refused(&user("{pin: 0471}"), 3, &["\"u\"", "pin is not a string", "quotes"]);
     let lost = user("{}").replace("cluster: k,", "cluster: lost,");
     refused(&lost, 3, &["pathLib"]);
     for (arguments, fragment) in [
@@ -309,12 +271,8 @@ fn nothing_is_started_where_there_is_nothing_to_serve() {
 #[test]
 fn what_can_be_read_only_once_is_a_kubeconfig() {
     let store = cluster().token(Kind::P256, JANE);
-    rustix::fs::mkfifoat(
-        rustix::fs::CWD,
-        store.directory.path().join("fifo"),
-        0o600.into(),
-    )
-    .unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, store.directory.path().join("fifo"), 0o600.into())
+        .unwrap();
     let whoami = "auth whoami -o jsonpath={.status.userInfo.username}";
     for script in [
         "\"$SIGNER\" run --kubeconfig <(cat \"$FILE\") -- kubectl WHOAMI",
@@ -336,26 +294,10 @@ fn what_can_be_read_only_once_is_a_kubeconfig() {
     }
     // kubectl reads the same, and neither finds a context in /dev/null.
     for (script, code, told) in [
-        (
-            "kubectl --kubeconfig <(cat \"$FILE\") config current-context",
-            0,
-            "",
-        ),
-        (
-            "KUBECONFIG=/dev/null kubectl config get-contexts -o name",
-            0,
-            "",
-        ),
-        (
-            "KUBECONFIG=/dev/null \"$SIGNER\" run -- true",
-            3,
-            "no context of /dev/null",
-        ),
-        (
-            "\"$SIGNER\" run --kubeconfig /dev/zero -- true",
-            3,
-            "larger than 16 MiB",
-        ),
+        ("kubectl --kubeconfig <(cat \"$FILE\") config current-context", 0, ""),
+        ("KUBECONFIG=/dev/null kubectl config get-contexts -o name", 0, ""),
+        ("KUBECONFIG=/dev/null \"$SIGNER\" run -- true", 3, "no context of /dev/null"),
+        ("\"$SIGNER\" run --kubeconfig /dev/zero -- true", 3, "larger than 16 MiB"),
         (
             "\"$SIGNER\" check --no-login --kubeconfig <(cat \"$FILE\") | grep 'context \"test\"'",
             0,
@@ -363,17 +305,11 @@ fn what_can_be_read_only_once_is_a_kubeconfig() {
         ),
     ] {
         let file = store.directory.path().join("kubeconfig");
-        let outcome = run(&store, &[])
-            .within("bash", script)
-            .variable("FILE", file);
+        let outcome = run(&store, &[]).within("bash", script).variable("FILE", file);
         let outcome = outcome.run();
         assert_eq!(outcome.status.code(), Some(code), "{script}: {outcome:?}");
         assert!(outcome.stderr.contains(told), "{script}: {outcome:?}");
-        assert_eq!(
-            outcome.stderr.is_empty(),
-            told.is_empty(),
-            "{script}: {outcome:?}"
-        );
+        assert_eq!(outcome.stderr.is_empty(), told.is_empty(), "{script}: {outcome:?}");
     }
 }
 
@@ -418,17 +354,11 @@ fn what_slips_past_the_tunnel_is_told() {
             "",
             "a --kube-apiserver of its own and goes past",
         ),
-        (
-            &["echo"],
-            "https://x",
-            "HELM_KUBEAPISERVER is set, and helm goes past",
-        ),
+        (&["echo"], "https://x", "HELM_KUBEAPISERVER is set, and helm goes past"),
         // Another program's server, and its own -s.
         (&["echo", "--server=https://x", "-s", "x"], "", ""),
     ] {
-        let outcome = run(&store, arguments)
-            .variable("HELM_KUBEAPISERVER", variable)
-            .run();
+        let outcome = run(&store, arguments).variable("HELM_KUBEAPISERVER", variable).run();
         match told {
             "" => outcome.silently().printed(),
             told => outcome.printed_beside(&[told]),
@@ -437,10 +367,7 @@ fn what_slips_past_the_tunnel_is_told() {
 
     let mut config: Value = serde_json::from_slice(&fs::read(&own).unwrap()).unwrap();
     for (name, provider) in [
-        (
-            "broken",
-            json!({"name": "externalSigner", "config": {"pathLib": "relative"}}),
-        ),
+        ("broken", json!({"name": "externalSigner", "config": {"pathLib": "relative"}})),
         ("foreign", json!({"name": "gcp"})),
     ] {
         let user = json!({"name": name, "user": {"auth-provider": provider}});
@@ -459,14 +386,7 @@ fn what_slips_past_the_tunnel_is_told() {
     ]);
     assert!(printed.contains("jane"), "{outcome:?}");
     // Where one of them is what the command would use, it is not started.
-    let arguments = [
-        "--kubeconfig",
-        file,
-        "--context",
-        "broken",
-        "echo",
-        "started",
-    ];
+    let arguments = ["--kubeconfig", file, "--context", "broken", "echo", "started"];
     run(&store, &arguments).run().fails(3, &["relative"]);
 }
 
@@ -479,17 +399,9 @@ fn a_command_without_a_context_is_told_how_to_get_one() {
     config.as_object_mut().unwrap().remove("current-context");
     let file = write(&store, "none", &config.to_string());
     let file = ["--kubeconfig", file.to_str().unwrap()];
-    let outcome = run(
-        &store,
-        &[&file[..], &["kubectl", "get", "namespaces"]].concat(),
-    )
-    .run();
+    let outcome = run(&store, &[&file[..], &["kubectl", "get", "namespaces"]].concat()).run();
     assert_eq!(outcome.status.code(), Some(1), "{outcome:?}");
-    for told in [
-        "no context is selected",
-        "run --context NAME",
-        "localhost:8080",
-    ] {
+    for told in ["no context is selected", "run --context NAME", "localhost:8080"] {
         assert!(outcome.stderr.contains(told), "{told}: {outcome:?}");
     }
     let whoami = ["kubectl", "auth", "whoami", "--context=test"];
@@ -513,11 +425,8 @@ fn whoever_skips_verification_for_two_users_is_warned_once() {
     let entry = config["clusters"][0]["cluster"].as_object_mut().unwrap();
     entry.remove("certificate-authority");
     entry.insert("insecure-skip-tls-verify".to_owned(), json!(true));
-    let outcome = cluster_run_of(
-        &store,
-        &write(&store, "insecure", &config.to_string()),
-        &["true"],
-    );
+    let outcome =
+        cluster_run_of(&store, &write(&store, "insecure", &config.to_string()), &["true"]);
     outcome.printed_beside(&["insecure-skip-tls-verify"]);
     let count = outcome.stderr.matches("insecure-skip-tls-verify").count();
     assert_eq!(count, 1, "{outcome:?}");
@@ -536,14 +445,8 @@ fn a_command_can_be_given_one_context_alone() {
     let prod = json!({"server": "https://127.0.0.1:1"});
     add("clusters", json!({"name": "prod", "cluster": prod}));
     add("users", json!({"name": "joe", "user": {"token": "secret"}}));
-    add(
-        "contexts",
-        json!({"name": "prod", "context": {"cluster": "prod", "user": "jane"}}),
-    );
-    add(
-        "contexts",
-        json!({"name": "joe", "context": {"cluster": "prod", "user": "joe"}}),
-    );
+    add("contexts", json!({"name": "prod", "context": {"cluster": "prod", "user": "jane"}}));
+    add("contexts", json!({"name": "joe", "context": {"cluster": "prod", "user": "joe"}}));
     config["x-base"] = json!({"token": "secret"});
     config["current-context"] = json!("prod");
     let file = write(&store, "several", &config.to_string());
@@ -552,20 +455,12 @@ fn a_command_can_be_given_one_context_alone() {
     let script = "kubectl auth whoami -o jsonpath={.status.userInfo.username} >&2; \
         ss -Hltnp | grep -c \"pid=$PPID,\" >&2; cat \"$KUBECONFIG\"";
     let told = |options: &[&str], command: &[&str]| {
-        run(
-            &store,
-            &[&["--kubeconfig", file], options, &["--"], command].concat(),
-        )
-        .run()
+        run(&store, &[&["--kubeconfig", file], options, &["--"], command].concat()).run()
     };
     let alone = told(&["--only-context", "test"], &["sh", "-c", script]);
     let copy: Value = serde_json::from_str(&alone.printed()).unwrap();
     assert_eq!(alone.stderr, "jane1\n");
-    for (list, name) in [
-        ("clusters", "test"),
-        ("users", "jane"),
-        ("contexts", "test"),
-    ] {
+    for (list, name) in [("clusters", "test"), ("users", "jane"), ("contexts", "test")] {
         let names: Vec<_> = copy[list].as_array().unwrap().iter().collect();
         assert_eq!(names.len(), 1, "{copy}");
         assert_eq!(names[0]["name"], name, "{copy}");
@@ -575,10 +470,7 @@ fn a_command_can_be_given_one_context_alone() {
     // With the others there are their ports, too.
     let all = told(&["--context", "test"], &["sh", "-c", script]);
     assert_eq!(all.stderr, "jane2\n");
-    let other = told(
-        &["--only-context=test"],
-        &["kubectl", "--context=prod", "get", "pods"],
-    );
+    let other = told(&["--only-context=test"], &["kubectl", "--context=prod", "get", "pods"]);
     assert!(other.stderr.contains("context was not found"), "{other:?}");
     for (options, code, fragment) in [
         (
@@ -599,18 +491,9 @@ fn a_command_can_be_given_one_context_alone() {
 #[test]
 fn a_changed_copy_is_told_of() {
     let store = token_with_pair(Kind::P256);
-    let arguments = [
-        "kubectl",
-        "config",
-        "set-context",
-        "--current",
-        "--namespace=web",
-    ];
+    let arguments = ["kubectl", "config", "set-context", "--current", "--namespace=web"];
     let outcome = run(&store, &arguments).run();
-    assert!(
-        outcome.stderr.contains("has changed its kubeconfig"),
-        "{outcome:?}"
-    );
+    assert!(outcome.stderr.contains("has changed its kubeconfig"), "{outcome:?}");
 }
 
 #[test]

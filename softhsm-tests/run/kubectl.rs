@@ -11,13 +11,7 @@ use crate::fixture::softhsm::{Object, Store, blueprint};
 
 #[test]
 fn every_kind_of_key_is_let_in_under_its_name() {
-    for kind in [
-        Kind::Rsa(2048),
-        Kind::P256,
-        Kind::P384,
-        Kind::P521,
-        Kind::Ed25519,
-    ] {
+    for kind in [Kind::Rsa(2048), Kind::P256, Kind::P384, Kind::P521, Kind::Ed25519] {
         let store = cluster().token(kind, JANE);
         let outcome = run(&store, &["kubectl", "auth", "whoami"]).run();
         let printed = outcome.printed();
@@ -73,10 +67,7 @@ fn another_client_go_program_passes_too() {
     let store = cluster().token(Kind::Rsa(2048), JANE);
     for version in ["1.2", "1.3"] {
         let outcome = run(&store, &["client-go", "--tls-max", version, "whoami"]).run();
-        assert_eq!(
-            outcome.printed(),
-            "user: jane\ngroups: dev system:authenticated\n"
-        );
+        assert_eq!(outcome.printed(), "user: jane\ngroups: dev system:authenticated\n");
     }
 }
 
@@ -92,10 +83,7 @@ fn fifty_kubectls_at_once_in_one_run() {
 #[test]
 fn a_key_without_pss_is_held_to_tls_1_2() {
     let certificate = cluster().issue(Kind::Rsa(2048), JANE);
-    let objects = [
-        Object::key(key(Kind::Rsa(2048)), &[1]),
-        Object::issued(certificate, &[1]),
-    ];
+    let objects = [Object::key(key(Kind::Rsa(2048)), &[1]), Object::issued(certificate, &[1])];
     let store = Store::withholding(
         &[MechanismType::RSA_PKCS_PSS, MechanismType::RSA_X_509],
         [blueprint("test token", objects)],
@@ -112,10 +100,7 @@ fn kubectl_finds_it_as_a_plugin() {
     std::fs::create_dir(&plugins).unwrap();
     std::os::unix::fs::symlink(PROGRAM, plugins.join("kubectl-pkcs11")).unwrap();
     let script = "PATH=$PLUGINS:$PATH; kubectl pkcs11 run -- kubectl get namespace default -o name";
-    let outcome = run(&store, &[])
-        .variable("PLUGINS", &plugins)
-        .within("sh", script)
-        .run();
+    let outcome = run(&store, &[]).variable("PLUGINS", &plugins).within("sh", script).run();
     assert_eq!(outcome.printed(), "namespace/default\n");
     outcome.silently();
 }

@@ -44,9 +44,7 @@ fn run(store: &Store, arguments: &[&str]) -> Invocation {
 /// The same through the library that keeps a record.
 fn run_recorded(store: &Store, faults: &str, arguments: &[&str]) -> Invocation {
     let configuration = store.faulty(store.configuration_with_pin_source());
-    cluster()
-        .run(store, &configuration, arguments)
-        .suffering(store, faults)
+    cluster().run(store, &configuration, arguments).suffering(store, faults)
 }
 
 /// The kubeconfig of the run before with this change, as a file of its own.
@@ -62,10 +60,7 @@ fn changed_kubeconfig(store: &Store, change: impl FnOnce(&mut Value)) -> String 
 
 /// The directories of runs that are there.
 fn left_behind(store: &Store) -> Vec<PathBuf> {
-    let place = store
-        .directory
-        .path()
-        .join("runtime/pkcs11-external-signer");
+    let place = store.directory.path().join("runtime/pkcs11-external-signer");
     fs::read_dir(place)
         .unwrap()
         .map(|entry| entry.unwrap().path())

@@ -36,10 +36,7 @@ impl Proxy {
             .spawn()
             .unwrap_or_else(|error| panic!("{command:?}: {error}; scripts/setup installs it"));
         while TcpStream::connect(address).is_err() {
-            assert!(
-                process.try_wait().unwrap().is_none(),
-                "{command:?} has ended"
-            );
+            assert!(process.try_wait().unwrap().is_none(), "{command:?} has ended");
             thread::sleep(Duration::from_millis(20));
         }
         Self { process, address }
@@ -129,10 +126,7 @@ fn a_proxy_that_refuses_is_told_without_its_password() {
     let outcome = through(&store, &format!("http://{}", http.address));
     assert_told(
         &outcome,
-        &[
-            "answered 407 Proxy Authentication Required",
-            "; give the user and the password",
-        ],
+        &["answered 407 Proxy Authentication Required", "; give the user and the password"],
     );
     assert!(!outcome.stderr.contains("hidden"), "{outcome:?}");
     let gone = http.address;
@@ -160,9 +154,7 @@ fn a_proxy_is_told_host_port_and_who_asks() {
             connection.read_exact(&mut byte).unwrap();
             request.extend(byte);
         }
-        connection
-            .write_all(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
-            .unwrap();
+        connection.write_all(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n").unwrap();
         String::from_utf8(request).unwrap().to_lowercase()
     });
     let outcome = whoami_within(
@@ -170,18 +162,12 @@ fn a_proxy_is_told_host_port_and_who_asks() {
         |cluster| cluster["server"] = json!("https://api.invalid"),
         &[("HTTPS_PROXY", &format!("http://{address}"))],
     );
-    assert!(
-        outcome.stderr.contains("answered 403 Forbidden"),
-        "{outcome:?}"
-    );
+    assert!(outcome.stderr.contains("answered 403 Forbidden"), "{outcome:?}");
     let request = heard.join().unwrap();
     for line in [
         "connect api.invalid:443 http/1.1\r\n",
         "\r\nhost: api.invalid:443\r\n",
-        concat!(
-            "\r\nuser-agent: pkcs11-external-signer/",
-            env!("CARGO_PKG_VERSION")
-        ),
+        concat!("\r\nuser-agent: pkcs11-external-signer/", env!("CARGO_PKG_VERSION")),
     ] {
         assert!(request.contains(line), "{line}: {request}");
     }
@@ -232,11 +218,8 @@ fn no_proxy_means_to_a_run_what_it_means_to_kubectl() {
     }
     fs::write(store.directory.path().join("table"), config.to_string()).unwrap();
     let lists: String = rows.iter().map(|[.., list]| format!("{list}\n")).collect();
-    let outcome = invocation
-        .within("sh", BOTH_WAYS)
-        .through("unshare", &[namespace("n")])
-        .piped(lists)
-        .run();
+    let outcome =
+        invocation.within("sh", BOTH_WAYS).through("unshare", &[namespace("n")]).piped(lists).run();
     let printed = outcome.printed();
     let mut lines = printed.lines();
     for row in &rows {
@@ -257,26 +240,16 @@ fn the_environments_proxy_counts_as_kubectl_has_it() {
     assert_told(&far(&[proxy]), &["through the proxy http://127.0.0.1:1"]);
     assert_told(&far(&[proxy, ("NO_PROXY", ".invalid")]), &["no address"]);
     // Capitals come first, and what is empty isn't set.
-    for [first, second] in [
-        ["HTTPS_PROXY", "https_proxy"],
-        ["https_proxy", "HTTPS_PROXY"],
-    ] {
+    for [first, second] in [["HTTPS_PROXY", "https_proxy"], ["https_proxy", "HTTPS_PROXY"]] {
         let told = far(&[(first, "http://127.0.0.1:1"), (second, "")]);
         assert_told(&told, &["through the proxy http://127.0.0.1:1"]);
     }
     let both = far(&[proxy, ("https_proxy", "http://127.0.0.1:2")]);
     assert_told(&both, &["through the proxy http://127.0.0.1:1"]);
-    let both = [
-        proxy,
-        ("NO_PROXY", ".invalid"),
-        ("no_proxy", "other.example"),
-    ];
+    let both = [proxy, ("NO_PROXY", ".invalid"), ("no_proxy", "other.example")];
     assert_told(&far(&both), &["no address"]);
     // What can't be a proxy is not passed by.
-    for wrong in [
-        "http://joe:hidden@127.0.0.1:99999",
-        "ftp://joe:hidden@127.0.0.1",
-    ] {
+    for wrong in ["http://joe:hidden@127.0.0.1:99999", "ftp://joe:hidden@127.0.0.1"] {
         let outcome = far(&[("HTTPS_PROXY", wrong)]);
         assert_told(&outcome, &["the proxy of HTTPS_PROXY: it is not the URL"]);
         assert!(!outcome.stderr.contains("hidden"), "{outcome:?}");

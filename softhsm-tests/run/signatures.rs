@@ -66,11 +66,8 @@ fn a_key_that_wants_its_pin_each_time_gets_it_from_the_one_entry() {
         Object::issued(certificate, &[1]),
     ]);
     // Two servers would do; so do two runs of kubectl with too little time for a ticket.
-    let invocation = cluster().run(
-        &store,
-        &store.faulty(store.configuration()),
-        &["bash", "-c", TEN_IN_A_ROW],
-    );
+    let invocation =
+        cluster().run(&store, &store.faulty(store.configuration()), &["bash", "-c", TEN_IN_A_ROW]);
     let mut terminal = invocation.suffering(&store, "").at_terminal();
     terminal.expect_prompt().type_line(PIN);
     let (outcome, screen) = terminal.finish();
@@ -97,12 +94,7 @@ fn a_token_that_was_put_back_is_opened_once_more() {
         .collect();
     assert_eq!(
         history,
-        [
-            "C_Initialize 0x0",
-            "C_Finalize 0x0",
-            "C_Initialize 0x0",
-            "C_Finalize 0x0"
-        ]
+        ["C_Initialize 0x0", "C_Finalize 0x0", "C_Initialize 0x0", "C_Finalize 0x0"]
     );
     assert_eq!(store.calls("C_Login"), ["0x0", "0x0"]);
 }
@@ -163,10 +155,7 @@ fn a_key_that_cannot_be_opened_leaves_its_token_to_the_others() {
     let script = format!("{failing}; {WHOAMI}");
     let outcome = run_with_another_key(&store, "9", "", &script);
     assert_eq!(outcome.printed(), "jane");
-    assert!(
-        outcome.stderr.contains("no certificate with"),
-        "{outcome:?}"
-    );
+    assert!(outcome.stderr.contains("no certificate with"), "{outcome:?}");
     for (function, calls) in [("C_Initialize", 1), ("C_OpenSession", 1), ("C_Login", 1)] {
         assert_eq!(store.calls(function).len(), calls, "{function}");
     }
@@ -195,10 +184,7 @@ fn intermediate_certificates_on_the_token_are_sent() {
     let outcome = run(&store, &["kubectl", "auth", "whoami"]).run();
     assert!(outcome.printed().contains("jane"), "{outcome:?}");
     // Without it the server can't find the way to its authority.
-    let lonely = token_with([
-        Object::key(key(Kind::P256), &[1]),
-        Object::issued(chain, &[1]),
-    ]);
+    let lonely = token_with([Object::key(key(Kind::P256), &[1]), Object::issued(chain, &[1])]);
     let outcome = run(&lonely, &["kubectl", "auth", "whoami"]).run();
     assert!(!outcome.status.success(), "{outcome:?}");
 }

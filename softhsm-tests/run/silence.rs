@@ -56,17 +56,9 @@ fn add(config: &mut Value, list: &str, entry: Value) {
 
 /// Adds this cluster, and a context of its name in which `user` uses it.
 fn add_cluster(config: &mut Value, name: &str, cluster: Value, user: &str) {
-    add(
-        config,
-        "clusters",
-        json!({"name": name, "cluster": cluster}),
-    );
+    add(config, "clusters", json!({"name": name, "cluster": cluster}));
     let context = json!({"cluster": name, "user": user});
-    add(
-        config,
-        "contexts",
-        json!({"name": name, "context": context}),
-    );
+    add(config, "contexts", json!({"name": name, "context": context}));
 }
 
 /// A run of bash with a second context, `hung`, whose server is silent at these connections.
@@ -98,10 +90,7 @@ fn a_silent_server_holds_up_no_other_and_the_end_is_quiet() {
         assert_eq!(outcome.stdout, b"jane", "{outcome:?}");
         // On a busy machine it may have taken long enough to be told of.
         let mut lines = outcome.stderr.lines();
-        assert!(
-            lines.all(|line| line.contains("no answer for")),
-            "{outcome:?}"
-        );
+        assert!(lines.all(|line| line.contains("no answer for")), "{outcome:?}");
     }
 }
 
@@ -164,11 +153,7 @@ fn eight_slow_signatures_hold_up_no_ninth_cluster() {
             add_cluster(config, &format!("c{number}"), cluster.clone(), "jane");
         }
         // A user without a key, who needs no signature.
-        add(
-            config,
-            "users",
-            json!({"name": "other", "user": {"token": "none"}}),
-        );
+        add(config, "users", json!({"name": "other", "user": {"token": "none"}}));
         add_cluster(config, "other", cluster, "other");
     });
     let script = "for i in $(seq 8); do kubectl --context c$i get --raw /x >/dev/null 2>&1 & done

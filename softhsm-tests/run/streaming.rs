@@ -48,13 +48,10 @@ fn exec_hands_on_streams_and_exit_code() {
     let store = cluster().token(Kind::P256, ADMINISTRATOR);
     for websockets in PROTOCOLS {
         let script = "cat; echo told >&2; exit 7";
-        let outcome = kubectl(
-            &store,
-            websockets,
-            &["exec", "-i", "shell", "--", "sh", "-c", script],
-        )
-        .piped("through and back")
-        .run();
+        let outcome =
+            kubectl(&store, websockets, &["exec", "-i", "shell", "--", "sh", "-c", script])
+                .piped("through and back")
+                .run();
         assert_eq!(outcome.told(7), "through and back");
         assert!(outcome.stderr.contains("told\n"), "{outcome:?}");
         outcome.says_only(&[]);
@@ -97,15 +94,7 @@ fn a_hundred_mebibytes_go_through_exec_and_back() {
 #[test]
 fn cp_copies_a_hundred_mebibytes_both_ways() {
     let store = cluster().token(Kind::P256, ADMINISTRATOR);
-    let at = |name: &str| {
-        store
-            .directory
-            .path()
-            .join(name)
-            .to_str()
-            .unwrap()
-            .to_owned()
-    };
+    let at = |name: &str| store.directory.path().join(name).to_str().unwrap().to_owned();
     let bytes = noise();
     fs::write(at("here"), &bytes).unwrap();
     for websockets in PROTOCOLS {
@@ -178,9 +167,8 @@ fn logs_are_followed_as_they_come() {
 fn attach_carries_both_directions() {
     let store = cluster().token(Kind::P256, ADMINISTRATOR);
     for websockets in PROTOCOLS {
-        let outcome = kubectl(&store, websockets, &["attach", "-i", "-q", "shell"])
-            .piped("echoed\n")
-            .run();
+        let outcome =
+            kubectl(&store, websockets, &["attach", "-i", "-q", "shell"]).piped("echoed\n").run();
         assert_eq!(outcome.printed(), "echoed\n", "{outcome:?}");
     }
 }

@@ -17,9 +17,7 @@ fn run(store: &Store, arguments: &[&str]) -> Invocation {
 
 fn run_recorded(store: &Store, arguments: &[&str]) -> Invocation {
     let configuration = store.faulty(store.configuration());
-    cluster()
-        .run(store, &configuration, arguments)
-        .suffering(store, "")
+    cluster().run(store, &configuration, arguments).suffering(store, "")
 }
 
 #[test]
@@ -37,11 +35,7 @@ fn a_shell_with_ten_commands_asks_for_one_pin() {
 #[test]
 fn a_wait_for_another_request_is_told() {
     let store = cluster().token(Kind::P256, JANE);
-    let asking = sign_request(
-        &store.configuration(),
-        &Options::hash(Hash::Sha256),
-        &sample(32),
-    );
+    let asking = sign_request(&store.configuration(), &Options::hash(Hash::Sha256), &sample(32));
     let mut prompt = store.ask(&asking).at_terminal();
     prompt.expect_prompt();
     let stored = store.configuration_with_pin_source();
@@ -81,10 +75,7 @@ fn the_keys_are_the_commands_once_it_runs() {
     terminal.type_line("typed");
     let (outcome, _) = terminal.finish();
     let printed = outcome.printed();
-    assert!(
-        printed.contains("caught") && printed.contains("typed"),
-        "{printed}"
-    );
+    assert!(printed.contains("caught") && printed.contains("typed"), "{printed}");
 }
 
 #[test]
@@ -92,10 +83,8 @@ fn ctrl_z_stops_both_and_fg_continues_both() {
     let store = cluster().token(Kind::P256, ADMINISTRATOR);
     let configuration = store.configuration_with_pin_source();
     let shell = "export PS1='ready: '; exec bash --norc --noprofile -i </dev/tty >/dev/tty 2>&1";
-    let mut terminal = cluster()
-        .run(&store, &configuration, &[])
-        .within("bash", shell)
-        .at_terminal();
+    let mut terminal =
+        cluster().run(&store, &configuration, &[]).within("bash", shell).at_terminal();
     let command =
         "\"$SIGNER\" run sh -c 'echo run\"\"ning; read x; kubectl get namespace default -o name'";
     terminal.expect("ready: ").type_line(command);
@@ -121,35 +110,18 @@ fn a_token_that_is_needed_later_is_not_asked_for_over_the_command() {
         "{current-context: none, contexts: [{name: none, context: {cluster: none, user: none}}]}",
     )
     .unwrap();
-    let invocation = run(
-        &store,
-        &[
-            "sh",
-            "-c",
-            "kubectl --context test auth whoami; echo went on",
-        ],
-    );
-    let files = format!(
-        "{}:{}",
-        other.display(),
-        directory.join("kubeconfig").display()
-    );
+    let invocation = run(&store, &["sh", "-c", "kubectl --context test auth whoami; echo went on"]);
+    let files = format!("{}:{}", other.display(), directory.join("kubeconfig").display());
     let terminal = invocation.variable("KUBECONFIG", files).at_terminal();
     let (outcome, screen) = terminal.finish();
     assert_eq!(outcome.printed(), "went on\n");
-    let told = outcome
-        .stderr
-        .contains("can no longer be asked for at the terminal");
+    let told = outcome.stderr.contains("can no longer be asked for at the terminal");
     assert!(told, "{outcome:?}");
     assert!(!screen.contains("PIN"), "{screen}");
 
     // Named among the command's own arguments, it is asked for first.
     let invocation = run(&store, &["kubectl", "--context", "test", "auth", "whoami"]);
-    let files = format!(
-        "{}:{}",
-        other.display(),
-        directory.join("kubeconfig").display()
-    );
+    let files = format!("{}:{}", other.display(), directory.join("kubeconfig").display());
     let mut terminal = invocation.variable("KUBECONFIG", files).at_terminal();
     terminal.expect_prompt().type_line(PIN);
     let (outcome, _) = terminal.finish();
@@ -183,10 +155,7 @@ fn the_pin_is_not_sent_again_after_another_process_has_sent_a_wrong_one() {
         .at_terminal();
     terminal.expect_prompt().type_line(PIN);
     let (outcome, _) = terminal.finish();
-    for told in [
-        "CKR_PIN_INCORRECT",
-        "can no longer be asked for at the terminal",
-    ] {
+    for told in ["CKR_PIN_INCORRECT", "can no longer be asked for at the terminal"] {
         assert!(outcome.stderr.contains(told), "{told}: {outcome:?}");
     }
     assert_eq!(store.calls("C_SignInit"), ["0x32"]);
@@ -200,10 +169,8 @@ fn what_a_tunnel_tells_stops_nobody_where_a_shell_has_the_terminal() {
     // The inner shell is in a group of its own, which leaves us in the background.
     let shell = "export PS1='ready: '; stty tostop </dev/tty; \
         exec \"$SIGNER\" run -v -- bash --norc --noprofile -i </dev/tty >/dev/tty 2>&1";
-    let mut terminal = cluster()
-        .run(&store, &configuration, &[])
-        .within("bash", shell)
-        .at_terminal();
+    let mut terminal =
+        cluster().run(&store, &configuration, &[]).within("bash", shell).at_terminal();
     terminal.expect("ready: ").type_line("kubectl auth whoami");
     terminal.expect("connected, TLS 1.3").expect("jane");
     terminal.expect("ready: ").type_line("stty -tostop; exit");
@@ -220,32 +187,20 @@ fn nothing_is_written_over_a_program_that_draws_on_the_screen() {
         stty raw -echo; kubectl --user=joe auth whoami 2>&1; printf drawn";
     for (script, first, last) in [
         // It ends, and its shell goes on; it ends with the command.
-        (
-            "sleep 1; stty $cooked; echo cooked; sleep 2; echo end",
-            "cooked",
-            "end",
-        ),
+        ("sleep 1; stty $cooked; echo cooked; sleep 2; echo end", "cooked", "end"),
         ("sleep 1; printf end; stty $cooked", "end", ""),
     ] {
         let configuration = store.configuration_with_pin_source();
         let shell = "exec \"$SIGNER\" run -- sh -c \"$SCRIPT\" </dev/tty >/dev/tty 2>&1";
         let run = cluster().run(&store, &configuration, &[]);
-        let gone = TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap();
+        let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         cluster().lead_to(&store, &format!("https://{gone}"));
         let mut terminal = run
             .variable("SCRIPT", format!("{whole_screen}; {script}"))
             .within("sh", shell)
             .at_terminal();
-        terminal
-            .expect("remote error: tls: ")
-            .expect("drawn")
-            .expect(first);
-        terminal
-            .expect("pkcs11-external-signer: error: cluster \"test\"")
-            .expect(last);
+        terminal.expect("remote error: tls: ").expect("drawn").expect(first);
+        terminal.expect("pkcs11-external-signer: error: cluster \"test\"").expect(last);
         let (outcome, screen) = terminal.finish();
         assert!(outcome.status.success(), "{screen}");
         assert_eq!(screen.matches("error: cluster").count(), 1, "{screen}");

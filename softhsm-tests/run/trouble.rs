@@ -87,10 +87,7 @@ pub(super) fn kubectl_within(
         change(&mut config["clusters"][0]["cluster"]);
     });
     let run = run(store, &["--kubeconfig", &file]).arguments(arguments);
-    variables
-        .iter()
-        .fold(run, |run, (name, value)| run.variable(name, value))
-        .run()
+    variables.iter().fold(run, |run, (name, value)| run.variable(name, value)).run()
 }
 
 /// What kubectl has shown, with the quotation marks of what it cites.
@@ -119,17 +116,12 @@ fn assert_told_beside(outcome: &Outcome, warnings: &[&str], fragments: &[&str]) 
 #[test]
 fn a_server_that_is_not_there() {
     let store = cluster().token(Kind::P256, JANE);
-    let free = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
-    let outcome = whoami_with(&store, |cluster| {
-        cluster["server"] = json!(format!("https://{free}"))
-    });
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let outcome =
+        whoami_with(&store, |cluster| cluster["server"] = json!(format!("https://{free}")));
     assert_told(&outcome, &["\"test\"", "Connection refused", "VPN"]);
-    let outcome = whoami_with(&store, |cluster| {
-        cluster["server"] = json!("https://nowhere.invalid")
-    });
+    let outcome =
+        whoami_with(&store, |cluster| cluster["server"] = json!("https://nowhere.invalid"));
     assert_told(&outcome, &["nowhere.invalid", "no address", "DNS"]);
     for (server, reason) in [
         ("http://127.0.0.1:1", "not an https URL"),
@@ -159,10 +151,7 @@ fn an_address_that_does_not_answer_does_not_keep_from_the_next() {
     fs::write(store.directory.path().join("hosts"), hosts).unwrap();
     let script = "mount --bind \"$HOME/hosts\" /etc/hosts && \
                   exec \"$SIGNER\" run --kubeconfig \"$HOME/changed\" kubectl auth whoami";
-    let outcome = run(&store, &[])
-        .within("sh", script)
-        .through("unshare", &[namespace("m")])
-        .run();
+    let outcome = run(&store, &[]).within("sh", script).through("unshare", &[namespace("m")]).run();
     assert!(outcome.printed().contains("jane"), "{outcome:?}");
     assert_eq!(outcome.stderr, "");
     assert!(outcome.took < Duration::from_secs(5), "{outcome:?}");
@@ -238,9 +227,8 @@ fn a_server_that_speaks_something_else() {
             let _ = connection.unwrap().write_all(b"220 mail.example ESMTP\r\n");
         }
     });
-    let outcome = whoami_with(&store, |cluster| {
-        cluster["server"] = json!(format!("https://{address}"))
-    });
+    let outcome =
+        whoami_with(&store, |cluster| cluster["server"] = json!(format!("https://{address}")));
     assert_told(&outcome, &["broke off", "corrupt"]);
 }
 
@@ -271,19 +259,13 @@ fn a_server_that_is_not_trusted() {
     );
     let (_server, address) = Server::start(&[&authority, &private], &root, &["-tls1_3"]);
     let outcome = whoami_with(&store, |cluster| cluster["server"] = json!(address));
-    assert_told(
-        &outcome,
-        &["it is a CA's, not a server's", "without CA:TRUE"],
-    );
+    assert_told(&outcome, &["it is a CA's, not a server's", "without CA:TRUE"]);
     let outcome = whoami_with(&store, |cluster| {
         cluster["tls-server-name"] = json!("localhost");
     });
     assert!(outcome.printed().contains("jane"), "{outcome:?}");
     let outcome = whoami_with(&store, |cluster| {
-        cluster
-            .as_object_mut()
-            .unwrap()
-            .remove("certificate-authority");
+        cluster.as_object_mut().unwrap().remove("certificate-authority");
         cluster["insecure-skip-tls-verify"] = json!(true);
         cluster["tls-server-name"] = json!("another.example");
     });
@@ -323,10 +305,7 @@ impl Server {
 
     /// One with these options.
     pub(crate) fn with([own, private]: &[&Path; 2], options: &[&str]) -> (Self, String) {
-        let address = TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap();
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let child = tool("openssl", "openssl")
             .args(["s_server", "-accept", &address.to_string(), "-www"])
             .args(options)
@@ -369,11 +348,7 @@ fn a_server_that_refuses_the_certificate() {
 #[test]
 fn openssl_accepts_a_key_of_any_curve() {
     let [authority, _] = cluster().authority();
-    for (kind, group) in [
-        (Kind::P256, "P-256"),
-        (Kind::P384, "P-384"),
-        (Kind::P521, "P-521"),
-    ] {
+    for (kind, group) in [(Kind::P256, "P-256"), (Kind::P384, "P-384"), (Kind::P521, "P-521")] {
         let store = cluster().token(kind, JANE);
         let own = server_certificate(store.directory.path());
         let own = own.each_ref().map(Path::new);
@@ -386,10 +361,7 @@ fn openssl_accepts_a_key_of_any_curve() {
             let (_server, server) = Server::start(&own, &authority, options);
             let change = |cluster: &mut Value| cluster["server"] = json!(server);
             let outcome = kubectl_within(&store, change, &[], &["kubectl", "get", "--raw", "/"]);
-            assert!(
-                outcome.printed().contains("Cipher"),
-                "{options:?}: {outcome:?}"
-            );
+            assert!(outcome.printed().contains("Cipher"), "{options:?}: {outcome:?}");
         }
     }
 }
@@ -435,11 +407,7 @@ fn a_server_whose_own_certificate_is_the_authority() {
     };
     let expired = again("expired", -1, name);
     let nameless = again("nameless", 30, "subjectAltName=DNS:another.example");
-    let purpose = again(
-        "purpose",
-        30,
-        &format!("{name}\nextendedKeyUsage=clientAuth"),
-    );
+    let purpose = again("purpose", 30, &format!("{name}\nextendedKeyUsage=clientAuth"));
     let [client_authority, _] = cluster().authority();
     let get = |shown: &Path, pinned: &Path| {
         let (_server, server) = Server::start(&[shown, &private], &client_authority, &["-tls1_3"]);
@@ -451,11 +419,9 @@ fn a_server_whose_own_certificate_is_the_authority() {
     };
     let outcome = get(&own, &own);
     assert!(outcome.printed().contains("Cipher"), "{outcome:?}");
-    for (shown, reason) in [
-        (&expired, "expired"),
-        (&nameless, "not valid for name"),
-        (&purpose, "InvalidPurpose"),
-    ] {
+    for (shown, reason) in
+        [(&expired, "expired"), (&nameless, "not valid for name"), (&purpose, "InvalidPurpose")]
+    {
         let outcome = get(shown, shown);
         assert_told(&outcome, &["not trusted", reason]);
     }
@@ -485,19 +451,10 @@ fn a_server_whose_signatures_the_key_cannot_make() {
     let own = server_certificate(store.directory.path());
     let own = own.each_ref().map(Path::new);
     for version in ["-tls1_2", "-tls1_3"] {
-        let options = [
-            version,
-            "-verify",
-            "1",
-            "-client_sigalgs",
-            "rsa_pss_rsae_sha256",
-        ];
+        let options = [version, "-verify", "1", "-client_sigalgs", "rsa_pss_rsae_sha256"];
         let (_server, address) = Server::with(&own, &options);
         let outcome = whoami_with(&store, |cluster| cluster["server"] = json!(address));
-        assert_told(
-            &outcome,
-            &["the server takes no signature that O=dev, CN=jane can make"],
-        );
+        assert_told(&outcome, &["the server takes no signature that O=dev, CN=jane can make"]);
     }
 }
 
@@ -522,9 +479,8 @@ fn a_server_that_hangs_up_in_the_handshake() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || listener.incoming().for_each(drop));
-    let outcome = whoami_with(&store, |cluster| {
-        cluster["server"] = json!(format!("https://{address}"))
-    });
+    let outcome =
+        whoami_with(&store, |cluster| cluster["server"] = json!(format!("https://{address}")));
     assert_told(&outcome, &["broke off"]);
 }
 

@@ -55,10 +55,7 @@ fn requests(holder: &Holder, user: &str) -> Vec<Value> {
     let printed = holder.administrator().arguments(&get).run().printed();
     let list: Value = serde_json::from_str(&printed).unwrap();
     let requests = list["items"].as_array().unwrap().iter();
-    requests
-        .filter(|it| it["spec"]["username"] == user)
-        .cloned()
-        .collect()
+    requests.filter(|it| it["spec"]["username"] == user).cloned().collect()
 }
 
 /// This user's next request, by its name.
@@ -70,10 +67,7 @@ fn next_request(holder: &Holder, user: &str) -> String {
         if let Some(request) = found.iter().find(undecided) {
             return request["metadata"]["name"].as_str().unwrap().to_owned();
         }
-        assert!(
-            began.elapsed() < Duration::from_secs(60),
-            "no request of {user}"
-        );
+        assert!(began.elapsed() < Duration::from_secs(60), "no request of {user}");
         thread::sleep(Duration::from_millis(100));
     }
 }
@@ -102,14 +96,12 @@ fn approved(holder: &Holder, user: &str, invocation: Invocation) -> Outcome {
 
 #[test]
 fn kubectl_is_who_the_hardware_is() {
-    for (kind, subject, user) in [
-        (Kind::P256, "/O=dev/O=ops/CN=carol", "carol"),
-        (Kind::Rsa(2048), "/CN=dave", "dave"),
-    ] {
+    for (kind, subject, user) in
+        [(Kind::P256, "/O=dev/O=ops/CN=carol", "carol"), (Kind::Rsa(2048), "/CN=dave", "dave")]
+    {
         let holder = requester(kind, subject);
-        let whoami = holder
-            .kubectl(&["--as=certificate"])
-            .arguments(&["auth", "whoami", "-o", "json"]);
+        let whoami =
+            holder.kubectl(&["--as=certificate"]).arguments(&["auth", "whoami", "-o", "json"]);
         let outcome = approved(&holder, user, whoami);
         let said = outcome.printed();
         let review: Value = serde_json::from_str(&said).unwrap();
@@ -117,10 +109,7 @@ fn kubectl_is_who_the_hardware_is() {
         assert_eq!(told["username"], user);
         let groups: Vec<_> = told["groups"].as_array().unwrap().iter().collect();
         let is_group = |name: &str| groups.iter().any(|it| **it == name);
-        assert_eq!(
-            (is_group("dev"), is_group("ops")),
-            (user == "carol", user == "carol")
-        );
+        assert_eq!((is_group("dev"), is_group("ops")), (user == "carol", user == "carol"));
         // The certificate is another one than the hardware's.
         let request = requests(&holder, user).remove(0);
         assert_eq!(request["spec"]["expirationSeconds"], 600);
@@ -135,18 +124,12 @@ fn kubectl_is_who_the_hardware_is() {
 fn an_older_kubectl_is_who_the_hardware_is() {
     let holder = requester(Kind::P256, "/CN=gina");
     let nodes = holder
-        .kubectl_with(
-            "client.authentication.k8s.io/v1beta1",
-            &["--as=certificate"],
-        )
+        .kubectl_with("client.authentication.k8s.io/v1beta1", &["--as=certificate"])
         .program(distribution_kubectl())
         .arguments(&["get", "nodes"]);
     let outcome = approved(&holder, "gina", nodes);
     // It knows no whoami, but is told who is forbidden.
-    assert!(
-        outcome.stderr.contains("User \"gina\" cannot list"),
-        "{outcome:?}"
-    );
+    assert!(outcome.stderr.contains("User \"gina\" cannot list"), "{outcome:?}");
 }
 
 #[test]
@@ -163,20 +146,11 @@ fn a_kubeconfig_has_the_certificate_until_it_ends() {
     ]);
     let outcome = approved(&holder, "erin", made);
     assert_eq!(outcome.printed(), "");
-    assert!(
-        outcome
-            .stderr
-            .contains("waiting for the CertificateSigningRequest credential-")
-    );
+    assert!(outcome.stderr.contains("waiting for the CertificateSigningRequest credential-"));
     let whoami = Invocation::new(holder.store.directory.path())
         .program(kubectl())
         .variable("KUBECONFIG", &out)
-        .arguments(&[
-            "auth",
-            "whoami",
-            "-o",
-            "jsonpath={.status.userInfo.username}",
-        ])
+        .arguments(&["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"])
         .run();
     assert_eq!(whoami.printed(), "erin");
 }
@@ -235,9 +209,7 @@ fn what_stands_behind_the_certificate_is_not_handed_out() {
 #[test]
 fn who_is_denied_is_told_so() {
     let holder = requester(Kind::P256, "/CN=frank");
-    let running = holder
-        .program(&["credential", "--as=certificate"])
-        .start(None);
+    let running = holder.program(&["credential", "--as=certificate"]).start(None);
     let name = next_request(&holder, "frank");
     let deny = ["certificate", "deny", &name];
     holder.administrator().arguments(&deny).run().printed();
@@ -258,31 +230,13 @@ fn what_is_not_approved_or_can_not_be_is_told() {
     };
     let slow = certificate(&holder, &["--wait=1s"]);
     assert_eq!(slow.status.code(), Some(9), "{slow:?}");
-    assert!(
-        slow.stderr
-            .contains("was not approved within 1 s; have an approver run"),
-        "{slow:?}"
-    );
+    assert!(slow.stderr.contains("was not approved within 1 s; have an approver run"), "{slow:?}");
     assert_eq!(requests(&holder, "grace"), Vec::<Value>::new());
     let short = certificate(&holder, &["--duration=5m"]);
     refuses(&short, 2, &["lives 10 minutes at least"]);
     let administrator = Holder::new(Kind::P256, ADMINISTRATOR);
-    refuses(
-        &certificate(&administrator, &[]),
-        9,
-        &["group system:masters", "use --as token"],
-    );
+    refuses(&certificate(&administrator, &[]), 9, &["group system:masters", "use --as token"]);
     // Somebody without the right.
-    let jane = Holder::new(
-        Kind::P384,
-        Claims {
-            subject: "/CN=mallory",
-            ..JANE
-        },
-    );
-    refuses(
-        &certificate(&jane, &[]),
-        9,
-        &["certificatesigningrequests", "(RBAC)"],
-    );
+    let jane = Holder::new(Kind::P384, Claims { subject: "/CN=mallory", ..JANE });
+    refuses(&certificate(&jane, &[]), 9, &["certificatesigningrequests", "(RBAC)"]);
 }

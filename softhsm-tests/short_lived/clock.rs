@@ -76,11 +76,7 @@ fn asking(store: &Store, ahead: Duration, object: &Value, arguments: &[&str]) ->
     let mut entry = cluster().entry();
     entry["server"] = json!(server(directory, ahead, object));
     let kubeconfig = directory.join("kubeconfig");
-    fs::write(
-        &kubeconfig,
-        plugin::kubeconfig(&entry, &json!({"token": "unused"})),
-    )
-    .unwrap();
+    fs::write(&kubeconfig, plugin::kubeconfig(&entry, &json!({"token": "unused"}))).unwrap();
     let program: Invocation = with_key(store, "1", arguments);
     program.variable("KUBECONFIG", kubeconfig).run()
 }
@@ -123,10 +119,7 @@ fn check_tells_what_clusters_refuse_signed_tokens_for() {
     for (ahead, said) in [(-330, AHEAD), (330, BEHIND)] {
         let wrong = told(ahead);
         assert!(wrong.contains(said), "{wrong}");
-        assert!(
-            wrong.contains("set it: tokens that a key signs are refused"),
-            "{wrong}"
-        );
+        assert!(wrong.contains("set it: tokens that a key signs are refused"), "{wrong}");
     }
     assert!(!told(0).contains("clock"), "{}", told(0));
 }

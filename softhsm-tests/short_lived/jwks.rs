@@ -23,15 +23,10 @@ fn of_file(directory: &Path, kind: Kind, arguments: &[&str]) -> Invocation {
 fn documents(outcome: &Outcome) -> (Value, Value, String) {
     let printed = outcome.printed();
     let documents: Vec<_> = printed.split("\n---\n").collect();
-    let [discovery, keys, configuration] = documents[..] else {
-        panic!("{printed}")
-    };
+    let [discovery, keys, configuration] = documents[..] else { panic!("{printed}") };
     let json = |text: &str| {
         let (comment, text) = text.split_once('\n').unwrap();
-        assert!(
-            comment.starts_with("# To be served at https://"),
-            "{comment}"
-        );
+        assert!(comment.starts_with("# To be served at https://"), "{comment}");
         serde_json::from_str(text).unwrap()
     };
     (json(discovery), json(keys), configuration.to_owned())
@@ -41,21 +36,9 @@ fn documents(outcome: &Outcome) -> (Value, Value, String) {
 fn a_certificate_file_is_enough() {
     let place = tempfile::tempdir().unwrap();
     for (kind, members, algorithms) in [
-        (
-            Kind::P256,
-            json!({"kty": "EC", "crv": "P-256"}),
-            json!(["ES256"]),
-        ),
-        (
-            Kind::P384,
-            json!({"kty": "EC", "crv": "P-384"}),
-            json!(["ES384"]),
-        ),
-        (
-            Kind::P521,
-            json!({"kty": "EC", "crv": "P-521"}),
-            json!(["ES512"]),
-        ),
+        (Kind::P256, json!({"kty": "EC", "crv": "P-256"}), json!(["ES256"])),
+        (Kind::P384, json!({"kty": "EC", "crv": "P-384"}), json!(["ES384"])),
+        (Kind::P521, json!({"kty": "EC", "crv": "P-521"}), json!(["ES512"])),
         (
             Kind::Rsa(2048),
             json!({"kty": "RSA", "e": "AQAB"}),
@@ -83,15 +66,10 @@ fn a_token_is_asked_without_a_pin() {
     // The certificate's user.
     let with_certificate = with_key(&both, "1", &["jwks", "--issuer", ISSUER]).run();
     let (_, keys, configuration) = documents(&with_certificate);
-    assert!(
-        configuration.contains("username: {expression: \"'test p256'\"}"),
-        "{configuration}"
-    );
+    assert!(configuration.contains("username: {expression: \"'test p256'\"}"), "{configuration}");
     // A key that has a public key, and no certificate.
-    let [private, public] = [
-        Object::key(key(Kind::P256), &[1]),
-        Object::public_key(key(Kind::P256), &[1]),
-    ];
+    let [private, public] =
+        [Object::key(key(Kind::P256), &[1]), Object::public_key(key(Kind::P256), &[1])];
     let bare = token_with([private, public]);
     let without = |more: &[&str]| {
         let arguments = [&["jwks", "--issuer", ISSUER], more].concat();
@@ -112,24 +90,13 @@ fn a_directory_is_laid_out_for_a_web_server() {
     let out = place.path().join("srv/jane");
     let write = |kind| {
         let option = format!("--out={}", out.display());
-        of_file(
-            place.path(),
-            kind,
-            &["--issuer", ISSUER, "--user=jane", &option],
-        )
-        .run()
+        of_file(place.path(), kind, &["--issuer", ISSUER, "--user=jane", &option]).run()
     };
     let printed = write(Kind::P256).printed();
-    assert!(
-        printed.starts_with("apiVersion: apiserver.config.k8s.io/v1 "),
-        "{printed}"
-    );
+    assert!(printed.starts_with("apiVersion: apiserver.config.k8s.io/v1 "), "{printed}");
     let read = |name: &str| -> Value {
         let path = out.join(name);
-        assert_eq!(
-            fs::metadata(&path).unwrap().permissions().mode() & 0o777,
-            0o644
-        );
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
         serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
     };
     assert_eq!(read(".well-known/openid-configuration")["issuer"], ISSUER);
@@ -140,11 +107,7 @@ fn a_directory_is_laid_out_for_a_web_server() {
     assert_eq!(fs::read_dir(&out).unwrap().count(), 2);
     let file = out.join("jwks.json/below");
     let option = format!("--out={}", file.display());
-    let refused = of_file(
-        place.path(),
-        Kind::P256,
-        &["--issuer", ISSUER, "--user=jane", &option],
-    );
+    let refused = of_file(place.path(), Kind::P256, &["--issuer", ISSUER, "--user=jane", &option]);
     refused.run().fails(9, &["jwks.json/below"]);
 }
 
@@ -167,10 +130,7 @@ fn another_place_and_its_authority_stand_in_the_configuration() {
     ];
     let outcome = of_file(place.path(), Kind::P256, &arguments).run();
     let (discovery, _, configuration) = documents(&outcome);
-    assert_eq!(
-        discovery["jwks_uri"],
-        "https://127.0.0.1:9443/jane/jwks.json"
-    );
+    assert_eq!(discovery["jwks_uri"], "https://127.0.0.1:9443/jane/jwks.json");
     for line in [
         "discoveryURL: \"https://127.0.0.1:9443/jane/.well-known/openid-configuration\"",
         "certificateAuthority: |\n      -----BEGIN CERTIFICATE-----\n",
@@ -204,10 +164,7 @@ fn what_no_api_server_takes_is_refused() {
         assert!(!outcome.stderr.contains("secret"), "{outcome:?}");
     }
     for (who, said) in [
-        (
-            &["--user=jane", "--group=system:masters"][..],
-            "system:masters is the cluster's own",
-        ),
+        (&["--user=jane", "--group=system:masters"][..], "system:masters is the cluster's own"),
         (&["--user="], "it is empty"),
     ] {
         let arguments = [&["--issuer", ISSUER], who].concat();

@@ -15,13 +15,7 @@ use crate::fixture::program::Outcome;
 use crate::fixture::request::{Hash, Scheme};
 use crate::fixture::softhsm::{Object, Store, token_with, token_with_pair, token_withholding};
 
-const JWT: [&str; 5] = [
-    "credential",
-    "--as=jwt",
-    "--issuer",
-    ISSUER,
-    "--subject=jane",
-];
+const JWT: [&str; 5] = ["credential", "--as=jwt", "--issuer", ISSUER, "--subject=jane"];
 
 fn jwt(store: &Store, more: &[&str]) -> Outcome {
     with_key(store, "1", &[&JWT, more].concat()).run()
@@ -62,36 +56,15 @@ fn der(raw: &[u8]) -> Vec<u8> {
 
 #[test]
 fn every_algorithm_signs_what_openssl_accepts() {
-    let pss = |hash: Hash| Scheme::Pss {
-        hash,
-        salt: hash.length(),
-    };
+    let pss = |hash: Hash| Scheme::Pss { hash, salt: hash.length() };
     let rsa = Kind::Rsa(2048);
     for (kind, asked, name, hash, scheme) in [
         (Kind::P256, None, "ES256", Hash::Sha256, Scheme::Ecdsa),
         (Kind::P384, None, "ES384", Hash::Sha384, Scheme::Ecdsa),
         (Kind::P521, None, "ES512", Hash::Sha512, Scheme::Ecdsa),
-        (
-            rsa,
-            None,
-            "RS256",
-            Hash::Sha256,
-            Scheme::Pkcs1(Hash::Sha256),
-        ),
-        (
-            rsa,
-            Some("RS384"),
-            "RS384",
-            Hash::Sha384,
-            Scheme::Pkcs1(Hash::Sha384),
-        ),
-        (
-            rsa,
-            Some("RS512"),
-            "RS512",
-            Hash::Sha512,
-            Scheme::Pkcs1(Hash::Sha512),
-        ),
+        (rsa, None, "RS256", Hash::Sha256, Scheme::Pkcs1(Hash::Sha256)),
+        (rsa, Some("RS384"), "RS384", Hash::Sha384, Scheme::Pkcs1(Hash::Sha384)),
+        (rsa, Some("RS512"), "RS512", Hash::Sha512, Scheme::Pkcs1(Hash::Sha512)),
         (rsa, Some("PS256"), "PS256", Hash::Sha256, pss(Hash::Sha256)),
         (rsa, Some("PS384"), "PS384", Hash::Sha384, pss(Hash::Sha384)),
         (rsa, Some("PS512"), "PS512", Hash::Sha512, pss(Hash::Sha512)),
@@ -122,14 +95,9 @@ fn the_claims_are_those_that_were_asked_for() {
     assert!((before..=now()).contains(&issued));
     assert_eq!(number(&claims, "nbf"), issued);
     assert_eq!(number(&claims, "exp"), issued + 90);
-    assert_eq!(
-        [&claims["iss"], &claims["sub"], &claims["aud"]],
-        [ISSUER, "jane", "prod"]
-    );
+    assert_eq!([&claims["iss"], &claims["sub"], &claims["aud"]], [ISSUER, "jane", "prod"]);
     // As which the set of keys has it.
-    let keys = with_key(&store, "1", &["jwks", "--issuer", ISSUER])
-        .run()
-        .printed();
+    let keys = with_key(&store, "1", &["jwks", "--issuer", ISSUER]).run().printed();
     assert!(keys.contains(header["kid"].as_str().unwrap()));
     // Without what needn't be said.
     let (_, other, ..) = parts(&raw(&store, &[]));
@@ -145,29 +113,20 @@ fn the_claims_are_those_that_were_asked_for() {
 
 #[test]
 fn a_key_without_a_certificate_signs() {
-    let store = token_with([
-        Object::key(key(Kind::P256), &[1]),
-        Object::public_key(key(Kind::P256), &[1]),
-    ]);
+    let store =
+        token_with([Object::key(key(Kind::P256), &[1]), Object::public_key(key(Kind::P256), &[1])]);
     let (_, claims, signed, signature) = parts(&raw(&store, &[]));
     assert_eq!(claims["sub"], "jane");
     let input = digest(Hash::Sha256, &signed);
     assert_verifies(key(Kind::P256), Scheme::Ecdsa, &input, &der(&signature));
     let unnamed = with_key(&store, "1", &JWT[..4]).run();
-    refuses(
-        &unnamed,
-        2,
-        &["nothing names the token's subject", "--subject NAME"],
-    );
+    refuses(&unnamed, 2, &["nothing names the token's subject", "--subject NAME"]);
 }
 
 #[test]
 fn a_token_without_pss_signs_rs256_and_refuses_the_rest_before_the_pin() {
-    let pss = [
-        MechanismType::RSA_PKCS_PSS,
-        MechanismType::SHA256_RSA_PKCS_PSS,
-        MechanismType::RSA_X_509,
-    ];
+    let pss =
+        [MechanismType::RSA_PKCS_PSS, MechanismType::SHA256_RSA_PKCS_PSS, MechanismType::RSA_X_509];
     let store = token_withholding(&pss, Kind::Rsa(2048));
     let refused = jwt(&store, &["--algorithm=PS256"]);
     refuses(&refused, 8, &["RSA-PSS"]);
@@ -179,20 +138,10 @@ fn a_token_without_pss_signs_rs256_and_refuses_the_rest_before_the_pin() {
 #[test]
 fn keys_and_options_that_make_no_token_are_refused_before_the_pin() {
     for (kind, more, code, said) in [
-        (
-            Kind::Ed25519,
-            &[][..],
-            6,
-            "an API server takes no token that a key Ed25519 has signed",
-        ),
+        (Kind::Ed25519, &[][..], 6, "an API server takes no token that a key Ed25519 has signed"),
         (Kind::Rsa(1024), &[], 6, "too short to sign tokens"),
         (Kind::P256, &["--algorithm=RS256"], 2, "name one of ES256"),
-        (
-            Kind::Rsa(2048),
-            &["--algorithm=ES256"],
-            2,
-            "name one of RS256",
-        ),
+        (Kind::Rsa(2048), &["--algorithm=ES256"], 2, "name one of RS256"),
     ] {
         let store = token_with_pair(kind);
         refuses(&jwt(&store, more), code, &[said]);
@@ -214,9 +163,8 @@ fn clients_get_it_in_their_version() {
     for version in ["v1", "v1beta1", "v1alpha1"] {
         let version = format!("client.authentication.k8s.io/{version}");
         let request = json!({"kind": "ExecCredential", "apiVersion": version, "spec": {}});
-        let outcome = with_key(&store, "1", &JWT)
-            .variable("KUBERNETES_EXEC_INFO", request.to_string())
-            .run();
+        let outcome =
+            with_key(&store, "1", &JWT).variable("KUBERNETES_EXEC_INFO", request.to_string()).run();
         let answer = outcome.silently().answer();
         assert_eq!(answer["apiVersion"], version);
         assert_eq!(answer["kind"], "ExecCredential");
@@ -225,38 +173,22 @@ fn clients_get_it_in_their_version() {
         let ends = time(claims["exp"].as_i64().unwrap() - 30);
         assert_eq!(answer["status"]["expirationTimestamp"], ends);
         // A client that sets no request expects what its user's entry says.
-        let own = [
-            &store.faulty_module(),
-            "--token-label=test token",
-            "--object-id=1",
-        ];
-        let own = [
-            &JWT[..1],
-            &own,
-            &["--pin-source=env:TOKEN_PIN"],
-            &JWT[1..],
-            &["--keep=command"],
-        ];
+        let own = [&store.faulty_module(), "--token-label=test token", "--object-id=1"];
+        let own =
+            [&JWT[..1], &own, &["--pin-source=env:TOKEN_PIN"], &JWT[1..], &["--keep=command"]];
         let user = json!({"name": "jane", "user": plugin::user(&version, &own.concat())});
         let path = store.directory.path().join("own");
         fs::write(&path, json!({"users": [user]}).to_string()).unwrap();
-        let outcome = with_key(&store, "1", &JWT)
-            .variable("KUBECONFIG", path)
-            .run();
+        let outcome = with_key(&store, "1", &JWT).variable("KUBECONFIG", path).run();
         assert_eq!(outcome.answer()["apiVersion"], version);
     }
     let garbage = with_key(&store, "1", &JWT).variable("KUBERNETES_EXEC_INFO", "{");
-    refuses(
-        &garbage.run(),
-        2,
-        &["KUBERNETES_EXEC_INFO is not valid JSON"],
-    );
+    refuses(&garbage.run(), 2, &["KUBERNETES_EXEC_INFO is not valid JSON"]);
 }
 
 fn time(seconds: i64) -> String {
     let time = time::OffsetDateTime::from_unix_timestamp(seconds).unwrap();
-    time.format(&time::format_description::well_known::Rfc3339)
-        .unwrap()
+    time.format(&time::format_description::well_known::Rfc3339).unwrap()
 }
 
 #[test]
@@ -278,32 +210,18 @@ fn a_kubeconfig_for_another_machine_is_complete_and_private() {
     fs::write(&kubeconfig, config.to_string()).unwrap();
     let file = format!("--out={}", out.display());
     let outcome = with_key(&store, "1", &JWT)
-        .arguments(&[
-            "--output=kubeconfig",
-            &file,
-            "--kubeconfig",
-            kubeconfig.to_str().unwrap(),
-        ])
+        .arguments(&["--output=kubeconfig", &file, "--kubeconfig", kubeconfig.to_str().unwrap()])
         .run();
     assert_eq!(outcome.silently().printed(), "");
-    assert_eq!(
-        fs::metadata(&out).unwrap().permissions().mode() & 0o777,
-        0o600
-    );
+    assert_eq!(fs::metadata(&out).unwrap().permissions().mode() & 0o777, 0o600);
     let text = fs::read_to_string(out).unwrap();
     let (comment, document) = text.split_once('\n').unwrap();
     let document: Value = serde_json::from_str(document).unwrap();
     let token = document["users"][0]["user"]["token"].as_str().unwrap();
     let (_, claims, ..) = parts(token);
     let ends = time(claims["exp"].as_i64().unwrap());
-    assert_eq!(
-        comment,
-        format!("# Ends at {ends}, and is of no use afterwards.")
-    );
-    assert_eq!(
-        document["contexts"][0]["context"],
-        json!({"cluster": "prod", "user": "jane"})
-    );
+    assert_eq!(comment, format!("# Ends at {ends}, and is of no use afterwards."));
+    assert_eq!(document["contexts"][0]["context"], json!({"cluster": "prod", "user": "jane"}));
     let cluster = &document["clusters"][0]["cluster"];
     assert_eq!(cluster["server"], "https://10.0.0.1:6443");
     assert_eq!(cluster["tls-server-name"], "api.example");

@@ -7,11 +7,7 @@ use crate::fixture::softhsm::{Store, token_with_pair};
 use crate::fixture::tool::tool;
 
 /// keyctl(2) on x86-64 and arm64, which have other numbers.
-const KEYCTL: u32 = if cfg!(target_arch = "x86_64") {
-    250
-} else {
-    219
-};
+const KEYCTL: u32 = if cfg!(target_arch = "x86_64") { 250 } else { 219 };
 
 /// For perl: runs its arguments with a session keyring of their own.
 pub(crate) fn in_new_session() -> String {
@@ -76,14 +72,9 @@ fn a_refused_credential_is_not_handed_out_again() {
             r#"KUBERNETES_EXEC_INFO='{{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1alpha1","spec":{spec}}}' "#
         )
     };
-    let [plain, refused] = [
-        request("{}"),
-        request(r#"{"response":{"code":401,"header":{}}}"#),
-    ];
+    let [plain, refused] = [request("{}"), request(r#"{"response":{"code":401,"header":{}}}"#)];
     let signer = format!("{PROGRAM} \"$@\" --as=jwt --issuer {ISSUER}");
-    let script = [&plain, &refused, &plain]
-        .map(|request| format!("{request}{signer}\n"))
-        .concat();
+    let script = [&plain, &refused, &plain].map(|request| format!("{request}{signer}\n")).concat();
     let printed = session(&store, &script).run().silently().printed();
     let lines: Vec<_> = printed.lines().collect();
     assert_ne!(lines[0], lines[1]);
@@ -97,24 +88,15 @@ fn another_session_of_the_user_can_not_read_it() {
     let mut holder = session(&store, script).start(None);
     let token = holder.line();
     let entry = holder.line();
-    assert!(
-        !entry.contains(&token) && entry.contains("0b000000"),
-        "{entry}"
-    );
+    assert!(!entry.contains(&token) && entry.contains("0b000000"), "{entry}");
     let (serial, _) = entry.split_once(' ').unwrap();
     // KEYCTL_READ of the key, by root as well.
     let read =
         format!("syscall({KEYCTL}, 11, hex shift, my $text = ' ' x 4096, 4096); print $! + 0");
-    let outcome = tool("perl", "perl-base")
-        .args(["-e", &read, serial])
-        .output()
-        .unwrap();
+    let outcome = tool("perl", "perl-base").args(["-e", &read, serial]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&outcome.stdout), "13");
     // And another session asks for its own.
-    let other = session(&store, r#"signer "$@" --output=raw"#)
-        .run()
-        .silently()
-        .printed();
+    let other = session(&store, r#"signer "$@" --output=raw"#).run().silently().printed();
     assert_ne!(other.trim(), token.trim());
     holder.finish();
 }
@@ -127,8 +109,6 @@ fn without_a_session_of_ones_own_nothing_is_kept() {
         r#"perl -e 'syscall({KEYCTL}, 3, -3) == 0 or die'; signer "$@" --output=raw; signer "$@" --output=raw"#
     );
     let printed = session(&store, &script).run().silently().printed();
-    let [first, second] = tokens(&printed)[..] else {
-        panic!("{printed}")
-    };
+    let [first, second] = tokens(&printed)[..] else { panic!("{printed}") };
     assert_ne!(first, second);
 }

@@ -33,11 +33,7 @@ impl<'a> LongLived<'a> {
         let mut proxy = proxy.start(None);
         let line = proxy.line();
         let (_, address) = line.rsplit_once(' ').unwrap();
-        Self {
-            holder,
-            server: format!("--server=http://{address}"),
-            proxy,
-        }
+        Self { holder, server: format!("--server=http://{address}"), proxy }
     }
 
     fn through(&self, arguments: &[&str]) -> Invocation {
@@ -59,16 +55,7 @@ impl<'a> LongLived<'a> {
     /// A watch on the config map, which has been told what is there.
     fn watch(&self, name: &str) -> Running {
         let output = "jsonpath={.data.at}{\"\\n\"}";
-        let get = [
-            "get",
-            "configmap",
-            name,
-            "-n",
-            "default",
-            "-w",
-            "-o",
-            output,
-        ];
+        let get = ["get", "configmap", name, "-n", "default", "-w", "-o", output];
         let mut watching = self.through(&get).start(None);
         assert_eq!(watching.line(), "start");
         watching
@@ -78,17 +65,13 @@ impl<'a> LongLived<'a> {
     fn connections(&self) -> BTreeSet<String> {
         let process = format!("/proc/{}", self.proxy.pid().as_raw_nonzero());
         let open: Vec<_> = fs::read_dir(format!("{process}/fd")).unwrap().collect();
-        let open = open
-            .into_iter()
-            .filter_map(|it| fs::read_link(it.ok()?.path()).ok());
+        let open = open.into_iter().filter_map(|it| fs::read_link(it.ok()?.path()).ok());
         let open: BTreeSet<_> = open.map(|it| it.display().to_string()).collect();
         let entry = self.holder.entry();
         let (_, port) = entry["server"].as_str().unwrap().rsplit_once(':').unwrap();
         let remote = format!(":{:04X}", port.parse::<u16>().unwrap());
         let table = fs::read_to_string(format!("{process}/net/tcp")).unwrap();
-        let lines = table
-            .lines()
-            .map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let lines = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
         lines
             .filter(|it| it[2].ends_with(&remote) && open.contains(&format!("socket:[{}]", it[9])))
             .map(|it| it[1].to_owned())
@@ -182,11 +165,7 @@ fn a_jwt_is_renewed_and_the_connection_stays() {
 fn an_accounts_token_is_renewed_and_the_connection_stays() {
     let holder = Holder::new(Kind::P256, JANE);
     account(&holder, "lasting");
-    reader(
-        &holder,
-        "system:serviceaccount:default:lasting",
-        "lasting-reads",
-    );
+    reader(&holder, "system:serviceaccount:default:lasting", "lasting-reads");
     let plugin = ["--as=token", "--service-account=default/lasting"];
     let life = Duration::from_secs(600);
     outlives_its_token(&holder, "lasting-reads", &plugin, life);

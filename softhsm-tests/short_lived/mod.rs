@@ -60,10 +60,7 @@ fn refuses(outcome: &Outcome, code: i32, said: &[&str]) {
     assert!(outcome.stdout.is_empty(), "{outcome:?}");
     assert_eq!(outcome.stderr.lines().count(), 1, "{outcome:?}");
     for text in said {
-        assert!(
-            outcome.stderr.contains(text),
-            "no \"{text}\" in {outcome:?}"
-        );
+        assert!(outcome.stderr.contains(text), "no \"{text}\" in {outcome:?}");
     }
 }
 
@@ -73,10 +70,5 @@ pub(crate) fn parts(token: &str) -> (Value, Value, String, Vec<u8>) {
     let (signed, signature) = token.rsplit_once('.').unwrap();
     let (header, claims) = signed.split_once('.').unwrap();
     let json = |part: &str| serde_json::from_slice(&decoded(part)).unwrap();
-    (
-        json(header),
-        json(claims),
-        signed.to_owned(),
-        decoded(signature),
-    )
+    (json(header), json(claims), signed.to_owned(), decoded(signature))
 }

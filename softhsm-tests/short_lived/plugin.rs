@@ -96,9 +96,7 @@ impl Holder {
     pub(super) fn apply(&self, objects: &[Value]) {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
         let administrator = self.administrator();
-        let applied = administrator
-            .arguments(&["apply", "-f", "-"])
-            .piped(list.to_string());
+        let applied = administrator.arguments(&["apply", "-f", "-"]).piped(list.to_string());
         applied.run().printed();
     }
 

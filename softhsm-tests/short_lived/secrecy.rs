@@ -19,10 +19,7 @@ use crate::secrecy::{AT_ITS_END, PIN, assert_wiped, suffering, wait_for_call};
 /// Somebody with this PIN and a certificate of the cluster's.
 fn holder(subject: &'static str) -> Holder {
     let certificate = cluster().issue(Kind::P256, Claims { subject, ..JANE });
-    let pair = [
-        Object::key(key(Kind::P256), &[1]),
-        Object::issued(certificate, &[1]),
-    ];
+    let pair = [Object::key(key(Kind::P256), &[1]), Object::issued(certificate, &[1])];
     Holder::with(Store::new([blueprint("test token", pair).with_pin(PIN)]))
 }
 
@@ -40,12 +37,7 @@ fn a_credential_is_on_standard_output_alone_and_the_pin_nowhere() {
     allow_requests(&other, "nina");
     for (who, kind, more, secret) in [
         (&jane, "jwt", &["--issuer", ISSUER][..], "token"),
-        (
-            &jane,
-            "token",
-            &["--service-account=default/discreet"],
-            "token",
-        ),
+        (&jane, "token", &["--service-account=default/discreet"], "token"),
         (&other, "certificate", &[], "clientKeyData"),
     ] {
         let option = format!("--as={kind}");
@@ -84,16 +76,12 @@ fn no_core_file_is_left_while_a_token_is_signed() {
     let script = "cd \"$HOME\"; ulimit -c unlimited; exec \"$0\" \"$@\"";
     for signal in [Signal::ABORT, Signal::QUIT] {
         let signing = with_key(store, "1", &["credential", "--as=jwt", "--issuer", ISSUER]);
-        let signing = signing
-            .program(Path::new("sh"))
-            .before(&["-c", script, PROGRAM]);
+        let signing = signing.program(Path::new("sh")).before(&["-c", script, PROGRAM]);
         let running = with_pin(signing, store, "C_Sign:hang").start(None);
         wait_for_call(store, "C_SignInit");
         kill_process(running.pid(), signal).unwrap();
         let outcome = running.finish();
         assert!(outcome.stdout.is_empty());
-        assert!(!std::os::unix::process::ExitStatusExt::core_dumped(
-            &outcome.status
-        ));
+        assert!(!std::os::unix::process::ExitStatusExt::core_dumped(&outcome.status));
     }
 }

@@ -43,14 +43,7 @@ impl Files {
     fn serve(directory: &Path, workshop: &Path) -> Self {
         let [certificate, private] = server_certificate(workshop);
         let mut server = tool("openssl", "openssl")
-            .args([
-                "s_server",
-                "-WWW",
-                "-accept",
-                "127.0.0.1:0",
-                "-cert",
-                &certificate,
-            ])
+            .args(["s_server", "-WWW", "-accept", "127.0.0.1:0", "-cert", &certificate])
             .args(["-key", &private])
             .current_dir(directory)
             .stdout(Stdio::piped())
@@ -60,8 +53,7 @@ impl Files {
         let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
         let port = lines.find_map(|line| {
             let line = line.unwrap();
-            line.strip_prefix("ACCEPT ")
-                .map(|it| it.rsplit_once(':').unwrap().1.to_owned())
+            line.strip_prefix("ACCEPT ").map(|it| it.rsplit_once(':').unwrap().1.to_owned())
         });
         // Its lines must go somewhere.
         thread::spawn(move || lines.for_each(drop));
@@ -98,11 +90,7 @@ impl Trusted {
         let files = Files::serve(&served, place.path());
         let issuers = issuers.into_iter();
         configure(issuers.map(|(issuer, key)| entry(jwks(key), issuer, &served, &files)));
-        Self {
-            _files: files,
-            _place: place,
-            _alone: alone,
-        }
+        Self { _files: files, _place: place, _alone: alone }
     }
 
     /// Waits until the API server has read the configuration and the keys.
@@ -151,10 +139,7 @@ fn bearer(token: &str) -> Outcome {
         .program(kubectl())
         .arguments(&[
             &format!("--server={}", cluster().entry()["server"].as_str().unwrap()),
-            &format!(
-                "--certificate-authority={}",
-                cluster().authority()[0].display()
-            ),
+            &format!("--certificate-authority={}", cluster().authority()[0].display()),
             &format!("--token={token}"),
         ])
         .arguments(&["auth", "whoami", "-o", "json"])
@@ -205,10 +190,7 @@ fn the_api_server_takes_what_the_hardware_signs_and_nothing_else() {
     assert_eq!(told["groups"], json!(["dev", "system:authenticated"]));
     let (_, claims, ..) = parts(&good);
     let id = format!("JTI={}", claims["jti"].as_str().unwrap());
-    assert_eq!(
-        told["extra"]["authentication.kubernetes.io/credential-id"],
-        json!([id])
-    );
+    assert_eq!(told["extra"]["authentication.kubernetes.io/credential-id"], json!([id]));
 
     // kubectl runs the plugin: a PIN and a signature each.
     for (holder, issuer, more, name) in [
@@ -229,10 +211,7 @@ fn the_api_server_takes_what_the_hardware_signs_and_nothing_else() {
             .program(distribution_kubectl())
             .arguments(&["get", "nodes"])
             .run();
-        assert!(
-            old.stderr.contains(&format!("User \"{name}\" cannot list")),
-            "{old:?}"
-        );
+        assert!(old.stderr.contains(&format!("User \"{name}\" cannot list")), "{old:?}");
     }
 
     // What isn't jane's, or not now.
@@ -241,40 +220,17 @@ fn the_api_server_takes_what_the_hardware_signs_and_nothing_else() {
     let now = claims["iat"].as_i64().unwrap();
     for (what, token) in [
         ("another's key", raw(&john, &["--issuer", JANE])),
-        (
-            "another's key with the id of hers",
-            forged(&good, Kind::Authority, "", &[]),
-        ),
-        (
-            "another issuer",
-            raw(&jane, &["--issuer", "https://keys.example/joan"]),
-        ),
+        ("another's key with the id of hers", forged(&good, Kind::Authority, "", &[])),
+        ("another issuer", raw(&jane, &["--issuer", "https://keys.example/joan"])),
         ("her key as john's", raw(&jane, &["--issuer", JOHN])),
-        (
-            "another audience",
-            raw(&jane, &["--issuer", JANE, "--audience=other"]),
-        ),
-        (
-            "a longer life than the rule's",
-            raw(&jane, &["--issuer", JANE, "--duration=11m"]),
-        ),
-        (
-            "not before",
-            forged(&good, Kind::P256, "nbf", &[("nbf", now + 400)]),
-        ),
+        ("another audience", raw(&jane, &["--issuer", JANE, "--audience=other"])),
+        ("a longer life than the rule's", raw(&jane, &["--issuer", JANE, "--duration=11m"])),
+        ("not before", forged(&good, Kind::P256, "nbf", &[("nbf", now + 400)])),
         (
             "issued in a year",
-            forged(
-                &good,
-                Kind::P256,
-                "nbf",
-                &[("iat", now + YEAR), ("exp", now + YEAR + 540)],
-            ),
+            forged(&good, Kind::P256, "nbf", &[("iat", now + YEAR), ("exp", now + YEAR + 540)]),
         ),
-        (
-            "an end that the rule doesn't see",
-            forged(&good, Kind::P256, "", &[("Exp", now + YEAR)]),
-        ),
+        ("an end that the rule doesn't see", forged(&good, Kind::P256, "", &[("Exp", now + YEAR)])),
         (
             "a beginning that the rule doesn't see",
             forged(
@@ -291,17 +247,11 @@ fn the_api_server_takes_what_the_hardware_signs_and_nothing_else() {
         }),
     ] {
         let outcome = bearer(&token);
-        assert!(
-            outcome.stderr.contains("Unauthorized"),
-            "{what}: {outcome:?}"
-        );
+        assert!(outcome.stderr.contains("Unauthorized"), "{what}: {outcome:?}");
     }
     thread::sleep(Duration::from_secs(2).saturating_sub(ended.elapsed()));
     let outcome = bearer(&short);
-    assert!(
-        outcome.stderr.contains("Unauthorized"),
-        "expired: {outcome:?}"
-    );
+    assert!(outcome.stderr.contains("Unauthorized"), "expired: {outcome:?}");
     // The control: what forged makes with her key is taken.
     let same = bearer(&forged(&good, Kind::P256, "", &[]));
     assert_eq!(user(&same)["username"], "hw:jane");

@@ -36,14 +36,8 @@ pub(super) fn account(holder: &Holder, name: &str) {
         of_kind("ServiceAccount"),
         of_kind("ConfigMap"),
         of_kind("Secret"),
-        role(
-            name,
-            &json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}),
-        ),
-        binding(
-            name,
-            &json!({"kind": "ServiceAccount", "name": name, "namespace": "default"}),
-        ),
+        role(name, &json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]})),
+        binding(name, &json!({"kind": "ServiceAccount", "name": name, "namespace": "default"})),
         role(
             &asks,
             &json!({
@@ -65,26 +59,18 @@ fn kubectl_acts_as_the_account_and_no_more() {
     account(&holder, "lister");
     let option = option("lister");
     let plugin = ["--as=token", &option];
-    for (version, client) in [
-        ("v1", kubectl()),
-        ("v1beta1", kubectl()),
-        ("v1beta1", distribution_kubectl()),
-    ] {
+    for (version, client) in
+        [("v1", kubectl()), ("v1beta1", kubectl()), ("v1beta1", distribution_kubectl())]
+    {
         let version = format!("client.authentication.k8s.io/{version}");
         let listed = holder
             .kubectl_with(&version, &plugin)
             .program(client)
             .arguments(&["get", "configmaps", "-n", "default", "-o", "name"])
             .run();
-        assert!(
-            listed.silently().printed().contains("configmap/"),
-            "{listed:?}"
-        );
+        assert!(listed.silently().printed().contains("configmap/"), "{listed:?}");
     }
-    let refused = holder
-        .kubectl(&plugin)
-        .arguments(&["get", "pods", "-n", "default"])
-        .run();
+    let refused = holder.kubectl(&plugin).arguments(&["get", "pods", "-n", "default"]).run();
     assert!(!refused.status.success());
     let who = "system:serviceaccount:default:lister";
     assert!(refused.stderr.contains(who), "{refused:?}");
@@ -101,29 +87,14 @@ fn a_run_leaves_a_user_who_acts_as_the_account() {
     let store = &holder.store;
     let jane = store.configuration_with_pin_source();
     let whoami = "--output=jsonpath={.status.userInfo.username}";
-    let whoami = [
-        "--context=deploy",
-        "--",
-        "kubectl",
-        "auth",
-        "whoami",
-        whoami,
-    ];
+    let whoami = ["--context=deploy", "--", "kubectl", "auth", "whoami", whoami];
     let run = cluster().run(store, &jane, &whoami);
     let check = cluster().command(store, &jane, "check");
     let [path, pin] = ["kubeconfig", "pin"].map(|name| store.directory.path().join(name));
     fs::write(&pin, PIN).unwrap();
     fs::set_permissions(&pin, Permissions::from_mode(0o600)).unwrap();
-    let (module, pin) = (
-        store.faulty_module(),
-        format!("--pin-source=file:{}", pin.display()),
-    );
-    let key = [
-        "credential",
-        &module,
-        "--token-label=test token",
-        "--object-id=1",
-    ];
+    let (module, pin) = (store.faulty_module(), format!("--pin-source=file:{}", pin.display()));
+    let key = ["credential", &module, "--token-label=test token", "--object-id=1"];
     let kind = ["--as=token", &option("runner"), "--keep=command", &pin];
     let deploy = plugin::user("client.authentication.k8s.io/v1", &[key, kind].concat());
     let mut config: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
@@ -133,11 +104,7 @@ fn a_run_leaves_a_user_who_acts_as_the_account() {
     config["users"].as_array_mut().unwrap().push(deploy);
     fs::write(&path, config.to_string()).unwrap();
     let who = run.suffering(store, "").run();
-    assert_eq!(
-        who.printed(),
-        "system:serviceaccount:default:runner",
-        "{who:?}"
-    );
+    assert_eq!(who.printed(), "system:serviceaccount:default:runner", "{who:?}");
     // The key that it names can be looked at; the local address is for users of the tunnel.
     let check = check.argument("--context=deploy").suffering(store, "");
     check.run().told(0);
@@ -158,11 +125,7 @@ fn the_account_lives_as_long_as_was_asked_for_and_as_the_server_says() {
     let claims = token(&[]);
     assert_eq!(life(&claims), 600);
     assert_eq!(claims["sub"], "system:serviceaccount:default:timed");
-    let claims = token(&[
-        "--duration=20m",
-        "--audience=vault",
-        "--bound-to=secret/timed",
-    ]);
+    let claims = token(&["--duration=20m", "--audience=vault", "--bound-to=secret/timed"]);
     assert_eq!(life(&claims), 1200);
     assert_eq!(claims["aud"], json!(["vault"]));
     assert_eq!(claims["kubernetes.io"]["secret"]["name"], "timed");
@@ -195,11 +158,7 @@ fn what_can_not_be_had_is_told_with_the_remedy() {
     };
     // Before a PIN.
     refuses(&plugin(&[]), 2, &["--as token needs --service-account"]);
-    refuses(
-        &plugin(&[&known, "--duration=5m"]),
-        2,
-        &["lives 10 minutes at least", "--duration"],
-    );
+    refuses(&plugin(&[&known, "--duration=5m"]), 2, &["lives 10 minutes at least", "--duration"]);
     let malformed = plugin(&["--service-account=known"]);
     assert_eq!(malformed.status.code(), Some(2));
     assert!(malformed.stderr.contains("NAMESPACE/NAME"), "{malformed:?}");
@@ -214,12 +173,6 @@ fn what_can_not_be_had_is_told_with_the_remedy() {
     let kubectl = holder.kubectl(&["--as=token", &unknown]);
     let shown = kubectl.arguments(&["get", "configmaps"]).run();
     assert!(!shown.status.success());
-    assert!(
-        shown.stderr.contains("pkcs11-external-signer: error: "),
-        "{shown:?}"
-    );
-    assert!(
-        shown.stderr.contains("failed with exit code 9"),
-        "{shown:?}"
-    );
+    assert!(shown.stderr.contains("pkcs11-external-signer: error: "), "{shown:?}");
+    assert!(shown.stderr.contains("failed with exit code 9"), "{shown:?}");
 }

@@ -35,12 +35,6 @@ fn many_signatures_in_a_row_are_der() {
     let store = token_with_pair(Kind::P256);
     for index in 0..40 {
         let digest = sample(32 + index)[index..].to_owned();
-        assert_signs(
-            &store,
-            Kind::P256,
-            &Options::hash(Hash::Sha256),
-            Scheme::Ecdsa,
-            &digest,
-        );
+        assert_signs(&store, Kind::P256, &Options::hash(Hash::Sha256), Scheme::Ecdsa, &digest);
     }
 }

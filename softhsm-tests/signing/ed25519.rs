@@ -10,12 +10,6 @@ fn messages_are_signed_unhashed() {
     let store = token_with_pair(Kind::Ed25519);
     for length in [1, 64, 130, 146, 4096] {
         let message = sample(length);
-        assert_signs(
-            &store,
-            Kind::Ed25519,
-            &Options::not_hashed(),
-            Scheme::Ed25519,
-            &message,
-        );
+        assert_signs(&store, Kind::Ed25519, &Options::not_hashed(), Scheme::Ed25519, &message);
     }
 }

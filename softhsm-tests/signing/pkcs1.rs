@@ -7,27 +7,15 @@ use crate::fixture::keys::Kind;
 use crate::fixture::request::{Hash, Options, Scheme, sample};
 use crate::fixture::softhsm::token_withholding;
 
-const HASHES: [Hash; 6] = [
-    Hash::Md5Sha1,
-    Hash::Sha1,
-    Hash::Sha224,
-    Hash::Sha256,
-    Hash::Sha384,
-    Hash::Sha512,
-];
+const HASHES: [Hash; 6] =
+    [Hash::Md5Sha1, Hash::Sha1, Hash::Sha224, Hash::Sha256, Hash::Sha384, Hash::Sha512];
 
 fn every_hash(bits: u32) {
     for mechanisms in [&[][..], &[MechanismType::RSA_PKCS]] {
         let store = token_withholding(mechanisms, Kind::Rsa(bits));
         for hash in HASHES {
             let (options, digest) = (Options::hash(hash), sample(hash.length()));
-            assert_signs(
-                &store,
-                Kind::Rsa(bits),
-                &options,
-                Scheme::Pkcs1(hash),
-                &digest,
-            );
+            assert_signs(&store, Kind::Rsa(bits), &options, Scheme::Pkcs1(hash), &digest);
         }
     }
 }
@@ -59,10 +47,8 @@ fn rsa_8192() {
 
 #[test]
 fn a_token_with_no_way_to_pkcs1_is_named() {
-    let store = token_withholding(
-        &[MechanismType::RSA_PKCS, MechanismType::RSA_X_509],
-        Kind::Rsa(2048),
-    );
+    let store =
+        token_withholding(&[MechanismType::RSA_PKCS, MechanismType::RSA_X_509], Kind::Rsa(2048));
     store
         .sign(&Options::hash(Hash::Sha256), &sample(32))
         .run()

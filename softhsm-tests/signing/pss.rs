@@ -22,10 +22,7 @@ fn every_hash_and_salt(bits: u32) {
             for (asked, salt) in [(-1, hash.length()), (0, longest), (20, 20)] {
                 let (options, digest) = (Options::pss(hash, asked), sample(hash.length()));
                 if salt > longest {
-                    store
-                        .sign(&options, &digest)
-                        .run()
-                        .fails(2, &["SaltLength"]);
+                    store.sign(&options, &digest).run().fails(2, &["SaltLength"]);
                 } else {
                     assert_signs(&store, kind, &options, Scheme::Pss { hash, salt }, &digest);
                 }
@@ -69,12 +66,7 @@ fn rsa_8192() {
 fn salts_are_not_repeated() {
     for mechanisms in WAYS {
         let store = token_withholding(mechanisms, Kind::Rsa(2048));
-        let sign = || {
-            store
-                .sign(&Options::pss(Hash::Sha256, -1), &sample(32))
-                .run()
-                .signature()
-        };
+        let sign = || store.sign(&Options::pss(Hash::Sha256, -1), &sample(32)).run().signature();
         assert_ne!(sign(), sign(), "without {mechanisms:?}");
     }
 }

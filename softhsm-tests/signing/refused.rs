@@ -11,11 +11,7 @@ fn refused(kind: Kind, cases: &[(Options, usize, &str)]) {
     let configuration = store.faulty(store.configuration().with("pin", WRONG_PIN));
     for (options, length, reason) in cases {
         let request = sign_request(&configuration, options, &sample(*length));
-        store
-            .ask(&request)
-            .suffering(&store, "")
-            .run()
-            .fails(2, &[reason]);
+        store.ask(&request).suffering(&store, "").run().fails(2, &[reason]);
     }
     assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
 }
@@ -42,11 +38,7 @@ fn with_an_rsa_key() {
             (Options::new("crypto.Hash", "99"), 32, "99"),
             (Options::not_hashed(), 32, "RSA"),
             (Options::new("crypto.Hash", "{}"), 32, "signerOpts"),
-            (
-                Options::new("*ed25519.Options", "{}"),
-                32,
-                "*ed25519.Options",
-            ),
+            (Options::new("*ed25519.Options", "{}"), 32, "*ed25519.Options"),
             (Options::new("", "5"), 32, "signerOptsType"),
         ],
     );

@@ -40,27 +40,16 @@ pub(crate) struct Pair {
 
 impl Pair {
     pub(crate) fn new(id: &'static str, kind: Kind) -> Self {
-        Self {
-            id,
-            kind,
-            certificate: key(kind).certificate.clone(),
-            always_authenticate: false,
-        }
+        Self { id, kind, certificate: key(kind).certificate.clone(), always_authenticate: false }
     }
 
     /// With every right in the tests' cluster.
     pub(crate) fn administrator(id: &'static str, kind: Kind) -> Self {
-        Self {
-            certificate: cluster().issue(kind, ADMINISTRATOR),
-            ..Self::new(id, kind)
-        }
+        Self { certificate: cluster().issue(kind, ADMINISTRATOR), ..Self::new(id, kind) }
     }
 
     pub(crate) fn always_authenticate(self) -> Self {
-        Self {
-            always_authenticate: true,
-            ..self
-        }
+        Self { always_authenticate: true, ..self }
     }
 }
 
@@ -77,10 +66,7 @@ pub(crate) fn directory_with(pairs: impl IntoIterator<Item = Pair>) -> Store {
             fs::write(at("always"), "").unwrap();
         }
     }
-    Store {
-        directory,
-        tokens: Vec::new(),
-    }
+    Store { directory, tokens: Vec::new() }
 }
 
 /// A running script; what it started ends with the value.
@@ -114,9 +100,7 @@ impl Environment {
         namespaces: &[&str],
         store: Store,
     ) -> Self {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("scripts/tokens")
-            .join(script);
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/tokens").join(script);
         let mut holder = Command::new(&script)
             .args(arguments)
             .args(["--", "sh", "-c", HOLD])
@@ -146,19 +130,10 @@ impl Environment {
             .filter_map(|line| {
                 let equals = line.iter().position(|byte| *byte == b'=')?;
                 let [name, value] = [&line[..equals], &line[equals + 1..]];
-                Some((
-                    OsStr::from_bytes(name).into(),
-                    OsStr::from_bytes(value).into(),
-                ))
+                Some((OsStr::from_bytes(name).into(), OsStr::from_bytes(value).into()))
             })
             .collect();
-        Self {
-            store,
-            holder,
-            held,
-            entered,
-            variables,
-        }
+        Self { store, holder, held, entered, variables }
     }
 
     /// A variable that the script sets.
@@ -170,9 +145,9 @@ impl Environment {
 
     /// The same program with these variables of the script's and in its namespaces.
     pub(crate) fn enter(&self, invocation: Invocation, variables: &[&str]) -> Invocation {
-        let invocation = variables.iter().fold(invocation, |invocation, name| {
-            invocation.variable(name, self.variable(name))
-        });
+        let invocation = variables
+            .iter()
+            .fold(invocation, |invocation, name| invocation.variable(name, self.variable(name)));
         if self.entered.is_empty() {
             invocation
         } else {
@@ -200,10 +175,7 @@ pub(crate) struct Token<'e> {
 impl Token<'_> {
     /// With an objectId, and with `pinSource` naming a variable that holds the PIN.
     pub(crate) fn configuration(&self, id: &str) -> Configuration {
-        self.configuration
-            .clone()
-            .with("objectId", id)
-            .with("pinSource", "env:TOKEN_PIN")
+        self.configuration.clone().with("objectId", id).with("pinSource", "env:TOKEN_PIN")
     }
 
     pub(crate) fn ask(&self, request: &Value) -> Invocation {
@@ -309,9 +281,8 @@ impl Token<'_> {
     #[track_caller]
     pub(crate) fn assert_all_answer_with(&self, id: &str, key: &Key, count: usize) {
         let (options, scheme) = one_scheme(key.kind);
-        let running: Vec<_> = (0..count)
-            .map(|_| self.sign(id, &options, &sample(32)).start(None))
-            .collect();
+        let running: Vec<_> =
+            (0..count).map(|_| self.sign(id, &options, &sample(32)).start(None)).collect();
         for run in running {
             let signature = run.finish().signature();
             assert_verifies(key, scheme, &sample(32), &signature);
@@ -345,10 +316,7 @@ impl Token<'_> {
             // The last way that was tried.
             let (_, tried) = outcome.stderr.rsplit_once("padding: ").unwrap();
             let told = &outcome.stderr;
-            assert!(
-                tried.starts_with(padding),
-                "{scheme:?}, not {padding}:\n{told}"
-            );
+            assert!(tried.starts_with(padding), "{scheme:?}, not {padding}:\n{told}");
         }
     }
 
@@ -394,32 +362,18 @@ fn schemes(kind: Kind) -> Vec<(Options, Scheme, usize)> {
         Kind::Ed25519 => vec![(Options::not_hashed(), Scheme::Ed25519, 130)],
         Kind::Rsa(_) | Kind::OtherRsa => {
             let pss = Hash::OF_PSS.map(|hash| {
-                let scheme = Scheme::Pss {
-                    hash,
-                    salt: hash.length(),
-                };
+                let scheme = Scheme::Pss { hash, salt: hash.length() };
                 (Options::pss(hash, -1), scheme, hash.length())
             });
-            let other_salt = Scheme::Pss {
-                hash: Hash::Sha256,
-                salt: 20,
-            };
-            let pkcs1 = [
-                Hash::Md5Sha1,
-                Hash::Sha1,
-                Hash::Sha256,
-                Hash::Sha384,
-                Hash::Sha512,
-            ]
-            .map(|hash| (Options::hash(hash), Scheme::Pkcs1(hash), hash.length()));
+            let other_salt = Scheme::Pss { hash: Hash::Sha256, salt: 20 };
+            let pkcs1 = [Hash::Md5Sha1, Hash::Sha1, Hash::Sha256, Hash::Sha384, Hash::Sha512]
+                .map(|hash| (Options::hash(hash), Scheme::Pkcs1(hash), hash.length()));
             let mut schemes = Vec::from(pss);
             schemes.push((Options::pss(Hash::Sha256, 20), other_salt, 32));
             schemes.extend(pkcs1);
             schemes
         }
-        _ => hashes
-            .map(|hash| (Options::hash(hash), Scheme::Ecdsa, hash.length()))
-            .into(),
+        _ => hashes.map(|hash| (Options::hash(hash), Scheme::Ecdsa, hash.length())).into(),
     }
 }
 

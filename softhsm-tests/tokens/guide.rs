@@ -17,9 +17,7 @@ pub(super) fn blocks(heading: &str) -> Vec<String> {
     let (_, section) = text.split_once(&format!("\n## {heading}\n")).unwrap();
     let section = section.split("\n## ").next().unwrap();
     let blocks = section.split("```sh\n").skip(1);
-    blocks
-        .map(|block| block.split("```").next().unwrap().to_owned())
-        .collect()
+    blocks.map(|block| block.split("```").next().unwrap().to_owned()).collect()
 }
 
 /// A block in this store's directory, exactly as it is printed, for [`typing`].
@@ -58,14 +56,7 @@ pub(super) fn issue(store: &Store) {
     let at = |name: &str| store.directory.path().join(name);
     let [authority, authority_key] = cluster().authority();
     let text = |path: &Path| path.to_str().unwrap().to_owned();
-    let command = [
-        "x509",
-        "-req",
-        "-days",
-        "30",
-        "-subj",
-        "/O=system:masters/CN=jane",
-    ];
+    let command = ["x509", "-req", "-days", "30", "-subj", "/O=system:masters/CN=jane"];
     let files = [
         ("-in", at("jane.csr")),
         ("-CA", authority),
@@ -102,9 +93,7 @@ fn a_key_is_made_and_certified_with_its_module() {
     run(make);
     issue(&store);
     assert_names(&run(certify), "16");
-    let configuration = store
-        .configuration_with_pin_source()
-        .with("objectId", "0x10");
+    let configuration = store.configuration_with_pin_source().with("objectId", "0x10");
     let get = ["--", "kubectl", "get", "namespace", "default", "-o", "name"];
     let outcome = cluster().run(&store, &configuration, &get).run();
     assert_eq!(outcome.printed(), "namespace/default\n");

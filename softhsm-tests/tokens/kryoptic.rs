@@ -110,10 +110,7 @@ fn the_way_to_the_lock_is_told_and_its_last_step_is_a_persons() {
     let stored = sign().variable("TOKEN_PIN", WRONG_PIN).run();
     stored.fails(7, &["refused the PIN from", "CKR_PIN_INCORRECT"]);
     assert!(!stored.stderr.contains(counted), "{stored:?}");
-    sign()
-        .variable("TOKEN_PIN", WRONG_PIN)
-        .run()
-        .fails(7, &["refused a PIN", "was not sent"]);
+    sign().variable("TOKEN_PIN", WRONG_PIN).run().fails(7, &["refused a PIN", "was not sent"]);
     let (fourth, screen) = three_wrong();
     assert!(!(fourth.stderr + &screen).contains(counted), "{screen}");
     let (seventh, _) = three_wrong();
@@ -130,9 +127,7 @@ fn the_way_to_the_lock_is_told_and_its_last_step_is_a_persons() {
     for _ in 0..2 {
         three_wrong().0.fails(7, &["CKR_PIN_INCORRECT"]);
     }
-    three_wrong()
-        .0
-        .fails(7, &["one try is left before it locks"]);
+    three_wrong().0.fails(7, &["one try is left before it locks"]);
     listed("one PIN try left");
     // Not even the right one is sent by itself.
     sign().run().fails(7, &["was not sent"]);
@@ -140,9 +135,7 @@ fn the_way_to_the_lock_is_told_and_its_last_step_is_a_persons() {
     last_try(&mut last, WRONG_PIN);
     last.finish().0.fails(7, &["is locked (CKR_PIN_LOCKED)"]);
     listed("locked");
-    sign()
-        .run()
-        .fails(7, &["is locked (CKR_PIN_LOCKED)", "unblock it"]);
+    sign().run().fails(7, &["is locked (CKR_PIN_LOCKED)", "unblock it"]);
     let check = ["check", &module, "--token-label=kryoptic", "--object-id=01"];
     let checked = token.command(&check).argument("--no-login").run();
     let checked = String::from_utf8(checked.stdout).unwrap();
@@ -241,12 +234,8 @@ fn a_cluster_issues_the_certificate_of_a_new_key() {
 #[test]
 #[ignore = "scripts/test --all-tokens"]
 fn sealed_files_are_opened() {
-    let kinds = [
-        ("01", Kind::Rsa(2048)),
-        ("02", Kind::P256),
-        ("03", Kind::P384),
-        ("04", Kind::P521),
-    ];
+    let kinds =
+        [("01", Kind::Rsa(2048)), ("02", Kind::P256), ("03", Kind::P384), ("04", Kind::P521)];
     let pairs = || kinds.map(|(id, kind)| Pair::new(id, kind));
     let token_pads = environment(pairs(), "");
     for (_, kind) in kinds {

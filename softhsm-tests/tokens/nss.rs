@@ -49,12 +49,7 @@ fn id(environment: &Environment, name: &str) -> String {
 #[test]
 #[ignore = "scripts/test --all-tokens"]
 fn every_scheme_is_signed() {
-    let kinds = [
-        ("a", Kind::Rsa(2048)),
-        ("b", Kind::P256),
-        ("c", Kind::P384),
-        ("d", Kind::P521),
-    ];
+    let kinds = [("a", Kind::Rsa(2048)), ("b", Kind::P256), ("c", Kind::P384), ("d", Kind::P521)];
     let environment = environment(kinds.map(|(name, kind)| Pair::new(name, kind)));
     let token = token(&environment);
     for (name, kind) in kinds {
@@ -111,10 +106,7 @@ fn it_is_found_by_its_registration_and_checked_with_what_is_written_down() {
         assert!(of_nss.contains(shown), "no {shown} in\n{listed}");
     }
     let label = "--token-label=NSS Certificate DB";
-    let written = token
-        .command(&["kubeconfig", "--external-signer", label])
-        .run()
-        .printed();
+    let written = token.command(&["kubeconfig", "--external-signer", label]).run().printed();
     let line = format!("initArgs: \"{}\"", environment.variable("NSS_INIT_ARGS"));
     assert!(written.contains(&line), "no {line} in\n{written}");
 

@@ -13,13 +13,7 @@ fn environment(pairs: impl IntoIterator<Item = Pair>, more: &[(&str, &str)]) -> 
     let mut variables = vec![("TOKEN_PIN", SHORT_PIN)];
     variables.extend(more);
     let namespaces = ["--mount", "--ipc"];
-    Environment::with(
-        &variables,
-        "opencryptoki",
-        &[&directory],
-        &namespaces,
-        store,
-    )
+    Environment::with(&variables, "opencryptoki", &[&directory], &namespaces, store)
 }
 
 fn token(environment: &Environment) -> Token<'_> {
@@ -42,9 +36,7 @@ fn every_scheme_is_signed() {
         let certificate = token.certificate(id).run().silently().certificate();
         assert_eq!(certificate, key(kind).certificate);
         token.assert_signs(id, kind, |scheme| match scheme {
-            Scheme::Pss {
-                hash: Hash::Sha224, ..
-            } => Offer::PaddedHere,
+            Scheme::Pss { hash: Hash::Sha224, .. } => Offer::PaddedHere,
             _ => Offer::Made,
         });
     }
@@ -64,12 +56,7 @@ fn it_is_listed_and_checked() {
             assert!(listed.contains(shown), "no {shown} in\n{listed}");
         }
     }
-    let check = [
-        "check",
-        &module,
-        "--token-label=opencryptoki",
-        "--object-id=01",
-    ];
+    let check = ["check", &module, "--token-label=opencryptoki", "--object-id=01"];
     let check = token.command(&check).argument("--pin-source=env:TOKEN_PIN");
     let checked = check.run().told(0);
     let signed = "✔ signature      RSA-PSS with SHA-256, salt 32: signed and verified\n";
@@ -90,10 +77,7 @@ fn a_token_that_is_not_initialised_is_told_the_same_everywhere() {
     for shown in [&listed, &checked] {
         assert!(shown.contains(told) && shown.contains(remedy), "{shown}");
     }
-    token
-        .certificate("1")
-        .run()
-        .fails(5, &["help: initialise the token"]);
+    token.certificate("1").run().fails(5, &["help: initialise the token"]);
 }
 
 #[test]

@@ -17,9 +17,7 @@ fn assert_explained(environment: &Environment, listed: &str, remedies: &[&str]) 
     let named = |name: &str, value: &str| Token {
         environment,
         variables: &["PCSCLITE_CSOCK_NAME"],
-        configuration: Configuration::default()
-            .with("pathLib", library)
-            .with(name, value),
+        configuration: Configuration::default().with("pathLib", library).with(name, value),
     };
     let token = named("tokenLabel", "jane");
     let request = token.certificate("1").run();

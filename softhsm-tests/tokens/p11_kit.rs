@@ -81,18 +81,10 @@ fn a_wrong_pin_is_told_and_counted_as_the_token_does() {
         let wrong = sign().variable("TOKEN_PIN", WRONG_PIN).run();
         wrong.fails(
             7,
-            &[
-                "refused the PIN",
-                "TOKEN_PIN",
-                "CKR_PIN_INCORRECT",
-                "counted a wrong PIN",
-            ],
+            &["refused the PIN", "TOKEN_PIN", "CKR_PIN_INCORRECT", "counted a wrong PIN"],
         );
         // Not once more by those that come after it.
-        sign()
-            .variable("TOKEN_PIN", WRONG_PIN)
-            .run()
-            .fails(7, &["refused a PIN", "was not sent"]);
+        sign().variable("TOKEN_PIN", WRONG_PIN).run().fails(7, &["refused a PIN", "was not sent"]);
         let asking = token.configuration("1").without("pinSource");
         let request = sign_request(&asking, &Options::hash(Hash::Sha256), &sample(32));
         let mut terminal = token.ask(&request).at_terminal();
@@ -121,15 +113,8 @@ fn both_are_listed_and_checked() {
         for shown in ["tokenLabel \"test token\"", "ECDSA P-256"] {
             assert!(listed.contains(shown), "no {shown} in\n{listed}");
         }
-        let options = [
-            "--token-label=test token",
-            "--object-id=1",
-            "--pin-source=env:TOKEN_PIN",
-        ];
-        let checked = token
-            .command(&["check", &library])
-            .arguments(&options)
-            .run();
+        let options = ["--token-label=test token", "--object-id=1", "--pin-source=env:TOKEN_PIN"];
+        let checked = token.command(&["check", &library]).arguments(&options).run();
         let checked = checked.told(0);
         assert!(
             checked.ends_with("✔ TLS            this key can serve TLS 1.3 and TLS 1.2\n"),
@@ -155,11 +140,7 @@ fn a_token_that_a_command_leads_to_is_reached_through_the_proxy() {
     let objects = [Object::key(key(kind), &[1]), Object::issued(issued, &[1])];
     let environment = registered(&[("REMOTE", "yes")], objects);
     let token = through(PROXY, &environment);
-    assert_signed(
-        &token
-            .sign("1", &Options::hash(Hash::Sha256), &sample(32))
-            .run(),
-    );
+    assert_signed(&token.sign("1", &Options::hash(Hash::Sha256), &sample(32)).run());
     token.assert_kubectl_gets("1");
 }
 
@@ -185,15 +166,9 @@ fn a_certificate_of_the_trust_module_wants_no_pin_and_has_no_key() {
         .with("tokenLabel", "anchors")
         .with("objectLabel", "test p256");
     let certificate = token.ask(&certificate_request(&configuration)).run();
-    assert_eq!(
-        certificate.silently().certificate(),
-        key(Kind::P256).certificate
-    );
+    assert_eq!(certificate.silently().certificate(), key(Kind::P256).certificate);
     let request = sign_request(&configuration, &Options::hash(Hash::Sha256), &sample(32));
-    token
-        .ask(&request)
-        .run()
-        .fails(8, &["offers no CKM_ECDSA", "use a token"]);
+    token.ask(&request).run().fails(8, &["offers no CKM_ECDSA", "use a token"]);
     let module = format!("--module={}", environment.variable(PROXY));
     let listed = token.command(&["list", &module, "--token-label=anchors"]);
     let listed = listed.run().silently().printed();
@@ -254,15 +229,9 @@ fn a_server_that_is_not_there_is_told() {
     let environment = with_pair(Kind::P256);
     let token = through(CLIENT, &environment);
     for invocation in [
-        token
-            .certificate("1")
-            .variable("P11_KIT_SERVER_ADDRESS", "unix:path=/nowhere"),
-        token
-            .certificate("1")
-            .without_variable("P11_KIT_SERVER_ADDRESS"),
+        token.certificate("1").variable("P11_KIT_SERVER_ADDRESS", "unix:path=/nowhere"),
+        token.certificate("1").without_variable("P11_KIT_SERVER_ADDRESS"),
     ] {
-        invocation
-            .run()
-            .fails(5, &["no connection", "P11_KIT_SERVER_ADDRESS"]);
+        invocation.run().fails(5, &["no connection", "P11_KIT_SERVER_ADDRESS"]);
     }
 }

@@ -14,11 +14,7 @@ use crate::fixture::softhsm::{PIN, WRONG_PIN};
 use crate::kubelet::{IMAGE, asked};
 
 const LIBRARY: &str = "TPM2_MODULE";
-const VARIABLES: &[&str] = &[
-    "DBUS_SESSION_BUS_ADDRESS",
-    "TPM2_PKCS11_STORE",
-    "TPM2_PKCS11_TCTI",
-];
+const VARIABLES: &[&str] = &["DBUS_SESSION_BUS_ADDRESS", "TPM2_PKCS11_STORE", "TPM2_PKCS11_TCTI"];
 
 fn environment(pairs: impl IntoIterator<Item = Pair>) -> Environment {
     let store = directory_with(pairs);
@@ -78,10 +74,7 @@ fn wrong_pins_lock_the_tpm_without_a_warning_and_are_told() {
     let stored = sign().variable("TOKEN_PIN", WRONG_PIN).run();
     stored.fails(7, &["CKR_PIN_INCORRECT"]);
     // The TPM raises no flag, and still no other process sends it again.
-    sign()
-        .variable("TOKEN_PIN", WRONG_PIN)
-        .run()
-        .fails(7, &["refused a PIN", "was not sent"]);
+    sign().variable("TOKEN_PIN", WRONG_PIN).run().fails(7, &["refused a PIN", "was not sent"]);
 
     // swtpm has three tries, and a right PIN doesn't give them back.
     let mut terminal = token.ask(&request).at_terminal();
@@ -129,9 +122,7 @@ fn it_is_listed_and_checked() {
 #[ignore = "scripts/test --all-tokens"]
 fn a_key_is_made_and_certified_as_the_guide_says() {
     let environment = environment([Pair::new("02", Kind::P256)]);
-    let [make] = &guide::blocks("A TPM")[..] else {
-        panic!("another number of blocks")
-    };
+    let [make] = &guide::blocks("A TPM")[..] else { panic!("another number of blocks") };
     let store = &environment.store;
     let run = |block: &str| {
         let invocation = guide::follow(store, block)
@@ -150,9 +141,7 @@ fn a_key_is_made_and_certified_as_the_guide_says() {
     guide::issue(store);
     run(&format!("{enroll} --certificate jane.pem"));
     let token = Token {
-        configuration: token(&environment)
-            .configuration
-            .with("tokenLabel", "kubernetes"),
+        configuration: token(&environment).configuration.with("tokenLabel", "kubernetes"),
         ..token(&environment)
     };
     token.assert_kubectl_gets("1");
@@ -166,37 +155,20 @@ fn a_kubeconfig_names_the_token_by_its_label_where_the_serial_is_shared() {
     let token = token(&environment);
     let module = format!("--module={}", environment.variable(LIBRARY));
     let kubeconfig = || {
-        let arguments = [
-            "kubeconfig",
-            "--external-signer",
-            &module,
-            "--token-label=tpm2",
-        ];
+        let arguments = ["kubeconfig", "--external-signer", &module, "--token-label=tpm2"];
         token.command(&arguments).run().printed()
     };
     let alone = kubeconfig();
-    assert!(
-        alone.contains("tokenSerial: \"0000000000000000\""),
-        "{alone}"
-    );
+    assert!(alone.contains("tokenSerial: \"0000000000000000\""), "{alone}");
     assert!(!alone.contains("tokenLabel"), "{alone}");
     let add = Invocation::new(environment.store.directory.path())
         .program(Path::new("tpm2_ptool"))
-        .arguments(&[
-            "addtoken",
-            "--pid=1",
-            "--label=second",
-            "--sopin=so",
-            "--userpin=user",
-        ])
+        .arguments(&["addtoken", "--pid=1", "--label=second", "--sopin=so", "--userpin=user"])
         .arguments(&["--path", environment.variable("TPM2_PKCS11_STORE")]);
     let variables = ["DBUS_SESSION_BUS_ADDRESS", "TPM2TOOLS_TCTI"];
     environment.enter(add, &variables).run().printed();
     let beside_another = kubeconfig();
-    assert!(
-        beside_another.contains("tokenLabel: \"tpm2\""),
-        "{beside_another}"
-    );
+    assert!(beside_another.contains("tokenLabel: \"tpm2\""), "{beside_another}");
 }
 
 #[test]

@@ -68,34 +68,20 @@ impl Invocation<'_> {
         let kubeconfig = option("--kubeconfig", self.kubeconfig.map(Path::to_string_lossy));
         let pin_source = option("--pin-source", self.pin_source);
         vec![
-            (
-                OwnCommand::DespiteRefusal,
-                format!("{check}{pin_source} --despite-refusal"),
-            ),
-            (
-                OwnCommand::Help,
-                format!("{} --help", self.command).trim_start().to_owned(),
-            ),
+            (OwnCommand::DespiteRefusal, format!("{check}{pin_source} --despite-refusal")),
+            (OwnCommand::Help, format!("{} --help", self.command).trim_start().to_owned()),
             (OwnCommand::ListHidden, list),
             (OwnCommand::LogIn, log_in),
             (OwnCommand::Enroll, format!("enroll{}", self.key())),
             (OwnCommand::Renew, format!("renew{}", self.key())),
-            (
-                OwnCommand::WriteKubeconfig,
-                format!("kubeconfig --write{kubeconfig}"),
-            ),
+            (OwnCommand::WriteKubeconfig, format!("kubeconfig --write{kubeconfig}")),
         ]
     }
 
     /// What says which token is meant.
     fn token(&self) -> String {
         let selection = self.selection.map(Selection::of_token).unwrap_or_default();
-        let uri = self.shown_uri(|uri| Uri {
-            id: None,
-            object: None,
-            pin_source: None,
-            ..uri
-        });
+        let uri = self.shown_uri(|uri| Uri { id: None, object: None, pin_source: None, ..uri });
         format!("{}{uri}", options(&selection))
     }
 
@@ -122,16 +108,12 @@ impl Invocation<'_> {
 
 fn options(selection: &Selection) -> String {
     let pairs = selection.pairs();
-    pairs
-        .map(|(name, _, value)| option(name, Some(value)))
-        .collect()
+    pairs.map(|(name, _, value)| option(name, Some(value))).collect()
 }
 
 /// ` --name='value'`, for a shell; the value could begin with a hyphen.
 fn option(name: &str, value: Option<impl AsRef<str>>) -> String {
-    value.map_or_else(String::new, |value| {
-        format!(" {name}={}", shell_word(value.as_ref()))
-    })
+    value.map_or_else(String::new, |value| format!(" {name}={}", shell_word(value.as_ref())))
 }
 
 #[cfg(test)]
@@ -182,10 +164,7 @@ mod tests {
 
     #[test]
     fn without_options_they_are_said_as_they_are() {
-        let invocation = Invocation {
-            command: "check",
-            ..Invocation::default()
-        };
+        let invocation = Invocation { command: "check", ..Invocation::default() };
         for (command, said) in invocation.commands() {
             assert_eq!(
                 said,

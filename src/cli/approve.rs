@@ -93,30 +93,16 @@ fn approve(arguments: &ApproveArguments) -> Result<(), Error> {
         return Err(ApprovalError::Missing { name: name.clone() }.into());
     };
     warn(&request);
-    let asked = CertificationRequest::from_pem(&request.pem).map_err(|reason| {
-        ApprovalError::Unreadable {
-            name: name.clone(),
-            reason,
-        }
-    })?;
+    let asked = CertificationRequest::from_pem(&request.pem)
+        .map_err(|reason| ApprovalError::Unreadable { name: name.clone(), reason })?;
     let objections = objections(&request, &asked);
     report::lines(&shown(&request, &asked, &objections));
     let outcome = match request.state() {
         RequestState::Denied { reason, message } => {
-            return Err(ApprovalError::Denied {
-                name: name.clone(),
-                reason,
-                message,
-            }
-            .into());
+            return Err(ApprovalError::Denied { name: name.clone(), reason, message }.into());
         }
         RequestState::Failed { reason, message } => {
-            return Err(ApprovalError::Failed {
-                name: name.clone(),
-                reason,
-                message,
-            }
-            .into());
+            return Err(ApprovalError::Failed { name: name.clone(), reason, message }.into());
         }
         RequestState::Approved => "already-approved",
         RequestState::Issued(_) => "already-issued",
@@ -195,10 +181,7 @@ fn send(kubectl: &Kubectl, request: &SigningRequest) -> Result<SigningRequest, E
     match signing_request::approve(kubectl, request, REASON, message) {
         Ok(approved) => Ok(approved),
         Err(ApiError::Refused(refused)) if matches!(refused.code, Some(404 | 409)) => {
-            Err(ApprovalError::Changed {
-                name: request.name().to_owned(),
-            }
-            .into())
+            Err(ApprovalError::Changed { name: request.name().to_owned() }.into())
         }
         Err(error) => Err(error.into()),
     }

@@ -77,9 +77,7 @@ fn show(
     let mut output = CommandOutput::open()?;
     let (mut source, _) = arguments.key.source_if_any()?;
     if source.context.is_none() {
-        arguments
-            .key
-            .complete(&mut source.configuration, verbosity)?;
+        arguments.key.complete(&mut source.configuration, verbosity)?;
     }
     let config = Config::from_map(&mut source.configuration)?;
     let init_args = config.init_args.as_ref();

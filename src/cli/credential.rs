@@ -119,10 +119,7 @@ fn answer(
     if options.names_a_key() && options.context.is_some() {
         return Err(CredentialError::KeyNamedTwice.into());
     }
-    let KeySource {
-        mut configuration,
-        context,
-    } = options.source()?;
+    let KeySource { mut configuration, context } = options.source()?;
     let variables = super::take_variables(configuration.clone(), alone);
     let selection = key_selection(&configuration);
     let config = Config::from_map(&mut configuration)?;
@@ -199,10 +196,7 @@ fn local_clusters(
     if clusters.is_empty() {
         return Err(CredentialError::NoClusters.into());
     }
-    clusters
-        .iter()
-        .map(|cluster| registered(cluster, identity))
-        .collect()
+    clusters.iter().map(|cluster| registered(cluster, identity)).collect()
 }
 
 /// The cluster that is served at the local address of its entry, if the entry was made for this user on
@@ -224,12 +218,7 @@ pub(super) fn registered(
     if !is_own || name_asked.is_some_and(|it| it != identity.server_name()) {
         return Err(CredentialError::OfAnother { server: server() }.into());
     }
-    Ok(RegisteredCluster {
-        address,
-        name,
-        proxy_url: effective_proxy(&real),
-        cluster: real,
-    })
+    Ok(RegisteredCluster { address, name, proxy_url: effective_proxy(&real), cluster: real })
 }
 
 fn local_address(server: &str) -> Option<SocketAddr> {

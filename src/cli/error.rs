@@ -49,10 +49,7 @@ pub(crate) enum CredentialError {
     OfAnother { server: String },
     /// API servers and their signers make none that ends earlier.
     #[error("{what} lives {} minutes at least", .shortest.as_secs() / 60)]
-    TooShort {
-        what: &'static str,
-        shortest: Duration,
-    },
+    TooShort { what: &'static str, shortest: Duration },
     /// `kubectl apply -f -` needs it for the manifest.
     #[error("pinSource is stdin, and standard input is the client's")]
     StandardInput,
@@ -137,23 +134,12 @@ pub(crate) enum ApprovalError {
     #[error("the request \"{name}\" is no longer the one that was shown; nothing was approved")]
     Changed { name: String },
     #[error("the request \"{name}\" was denied: {reason}: {message}")]
-    Denied {
-        name: String,
-        reason: String,
-        message: String,
-    },
+    Denied { name: String, reason: String, message: String },
     #[error("the request \"{name}\" has failed, and will not be signed: {reason}: {message}")]
-    Failed {
-        name: String,
-        reason: String,
-        message: String,
-    },
+    Failed { name: String, reason: String, message: String },
     /// The cluster's signer signs what is approved, whoever asked: the bearer would be that user.
     #[error("the request \"{name}\" {}", listed(.objections, "and"))]
-    Mismatch {
-        name: String,
-        objections: Vec<String>,
-    },
+    Mismatch { name: String, objections: Vec<String> },
     /// The cluster removes those that were decided on after an hour, and others after a day.
     #[error("there is no CertificateSigningRequest \"{name}\"")]
     Missing { name: String },

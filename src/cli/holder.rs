@@ -30,15 +30,11 @@ impl KeyHolder {
             None => None,
         };
         match pipeline.identity(token, asked) {
-            Ok(identity) => Ok(Self {
-                user: identity.certificate.user.clone(),
-                key: identity.into_key(),
-            }),
+            Ok(identity) => {
+                Ok(Self { user: identity.certificate.user.clone(), key: identity.into_key() })
+            }
             Err(error)
-                if matches!(
-                    error.downcast_ref(),
-                    Some(ObjectError::NoCertificate { .. })
-                ) =>
+                if matches!(error.downcast_ref(), Some(ObjectError::NoCertificate { .. })) =>
             {
                 // What is missing is rather the certificate than a public key.
                 let key = pipeline.bare_key(token, pins).map_err(|_| error)?;

@@ -141,11 +141,9 @@ fn public_key(
     opened: &mut Option<Library>,
 ) -> Result<(PublicKey, Option<String>), Error> {
     let options = &arguments.key;
-    if let (Some(file), false, None) = (
-        &options.certificate_file,
-        options.names_a_key(),
-        &options.context,
-    ) {
+    if let (Some(file), false, None) =
+        (&options.certificate_file, options.names_a_key(), &options.context)
+    {
         let (certificate, _) = read_certificates(Path::new(file))?;
         return Ok((certificate.public_key().clone(), certificate.user));
     }

@@ -85,10 +85,7 @@ impl KeyOptions {
     pub(super) fn source_of_context(&self) -> Result<KeySource, Error> {
         let selected = self.selected()?;
         let configuration = selected.kubeconfig.key_of(&selected.context)?;
-        Ok(KeySource {
-            configuration: self.overridden(configuration),
-            context: Some(selected),
-        })
+        Ok(KeySource { configuration: self.overridden(configuration), context: Some(selected) })
     }
 
     /// [`Self::source`]; where nothing names a key, what is to be [completed](Self::complete), and why the
@@ -127,10 +124,7 @@ impl KeyOptions {
     pub(super) fn selected(&self) -> Result<SelectedContext, Error> {
         let kubeconfig = self.kubeconfig()?;
         let context = kubeconfig.selected_context()?;
-        Ok(SelectedContext {
-            kubeconfig,
-            context,
-        })
+        Ok(SelectedContext { kubeconfig, context })
     }
 
     /// The kubeconfig, with the context that is meant as its current one.
@@ -182,12 +176,10 @@ impl KeyOptions {
         // If there is only one key, its use says what is wrong with it.
         let mut keys = listing.keys();
         let only_key = keys.next().filter(|_| keys.next().is_none());
-        let chosen = search
-            .choose(&listing)
-            .or_else(|error| match error.downcast_ref() {
-                Some(ObjectError::NoUsable { .. }) => only_key.ok_or(error),
-                _ => Err(error),
-            });
+        let chosen = search.choose(&listing).or_else(|error| match error.downcast_ref() {
+            Some(ObjectError::NoUsable { .. }) => only_key.ok_or(error),
+            _ => Err(error),
+        });
         let (config, uri) = match (chosen, listing.only_token()) {
             (Ok(place @ (_, _, key)), _) => (provider_config(None, place, None), key.uri.clone()),
             // The token may hide the key.

@@ -160,9 +160,7 @@ fn produce(
     let wanted = Filter::from_map(&mut map)?.object;
     let pin_source = map.value("pinSource");
     if let Some(source) = pin_source {
-        PinSource::parse(source).map_err(|problem| ConfigError {
-            problems: vec![problem],
-        })?;
+        PinSource::parse(source).map_err(|problem| ConfigError { problems: vec![problem] })?;
     }
     let search = Search {
         selection: &arguments.selection,
@@ -178,11 +176,8 @@ fn produce(
     let (library, token, key) = search.choose(&listing)?;
     let key = &tried(arguments, (library, token, key), opened)?;
     let chosen = (library, token, key);
-    let name = arguments
-        .user
-        .as_deref()
-        .or_else(|| user_name(key))
-        .ok_or(KubeconfigError::UserUnnamed)?;
+    let name =
+        arguments.user.as_deref().or_else(|| user_name(key)).ok_or(KubeconfigError::UserUnnamed)?;
     let config = || {
         let file = arguments.certificate_file.as_deref();
         let mut config = provider_config(file, chosen, pin_source);
@@ -195,13 +190,7 @@ fn produce(
         }
         _ if arguments.external_signer => Ok(output.print(&config().as_excerpt(name))?),
         Some(context) => {
-            let wanted = plugin::Wanted {
-                arguments,
-                context,
-                name,
-                place: chosen,
-                pin_source,
-            };
+            let wanted = plugin::Wanted { arguments, context, name, place: chosen, pin_source };
             match arguments.write {
                 true => wanted.write(),
                 false => Ok(output.print(&wanted.excerpt()?)?),
@@ -322,10 +311,8 @@ impl Search<'_> {
                 key.fits(&self.wanted)
             }
         };
-        let mut found: Vec<Place<'_>> = listing
-            .keys()
-            .filter(|(_, _, key)| can_be_meant(key))
-            .collect();
+        let mut found: Vec<Place<'_>> =
+            listing.keys().filter(|(_, _, key)| can_be_meant(key)).collect();
         let is_superseded = |(_, _, key): &Place<'_>| key.notes.contains(&KeyNote::Superseded);
         if !found.iter().all(is_superseded) {
             found.retain(|place| !is_superseded(place));
@@ -363,12 +350,7 @@ fn tried(
         None => {
             let init_args = config.init_args.as_ref();
             let reports = &mut LockReports;
-            opened.insert(library::open(
-                &config.library,
-                init_args,
-                lock::LIMIT,
-                reports,
-            )?)
+            opened.insert(library::open(&config.library, init_args, lock::LIMIT, reports)?)
         }
     };
     let (config, observer) = (&config, &mut ());
@@ -439,9 +421,7 @@ fn described((library, token, key): Place<'_>) -> String {
 fn user_name(key: &KeyEntry) -> Option<&str> {
     let certificate = key.certificate.as_ref();
     let user = certificate.and_then(|certificate| certificate.user.as_deref());
-    user.into_iter()
-        .chain([key.object_label.as_str()])
-        .find(|name| !name.is_empty())
+    user.into_iter().chain([key.object_label.as_str()]).find(|name| !name.is_empty())
 }
 
 /// The configuration that selects the key.
@@ -591,9 +571,7 @@ fn write(
     }
     if !lost.is_empty() {
         let lost = lost.join(", ");
-        report::warning(&format!(
-            "user \"{name}\" had {lost}, which the copy still has"
-        ));
+        report::warning(&format!("user \"{name}\" had {lost}, which the copy still has"));
     }
     for (file, what) in changes {
         save(file, &what)?;
@@ -649,10 +627,9 @@ pub(super) fn save(file: KubeconfigFile, what: &str) -> Result<(), Error> {
     let path = file.path().display().to_string();
     report::note(&match file.save()? {
         Saved::New => format!("{path}: {what} written, in a new file"),
-        Saved::Replaced(backup) => format!(
-            "{path}: {what} written; what was there is in {}",
-            backup.display()
-        ),
+        Saved::Replaced(backup) => {
+            format!("{path}: {what} written; what was there is in {}", backup.display())
+        }
         Saved::Unchanged => format!("{path}: {what} is there already"),
     });
     Ok(())

@@ -62,14 +62,10 @@ fn text(arguments: &KubeletConfigArguments, images: &BTreeSet<String>) -> String
     words.extend(arguments.provider.opening.arguments());
     let is_systemds = arguments.provider.pin_source.is_none();
     let source = arguments.provider.pin_source.clone();
-    words.push(format!(
-        "--pin-source={}",
-        source.unwrap_or_else(|| format!("file:{PIN_FILE}"))
-    ));
+    words.push(format!("--pin-source={}", source.unwrap_or_else(|| format!("file:{PIN_FILE}"))));
     let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from(report::PROGRAM));
-    let name = program
-        .file_name()
-        .map_or_else(|| report::PROGRAM.into(), |it| it.to_string_lossy());
+    let name =
+        program.file_name().map_or_else(|| report::PROGRAM.into(), |it| it.to_string_lossy());
     let mut text = String::new();
     let _ = write!(
         text,
@@ -94,9 +90,7 @@ fn text(arguments: &KubeletConfigArguments, images: &BTreeSet<String>) -> String
     for word in &words {
         let _ = writeln!(text, "  - {}", quoted(word));
     }
-    let directory = program
-        .parent()
-        .unwrap_or_else(|| Path::new("/usr/local/bin"));
+    let directory = program.parent().unwrap_or_else(|| Path::new("/usr/local/bin"));
     let _ = write!(
         text,
         "\n# kubelet's options\n\
@@ -117,10 +111,7 @@ fn text(arguments: &KubeletConfigArguments, images: &BTreeSet<String>) -> String
     text.push_str("\n# To check, on the node:\n");
     for path in &arguments.provider.sealed {
         let options = arguments.provider.opening.arguments();
-        let options: Vec<_> = options
-            .iter()
-            .map(|it| shell_word(it).into_owned())
-            .collect();
+        let options: Vec<_> = options.iter().map(|it| shell_word(it).into_owned()).collect();
         let _ = writeln!(
             text,
             "# {} check --sealed {} {} --image REGISTRY/IMAGE",

@@ -55,9 +55,7 @@ impl ProviderArguments {
     }
 
     fn configuration(&self) -> Configuration {
-        self.provider
-            .opening
-            .configuration(self.provider.pin_source.as_deref())
+        self.provider.opening.configuration(self.provider.pin_source.as_deref())
     }
 }
 
@@ -69,9 +67,7 @@ fn duration(text: &str) -> Result<Duration, &'static str> {
         Some((at, 'h')) => (&text[..at], 3600),
         _ => (text, 1),
     };
-    let number: u32 = number
-        .parse()
-        .map_err(|_| "it is no duration such as 90s, 30m or 12h")?;
+    let number: u32 = number.parse().map_err(|_| "it is no duration such as 90s, 30m or 12h")?;
     Ok(Duration::from_secs(u64::from(number) * unit))
 }
 
@@ -109,10 +105,7 @@ fn answer(
     let mut observer = ();
     let mut logins: Vec<Option<Registries>> = files.iter().map(|_| None).collect();
     // A file that doesn't say what it is for has to be opened for that.
-    let unnamed = files
-        .iter()
-        .enumerate()
-        .filter(|(_, it)| it.registries.is_none());
+    let unnamed = files.iter().enumerate().filter(|(_, it)| it.registries.is_none());
     let unnamed: Vec<_> = unnamed.map(|(place, _)| place).collect();
     let named = files.iter().flat_map(|it| it.registries.iter().flatten());
     if unnamed.is_empty() && best(&request.image, named).is_none() {
@@ -174,19 +167,14 @@ fn end_in_time() {
     // Without a thread, kubelet's limit is left.
     let _ = thread::Builder::new().spawn(|| {
         thread::sleep(LIMIT);
-        let error = Error::from(SealedCommandError::Late {
-            seconds: LIMIT.as_secs(),
-        });
+        let error = Error::from(SealedCommandError::Late { seconds: LIMIT.as_secs() });
         leave(report::error_in_one_line(&error))
     });
 }
 
 fn request() -> Result<ProviderRequest, Error> {
     let mut bytes = Vec::new();
-    let read = io::stdin()
-        .lock()
-        .take(LONGEST_REQUEST + 1)
-        .read_to_end(&mut bytes);
+    let read = io::stdin().lock().take(LONGEST_REQUEST + 1).read_to_end(&mut bytes);
     read.map_err(|error| ProviderRequestError::Unreadable(error.to_string()))?;
     Ok(ProviderRequest::decode(&bytes)?)
 }
@@ -208,14 +196,10 @@ impl Unattended {
         let sources = match source {
             PinSource::Prompt => None,
             PinSource::Askpass => {
-                return Err(SealedCommandError::PinSource {
-                    source_name: "askpass",
-                });
+                return Err(SealedCommandError::PinSource { source_name: "askpass" });
             }
             PinSource::StandardInput => {
-                return Err(SealedCommandError::PinSource {
-                    source_name: "stdin",
-                });
+                return Err(SealedCommandError::PinSource { source_name: "stdin" });
             }
             source => Some(Sources::new(source, variables)),
         };
@@ -255,13 +239,7 @@ mod tests {
 
     #[test]
     fn durations_have_a_unit_or_are_seconds() {
-        for (text, seconds) in [
-            ("90", 90),
-            ("90s", 90),
-            ("30m", 1800),
-            ("12h", 43200),
-            ("0", 0),
-        ] {
+        for (text, seconds) in [("90", 90), ("90s", 90), ("30m", 1800), ("12h", 43200), ("0", 0)] {
             assert_eq!(duration(text), Ok(Duration::from_secs(seconds)), "{text}");
         }
         for text in ["", "m", "-1s", "1d", "1.5h"] {

@@ -247,11 +247,7 @@ fn row(key: &KeyEntry) -> TableLine {
     let user = certificate.map_or("", |it| it.user.as_deref().unwrap_or("none"));
     let groups = certificate.map_or_else(String::new, groups);
     let notes: Vec<_> = key.notes.iter().map(KeyNote::to_string).collect();
-    let style = if key.notes.iter().any(KeyNote::is_grave) {
-        Style::Bad
-    } else {
-        Style::Concern
-    };
+    let style = if key.notes.iter().any(KeyNote::is_grave) { Style::Bad } else { Style::Concern };
     let plain = |text: &str| Cell::new(text, None);
     TableLine::Row(vec![
         plain(key.object_id.as_deref().unwrap_or("none")),
@@ -268,18 +264,12 @@ fn row(key: &KeyEntry) -> TableLine {
 
 /// Separated by commas; those inside a name are escaped.
 fn groups(certificate: &CertificateEntry) -> String {
-    let escaped: Vec<_> = certificate
-        .groups
-        .iter()
-        .map(|group| group.replace(',', "\\,"))
-        .collect();
+    let escaped: Vec<_> =
+        certificate.groups.iter().map(|group| group.replace(',', "\\,")).collect();
     escaped.join(", ")
 }
 
 fn error_lines(error: &ErrorEntry, lines: &mut Vec<TableLine>) {
-    lines.push(TableLine::across(
-        format!("  {}", error.message),
-        Some(Style::Bad),
-    ));
+    lines.push(TableLine::across(format!("  {}", error.message), Some(Style::Bad)));
     lines.push(TableLine::across(format!("  help: {}", error.help), None));
 }

@@ -141,10 +141,7 @@ fn without_request(Started { core, alone }: Started) -> u8 {
     let logged = start::logged();
     if std::env::args_os().len() <= 1 {
         report::lines(ABOUT);
-        report::lines(&format!(
-            "help: {} --help shows the commands\n",
-            start::called()
-        ));
+        report::lines(&format!("help: {} --help shows the commands\n", start::called()));
         return 2;
     }
     let parsed = of_kubelet().map_or_else(|| Arguments::try_parse_as(command()), Ok);
@@ -232,18 +229,16 @@ pub fn command() -> clap::Command {
     if start::called() == report::PROGRAM {
         return command;
     }
-    command
-        .name(start::PLUGIN)
-        .bin_name(start::called())
-        .mut_subcommands(|command| {
-            let examples = command.get_after_help().map(ToString::to_string);
-            let begins = |name| format!("\n  {name} ");
-            match examples {
-                Some(text) => command
-                    .after_help(text.replace(&begins(report::PROGRAM), &begins(start::called()))),
-                None => command,
+    command.name(start::PLUGIN).bin_name(start::called()).mut_subcommands(|command| {
+        let examples = command.get_after_help().map(ToString::to_string);
+        let begins = |name| format!("\n  {name} ");
+        match examples {
+            Some(text) => {
+                command.after_help(text.replace(&begins(report::PROGRAM), &begins(start::called())))
             }
-        })
+            None => command,
+        }
+    })
 }
 
 /// Loads the kubeconfig from these files, with a warning for each that somebody else can change.
@@ -287,11 +282,8 @@ fn not_a_command(mut error: clap::Error) -> u8 {
         _ => {}
     }
     // A stray word is not repeated, since it could be a PIN.
-    for kind in [
-        ContextKind::InvalidArg,
-        ContextKind::InvalidSubcommand,
-        ContextKind::InvalidValue,
-    ] {
+    for kind in [ContextKind::InvalidArg, ContextKind::InvalidSubcommand, ContextKind::InvalidValue]
+    {
         let is_kept = match error.get(kind) {
             Some(ContextValue::String(word)) => {
                 let is_own = kind == ContextKind::InvalidArg && word.starts_with(['-', '<']);

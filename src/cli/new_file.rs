@@ -48,10 +48,7 @@ pub(super) fn write(path: &Path, content: &str, mode: u32) -> Result<(), NewFile
 }
 
 fn failure(path: &Path, reason: io::Error) -> NewFileError {
-    NewFileError {
-        path: path.to_owned(),
-        reason,
-    }
+    NewFileError { path: path.to_owned(), reason }
 }
 
 #[cfg(test)]

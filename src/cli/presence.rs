@@ -30,11 +30,7 @@ pub(super) struct Presence {
 
 impl Presence {
     pub(super) fn new(ends_with_token: bool) -> Self {
-        Self {
-            tunnels: Mutex::new(None),
-            ends_with_token,
-            is_in_use: AtomicBool::new(false),
-        }
+        Self { tunnels: Mutex::new(None), ends_with_token, is_in_use: AtomicBool::new(false) }
     }
 
     /// A client asks for a connection.
@@ -54,9 +50,7 @@ impl Presence {
         *self.tunnels() = Some(tunnels);
         let (this, keyring) = (Arc::clone(self), Arc::clone(keyring));
         let thread = thread::Builder::new().name("presence".to_owned());
-        thread
-            .spawn(move || this.check_repeatedly(&keyring))
-            .map(drop)
+        thread.spawn(move || this.check_repeatedly(&keyring)).map(drop)
     }
 
     /// Ends the tunnels.

@@ -48,12 +48,7 @@ pub(super) struct SealArguments {
     #[arg(long, value_name = "FILE", required_unless_present = "list", conflicts_with_all = ["Selection", "OpeningOptions"], add = values::files())]
     recipient: Vec<PathBuf>,
     /// The registry, as HOST, HOST:PORT or HOST/PATH
-    #[arg(
-        long,
-        value_name = "HOST",
-        requires = "username",
-        conflicts_with = "list"
-    )]
+    #[arg(long, value_name = "HOST", requires = "username", conflicts_with = "list")]
     registry: Option<String>,
     /// The user name for the registry
     #[arg(long, value_name = "USER", requires = "registry")]
@@ -104,11 +99,7 @@ fn make(arguments: &SealArguments) -> Result<(), Error> {
         if seen.contains(certificate.public_key()) {
             let certificate = path.display().to_string();
             let reason = "its key is named twice".to_owned();
-            return Err(SealedError::Certificate {
-                certificate,
-                reason,
-            }
-            .into());
+            return Err(SealedError::Certificate { certificate, reason }.into());
         }
         seen.push(certificate.public_key().clone());
         warn_of_validity(path, &certificate);
@@ -129,20 +120,15 @@ fn warn_of_validity(path: &Path, certificate: &Certificate) {
         ValidityState::Valid | ValidityState::RenewalDue => return,
     };
     let path = path.display();
-    report::warning(&format!(
-        "{path}: the certificate of {} {when}",
-        certificate.subject
-    ));
+    report::warning(&format!("{path}: the certificate of {} {when}", certificate.subject));
 }
 
 fn registries(arguments: &SealArguments) -> Result<Registries, Error> {
     if let Some(path) = &arguments.config {
         let content = sealed::content(path)?;
         let registries = Registries::from_config(&content);
-        return Ok(registries.map_err(|reason| SealedCommandError::Config {
-            path: path.clone(),
-            reason,
-        })?);
+        return Ok(registries
+            .map_err(|reason| SealedCommandError::Config { path: path.clone(), reason })?);
     }
     let (Some(registry), Some(username)) = (&arguments.registry, &arguments.username) else {
         return Err(SealedCommandError::NothingToSeal.into());
@@ -155,22 +141,15 @@ fn registries(arguments: &SealArguments) -> Result<Registries, Error> {
 }
 
 fn password(username: &str, registry: &str) -> Result<String, Error> {
-    let missing = || SealedCommandError::NoPassword {
-        registry: registry.to_owned(),
-    };
+    let missing = || SealedCommandError::NoPassword { registry: registry.to_owned() };
     let not_text = |_| SealedCommandError::Password;
     if io::stdin().is_terminal() {
         let question = format!("Password of {} for {registry}: ", printable(username));
-        let answer = pin_entry::ask_hidden(&question)
-            .flatten()
-            .ok_or_else(missing)?;
+        let answer = pin_entry::ask_hidden(&question).flatten().ok_or_else(missing)?;
         return Ok(String::from_utf8(answer).map_err(not_text)?);
     }
     let mut bytes = Vec::new();
-    let input = io::stdin()
-        .lock()
-        .take(LONGEST_PASSWORD)
-        .read_to_end(&mut bytes);
+    let input = io::stdin().lock().take(LONGEST_PASSWORD).read_to_end(&mut bytes);
     input.map_err(|_| SealedCommandError::Password)?;
     let mut text = String::from_utf8(bytes).map_err(not_text)?;
     for ending in ['\n', '\r'] {
@@ -210,10 +189,7 @@ fn own_recipient(
     let mut observer = ();
     let mut opener = FileOpener::new(opened.insert(library), &config, None, &mut observer)?;
     let own = opener.own_key(file, None)?;
-    Ok((
-        own.recipient,
-        format!("{} of token {}", own.describe(), opener.token.name()),
-    ))
+    Ok((own.recipient, format!("{} of token {}", own.describe(), opener.token.name())))
 }
 
 fn document(file: &SealedFile, own: Option<&(usize, String)>) -> Value {

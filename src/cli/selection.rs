@@ -59,11 +59,7 @@ pub(super) struct Selection {
 impl Selection {
     /// What it says of library and token.
     pub(super) fn of_token(&self) -> Self {
-        Self {
-            object_id: None,
-            object_label: None,
-            ..self.clone()
-        }
+        Self { object_id: None, object_label: None, ..self.clone() }
     }
 
     /// As option, key of the configuration and value.
@@ -92,19 +88,13 @@ impl Selection {
         &'a self,
         more: impl IntoIterator<Item = (&'a str, Option<&'a str>)>,
     ) -> Configuration {
-        let more = more
-            .into_iter()
-            .filter_map(|(key, value)| Some((key, value?)));
-        self.pairs()
-            .map(|(_, key, value)| (key, value))
-            .chain(more)
-            .collect()
+        let more = more.into_iter().filter_map(|(key, value)| Some((key, value?)));
+        self.pairs().map(|(_, key, value)| (key, value)).chain(more).collect()
     }
 
     /// As arguments for another process of this program.
     pub(super) fn arguments(&self) -> impl Iterator<Item = OsString> {
         // One word each: a value could begin with a hyphen.
-        self.pairs()
-            .map(|(option, _, value)| OsString::from(format!("{option}={value}")))
+        self.pairs().map(|(option, _, value)| OsString::from(format!("{option}={value}")))
     }
 }

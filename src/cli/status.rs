@@ -41,10 +41,7 @@ fn show(arguments: &StatusArguments) -> Result<(), Error> {
         let document = document.map_err(|error| Error::internal(error.to_string()))?;
         format!("{}\n", printable_json(&document))
     } else {
-        status.map_or_else(
-            || "no tunnel process is running\n".to_owned(),
-            |it| text(&it),
-        )
+        status.map_or_else(|| "no tunnel process is running\n".to_owned(), |it| text(&it))
     };
     Ok(output.print(&text)?)
 }
@@ -64,12 +61,8 @@ fn text(status: &StatusDocument) -> String {
             printable(&key.until)
         );
         for caller in &key.callers {
-            let _ = writeln!(
-                text,
-                "  used by {} (process {})",
-                printable(&caller.name),
-                caller.pid
-            );
+            let _ =
+                writeln!(text, "  used by {} (process {})", printable(&caller.name), caller.pid);
         }
     }
     for cluster in &status.clusters {

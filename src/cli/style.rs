@@ -24,9 +24,7 @@ impl Palette {
     pub(super) fn for_standard_output() -> Self {
         let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-        Self {
-            is_coloured: io::stdout().is_terminal() && !is_set("NO_COLOR") && !is_dumb,
-        }
+        Self { is_coloured: io::stdout().is_terminal() && !is_set("NO_COLOR") && !is_dumb }
     }
 
     /// `text` must be fit for a terminal already.

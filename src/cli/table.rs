@@ -27,10 +27,7 @@ pub(super) enum TableLine {
 
 impl TableLine {
     pub(super) fn across(text: impl Into<String>, style: Option<Style>) -> Self {
-        Self::Across {
-            text: text.into(),
-            style,
-        }
+        Self::Across { text: text.into(), style }
     }
 }
 
@@ -43,10 +40,7 @@ pub(super) struct Cell {
 impl Cell {
     /// Makes the text printable.
     pub(super) fn new(text: &str, style: Option<Style>) -> Self {
-        Self {
-            text: printable(text).into_owned(),
-            style,
-        }
+        Self { text: printable(text).into_owned(), style }
     }
 }
 
@@ -77,10 +71,9 @@ pub(super) fn table(
     if let Some(columns) = columns {
         narrow(&mut widths, headings, columns);
     }
-    let headings = headings.iter().map(|(heading, _)| Cell {
-        text: (*heading).to_owned(),
-        style: Some(Style::Heading),
-    });
+    let headings = headings
+        .iter()
+        .map(|(heading, _)| Cell { text: (*heading).to_owned(), style: Some(Style::Heading) });
     let headings: Vec<_> = headings.collect();
     let mut text = String::new();
     if has_rows {
@@ -88,10 +81,7 @@ pub(super) fn table(
     }
     for line in lines {
         match line {
-            TableLine::Across {
-                text: across,
-                style,
-            } => {
+            TableLine::Across { text: across, style } => {
                 let across = printable(across);
                 let across = match columns {
                     Some(columns) => report::hanging(&across, columns),
@@ -161,9 +151,7 @@ fn row(
             text.push_str(&" ".repeat(gap));
             begin += gap + own;
             text.push_str(
-                &cell
-                    .style
-                    .map_or_else(|| shown.clone(), |it| palette.paint(it, &shown)),
+                &cell.style.map_or_else(|| shown.clone(), |it| palette.paint(it, &shown)),
             );
             gap = 0;
         }
@@ -231,12 +219,7 @@ mod tests {
         let all = full_width(&headings, &lines);
         let whole = table(&headings, &lines, palette, Some(all));
         assert!(whole.contains("0x0123456789") && whole.contains("one note, and another one\n"));
-        let shown = table(
-            &[("ID", 0), ("LABEL", 0), ("NOTES", 12)],
-            &lines,
-            palette,
-            Some(36),
-        );
+        let shown = table(&[("ID", 0), ("LABEL", 0), ("NOTES", 12)], &lines, palette, Some(36));
         assert_eq!(
             shown,
             "  ID         LABEL      NOTES\n  \

@@ -24,9 +24,6 @@ pub(super) fn text(is_verbose: bool) -> String {
         return format!("{PROGRAM} {TEXT}\n{}", known.collect::<String>());
     }
     let commit = COMMIT.get(..12).unwrap_or(COMMIT);
-    let known: Vec<_> = [commit, day, TARGET]
-        .into_iter()
-        .filter(|it| !it.is_empty())
-        .collect();
+    let known: Vec<_> = [commit, day, TARGET].into_iter().filter(|it| !it.is_empty()).collect();
     format!("{PROGRAM} {TEXT} ({})\n", known.join(", "))
 }

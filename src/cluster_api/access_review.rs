@@ -39,14 +39,7 @@ struct AccessStatus {
 ///
 /// There is no answer, or none that is a SelfSubjectAccessReview.
 pub fn may(api: &dyn ClusterApi, access: &ResourceAccess<'_>) -> Result<bool, ApiError> {
-    let ResourceAccess {
-        verb,
-        group,
-        resource,
-        subresource,
-        namespace,
-        name,
-    } = access;
+    let ResourceAccess { verb, group, resource, subresource, namespace, name } = access;
     let question = json!({
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",

@@ -42,11 +42,7 @@ impl TokenConnection {
     ) -> Result<Self, Error> {
         let described = format!("cluster \"{}\" ({})", cluster.name, cluster.cluster.server);
         let exchange = ServerExchange::new(cluster, key, keyring, observer, LONGEST_ANSWER)?;
-        Ok(Self {
-            exchange,
-            cluster: described,
-            clock_offset: Mutex::default(),
-        })
+        Ok(Self { exchange, cluster: described, clock_offset: Mutex::default() })
     }
 
     /// [`TokenConnection::new`] by way of a tunnel.
@@ -87,12 +83,7 @@ impl TokenConnection {
         request: &ApiRequest<'_>,
         answer: ServerAnswer,
     ) -> Result<ApiAnswer, ApiError> {
-        let ServerAnswer {
-            status,
-            body,
-            warnings,
-            clock_offset,
-        } = answer;
+        let ServerAnswer { status, body, warnings, clock_offset } = answer;
         if let Ok(mut last) = self.clock_offset.lock() {
             *last = clock_offset;
         }
@@ -145,10 +136,7 @@ fn judged(status: u16, body: &[u8]) -> JudgedAnswer {
         Some(told) if status == 403 && told.message.contains(ANONYMOUS) => {
             JudgedAnswer::Failed(UpstreamFailure::NotRecognised)
         }
-        Some(told) => JudgedAnswer::Refused(Status {
-            code: Some(status),
-            ..told
-        }),
+        Some(told) => JudgedAnswer::Refused(Status { code: Some(status), ..told }),
         // What an API server says of a path that it doesn't know at all.
         None if status == 404 => JudgedAnswer::Refused(Status::not_found()),
         None => JudgedAnswer::Failed(UpstreamFailure::Answer(status)),
@@ -177,9 +165,7 @@ fn clock_concern(offset: i64) -> Option<String> {
         seconds => format!("{} minutes", seconds / 60),
     };
     let place = if offset > 0 { "behind" } else { "ahead of" };
-    Some(format!(
-        "the clock of this machine is {by} {place} the API server's"
-    ))
+    Some(format!("the clock of this machine is {by} {place} the API server's"))
 }
 
 #[cfg(test)]
@@ -200,10 +186,7 @@ mod tests {
         for offset in [0, 60, -60] {
             assert_eq!(told(offset), "");
         }
-        assert_eq!(
-            told(61),
-            "the clock of this machine is 61 seconds behind the API server's"
-        );
+        assert_eq!(told(61), "the clock of this machine is 61 seconds behind the API server's");
         assert_eq!(
             told(-7300),
             "the clock of this machine is 121 minutes ahead of the API server's"

@@ -137,22 +137,14 @@ pub enum KubectlError {
     /// The server can't be reached, or a credential plugin failed. What kubectl and its plugins wrote
     /// stands before.
     #[error("{cluster}: kubectl could not {purpose}: {message}")]
-    Failed {
-        cluster: String,
-        purpose: String,
-        message: String,
-    },
+    Failed { cluster: String, purpose: String, message: String },
     #[error("there is no kubectl in PATH to ask the cluster with")]
     Missing,
     #[error("kubectl can't be run: {0}")]
     NotStarted(io::Error),
     /// A login that nobody completes, or a server that doesn't answer.
     #[error("{cluster}: kubectl took longer than {seconds} s to {purpose}")]
-    TimedOut {
-        cluster: String,
-        purpose: String,
-        seconds: u64,
-    },
+    TimedOut { cluster: String, purpose: String, seconds: u64 },
 }
 
 impl KubectlError {

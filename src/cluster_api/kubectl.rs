@@ -82,10 +82,8 @@ impl Kubectl {
         };
         let program = find_program("kubectl").ok_or(KubectlError::Missing)?;
         // One word each: a name could begin with a hyphen.
-        let options = [
-            Some(format!("--context={context}")),
-            file.map(|file| format!("--kubeconfig={file}")),
-        ];
+        let options =
+            [Some(format!("--context={context}")), file.map(|file| format!("--kubeconfig={file}"))];
         Ok(Self {
             program,
             options: options.into_iter().flatten().collect(),
@@ -121,9 +119,7 @@ impl Kubectl {
             None => None,
         };
         let kept = reader.iter().map(AsRawFd::as_raw_fd).collect();
-        let child = hand_on(&mut command, kept)
-            .spawn()
-            .map_err(KubectlError::NotStarted)?;
+        let child = hand_on(&mut command, kept).spawn().map_err(KubectlError::NotStarted)?;
         drop(reader);
         let mut child = Ending(child);
         let (sender, heard) = mpsc::channel();
@@ -175,11 +171,7 @@ impl Kubectl {
 
 impl ClusterApi for Kubectl {
     fn send(&self, request: &ApiRequest<'_>) -> Result<ApiAnswer, ApiError> {
-        let Told {
-            output,
-            words,
-            error,
-        } = self.ask(request)?;
+        let Told { output, words, error } = self.ask(request)?;
         let warnings = words.warnings;
         if let Some(said) = error {
             return Err(match Status::from_kubectl(&said) {
@@ -236,11 +228,9 @@ fn pipe_of(text: String) -> io::Result<PipeReader> {
     let (reader, mut writer) = io::pipe()?;
     fcntl_setfd(&reader, FdFlags::empty())?;
     // A pipe can be shorter than the text.
-    thread::Builder::new()
-        .name("kubectl's input".to_owned())
-        .spawn(move || {
-            let _ = writer.write_all(text.as_bytes());
-        })?;
+    thread::Builder::new().name("kubectl's input".to_owned()).spawn(move || {
+        let _ = writer.write_all(text.as_bytes());
+    })?;
     Ok(reader)
 }
 
@@ -260,9 +250,7 @@ fn listen(
             }
         }
     };
-    thread::Builder::new()
-        .name("kubectl's output".to_owned())
-        .spawn(read)?;
+    thread::Builder::new().name("kubectl's output".to_owned()).spawn(read)?;
     Ok(())
 }
 
@@ -392,10 +380,7 @@ mod tests {
         for pieces in [&[whole][..], &bytes] {
             let (passed, error, _) = heard(pieces);
             assert_eq!(passed.concat(), "E1122 a log\n");
-            assert_eq!(
-                error.as_deref(),
-                Some("Error from server (Forbidden): no\n\x1b[2J")
-            );
+            assert_eq!(error.as_deref(), Some("Error from server (Forbidden): no\n\x1b[2J"));
         }
     }
 
@@ -408,10 +393,7 @@ mod tests {
         ] {
             let (passed, error, _) = heard(pieces);
             assert_eq!(passed.concat(), "Enter the code: \n", "{pieces:?}");
-            assert_eq!(
-                error.as_deref(),
-                Some("Unable to connect to the server: no\n")
-            );
+            assert_eq!(error.as_deref(), Some("Unable to connect to the server: no\n"));
         }
     }
 

@@ -35,10 +35,8 @@ pub fn objections(request: &SigningRequest, asked: &CertificationRequest) -> Vec
         found.push(Objection::Name(asked.user.clone()));
     }
     let groups = asked.groups.iter();
-    let foreign: Vec<_> = groups
-        .filter(|group| !request.requester_groups().contains(group))
-        .cloned()
-        .collect();
+    let foreign: Vec<_> =
+        groups.filter(|group| !request.requester_groups().contains(group)).cloned().collect();
     if !foreign.is_empty() {
         found.push(Objection::Groups(foreign));
     }
@@ -68,11 +66,7 @@ impl fmt::Display for Objection {
             Self::Extensions => f.write_str("asks for extensions, such as alternative names"),
             Self::Groups(groups) => {
                 let groups: Vec<_> = groups.iter().map(|it| format!("{it:?}")).collect();
-                write!(
-                    f,
-                    "names groups that the requester isn't in: {}",
-                    groups.join(", ")
-                )
+                write!(f, "names groups that the requester isn't in: {}", groups.join(", "))
             }
             Self::Name(Some(name)) => write!(f, "is for {name:?}, who is not the requester"),
             Self::Name(None) => f.write_str("names no user (CN)"),
@@ -82,11 +76,9 @@ impl fmt::Display for Objection {
             Self::Signer(signer) => write!(f, "is for the signer {signer:?}, not {SIGNER}"),
             Self::Unsigned => f.write_str("is not signed with the key that it is for"),
             Self::Usages(usages) if usages.is_empty() => f.write_str("names no usage"),
-            Self::Usages(usages) => write!(
-                f,
-                "is for the usages {}, not for client auth alone",
-                listed(usages, "and")
-            ),
+            Self::Usages(usages) => {
+                write!(f, "is for the usages {}, not for client auth alone", listed(usages, "and"))
+            }
         }
     }
 }

@@ -153,12 +153,7 @@ impl SigningRequest {
         let pem = BASE64_STANDARD.decode(&known.spec.request);
         let pem = pem.ok().and_then(|bytes| String::from_utf8(bytes).ok());
         let pem = pem.unwrap_or_default();
-        Ok(Self {
-            object: answer.object,
-            known,
-            pem,
-            warnings: answer.warnings,
-        })
+        Ok(Self { object: answer.object, known, pem, warnings: answer.warnings })
     }
 
     pub fn name(&self) -> &str {
@@ -211,10 +206,7 @@ impl SigningRequest {
     }
 
     pub fn state(&self) -> RequestState {
-        let RequestStatus {
-            certificate,
-            conditions,
-        } = &self.known.status;
+        let RequestStatus { certificate, conditions } = &self.known.status;
         let condition = |kind: &str| conditions.iter().find(|it| it.kind == kind);
         let told = |it: &Condition| (it.reason.clone(), it.message.clone());
         if let Some((reason, message)) = condition("Denied").map(told) {
@@ -398,9 +390,7 @@ fn path_of(name: &str) -> Result<String, UnusableName> {
         && !name.contains("..");
     match is_name {
         true => Ok(format!("{PATH}/{name}")),
-        false => Err(UnusableName {
-            name: excerpt(name),
-        }),
+        false => Err(UnusableName { name: excerpt(name) }),
     }
 }
 
@@ -412,9 +402,7 @@ mod tests {
     fn a_name_leads_to_no_other_path() {
         assert!(path_of("jane-0a1b2c3d4e").is_ok_and(|it| it.ends_with("/jane-0a1b2c3d4e")));
         let long = "a".repeat(LONGEST_NAME + 1);
-        for name in [
-            "", ".", "..", "a/b", "a/../b", "A", "a?x", "-a", "a..b", "a\n", &long,
-        ] {
+        for name in ["", ".", "..", "a/b", "a/../b", "A", "a?x", "-a", "a..b", "a\n", &long] {
             assert!(path_of(name).is_err(), "{name}");
         }
     }

@@ -68,11 +68,7 @@ impl Status {
         }
         if let Some(rest) = text.strip_prefix("error: You must be logged in to the server") {
             let reason = rest.trim().trim_start_matches('(').trim_end_matches(')');
-            let reason = if reason.is_empty() {
-                "Unauthorized"
-            } else {
-                reason
-            };
+            let reason = if reason.is_empty() { "Unauthorized" } else { reason };
             return Some(of(reason, "the credentials are not accepted"));
         }
         let is_invalid = text.starts_with("The ") && text.contains(" is invalid");
@@ -151,16 +147,8 @@ mod tests {
     fn only_a_status_is_one() {
         let body = br#"{"kind":"Status","code":409,"reason":"Conflict","message":"m"}"#;
         let status = Status::from_json(body).unwrap();
-        assert_eq!(
-            (status.code, status.reason.as_str()),
-            (Some(409), "Conflict")
-        );
-        for other in [
-            &b"<html>"[..],
-            b"{}",
-            br#"{"kind":"Pod"}"#,
-            b"404 page not found",
-        ] {
+        assert_eq!((status.code, status.reason.as_str()), (Some(409), "Conflict"));
+        for other in [&b"<html>"[..], b"{}", br#"{"kind":"Pod"}"#, b"404 page not found"] {
             assert_eq!(Status::from_json(other), None);
         }
     }

@@ -79,12 +79,7 @@ struct MadeToken {
 /// The server refuses: there is no such account, or this user may not. There is no answer, or none that is a
 /// TokenRequest.
 pub fn request_token(api: &dyn ClusterApi, wish: &TokenWish<'_>) -> Result<AccountToken, ApiError> {
-    let TokenWish {
-        account,
-        seconds,
-        audiences,
-        bound_to,
-    } = wish;
+    let TokenWish { account, seconds, audiences, bound_to } = wish;
     let mut object = json!({
         "apiVersion": "authentication.k8s.io/v1",
         "kind": "TokenRequest",
@@ -101,23 +96,15 @@ pub fn request_token(api: &dyn ClusterApi, wish: &TokenWish<'_>) -> Result<Accou
         purpose: &format!("make a token of the service account {account}"),
     };
     let answer = api.send(&request)?;
-    let MadeRequest {
-        status: MadeToken {
-            token,
-            expiration_timestamp,
-        },
-    } = decoded(api, &request, answer.object)?;
+    let MadeRequest { status: MadeToken { token, expiration_timestamp } } =
+        decoded(api, &request, answer.object)?;
     let unusable = |reason: &str| ApiError::from(unusable(api.cluster(), &request, &reason));
     if !is_header(&token) {
         return Err(unusable("it holds no token"));
     }
     let ends = OffsetDateTime::parse(&expiration_timestamp, &Rfc3339);
     let ends = ends.map_err(|_| unusable("it doesn't say when the token ends"))?;
-    Ok(AccountToken {
-        token,
-        ends: ends.unix_timestamp(),
-        warnings: answer.warnings,
-    })
+    Ok(AccountToken { token, ends: ends.unix_timestamp(), warnings: answer.warnings })
 }
 
 /// Whether the account is there, for a user who may ask for its tokens: by one that is forgotten, since reading an
@@ -127,12 +114,7 @@ pub fn request_token(api: &dyn ClusterApi, wish: &TokenWish<'_>) -> Result<Accou
 ///
 /// Those of [`request_token`], but for an account that isn't there.
 pub fn account_exists(api: &dyn ClusterApi, account: &ServiceAccount) -> Result<bool, ApiError> {
-    let wish = TokenWish {
-        account,
-        seconds: SHORTEST,
-        audiences: &[],
-        bound_to: None,
-    };
+    let wish = TokenWish { account, seconds: SHORTEST, audiences: &[], bound_to: None };
     match request_token(api, &wish) {
         Ok(_) => Ok(true),
         Err(ApiError::Refused(refused)) if refused.code == Some(404) => Ok(false),
@@ -164,10 +146,7 @@ impl FromStr for ServiceAccount {
         let (namespace, name) = text.split_once('/').ok_or(AccountError::Account)?;
         let is_namespace = namespace.len() <= LONGEST_LABEL && is_label(namespace);
         match is_namespace && is_name(name) {
-            true => Ok(Self {
-                namespace: namespace.to_owned(),
-                name: name.to_owned(),
-            }),
+            true => Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() }),
             false => Err(AccountError::Account),
         }
     }
@@ -197,10 +176,7 @@ impl FromStr for BoundObject {
         let mut kinds = ["Secret", "Pod", "Node"].into_iter();
         let kind = kinds.find(|known| kind.eq_ignore_ascii_case(known));
         match kind.filter(|_| is_name(name)) {
-            Some(kind) => Ok(Self {
-                kind,
-                name: name.to_owned(),
-            }),
+            Some(kind) => Ok(Self { kind, name: name.to_owned() }),
             None => Err(AccountError::Object),
         }
     }
@@ -223,10 +199,7 @@ mod tests {
         fn send(&self, request: &ApiRequest<'_>) -> Result<ApiAnswer, ApiError> {
             let body = request.body.cloned().unwrap_or_default();
             self.1.borrow_mut().push((request.path.to_owned(), body));
-            Ok(ApiAnswer {
-                object: self.0.clone(),
-                warnings: vec!["shortened".to_owned()],
-            })
+            Ok(ApiAnswer { object: self.0.clone(), warnings: vec!["shortened".to_owned()] })
         }
 
         fn cluster(&self) -> &str {
@@ -246,10 +219,7 @@ mod tests {
             },
         );
         let (path, body) = api.1.into_inner().remove(0);
-        assert_eq!(
-            path,
-            "/api/v1/namespaces/default/serviceaccounts/deployer/token"
-        );
+        assert_eq!(path, "/api/v1/namespaces/default/serviceaccounts/deployer/token");
         (made.map_err(Error::from), body)
     }
 
@@ -283,11 +253,7 @@ mod tests {
             let (made, _) = asked(answer.clone());
             let error = made.err().unwrap();
             assert_eq!(error.exit_code(), 9, "{answer}");
-            assert!(
-                error
-                    .to_string()
-                    .contains("service account default/deployer")
-            );
+            assert!(error.to_string().contains("service account default/deployer"));
         }
     }
 
@@ -297,21 +263,11 @@ mod tests {
             assert_eq!(text.parse::<ServiceAccount>().unwrap().to_string(), text);
         }
         let long = format!("{}/a", "n".repeat(64));
-        for text in [
-            "", "a", "a/", "/a", "a/b/c", "a/..", "A/b", "a/b?c", "a.b/c", "a/-b", &long,
-        ] {
-            assert_eq!(
-                text.parse::<ServiceAccount>(),
-                Err(AccountError::Account),
-                "{text}"
-            );
+        for text in ["", "a", "a/", "/a", "a/b/c", "a/..", "A/b", "a/b?c", "a.b/c", "a/-b", &long] {
+            assert_eq!(text.parse::<ServiceAccount>(), Err(AccountError::Account), "{text}");
         }
         for text in ["Pod", "Deployment/a", "Pod/", "Pod/A"] {
-            assert_eq!(
-                text.parse::<BoundObject>(),
-                Err(AccountError::Object),
-                "{text}"
-            );
+            assert_eq!(text.parse::<BoundObject>(), Err(AccountError::Object), "{text}");
         }
     }
 }

@@ -119,52 +119,20 @@ mod tests {
     ];
 
     fn signature() -> VerifiedSignature {
-        verify(
-            &PublicKey::Ed25519(KEY),
-            &Scheme::Ed25519,
-            &[],
-            SIGNATURE.to_vec(),
-        )
-        .unwrap()
+        verify(&PublicKey::Ed25519(KEY), &Scheme::Ed25519, &[], SIGNATURE.to_vec()).unwrap()
     }
 
     #[test]
     fn each_kind_is_answered_in_the_spelling_it_was_asked_in() {
         let signature = signature();
-        let (certificate, signature) = (
-            Response::Certificate(&[0xfb, 0xff, 0x00, 0x30]),
-            Response::Signature(&signature),
-        );
+        let (certificate, signature) =
+            (Response::Certificate(&[0xfb, 0xff, 0x00, 0x30]), Response::Signature(&signature));
         let encoded = STANDARD.encode(SIGNATURE);
         for (response, spelling, kind, field, value) in [
-            (
-                &certificate,
-                Spelling::Proposal,
-                "CertificateResponse",
-                "certificate",
-                "+/8AMA==",
-            ),
-            (
-                &certificate,
-                Spelling::Reference,
-                "ExternalPublicKey",
-                "certificate",
-                "+/8AMA==",
-            ),
-            (
-                &signature,
-                Spelling::Proposal,
-                "SignResponse",
-                "signature",
-                &encoded,
-            ),
-            (
-                &signature,
-                Spelling::Reference,
-                "ExternalSigner",
-                "signature",
-                &encoded,
-            ),
+            (&certificate, Spelling::Proposal, "CertificateResponse", "certificate", "+/8AMA=="),
+            (&certificate, Spelling::Reference, "ExternalPublicKey", "certificate", "+/8AMA=="),
+            (&signature, Spelling::Proposal, "SignResponse", "signature", &encoded),
+            (&signature, Spelling::Reference, "ExternalSigner", "signature", &encoded),
         ] {
             let version = "external-signer.authentication.k8s.io/v1alpha1";
             assert_eq!(

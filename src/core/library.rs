@@ -47,26 +47,18 @@ impl StageObserver for LockReports {
 /// Says which process has the library.
 pub fn note_wait(holder: Option<u32>) {
     let holder = holder.map_or_else(String::new, |holder| format!(" (process {holder})"));
-    report::note(&format!(
-        "waiting for another request{holder} to finish with the token"
-    ));
+    report::note(&format!("waiting for another request{holder} to finish with the token"));
 }
 
 pub fn warn_of_no_lock(reason: &str) {
-    report::warning(&format!(
-        "requests at the same time may disturb each other: {reason}"
-    ));
+    report::warning(&format!("requests at the same time may disturb each other: {reason}"));
 }
 
 /// From now on, ends the process with an error if a call of the library takes too long.
 pub fn end_if_it_hangs(library: &Path) {
     let path = library.to_owned();
     watchdog::start(move |doing, limit| {
-        let error = Error::from(ModuleError::Hangs {
-            path,
-            doing,
-            seconds: limit.as_secs(),
-        });
+        let error = Error::from(ModuleError::Hangs { path, doing, seconds: limit.as_secs() });
         report::last_error(&error);
         leave(error.exit_code())
     });

@@ -144,11 +144,8 @@ fn kept_signature(
     let signature = kept.sign(scheme, &sign.digest)?;
     let signature = verify(public_key, &scheme, &sign.digest, signature);
     signature.ok_or_else(|| {
-        SigningError::Invalid {
-            key: certificate.subject.clone(),
-            scheme: scheme.to_string(),
-        }
-        .into()
+        SigningError::Invalid { key: certificate.subject.clone(), scheme: scheme.to_string() }
+            .into()
     })
 }
 

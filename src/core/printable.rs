@@ -13,9 +13,7 @@ use std::borrow::Cow;
 
 /// The text with every character made visible; borrowed when there is nothing to change.
 pub fn printable(text: &str) -> Cow<'_, str> {
-    escaped(text, is_harmful, |character| {
-        format!("\\u{{{:x}}}", u32::from(character))
-    })
+    escaped(text, is_harmful, |character| format!("\\u{{{:x}}}", u32::from(character)))
 }
 
 /// The text with these characters replaced.
@@ -131,10 +129,7 @@ mod tests {
         let shown = line(&long);
         assert!(shown.starts_with("no token é"));
         assert!(shown.ends_with(&format!(" on {}", "x".repeat(100))));
-        assert_eq!(
-            shown.chars().count(),
-            LINE_HEAD + " … ".chars().count() + LINE_TAIL
-        );
+        assert_eq!(shown.chars().count(), LINE_HEAD + " … ".chars().count() + LINE_TAIL);
         let readable = "x".repeat(LINE_HEAD + LINE_TAIL);
         assert_eq!(line(&readable), readable);
     }

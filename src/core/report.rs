@@ -94,10 +94,7 @@ pub fn error_in_one_line(error: &Error) -> u8 {
 pub fn last_error(error: &Error) {
     let stderr = io::stderr();
     let mut ready = [PollFd::new(&stderr, PollFlags::OUT)];
-    let limit = Timespec {
-        tv_sec: 1,
-        tv_nsec: 0,
-    };
+    let limit = Timespec { tv_sec: 1, tv_nsec: 0 };
     if poll(&mut ready, Some(&limit)).is_ok_and(|ready| ready > 0) {
         write(&error_message(error));
     }
@@ -122,10 +119,7 @@ pub fn note(text: &str) {
 
 /// The same with what to do next, one a line.
 pub fn steps(text: &str, next: &[String]) {
-    let next = next
-        .iter()
-        .map(|step| format!("  {}\n", printable(step)))
-        .collect::<String>();
+    let next = next.iter().map(|step| format!("  {}\n", printable(step))).collect::<String>();
     to_standard_error(&(message("", text) + &next));
 }
 
@@ -258,9 +252,7 @@ fn message(kind: &str, text: &str) -> String {
 }
 
 fn each_line(text: &str) -> String {
-    text.lines()
-        .map(|line| format!("{}\n", printable(line)))
-        .collect()
+    text.lines().map(|line| format!("{}\n", printable(line))).collect()
 }
 
 /// The screen of the command of a run, and what could not be written without drawing over it.
@@ -273,12 +265,8 @@ struct Screen {
     has_prompt: bool,
 }
 
-static SCREEN: Mutex<Screen> = Mutex::new(Screen {
-    is_commands: false,
-    kept: String::new(),
-    progress: 0,
-    has_prompt: false,
-});
+static SCREEN: Mutex<Screen> =
+    Mutex::new(Screen { is_commands: false, kept: String::new(), progress: 0, has_prompt: false });
 
 /// In bytes. Later text is lost: the first error explains the others.
 const KEPT: usize = 16 * 1024;
@@ -343,9 +331,7 @@ impl Screen {
         }
         if is_first {
             // Without the thread it is written when the command has ended.
-            let _ = thread::Builder::new()
-                .name("screen".to_owned())
-                .spawn(write_when_free);
+            let _ = thread::Builder::new().name("screen".to_owned()).spawn(write_when_free);
         }
     }
 }
@@ -441,11 +427,8 @@ mod tests {
 
     #[test]
     fn an_error_is_told_with_its_remedy_and_nothing_of_it_moves_the_cursor() {
-        let token = |label: &str| TokenName {
-            slot: 7,
-            label: label.to_owned(),
-            serial: "123".to_owned(),
-        };
+        let token =
+            |label: &str| TokenName { slot: 7, label: label.to_owned(), serial: "123".to_owned() };
         let error = Error::from(TokenError::Ambiguous {
             selector: "tokenLabel \"a\nb\"".to_owned(),
             found: vec![token("one"), token("\x1b[2Jtwo")],
@@ -510,10 +493,7 @@ mod tests {
 
     #[test]
     fn each_message_is_one_line_under_the_programs_name() {
-        assert_eq!(
-            message("warning: ", "a\rb"),
-            "pkcs11-external-signer: warning: a\\u{d}b\n"
-        );
+        assert_eq!(message("warning: ", "a\rb"), "pkcs11-external-signer: warning: a\\u{d}b\n");
         assert_eq!(message("", "waiting"), "pkcs11-external-signer: waiting\n");
     }
 

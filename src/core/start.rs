@@ -71,11 +71,7 @@ fn in_its_crate(file: &str) -> &str {
 pub fn called() -> &'static str {
     let own = std::env::args_os().next().map(PathBuf::from);
     let name = own.as_deref().and_then(Path::file_name);
-    if name.is_some_and(|name| name == PLUGIN) {
-        "kubectl pkcs11"
-    } else {
-        report::PROGRAM
-    }
+    if name.is_some_and(|name| name == PLUGIN) { "kubectl pkcs11" } else { report::PROGRAM }
 }
 
 /// The verbosity that `PKCS11_EXTERNAL_SIGNER_LOG` asks for, as a number of `-v`.
@@ -107,14 +103,8 @@ mod tests {
                 "tokio-1.54.1/src/runtime/time/entry.rs",
             ),
             ("/home/jane/code/signer/src/main.rs", "signer/src/main.rs"),
-            (
-                "/rustc/59807/library/core/src/option.rs",
-                "core/src/option.rs",
-            ),
-            (
-                "/cargo/registry/src/index/a-1.0.0/lib.rs",
-                "registry/src/index/a-1.0.0/lib.rs",
-            ),
+            ("/rustc/59807/library/core/src/option.rs", "core/src/option.rs"),
+            ("/cargo/registry/src/index/a-1.0.0/lib.rs", "registry/src/index/a-1.0.0/lib.rs"),
             ("", ""),
         ] {
             assert_eq!(in_its_crate(file), shown);

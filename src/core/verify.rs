@@ -72,8 +72,7 @@ pub fn verify(
         (PublicKey::Rsa { modulus, exponent }, Scheme::RsaPkcs1 { hash }) => {
             let key = rsa_key(modulus, exponent)?;
             let info = pkcs1::digest_info(*hash, digest);
-            key.verify(Pkcs1v15Sign::new_unprefixed(), &info, &signature)
-                .is_ok()
+            key.verify(Pkcs1v15Sign::new_unprefixed(), &info, &signature).is_ok()
         }
         (PublicKey::Ecdsa { curve, point }, Scheme::Ecdsa { .. }) => {
             ecdsa_accepts(*curve, point, digest, &signature)
@@ -102,8 +101,7 @@ fn pss_accepts<D: Digest + FixedOutputReset>(
     digest: &[u8],
     signature: &[u8],
 ) -> bool {
-    key.verify(Pss::<D>::new_with_salt(salt), digest, signature)
-        .is_ok()
+    key.verify(Pss::<D>::new_with_salt(salt), digest, signature).is_ok()
 }
 
 /// In bits, as long as the number.
@@ -117,10 +115,7 @@ fn ecdsa_accepts(curve: Curve, point: &[u8], digest: &[u8], signature: &[u8]) ->
         ($curve:ident) => {{
             use $curve::ecdsa::signature::hazmat::PrehashVerifier as _;
             use $curve::ecdsa::{Signature, VerifyingKey};
-            match (
-                VerifyingKey::from_sec1_bytes(point),
-                Signature::from_der(signature),
-            ) {
+            match (VerifyingKey::from_sec1_bytes(point), Signature::from_der(signature)) {
                 (Ok(key), Ok(signature)) => key.verify_prehash(&digest, &signature).is_ok(),
                 _ => false,
             }
@@ -154,10 +149,7 @@ fn order_sized(curve: Curve, digest: &[u8]) -> Vec<u8> {
 
 fn ed25519_accepts(point: &[u8; 32], message: &[u8], signature: &[u8]) -> bool {
     use ed25519_dalek::{Signature, VerifyingKey};
-    match (
-        VerifyingKey::from_bytes(point),
-        Signature::from_slice(signature),
-    ) {
+    match (VerifyingKey::from_bytes(point), Signature::from_slice(signature)) {
         (Ok(key), Ok(signature)) => key.verify_strict(message, &signature).is_ok(),
         _ => false,
     }

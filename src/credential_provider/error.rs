@@ -10,10 +10,7 @@ pub enum ProviderRequestError {
     Field(&'static str),
     /// kubelet asks for an image without its tag and digest, with the registry before it: `docker.io/library/nginx`.
     #[error("the request's image \"{image}\" {problem}")]
-    Image {
-        image: String,
-        problem: &'static str,
-    },
+    Image { image: String, problem: &'static str },
     #[error("unknown kind \"{0}\" of the request")]
     Kind(String),
     #[error("the request on standard input is longer than a request of kubelet")]

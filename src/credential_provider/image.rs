@@ -92,8 +92,7 @@ impl Image {
 pub fn best<'a>(image: &Image, entries: impl IntoIterator<Item = &'a Registry>) -> Option<usize> {
     let fits = entries.into_iter().enumerate();
     let fits = fits.filter_map(|(place, entry)| Some((image.fit(entry)?, place)));
-    fits.max_by_key(|(fit, place)| (*fit, std::cmp::Reverse(*place)))
-        .map(|(_, place)| place)
+    fits.max_by_key(|(fit, place)| (*fit, std::cmp::Reverse(*place))).map(|(_, place)| place)
 }
 
 /// Whether a label fits one that may have a `*` for any characters.
@@ -102,9 +101,7 @@ fn matches(pattern: &str, label: &str) -> bool {
         return pattern == label;
     };
     let (parts, tail) = rest.rsplit_once('*').unwrap_or(("", rest));
-    let inner = label
-        .strip_prefix(head)
-        .and_then(|it| it.strip_suffix(tail));
+    let inner = label.strip_prefix(head).and_then(|it| it.strip_suffix(tail));
     // Each part where it first fits: that leaves most for the others.
     inner.is_some_and(|mut rest| {
         parts.split('*').all(|part| {
@@ -139,16 +136,10 @@ mod tests {
             ("nginx:1.29", "docker.io/library/nginx"),
             ("team/app@sha256:00", "docker.io/team/app"),
             ("index.docker.io/nginx", "docker.io/library/nginx"),
-            (
-                "registry.example:5000/team/app:v1@sha256:00",
-                "registry.example:5000/team/app",
-            ),
+            ("registry.example:5000/team/app:v1@sha256:00", "registry.example:5000/team/app"),
             ("localhost/app", "localhost/app"),
             ("docker.io/v1/app", "docker.io/v1/app"),
-            (
-                "registry.example/v2/team/app",
-                "registry.example/v2/team/app",
-            ),
+            ("registry.example/v2/team/app", "registry.example/v2/team/app"),
             ("registry.example/a/b/c", "registry.example/a/b/c"),
         ] {
             assert_eq!(Image::normalized(text).unwrap().text, name, "{text}");
@@ -163,10 +154,7 @@ mod tests {
             ("registry.example/app:v1@sha256:00", "has a digest"),
             ("registry.example", "is no image with its registry"),
             ("registry.example/", "is no image with its registry"),
-            (
-                "https://registry.example/app",
-                "is no image with its registry",
-            ),
+            ("https://registry.example/app", "is no image with its registry"),
             ("registry.example/a/../b", "is no image with its registry"),
             ("*.example/app", "is no image with its registry"),
             ("", "is no image with its registry"),

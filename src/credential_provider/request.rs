@@ -25,11 +25,9 @@ impl ProviderRequest {
         if bytes.len() as u64 > LONGEST_REQUEST {
             return Err(ProviderRequestError::Long);
         }
-        let whole: Value =
-            serde_json::from_slice(bytes).map_err(|error| ProviderRequestError::NotJson {
-                line: error.line(),
-                column: error.column(),
-            })?;
+        let whole: Value = serde_json::from_slice(bytes).map_err(|error| {
+            ProviderRequestError::NotJson { line: error.line(), column: error.column() }
+        })?;
         let text = |field: &'static str| {
             let value = whole.get(field).and_then(Value::as_str);
             value.ok_or(ProviderRequestError::Field(field))
@@ -42,10 +40,8 @@ impl ProviderRequest {
             return Err(ProviderRequestError::Kind(excerpt(kind)));
         }
         let image = text("image")?;
-        let image = Image::parse(image).map_err(|problem| ProviderRequestError::Image {
-            image: excerpt(image),
-            problem,
-        })?;
+        let image = Image::parse(image)
+            .map_err(|problem| ProviderRequestError::Image { image: excerpt(image), problem })?;
         Ok(Self { version, image })
     }
 }
@@ -55,9 +51,7 @@ mod tests {
     use super::*;
 
     fn refused(text: &str) -> String {
-        ProviderRequest::decode(text.as_bytes())
-            .unwrap_err()
-            .to_string()
+        ProviderRequest::decode(text.as_bytes()).unwrap_err().to_string()
     }
 
     #[test]
@@ -81,19 +75,10 @@ mod tests {
     #[test]
     fn other_requests_are_refused() {
         for (text, expected) in [
-            (
-                "",
-                "the request on standard input is not valid JSON (line 1, column 0)",
-            ),
+            ("", "the request on standard input is not valid JSON (line 1, column 0)"),
             ("[]", "malformed or missing field apiVersion of the request"),
-            (
-                r#"{"apiVersion":1}"#,
-                "malformed or missing field apiVersion of the request",
-            ),
-            (
-                r#"{"apiVersion":"v1"}"#,
-                "unsupported apiVersion \"v1\" of the request",
-            ),
+            (r#"{"apiVersion":1}"#, "malformed or missing field apiVersion of the request"),
+            (r#"{"apiVersion":"v1"}"#, "unsupported apiVersion \"v1\" of the request"),
             (
                 r#"{"apiVersion":"credentialprovider.kubelet.k8s.io/v1"}"#,
                 "malformed or missing field kind of the request",

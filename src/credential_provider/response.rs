@@ -95,10 +95,7 @@ mod tests {
 
     fn answered(image: &str, entries: &[&str], kept_for: Option<Duration>) -> Value {
         let login = login();
-        let entries: Vec<_> = entries
-            .iter()
-            .filter_map(|it| Registry::parse(it))
-            .collect();
+        let entries: Vec<_> = entries.iter().filter_map(|it| Registry::parse(it)).collect();
         let image = Image::parse(image).unwrap();
         let login = ProviderLogin::new(&image, &login, &entries, kept_for);
         let answer = ProviderAnswer::Login(login).encode(ProviderVersion::V1Beta1);
@@ -109,11 +106,7 @@ mod tests {
     #[test]
     fn a_whole_registrys_login_is_kept_for_it() {
         assert_eq!(
-            answered(
-                "registry.example/team/app",
-                &["registry.example", "other/path"],
-                None
-            ),
+            answered("registry.example/team/app", &["registry.example", "other/path"], None),
             json!({
                 "apiVersion": "credentialprovider.kubelet.k8s.io/v1beta1",
                 "kind": "CredentialProviderResponse",

@@ -38,10 +38,7 @@ fn registrations(directories: impl Iterator<Item = PathBuf>) -> BTreeMap<OsStrin
     for directory in directories {
         for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
             let path = entry.path();
-            if path
-                .extension()
-                .is_none_or(|extension| extension != "module")
-            {
+            if path.extension().is_none_or(|extension| extension != "module") {
                 continue;
             }
             // A FIFO would hang the read.
@@ -87,8 +84,7 @@ fn libraries(
 
 fn is_for_us(options: &Options) -> bool {
     let lists_us = |list: &String| {
-        list.split([' ', ','])
-            .any(|program| program == PROGRAM || program == "kubectl-pkcs11")
+        list.split([' ', ',']).any(|program| program == PROGRAM || program == "kubectl-pkcs11")
     };
     let is_anchors = options.get("trust-policy").is_some_and(|it| it == "yes");
     !is_anchors
@@ -101,19 +97,13 @@ fn is_for_us(options: &Options) -> bool {
 /// A relative path starts from the directory that p11-kit was built for, which is `pkcs11` below
 /// one of the library directories; some register a library by its bare name.
 fn place_of(module: &Path, library_directories: &[PathBuf]) -> PathBuf {
-    let in_p11_kits = library_directories
-        .iter()
-        .map(|directory| directory.join("pkcs11").join(module));
-    let beside = library_directories
-        .iter()
-        .map(|directory| directory.join(module));
+    let in_p11_kits =
+        library_directories.iter().map(|directory| directory.join("pkcs11").join(module));
+    let beside = library_directories.iter().map(|directory| directory.join(module));
     if module.is_absolute() {
         return module.to_owned();
     }
-    in_p11_kits
-        .chain(beside)
-        .find(|library| library.exists())
-        .unwrap_or_else(|| module.to_owned())
+    in_p11_kits.chain(beside).find(|library| library.exists()).unwrap_or_else(|| module.to_owned())
 }
 
 #[cfg(test)]
@@ -135,19 +125,13 @@ mod tests {
         }
 
         fn libraries(&self) -> Vec<PathBuf> {
-            self.installed()
-                .into_iter()
-                .map(|library| library.path)
-                .collect()
+            self.installed().into_iter().map(|library| library.path).collect()
         }
 
         fn installed(&self) -> Vec<Installed> {
             let directories = ["system", "own"].map(|name| self.0.path().join(name));
             let library_directories = [self.0.path().join("lib")];
-            libraries(
-                &registrations(directories.into_iter()),
-                &library_directories,
-            )
+            libraries(&registrations(directories.into_iter()), &library_directories)
         }
     }
 
@@ -159,10 +143,7 @@ mod tests {
         machine.write("system/c.module", "module: /c.so\n");
         machine.write("own/c.module", "module: /own-c.so\npriority: -1\n");
         machine.write("system/README", "module: /d.so\n");
-        assert_eq!(
-            machine.libraries(),
-            ["/b.so", "/a.so", "/own-c.so"].map(PathBuf::from)
-        );
+        assert_eq!(machine.libraries(), ["/b.so", "/a.so", "/own-c.so"].map(PathBuf::from));
     }
 
     #[test]
@@ -174,16 +155,11 @@ mod tests {
             ("others", "enable-in: firefox, p11-kit-proxy"),
             ("not-us", "disable-in: pkcs11-external-signer"),
         ] {
-            machine.write(
-                &format!("system/{name}.module"),
-                &format!("module: /{name}.so\n{line}\n"),
-            );
+            machine
+                .write(&format!("system/{name}.module"), &format!("module: /{name}.so\n{line}\n"));
         }
         machine.write("system/empty.module", "module:\n");
-        machine.write(
-            "system/us.module",
-            "module: /us.so\nenable-in: x pkcs11-external-signer\n",
-        );
+        machine.write("system/us.module", "module: /us.so\nenable-in: x pkcs11-external-signer\n");
         assert_eq!(machine.libraries(), [PathBuf::from("/us.so")]);
     }
 
@@ -191,14 +167,9 @@ mod tests {
     fn what_a_library_is_told_at_its_start_comes_along() {
         let machine = Machine::new();
         let text = "configDir='sql:/db' certPrefix='' secmod='' flags=readOnly";
-        machine.write(
-            "system/nss.module",
-            &format!("module: /nss.so\nx-init-reserved: {text}\n"),
-        );
-        let library = Installed {
-            path: PathBuf::from("/nss.so"),
-            init_args: Some(text.to_owned()),
-        };
+        machine.write("system/nss.module", &format!("module: /nss.so\nx-init-reserved: {text}\n"));
+        let library =
+            Installed { path: PathBuf::from("/nss.so"), init_args: Some(text.to_owned()) };
         assert_eq!(machine.installed(), [library]);
     }
 
@@ -210,9 +181,6 @@ mod tests {
         machine.write("system/a.module", "module: token.so\n");
         machine.write("system/b.module", "module: other.so\n");
         machine.write("system/c.module", "module: nowhere.so\n");
-        assert_eq!(
-            machine.libraries(),
-            [library, beside, PathBuf::from("nowhere.so")]
-        );
+        assert_eq!(machine.libraries(), [library, beside, PathBuf::from("nowhere.so")]);
     }
 }

@@ -44,10 +44,7 @@ pub(super) fn usual() -> Vec<Installed> {
         .iter()
         .flat_map(|directory| LIBRARIES.iter().map(|library| directory.join(library)))
         .filter(|path| path.is_file())
-        .map(|path| Installed {
-            path,
-            init_args: None,
-        })
+        .map(|path| Installed { path, init_args: None })
         .collect()
 }
 
@@ -56,15 +53,7 @@ pub(super) fn library_directories() -> Vec<PathBuf> {
     let debian = format!(
         "/usr/lib/{}-linux-gnu{}",
         std::env::consts::ARCH,
-        if cfg!(target_abi = "eabihf") {
-            "eabihf"
-        } else {
-            ""
-        }
+        if cfg!(target_abi = "eabihf") { "eabihf" } else { "" }
     );
-    DIRECTORIES
-        .iter()
-        .map(PathBuf::from)
-        .chain([PathBuf::from(debian)])
-        .collect()
+    DIRECTORIES.iter().map(PathBuf::from).chain([PathBuf::from(debian)]).collect()
 }

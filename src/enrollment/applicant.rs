@@ -21,9 +21,8 @@ impl Applicant {
     /// # Errors
     /// A name that is empty or has control characters, and a group that is the cluster's own.
     pub fn new(user: String, groups: Vec<String>) -> Result<Self, EnrollmentError> {
-        for (what, name) in [("user", &user)]
-            .into_iter()
-            .chain(groups.iter().map(|group| ("group", group)))
+        for (what, name) in
+            [("user", &user)].into_iter().chain(groups.iter().map(|group| ("group", group)))
         {
             let reason = if name.trim().is_empty() {
                 "it is empty"

@@ -8,16 +8,9 @@ use crate::error::{Failure, OwnCommand, Remedy, Setting, remedy};
 pub enum EnrollmentError {
     /// `renew` asks for the next one; `enroll --object-id 2 --csr FILE` makes another request for this key.
     #[error("the key with {key} has a certificate for user \"{user}\" that is valid until {until}")]
-    AlreadyEnrolled {
-        key: String,
-        user: String,
-        until: String,
-    },
+    AlreadyEnrolled { key: String, user: String, until: String },
     #[error("the {what}'s name can't be used: {reason}")]
-    BadName {
-        what: &'static str,
-        reason: &'static str,
-    },
+    BadName { what: &'static str, reason: &'static str },
     #[error("{}: {reason}", .path.display())]
     File { path: PathBuf, reason: String },
     /// It is a certificate of its CA, or one for servers.
@@ -30,11 +23,7 @@ pub enum EnrollmentError {
     OnlySigns,
     /// `list` shows the keys and what they are.
     #[error("the key with {key} is {found}, not {wanted}")]
-    OtherKind {
-        key: String,
-        found: String,
-        wanted: &'static str,
-    },
+    OtherKind { key: String, found: String, wanted: &'static str },
     /// Nothing can be verified without the public key. A call that was killed while the token made the key
     /// can leave it so.
     #[error("the private key with {key} can't be used: its public key is not on token {token}")]

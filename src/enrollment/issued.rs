@@ -112,9 +112,7 @@ mod tests {
     fn issued(change: impl FnOnce(&mut CertificateParams)) -> Certificate {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, "jane");
-        params
-            .distinguished_name
-            .push(DnType::OrganizationName, "dev");
+        params.distinguished_name.push(DnType::OrganizationName, "dev");
         params.not_before = date_time_ymd(2030, 1, 1);
         params.not_after = date_time_ymd(2031, 1, 1);
         change(&mut params);
@@ -186,16 +184,9 @@ mod tests {
 
     #[test]
     fn one_for_somebody_else_is_refused() {
-        for (user, groups) in [
-            ("joe", &["dev"][..]),
-            ("jane", &[]),
-            ("jane", &["dev", "ops"]),
-        ] {
+        for (user, groups) in [("joe", &["dev"][..]), ("jane", &[]), ("jane", &["dev", "ops"])] {
             let error = check(&issued(|_| {}), user, groups).unwrap_err();
-            assert!(
-                matches!(error, EnrollmentError::OtherApplicant { .. }),
-                "{error}"
-            );
+            assert!(matches!(error, EnrollmentError::OtherApplicant { .. }), "{error}");
         }
     }
 
@@ -215,10 +206,7 @@ mod tests {
             (unnamed, "no user"),
         ] {
             let error = check(&certificate, "jane", &["dev"]).unwrap_err();
-            assert!(
-                matches!(error, EnrollmentError::NotAccepted { .. }),
-                "{error}"
-            );
+            assert!(matches!(error, EnrollmentError::NotAccepted { .. }), "{error}");
             assert!(error.to_string().contains(reason), "{error}");
         }
     }
@@ -226,10 +214,7 @@ mod tests {
     #[test]
     fn another_time_than_was_asked_for_is_told_and_a_later_beginning_refused() {
         let short = issued(|it| it.not_after = date_time_ymd(2030, 6, 2));
-        let hour = ExpectedCertificate {
-            duration: Some(3600),
-            ..ExpectedCertificate::default()
-        };
+        let hour = ExpectedCertificate { duration: Some(3600), ..ExpectedCertificate::default() };
         let remark = check_issued(&short, &hour, NOW).unwrap().unwrap();
         assert!(remark.contains("longer time"), "{remark}");
         let year = ExpectedCertificate {

@@ -83,19 +83,13 @@ impl EnrolledKey {
         Self {
             id: has_id.then(|| ObjectId::from_bytes(candidate.id.clone())),
             label: candidate.label.clone(),
-            kind: candidate
-                .key
-                .as_ref()
-                .map_or_else(String::new, |key| key.kind.clone()),
+            kind: candidate.key.as_ref().map_or_else(String::new, |key| key.kind.clone()),
         }
     }
 
     /// What names it.
     pub fn selector(&self) -> ObjectSelector {
-        ObjectSelector {
-            id: self.id.clone(),
-            label: self.id.is_none().then(|| self.label.clone()),
-        }
+        ObjectSelector { id: self.id.clone(), label: self.id.is_none().then(|| self.label.clone()) }
     }
 }
 
@@ -167,10 +161,7 @@ pub fn install(
     let count = others.len();
     others.retain(|other| other.der() != certificate.der());
     let is_there = others.len() < count;
-    let mut installation = Installation {
-        is_there,
-        replaced: Vec::new(),
-    };
+    let mut installation = Installation { is_there, replaced: Vec::new() };
     if replaces {
         let replaced = others.iter().map(|other| other.serial_number.clone());
         installation.replaced = replaced.collect();
@@ -229,10 +220,7 @@ fn named<'a>(
         return Ok(None);
     };
     let unfit = |reason: &str| {
-        Err(EnrollmentError::Unfit {
-            key: format!("objectId \"{id}\""),
-            reason: reason.to_owned(),
-        })
+        Err(EnrollmentError::Unfit { key: format!("objectId \"{id}\""), reason: reason.to_owned() })
     };
     match &first.key {
         None => unfit("there is no key"),
@@ -315,10 +303,7 @@ mod tests {
     }
 
     fn with(certificate: Certificate) -> Candidate {
-        Candidate {
-            certificate: Some(Ok(certificate)),
-            ..candidate(1, "jane", "ECDSA P-256")
-        }
+        Candidate { certificate: Some(Ok(certificate)), ..candidate(1, "jane", "ECDSA P-256") }
     }
 
     fn plan(
@@ -339,12 +324,7 @@ mod tests {
         kind: Option<KeyKind>,
     ) -> Result<Plan, EnrollmentError> {
         let id = id.map(|id| ObjectId::from_bytes(vec![id]));
-        let wish = KeyWish {
-            label: "jane",
-            id: id.as_ref(),
-            is_usual: false,
-            kind,
-        };
+        let wish = KeyWish { label: "jane", id: id.as_ref(), is_usual: false, kind };
         Plan::for_request(candidates, &wish, NOW)
     }
 
@@ -358,39 +338,21 @@ mod tests {
     #[test]
     fn a_key_is_made_once() {
         let made = plan(&[candidate(1, "joe", "RSA-2048")], None, None);
-        let expected = PlannedKey::Make {
-            id: None,
-            label: "jane".to_owned(),
-            kind: KeyKind::EcP256,
-        };
+        let expected =
+            PlannedKey::Make { id: None, label: "jane".to_owned(), kind: KeyKind::EcP256 };
         assert_eq!(made.unwrap(), expected);
-        let own = [
-            candidate(1, "joe", "RSA-2048"),
-            candidate(2, "jane", "ECDSA P-256"),
-        ];
+        let own = [candidate(1, "joe", "RSA-2048"), candidate(2, "jane", "ECDSA P-256")];
         assert_eq!(taken_up(plan(&own, None, None)), Some(vec![2]));
-        assert_eq!(
-            taken_up(plan(&own, None, Some(KeyKind::EcP256))),
-            Some(vec![2])
-        );
+        assert_eq!(taken_up(plan(&own, None, Some(KeyKind::EcP256))), Some(vec![2]));
         let error = plan(&own, None, Some(KeyKind::Rsa2048)).unwrap_err();
-        assert!(
-            matches!(error, EnrollmentError::OtherKind { .. }),
-            "{error}"
-        );
+        assert!(matches!(error, EnrollmentError::OtherKind { .. }), "{error}");
     }
 
     #[test]
     fn of_several_keys_one_has_to_be_named() {
-        let own = [
-            candidate(1, "jane", "RSA-2048"),
-            candidate(2, "jane", "ECDSA P-256"),
-        ];
+        let own = [candidate(1, "jane", "RSA-2048"), candidate(2, "jane", "ECDSA P-256")];
         let error = plan(&own, None, None).unwrap_err();
-        assert!(
-            matches!(error, EnrollmentError::SeveralKeys { .. }),
-            "{error}"
-        );
+        assert!(matches!(error, EnrollmentError::SeveralKeys { .. }), "{error}");
         assert_eq!(taken_up(plan(&own, Some(1), None)), Some(vec![1]));
     }
 
@@ -437,20 +399,14 @@ mod tests {
         assert_eq!(next(&[candidate(1, "jane", "")], false).unwrap(), beside);
         assert_eq!(next(&[with(issued(&pair, 2030))], false).unwrap(), beside);
         let same = Certificate::from_der(new.der(), "it").unwrap();
-        let there = Installation {
-            is_there: true,
-            replaced: Vec::new(),
-        };
+        let there = Installation { is_there: true, replaced: Vec::new() };
         assert_eq!(next(&[with(same)], true).unwrap(), there);
         let old = issued(&pair, 2031);
         let replaced = vec![old.serial_number.clone()];
         let present = [with(old)];
         let error = next(&present, false).unwrap_err();
         assert!(matches!(error, EnrollmentError::CertificatePresent { .. }));
-        let installation = |is_there| Installation {
-            is_there,
-            replaced: replaced.clone(),
-        };
+        let installation = |is_there| Installation { is_there, replaced: replaced.clone() };
         assert_eq!(next(&present, true).unwrap(), installation(false));
         // The old one is still there, beside the new one.
         let [old] = present;

@@ -117,10 +117,7 @@ pub fn fingerprint(public_key: &PublicKey) -> Result<String, Error> {
 /// None that DER of a certificate gives.
 pub fn certificates_pem(certificate: &[u8], chain: &[Vec<u8>]) -> Result<String, Error> {
     let mut text = String::new();
-    for der in [certificate]
-        .into_iter()
-        .chain(chain.iter().map(Vec::as_slice))
-    {
+    for der in [certificate].into_iter().chain(chain.iter().map(Vec::as_slice)) {
         let pem = encode_string("CERTIFICATE", LineEnding::LF, der);
         text += &pem.map_err(|error| Error::internal(format!("PEM: {error}")))?;
     }
@@ -133,10 +130,7 @@ fn unencodable(error: der::Error) -> Error {
 
 /// As `/O=dev/O=ops/CN=jane`: one name in each set, as API servers read it.
 fn subject(applicant: &Applicant) -> der::Result<Name> {
-    let groups = applicant
-        .groups()
-        .iter()
-        .map(|group| (ORGANIZATION, group.as_str()));
+    let groups = applicant.groups().iter().map(|group| (ORGANIZATION, group.as_str()));
     let mut names = RdnSequence::default();
     for (oid, text) in groups.chain([(COMMON_NAME, applicant.user())]) {
         let value = Any::new(Tag::Utf8String, text.as_bytes())?;
@@ -230,11 +224,7 @@ mod tests {
         let pair = SigningKey::from_slice(&[7; 32]).unwrap();
         let key = PublicKey::Ecdsa {
             curve: Curve::P256,
-            point: pair
-                .verifying_key()
-                .to_sec1_point(false)
-                .as_bytes()
-                .to_vec(),
+            point: pair.verifying_key().to_sec1_point(false).as_bytes().to_vec(),
         };
         let request = sign_request(&jane, &key, |scheme, digest| {
             let signature: DerSignature = pair.sign_prehash(digest).unwrap();

@@ -31,11 +31,7 @@ pub struct LocalCluster {
     pub server: String,
     pub tls_server_name: Option<String>,
     /// PEM.
-    #[serde(
-        default,
-        rename = "certificate-authority-data",
-        deserialize_with = "base64_bytes"
-    )]
+    #[serde(default, rename = "certificate-authority-data", deserialize_with = "base64_bytes")]
     pub authority: Option<Vec<u8>>,
     #[serde(default, rename = "insecure-skip-tls-verify")]
     pub insecure: bool,
@@ -83,11 +79,9 @@ impl ExecRequest {
     /// # Errors
     /// The first of these that is wrong.
     pub fn decode(text: &str) -> Result<Self, ExecRequestError> {
-        let whole: Value =
-            serde_json::from_str(text).map_err(|error| ExecRequestError::NotJson {
-                line: error.line(),
-                column: error.column(),
-            })?;
+        let whole: Value = serde_json::from_str(text).map_err(|error| {
+            ExecRequestError::NotJson { line: error.line(), column: error.column() }
+        })?;
         // serde takes an array for the fields of a struct.
         if !whole.is_object() {
             return Err(ExecRequestError::NotObject);
@@ -112,18 +106,14 @@ fn fields<'de, T: Deserialize<'de>>(document: &'de Value) -> Result<T, ExecReque
     serde_path_to_error::deserialize(document).map_err(|error| {
         // A field that is missing is one of the object that the path leads to.
         let missing = error.inner().to_string();
-        let missing = missing
-            .strip_prefix("missing field `")
-            .and_then(|it| it.strip_suffix('`'));
+        let missing = missing.strip_prefix("missing field `").and_then(|it| it.strip_suffix('`'));
         let path = error.path().to_string();
         let field = match (path.as_str(), missing) {
             ("." | "?", Some(missing)) => missing.to_owned(),
             (path, None) => path.to_owned(),
             (path, Some(missing)) => format!("{path}.{missing}"),
         };
-        ExecRequestError::Field {
-            field: excerpt(&field),
-        }
+        ExecRequestError::Field { field: excerpt(&field) }
     })
 }
 
@@ -132,9 +122,7 @@ fn base64_bytes<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Vec<u8>>, 
         return Ok(None);
     };
     let bytes = STANDARD.decode(text.as_bytes());
-    bytes
-        .map(Some)
-        .map_err(|_| D::Error::invalid_value(Unexpected::Other("text"), &"base64"))
+    bytes.map(Some).map_err(|_| D::Error::invalid_value(Unexpected::Other("text"), &"base64"))
 }
 
 #[cfg(test)]
@@ -156,10 +144,7 @@ mod tests {
             assert_eq!(request.api_version, version);
             assert!(request.cluster.is_none());
             let credential = ExecCredential {
-                proof: ExecProof::Certificate {
-                    certificate: "a\nb\n",
-                    key: "c",
-                },
+                proof: ExecProof::Certificate { certificate: "a\nb\n", key: "c" },
                 expires: "2026-11-22T04:00:00Z",
             };
             let answer: Value = serde_json::from_str(&credential.encode(version)).unwrap();
@@ -167,15 +152,9 @@ mod tests {
             assert_eq!(answer["kind"], "ExecCredential");
             assert_eq!(answer["status"]["clientCertificateData"], "a\nb\n");
             assert_eq!(answer["status"]["clientKeyData"], "c");
-            assert_eq!(
-                answer["status"]["expirationTimestamp"],
-                "2026-11-22T04:00:00Z"
-            );
+            assert_eq!(answer["status"]["expirationTimestamp"], "2026-11-22T04:00:00Z");
             assert!(answer["status"].get("token").is_none());
-            let credential = ExecCredential {
-                proof: ExecProof::Token("a.b.c"),
-                ..credential
-            };
+            let credential = ExecCredential { proof: ExecProof::Token("a.b.c"), ..credential };
             let answer: Value = serde_json::from_str(&credential.encode(version)).unwrap();
             assert_eq!(
                 answer["status"],
@@ -216,15 +195,9 @@ mod tests {
             json!({"kind": "ExecCredential", "apiVersion": version, "spec": spec}).to_string()
         };
         for (text, told) in [
-            (
-                "{".to_owned(),
-                "KUBERNETES_EXEC_INFO is not valid JSON (line 1, column 1)",
-            ),
+            ("{".to_owned(), "KUBERNETES_EXEC_INFO is not valid JSON (line 1, column 1)"),
             ("[]".to_owned(), "KUBERNETES_EXEC_INFO is not a JSON object"),
-            (
-                "{}".to_owned(),
-                "KUBERNETES_EXEC_INFO: malformed field apiVersion",
-            ),
+            ("{}".to_owned(), "KUBERNETES_EXEC_INFO: malformed field apiVersion"),
             (
                 r#"{"apiVersion":"v2","kind":"ExecCredential"}"#.to_owned(),
                 "KUBERNETES_EXEC_INFO: unsupported apiVersion \"v2\"",

@@ -48,9 +48,7 @@ impl Algorithm {
             return Err(JoseError::Ed25519);
         }
         if matches!(key, PublicKey::Rsa { .. }) && key.modulus_bits() < SHORTEST_MODULUS {
-            return Err(JoseError::TooShort {
-                key: key.to_string(),
-            });
+            return Err(JoseError::TooShort { key: key.to_string() });
         }
         let all = Self::ALL.into_iter().map(|(_, algorithm)| algorithm);
         Ok(all.filter(|it| it.scheme(key).is_some()).collect())
@@ -99,9 +97,7 @@ impl FromStr for Algorithm {
 
     fn from_str(text: &str) -> Result<Self, UnknownAlgorithm> {
         let named = Self::ALL.into_iter().find(|(name, _)| *name == text);
-        named
-            .map(|(_, algorithm)| algorithm)
-            .ok_or(UnknownAlgorithm)
+        named.map(|(_, algorithm)| algorithm).ok_or(UnknownAlgorithm)
     }
 }
 
@@ -116,10 +112,7 @@ mod tests {
     use super::*;
 
     fn rsa(bits: usize) -> PublicKey {
-        PublicKey::Rsa {
-            modulus: vec![0xff; bits / 8],
-            exponent: vec![1, 0, 1],
-        }
+        PublicKey::Rsa { modulus: vec![0xff; bits / 8], exponent: vec![1, 0, 1] }
     }
 
     fn names(key: &PublicKey) -> Vec<&'static str> {
@@ -136,10 +129,7 @@ mod tests {
             (Curve::P384, "ES384", Hash::Sha384),
             (Curve::P521, "ES512", Hash::Sha512),
         ] {
-            let key = PublicKey::Ecdsa {
-                curve,
-                point: Vec::new(),
-            };
+            let key = PublicKey::Ecdsa { curve, point: Vec::new() };
             assert_eq!(names(&key), [name]);
             let algorithm: Algorithm = name.parse().unwrap();
             assert_eq!(algorithm.hash(), hash);

@@ -7,11 +7,7 @@ use crate::error::{Failure, Remedy};
 pub enum JoseError {
     /// An RSA key makes RS256 to PS512; the curve of an EC key says which of ES256, ES384 and ES512 it makes.
     #[error("algorithm {algorithm} is none of a key {key}")]
-    Contradiction {
-        algorithm: Algorithm,
-        key: String,
-        possible: Vec<Algorithm>,
-    },
+    Contradiction { algorithm: Algorithm, key: String, possible: Vec<Algorithm> },
     /// kube-apiserver takes RS, PS and ES with SHA-256, SHA-384 and SHA-512, and no EdDSA.
     #[error("an API server takes no token that a key Ed25519 has signed")]
     Ed25519,

@@ -133,10 +133,7 @@ mod tests {
         for text in ["https://keys.example/jane", "https://keys.example/jane/"] {
             let issuer: Issuer = text.parse().unwrap();
             let url = issuer.discovery_url();
-            assert_eq!(
-                url,
-                "https://keys.example/jane/.well-known/openid-configuration"
-            );
+            assert_eq!(url, "https://keys.example/jane/.well-known/openid-configuration");
             let served_at: Issuer = "https://127.0.0.1:9443".parse().unwrap();
             let document = issuer.discovery(&served_at, &[Algorithm::Es256]);
             assert_eq!(document["issuer"], text);

@@ -21,10 +21,8 @@ impl Jwk {
     pub fn of(key: &PublicKey) -> Result<Self, JoseError> {
         let members = match key {
             PublicKey::Ecdsa { curve, point } => {
-                let [x, y] =
-                    ecdsa::coordinates(point, *curve).ok_or_else(|| JoseError::Malformed {
-                        curve: curve.to_string(),
-                    })?;
+                let [x, y] = ecdsa::coordinates(point, *curve)
+                    .ok_or_else(|| JoseError::Malformed { curve: curve.to_string() })?;
                 vec![
                     ("crv", curve.to_string()),
                     ("kty", "EC".to_owned()),
@@ -39,9 +37,7 @@ impl Jwk {
                 ("n", base64url(modulus)),
             ],
         };
-        Ok(Self {
-            members: members.into_iter().collect(),
-        })
+        Ok(Self { members: members.into_iter().collect() })
     }
 
     /// The thumbprint (RFC 7638), as which the key is named in tokens.
@@ -79,10 +75,7 @@ mod tests {
             BJECPebWKRXjBZCiFV4n3oknjhMstn64tZ_2W-5JsGY4Hc5n9yBXArwl93lqt7_RN5w6Cf0h4QyQ5v-65YGjQR0_FDW2Q\
             vzqY368QQMicAtaSqzs8KJZgnYb9c7d0zgdAZHzu6qMQvRL5hajrn1n91CbOpbISD08qNLyrdkt-bFTWhAI4vMQFh6WeZ\
             u0fM4lFd2NcRwr3XPksINHaQ-G_xBniIqbw0Ls1jF44-csFCur-kEgU8awapJzKnqDKgw";
-        let key = PublicKey::Rsa {
-            modulus: bytes(modulus),
-            exponent: vec![1, 0, 1],
-        };
+        let key = PublicKey::Rsa { modulus: bytes(modulus), exponent: vec![1, 0, 1] };
         let jwk = Jwk::of(&key).unwrap();
         assert_eq!(jwk.id(), "NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs");
         let set = jwk.set();
@@ -100,19 +93,13 @@ mod tests {
     fn an_ec_key_has_its_coordinates() {
         let x = "f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU";
         let y = "x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0";
-        let key = |point| PublicKey::Ecdsa {
-            curve: Curve::P256,
-            point,
-        };
+        let key = |point| PublicKey::Ecdsa { curve: Curve::P256, point };
         let point = [vec![4], bytes(x), bytes(y)].concat();
         let set = Jwk::of(&key(point)).unwrap().set();
         let member = |name: &str| set["keys"][0][name].as_str().unwrap().to_owned();
         assert_eq!([member("x"), member("y")], [x, y]);
         assert_eq!([member("kty"), member("crv")], ["EC", "P-256"]);
         let off_curve = [vec![4], bytes(y), bytes(x)].concat();
-        assert!(matches!(
-            Jwk::of(&key(off_curve)),
-            Err(JoseError::Malformed { .. })
-        ));
+        assert!(matches!(Jwk::of(&key(off_curve)), Err(JoseError::Malformed { .. })));
     }
 }

@@ -41,10 +41,7 @@ impl UnsignedToken {
             "jti": claims.id,
         });
         let encoded = |value: Value| base64url(value.to_string().as_bytes());
-        Self {
-            text: format!("{}.{}", encoded(header), encoded(payload)),
-            algorithm,
-        }
+        Self { text: format!("{}.{}", encoded(header), encoded(payload)), algorithm }
     }
 
     /// What is to be signed; `None` for an algorithm without a hash.
@@ -89,11 +86,7 @@ mod tests {
         let secret = p256::ecdsa::SigningKey::from_slice(&[7; 32]).unwrap();
         let key = PublicKey::Ecdsa {
             curve: Curve::P256,
-            point: secret
-                .verifying_key()
-                .to_sec1_point(false)
-                .as_bytes()
-                .to_vec(),
+            point: secret.verifying_key().to_sec1_point(false).as_bytes().to_vec(),
         };
         let key_id = Jwk::of(&key).unwrap().id();
         let claims = |audiences| Claims {

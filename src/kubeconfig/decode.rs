@@ -38,11 +38,7 @@ pub(super) enum Reason {
 
 impl YamlError {
     pub(super) fn malformed(line: usize, reason: impl Into<String>) -> Self {
-        Self {
-            line,
-            field: String::new(),
-            reason: Reason::Malformed(reason.into()),
-        }
+        Self { line, field: String::new(), reason: Reason::Malformed(reason.into()) }
     }
 }
 
@@ -53,11 +49,7 @@ impl de::Error for YamlError {
     }
 
     fn invalid_type(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self {
-            line: 0,
-            field: String::new(),
-            reason: Reason::Expected(expected.to_string()),
-        }
+        Self { line: 0, field: String::new(), reason: Reason::Expected(expected.to_string()) }
     }
 
     fn invalid_value(unexpected: Unexpected<'_>, expected: &dyn Expected) -> Self {
@@ -90,10 +82,7 @@ impl fmt::Display for Reason {
 pub(super) fn from_node<'de, T: de::Deserialize<'de>>(node: &'de Node) -> Result<T, YamlError> {
     serde_path_to_error::deserialize(node).map_err(|error| {
         let field = described(error.path(), node);
-        YamlError {
-            field,
-            ..error.into_inner()
-        }
+        YamlError { field, ..error.into_inner() }
     })
 }
 
@@ -104,9 +93,7 @@ fn described(path: &Path, root: &Node) -> String {
     for segment in path.iter() {
         let name = match segment {
             Segment::Seq { index } => {
-                node = node
-                    .and_then(|node| node.items().get(*index))
-                    .map(Rc::as_ref);
+                node = node.and_then(|node| node.items().get(*index)).map(Rc::as_ref);
                 node.and_then(|node| node.member("name")?.text())
             }
             Segment::Map { key } => {
@@ -154,10 +141,7 @@ impl<'de> Deserializer<'de> for &'de Node {
             },
         };
         read.map_err(|error| match error.line {
-            0 => YamlError {
-                line: self.line,
-                ..error
-            },
+            0 => YamlError { line: self.line, ..error },
             _ => error,
         })
     }
@@ -215,11 +199,7 @@ impl<'de> Deserializer<'de> for ConfigurationText<'de> {
 /// A scalar's value; null for a list and a map.
 fn value(node: &Node) -> Result<Value, YamlError> {
     match node.resolved() {
-        Content::Scalar {
-            text,
-            is_plain,
-            tag,
-        } => scalar::resolve(text, *is_plain, tag)
+        Content::Scalar { text, is_plain, tag } => scalar::resolve(text, *is_plain, tag)
             .map_err(|reason| YamlError::malformed(node.line, reason)),
         _ => Ok(Value::Null),
     }
@@ -241,11 +221,9 @@ fn merged(members: &[(Rc<Node>, Rc<Node>)]) -> Result<BTreeMap<String, &Node>, Y
 /// `<<`: the members of its value become members of the map.
 fn is_merge(key: &Node) -> bool {
     match &key.content {
-        Content::Scalar {
-            text,
-            is_plain,
-            tag,
-        } => text == "<<" && (*is_plain && tag.is_empty() || tag == "tag:yaml.org,2002:merge"),
+        Content::Scalar { text, is_plain, tag } => {
+            text == "<<" && (*is_plain && tag.is_empty() || tag == "tag:yaml.org,2002:merge")
+        }
         _ => false,
     }
 }

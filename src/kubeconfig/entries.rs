@@ -38,13 +38,7 @@ pub struct Cluster {
 impl Cluster {
     /// All of it as a text, from which its local address follows.
     pub fn identity(&self) -> String {
-        let Self {
-            server,
-            authority,
-            tls_server_name,
-            insecure,
-            proxy_url,
-        } = self;
+        let Self { server, authority, tls_server_name, insecure, proxy_url } = self;
         format!("{server} {authority:?} {tls_server_name:?} {insecure} {proxy_url:?}")
     }
 }
@@ -105,13 +99,9 @@ impl Kubeconfig {
     ///
     /// There is none.
     pub fn context(&self, name: &str) -> Result<Context, KubeconfigError> {
-        self.contexts()
-            .into_iter()
-            .find(|context| context.name == name)
-            .ok_or_else(|| KubeconfigError::NoContext {
-                name: name.to_owned(),
-                candidates: self.contexts.names(),
-            })
+        self.contexts().into_iter().find(|context| context.name == name).ok_or_else(|| {
+            KubeconfigError::NoContext { name: name.to_owned(), candidates: self.contexts.names() }
+        })
     }
 
     /// The current context.
@@ -122,9 +112,7 @@ impl Kubeconfig {
     pub fn selected_context(&self) -> Result<Context, KubeconfigError> {
         match self.current_context() {
             Some(name) => self.context(name),
-            None => Err(KubeconfigError::NoCurrentContext {
-                candidates: self.contexts.names(),
-            }),
+            None => Err(KubeconfigError::NoCurrentContext { candidates: self.contexts.names() }),
         }
     }
 
@@ -228,13 +216,10 @@ impl ClusterEntry {
         let insecure = self.insecure_skip_tls_verify == Some(true);
         let authority = authority(self, name)?;
         if insecure && authority.is_some() {
-            return Err(KubeconfigError::InsecureAuthority {
-                cluster: name.to_owned(),
-            });
+            return Err(KubeconfigError::InsecureAuthority { cluster: name.to_owned() });
         }
-        let server = given(&self.server).ok_or_else(|| KubeconfigError::NoServer {
-            cluster: name.to_owned(),
-        })?;
+        let server = given(&self.server)
+            .ok_or_else(|| KubeconfigError::NoServer { cluster: name.to_owned() })?;
         Ok(Cluster {
             server: without_user(server),
             authority,
@@ -272,9 +257,7 @@ fn authority(cluster: &ClusterEntry, name: &str) -> Result<Option<Vec<u8>>, Kube
 }
 
 fn both(user: &str) -> KubeconfigError {
-    KubeconfigError::PluginBesideProvider {
-        user: user.to_owned(),
-    }
+    KubeconfigError::PluginBesideProvider { user: user.to_owned() }
 }
 
 /// A password in a URL would end up in messages, and none is sent to the server.
@@ -327,10 +310,7 @@ mod tests {
             }
         );
         for (name, error) in [
-            (
-                "c",
-                "cluster \"c\" has both a certificate authority and insecure-skip-tls-verify",
-            ),
+            ("c", "cluster \"c\" has both a certificate authority and insecure-skip-tls-verify"),
             ("d", "cluster \"d\" has no server"),
             ("e", "cluster \"e\" has no server"),
             (
@@ -356,10 +336,7 @@ mod tests {
                - name: client.authentication.k8s.io/exec\n      extension: {audience: b}\n",
         );
         let real = config.cluster("a").unwrap();
-        assert_eq!(
-            (real.server.as_str(), real.insecure),
-            ("https://real", true)
-        );
+        assert_eq!((real.server.as_str(), real.insecure), ("https://real", true));
         assert_eq!(config.cluster("b").unwrap().server, "https://b");
     }
 

@@ -11,11 +11,7 @@ use crate::printable::shell_word;
 #[derive(Debug, thiserror::Error)]
 pub enum KubeconfigError {
     #[error("certificate-authority {} of cluster \"{cluster}\" can't be read: {reason}", .path.display())]
-    Authority {
-        cluster: String,
-        path: PathBuf,
-        reason: String,
-    },
+    Authority { cluster: String, path: PathBuf, reason: String },
     /// The credential plugin needs the entries that `kubeconfig --write` makes.
     #[error("the cluster's extension client.authentication.k8s.io/exec {problem}")]
     Extension { problem: String },
@@ -42,20 +38,11 @@ pub enum KubeconfigError {
     #[error("there is no kubeconfig {}", missing(.paths))]
     Missing { paths: Vec<PathBuf> },
     #[error("context \"{name}\" was not written for the credential plugin")]
-    NoPluginContext {
-        name: String,
-        candidates: Vec<String>,
-    },
+    NoPluginContext { name: String, candidates: Vec<String> },
     #[error("the kubeconfig has no cluster \"{name}\"")]
-    NoCluster {
-        name: String,
-        candidates: Vec<String>,
-    },
+    NoCluster { name: String, candidates: Vec<String> },
     #[error("the kubeconfig has no context \"{name}\"")]
-    NoContext {
-        name: String,
-        candidates: Vec<String>,
-    },
+    NoContext { name: String, candidates: Vec<String> },
     #[error("the kubeconfig has no current-context")]
     NoCurrentContext { candidates: Vec<String> },
     #[error("cluster \"{cluster}\" has no server")]
@@ -195,9 +182,7 @@ impl Failure for KubeconfigError {
 
 fn choice(kind: &str, candidates: &[String]) -> Remedy {
     if candidates.is_empty() {
-        return remedy!(format!(
-            "there is no {kind} at all: check --kubeconfig and KUBECONFIG"
-        ));
+        return remedy!(format!("there is no {kind} at all: check --kubeconfig and KUBECONFIG"));
     }
     remedy!(format!("name a {kind} that is there:")).with_candidates(candidates)
 }

@@ -111,10 +111,8 @@ fn is_short_lived(exec: &Exec) -> bool {
 ///
 /// One of them is no option of `credential`, has no value or is given twice.
 pub(super) fn configuration(exec: &Exec, user: &str) -> Result<Configuration, KubeconfigError> {
-    let refused = |problem: String| KubeconfigError::PluginArguments {
-        user: user.to_owned(),
-        problem,
-    };
+    let refused =
+        |problem: String| KubeconfigError::PluginArguments { user: user.to_owned(), problem };
     let mut configuration = Configuration::default();
     let mut words = words(exec).skip(1);
     while let Some(word) = words.next() {
@@ -230,10 +228,7 @@ mod tests {
             ("[credential, --module]", "--module has no value"),
             ("[credential, '1234']", "a word is no option"),
             ("[credential, null]", "a word is no option"),
-            (
-                "[credential, --object-id=1, --object-id, '2']",
-                "--object-id is there twice",
-            ),
+            ("[credential, --object-id=1, --object-id, '2']", "--object-id is there twice"),
         ] {
             let error = format!("in the plugin arguments of user \"j\", {problem}");
             assert_eq!(said(args), Err(error), "{args}");
@@ -243,32 +238,14 @@ mod tests {
     #[test]
     fn a_plugin_is_ours_by_its_name_and_command() {
         for (user, is_ours) in [
-            (
-                "{exec: {command: kubectl-pkcs11, args: [credential]}}",
-                true,
-            ),
-            (
-                "{exec: {command: ./pkcs11-external-signer, args: [credential]}}",
-                true,
-            ),
+            ("{exec: {command: kubectl-pkcs11, args: [credential]}}", true),
+            ("{exec: {command: ./pkcs11-external-signer, args: [credential]}}", true),
             ("{exec: {command: pkcs11-external-signer}}", false),
-            (
-                "{exec: {command: pkcs11-external-signer, args: [list]}}",
-                false,
-            ),
-            (
-                "{exec: {command: /pkcs11-external-signer/aws, args: [credential]}}",
-                false,
-            ),
+            ("{exec: {command: pkcs11-external-signer, args: [list]}}", false),
+            ("{exec: {command: /pkcs11-external-signer/aws, args: [credential]}}", false),
             ("{exec: {args: [credential]}}", false),
-            (
-                "{exec: {command: kubectl-pkcs11, args: [credential, --as, jwt]}}",
-                false,
-            ),
-            (
-                "{exec: {command: kubectl-pkcs11, args: [credential, --as=token]}}",
-                false,
-            ),
+            ("{exec: {command: kubectl-pkcs11, args: [credential, --as, jwt]}}", false),
+            ("{exec: {command: kubectl-pkcs11, args: [credential, --as=token]}}", false),
         ] {
             assert_eq!(values(user, &[]).is_ok(), is_ours, "{user}");
         }

@@ -64,10 +64,7 @@ impl Access {
         match self.mode & 0o020 {
             _ if is_foreign => Some(format!("belongs to uid {}, who", self.owner)),
             0 => None,
-            _ => Some(format!(
-                "can be changed by its group (mode {:04o}), which",
-                self.mode
-            )),
+            _ => Some(format!("can be changed by its group (mode {:04o}), which", self.mode)),
         }
     }
 }
@@ -81,10 +78,7 @@ pub(super) fn read(path: &Path) -> Result<FileContent, ReadFailure> {
 fn read_within(path: &Path, limit: Duration) -> Result<FileContent, ReadFailure> {
     // Neither waits for a FIFO's writer nor makes a terminal ours.
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags.bits() as i32)
-        .open(path)?;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)?;
     let found = file.metadata()?;
     if found.is_dir() {
         return Err(ReadFailure::other("it is a directory"));
@@ -165,11 +159,7 @@ pub(super) fn directory_of(file: &Path) -> io::Result<PathBuf> {
 
 /// `path` as seen from `directory`, which is absolute.
 pub(super) fn resolved(directory: &Path, path: &str) -> PathBuf {
-    if path.starts_with('/') {
-        path.into()
-    } else {
-        cleaned(&directory.join(path))
-    }
+    if path.starts_with('/') { path.into() } else { cleaned(&directory.join(path)) }
 }
 
 /// An absolute path without `.` and `..`.
@@ -255,11 +245,7 @@ mod tests {
         writer.join().unwrap();
         assert_eq!((content.len(), content.last()), (100_001, Some(&b'b')));
         // A writer that doesn't end.
-        let _writer = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(&path)
-            .unwrap();
+        let _writer = OpenOptions::new().read(true).write(true).open(&path).unwrap();
         assert!(reason(&path).starts_with("its writer was not done"));
     }
 
@@ -277,9 +263,6 @@ mod tests {
         }
         let here = std::env::current_dir().unwrap();
         assert_eq!(directory_of(Path::new("config")).unwrap(), here);
-        assert_eq!(
-            directory_of(Path::new("./a/../b/config")).unwrap(),
-            here.join("b")
-        );
+        assert_eq!(directory_of(Path::new("./a/../b/config")).unwrap(), here.join("b"));
     }
 }

@@ -32,9 +32,7 @@ fn remove_nulls(value: &mut Value) {
     match value {
         Value::Object(members) => {
             members.retain(|_, member| !member.is_null());
-            let typed = members
-                .iter_mut()
-                .filter(|(key, _)| TYPED.contains(&key.as_str()));
+            let typed = members.iter_mut().filter(|(key, _)| TYPED.contains(&key.as_str()));
             typed.for_each(|(_, member)| remove_nulls(member));
         }
         Value::Array(items) => items.iter_mut().for_each(remove_nulls),
@@ -73,8 +71,5 @@ impl Formatter for ForYaml {
 
 /// What JSON takes as it is, and go.yaml.in/yaml/v2 refuses (readerc.go) or takes for a line break.
 fn is_unfit_for_yaml(character: char) -> bool {
-    matches!(
-        character,
-        '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{fffe}' | '\u{ffff}'
-    )
+    matches!(character, '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{fffe}' | '\u{ffff}')
 }

@@ -73,11 +73,7 @@ impl Kuberc {
             Err(ReadFailure::Missing) => Err("there is no such file".to_owned()),
             Err(ReadFailure::Other(reason)) => Err(reason),
         };
-        read.map_err(|reason| KubercFault {
-            path,
-            reason,
-            is_named,
-        })
+        read.map_err(|reason| KubercFault { path, reason, is_named })
     }
 
     /// The first document that is of a known kind.
@@ -91,11 +87,7 @@ impl Kuberc {
             match preference(document) {
                 Ok((policy, allowlist)) => {
                     let path = path.to_owned();
-                    return Ok(Some(Self {
-                        path,
-                        policy,
-                        allowlist,
-                    }));
+                    return Ok(Some(Self { path, policy, allowlist }));
                 }
                 Err(error) => {
                     fault.get_or_insert_with(|| told(error, first_line));
@@ -147,12 +139,8 @@ fn refusal_by(list: &[String], command: &str) -> Option<String> {
         };
         entry == command || found.as_ref().is_some_and(has_found)
     };
-    (!list.iter().any(is_meant)).then(|| {
-        format!(
-            "credentialPluginAllowlist doesn't have {}",
-            excerpt(command)
-        )
-    })
+    (!list.iter().any(is_meant))
+        .then(|| format!("credentialPluginAllowlist doesn't have {}", excerpt(command)))
 }
 
 fn preference(document: &str) -> Result<(String, Option<Vec<String>>), YamlError> {
@@ -196,10 +184,7 @@ fn documents(text: &str) -> Vec<(usize, &str)> {
     for (number, line) in (1..).zip(text.split_inclusive('\n')) {
         let end = place;
         place += line.len();
-        if line
-            .strip_prefix("---")
-            .is_some_and(|it| it.trim().is_empty())
-        {
+        if line.strip_prefix("---").is_some_and(|it| it.trim().is_empty()) {
             documents.push((first_line, text.get(start..end).unwrap_or_default()));
             (start, first_line) = (place, number);
         }
@@ -330,10 +315,7 @@ mod tests {
             ("# nothing\n", "no Preference"),
             (deny, "no Preference"),
             ("\n---\na: [1\n", "line "),
-            (
-                &beta.replace("DenyAll", "[1]"),
-                "credentialPluginPolicy is not a string",
-            ),
+            (&beta.replace("DenyAll", "[1]"), "credentialPluginPolicy is not a string"),
             (
                 &beta.replace(
                     "credentialPluginPolicy: DenyAll",

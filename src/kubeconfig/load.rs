@@ -33,9 +33,7 @@ impl Kubeconfig {
                     let (path, mode) = (path.clone(), access.mode);
                     return Err(KubeconfigError::WritableByOthers { path, mode });
                 }
-                merged
-                    .concerns
-                    .extend(access.concern().map(|who| (path.clone(), who)));
+                merged.concerns.extend(access.concern().map(|who| (path.clone(), who)));
             }
             merged.absorb(Self::parse(&bytes, path)?);
             is_there = true;
@@ -62,10 +60,9 @@ impl Kubeconfig {
         let config = root.as_deref().map(decode::from_node::<Option<Self>>);
         let config = config.transpose().map_err(|error| refused(path, error))?;
         let mut config = config.flatten().unwrap_or_default();
-        for (field, value, expected) in [
-            ("apiVersion", &config.api_version, "v1"),
-            ("kind", &config.kind, "Config"),
-        ] {
+        for (field, value, expected) in
+            [("apiVersion", &config.api_version, "v1"), ("kind", &config.kind, "Config")]
+        {
             if !value.is_empty() && value != expected {
                 return Err(KubeconfigError::Field {
                     path: path.to_owned(),
@@ -89,19 +86,13 @@ impl Kubeconfig {
         let in_clusters = clusters
             .filter_map(|entry| entry.cluster.as_mut())
             .map(|cluster| &mut cluster.certificate_authority);
-        let in_users = users
-            .filter_map(|entry| entry.user.as_mut())
-            .flat_map(|user| {
-                let command = user.exec.as_mut().map(|exec| &mut exec.command);
-                let command = command.filter(|it| it.as_ref().is_some_and(|it| it.contains('/')));
-                [
-                    &mut user.client_certificate,
-                    &mut user.client_key,
-                    &mut user.token_file,
-                ]
+        let in_users = users.filter_map(|entry| entry.user.as_mut()).flat_map(|user| {
+            let command = user.exec.as_mut().map(|exec| &mut exec.command);
+            let command = command.filter(|it| it.as_ref().is_some_and(|it| it.contains('/')));
+            [&mut user.client_certificate, &mut user.client_key, &mut user.token_file]
                 .into_iter()
                 .chain(command)
-            });
+        });
         for written in in_clusters.chain(in_users).flatten() {
             if written.is_empty() || written.starts_with('/') {
                 continue;
@@ -152,18 +143,11 @@ fn add_extensions(mine: &mut Extensions, later: Extensions) {
 }
 
 fn refused(path: &Path, error: YamlError) -> KubeconfigError {
-    let YamlError {
-        line,
-        field,
-        reason,
-    } = error;
+    let YamlError { line, field, reason } = error;
     match reason {
-        Reason::Expected(expected) if !field.is_empty() => KubeconfigError::Field {
-            path: path.to_owned(),
-            line: Some(line),
-            field,
-            expected,
-        },
+        Reason::Expected(expected) if !field.is_empty() => {
+            KubeconfigError::Field { path: path.to_owned(), line: Some(line), field, expected }
+        }
         Reason::Expected(expected) => malformed(path, line, format!("it is not {expected}")),
         Reason::Malformed(reason) if field.is_empty() => malformed(path, line, reason),
         Reason::Malformed(reason) => malformed(path, line, format!("{field}: {reason}")),
@@ -171,18 +155,11 @@ fn refused(path: &Path, error: YamlError) -> KubeconfigError {
 }
 
 fn malformed(path: &Path, line: usize, reason: String) -> KubeconfigError {
-    KubeconfigError::Malformed {
-        path: path.to_owned(),
-        line,
-        reason,
-    }
+    KubeconfigError::Malformed { path: path.to_owned(), line, reason }
 }
 
 fn unreadable(path: &Path, reason: String) -> KubeconfigError {
-    KubeconfigError::Unreadable {
-        path: path.to_owned(),
-        reason,
-    }
+    KubeconfigError::Unreadable { path: path.to_owned(), reason }
 }
 
 #[cfg(test)]
@@ -222,11 +199,7 @@ mod tests {
         let error = load(&either).err().unwrap();
         assert_eq!(
             error,
-            format!(
-                "there is no kubeconfig {} or {}",
-                path.display(),
-                second.display()
-            )
+            format!("there is no kubeconfig {} or {}", path.display(), second.display())
         );
         fs::write(&second, "").unwrap();
         assert!(load(&either).is_ok());
@@ -238,10 +211,7 @@ mod tests {
         let path = directory.path().join("config");
         fs::write(&path, b"a: b\nc: \xff1234\n").unwrap();
         let error = load(&explicit(&path)).err().unwrap();
-        assert!(
-            error.ends_with("config, line 2: it is not UTF-8"),
-            "{error}"
-        );
+        assert!(error.ends_with("config, line 2: it is not UTF-8"), "{error}");
         fs::write(&path, b"a: \0\n").unwrap();
         assert!(load(&explicit(&path)).is_err());
     }
@@ -276,22 +246,13 @@ mod tests {
             ("current-context: 5", "current-context is not a string"),
             ("clusters: {}", "clusters is not a sequence"),
             ("clusters: [5]", "clusters[0] is not a map"),
-            (
-                "clusters: [{name: 5}]",
-                "clusters[\"5\"].name is not a string",
-            ),
+            ("clusters: [{name: 5}]", "clusters[\"5\"].name is not a string"),
             (
                 "clusters: [{name: a, cluster: {insecure-skip-tls-verify: 1}}]",
                 "clusters[\"a\"].cluster.insecure-skip-tls-verify is not a boolean",
             ),
-            (
-                "clusters: [{name: a, cluster: 5}]",
-                "clusters[\"a\"].cluster is not a map",
-            ),
-            (
-                "clusters: [{name: a}, {name: a}]",
-                "clusters: \"a\" is there twice",
-            ),
+            ("clusters: [{name: a, cluster: 5}]", "clusters[\"a\"].cluster is not a map"),
+            ("clusters: [{name: a}, {name: a}]", "clusters: \"a\" is there twice"),
             (
                 "users: [{name: j, user: {auth-provider: {config: {pin: 012}}}}]",
                 "users[\"j\"].user.auth-provider.config.pin is not a string",

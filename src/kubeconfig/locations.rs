@@ -18,10 +18,7 @@ impl Locations {
     /// home there is no file, where kubectl would take one from the working directory.
     pub fn new(explicit: Option<&Path>, variable: Option<&OsStr>, home: Option<&Path>) -> Self {
         if let Some(path) = explicit.filter(|path| !path.as_os_str().is_empty()) {
-            return Self {
-                files: vec![path.to_owned()],
-                required: true,
-            };
+            return Self { files: vec![path.to_owned()], required: true };
         }
         let files = match variable.filter(|list| !list.is_empty()) {
             Some(list) => {
@@ -37,26 +34,17 @@ impl Locations {
                 .into_iter()
                 .collect(),
         };
-        Self {
-            files,
-            required: false,
-        }
+        Self { files, required: false }
     }
 
     /// The same files, of which none has to be there.
     pub fn optional(&self) -> Self {
-        Self {
-            required: false,
-            ..self.clone()
-        }
+        Self { required: false, ..self.clone() }
     }
 
     /// The same files, of which one has to be there.
     pub fn required(&self) -> Self {
-        Self {
-            required: true,
-            ..self.clone()
-        }
+        Self { required: true, ..self.clone() }
     }
 
     /// The files, whether they are there or not.
@@ -76,12 +64,7 @@ mod tests {
             Some(Path::new("/home/jane")),
         );
         let files = locations.files().iter();
-        (
-            files
-                .map(|path| path.to_str().unwrap().to_owned())
-                .collect(),
-            locations.required,
-        )
+        (files.map(|path| path.to_str().unwrap().to_owned()).collect(), locations.required)
     }
 
     #[test]
@@ -89,9 +72,6 @@ mod tests {
         assert_eq!(files("x", "a:b"), (vec!["x".into()], true));
         assert_eq!(files("", "a::b:a:"), (vec!["a".into(), "b".into()], false));
         assert_eq!(files("", ":"), (vec![], false));
-        assert_eq!(
-            files("", ""),
-            (vec!["/home/jane/.kube/config".into()], false)
-        );
+        assert_eq!(files("", ""), (vec!["/home/jane/.kube/config".into()], false));
     }
 }

@@ -117,10 +117,7 @@ mod tests {
         assert_eq!(config.current_context(), Some("a"));
         let error = crate::error::Error::from(config.set_current_context("c").unwrap_err());
         assert_eq!(error.to_string(), "the kubeconfig has no context \"c\"");
-        assert_eq!(
-            error.remedy().to_string(),
-            "name a context that is there: a; b"
-        );
+        assert_eq!(error.remedy().to_string(), "name a context that is there: a; b");
         assert_eq!(error.exit_code(), 3);
         assert_eq!(config.current_context(), Some("a"));
     }
@@ -140,10 +137,7 @@ mod tests {
             ("\u{2028}x\u{2029}", r"\u2028x\u2029"),
             ("\u{fffd}\u{fffe}\u{ffff}😀", "\u{fffd}\\ufffe\\uffff😀"),
         ] {
-            let before = Kubeconfig {
-                current_context: text.to_owned(),
-                ..Kubeconfig::default()
-            };
+            let before = Kubeconfig { current_context: text.to_owned(), ..Kubeconfig::default() };
             let json = before.to_json();
             assert!(json.contains(&format!("\"{written}\"")), "{json}");
             assert_eq!(config(&json).current_context(), Some(text));

@@ -24,18 +24,10 @@ pub(super) type Extensions = Option<Named<NamedExtension>>;
 /// One kubeconfig, merged from its files, every path in it absolute. No `Debug`: it can hold a PIN
 /// and keys.
 #[derive(Clone, Default, Deserialize, Serialize)]
-#[serde(
-    default,
-    rename_all = "kebab-case",
-    expecting = "a map with clusters and users"
-)]
+#[serde(default, rename_all = "kebab-case", expecting = "a map with clusters and users")]
 pub struct Kubeconfig {
     /// `v1` or empty, and written by [`Kubeconfig::to_json`].
-    #[serde(
-        rename = "apiVersion",
-        deserialize_with = "or_default",
-        skip_serializing
-    )]
+    #[serde(rename = "apiVersion", deserialize_with = "or_default", skip_serializing)]
     pub(super) api_version: String,
     #[serde(deserialize_with = "or_default", skip_serializing)]
     pub(super) kind: String,

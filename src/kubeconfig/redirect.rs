@@ -108,17 +108,10 @@ mod tests {
     use super::*;
 
     fn endpoint(address: &str) -> TunnelEndpoint<'_> {
-        TunnelEndpoint {
-            address,
-            server_name: "tunnel",
-            authority_pem: "a",
-        }
+        TunnelEndpoint { address, server_name: "tunnel", authority_pem: "a" }
     }
 
-    const IDENTITY: ClientIdentity<'_> = ClientIdentity {
-        certificate_pem: "b",
-        key_pem: "c",
-    };
+    const IDENTITY: ClientIdentity<'_> = ClientIdentity { certificate_pem: "b", key_pem: "c" };
 
     /// Each context's server, and its user's certificate.
     fn destinations(config: &Kubeconfig) -> Vec<(String, String, Json)> {
@@ -137,11 +130,7 @@ mod tests {
                 let cluster = of("clusters", "cluster", &context.cluster);
                 let server = cluster["server"].as_str().unwrap_or_default().to_owned();
                 let user = of("users", "user", &context.user);
-                (
-                    context.name,
-                    server,
-                    user["client-certificate-data"].clone(),
-                )
+                (context.name, server, user["client-certificate-data"].clone())
             })
             .collect()
     }

@@ -46,10 +46,7 @@ impl LockedFile {
     pub(super) fn lock(path: &Path, is_interrupted: fn() -> bool) -> Result<Self, String> {
         let parent = path.parent().filter(|it| !it.as_os_str().is_empty());
         if let Some(parent) = parent.filter(|it| !it.exists()) {
-            let made = fs::DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(parent);
+            let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(parent);
             made.map_err(|error| about(parent, error))?;
         }
         let (directory, name) = Directory::of(path).map_err(|error| about(path, error))?;
@@ -85,9 +82,7 @@ impl LockedFile {
         }
         let (directory, name) = (&self.file.directory, &self.file.name);
         let backup = self.file.old.as_ref();
-        let backup = backup
-            .map(|old| back_up(directory, name, old))
-            .transpose()?;
+        let backup = backup.map(|old| back_up(directory, name, old)).transpose()?;
         if let Err(error) = self.file.replace(&new) {
             if let Some(backup) = &backup {
                 directory.remove(backup);
@@ -230,11 +225,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         fs::write(path("config"), "now").unwrap();
-        let others = [
-            "config.backup-mine",
-            "config.backup-7-a",
-            "config2.backup-1",
-        ];
+        let others = ["config.backup-mine", "config.backup-7-a", "config2.backup-1"];
         let copies = ["config.backup-9", "config.backup-10", "config.backup-10-1"];
         for name in others.iter().chain(&copies) {
             fs::write(path(name), "").unwrap();

@@ -21,14 +21,12 @@ pub(super) fn resolve(text: &str, is_plain: bool, tag: &str) -> Result<Value, &'
             .ok()
             .filter(Value::is_boolean)
             .ok_or("a value tagged as a boolean is none"),
-        Some("int" | "float") => untagged(text)
-            .ok()
-            .filter(Value::is_number)
-            .ok_or("a value tagged as a number is none"),
-        Some("null") => untagged(text)
-            .ok()
-            .filter(Value::is_null)
-            .ok_or("a value tagged as null is none"),
+        Some("int" | "float") => {
+            untagged(text).ok().filter(Value::is_number).ok_or("a value tagged as a number is none")
+        }
+        Some("null") => {
+            untagged(text).ok().filter(Value::is_null).ok_or("a value tagged as null is none")
+        }
         Some("binary") => STANDARD
             .decode(text.replace(['\r', '\n'], ""))
             .ok()
@@ -166,12 +164,7 @@ mod tests {
             ("0", true, "!", r#""0""#),
             ("0", true, "tag:yaml.org,2002:str", r#""0""#),
             ("5", false, "tag:yaml.org,2002:int", "5"),
-            (
-                "five",
-                true,
-                "tag:yaml.org,2002:int",
-                "a value tagged as a number is none",
-            ),
+            ("five", true, "tag:yaml.org,2002:int", "a value tagged as a number is none"),
             ("aGk=", true, "tag:yaml.org,2002:binary", r#""hi""#),
             ("0", true, "!mine", r#""0""#),
         ] {

@@ -27,9 +27,7 @@ pub(super) const PLUGIN: &str = "pkcs11-external-signer";
 /// There is no extension, it is another program's or incomplete, or what [`super::Kubeconfig::cluster`]
 /// refuses.
 pub fn tunnelled(extension: &Value) -> Result<(String, Cluster), KubeconfigError> {
-    let refused = |problem: &str| KubeconfigError::Extension {
-        problem: problem.to_owned(),
-    };
+    let refused = |problem: &str| KubeconfigError::Extension { problem: problem.to_owned() };
     if extension.is_null() {
         return Err(refused("is missing"));
     }
@@ -49,9 +47,7 @@ pub fn tunnelled(extension: &Value) -> Result<(String, Cluster), KubeconfigError
     // The plugin runs wherever the client does.
     let path = entry.certificate_authority.as_deref().unwrap_or_default();
     if !path.is_empty() && !path.starts_with('/') {
-        return Err(refused(
-            "has certificate-authority that is not an absolute path",
-        ));
+        return Err(refused("has certificate-authority that is not an absolute path"));
     }
     let Some(name) = extension.get("name").and_then(Value::as_str) else {
         return Err(refused("has no name"));
@@ -97,13 +93,8 @@ impl Kubeconfig {
                 candidates: self.cluster_names(),
             });
         };
-        let Cluster {
-            server,
-            authority,
-            tls_server_name,
-            insecure,
-            proxy_url,
-        } = entry.resolved(name)?;
+        let Cluster { server, authority, tls_server_name, insecure, proxy_url } =
+            entry.resolved(name)?;
         let config = extension(&entry.extensions, EXTENSION);
         Ok(LocalCluster {
             server,
@@ -226,10 +217,7 @@ mod tests {
                 format!("the cluster's extension client.authentication.k8s.io/exec {problem}")
             );
             let remedy = error.remedy().to_string();
-            assert!(
-                remedy.contains("kubeconfig --write --context NAME"),
-                "{remedy}"
-            );
+            assert!(remedy.contains("kubeconfig --write --context NAME"), "{remedy}");
             assert_eq!(error.exit_code(), 3);
         }
     }

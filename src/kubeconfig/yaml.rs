@@ -232,11 +232,7 @@ impl Composer {
             return Err(TOO_DEEP);
         }
         self.add(node.weight)?;
-        self.open.push(OpenNode {
-            node,
-            anchor,
-            key: None,
-        });
+        self.open.push(OpenNode { node, anchor, key: None });
         Ok(())
     }
 
@@ -318,22 +314,10 @@ mod tests {
             ("", "null"),
             ("# nothing\n", "null"),
             ("\u{feff}a: 1\n", r#"{"a":1}"#),
-            (
-                "a: [1, '1', yes]\r\nb:\r\n- c\r\n",
-                r#"{"a":[1,"1",true],"b":["c"]}"#,
-            ),
-            (
-                "{\n\t\"a\": [\n\t\t\"\\u00e9\\/\"\n\t]\n}\n",
-                r#"{"a":["é/"]}"#,
-            ),
-            (
-                "{\"a\":\"b\",\"c\":{\"d\":null}}",
-                r#"{"a":"b","c":{"d":null}}"#,
-            ),
-            (
-                "a: |\n  one\n  two\nb: >-\n  one\n  two\n",
-                r#"{"a":"one\ntwo\n","b":"one two"}"#,
-            ),
+            ("a: [1, '1', yes]\r\nb:\r\n- c\r\n", r#"{"a":[1,"1",true],"b":["c"]}"#),
+            ("{\n\t\"a\": [\n\t\t\"\\u00e9\\/\"\n\t]\n}\n", r#"{"a":["é/"]}"#),
+            ("{\"a\":\"b\",\"c\":{\"d\":null}}", r#"{"a":"b","c":{"d":null}}"#),
+            ("a: |\n  one\n  two\nb: >-\n  one\n  two\n", r#"{"a":"one\ntwo\n","b":"one two"}"#),
             ("a: 1\na: 2\n", r#"{"a":2}"#),
             ("1: a\ny: b\n", r#"{"1":"a","true":"b"}"#),
             ("a: 1\n---\nb: [\n", r#"{"a":1}"#),
@@ -390,11 +374,7 @@ mod tests {
         ] {
             let error = parse(text).err().unwrap();
             assert!((1..=4).contains(&error.line), "{text}: {}", error.line);
-            assert!(
-                !error.reason.to_string().contains("1234"),
-                "{}",
-                error.reason
-            );
+            assert!(!error.reason.to_string().contains("1234"), "{}", error.reason);
         }
     }
 
@@ -409,11 +389,7 @@ mod tests {
             deep("{\"a\":", "}", 1_000_000),
             "- ".repeat(100_000),
         ] {
-            assert!(
-                read(&text).contains("more than 100 levels"),
-                "{}",
-                read(&text)
-            );
+            assert!(read(&text).contains("more than 100 levels"), "{}", read(&text));
         }
         assert_eq!(read(&deep("[", "]", 100)), deep("[", "]", 100));
         // Through aliases as well.
@@ -443,11 +419,7 @@ mod tests {
             text += &format!("a{index}: &a{index} [*a{previous}, *a{previous}, *a{previous}]\n");
         }
         assert!(read(&text).contains("anchors and aliases"));
-        let long = format!(
-            "a: &a \"{}\"\nb: [{}]\n",
-            "x".repeat(1 << 20),
-            "*a, ".repeat(100)
-        );
+        let long = format!("a: &a \"{}\"\nb: [{}]\n", "x".repeat(1 << 20), "*a, ".repeat(100));
         assert!(read(&long).contains("anchors and aliases"));
     }
 }

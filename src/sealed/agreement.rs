@@ -41,10 +41,7 @@ pub(super) fn hash(scheme: ObjectIdentifier) -> Option<Hash> {
 
 /// The algorithm that [`wrap`] uses, as it stands in the file and in what the key is derived from.
 pub(super) fn key_wrap() -> AlgorithmIdentifierOwned {
-    AlgorithmIdentifierOwned {
-        oid: rfc5911::ID_AES_256_WRAP,
-        parameters: None,
-    }
+    AlgorithmIdentifierOwned { oid: rfc5911::ID_AES_256_WRAP, parameters: None }
 }
 
 /// Wraps the content's key; `None` if that fails, which it doesn't with keys of these lengths.

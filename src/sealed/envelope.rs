@@ -190,11 +190,7 @@ impl SealedEnvelope {
                 }
             }
         }
-        Ok(Self {
-            recipients,
-            nonce,
-            ciphertext: [ciphertext.as_bytes(), tag].concat(),
-        })
+        Ok(Self { recipients, nonce, ciphertext: [ciphertext.as_bytes(), tag].concat() })
     }
 
     /// The registries, with what the token has made of a recipient's lock: the content's key, or the shared secret. Whatever
@@ -208,9 +204,7 @@ impl SealedEnvelope {
         unlocked: &[u8],
         file: &str,
     ) -> Result<Registries, SealedError> {
-        let not_opened = || SealedError::NotOpened {
-            file: file.to_owned(),
-        };
+        let not_opened = || SealedError::NotOpened { file: file.to_owned() };
         let content = self.content(lock, unlocked).ok_or_else(not_opened)?;
         Registries::from_config(&content).map_err(|error| SealedError::NotSealed {
             file: file.to_owned(),
@@ -236,10 +230,7 @@ impl SealedEnvelope {
         let key = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key).ok()?);
         let nonce = Nonce::assume_unique_for_key(self.nonce);
         let mut content = self.ciphertext.clone();
-        let length = key
-            .open_in_place(nonce, Aad::empty(), &mut content)
-            .ok()?
-            .len();
+        let length = key.open_in_place(nonce, Aad::empty(), &mut content).ok()?.len();
         content.truncate(length);
         Some(content)
     }
@@ -283,8 +274,7 @@ fn transported(info: &KeyTransRecipientInfo) -> Result<Recipient, Unreadable> {
         let empty = OctetStringRef::new(&[])?;
         let is_empty = label.oid == rfc5912::ID_P_SPECIFIED
             && label.parameters.as_ref().is_some_and(|it| {
-                it.decode_as::<OctetString>()
-                    .is_ok_and(|it| it.as_bytes() == empty.as_bytes())
+                it.decode_as::<OctetString>().is_ok_and(|it| it.as_bytes() == empty.as_bytes())
             });
         if !is_empty {
             return unsupported("a label of RSAES-OAEP");
@@ -292,11 +282,7 @@ fn transported(info: &KeyTransRecipientInfo) -> Result<Recipient, Unreadable> {
     }
     Ok(Recipient {
         name,
-        lock: KeyLock::Oaep {
-            hash,
-            mask_hash,
-            ciphertext: info.enc_key.as_bytes().to_owned(),
-        },
+        lock: KeyLock::Oaep { hash, mask_hash, ciphertext: info.enc_key.as_bytes().to_owned() },
     })
 }
 
@@ -364,11 +350,7 @@ fn agreed(info: &KeyAgreeRecipientInfo, recipients: &mut Vec<Recipient>) -> Resu
 }
 
 fn hash_of(algorithm: &AlgorithmIdentifierOwned) -> Result<Hash, Unreadable> {
-    if algorithm
-        .parameters
-        .as_ref()
-        .is_some_and(|it| !it.is_null())
-    {
+    if algorithm.parameters.as_ref().is_some_and(|it| !it.is_null()) {
         return unsupported("a hash with parameters");
     }
     Ok(match algorithm.oid {

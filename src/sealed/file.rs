@@ -45,10 +45,7 @@ impl SealedFile {
             file: name.to_owned(),
             reason: reason.to_owned(),
         };
-        let damaged = |reason: String| SealedError::Damaged {
-            file: name.to_owned(),
-            reason,
-        };
+        let damaged = |reason: String| SealedError::Damaged { file: name.to_owned(), reason };
         if bytes.is_empty() {
             return Err(not_sealed("it is empty"));
         }
@@ -80,11 +77,7 @@ impl SealedFile {
             return Err(damaged("its checksum or its form is wrong".to_owned()));
         }
         let envelope = SealedEnvelope::read(&der).map_err(|error| error.of(name))?;
-        Ok(Self {
-            name: name.to_owned(),
-            registries,
-            envelope,
-        })
+        Ok(Self { name: name.to_owned(), registries, envelope })
     }
 
     /// The registries with their logins, from what the token has made of a recipient's lock.
@@ -132,10 +125,7 @@ pub(super) fn written(registries: Option<&[Registry]>, der: &[u8]) -> String {
 fn named(lines: &str) -> Option<Vec<Registry>> {
     let mut lines: Vec<_> = lines.lines().collect();
     lines.pop()?.strip_prefix(CHECKSUM)?;
-    lines
-        .into_iter()
-        .map(|line| Registry::parse(line.strip_prefix(NAME)?))
-        .collect()
+    lines.into_iter().map(|line| Registry::parse(line.strip_prefix(NAME)?)).collect()
 }
 
 fn other_than_sealed(text: &str) -> &'static str {

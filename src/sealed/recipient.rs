@@ -19,10 +19,7 @@ use crate::printable::hex;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum RecipientName {
     /// The certificate's issuer, in DER, and its serial number.
-    Certificate {
-        issuer: Vec<u8>,
-        serial_number: Vec<u8>,
-    },
+    Certificate { issuer: Vec<u8>, serial_number: Vec<u8> },
     /// The subject key identifier, which stays when the certificate is renewed.
     Key(Vec<u8>),
 }
@@ -105,10 +102,7 @@ impl fmt::Display for RecipientName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Key(identifier) => write!(f, "key identifier {}", hex(identifier)),
-            Self::Certificate {
-                issuer,
-                serial_number,
-            } => {
+            Self::Certificate { issuer, serial_number } => {
                 let issuer = Name::from_der(issuer);
                 let issuer: Result<Name, der::Error> = issuer;
                 let issuer = issuer.map_or_else(|_| "…".to_owned(), |it| it.to_string());
@@ -120,12 +114,10 @@ impl fmt::Display for RecipientName {
 }
 
 fn key_identifier<'a>(certificate: &'a X509Certificate<'_>) -> Option<&'a [u8]> {
-    certificate
-        .iter_extensions()
-        .find_map(|extension| match extension.parsed_extension() {
-            ParsedExtension::SubjectKeyIdentifier(identifier) => Some(identifier.0),
-            _ => None,
-        })
+    certificate.iter_extensions().find_map(|extension| match extension.parsed_extension() {
+        ParsedExtension::SubjectKeyIdentifier(identifier) => Some(identifier.0),
+        _ => None,
+    })
 }
 
 #[derive(der::Sequence)]

@@ -49,10 +49,7 @@ pub enum RegistryError {
     NotJson { line: usize, column: usize },
     /// `identitytoken` and `registrytoken`, which kubelet can't be given.
     #[error("the entry for \"{registry}\" has {field} instead of a password")]
-    Token {
-        registry: String,
-        field: &'static str,
-    },
+    Token { registry: String, field: &'static str },
     #[error("the user name for {registry} has a colon, is empty or is not one line")]
     Username { registry: String },
     #[error("the password for {registry} is empty or is not one line")]
@@ -145,10 +142,7 @@ impl Registries {
         let _: OrderedMembers<IgnoredAny> = serde_json::from_slice(bytes).map_err(not_json)?;
         let file: ConfigFile = serde_json::from_slice(bytes).map_err(not_json)?;
         if let Some(helper) = file.store.filter(|it| !it.is_empty()) {
-            return Err(RegistryError::Helper {
-                field: "credsStore",
-                helper: excerpt(&helper),
-            });
+            return Err(RegistryError::Helper { field: "credsStore", helper: excerpt(&helper) });
         }
         if let Some((registry, helper)) = file.helpers.and_then(|it| it.0.into_iter().next()) {
             return Err(RegistryError::Helper {
@@ -208,12 +202,7 @@ impl RegistryLogin {
             let registry = registry.to_string();
             return Err(RegistryError::Password { registry });
         }
-        Ok(Self {
-            key,
-            registry,
-            username,
-            password,
-        })
+        Ok(Self { key, registry, username, password })
     }
 }
 
@@ -233,10 +222,8 @@ impl AuthEntry {
     fn login(self, key: String) -> Result<RegistryLogin, RegistryError> {
         let registry = || excerpt(&key);
         let is_given = |it: &Option<String>| it.as_ref().is_some_and(|it| !it.is_empty());
-        let token = [
-            ("identitytoken", &self.identitytoken),
-            ("registrytoken", &self.registrytoken),
-        ];
+        let token =
+            [("identitytoken", &self.identitytoken), ("registrytoken", &self.registrytoken)];
         if let Some((field, _)) = token.into_iter().find(|(_, it)| is_given(it)) {
             let registry = registry();
             return Err(RegistryError::Token { registry, field });

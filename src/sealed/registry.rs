@@ -53,10 +53,7 @@ impl Registry {
             path => path.split('/').map(ToOwned::to_owned).collect(),
         };
         let is_of_path = |it: u8| it.is_ascii_alphanumeric() || b"-._".contains(&it);
-        if path
-            .iter()
-            .any(|segment| segment.is_empty() || !segment.bytes().all(is_of_path))
-        {
+        if path.iter().any(|segment| segment.is_empty() || !segment.bytes().all(is_of_path)) {
             return None;
         }
         let host = match DOCKER_HUB.contains(&host.as_str()) {

@@ -55,9 +55,7 @@ impl SealingKey {
         let key = match certificate.public_key() {
             PublicKey::Rsa { .. } => {
                 let key = PublicEncryptingKey::from_der(parsed.public_key().raw);
-                let key = key
-                    .ok()
-                    .and_then(|it| OaepPublicEncryptingKey::new(it).ok());
+                let key = key.ok().and_then(|it| OaepPublicEncryptingKey::new(it).ok());
                 let kind = certificate.public_key().to_string();
                 RecipientKey::Rsa(key.ok_or_else(|| refused(format!("its key is {kind}")))?)
             }
@@ -71,11 +69,7 @@ impl SealingKey {
             }
             PublicKey::Ed25519(_) => return Err(refused("Ed25519 only signs".to_owned())),
         };
-        Ok(Self {
-            subject: certificate.subject.clone(),
-            name: preferred_name(&parsed),
-            key,
-        })
+        Ok(Self { subject: certificate.subject.clone(), name: preferred_name(&parsed), key })
     }
 }
 
@@ -98,11 +92,7 @@ pub fn seal(registries: &Registries, keys: &[SealingKey]) -> Result<String, Seal
             reason: "its key is not valid".to_owned(),
         })?);
     }
-    let names: Vec<Registry> = registries
-        .logins()
-        .iter()
-        .map(|it| it.registry.clone())
-        .collect();
+    let names: Vec<Registry> = registries.logins().iter().map(|it| it.registry.clone()).collect();
     let der = encrypted(&content_key, registries.to_config().into_bytes())
         .and_then(|content| document(recipients, content).ok())
         .ok_or(SealedError::SealingFailed("the content can't be encoded"))?;
@@ -114,9 +104,7 @@ type Encrypted = (Vec<u8>, Vec<u8>, Vec<u8>);
 
 fn encrypted(key: &[u8], mut content: Vec<u8>) -> Option<Encrypted> {
     let key = RandomizedNonceKey::new(&AES_256_GCM, key).ok()?;
-    let nonce = key
-        .seal_in_place_append_tag(Aad::empty(), &mut content)
-        .ok()?;
+    let nonce = key.seal_in_place_append_tag(Aad::empty(), &mut content).ok()?;
     let tag = content.split_off(content.len().checked_sub(TAG_LENGTH)?);
     Some((nonce.as_ref().to_vec(), content, tag))
 }
@@ -125,10 +113,7 @@ fn document(
     recipients: Vec<RecipientInfo>,
     (nonce, ciphertext, tag): Encrypted,
 ) -> der::Result<Vec<u8>> {
-    let parameters = GcmParameters {
-        nonce: OctetString::new(nonce)?,
-        tag_length: 16,
-    };
+    let parameters = GcmParameters { nonce: OctetString::new(nonce)?, tag_length: 16 };
     let data = AuthEnvelopedData {
         version: CmsVersion::V0,
         originator_info: None,
@@ -168,10 +153,7 @@ impl SealingKey {
     ) -> Option<RecipientInfo> {
         let mut encrypted = vec![0; key.ciphertext_size()];
         let algorithm = &OAEP_SHA256_MGF1SHA256;
-        let length = key
-            .encrypt(algorithm, content_key, &mut encrypted, None)
-            .ok()?
-            .len();
+        let length = key.encrypt(algorithm, content_key, &mut encrypted, None).ok()?.len();
         encrypted.truncate(length);
         let (version, rid) = match &self.name {
             RecipientName::Key(identifier) => (
@@ -180,10 +162,7 @@ impl SealingKey {
                     RecipientName::identifier(identifier).ok()?,
                 ),
             ),
-            RecipientName::Certificate {
-                issuer,
-                serial_number,
-            } => (
+            RecipientName::Certificate { issuer, serial_number } => (
                 CmsVersion::V0,
                 RecipientIdentifier::IssuerAndSerialNumber(
                     RecipientName::issuer_and_serial(issuer, serial_number).ok()?,
@@ -207,9 +186,8 @@ impl SealingKey {
         let ephemeral = EphemeralPrivateKey::generate(algorithm, &SystemRandom::new()).ok()?;
         let own_point = ephemeral.compute_public_key().ok()?;
         let peer = UnparsedPublicKey::new(algorithm, point);
-        let wrapped = agree_ephemeral(ephemeral, peer, (), |secret| {
-            wrap(secret, content_key).ok_or(())
-        });
+        let wrapped =
+            agree_ephemeral(ephemeral, peer, (), |secret| wrap(secret, content_key).ok_or(()));
         let rid = match &self.name {
             RecipientName::Key(identifier) => {
                 KeyAgreeRecipientIdentifier::RKeyId(RecipientKeyIdentifier {
@@ -218,12 +196,11 @@ impl SealingKey {
                     other: None,
                 })
             }
-            RecipientName::Certificate {
-                issuer,
-                serial_number,
-            } => KeyAgreeRecipientIdentifier::IssuerAndSerialNumber(
-                RecipientName::issuer_and_serial(issuer, serial_number).ok()?,
-            ),
+            RecipientName::Certificate { issuer, serial_number } => {
+                KeyAgreeRecipientIdentifier::IssuerAndSerialNumber(
+                    RecipientName::issuer_and_serial(issuer, serial_number).ok()?,
+                )
+            }
         };
         Some(RecipientInfo::Kari(KeyAgreeRecipientInfo {
             version: CmsVersion::V3,
@@ -249,10 +226,8 @@ impl SealingKey {
 
 /// RSAES-OAEP with SHA-256, for the mask too.
 fn oaep() -> der::Result<AlgorithmIdentifierOwned> {
-    let sha256 = || AlgorithmIdentifierOwned {
-        oid: rfc5912::ID_SHA_256,
-        parameters: Some(Any::null()),
-    };
+    let sha256 =
+        || AlgorithmIdentifierOwned { oid: rfc5912::ID_SHA_256, parameters: Some(Any::null()) };
     let parameters = OaepParameters {
         hash: Some(sha256()),
         mask: Some(AlgorithmIdentifierOwned {

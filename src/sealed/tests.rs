@@ -90,30 +90,13 @@ fn sealed_to(nodes: &[&Node]) -> String {
 
 fn logins(registries: &Registries) -> Vec<(String, &str, &str)> {
     let logins = registries.logins().iter();
-    logins
-        .map(|it| {
-            (
-                it.registry.to_string(),
-                it.username.as_str(),
-                it.password.as_str(),
-            )
-        })
-        .collect()
+    logins.map(|it| (it.registry.to_string(), it.username.as_str(), it.password.as_str())).collect()
 }
 
 #[test]
 fn each_recipient_opens_it_and_no_other() {
-    let kinds = [
-        ("P-256", true),
-        ("P-384", false),
-        ("P-521", true),
-        ("RSA", true),
-        ("RSA", false),
-    ];
-    let nodes: Vec<_> = kinds
-        .iter()
-        .map(|(kind, id)| Node::new(kind, *id))
-        .collect();
+    let kinds = [("P-256", true), ("P-384", false), ("P-521", true), ("RSA", true), ("RSA", false)];
+    let nodes: Vec<_> = kinds.iter().map(|(kind, id)| Node::new(kind, *id)).collect();
     let text = sealed_to(&nodes.iter().collect::<Vec<_>>());
     for node in &nodes {
         let opened = node.open(text.as_bytes()).unwrap();
@@ -151,10 +134,7 @@ fn no_bit_can_be_flipped_and_nothing_be_cut_off() {
     for place in 0..bytes.len() {
         for bit in 0..8 {
             bytes[place] ^= 1 << bit;
-            assert!(
-                SealedFile::read(&bytes, "the file").is_err(),
-                "bit {bit} of byte {place}"
-            );
+            assert!(SealedFile::read(&bytes, "the file").is_err(), "bit {bit} of byte {place}");
             bytes[place] ^= 1 << bit;
         }
         assert!(SealedFile::read(&bytes[..place], "the file").is_err());
@@ -173,9 +153,7 @@ fn no_bit_of_the_envelope_can_be_flipped() {
         let names = KeyNames::of(&node.certificate);
         let base64: String = text.split("-----").nth(2).unwrap().split('\n').collect();
         use base64::Engine as _;
-        let mut der = base64::engine::general_purpose::STANDARD
-            .decode(base64)
-            .unwrap();
+        let mut der = base64::engine::general_purpose::STANDARD.decode(base64).unwrap();
         let open = |der: &[u8]| -> Option<Registries> {
             let text = file::written(None, der);
             let changed = SealedFile::read(text.as_bytes(), "the file").ok()?;
@@ -185,16 +163,8 @@ fn no_bit_of_the_envelope_can_be_flipped() {
             // The private key is slow, and so used only for what has changed.
             let unlocked = match (&own.lock, original) {
                 (
-                    KeyLock::Oaep {
-                        hash,
-                        mask_hash,
-                        ciphertext,
-                    },
-                    KeyLock::Oaep {
-                        hash: hash2,
-                        mask_hash: mask2,
-                        ciphertext: ciphertext2,
-                    },
+                    KeyLock::Oaep { hash, mask_hash, ciphertext },
+                    KeyLock::Oaep { hash: hash2, mask_hash: mask2, ciphertext: ciphertext2 },
                 ) if ciphertext == ciphertext2 => {
                     // Another hash is other padding, which the token refuses.
                     if (hash, mask_hash) != (hash2, mask2) {
@@ -230,18 +200,13 @@ fn names_beside_the_envelope_have_to_be_those_in_it() {
     let text = sealed_to(&[&node]);
     let base64: String = text.split("-----").nth(2).unwrap().split('\n').collect();
     use base64::Engine as _;
-    let der = base64::engine::general_purpose::STANDARD
-        .decode(base64)
-        .unwrap();
+    let der = base64::engine::general_purpose::STANDARD.decode(base64).unwrap();
     let other = [Registry::parse("registry.example:5000").unwrap()];
     let text = file::written(Some(&other), &der);
     let file = SealedFile::read(text.as_bytes(), "the file").unwrap();
     let lock = &file.envelope.recipients[0].lock;
     let error = file.open(lock, &node.unlock(lock).unwrap()).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "the file is damaged: it has other registries than it says"
-    );
+    assert_eq!(error.to_string(), "the file is damaged: it has other registries than it says");
 }
 
 #[test]
@@ -260,54 +225,30 @@ fn other_files_say_what_they_are() {
         ("", "it is empty"),
         ("{\"auths\":{}}", "it is JSON, with readable passwords"),
         ("hello", "no line -----BEGIN CMS-----"),
-        (
-            "-----BEGIN CMS-----\r\nMAA=\r\n-----END CMS-----\r\n",
-            "carriage return",
-        ),
-        (
-            "-----BEGIN PKCS7-----\nMAA=\n-----END PKCS7-----\n",
-            "it is PKCS #7",
-        ),
+        ("-----BEGIN CMS-----\r\nMAA=\r\n-----END CMS-----\r\n", "carriage return"),
+        ("-----BEGIN PKCS7-----\nMAA=\n-----END PKCS7-----\n", "it is PKCS #7"),
         ("MIME-Version: 1.0\n", "it is S/MIME"),
         ("\u{30}\u{80}", "it is in DER"),
         ("-----BEGIN CMS-----\nMAA=\n", "does not end"),
         ("-----BEGIN CMS-----\nM*A=\n-----END CMS-----\n", "base64"),
-        (
-            "-----BEGIN CMS-----\nMAA=\n-----END CMS-----\n",
-            "DER does not parse",
-        ),
-        (
-            "Hello\n-----BEGIN CMS-----\nMAA=\n-----END CMS-----\n",
-            "not of this program",
-        ),
-        (
-            "-----BEGIN CMS-----\nMA\nA=\n-----END CMS-----\n",
-            "its form is wrong",
-        ),
+        ("-----BEGIN CMS-----\nMAA=\n-----END CMS-----\n", "DER does not parse"),
+        ("Hello\n-----BEGIN CMS-----\nMAA=\n-----END CMS-----\n", "not of this program"),
+        ("-----BEGIN CMS-----\nMA\nA=\n-----END CMS-----\n", "its form is wrong"),
     ] {
-        assert!(
-            reason(text.as_bytes()).contains(expected),
-            "{}",
-            reason(text.as_bytes())
-        );
+        assert!(reason(text.as_bytes()).contains(expected), "{}", reason(text.as_bytes()));
     }
     assert!(reason(b"\xff\xfe").contains("it is not text"));
 }
 
 fn refused(config: &str) -> String {
-    Registries::from_config(config.as_bytes())
-        .unwrap_err()
-        .to_string()
+    Registries::from_config(config.as_bytes()).unwrap_err().to_string()
 }
 
 #[test]
 fn a_config_that_holds_no_passwords_is_refused_without_a_word_of_it() {
     for (config, expected) in [
         ("", "it is not the JSON of a config.json (line 1, column 0)"),
-        (
-            "[]",
-            "it is not the JSON of a config.json (line 1, column 0)",
-        ),
+        ("[]", "it is not the JSON of a config.json (line 1, column 0)"),
         ("{}", "it has no entries (auths)"),
         (r#"{"auths":null}"#, "it has no entries (auths)"),
         (
@@ -319,10 +260,7 @@ fn a_config_that_holds_no_passwords_is_refused_without_a_word_of_it() {
             "it names the credential helper \"ecr-login for b\" (credHelpers), which has the passwords in \
              its stead",
         ),
-        (
-            r#"{"auths":{"a":{}}}"#,
-            "the entry for \"a\" has no user name and password",
-        ),
+        (r#"{"auths":{"a":{}}}"#, "the entry for \"a\" has no user name and password"),
         (
             r#"{"auths":{"a":{"auth":"secret"}}}"#,
             "the entry for \"a\" has no user name and password",
@@ -331,18 +269,12 @@ fn a_config_that_holds_no_passwords_is_refused_without_a_word_of_it() {
             r#"{"auths":{"a":{"identitytoken":"secret"}}}"#,
             "the entry for \"a\" has identitytoken instead of a password",
         ),
-        (
-            r#"{"auths":{"a b":{"auth":"YTpi"}}}"#,
-            "\"a b\" names no registry",
-        ),
+        (r#"{"auths":{"a b":{"auth":"YTpi"}}}"#, "\"a b\" names no registry"),
         (
             r#"{"auths":{"a":{"auth":"YTpi"},"https://A/v1/":{"auth":"YTpi"}}}"#,
             "there are two entries for a",
         ),
-        (
-            r#"{"auths":{"a":{"auth":"YTpi"},"a":{"auth":"YTpi"}}}"#,
-            "there are two entries for a",
-        ),
+        (r#"{"auths":{"a":{"auth":"YTpi"},"a":{"auth":"YTpi"}}}"#, "there are two entries for a"),
         (
             r#"{"auths":{"a":{"auth":{"secret":1}}}}"#,
             "it is not the JSON of a config.json (line 1, column 22)",

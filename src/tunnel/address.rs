@@ -31,28 +31,21 @@ impl Address {
     /// `None` for a URL without a host, or with a port that is no number from 1 to 65535.
     pub(super) fn of(url: &Uri, usual_port: u16) -> Option<Self> {
         let authority = url.authority()?;
-        let place = authority
-            .as_str()
-            .rsplit_once('@')
-            .map_or(authority.as_str(), |(_, place)| place);
+        let place =
+            authority.as_str().rsplit_once('@').map_or(authority.as_str(), |(_, place)| place);
         let port = match place.strip_prefix(authority.host())? {
             "" | ":" => usual_port,
             port => number(port.strip_prefix(':')?)?,
         };
         // RFC 6874: the percent sign before a zone is escaped in a URL.
-        let host = authority
-            .host()
-            .trim_start_matches('[')
-            .trim_end_matches(']')
-            .replace("%25", "%");
+        let host =
+            authority.host().trim_start_matches('[').trim_end_matches(']').replace("%25", "%");
         (!host.is_empty()).then_some(Self { host, port })
     }
 
     /// The host without a zone, which has a meaning on this machine only.
     pub(super) fn host(&self) -> &str {
-        self.host
-            .split_once('%')
-            .map_or(&self.host, |(host, _)| host)
+        self.host.split_once('%').map_or(&self.host, |(host, _)| host)
     }
 
     pub(super) fn port(&self) -> u16 {
@@ -73,9 +66,7 @@ impl Address {
             .await
             .map_err(|error| UpstreamFailure::Connect(error.to_string()))?;
         let _ = stream.set_nodelay(true);
-        let keepalive = TcpKeepalive::new()
-            .with_time(KEEPALIVE)
-            .with_interval(KEEPALIVE);
+        let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
         let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive);
         Ok(stream)
     }
@@ -99,9 +90,8 @@ fn number(port: &str) -> Option<u16> {
 /// The resolver's order with alternating families (RFC 8305, section 4).
 fn alternating(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let first_is_v4 = addresses.first().is_some_and(SocketAddr::is_ipv4);
-    let (mut preferred, mut others): (Vec<_>, Vec<_>) = addresses
-        .into_iter()
-        .partition(|address| address.is_ipv4() == first_is_v4);
+    let (mut preferred, mut others): (Vec<_>, Vec<_>) =
+        addresses.into_iter().partition(|address| address.is_ipv4() == first_is_v4);
     let (mut preferred, mut others) = (preferred.drain(..), others.drain(..));
     let mut order = Vec::new();
     loop {
@@ -200,13 +190,7 @@ mod tests {
             texts.iter().map(|text| text.parse().unwrap()).collect()
         };
         assert_eq!(
-            alternating(addresses(&[
-                "[::1]:1",
-                "[::2]:1",
-                "[::3]:1",
-                "1.1.1.1:1",
-                "1.1.1.2:1"
-            ])),
+            alternating(addresses(&["[::1]:1", "[::2]:1", "[::3]:1", "1.1.1.1:1", "1.1.1.2:1"])),
             addresses(&["[::1]:1", "1.1.1.1:1", "[::2]:1", "1.1.1.2:1", "[::3]:1"])
         );
         assert_eq!(alternating(Vec::new()), []);

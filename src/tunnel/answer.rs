@@ -104,11 +104,8 @@ mod tests {
     /// What a client hears that sends this request, then each second what follows, and whether it was
     /// told.
     fn heard(request: &'static [u8], then: &'static [u8]) -> (String, bool) {
-        let runtime = Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .unwrap();
+        let runtime =
+            Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
             let begin = Instant::now();
             let (client, stream) = duplex(1000);

@@ -29,10 +29,7 @@ pub struct ClientCertificate {
 impl ClientCertificate {
     /// What a kubeconfig has to say of the user.
     pub fn identity(&self) -> ClientIdentity<'_> {
-        ClientIdentity {
-            certificate_pem: &self.certificate_pem,
-            key_pem: &self.key_pem,
-        }
+        ClientIdentity { certificate_pem: &self.certificate_pem, key_pem: &self.key_pem }
     }
 }
 
@@ -134,22 +131,16 @@ impl Clients {
         let user = users.get_mut(&key)?;
         user.connections.insert(number, task);
         user.made += 1;
-        Some(ClientConnection {
-            clients: Arc::clone(self),
-            key,
-            number,
-        })
+        Some(ClientConnection { clients: Arc::clone(self), key, number })
     }
 
     pub(super) fn usage(&self, key: KeyNumber) -> KeyUsage {
         let users = self.users();
-        users
-            .get(&key)
-            .map_or_else(KeyUsage::default, |user| KeyUsage {
-                open: user.connections.len(),
-                made: user.made,
-                last_end: user.last_end,
-            })
+        users.get(&key).map_or_else(KeyUsage::default, |user| KeyUsage {
+            open: user.connections.len(),
+            made: user.made,
+            last_end: user.last_end,
+        })
     }
 
     /// Refuses the certificate of the user with this key from now on, and ends the connections with it.
@@ -246,11 +237,7 @@ mod tests {
             assert_eq!(clients.usage(key).last_end, None);
             let before = time_since_boot();
             drop(first);
-            let KeyUsage {
-                open,
-                made,
-                last_end,
-            } = clients.usage(key);
+            let KeyUsage { open, made, last_end } = clients.usage(key);
             assert_eq!((open, made), (1, 2));
             assert!(last_end.is_some_and(|end| end >= before));
             assert_eq!(observer.0.load(Ordering::Relaxed), 0);

@@ -116,10 +116,7 @@ mod tests {
     }
 
     fn issued(credentials: &Credentials) -> ClientCertificate {
-        credentials
-            .clients
-            .certificate(KeyNumber::default())
-            .unwrap()
+        credentials.clients.certificate(KeyNumber::default()).unwrap()
     }
 
     #[test]
@@ -128,11 +125,7 @@ mod tests {
         let pems = identity.to_pem().to_owned() + &issued(&credentials).certificate_pem;
         let pems: Vec<_> = Pem::iter_from_buffer(pems.as_bytes()).collect();
         assert_eq!(pems.len(), 5);
-        for pem in pems
-            .into_iter()
-            .flatten()
-            .filter(|pem| pem.label == "CERTIFICATE")
-        {
+        for pem in pems.into_iter().flatten().filter(|pem| pem.label == "CERTIFICATE") {
             let Pem { contents, .. } = &pem;
             let (_, certificate) = x509_parser::parse_x509_certificate(contents).unwrap();
             let validity = certificate.validity();

@@ -166,13 +166,8 @@ impl ServedError {
     pub(super) fn told(body: &[u8]) -> Self {
         let body = String::from_utf8_lossy(body);
         let body = body.trim_end();
-        let (text, remedy) = body
-            .split_once("; ")
-            .unwrap_or((body, "run the command again"));
-        Self::Told {
-            text: text.to_owned(),
-            remedy: remedy.to_owned(),
-        }
+        let (text, remedy) = body.split_once("; ").unwrap_or((body, "run the command again"));
+        Self::Told { text: text.to_owned(), remedy: remedy.to_owned() }
     }
 }
 
@@ -183,11 +178,9 @@ impl Failure for ServedError {
 
     fn remedy(&self) -> Remedy {
         match self {
-            Self::Silent { .. } => remedy!(
-                "end it with `",
-                OwnCommand::Stop,
-                "`; the next command starts a new one"
-            ),
+            Self::Silent { .. } => {
+                remedy!("end it with `", OwnCommand::Stop, "`; the next command starts a new one")
+            }
             Self::Told { remedy, .. } => remedy.clone().into(),
         }
     }
@@ -204,10 +197,7 @@ pub(super) enum ListenError {
     /// The port was free when the kubeconfig was written. `ss -tlnp`, or on macOS `lsof -nP -iTCP
     /// -sTCP:LISTEN`, shows which program has it.
     #[error("cluster \"{cluster}\": another program listens on {address}, its port")]
-    Taken {
-        cluster: String,
-        address: SocketAddr,
-    },
+    Taken { cluster: String, address: SocketAddr },
 }
 
 impl ListenError {
@@ -219,10 +209,9 @@ impl ListenError {
         ports: usize,
     ) -> Self {
         match address {
-            Some(address) if reason.kind() == io::ErrorKind::AddrInUse => Self::Taken {
-                cluster: cluster.to_owned(),
-                address,
-            },
+            Some(address) if reason.kind() == io::ErrorKind::AddrInUse => {
+                Self::Taken { cluster: cluster.to_owned(), address }
+            }
             _ => Self::Listener { reason, ports },
         }
     }

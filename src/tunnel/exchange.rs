@@ -136,10 +136,7 @@ impl ServerExchange {
                 .body(body.unwrap_or_default().to_owned())
                 .map_err(|error| self.error(UpstreamFailure::Unusable(error.to_string())))
         };
-        let mut connection = self
-            .connection
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         runtime.block_on(async {
             let kept = match connection.take() {
                 // A server closes a connection that was idle for long.
@@ -218,9 +215,9 @@ impl ServerExchange {
         };
         match timeout(LIMIT, exchange).await {
             Ok(Ok((answer, true))) => Err(ServedError::told(&answer.body).into()),
-            Ok(Ok((answer, _))) if answer.body.len() > self.longest_answer => Err(self.error(
-                UpstreamFailure::Unusable("its answer is too long".to_owned()),
-            )),
+            Ok(Ok((answer, _))) if answer.body.len() > self.longest_answer => {
+                Err(self.error(UpstreamFailure::Unusable("its answer is too long".to_owned())))
+            }
             Ok(Ok((answer, _))) => Ok(answer),
             Ok(Err(error)) => Err(self.exchange_error(&error)),
             Err(_) => Err(self.error(UpstreamFailure::TimedOut {
@@ -269,21 +266,13 @@ async fn read(
             body.extend_from_slice(&data);
         }
     }
-    Ok(ServerAnswer {
-        status,
-        body,
-        warnings,
-        clock_offset,
-    })
+    Ok(ServerAnswer { status, body, warnings, clock_offset })
 }
 
 /// From the Date header (RFC 9110, section 6.6.1) and the time here, in seconds since 1970.
 fn clock_offset(headers: &HeaderMap, now: i64) -> Option<i64> {
     let told = headers.get(header::DATE)?.to_str().ok()?;
-    let told = parse_http_date(told)
-        .ok()?
-        .duration_since(UNIX_EPOCH)
-        .ok()?;
+    let told = parse_http_date(told).ok()?.duration_since(UNIX_EPOCH).ok()?;
     Some(i64::try_from(told.as_secs()).ok()?.saturating_sub(now))
 }
 

@@ -73,10 +73,7 @@ fn alert(received: AlertDescription, key: Option<&OpenKey>) -> UpstreamFailure {
     match received {
         Alert::HandshakeFailure | Alert::ProtocolVersion => {
             match key.filter(|key| !key.serves_tls_1_3()) {
-                Some(key) => UpstreamFailure::VersionRefused {
-                    key: key.subject.clone(),
-                    alert,
-                },
+                Some(key) => UpstreamFailure::VersionRefused { key: key.subject.clone(), alert },
                 None => UpstreamFailure::Broken(alert),
             }
         }
@@ -98,8 +95,5 @@ fn alert(received: AlertDescription, key: Option<&OpenKey>) -> UpstreamFailure {
 
 /// Whether it is the end of a socket whose peer has closed it with something unread.
 fn is_hard_end(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
-    )
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }

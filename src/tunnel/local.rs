@@ -255,12 +255,7 @@ impl Admission {
         &self,
         connection: TcpStream,
         unproven: Unproven,
-    ) -> Option<(
-        CommandStream,
-        Connection,
-        Arc<Upstream>,
-        Option<ClientConnection>,
-    )> {
+    ) -> Option<(CommandStream, Connection, Arc<Upstream>, Option<ClientConnection>)> {
         let trouble = |error: &Error| {
             self.server.observer.trouble(error);
             None
@@ -286,11 +281,7 @@ impl Admission {
             offer = protocol.clone().into_iter().collect();
         } else if let Some(trusted) = trusted {
             proven = Some(unproven.take()?.prove()?);
-            match self
-                .upstream(None)
-                .choice(offer.clone(), pin!(hello.io.end()))
-                .await
-            {
+            match self.upstream(None).choice(offer.clone(), pin!(hello.io.end())).await {
                 Ok(choice) => (config, protocol) = (trusted, choice),
                 Err(NotConnected::Unwanted) => return None,
                 Err(NotConnected::Failed(error)) => failure = Some(error),
@@ -363,8 +354,7 @@ impl Admission {
         let (rest, answer) = split(command);
         let stream = join(Cursor::new(sent).chain(rest), answer);
         if is_possible && answer::answer(stream, &text).await {
-            self.server
-                .tell_connection(&format!("answered with 502: {text}"));
+            self.server.tell_connection(&format!("answered with 502: {text}"));
         } else {
             self.server.observer.trouble(error);
         }
@@ -376,9 +366,7 @@ impl Admission {
     }
 
     fn upstreams(&self) -> MutexGuard<'_, HashMap<Option<KeyNumber>, Arc<Upstream>>> {
-        self.upstreams
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.upstreams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn upstream(&self, key: Option<KeyNumber>) -> Arc<Upstream> {
@@ -392,8 +380,7 @@ impl Admission {
 
     /// Reports a connection that was not let in.
     fn refused(&self, reason: &str) {
-        self.server
-            .tell_connection(&format!("refused a connection: {reason}"));
+        self.server.tell_connection(&format!("refused a connection: {reason}"));
     }
 }
 
@@ -416,10 +403,7 @@ async fn in_time<T>(handshake: impl Future<Output = io::Result<T>>) -> io::Resul
 }
 
 fn offered(hello: &ClientHello<'_>) -> Offer {
-    hello
-        .alpn()
-        .map(|protocols| protocols.map(<[u8]>::to_owned).collect())
-        .unwrap_or_default()
+    hello.alpn().map(|protocols| protocols.map(<[u8]>::to_owned).collect()).unwrap_or_default()
 }
 
 /// The configuration with this protocol as the only choice, or with none.

@@ -260,9 +260,7 @@ fn serve(runtime: Runtime) -> Result<Serving, RunError> {
 }
 
 fn preparation(error: &dyn std::fmt::Display) -> RunError {
-    RunError::Preparation {
-        reason: error.to_string(),
-    }
+    RunError::Preparation { reason: error.to_string() }
 }
 
 #[cfg(test)]
@@ -320,10 +318,7 @@ mod tests {
         let error = tunnels().listen(target("prod"), Some(address)).unwrap_err();
         assert_eq!(error.exit_code(), 9);
         let text = error.to_string();
-        assert!(
-            text.contains("\"prod\"") && text.contains(&address.to_string()),
-            "{text}"
-        );
+        assert!(text.contains("\"prod\"") && text.contains(&address.to_string()), "{text}");
         drop(other);
         tunnels().listen(target("prod"), Some(address)).unwrap();
     }

@@ -134,16 +134,9 @@ impl Proxy {
         let user = url.authority()?.as_str().rsplit_once('@').map(|(user, _)| {
             let (name, password) = user.split_once(':').unwrap_or((user, ""));
             let decoded = |text| percent_decode_str(text).decode_utf8_lossy().into_owned();
-            ProxyUser {
-                name: decoded(name),
-                password: decoded(password),
-            }
+            ProxyUser { name: decoded(name), password: decoded(password) }
         });
-        Some(Self {
-            scheme,
-            address: Address::of(&url, usual_port)?,
-            user,
-        })
+        Some(Self { scheme, address: Address::of(&url, usual_port)?, user })
     }
 
     fn name(&self) -> String {
@@ -151,10 +144,7 @@ impl Proxy {
     }
 
     async fn dial(&self, server: &Address) -> Result<Box<dyn Stream>, UpstreamFailure> {
-        let failed = |reason: String| UpstreamFailure::Proxy {
-            proxy: self.name(),
-            reason,
-        };
+        let failed = |reason: String| UpstreamFailure::Proxy { proxy: self.name(), reason };
         let stream = match self.address.connect().await {
             Ok(stream) => stream,
             Err(UpstreamFailure::Connect(reason) | UpstreamFailure::Resolve(reason)) => {
@@ -171,10 +161,7 @@ impl Proxy {
             _ => self.tunnel(Box::new(stream), server).await,
         };
         let connected = connected.map_err(|error| failed(error.to_string()))?;
-        connected.map_err(|status| UpstreamFailure::ProxyAnswer {
-            proxy: self.name(),
-            status,
-        })
+        connected.map_err(|status| UpstreamFailure::ProxyAnswer { proxy: self.name(), status })
     }
 
     /// A tunnel that an HTTP proxy makes (RFC 9110, section 9.3.6), or the status it refuses with.
@@ -231,9 +218,7 @@ async fn encrypt(
         .with_root_certificates(roots)
         .with_no_client_auth();
     let name = ServerName::try_from(proxy.host().to_owned()).map_err(io::Error::other)?;
-    TlsConnector::from(Arc::new(config))
-        .connect(name, stream)
-        .await
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await
 }
 
 /// Hands out the one connection to the proxy.
@@ -249,11 +234,7 @@ impl Service<Uri> for Dialled {
     }
 
     fn call(&mut self, _: Uri) -> Self::Future {
-        ready(
-            self.0
-                .take()
-                .ok_or_else(|| io::Error::other("the proxy was asked twice")),
-        )
+        ready(self.0.take().ok_or_else(|| io::Error::other("the proxy was asked twice")))
     }
 }
 
@@ -279,27 +260,16 @@ mod tests {
         };
         for (server, proxy_url, expected) in [
             ("https://far.example", None, Some("http://proxy:1")),
-            (
-                "https://far.example",
-                Some("socks5://own"),
-                Some("socks5://own"),
-            ),
+            ("https://far.example", Some("socks5://own"), Some("socks5://own")),
             ("https://far.example", Some(""), None),
             ("https://near.example", None, None),
-            (
-                "https://near.example",
-                Some("http://own"),
-                Some("http://own"),
-            ),
+            ("https://near.example", Some("http://own"), Some("http://own")),
             ("ftp://far.example", None, None),
         ] {
             let proxy = effective(&cluster(server, proxy_url), variable);
             assert_eq!(proxy.as_deref(), expected, "{server}");
         }
-        assert_eq!(
-            effective(&cluster("https://far.example", None), |_| String::new()),
-            None
-        );
+        assert_eq!(effective(&cluster("https://far.example", None), |_| String::new()), None);
     }
 
     #[test]

@@ -104,11 +104,7 @@ fn is_unanswered(there: &Direction, back: &Direction) -> bool {
 }
 
 fn ready_if(is_so: bool) -> Poll<()> {
-    if is_so {
-        Poll::Ready(())
-    } else {
-        Poll::Pending
-    }
+    if is_so { Poll::Ready(()) } else { Poll::Pending }
 }
 
 /// One direction of a connection.
@@ -268,11 +264,7 @@ mod tests {
     use super::*;
 
     fn run<T>(test: impl Future<Output = T>) -> T {
-        Builder::new_current_thread()
-            .enable_time()
-            .build()
-            .unwrap()
-            .block_on(test)
+        Builder::new_current_thread().enable_time().build().unwrap().block_on(test)
     }
 
     fn spawned<A: Side + Send + 'static, B: Side + Send + 'static>(
@@ -330,10 +322,7 @@ mod tests {
             spawned(one, other);
             let mut sent = 0;
             let patience = Duration::from_millis(100);
-            while timeout(patience, command.write_all(&[0; 1000]))
-                .await
-                .is_ok()
-            {
+            while timeout(patience, command.write_all(&[0; 1000])).await.is_ok() {
                 sent += 1000;
                 assert!(sent < 2 * SCRATCH, "it takes all it is given");
             }
@@ -356,12 +345,7 @@ mod tests {
 
     impl ScriptedServer {
         fn new(words: &[u8], ends: bool, takes: bool) -> Self {
-            Self {
-                words: words.to_owned(),
-                ends,
-                takes,
-                ending: Arc::default(),
-            }
+            Self { words: words.to_owned(), ends, takes, ending: Arc::default() }
         }
     }
 

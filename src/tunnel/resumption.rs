@@ -76,10 +76,7 @@ impl Sessions {
                     state.promised += usize::from(resumes);
                     state.under_way += 1;
                     state.progress = Some(now);
-                    return HandshakePermit {
-                        sessions: Arc::clone(self),
-                        resumes,
-                    };
+                    return HandshakePermit { sessions: Arc::clone(self), resumes };
                 }
                 // A token has its own time limits.
                 Some(deadline).filter(|_| state.signing == 0)
@@ -207,10 +204,7 @@ mod tests {
     use super::*;
 
     fn in_runtime(test: impl Future<Output = ()>) {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build()
-            .unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(test);
     }
 
@@ -223,10 +217,7 @@ mod tests {
                 sessions.state().under_way = 1;
                 sessions.state().progress = Some(Instant::now());
                 sessions.state().promised = usize::from(resumes);
-                let first = HandshakePermit {
-                    sessions: Arc::clone(&sessions),
-                    resumes,
-                };
+                let first = HandshakePermit { sessions: Arc::clone(&sessions), resumes };
                 first.made();
                 assert_eq!(sessions.state().promised, 0);
                 let next = timeout(TICKET_DELAY / 2, sessions.permit()).await;

@@ -139,8 +139,7 @@ impl Server {
         gone: Gone<'_>,
         message: impl Future<Output = T> + Send,
     ) -> Result<T, NotConnected> {
-        self.answer("the TLS handshake", SILENCE_LIMIT, gone, message)
-            .await
+        self.answer("the TLS handshake", SILENCE_LIMIT, gone, message).await
     }
 
     /// Waits for the server: `limit` at most, and not once the command has gone. Long waits are
@@ -152,10 +151,7 @@ impl Server {
         gone: Gone<'_>,
         answer: impl Future<Output = T> + Send,
     ) -> Result<T, NotConnected> {
-        let mut wait = Wait {
-            server: self,
-            begin: Some(Instant::now()),
-        };
+        let mut wait = Wait { server: self, begin: Some(Instant::now()) };
         let silence = async {
             sleep(NOTICE).await;
             if !self.is_silent.swap(true, Ordering::Relaxed) {
@@ -188,15 +184,13 @@ impl Server {
 
     pub(super) fn tell_late(&self, text: &str) {
         let name = &self.cluster.name;
-        self.observer
-            .concern(&format!("cluster \"{name}\": {text}"));
+        self.observer.concern(&format!("cluster \"{name}\": {text}"));
     }
 
     /// Reports a connection that was made or refused.
     pub(super) fn tell_connection(&self, text: &str) {
         let name = &self.cluster.name;
-        self.observer
-            .connection(&format!("cluster \"{name}\": {text}"));
+        self.observer.connection(&format!("cluster \"{name}\": {text}"));
     }
 
     pub(super) fn error(&self, failure: UpstreamFailure) -> Error {

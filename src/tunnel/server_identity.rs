@@ -37,11 +37,7 @@ impl ServerIdentity {
         getrandom::fill(&mut random).map_err(|error| preparation(&error))?;
         let server_name = format!("{}.run.invalid", hex(&random));
         let pem = issued(&server_name, addresses).map_err(|error| preparation(&error))?;
-        Ok(Self {
-            pem,
-            server_name,
-            is_secret: true,
-        })
+        Ok(Self { pem, server_name, is_secret: true })
     }
 
     /// What [`ServerIdentity::to_pem`] has given.
@@ -49,14 +45,9 @@ impl ServerIdentity {
     /// # Errors
     /// Why it is not, for a message that names the file.
     pub fn from_pem(pem: String) -> Result<Self, &'static str> {
-        let mut identity = Self {
-            pem,
-            server_name: String::new(),
-            is_secret: false,
-        };
-        let [_, named, _] = &identity
-            .certificates()
-            .ok_or("it does not hold three certificates")?;
+        let mut identity = Self { pem, server_name: String::new(), is_secret: false };
+        let [_, named, _] =
+            &identity.certificates().ok_or("it does not hold three certificates")?;
         identity.key().ok_or("it holds no private key")?;
         identity.server_name = server_name(named).ok_or("its second certificate has no name")?;
         Ok(identity)
@@ -135,12 +126,7 @@ fn issued(server_name: &str, addresses: &[IpAddr]) -> Result<String, Box<dyn std
     };
     let named = certificate(1, [&addresses[..], &[name]].concat())?;
     let plain = certificate(2, addresses)?;
-    let parts = [
-        authority.pem(),
-        named.pem(),
-        plain.pem(),
-        key.serialize_pem(),
-    ];
+    let parts = [authority.pem(), named.pem(), plain.pem(), key.serialize_pem()];
     Ok(parts.concat())
 }
 
@@ -197,9 +183,7 @@ mod tests {
             WebPkiServerVerifier::builder_with_provider(roots.into(), trust::provider()).build();
         let name = ServerName::try_from(name.to_owned()).unwrap();
         let verified =
-            verifier
-                .unwrap()
-                .verify_server_cert(shown, &[], &name, &[], UnixTime::now());
+            verifier.unwrap().verify_server_cert(shown, &[], &name, &[], UnixTime::now());
         verified.is_ok()
     }
 
@@ -224,10 +208,7 @@ mod tests {
         let constraints = authority.name_constraints().unwrap().unwrap();
         assert!(constraints.critical);
         let permitted = constraints.value.permitted_subtrees.as_ref().unwrap();
-        let permitted: Vec<_> = permitted
-            .iter()
-            .map(|it| format!("{:?}", it.base))
-            .collect();
+        let permitted: Vec<_> = permitted.iter().map(|it| format!("{:?}", it.base)).collect();
         let expected = [
             format!("IPAddress({:?})", [127, 1, 2, 3, 255, 255, 255, 255]),
             format!("DNSName({:?})", identity.server_name()),

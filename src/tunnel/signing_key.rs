@@ -67,12 +67,7 @@ struct Shown {
 
 impl TokenIdentity {
     pub(super) fn new(keyring: Arc<Keyring>, number: KeyNumber, sessions: Arc<Sessions>) -> Self {
-        Self {
-            keyring,
-            number,
-            sessions,
-            shown: Mutex::default(),
-        }
+        Self { keyring, number, sessions, shown: Mutex::default() }
     }
 
     /// The key if it has been opened, and nothing has gone wrong with it since.
@@ -85,15 +80,10 @@ impl TokenIdentity {
     pub(super) fn open(self: &Arc<Self>) -> Result<Arc<OpenKey>, Error> {
         let key = self.keyring.open_in_time(self.number)?;
         let chain = key.chain.iter().cloned().map(CertificateDer::from);
-        let signing_key = TokenKey {
-            identity: Arc::clone(self),
-            schemes: key.schemes.clone(),
-        };
+        let signing_key = TokenKey { identity: Arc::clone(self), schemes: key.schemes.clone() };
         let certified = CertifiedKey::new(chain.collect(), Arc::new(signing_key));
-        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = Some(Shown {
-            key: Arc::clone(&key),
-            certified: Arc::new(certified),
-        });
+        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(Shown { key: Arc::clone(&key), certified: Arc::new(certified) });
         Ok(key)
     }
 
@@ -143,12 +133,7 @@ impl SigningKey for TokenKey {
     fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
         let mut signers = self.schemes.iter().filter_map(|scheme| {
             let (name, hash) = in_tls(*scheme)?;
-            Some(TokenSigner {
-                identity: Arc::clone(&self.identity),
-                scheme: *scheme,
-                name,
-                hash,
-            })
+            Some(TokenSigner { identity: Arc::clone(&self.identity), scheme: *scheme, name, hash })
         });
         match signers.find(|signer| offered.contains(&signer.name)) {
             Some(signer) => Some(Box::new(signer)),
@@ -219,11 +204,7 @@ pub(super) fn token_trouble(error: &rustls::Error) -> Option<Error> {
         return None;
     };
     let trouble = error.downcast_ref::<TokenTrouble>()?;
-    trouble
-        .0
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .take()
+    trouble.0.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
 /// The name of a scheme in TLS (RFC 8446, section 4.2.3), if it has one, and the hash of the message

@@ -74,11 +74,7 @@ impl ServerVerifier {
                 WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
             Some(verifier.map_err(|error| error.to_string())?)
         };
-        Ok(Self {
-            provider: Arc::clone(provider),
-            issuers,
-            authorities,
-        })
+        Ok(Self { provider: Arc::clone(provider), issuers, authorities })
     }
 }
 
@@ -99,10 +95,7 @@ pub(super) fn system() -> Result<RootCertStore, String> {
     // Some of them are of an algorithm that is too old to check.
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() {
-        let reason = found
-            .errors
-            .first()
-            .map_or_else(String::new, |error| format!(" ({error})"));
+        let reason = found.errors.first().map_or_else(String::new, |error| format!(" ({error})"));
         return Err(format!(
             "it has no certificate-authority, and this machine has no trusted certificates{reason}"
         ));
@@ -147,9 +140,7 @@ impl ServerCertVerifier for ServerVerifier {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider
-            .signature_verification_algorithms
-            .supported_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
 

@@ -54,14 +54,11 @@ impl TunnelClient {
         let authority = entry.authority.as_deref().unwrap_or_default();
         for trusted in CertificateDer::pem_slice_iter(authority) {
             let trusted = trusted.map_err(|error| unusable("its CA", &error))?;
-            roots
-                .add(trusted)
-                .map_err(|error| unusable("its CA", &error))?;
+            roots.add(trusted).map_err(|error| unusable("its CA", &error))?;
         }
         let chain = CertificateDer::pem_slice_iter(certificate.certificate_pem.as_bytes());
-        let chain = chain
-            .collect::<Result<_, _>>()
-            .map_err(|error| unusable("the certificate", &error))?;
+        let chain =
+            chain.collect::<Result<_, _>>().map_err(|error| unusable("the certificate", &error))?;
         let key = PrivateKeyDer::from_pem_slice(certificate.key_pem.as_bytes())
             .map_err(|error| unusable("the key", &error))?;
         let mut config = ClientConfig::builder_with_provider(trust::provider())
@@ -115,12 +112,7 @@ impl TunnelClient {
 
     /// A failure with the server at the other end.
     pub(super) fn upstream_error(&self, failure: UpstreamFailure) -> Error {
-        UpstreamError {
-            cluster: self.cluster.clone(),
-            server: self.server.clone(),
-            failure,
-        }
-        .into()
+        UpstreamError { cluster: self.cluster.clone(), server: self.server.clone(), failure }.into()
     }
 }
 

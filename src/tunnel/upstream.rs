@@ -75,13 +75,7 @@ impl Upstream {
             let sessions = Arc::clone(&sessions);
             Arc::new(TokenIdentity::new(Arc::clone(keyring), key, sessions))
         });
-        Self {
-            server,
-            sessions,
-            identity,
-            config: Mutex::default(),
-            steps: Semaphore::new(STEPS),
-        }
+        Self { server, sessions, identity, config: Mutex::default(), steps: Semaphore::new(STEPS) }
     }
 
     /// What the server chooses of these protocols; it is asked once, without a key.
@@ -149,9 +143,7 @@ impl Upstream {
         };
         let stream = self.server.dial(gone.as_mut()).await?;
         let handshake = TlsConnector::from(config).connect(name, Wire::new(stream));
-        let outcome = self
-            .shake_hands(handshake, permit.as_ref(), record, gone)
-            .await;
+        let outcome = self.shake_hands(handshake, permit.as_ref(), record, gone).await;
         if record.is_out_of_schemes {
             let key = self.subject();
             return Err(self.error(UpstreamFailure::SchemesRefused { key }).into());
@@ -179,10 +171,7 @@ impl Upstream {
             _ if record.signature.is_some() => Authentication::Signed,
             _ => Authentication::NotAsked,
         };
-        Ok(Connection {
-            stream,
-            authentication,
-        })
+        Ok(Connection { stream, authentication })
     }
 
     async fn shake_hands(
@@ -272,16 +261,13 @@ impl Upstream {
         let identity = Arc::clone(identity);
         let _step = self.steps.acquire().await;
         let opened = spawn_blocking(move || identity.open()).await;
-        opened
-            .map_err(|error| Error::internal(format!("opening a key: {error}")))?
-            .map(Some)
+        opened.map_err(|error| Error::internal(format!("opening a key: {error}")))?.map(Some)
     }
 
     fn new_config(&self, key: Option<&OpenKey>) -> Result<ClientConfig, Error> {
         let unusable = |reason: String| self.error(UpstreamFailure::Unusable(reason));
-        for (key, concern) in key
-            .iter()
-            .flat_map(|key| key.concerns.iter().map(move |it| (key, it)))
+        for (key, concern) in
+            key.iter().flat_map(|key| key.concerns.iter().map(move |it| (key, it)))
         {
             let text = format!("the certificate of {}: {concern}", key.subject);
             self.server.observer.concern(&text);
@@ -317,17 +303,15 @@ impl Upstream {
             Some(ProtocolVersion::TLSv1_2) => "TLS 1.2",
             _ => "TLS 1.3",
         };
-        let protocol = tls
-            .alpn_protocol()
-            .map_or_else(|| "no ALPN".into(), String::from_utf8_lossy);
+        let protocol =
+            tls.alpn_protocol().map_or_else(|| "no ALPN".into(), String::from_utf8_lossy);
         let how = match connection.authentication {
             Authentication::Resumed => "session resumed".to_owned(),
             Authentication::Signed => format!("signed by {}", self.subject()),
             Authentication::NotAsked => "the server asked for no client certificate".to_owned(),
             Authentication::Keyless => "without a key".to_owned(),
         };
-        self.server
-            .tell_connection(&format!("connected, {version}, {protocol}, {how}"));
+        self.server.tell_connection(&format!("connected, {version}, {protocol}, {how}"));
     }
 
     /// What the server's end of a connection means, if it means anything.
@@ -351,8 +335,7 @@ impl Upstream {
     }
 
     fn subject(&self) -> String {
-        self.key()
-            .map_or_else(String::new, |key| key.subject.clone())
+        self.key().map_or_else(String::new, |key| key.subject.clone())
     }
 
     pub(super) fn error(&self, failure: UpstreamFailure) -> Error {
@@ -363,10 +346,7 @@ impl Upstream {
 impl Connection {
     /// Whether a signature or a session has shown who we are; if not, the server didn't ask.
     pub(super) fn is_authenticated(&self) -> bool {
-        matches!(
-            self.authentication,
-            Authentication::Resumed | Authentication::Signed
-        )
+        matches!(self.authentication, Authentication::Resumed | Authentication::Signed)
     }
 }
 

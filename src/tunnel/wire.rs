@@ -46,11 +46,7 @@ pub(super) struct Wire<S> {
 
 impl<S> Wire<S> {
     pub(super) fn new(stream: S) -> Self {
-        Self {
-            stream,
-            buffer: Vec::new(),
-            left: 0..0,
-        }
+        Self { stream, buffer: Vec::new(), left: 0..0 }
     }
 
     fn rest(&self) -> &[u8] {
@@ -74,11 +70,7 @@ impl<S> Wire<S> {
 /// A buffer of [`AHEAD`] bytes.
 fn take() -> Vec<u8> {
     let spare = SPARE.take();
-    if spare.is_empty() {
-        vec![0; AHEAD]
-    } else {
-        spare
-    }
+    if spare.is_empty() { vec![0; AHEAD] } else { spare }
 }
 
 fn give_back(buffer: Vec<u8>) {

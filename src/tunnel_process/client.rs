@@ -113,10 +113,7 @@ impl KeptKeys for ProcessKeys {
         for warning in &registered.warnings {
             report::warning(warning);
         }
-        Ok(KeptKey {
-            certificate: registered.token_certificate,
-            is_new: registered.is_new,
-        })
+        Ok(KeptKey { certificate: registered.token_certificate, is_new: registered.is_new })
     }
 
     fn sign(&mut self, scheme: Scheme, digest: &[u8]) -> Result<Vec<u8>, Error> {
@@ -181,11 +178,7 @@ pub fn find_secret(name: KeptSecret) -> Option<String> {
 
 /// Has the process keep the secret for so many seconds, and no longer than it has the key open; whether it does.
 pub fn keep_secret(name: KeptSecret, secret: String, seconds: u32) -> bool {
-    let request = ControlRequest::Keep {
-        name,
-        secret,
-        seconds,
-    };
+    let request = ControlRequest::Keep { name, secret, seconds };
     matches!(ask(request), Ok(Some((Reply::Kept(Some(_)), _))))
 }
 
@@ -194,9 +187,7 @@ fn ask(request: ControlRequest) -> Result<Option<(Reply, Conversation)>, Error> 
     let Some(mut conversation) = reach(&socket, END, || connect(&socket))? else {
         return Ok(None);
     };
-    let reply = conversation
-        .send(&greeting(request))
-        .and_then(|()| conversation.receive());
+    let reply = conversation.send(&greeting(request)).and_then(|()| conversation.receive());
     match reply {
         Ok(reply) => Ok(Some((reply, conversation))),
         Err(error) if is_end(&error) => Ok(None),
@@ -223,11 +214,9 @@ fn connect_or_start(socket: &ControlSocket) -> Result<UnixStream, Error> {
     if let Some(stream) = connect(socket)? {
         return Ok(stream);
     }
-    let listener = socket
-        .listen()
-        .map_err(|reason| TunnelProcessError::NoPlace {
-            reason: format!("{}: {reason}", socket.path().display()),
-        })?;
+    let listener = socket.listen().map_err(|reason| TunnelProcessError::NoPlace {
+        reason: format!("{}: {reason}", socket.path().display()),
+    })?;
     background::start(ARGUMENT, listener.into()).map_err(|error| {
         if let Ok(identity) = socket.identity() {
             socket.remove(identity);
@@ -300,10 +289,7 @@ fn is_end(error: &io::Error) -> bool {
 }
 
 fn unreachable(socket: &ControlSocket, reason: io::Error) -> TunnelProcessError {
-    TunnelProcessError::Unreachable {
-        path: socket.path().to_owned(),
-        reason,
-    }
+    TunnelProcessError::Unreachable { path: socket.path().to_owned(), reason }
 }
 
 fn out_of_turn() -> Error {

@@ -13,12 +13,7 @@ pub enum TunnelProcessError {
         "{address} leads to cluster \"{served}\" ({server}) already, whose server, CA, tls-server-name or \
          proxy-url is another than that of \"{wanted}\""
     )]
-    AddressOfAnother {
-        address: SocketAddr,
-        served: String,
-        server: String,
-        wanted: String,
-    },
+    AddressOfAnother { address: SocketAddr, served: String, server: String, wanted: String },
     /// The program that ran the plugin has ended meanwhile, belongs to another user, or runs in another container.
     #[error("the program that asked for the credential can't be watched: {reason}")]
     Caller { reason: String },
@@ -78,11 +73,9 @@ impl Failure for TunnelProcessError {
                 OwnCommand::Stop,
                 "` and run the command again; or give the library and the directories above it to root"
             ),
-            Self::Unreachable { .. } => remedy!(
-                "end it with `",
-                OwnCommand::Stop,
-                "`, and run the command again"
-            ),
+            Self::Unreachable { .. } => {
+                remedy!("end it with `", OwnCommand::Stop, "`, and run the command again")
+            }
         }
     }
 }

@@ -80,10 +80,7 @@ mod tests {
     };
 
     fn fate(wishes: &[(Keep, bool)]) -> Fate {
-        let used = Use {
-            wishes: wishes.to_vec(),
-            ..UNUSED
-        };
+        let used = Use { wishes: wishes.to_vec(), ..UNUSED };
         assert_eq!(used.admits_clients(), used.fate() != Fate::Close);
         used.fate()
     }
@@ -101,18 +98,9 @@ mod tests {
 
     #[test]
     fn a_key_in_use_is_kept() {
-        for wish in [
-            (Keep::Command, true),
-            (Keep::Terminal, true),
-            (Keep::For(MINUTE), false),
-        ] {
+        for wish in [(Keep::Command, true), (Keep::Terminal, true), (Keep::For(MINUTE), false)] {
             for (has_callers, has_connections) in [(true, false), (false, true)] {
-                let used = Use {
-                    wishes: vec![wish],
-                    has_callers,
-                    has_connections,
-                    ..UNUSED
-                };
+                let used = Use { wishes: vec![wish], has_callers, has_connections, ..UNUSED };
                 assert_eq!(used.fate(), Fate::Keep);
                 // A connection alone may be that of a command that has ended.
                 assert_eq!(used.admits_clients(), has_callers);
@@ -122,11 +110,7 @@ mod tests {
 
     #[test]
     fn a_client_that_can_not_be_watched_has_a_while_to_connect() {
-        let used = Use {
-            wishes: vec![(Keep::Command, false)],
-            awaited: FIRST_USE,
-            ..UNUSED
-        };
+        let used = Use { wishes: vec![(Keep::Command, false)], awaited: FIRST_USE, ..UNUSED };
         assert_eq!(used.fate(), Fate::KeepFor(FIRST_USE));
         assert!(!used.admits_clients());
     }

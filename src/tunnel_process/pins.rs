@@ -19,10 +19,7 @@ impl ClientPins {
 }
 
 fn gone(request: &PinRequest<'_>) -> PinError {
-    PinError::Cancelled {
-        kind: request.kind,
-        token: request.token.to_owned(),
-    }
+    PinError::Cancelled { kind: request.kind, token: request.token.to_owned() }
 }
 
 impl PinProvider for ClientPins {
@@ -35,9 +32,9 @@ impl PinProvider for ClientPins {
 
     fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, PinError> {
         match self.ask(Question::Pin(request.into())) {
-            Some(Answer::Pin(answer)) => Pin::new(&answer?)
-                .filter(|pin| request.allows(pin))
-                .ok_or_else(|| gone(request)),
+            Some(Answer::Pin(answer)) => {
+                Pin::new(&answer?).filter(|pin| request.allows(pin)).ok_or_else(|| gone(request))
+            }
             _ => Err(gone(request)),
         }
     }

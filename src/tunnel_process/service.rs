@@ -122,9 +122,7 @@ struct Caller {
 impl Caller {
     fn awaits(&self, usage: KeyUsage, now: Duration) -> Duration {
         let rest = self.awaited_until.saturating_sub(now);
-        Some(rest)
-            .filter(|_| usage.made < self.awaited)
-            .unwrap_or_default()
+        Some(rest).filter(|_| usage.made < self.awaited).unwrap_or_default()
     }
 }
 
@@ -139,8 +137,7 @@ impl ServedKey {
     fn used(&mut self, usage: KeyUsage) -> Use {
         let now = time_since_boot();
         let awaits = |caller: &Caller| caller.awaits(usage, now);
-        self.callers
-            .retain(|it| !it.process.has_ended() || !awaits(it).is_zero());
+        self.callers.retain(|it| !it.process.has_ended() || !awaits(it).is_zero());
         self.last_use = match usage.last_end {
             _ if usage.open > 0 => now,
             last_end => self.last_use.max(last_end.unwrap_or_default()),
@@ -166,10 +163,7 @@ impl ServedKey {
         if self.callers.iter().any(is_known) {
             return;
         }
-        let awaited = self
-            .callers
-            .iter()
-            .filter(|it| !it.awaits(usage, now).is_zero());
+        let awaited = self.callers.iter().filter(|it| !it.awaits(usage, now).is_zero());
         let awaited = usage.made + awaited.count();
         self.callers.push(Caller {
             process: Arc::new(process),
@@ -191,16 +185,13 @@ impl ServedKey {
         if self.wishes.is_empty() {
             return CALLERS.to_owned();
         }
-        let wishes = self
-            .wishes
-            .iter()
-            .map(|wish| match (wish.keep, &wish.bound_to) {
-                (Keep::Terminal, Some(leader)) => {
-                    format!("{} (process {}) ends", leader.name(), leader.number())
-                }
-                (Keep::For(_), _) => format!("{} after its last use", wish.keep),
-                (Keep::Command | Keep::Terminal, _) => CALLERS.to_owned(),
-            });
+        let wishes = self.wishes.iter().map(|wish| match (wish.keep, &wish.bound_to) {
+            (Keep::Terminal, Some(leader)) => {
+                format!("{} (process {}) ends", leader.name(), leader.number())
+            }
+            (Keep::For(_), _) => format!("{} after its last use", wish.keep),
+            (Keep::Command | Keep::Terminal, _) => CALLERS.to_owned(),
+        });
         wishes.collect::<Vec<_>>().join(", or ")
     }
 }
@@ -346,11 +337,7 @@ impl Service {
                 let found = self.state().secret(&name);
                 conversation.send(&Reply::Kept(found))
             }
-            ControlRequest::Keep {
-                name,
-                secret,
-                seconds,
-            } => {
+            ControlRequest::Keep { name, secret, seconds } => {
                 let limit = Duration::from_secs(seconds.into());
                 let is_kept = self.state().keep(name, secret, limit);
                 conversation.send(&Reply::Kept(is_kept.then(String::new)))
@@ -423,14 +410,7 @@ impl Service {
         peer: Peer,
         registration: Registration,
     ) -> Result<(KeyNumber, Registered), Error> {
-        let Registration {
-            configuration,
-            keep,
-            caller,
-            clusters,
-            signs,
-            ..
-        } = registration;
+        let Registration { configuration, keep, caller, clusters, signs, .. } = registration;
         let caller = caller.map(|number| caller_of(peer, number)).transpose()?;
         let config = Config::from_map(&mut configured(&configuration))?;
         let number = {
@@ -447,10 +427,7 @@ impl Service {
             key.waiting += 1;
             key.number
         };
-        let client = KeyClient {
-            pins: Box::new(ClientPins(Arc::clone(conversation))),
-            signs,
-        };
+        let client = KeyClient { pins: Box::new(ClientPins(Arc::clone(conversation))), signs };
         let notices = Box::new(ClientNotices(Arc::clone(conversation)));
         let opened = self.keyring.open_for(number, client, notices);
         let mut state = self.state();
@@ -477,41 +454,23 @@ impl Service {
             key.add_caller(caller, usage, awaits_client);
         }
         if let Some(keep) = keep {
-            let leader = || {
-                WatchedProcess::new(session_of(peer.process))
-                    .ok()
-                    .map(Arc::new)
-            };
+            let leader = || WatchedProcess::new(session_of(peer.process)).ok().map(Arc::new);
             let bound_to = (keep == Keep::Terminal).then(leader).flatten();
             key.add(Wish { keep, bound_to });
         }
         let client = state.tunnels.as_ref();
-        let client = client
-            .map(|tunnels| tunnels.certificate(number))
-            .transpose()?;
+        let client = client.map(|tunnels| tunnels.certificate(number)).transpose()?;
         let (certificate, key) = client.map_or_else(Default::default, |client| {
-            let ClientCertificate {
-                certificate_pem,
-                key_pem,
-            } = client;
+            let ClientCertificate { certificate_pem, key_pem } = client;
             (certificate_pem, key_pem)
         });
-        let registered = Registered {
-            certificate,
-            key,
-            token_certificate,
-            is_new,
-            warnings,
-        };
+        let registered = Registered { certificate, key, token_certificate, is_new, warnings };
         Ok((number, registered))
     }
 
     fn status(&self) -> StatusDocument {
         let state = self.state();
-        let open = state
-            .keys
-            .iter()
-            .filter_map(|key| Some((key, key.open.as_ref()?)));
+        let open = state.keys.iter().filter_map(|key| Some((key, key.open.as_ref()?)));
         StatusDocument {
             pid: std::process::id(),
             version: VERSION.to_owned(),
@@ -697,16 +656,12 @@ impl State {
                 let identity =
                     identity()?.ok_or_else(|| Error::internal("a client without tunnel.pem"))?;
                 self.authority = Some(identity.authority_pem().to_owned());
-                self.tunnels
-                    .insert(Tunnels::start(&identity, keyring, observer)?)
+                self.tunnels.insert(Tunnels::start(&identity, keyring, observer)?)
             }
         };
         let target = TunnelTarget {
             name: cluster.name.clone(),
-            cluster: Cluster {
-                proxy_url: cluster.proxy_url.clone(),
-                ..cluster.cluster.clone()
-            },
+            cluster: Cluster { proxy_url: cluster.proxy_url.clone(), ..cluster.cluster.clone() },
             heeds_environment: false,
         };
         tunnels.listen(target, Some(cluster.address))?;
@@ -735,9 +690,7 @@ fn usage(tunnels: Option<&Tunnels>, key: KeyNumber) -> KeyUsage {
 
 fn configured(pairs: &[(String, String)]) -> Configuration {
     let pairs = pairs.iter();
-    pairs
-        .map(|(key, value)| (key.as_str(), value.as_str()))
-        .collect()
+    pairs.map(|(key, value)| (key.as_str(), value.as_str())).collect()
 }
 
 fn failed(error: &Error) -> Reply {

@@ -167,9 +167,5 @@ calls! {
 }
 
 fn succeed(returned: CK_RV) -> Result<(), CK_RV> {
-    if returned == CKR_OK {
-        Ok(())
-    } else {
-        Err(returned)
-    }
+    if returned == CKR_OK { Ok(()) } else { Err(returned) }
 }

@@ -49,9 +49,7 @@ pub(crate) fn lacks(function: &'static str) -> bool {
 /// The number of this call among those of its function; 1 is the first.
 fn count(function: &'static str) -> u64 {
     static CALLS: Mutex<Option<HashMap<&'static str, u64>>> = Mutex::new(None);
-    let mut calls = CALLS
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut calls = CALLS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let calls = calls.get_or_insert_default().entry(function).or_default();
     *calls += 1;
     *calls
@@ -128,12 +126,7 @@ fn handle_signals() {
     }
     for signal in [libc::SIGSEGV, libc::SIGTERM, libc::SIGALRM] {
         // SAFETY: the handler makes one system call.
-        unsafe {
-            libc::signal(
-                signal,
-                end as extern "C" fn(libc::c_int) as libc::sighandler_t,
-            )
-        };
+        unsafe { libc::signal(signal, end as extern "C" fn(libc::c_int) as libc::sighandler_t) };
     }
 }
 

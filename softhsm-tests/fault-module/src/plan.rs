@@ -201,11 +201,7 @@ impl Fault {
             return None;
         }
         let action = Action::parse(action)?;
-        action.fits(place).then(|| Self {
-            place: place.to_owned(),
-            visits,
-            action,
-        })
+        action.fits(place).then(|| Self { place: place.to_owned(), visits, action })
     }
 }
 
@@ -364,10 +360,7 @@ mod tests {
         assert_eq!(plan.at(Place::Unload, 1), [] as [&Action; 0]);
         let delay = Action::Delay(Duration::from_millis(5));
         assert_eq!(plan.at(Place::Call("C_Sign"), 1), [&delay]);
-        assert_eq!(
-            plan.at(Place::Call("C_Sign"), 2),
-            [&Action::Return(0x30), &delay]
-        );
+        assert_eq!(plan.at(Place::Call("C_Sign"), 2), [&Action::Return(0x30), &delay]);
         let plan = Plan::parse("C_Sign#2+:length=+0x10").unwrap();
         let longer = Action::Size(Size::More(16));
         assert_eq!(plan.at(Place::Call("C_Sign"), 1), [] as [&Action; 0]);
@@ -379,10 +372,7 @@ mod tests {
         let plan =
             Plan::parse("C_GetTokenInfo:set=CKF_USER_PIN_LOCKED+CKF_LOGIN_REQUIRED").unwrap();
         let both = CKF_USER_PIN_LOCKED | CKF_LOGIN_REQUIRED;
-        assert_eq!(
-            plan.at(Place::Call("C_GetTokenInfo"), 1),
-            [&Action::SetFlags(both)]
-        );
+        assert_eq!(plan.at(Place::Call("C_GetTokenInfo"), 1), [&Action::SetFlags(both)]);
     }
 
     #[test]

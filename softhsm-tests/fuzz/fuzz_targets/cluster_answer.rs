@@ -35,10 +35,7 @@ impl ClusterApi for Answering<'_> {
             return Err(status.refused(self.cluster(), request, Vec::new()));
         }
         match serde_json::from_str(self.text) {
-            Ok(object) => Ok(ApiAnswer {
-                object,
-                warnings: Vec::new(),
-            }),
+            Ok(object) => Ok(ApiAnswer { object, warnings: Vec::new() }),
             Err(error) => Err(Error::internal(error.to_string()).into()),
         }
     }
@@ -49,10 +46,7 @@ impl ClusterApi for Answering<'_> {
 }
 
 fuzz_target!(|text: &str| {
-    let api = Answering {
-        text,
-        sent: RefCell::default(),
-    };
+    let api = Answering { text, sent: RefCell::default() };
     let answer: Value = serde_json::from_str(text).unwrap_or_default();
     match self_subject_review(&api) {
         Ok(Recognition::User(user)) => {
@@ -114,12 +108,7 @@ const ACCESS: ResourceAccess<'_> = ResourceAccess {
 /// A token that is taken is the server's, fits into a header, and has an end.
 fn token(api: &Answering<'_>, answer: &Value) {
     let account = "default/deployer".parse().expect("an account");
-    let wish = TokenWish {
-        account: &account,
-        seconds: 600,
-        audiences: &[],
-        bound_to: None,
-    };
+    let wish = TokenWish { account: &account, seconds: 600, audiences: &[], bound_to: None };
     match request_token(api, &wish) {
         Ok(made) => {
             let status = &answer["status"];

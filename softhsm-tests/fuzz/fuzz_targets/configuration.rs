@@ -6,8 +6,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pkcs11_external_signer::config::{Config, Filter, PinSource, Uri};
 use pkcs11_external_signer::config::ConfigError;
+use pkcs11_external_signer::config::{Config, Filter, PinSource, Uri};
 
 /// In every `pin`, and in no other value.
 const MARK: &str = "s3cr3t";
@@ -106,8 +106,6 @@ fn written(config: &Config) -> Option<Vec<(&'static str, String)>> {
         ("certificateFile", certificate_file),
         (pin_key, Some(pin_source)),
     ];
-    let pairs = pairs
-        .into_iter()
-        .filter_map(|(key, value)| Some((key, value?)));
+    let pairs = pairs.into_iter().filter_map(|(key, value)| Some((key, value?)));
     Some(pairs.collect())
 }

@@ -61,11 +61,7 @@ fn encoded(r: &[u8], s: &[u8]) -> Vec<u8> {
         content.extend([zero, number].concat());
     }
     let length = content.len() as u8;
-    let head: &[u8] = if length < 0x80 {
-        &[0x30, length]
-    } else {
-        &[0x30, 0x81, length]
-    };
+    let head: &[u8] = if length < 0x80 { &[0x30, length] } else { &[0x30, 0x81, length] };
     [head, &content].concat()
 }
 
@@ -101,11 +97,7 @@ fn public_key(info: &[u8]) {
     macro_rules! compare {
         ($crate_:ident, $curve:pat) => {
             if let Ok(key) = $crate_::PublicKey::from_public_key_der(info) {
-                let Some(PublicKey::Ecdsa {
-                    curve: $curve,
-                    point,
-                }) = found
-                else {
+                let Some(PublicKey::Ecdsa { curve: $curve, point }) = found else {
                     panic!("{found:?}")
                 };
                 assert_eq!($crate_::PublicKey::from_sec1_bytes(point), Ok(key));
@@ -120,10 +112,8 @@ fn public_key(info: &[u8]) {
     }
     if let Ok(key) = rsa::PublicKey::from_public_key_der(info) {
         let number = |bytes: &[u8]| without_zeros(bytes).to_owned();
-        let key = PublicKey::Rsa {
-            modulus: number(&key.n_bytes()),
-            exponent: number(&key.e_bytes()),
-        };
+        let key =
+            PublicKey::Rsa { modulus: number(&key.n_bytes()), exponent: number(&key.e_bytes()) };
         let is_of_use = (1024..=8192).contains(&key.modulus_bits());
         assert_eq!(found, Some(&key).filter(|_| is_of_use));
     }

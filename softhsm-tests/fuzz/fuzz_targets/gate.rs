@@ -24,12 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 fuzz_target!(|bytes: &[u8]| {
     let gate = &*GATE;
     // libFuzzer sees what is compared, and so learns what no stranger knows.
-    if gate
-        .name
-        .as_bytes()
-        .windows(8)
-        .any(|piece| holds(bytes, piece))
-    {
+    if gate.name.as_bytes().windows(8).any(|piece| holds(bytes, piece)) {
         return;
     }
     let mut stranger = TcpStream::connect(gate.address).expect("a port that listens");
@@ -41,13 +36,8 @@ fuzz_target!(|bytes: &[u8]| {
     let mut answer = Vec::new();
     let _ = stranger.read_to_end(&mut answer);
     let told = gate.told.lock().expect("one thread");
-    let line = told
-        .recv_timeout(PATIENCE)
-        .expect("a word on the connection");
-    assert!(
-        line.starts_with("cluster \"c\": refused a connection: "),
-        "{line}"
-    );
+    let line = told.recv_timeout(PATIENCE).expect("a word on the connection");
+    assert!(line.starts_with("cluster \"c\": refused a connection: "), "{line}");
     assert!(told.try_recv().is_err());
     // An alert, or a handshake.
     assert!(matches!(answer.first(), None | Some(21 | 22)), "{answer:?}");
@@ -67,13 +57,8 @@ struct Gate {
 
 static GATE: LazyLock<Gate> = LazyLock::new(|| {
     // Nothing is loaded before a key is opened, and nothing is here to be loaded.
-    let mut configuration = [
-        ("pathLib", "/no/such.so"),
-        ("slotId", "0"),
-        ("objectId", "1"),
-    ]
-    .into_iter()
-    .collect();
+    let mut configuration =
+        [("pathLib", "/no/such.so"), ("slotId", "0"), ("objectId", "1")].into_iter().collect();
     let config = Config::from_map(&mut configuration).expect("a configuration");
     let variables = TakenVariables::default();
     let keyring = Keyring::default();

@@ -33,16 +33,11 @@ fuzz_target!(|content: &[u8]| {
     let Some(redirected) = contexts.first() else {
         return;
     };
-    config.redirect(&redirected.cluster, &endpoint(), |context| {
-        context.user == redirected.user
-    });
+    config.redirect(&redirected.cluster, &endpoint(), |context| context.user == redirected.user);
     config.identify(&redirected.user, &IDENTITY);
     let after = document(&config);
     for (old, new) in contexts.iter().zip(config.contexts()) {
-        let (was, is) = (
-            cluster(&before, &old.cluster),
-            cluster(&after, &new.cluster),
-        );
+        let (was, is) = (cluster(&before, &old.cluster), cluster(&after, &new.cluster));
         assert_eq!((&old.name, &old.user), (&new.name, &new.user));
         if (&old.cluster, &old.user) == (&redirected.cluster, &redirected.user) && was.is_some() {
             let server = is.and_then(|cluster| cluster["server"].as_str());
@@ -67,10 +62,7 @@ fn document(config: &Kubeconfig) -> Value {
     let again = parse(written.as_bytes()).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(again.to_json(), written);
     let document: Value = serde_json::from_str(&written).expect("JSON");
-    assert_eq!(
-        document["contexts"].as_array().map(Vec::len),
-        Some(config.contexts().len())
-    );
+    assert_eq!(document["contexts"].as_array().map(Vec::len), Some(config.contexts().len()));
     document
 }
 
@@ -83,9 +75,8 @@ fn is_of_yaml(character: char) -> bool {
 /// What a cluster's entry holds, by another parser's view.
 fn cluster<'a>(document: &'a Value, name: &str) -> Option<&'a Value> {
     let clusters = document["clusters"].as_array()?;
-    let mut found = clusters
-        .iter()
-        .filter(|entry| entry["name"].as_str().unwrap_or_default() == name);
+    let mut found =
+        clusters.iter().filter(|entry| entry["name"].as_str().unwrap_or_default() == name);
     let entry = found.next()?;
     assert!(found.next().is_none(), "{name} is there twice");
     Some(&entry["cluster"])
@@ -139,21 +130,12 @@ fn assert_pasted_as_set(content: &[u8]) {
         panic!("{excerpt}");
     };
     assert_eq!(configuration.value("pathLib"), Some(&*format!("/{name}")));
-    assert_eq!(
-        configuration.value("objectLabel").unwrap_or_default(),
-        label
-    );
+    assert_eq!(configuration.value("objectLabel").unwrap_or_default(), label);
 }
 
 fn endpoint() -> TunnelEndpoint<'static> {
-    TunnelEndpoint {
-        address: ADDRESS,
-        server_name: "tunnel.invalid",
-        authority_pem: "authority",
-    }
+    TunnelEndpoint { address: ADDRESS, server_name: "tunnel.invalid", authority_pem: "authority" }
 }
 
-const IDENTITY: ClientIdentity<'_> = ClientIdentity {
-    certificate_pem: "certificate",
-    key_pem: "key",
-};
+const IDENTITY: ClientIdentity<'_> =
+    ClientIdentity { certificate_pem: "certificate", key_pem: "key" };

@@ -11,12 +11,8 @@ use pkcs11_external_signer::sealed::{Registry, RegistryLogin};
 use pkcs11_external_signer_fuzz::told;
 
 /// What the sealed files have entries for.
-const ENTRIES: [&str; 4] = [
-    "registry.example",
-    "registry.example/team",
-    "*.example:5000",
-    "docker.io",
-];
+const ENTRIES: [&str; 4] =
+    ["registry.example", "registry.example/team", "*.example:5000", "docker.io"];
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(text) = std::str::from_utf8(bytes)

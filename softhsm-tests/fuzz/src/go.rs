@@ -19,12 +19,7 @@ pub fn assert_certificate(certificate: &Certificate) {
 
 /// Demands that Kubernetes' signer would issue a certificate for the same user and groups, or none.
 pub fn assert_request(pem: &str, asked: &CertificationRequest) {
-    assert_same(
-        "request",
-        pem.as_bytes(),
-        asked.user.as_deref(),
-        &asked.groups,
-    );
+    assert_same("request", pem.as_bytes(), asked.user.as_deref(), &asked.groups);
 }
 
 fn assert_same(kind: &str, bytes: &[u8], user: Option<&str>, groups: &[String]) {

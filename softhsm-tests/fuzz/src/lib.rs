@@ -10,10 +10,7 @@ pub fn told(error: impl Into<Error>) -> Error {
     let error: Error = error.into();
     for text in [error.to_string(), error.remedy().to_string()] {
         let text = line(&text);
-        assert!(
-            !text.is_empty() && !text.contains(['\n', '\r', '\u{1b}']),
-            "{text:?}"
-        );
+        assert!(!text.is_empty() && !text.contains(['\n', '\r', '\u{1b}']), "{text:?}");
     }
     error
 }

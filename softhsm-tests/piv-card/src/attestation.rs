@@ -39,10 +39,7 @@ pub(crate) struct Attestations {
 
 impl Attestations {
     pub(crate) fn new(state: &Path, serial: u32) -> Self {
-        Self {
-            place: state.join("attestation"),
-            serial,
-        }
+        Self { place: state.join("attestation"), serial }
     }
 
     /// The certificate of the key in this slot (ATTEST).

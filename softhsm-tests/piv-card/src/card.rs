@@ -96,18 +96,13 @@ impl<C: Client> Card<C> {
         }
         // A name may be shortened, down to its owner's; the applet wants more of it.
         let is_short = apdu[1] == SELECT && apdu[2] == 0x04 && view.data().len() >= 5;
-        let apdu = if is_short && SELECT_PIV[5..].starts_with(view.data()) {
-            &SELECT_PIV
-        } else {
-            apdu
-        };
+        let apdu =
+            if is_short && SELECT_PIV[5..].starts_with(view.data()) { &SELECT_PIV } else { apdu };
         let command = Command::try_from(apdu).map_err(|_| Status::WrongLength)?;
         let command = match self.chained.take() {
             None => command,
             Some(mut begun) => {
-                begun
-                    .extend_from_command(&command)
-                    .map_err(|_| Status::NotEnoughMemory)?;
+                begun.extend_from_command(&command).map_err(|_| Status::NotEnoughMemory)?;
                 begun
             }
         };
@@ -210,7 +205,6 @@ impl<C: Client> VSmartCard for Card<C> {
     }
 
     fn execute(&mut self, apdu: &[u8]) -> Vec<u8> {
-        self.command(apdu)
-            .unwrap_or_else(|status| <[u8; 2]>::from(status).into())
+        self.command(apdu).unwrap_or_else(|status| <[u8; 2]>::from(status).into())
     }
 }

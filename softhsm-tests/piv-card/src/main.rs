@@ -36,11 +36,7 @@ struct Arguments {
 
 impl Arguments {
     fn parse(mut words: impl Iterator<Item = String>) -> Result<Self, Box<dyn Error>> {
-        let mut arguments = Self {
-            state: None,
-            port: vpicc::DEFAULT_PORT,
-            serial: 0x0052_f743,
-        };
+        let mut arguments = Self { state: None, port: vpicc::DEFAULT_PORT, serial: 0x0052_f743 };
         while let Some(name) = words.next() {
             let value = words.next().ok_or(format!("{name}: no value"))?;
             match name.as_str() {

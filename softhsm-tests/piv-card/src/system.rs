@@ -29,11 +29,7 @@ pub(crate) fn run<R>(mut store: StoreConfig<'_>, with: impl FnOnce(Client<'_>) -
     store.with_store(|store| {
         let channel = TrussedChannel::new();
         let (requester, responder) = channel.split().expect("a new channel");
-        let platform = Platform {
-            store,
-            rng: OsRng,
-            interface: UserInterface::new(),
-        };
+        let platform = Platform { store, rng: OsRng, interface: UserInterface::new() };
         let context = CoreContext::new("piv".try_into().expect("a short path"));
         let call = Call {
             service: Service::with_dispatch(platform, Extensions::new()),

@@ -12,9 +12,7 @@ use crate::fixture::tool::tool;
 /// The public key in a certificate of a file, as PEM.
 fn public_key(certificate: &Path) -> Vec<u8> {
     let mut openssl = tool("openssl", "openssl");
-    openssl
-        .args(["x509", "-noout", "-pubkey", "-in"])
-        .arg(certificate);
+    openssl.args(["x509", "-noout", "-pubkey", "-in"]).arg(certificate);
     openssl.output().unwrap().stdout
 }
 
@@ -59,9 +57,7 @@ fn it_is_a_document_for_scripts() {
     let cards = Cards::inserted(1);
     let module = format!("--module={}", cards.environment.variable(YKCS11));
     let token = cards.token(YKCS11, 1);
-    let outcome = token
-        .command(&["attestation", &module, "--object-id=2", "--json"])
-        .run();
+    let outcome = token.command(&["attestation", &module, "--object-id=2", "--json"]).run();
     let document: Value = serde_json::from_str(&outcome.silently().printed()).unwrap();
     for (name, value) in [
         ("kind", Value::from("Attestation")),
@@ -97,22 +93,9 @@ fn a_key_without_one_is_told() {
         let token = cards.token(library, 1);
         let module = format!("--module={}", cards.environment.variable(library));
         let serial = super::cards::serial(library, 1);
-        let arguments = [
-            "attestation",
-            &module,
-            "--token-serial",
-            &serial,
-            "--object-id",
-            id,
-        ];
+        let arguments = ["attestation", &module, "--token-serial", &serial, "--object-id", id];
         let outcome = token.command(&arguments).run();
-        outcome.fails(
-            6,
-            &[
-                "no attestation of the key with objectId",
-                "Yubico's library",
-                "imported",
-            ],
-        );
+        outcome
+            .fails(6, &["no attestation of the key with objectId", "Yubico's library", "imported"]);
     }
 }

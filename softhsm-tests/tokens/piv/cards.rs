@@ -56,11 +56,7 @@ impl Cards {
     /// So many cards in the reader, fresh copies of the same two.
     pub(super) fn inserted(count: usize) -> Self {
         let state = tempfile::tempdir().unwrap();
-        let copied = Command::new("cp")
-            .arg("-r")
-            .arg(made().join("."))
-            .arg(state.path())
-            .status();
+        let copied = Command::new("cp").arg("-r").arg(made().join(".")).arg(state.path()).status();
         assert!(copied.unwrap().success());
         Self::of(state, count)
     }
@@ -76,10 +72,7 @@ impl Cards {
     fn of(directory: tempfile::TempDir, count: usize) -> Self {
         let state = directory.path().to_str().unwrap().to_owned();
         let count = count.to_string();
-        let store = Store {
-            directory,
-            tokens: Vec::new(),
-        };
+        let store = Store { directory, tokens: Vec::new() };
         let arguments = ["--state", &state, "--cards", &count];
         let environment = Environment::with(&[("TOKEN_PIN", PIN)], "piv", &arguments, &[], store);
         Self { environment }
@@ -104,12 +97,7 @@ impl Cards {
 
     /// Puts another certificate, in DER, into a slot of card 1.
     pub(super) fn certify(&self, slot: &str, certificate: &[u8]) {
-        let file = self
-            .environment
-            .store
-            .directory
-            .path()
-            .join("certificate.der");
+        let file = self.environment.store.directory.path().join("certificate.der");
         fs::write(&file, certificate).unwrap();
         let file = file.to_str().unwrap();
         let input = ["--key-format", "DER", "--input", file];
@@ -176,10 +164,7 @@ impl Cards {
         let output = tool("yubico-piv-tool", "yubico-piv-tool")
             .args(["--reader", &reader])
             .args(arguments)
-            .env(
-                "PCSCLITE_CSOCK_NAME",
-                self.environment.variable("PCSCLITE_CSOCK_NAME"),
-            )
+            .env("PCSCLITE_CSOCK_NAME", self.environment.variable("PCSCLITE_CSOCK_NAME"))
             .output()
             .unwrap();
         assert!(output.status.success(), "{output:?}");
@@ -215,10 +200,7 @@ fn made() -> &'static Path {
         if !place.exists() {
             let state = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
             let mut script = Command::new(script());
-            let made = script
-                .arg("--state")
-                .arg(state.path())
-                .args(["--cards", "2", "true"]);
+            let made = script.arg("--state").arg(state.path()).args(["--cards", "2", "true"]);
             assert!(made.status().unwrap().success());
             // Where another run was faster, its cards are taken and these dropped.
             let _ = fs::rename(state.path(), &place);

@@ -93,10 +93,7 @@ impl Enrollment {
         let stored = ["--pin-source", "env:TOKEN_PIN"];
         let checked = self.command("check", &stored).arguments(arguments).run();
         let checked = checked.told(0);
-        assert!(
-            checked.contains("user \"jane\", groups \"dev\""),
-            "{checked}"
-        );
+        assert!(checked.contains("user \"jane\", groups \"dev\""), "{checked}");
         let end = "✔ TLS            this key can serve TLS 1.3 and TLS 1.2\n";
         assert!(checked.ends_with(end), "{checked}");
     }
@@ -131,20 +128,10 @@ fn a_slot_without_a_key_gets_one_and_its_certificate() {
     let mut terminal = enrollment.request(&["--slot", "82"]);
     terminal.expect(MANAGEMENT_KEY).type_line("default");
     let screen = done(terminal);
-    assert!(
-        screen.contains("management key of every new card"),
-        "{screen}"
-    );
-    assert!(
-        screen.contains("change-management-key --generate --protect"),
-        "{screen}"
-    );
+    assert!(screen.contains("management key of every new card"), "{screen}");
+    assert!(screen.contains("change-management-key --generate --protect"), "{screen}");
     // The stand-in that the library has made is none.
-    assert!(
-        enrollment.listed().contains("no certificate"),
-        "{}",
-        enrollment.listed()
-    );
+    assert!(enrollment.listed().contains("no certificate"), "{}", enrollment.listed());
     // Made again, it goes on with the key, for which no management key is needed.
     let before = fs::read_to_string(enrollment.at("jane.csr")).unwrap();
     done(enrollment.request(&["--slot", "82"]));
@@ -160,10 +147,7 @@ fn a_slot_without_a_key_gets_one_and_its_certificate() {
     assert!(!enrollment.listed().contains("no certificate"));
     // It was made on the card, and says so.
     let attested = enrollment.command("attestation", &["--object-id=5"]).run();
-    assert!(
-        attested.stderr.contains("PIN once, touch never"),
-        "{attested:?}"
-    );
+    assert!(attested.stderr.contains("PIN once, touch never"), "{attested:?}");
     // Once more, nothing is left to do.
     let screen = done(enrollment.enroll(&["--certificate", &certificate]));
     assert!(!screen.contains("management key"), "{screen}");
@@ -175,11 +159,7 @@ fn what_is_in_a_slot_is_lost_only_after_a_yes_that_names_it() {
     let enrollment = Enrollment::on_a_card(YKCS11);
     let before = enrollment.listed();
     // Of the slot that is taken where none is named, too.
-    failed(
-        enrollment.request(&[]),
-        6,
-        &["has a certificate for user \"card 1 9a\""],
-    );
+    failed(enrollment.request(&[]), 6, &["has a certificate for user \"card 1 9a\""]);
     let replace = ["--slot", "9d", "--replace"];
     let mut terminal = enrollment.request(&replace);
     terminal
@@ -194,10 +174,7 @@ fn what_is_in_a_slot_is_lost_only_after_a_yes_that_names_it() {
     terminal.expect(MANAGEMENT_KEY).type_line("default");
     done(terminal);
     let listed = enrollment.listed();
-    assert!(
-        listed.contains("3         ") && !listed.contains("card 1 9d"),
-        "{listed}"
-    );
+    assert!(listed.contains("3         ") && !listed.contains("card 1 9d"), "{listed}");
 }
 
 #[test]
@@ -215,19 +192,11 @@ fn a_wrong_management_key_is_told_and_counted() {
         terminal.expect(MANAGEMENT_KEY).type_line(OTHER_KEY);
     }
     let (outcome, screen) = terminal.finish();
-    outcome.fails(
-        7,
-        &[
-            "refused the management key typed at the terminal",
-            "CKR_PIN_INCORRECT",
-        ],
-    );
+    outcome.fails(7, &["refused the management key typed at the terminal", "CKR_PIN_INCORRECT"]);
     assert!(!screen.contains(OTHER_KEY), "{screen}");
     assert_eq!(enrollment.listed(), before);
     // Those weren't tries of the PIN.
-    let checked = enrollment
-        .command("check", &["--object-id=1", "--no-login"])
-        .run();
+    let checked = enrollment.command("check", &["--object-id=1", "--no-login"]).run();
     assert!(checked.told(0).contains("the token reports no wrong PIN"));
 }
 
@@ -242,9 +211,7 @@ fn a_pin_in_the_place_of_the_management_key_is_a_try_of_the_pin() {
     terminal.expect(MANAGEMENT_KEY).type_line(WRONG_PIN);
     // The last try is not made for this.
     let prompt = terminal.expect("the token refused the PIN; the token says that one try is left");
-    prompt
-        .expect("(48 hexadecimal digits, or the word default")
-        .type_line(PIN);
+    prompt.expect("(48 hexadecimal digits, or the word default").type_line(PIN);
     terminal.expect("can't be the management key and was not sent");
     terminal.expect(MANAGEMENT_KEY).type_line("default");
     let (outcome, _) = terminal.finish();
@@ -258,20 +225,9 @@ fn only_a_person_gives_the_management_key() {
     let enrollment = Enrollment::on_a_card(YKCS11);
     let csr = enrollment.path("jane.csr");
     for source in ["env:TOKEN_PIN", "stdin"] {
-        let arguments = [
-            "--pin-source",
-            source,
-            "--user",
-            "jane",
-            "--slot",
-            "82",
-            "--csr",
-            &csr,
-        ];
-        let outcome = enrollment
-            .command("enroll", &arguments)
-            .piped(format!("{PIN}\ndefault\n"))
-            .run();
+        let arguments = ["--pin-source", source, "--user", "jane", "--slot", "82", "--csr", &csr];
+        let outcome =
+            enrollment.command("enroll", &arguments).piped(format!("{PIN}\ndefault\n")).run();
         outcome.fails(7, &["wants its management key, which only a person gives"]);
     }
     assert!(!enrollment.listed().contains("\n  5 "));
@@ -286,28 +242,13 @@ fn policies_are_refused_before_anything_is_made_where_they_are_unknown() {
     let mut terminal = enrollment.request(&[&["--slot", "82"][..], &policies].concat());
     terminal.expect(MANAGEMENT_KEY).type_line("default");
     // Debian 12 has version 2.2 of the library, which takes none.
-    failed(
-        terminal,
-        6,
-        &[
-            "knows no PIN and touch policies",
-            "CKR_ATTRIBUTE_TYPE_INVALID",
-        ],
-    );
+    failed(terminal, 6, &["knows no PIN and touch policies", "CKR_ATTRIBUTE_TYPE_INVALID"]);
     assert_eq!(enrollment.listed(), before);
     // Nor are they changed for a key that is there.
     let taken = [&["--object-id", "3"][..], &policies].concat();
-    failed(
-        enrollment.request(&taken),
-        6,
-        &["PIN and touch policies can't be changed"],
-    );
+    failed(enrollment.request(&taken), 6, &["PIN and touch policies can't be changed"]);
     let enrollment = Enrollment::on_a_card(OPENSC);
-    for option in [
-        ["--slot", "9a"],
-        ["--pin-policy", "once"],
-        ["--touch-policy", "never"],
-    ] {
+    for option in [["--slot", "9a"], ["--pin-policy", "once"], ["--touch-policy", "never"]] {
         let text = format!("{} is for YubiKeys behind ykcs11", option[0]);
         failed(enrollment.request(&option), 6, &[&text]);
     }
@@ -335,20 +276,11 @@ fn opensc_makes_no_key_and_goes_on_with_one_that_is_there() {
     let arguments = ["--certificate", &certificate, "--certificate-file", &kept];
     let dry = [&arguments[..], &["--user", "jane", "--dry-run"]].concat();
     let planned = done(enrollment.enroll(&dry));
-    assert!(
-        planned.contains(&format!(", to be kept in {kept}\n")),
-        "{planned}"
-    );
+    assert!(planned.contains(&format!(", to be kept in {kept}\n")), "{planned}");
     assert!(!Path::new(&kept).exists());
     let screen = done(enrollment.enroll(&[&arguments[..], &["--user", "jane"]].concat()));
-    assert!(
-        screen.contains("OpenSC writes nothing to a PIV card"),
-        "{screen}"
-    );
-    assert!(
-        screen.contains("ykman piv certificates import 9a"),
-        "{screen}"
-    );
+    assert!(screen.contains("OpenSC writes nothing to a PIV card"), "{screen}");
+    assert!(screen.contains("ykman piv certificates import 9a"), "{screen}");
     enrollment.assert_checked(&["--object-id", "1", "--certificate-file", &kept]);
 }
 
@@ -398,19 +330,9 @@ fn a_key_for_unsealing_is_made_in_slot_9d_and_opens() {
     for (name, kind) in [("ec-p256", Kind::P256), ("rsa-2048", Kind::Rsa(2048))] {
         let enrollment = Enrollment::on_a_card(YKCS11);
         let csr = enrollment.path("node1.csr");
-        let request = [
-            "--for=unsealing",
-            "--user=node1",
-            "--key",
-            name,
-            "--csr",
-            &csr,
-        ];
+        let request = ["--for=unsealing", "--user=node1", "--key", name, "--csr", &csr];
         let mut terminal = enrollment.enroll(&[&request[..], &["--replace"]].concat());
-        terminal
-            .expect("in slot 9d of token")
-            .expect("Type yes")
-            .type_line("yes");
+        terminal.expect("in slot 9d of token").expect("Type yes").type_line("yes");
         terminal.expect(MANAGEMENT_KEY).type_line("default");
         done(terminal);
         let certificate = issued(&csr);

@@ -33,10 +33,7 @@ fn every_scheme_is_signed_with_every_key() {
             for (id, slot, _) in SLOTS {
                 let key = cards.key(card, slot);
                 let certificate = token.certificate(id).run().silently().certificate();
-                assert_eq!(
-                    certificate, key.certificate,
-                    "{library}, card {card}, {slot}"
-                );
+                assert_eq!(certificate, key.certificate, "{library}, card {card}, {slot}");
                 token.assert_signs_with(id, &key, |scheme| match scheme {
                     Scheme::Pss { hash, .. } if hash == Hash::Sha224 && library == YKCS11 => {
                         Offer::PaddedHere
@@ -53,9 +50,7 @@ fn every_scheme_is_signed_with_every_key() {
 fn sign_at_terminal(token: &Token<'_>, id: &str, key: &Key) -> Terminal {
     let asking = token.configuration(id).without("pinSource");
     let (options, _) = one_scheme(key.kind);
-    token
-        .ask(&sign_request(&asking, &options, &sample(32)))
-        .at_terminal()
+    token.ask(&sign_request(&asking, &options, &sample(32))).at_terminal()
 }
 
 /// Demands an answer with this key's signature.
@@ -89,10 +84,7 @@ fn three_tries_lead_to_the_lock_and_the_last_wants_a_word() {
         // OpenSC says nothing of the first wrong PIN.
         let is_counted = wrong.stderr.contains("counted a wrong PIN");
         assert_eq!(is_counted, library == YKCS11, "{}", wrong.stderr);
-        sign()
-            .variable("TOKEN_PIN", WRONG_PIN)
-            .run()
-            .fails(7, &["was not sent"]);
+        sign().variable("TOKEN_PIN", WRONG_PIN).run().fails(7, &["was not sent"]);
         // The second wrong one, and the right one as the last.
         let mut terminal = sign_at_terminal(&token, "1", &key);
         terminal.expect_prompt().type_line(WRONG_PIN);
@@ -108,10 +100,7 @@ fn three_tries_lead_to_the_lock_and_the_last_wants_a_word() {
         terminal.expect_prompt().type_line(WRONG_PIN);
         terminal.expect_prompt().type_line(WRONG_PIN);
         terminal.expect("last try").expect("yes").type_line("no");
-        terminal
-            .finish()
-            .0
-            .fails(7, &["one PIN try left", "not sent"]);
+        terminal.finish().0.fails(7, &["one PIN try left", "not sent"]);
         sign().run().fails(7, &["one PIN try left", "was not sent"]);
         assert!(listed().contains("one PIN try left"), "{}", listed());
         let mut terminal = sign_at_terminal(&token, "1", &key);
@@ -184,9 +173,7 @@ fn a_key_that_wants_no_pin_gets_none() {
         for library in LIBRARIES {
             let token = cards.token(library, card);
             let without = token.configuration("4").without("pinSource");
-            let outcome = token
-                .ask(&sign_request(&without, &options, &sample(32)))
-                .run();
+            let outcome = token.ask(&sign_request(&without, &options, &sample(32))).run();
             if library == OPENSC {
                 assert_signed(outcome.silently(), &key);
                 let path = cards.environment.variable(library);
@@ -252,10 +239,7 @@ fn both_cards_are_listed_and_every_key_is_checked() {
                 assert!(listed.contains(&user), "no {user} in\n{listed}");
             }
         }
-        for (serial, card) in [
-            (cards::serial(library, 1), 1),
-            (cards::serial(library, 2), 2),
-        ] {
+        for (serial, card) in [(cards::serial(library, 1), 1), (cards::serial(library, 2), 2)] {
             assert!(listed.contains(&serial), "no {serial} in\n{listed}");
             for (id, slot, _) in SLOTS {
                 let checked = token
@@ -361,10 +345,7 @@ fn a_card_that_is_pulled_at_the_prompt_ends_the_request_with_a_word() {
             }
             let (outcome, screen) = terminal.finish();
             let code = outcome.status.code();
-            assert!(
-                matches!(code, Some(5 | 7)),
-                "{library}, {meanwhile:?}: {outcome:?}"
-            );
+            assert!(matches!(code, Some(5 | 7)), "{library}, {meanwhile:?}: {outcome:?}");
             outcome.fails(code.unwrap_or_default(), &["C_", "CKR_", "try again"]);
             assert_no_pin(&screen);
             if !matches!(meanwhile, Meanwhile::Back) {
@@ -404,10 +385,7 @@ fn a_key_is_made_and_certified_as_the_guide_says() {
         let is_as_before = serial == cards::serial(library, 1);
         assert_eq!(is_as_before, library == YKCS11, "{printed}");
         let configuration = token.configuration.clone().with("tokenSerial", serial);
-        let token = Token {
-            configuration,
-            ..token
-        };
+        let token = Token { configuration, ..token };
         token.assert_kubectl_gets("1");
     }
 }

@@ -49,10 +49,7 @@ fn certificate(cards: &Cards) -> String {
     let keys = listed["libraries"][0]["tokens"][0]["keys"].as_array();
     let mut keys = keys.unwrap().iter();
     let key = keys.find(|key| key["objectId"] == "1").unwrap();
-    key["certificate"]["credentialId"]
-        .as_str()
-        .unwrap()
-        .to_owned()
+    key["certificate"]["credentialId"].as_str().unwrap().to_owned()
 }
 
 /// A card whose certificate in slot 9a is jane's and valid for minutes.
@@ -85,10 +82,7 @@ fn the_slots_certificate_is_replaced_when_the_cluster_has_let_its_successor_in()
     let (_, name) = asked.stderr.split_once(" approve ").unwrap();
     let name = name.split(' ').next().unwrap();
     let approve = cluster().administrator(store);
-    approve
-        .arguments(&["certificate", "approve", name])
-        .run()
-        .printed();
+    approve.arguments(&["certificate", "approve", name]).run().printed();
     // Let in, and nobody to give the management key.
     let unattended = renew(&cards, &[]).run();
     unattended.fails(
@@ -110,9 +104,7 @@ fn the_slots_certificate_is_replaced_when_the_cluster_has_let_its_successor_in()
     };
     assert!(kept.exists(), "{}", kept.display());
     let mut terminal = renew(&cards, &[]).at_terminal();
-    terminal
-        .expect("management key (48 hexadecimal digits")
-        .type_line("default");
+    terminal.expect("management key (48 hexadecimal digits").type_line("default");
     let (outcome, screen) = terminal.finish();
     assert!(outcome.status.success(), "{screen}\n{outcome:?}");
     let after = certificate(&cards);
@@ -120,10 +112,7 @@ fn the_slots_certificate_is_replaced_when_the_cluster_has_let_its_successor_in()
     let printed = String::from_utf8(outcome.stdout.clone()).unwrap();
     assert!(printed.contains(&after), "{printed}");
     assert!(printed.contains("knows us as user \"jane\""), "{printed}");
-    assert!(
-        outcome.stderr.contains("management key of every new card"),
-        "{outcome:?}"
-    );
+    assert!(outcome.stderr.contains("management key of every new card"), "{outcome:?}");
     assert!(!kept.exists(), "{}", kept.display());
 }
 

@@ -109,11 +109,7 @@ impl<'c> Steps<'c> {
         cluster().add_context(store, "3");
         let mut running = cards.enter(run).start(None);
         assert_eq!(running.line(), "ready");
-        Self {
-            cards,
-            running,
-            begun: 0,
-        }
+        Self { cards, running, begun: 0 }
     }
 
     /// kubectl begins.

@@ -109,14 +109,7 @@ impl Checklist {
         columns: Option<usize>,
         is_json: bool,
     ) -> Self {
-        Self {
-            output,
-            palette,
-            columns,
-            is_json,
-            failure: None,
-            entries: Vec::new(),
-        }
+        Self { output, palette, columns, is_json, failure: None, entries: Vec::new() }
     }
 
     pub(super) fn good(&mut self, step: CheckStep, text: impl Into<String>) {

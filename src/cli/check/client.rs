@@ -51,11 +51,7 @@ pub(super) fn check_client(
     let served = checklist.keep(STEP, registered(&entry, &identity))?;
     check_entry(kubeconfig, context, &served, checklist);
     check_address(&identity, &served, checklist);
-    Some(PluginClient {
-        entry,
-        served,
-        authority: identity.authority_pem().to_owned(),
-    })
+    Some(PluginClient { entry, served, authority: identity.authority_pem().to_owned() })
 }
 
 impl PluginClient {
@@ -89,10 +85,8 @@ impl PluginClient {
             },
             pins,
         )?;
-        let certificate = ClientCertificate {
-            certificate_pem: registered.certificate,
-            key_pem: registered.key,
-        };
+        let certificate =
+            ClientCertificate { certificate_pem: registered.certificate, key_pem: registered.key };
         let cluster = [&*self.served.name, self.server()];
         let client = TunnelClient::new(&self.entry, self.address(), cluster, &certificate)?;
         TokenConnection::through(client)?.whoami()
@@ -167,11 +161,7 @@ fn check_kuberc(command: &str, checklist: &mut Checklist) {
         Ok(Some(kuberc)) => match kuberc.refusal(command) {
             Some(reason) => {
                 let (path, command) = (kuberc.path, command.to_owned());
-                let error = ClientError::Forbidden {
-                    path,
-                    reason,
-                    command,
-                };
+                let error = ClientError::Forbidden { path, reason, command };
                 checklist.bad(STEP, &error.into());
             }
             None => {
@@ -186,11 +176,7 @@ fn check_kuberc(command: &str, checklist: &mut Checklist) {
         }
         Err(fault) => checklist.concern(
             STEP,
-            format!(
-                "kubectl passes over {}: {}",
-                fault.path.display(),
-                fault.reason
-            ),
+            format!("kubectl passes over {}: {}", fault.path.display(), fault.reason),
             "correct the file: what it says of credential plugins isn't heeded",
         ),
     }
@@ -230,9 +216,7 @@ fn check_entry(
                     ));
                 }
             }
-            Err(error) => concern(format!(
-                "the entry that was copied has changed since: {error}"
-            )),
+            Err(error) => concern(format!("the entry that was copied has changed since: {error}")),
         }
     }
     if is_good {
@@ -249,17 +233,12 @@ fn differences(one: &Cluster, other: &Cluster) -> Vec<&'static str> {
     let fields = [
         ("server", one.server != other.server),
         ("certificate-authority", one.authority != other.authority),
-        (
-            "tls-server-name",
-            one.tls_server_name != other.tls_server_name,
-        ),
+        ("tls-server-name", one.tls_server_name != other.tls_server_name),
         ("insecure-skip-tls-verify", one.insecure != other.insecure),
         ("proxy-url", one.proxy_url != other.proxy_url),
     ];
     let fields = fields.into_iter();
-    fields
-        .filter_map(|(name, is_other)| is_other.then_some(name))
-        .collect()
+    fields.filter_map(|(name, is_other)| is_other.then_some(name)).collect()
 }
 
 /// What is at the local address, and which clients don't get there.

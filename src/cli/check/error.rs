@@ -14,20 +14,12 @@ pub(super) enum ClientError {
     /// `credentialPluginPolicy` and `credentialPluginAllowlist`, of kubectl 1.35 and later; other clients
     /// don't read the file. `KUBERC=off kubectl …` does without it.
     #[error("kubectl does not run the plugin: in {}, {reason}", .path.display())]
-    Forbidden {
-        path: PathBuf,
-        reason: String,
-        command: String,
-    },
+    Forbidden { path: PathBuf, reason: String, command: String },
     #[error("the user has {field}, which clients use without running the plugin")]
     OtherCredential { field: &'static str },
     /// `apiVersion` and `interactiveMode` of the user's `exec`.
     #[error("clients refuse the plugin of user \"{user}\": {problem}")]
-    Refused {
-        user: String,
-        problem: String,
-        context: String,
-    },
+    Refused { user: String, problem: String, context: String },
     #[error("kubectl ends with an error: {}, which KUBERC names, can't be used: {reason}", .path.display())]
     UnusableKuberc { path: PathBuf, reason: String },
 }

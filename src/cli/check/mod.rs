@@ -157,10 +157,7 @@ fn check(
     let target = target?;
     let library = opened.take()?;
     // What is asked beyond that is asked directly.
-    let asks_more = matches!(
-        arguments.kind,
-        Some(ShortLived::Certificate | ShortLived::Token)
-    );
+    let asks_more = matches!(arguments.kind, Some(ShortLived::Certificate | ShortLived::Token));
     if let Some(client) = client.filter(|_| !asks_more) {
         // Some libraries keep the token from other processes until then.
         let step = watchdog::step("the end of the library (C_Finalize)");
@@ -192,10 +189,7 @@ fn configuration(
     source: &mut Source,
     checklist: &mut Checklist,
 ) -> Result<Config, Error> {
-    let KeySource {
-        configuration: map,
-        context,
-    } = &mut source.key;
+    let KeySource { configuration: map, context } = &mut source.key;
     let found = match context {
         Some(_) => Ok(None),
         None => arguments.key.complete(map, verbosity),
@@ -216,11 +210,7 @@ fn configuration(
         (_, Some(uri), Some(why)) => checklist.concern(
             step,
             format!("{why}; the only key that can be used is checked: {uri}"),
-            remedy!(
-                "have a context use it: `",
-                OwnCommand::WriteKubeconfig,
-                " --context NAME`"
-            ),
+            remedy!("have a context use it: `", OwnCommand::WriteKubeconfig, " --context NAME`"),
         ),
         (_, Some(uri), None) => {
             checklist.good(step, format!("from the options, completed: {uri}"));
@@ -298,25 +288,15 @@ impl Source {
             true => Some(options.selected()?),
             false => None,
         };
-        Ok(Self {
-            key,
-            of_cluster,
-            no_key,
-        })
+        Ok(Self { key, of_cluster, no_key })
     }
 
     /// The cluster that is asked, if one is to be.
     fn target(&self) -> Result<Option<TunnelTarget>, KubeconfigError> {
         let context = self.of_cluster.as_ref().or(self.key.context.as_ref());
         let target = |selected: &SelectedContext| {
-            let (name, cluster) = selected
-                .kubeconfig
-                .real_cluster(&selected.context.cluster)?;
-            Ok(TunnelTarget {
-                name,
-                cluster,
-                heeds_environment: true,
-            })
+            let (name, cluster) = selected.kubeconfig.real_cluster(&selected.context.cluster)?;
+            Ok(TunnelTarget { name, cluster, heeds_environment: true })
         };
         context.map(target).transpose()
     }

@@ -42,17 +42,10 @@ pub(super) fn check_sealed(
     let variables = crate::cli::take_variables(map.clone(), alone);
     let mut config = checklist.keep(CheckStep::Configuration, Config::of_token(&mut map))?;
     let mut pins = Sources::new(mem::replace(&mut config.pin, PinSource::Prompt), &variables);
-    let library = library::open(
-        &config.library,
-        config.init_args.as_ref(),
-        lock::LIMIT,
-        &mut LockReports,
-    );
+    let library =
+        library::open(&config.library, config.init_args.as_ref(), lock::LIMIT, &mut LockReports);
     let library = &*opened.insert(checklist.keep(CheckStep::Library, library)?);
-    checklist.good(
-        CheckStep::Library,
-        config.library.path().display().to_string(),
-    );
+    checklist.good(CheckStep::Library, config.library.path().display().to_string());
     let mut observer = ();
     let opener = FileOpener::new(library, &config, Some(&mut pins), &mut observer);
     let mut opener = checklist.keep(CheckStep::Token, opener)?;
@@ -67,11 +60,7 @@ pub(super) fn check_sealed(
     let own = checklist.keep(CheckStep::PrivateKey, own)?;
     checklist.good(
         CheckStep::PrivateKey,
-        format!(
-            "recipient {} of {recipients}: {}",
-            own.recipient + 1,
-            own.describe()
-        ),
+        format!("recipient {} of {recipients}: {}", own.recipient + 1, own.describe()),
     );
     if let Some(certificate) = &own.certificate {
         let until = day(certificate.validity.not_after);
@@ -83,10 +72,8 @@ pub(super) fn check_sealed(
                 ),
                 "renew it, with the same key",
             ),
-            _ => checklist.good(
-                CheckStep::Validity,
-                format!("the certificate is valid until {until}"),
-            ),
+            _ => checklist
+                .good(CheckStep::Validity, format!("the certificate is valid until {until}")),
         }
     }
     if arguments.no_login {
@@ -101,10 +88,7 @@ pub(super) fn check_sealed(
         None => {
             for login in registries.logins() {
                 let (registry, username) = (&login.registry, excerpt(&login.username));
-                checklist.good(
-                    CheckStep::Answer,
-                    format!("{registry}: user \"{username}\""),
-                );
+                checklist.good(CheckStep::Answer, format!("{registry}: user \"{username}\""));
             }
         }
     }
@@ -119,13 +103,8 @@ fn counted(count: usize, one: &str, several: &str) -> String {
 }
 
 fn image(text: &str) -> Result<Image, Error> {
-    Image::normalized(text).map_err(|problem| {
-        ProviderRequestError::Image {
-            image: excerpt(text),
-            problem,
-        }
-        .into()
-    })
+    Image::normalized(text)
+        .map_err(|problem| ProviderRequestError::Image { image: excerpt(text), problem }.into())
 }
 
 fn answer(image: &Image, file: &SealedFile, registries: &Registries, checklist: &mut Checklist) {
@@ -134,10 +113,7 @@ fn answer(image: &Image, file: &SealedFile, registries: &Registries, checklist: 
     let Some(login) = found else {
         checklist.concern(
             CheckStep::Answer,
-            format!(
-                "{}: {} has no entry for it; kubelet is told nothing",
-                image.text, file.name
-            ),
+            format!("{}: {} has no entry for it; kubelet is told nothing", image.text, file.name),
             "seal a login for its registry, or leave the registry out of matchImages",
         );
         return;

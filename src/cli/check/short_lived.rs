@@ -130,20 +130,16 @@ fn token(
         name: account.name(),
     };
     if !may(api, &access)? {
-        return Err(NotPrepared::Account {
-            user: user.name.clone(),
-            account: account.to_string(),
-        }
-        .into());
+        return Err(
+            NotPrepared::Account { user: user.name.clone(), account: account.to_string() }.into()
+        );
     }
     if !account_exists(api, account)? {
         let account = account.to_string();
         return Err(NotPrepared::NoAccount { account }.into());
     }
-    let text = format!(
-        "user \"{}\" may ask for tokens of the service account {account}",
-        user.name
-    );
+    let text =
+        format!("user \"{}\" may ask for tokens of the service account {account}", user.name);
     checklist.good(CheckStep::Server, text);
     Ok(())
 }
@@ -157,11 +153,7 @@ fn certificate(
     let groups = user.own_groups();
     if let Some(group) = groups.iter().find(|group| group.starts_with("system:")) {
         let group = group.clone();
-        return Err(NotPrepared::OwnGroup {
-            user: name(),
-            group,
-        }
-        .into());
+        return Err(NotPrepared::OwnGroup { user: name(), group }.into());
     }
     let access = |verb, subresource, resource, name| ResourceAccess {
         verb,
@@ -180,17 +172,10 @@ fn certificate(
     }
     if !missing.is_empty() {
         let verbs = missing.join(" and ");
-        return Err(NotPrepared::Requests {
-            user: name(),
-            verbs,
-        }
-        .into());
+        return Err(NotPrepared::Requests { user: name(), verbs }.into());
     }
-    let text = format!(
-        "user \"{}\" may request a certificate with groups {}",
-        user.name,
-        quoted(&groups)
-    );
+    let text =
+        format!("user \"{}\" may request a certificate with groups {}", user.name, quoted(&groups));
     checklist.good(CheckStep::Server, text);
     let approves = may(api, &access("update", "approval", requests, ""))?
         && may(api, &access("approve", "", "signers", SIGNER))?;

@@ -53,10 +53,7 @@ pub(super) fn check_key(
             if !with_login {
                 steps.checklist.concern(
                     CheckStep::Certificate,
-                    format!(
-                        "no certificate with {} is seen without a login",
-                        config.object
-                    ),
+                    format!("no certificate with {} is seen without a login", config.object),
                     "run check without --no-login to look at the private objects too",
                 );
             }
@@ -75,9 +72,7 @@ pub(super) fn check_key(
         steps.tls_versions(&schemes, "the token offers what is needed for");
         return None;
     }
-    let key = steps
-        .pipeline(config)
-        .key(&mut token, identity.into_key(), pins);
+    let key = steps.pipeline(config).key(&mut token, identity.into_key(), pins);
     let key = steps.keep(CheckStep::PrivateKey, key)?;
     let mut made = Vec::new();
     for scheme in schemes {
@@ -118,10 +113,7 @@ struct KeyCheck<'a> {
 
 impl KeyCheck<'_> {
     fn pipeline<'a>(&'a mut self, config: &'a Config) -> Pipeline<'a> {
-        Pipeline {
-            config,
-            observer: self,
-        }
+        Pipeline { config, observer: self }
     }
 
     /// Which algorithm tokens are signed with, and what no look from here shows.
@@ -186,8 +178,7 @@ impl KeyCheck<'_> {
             let error = ObjectError::Invalid { subject, reason };
             self.checklist.bad(CheckStep::Validity, &error.into());
         } else if let Some(expiry) = certificate.renewal(now) {
-            self.checklist
-                .concern(CheckStep::Validity, expiry, renewal_remedy());
+            self.checklist.concern(CheckStep::Validity, expiry, renewal_remedy());
         } else {
             let expiry = certificate.validity.expiry(now);
             let text = format!("valid for TLS clients; it expires {expiry}");
@@ -197,10 +188,9 @@ impl KeyCheck<'_> {
 
     fn public_key(&mut self, token: &Token<'_>, identity: &Identity, tries_key: bool) {
         match identity.check_public_key(token) {
-            Ok(()) => self.checklist.good(
-                CheckStep::PublicKey,
-                "nothing on the token contradicts the certificate",
-            ),
+            Ok(()) => self
+                .checklist
+                .good(CheckStep::PublicKey, "nothing on the token contradicts the certificate"),
             // Requests don't look at the public key; the signature decides, if there is one.
             Err(_) if tries_key => self.checklist.concern(
                 CheckStep::PublicKey,
@@ -280,10 +270,7 @@ impl StageObserver for KeyCheck<'_> {
         }
         self.checklist.good(
             CheckStep::CredentialId,
-            format!(
-                "{} in the API server's audit log",
-                certificate.credential_id()
-            ),
+            format!("{} in the API server's audit log", certificate.credential_id()),
         );
         self.validity(identity);
     }

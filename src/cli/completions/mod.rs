@@ -103,15 +103,11 @@ pub(super) fn complete(words: Vec<OsString>) -> u8 {
 fn candidates(words: Vec<OsString>) -> String {
     let count = words.len();
     let is_option = |word: &str| word.starts_with('-');
-    let wants_option = words
-        .last()
-        .is_some_and(|it| is_option(&it.to_string_lossy()));
+    let wants_option = words.last().is_some_and(|it| is_option(&it.to_string_lossy()));
     let line = [report::PROGRAM.into()].into_iter().chain(words).collect();
     let found = clap_complete::engine::complete(&mut super::command(), line, count, None);
-    let (files, found): (Vec<_>, Vec<_>) = found
-        .unwrap_or_default()
-        .into_iter()
-        .partition(values::is_file);
+    let (files, found): (Vec<_>, Vec<_>) =
+        found.unwrap_or_default().into_iter().partition(values::is_file);
     let mut lines: Vec<_> = found.iter().filter_map(as_line).collect();
     if !wants_option && lines.iter().any(|line| !is_option(line)) {
         lines.retain(|line| !is_option(line));

@@ -111,9 +111,7 @@ pub(in crate::cli) fn object_labels() -> ArgValueCandidates {
 
 /// Whether the candidate stands for the names of files.
 pub(super) fn is_file(candidate: &CompletionCandidate) -> bool {
-    candidate
-        .get_tag()
-        .is_some_and(|tag| tag.to_string() == FILE)
+    candidate.get_tag().is_some_and(|tag| tag.to_string() == FILE)
 }
 
 /// How many words stand before the command of a `run`, the program's name among them, where the
@@ -144,9 +142,7 @@ fn matches(words: &[OsString]) -> Option<(String, ArgMatches)> {
         (Ok(rest), Some(home)) => home.join(rest).into_os_string(),
         _ => word.clone(),
     };
-    let line = [report::PROGRAM.into()]
-        .into_iter()
-        .chain(words.iter().map(expanded));
+    let line = [report::PROGRAM.into()].into_iter().chain(words.iter().map(expanded));
     let matches = command().ignore_errors(true).try_get_matches_from(line);
     let (name, matches) = matches.ok()?.remove_subcommand()?;
     Some((name, matches))
@@ -198,9 +194,7 @@ fn of_keys(describe: fn(&listing::KeyEntry) -> (String, String)) -> ArgValueCand
 
 fn distinct(found: impl Iterator<Item = (String, String)>) -> Vec<CompletionCandidate> {
     let candidate = |(value, help): (String, String)| {
-        CompletionCandidate::new(&value)
-            .help(Some(help.trim().to_owned().into()))
-            .id(Some(value))
+        CompletionCandidate::new(&value).help(Some(help.trim().to_owned().into())).id(Some(value))
     };
     found.map(candidate).collect()
 }

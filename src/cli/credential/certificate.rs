@@ -54,10 +54,7 @@ pub(super) fn make(
     let certificate = issue(&api, &user, &key, life, limit, now)?;
     Ok(IssuedCredential {
         ends: certificate.ends,
-        proof: Proof::Certificate {
-            certificate: certificate.pem,
-            key: key.pem()?,
-        },
+        proof: Proof::Certificate { certificate: certificate.pem, key: key.pem()? },
         begins: now,
         user: user.name,
     })
@@ -91,15 +88,10 @@ fn issue(
             .ok_or_else(|| Error::internal("a signature of a key that was just made"))
     })?;
     let name = format!("credential-{}", random_id()?);
-    let wish = NewSigningRequest {
-        name: &name,
-        pem: signed.pem(),
-        seconds: u32::try_from(life).ok(),
-    };
+    let wish =
+        NewSigningRequest { name: &name, pem: signed.pem(), seconds: u32::try_from(life).ok() };
     let request = signing_request::create(api, &wish)?;
-    report::note(&format!(
-        "waiting for the CertificateSigningRequest {name} to be approved"
-    ));
+    report::note(&format!("waiting for the CertificateSigningRequest {name} to be approved"));
     let end = signing_request::wait(api, &request, limit)?;
     let RequestEnd::Reached(request) = end else {
         return Err(NotIssued::Removed { name }.into());
@@ -107,20 +99,10 @@ fn issue(
     let pem = match request.state() {
         RequestState::Issued(pem) => pem,
         RequestState::Denied { reason, message } => {
-            return Err(NotIssued::Denied {
-                name,
-                reason,
-                message,
-            }
-            .into());
+            return Err(NotIssued::Denied { name, reason, message }.into());
         }
         RequestState::Failed { reason, message } => {
-            return Err(NotIssued::Failed {
-                name,
-                reason,
-                message,
-            }
-            .into());
+            return Err(NotIssued::Failed { name, reason, message }.into());
         }
         state @ (RequestState::Approved | RequestState::Pending) => {
             // Its key ends with this process. Who may not remove it leaves it to the cluster.
@@ -139,16 +121,10 @@ fn issue(
         let reason = "it is for another key".to_owned();
         return Err(NotIssued::Unusable { name, reason }.into());
     }
-    let expected = ExpectedCertificate {
-        user: Some(&user.name),
-        groups: Some(&groups),
-        duration: Some(life),
-    };
-    let remark =
-        check_issued(&certificate, &expected, now).map_err(|error| NotIssued::Unusable {
-            name,
-            reason: error.to_string(),
-        })?;
+    let expected =
+        ExpectedCertificate { user: Some(&user.name), groups: Some(&groups), duration: Some(life) };
+    let remark = check_issued(&certificate, &expected, now)
+        .map_err(|error| NotIssued::Unusable { name, reason: error.to_string() })?;
     if let Some(remark) = remark {
         report::warning(&format!("the certificate: {remark}"));
     }
@@ -173,13 +149,9 @@ impl MadeKey {
             getrandom::fill(&mut random).map_err(|error| Error::internal(error.to_string()))?;
             // Hardly any number is none.
             if let Ok(secret) = SecretKey::from_slice(&random) {
-                let point = SigningKey::from(&secret)
-                    .verifying_key()
-                    .to_sec1_point(false);
-                let public = PublicKey::Ecdsa {
-                    curve: Curve::P256,
-                    point: point.as_bytes().to_vec(),
-                };
+                let point = SigningKey::from(&secret).verifying_key().to_sec1_point(false);
+                let public =
+                    PublicKey::Ecdsa { curve: Curve::P256, point: point.as_bytes().to_vec() };
                 return Ok(Self { secret, public });
             }
         }

@@ -59,12 +59,7 @@ impl PinProvider for SharedPins {
 
 /// Opens the key, with a PIN if it takes one, and is ready to ask the cluster as its certificate's user.
 pub(super) fn connect(making: Making<'_>, target: TunnelTarget) -> Result<TokenConnection, Error> {
-    let Making {
-        config,
-        pins,
-        opened,
-        ..
-    } = making;
+    let Making { config, pins, opened, .. } = making;
     let keyring = Arc::new(Keyring::default());
     let key = keyring.add_with(config, Box::new(pins))?;
     *opened = OpenedModule::Keyring(Arc::clone(&keyring));

@@ -10,18 +10,10 @@ use crate::printable::printable;
 pub(crate) enum NotIssued {
     /// The approver compares the request with who made it, or somebody has denied it by hand.
     #[error("the CertificateSigningRequest {name} was denied: {}", told(.reason, .message))]
-    Denied {
-        name: String,
-        reason: String,
-        message: String,
-    },
+    Denied { name: String, reason: String, message: String },
     /// The signer makes certificates for clients alone, and none for longer than it likes.
     #[error("the signer has failed to sign the CertificateSigningRequest {name}: {}", told(.reason, .message))]
-    Failed {
-        name: String,
-        reason: String,
-        message: String,
-    },
+    Failed { name: String, reason: String, message: String },
     /// Kubernetes' signer issues no certificate for `system:masters`; the other groups of that prefix are what the
     /// API server adds by itself.
     #[error(
@@ -38,11 +30,7 @@ pub(crate) enum NotIssued {
     TooOld,
     /// Nothing approves requests for client certificates by itself.
     #[error("the CertificateSigningRequest {name} was not {what} within {} s", .waited.as_secs())]
-    TooSlow {
-        name: String,
-        what: &'static str,
-        waited: Duration,
-    },
+    TooSlow { name: String, what: &'static str, waited: Duration },
 }
 
 fn told(reason: &str, message: &str) -> String {

@@ -33,22 +33,11 @@ pub(in crate::cli) struct JwtOptions {
 
 /// Signs a token that begins `now`, in seconds since 1970.
 pub(super) fn make(making: Making<'_>, now: i64) -> Result<IssuedCredential, Error> {
-    let Making {
-        options,
-        config,
-        mut pins,
-        opened,
-    } = making;
+    let Making { options, config, mut pins, opened } = making;
     let pins = &mut pins;
-    let JwtOptions {
-        issuer,
-        subject,
-        algorithm,
-    } = &options.jwt;
-    let issuer = issuer.as_ref().ok_or(ArgumentNeeds {
-        argument: "--as jwt",
-        other: "--issuer",
-    })?;
+    let JwtOptions { issuer, subject, algorithm } = &options.jwt;
+    let issuer =
+        issuer.as_ref().ok_or(ArgumentNeeds { argument: "--as jwt", other: "--issuer" })?;
     let lifetime = options.duration.map_or(LIFETIME, |it| it.as_secs());
     let (init_args, observer) = (config.init_args.as_ref(), &mut LockReports);
     let library = library::open(&config.library, init_args, lock::LIMIT, observer)?;
@@ -57,10 +46,7 @@ pub(super) fn make(making: Making<'_>, now: i64) -> Result<IssuedCredential, Err
         return Err(Error::internal("a library that isn't open"));
     };
     let mut token = library.token(&config.token, Some(pins), observer)?;
-    let mut pipeline = Pipeline {
-        config: &config,
-        observer,
-    };
+    let mut pipeline = Pipeline { config: &config, observer };
     let holder = KeyHolder::find(&mut pipeline, &mut token, Some(pins))?;
     let public_key = holder.key.public_key().clone();
     let (algorithm, scheme) = choice(*algorithm, &public_key, &token)?;
@@ -111,9 +97,7 @@ pub(in crate::cli) fn choice(
 ) -> Result<(Algorithm, Scheme), Error> {
     let possible = Algorithm::of_key(key)?;
     if let Some(algorithm) = wanted {
-        let scheme = algorithm
-            .scheme(key)
-            .filter(|_| possible.contains(&algorithm));
+        let scheme = algorithm.scheme(key).filter(|_| possible.contains(&algorithm));
         let scheme = scheme.ok_or_else(|| JoseError::Contradiction {
             algorithm,
             key: key.to_string(),

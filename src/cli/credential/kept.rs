@@ -40,18 +40,12 @@ impl KeptName {
             format!("{kind:?} {duration:?} {audience:?} {jwt:?} {token:?} {key:?} {cluster:?}");
         let digest = Hash::Sha256.digest(&[all.as_bytes()]);
         let digest = hex(&digest.unwrap_or_default());
-        Self {
-            key,
-            name: format!("pkcs11-external-signer:{digest}"),
-        }
+        Self { key, name: format!("pkcs11-external-signer:{digest}") }
     }
 
     /// In the tunnel process.
     fn secret(&self) -> KeptSecret {
-        KeptSecret {
-            key: self.key.clone(),
-            name: self.name.clone(),
-        }
+        KeptSecret { key: self.key.clone(), name: self.name.clone() }
     }
 
     /// The one that is kept, if it has at least half of its life before it.
@@ -60,9 +54,7 @@ impl KeptName {
         let text = text.or_else(|| session_keyring::find(&self.name))?;
         let kept: IssuedCredential = serde_json::from_slice(&text).ok()?;
         // The kernel's clock is another one than that of the credential.
-        (kept.begins..kept.begins.saturating_add(kept.half()))
-            .contains(&now)
-            .then_some(kept)
+        (kept.begins..kept.begins.saturating_add(kept.half())).contains(&now).then_some(kept)
     }
 
     /// Keeps it for half of what remains, or as long as is wished if that is shorter: in the tunnel process, if it
@@ -74,11 +66,9 @@ impl KeptName {
             Some(Keep::Command | Keep::Terminal) | None => half,
         };
         let seconds = half.min(wished);
-        if let (Ok(text), Ok(limit), SHORTEST..) = (
-            serde_json::to_string(credential),
-            u32::try_from(seconds),
-            seconds,
-        ) && !tunnel_process::keep_secret(self.secret(), text.clone(), limit)
+        if let (Ok(text), Ok(limit), SHORTEST..) =
+            (serde_json::to_string(credential), u32::try_from(seconds), seconds)
+            && !tunnel_process::keep_secret(self.secret(), text.clone(), limit)
         {
             session_keyring::keep(&self.name, text.as_bytes(), limit);
         }

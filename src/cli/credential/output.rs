@@ -24,22 +24,14 @@ pub(super) fn target(
             true => (asked.server.clone(), Cluster::from(asked)),
             false => tunnelled(&asked.config)?,
         };
-        return Ok(TunnelTarget {
-            name,
-            cluster,
-            heeds_environment: true,
-        });
+        return Ok(TunnelTarget { name, cluster, heeds_environment: true });
     }
     let selected = match of_key {
         Some(selected) => selected,
         None => arguments.key.selected()?,
     };
     let name = selected.context.cluster;
-    Ok(TunnelTarget {
-        cluster: selected.kubeconfig.cluster(&name)?,
-        name,
-        heeds_environment: true,
-    })
+    Ok(TunnelTarget { cluster: selected.kubeconfig.cluster(&name)?, name, heeds_environment: true })
 }
 
 /// The document; `target` is needed for a kubeconfig.
@@ -72,30 +64,16 @@ pub(super) fn text(
 
 /// JSON is YAML, but for the comment.
 fn kubeconfig(credential: &IssuedCredential, target: &TunnelTarget) -> String {
-    let Cluster {
-        server,
-        authority,
-        tls_server_name,
-        insecure,
-        proxy_url,
-    } = &target.cluster;
+    let Cluster { server, authority, tls_server_name, insecure, proxy_url } = &target.cluster;
     let members = [
         ("server", Some(json!(server))),
-        (
-            "certificate-authority-data",
-            authority.as_ref().map(|pem| json!(STANDARD.encode(pem))),
-        ),
-        (
-            "tls-server-name",
-            tls_server_name.as_ref().map(|name| json!(name)),
-        ),
+        ("certificate-authority-data", authority.as_ref().map(|pem| json!(STANDARD.encode(pem)))),
+        ("tls-server-name", tls_server_name.as_ref().map(|name| json!(name))),
         ("insecure-skip-tls-verify", insecure.then_some(json!(true))),
         ("proxy-url", proxy_url.as_ref().map(|url| json!(url))),
     ];
-    let cluster: Map<String, Value> = members
-        .into_iter()
-        .filter_map(|(name, value)| Some((name.to_owned(), value?)))
-        .collect();
+    let cluster: Map<String, Value> =
+        members.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
     let user = match &credential.proof {
         Proof::Certificate { certificate, key } => json!({
             "client-certificate-data": STANDARD.encode(certificate),

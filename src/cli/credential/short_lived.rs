@@ -96,10 +96,9 @@ impl ShortLivedOptions {
     pub(super) fn life(&self, what: &'static str, shortest: u64) -> Result<u64, CredentialError> {
         let seconds = self.duration.map_or(shortest, |it| it.as_secs());
         match seconds < shortest {
-            true => Err(CredentialError::TooShort {
-                what,
-                shortest: Duration::from_secs(shortest),
-            }),
+            true => {
+                Err(CredentialError::TooShort { what, shortest: Duration::from_secs(shortest) })
+            }
             false => Ok(seconds),
         }
     }
@@ -184,10 +183,7 @@ pub(super) fn hand_out(
         let completed = arguments.key.complete(&mut source.configuration, verbosity);
         completed.map_err(|error| no_key.unwrap_or(error))?;
     }
-    let KeySource {
-        mut configuration,
-        context,
-    } = source;
+    let KeySource { mut configuration, context } = source;
     let selection = key_selection(&configuration);
     let mut config = Config::from_map(&mut configuration)?;
     let pin_source = std::mem::replace(&mut config.pin, PinSource::Prompt);
@@ -213,12 +209,7 @@ pub(super) fn hand_out(
             pins.leave_input();
             drop(variables);
             let pins = SharedPins::new(pins);
-            let making = Making {
-                options,
-                config,
-                pins: pins.clone(),
-                opened,
-            };
+            let making = Making { options, config, pins: pins.clone(), opened };
             let made = make(kind, making, target.as_ref());
             let made = made.inspect_err(|error| pins.failed(error))?;
             if made.ends <= unix_time() {
@@ -245,11 +236,7 @@ fn make(
     target: Option<&TunnelTarget>,
 ) -> Result<IssuedCredential, Error> {
     let now = unix_time();
-    let asked = || {
-        target
-            .cloned()
-            .ok_or_else(|| Error::internal("no cluster to ask"))
-    };
+    let asked = || target.cloned().ok_or_else(|| Error::internal("no cluster to ask"));
     match kind {
         ShortLived::Certificate => certificate::make(making, asked()?, now),
         ShortLived::Jwt => jwt::make(making, now),

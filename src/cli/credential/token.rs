@@ -27,14 +27,10 @@ pub(super) fn make(
     now: i64,
 ) -> Result<IssuedCredential, Error> {
     let options = making.options;
-    let TokenOptions {
-        service_account,
-        bound_to,
-    } = &options.token;
-    let account = service_account.as_ref().ok_or(ArgumentNeeds {
-        argument: "--as token",
-        other: "--service-account",
-    })?;
+    let TokenOptions { service_account, bound_to } = &options.token;
+    let account = service_account
+        .as_ref()
+        .ok_or(ArgumentNeeds { argument: "--as token", other: "--service-account" })?;
     let wish = TokenWish {
         account,
         seconds: options.life("a service account's token", SHORTEST)?,

@@ -44,10 +44,7 @@ impl AskedCluster {
         let options = &arguments.key_options;
         let kubeconfig = options.kubeconfig()?;
         let context = kubeconfig.selected_context()?;
-        if matches!(
-            kubeconfig.provider(&context.user)?,
-            Provider::ExternalSigner(_)
-        ) {
+        if matches!(kubeconfig.provider(&context.user)?, Provider::ExternalSigner(_)) {
             return Ok(None);
         }
         let kubectl = Kubectl::find(
@@ -73,11 +70,7 @@ impl AskedCluster {
                 return Err(IssuanceError::NotAllowed { user, verb }.into());
             }
         }
-        Ok(Some(Self {
-            kubectl,
-            context,
-            applicant,
-        }))
+        Ok(Some(Self { kubectl, context, applicant }))
     }
 
     pub(super) fn context(&self) -> &str {
@@ -195,9 +188,8 @@ pub(super) fn proof(
 ) -> Result<String, Error> {
     let options = &arguments.key_options;
     let mut source = options.source_of_context()?;
-    let selected = source
-        .context
-        .ok_or_else(|| Error::internal("a context's key without the context"))?;
+    let selected =
+        source.context.ok_or_else(|| Error::internal("a context's key without the context"))?;
     let name = &selected.context.cluster;
     let target = TunnelTarget {
         name: name.clone(),

@@ -282,9 +282,7 @@ impl EnrollmentDocument {
                     true => "to be removed",
                     false => "removed",
                 };
-                lines.push(format!(
-                    "{done}: certificate with serial number {serial_number}"
-                ));
+                lines.push(format!("{done}: certificate with serial number {serial_number}"));
             }
         }
         if let Some(cluster) = &self.cluster {
@@ -304,10 +302,7 @@ impl EnrollmentDocument {
             lines.push(format!("context: \"{}\", {done}", cluster.context));
             lines.extend(cluster.proof.clone());
         }
-        lines
-            .iter()
-            .map(|line| format!("{}\n", printable(line)))
-            .collect()
+        lines.iter().map(|line| format!("{}\n", printable(line))).collect()
     }
 }
 

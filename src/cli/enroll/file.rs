@@ -37,10 +37,7 @@ impl<'a> CsrTarget<'a> {
             return Ok(Self::Output);
         }
         let refused = |reason: &str| {
-            Err(EnrollmentError::File {
-                path: path.to_owned(),
-                reason: reason.to_owned(),
-            })
+            Err(EnrollmentError::File { path: path.to_owned(), reason: reason.to_owned() })
         };
         if !parent(path).is_dir() {
             return refused("its directory is not there");
@@ -83,11 +80,7 @@ impl IssuedFile {
         let bytes = read(path).map_err(|error| unusable(path, &error))?;
         let source = path.display().to_string();
         let (certificate, chain) = Certificate::chain_from_pem_or_der(&bytes, &source)?;
-        Ok(Self {
-            certificate,
-            chain,
-            words: format!("the certificate in {}", path.display()),
-        })
+        Ok(Self { certificate, chain, words: format!("the certificate in {}", path.display()) })
     }
 
     /// What a cluster has answered a request with.
@@ -120,12 +113,8 @@ impl IssuedFile {
             return Ok(path.to_owned());
         }
         let place = self.own_place()?;
-        data_file::create(&self.own_name()?, pem.as_bytes()).map_err(|reason| {
-            EnrollmentError::File {
-                path: place.clone(),
-                reason,
-            }
-        })?;
+        data_file::create(&self.own_name()?, pem.as_bytes())
+            .map_err(|reason| EnrollmentError::File { path: place.clone(), reason })?;
         Ok(place)
     }
 
@@ -189,8 +178,5 @@ fn replace(path: &Path, text: &str) -> Result<(), NewFileError> {
 }
 
 fn unusable(path: &Path, error: &io::Error) -> EnrollmentError {
-    EnrollmentError::File {
-        path: path.to_owned(),
-        reason: error.to_string(),
-    }
+    EnrollmentError::File { path: path.to_owned(), reason: error.to_string() }
 }

@@ -208,9 +208,7 @@ fn enroll(
     }
     let choice = TokenChoice::of(options, verbosity)?;
     let selector = choice.open(opened)?;
-    let library = opened
-        .as_ref()
-        .ok_or_else(|| Error::internal("no library is open"))?;
+    let library = opened.as_ref().ok_or_else(|| Error::internal("no library is open"))?;
     let officer = Sources::of_person(&choice.pin);
     let pins = [Sources::new(choice.pin, &variables), officer];
     let (filter, piv) = (choice.filter, &arguments.piv);
@@ -292,10 +290,9 @@ fn key_for(
     let (id, label, kind) = match plan.key {
         PlannedKey::TakeUp(key) => {
             if plan.next != NextStep::Done && arguments.piv.has_policy() {
-                return Err(EnrollmentError::PolicyOfOldKey {
-                    key: key.selector().to_string(),
-                }
-                .into());
+                return Err(
+                    EnrollmentError::PolicyOfOldKey { key: key.selector().to_string() }.into()
+                );
             }
             let found = token.key(&key)?;
             document.set_key(&found, KeyOrigin::Found)?;
@@ -317,9 +314,7 @@ fn key_for(
     }
     let made = token.make_key(kind, &id, &label, replaces)?;
     for promise in &made.unconfirmed {
-        report::warning(&format!(
-            "the token does not confirm of the new key that {promise}"
-        ));
+        report::warning(&format!("the token does not confirm of the new key that {promise}"));
     }
     document.set_key(&made.key, KeyOrigin::Made)?;
     Ok(Some((made.key, plan.next)))

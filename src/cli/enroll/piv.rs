@@ -29,11 +29,7 @@ impl PivOptions {
     }
 
     pub(super) fn of_new_key(&self, replaces: bool) -> SlotOptions {
-        SlotOptions {
-            pin_policy: self.pin_policy,
-            touch_policy: self.touch_policy,
-            replaces,
-        }
+        SlotOptions { pin_policy: self.pin_policy, touch_policy: self.touch_policy, replaces }
     }
 
     /// Whether the new key was to have a policy of its own.

@@ -40,12 +40,7 @@ impl TokenChoice {
     /// # Errors
     /// Those of the library; no token; several, and no terminal or no choice.
     pub(super) fn open(&self, opened: &mut Option<Library>) -> Result<TokenSelector, Error> {
-        let Filter {
-            library,
-            init_args,
-            token,
-            ..
-        } = &self.filter;
+        let Filter { library, init_args, token, .. } = &self.filter;
         let Some(trusted) = library else {
             return Err(Error::internal("a place without a library"));
         };
@@ -72,10 +67,7 @@ impl TokenChoice {
                 picked.ok_or(EnrollmentError::SeveralTokens { found: options })?
             }
         };
-        Ok(TokenSelector {
-            slot: Some(chosen.name.slot),
-            ..token.clone()
-        })
+        Ok(TokenSelector { slot: Some(chosen.name.slot), ..token.clone() })
     }
 }
 
@@ -120,9 +112,7 @@ fn found(options: &KeyOptions, map: &mut Configuration, verbosity: u8) -> Result
                     let token = in_options(&token.token_label, &token.token_serial);
                     format!("--module={module} {token}")
                 });
-                EnrollmentError::SeveralTokens {
-                    found: options.collect(),
-                }
+                EnrollmentError::SeveralTokens { found: options.collect() }
             })?
         }
     };
@@ -137,22 +127,15 @@ fn found(options: &KeyOptions, map: &mut Configuration, verbosity: u8) -> Result
 }
 
 fn in_options(label: &str, serial: &str) -> String {
-    format!(
-        "--token-label={} --token-serial={}",
-        shell_word(label),
-        shell_word(serial)
-    )
+    format!("--token-label={} --token-serial={}", shell_word(label), shell_word(serial))
 }
 
 /// Why there is no token to use; `blank` is a slot whose token is not initialised, and its library.
 fn nothing(blank: Option<(u64, String)>) -> Error {
     match blank {
-        Some((slot, library)) => TokenError::NotInitialized {
-            slot,
-            library,
-            present: Vec::new(),
+        Some((slot, library)) => {
+            TokenError::NotInitialized { slot, library, present: Vec::new() }.into()
         }
-        .into(),
         None => EnrollmentError::NoToken.into(),
     }
 }

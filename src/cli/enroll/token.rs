@@ -249,12 +249,7 @@ impl<'l> EnrollmentToken<'l> {
         if present.is_empty() {
             return Ok(id);
         }
-        Err(WritingError::IdInUse {
-            id: id.to_string(),
-            token: self.token.name(),
-            present,
-        }
-        .into())
+        Err(WritingError::IdInUse { id: id.to_string(), token: self.token.name(), present }.into())
     }
 
     /// # Errors
@@ -270,12 +265,7 @@ impl<'l> EnrollmentToken<'l> {
         let place = slot.map_or_else(String::new, |slot| format!(" in slot {}", slot.name()));
         self.log_in_to_write(&format!("for a new key{place}"))?;
         let options = self.piv.of_new_key(replaces);
-        let new = NewKey {
-            kind,
-            purpose: self.purpose,
-            id,
-            label,
-        };
+        let new = NewKey { kind, purpose: self.purpose, id, label };
         self.token.generate_in_slot(&new, options)
     }
 
@@ -318,12 +308,9 @@ impl<'l> EnrollmentToken<'l> {
         let config = &self.config;
         let mut pipeline = Pipeline { config, observer };
         let open = pipeline.key(token, KeyReference::of_key(key.clone()), pins)?;
-        sign_request_for(
-            self.purpose,
-            applicant,
-            &key.public_key,
-            |scheme, digest| pipeline.sign(token, &open, scheme, digest, pins),
-        )
+        sign_request_for(self.purpose, applicant, &key.public_key, |scheme, digest| {
+            pipeline.sign(token, &open, scheme, digest, pins)
+        })
     }
 
     /// Why nothing is left to do for this key.
@@ -385,10 +372,7 @@ impl<'l> EnrollmentToken<'l> {
             confirm(&self.replacement(&enrolled, &old))?;
         }
         if !(is_there && replaced.is_empty()) {
-            self.log_in_to_write(&format!(
-                "to write the certificate of {}",
-                certificate.subject
-            ))?;
+            self.log_in_to_write(&format!("to write the certificate of {}", certificate.subject))?;
         }
         // First, so that they are there where the certificate is.
         let intermediates = issued.intermediates();
@@ -428,10 +412,7 @@ impl<'l> EnrollmentToken<'l> {
     fn replacement(&self, key: &EnrolledKey, old: &[&Certificate]) -> String {
         let old = old.iter().map(|it| {
             let until = day(it.validity.not_after);
-            format!(
-                "{}, serial number {}, until {until}",
-                it.subject, it.serial_number
-            )
+            format!("{}, serial number {}, until {until}", it.subject, it.serial_number)
         });
         let old: Vec<_> = old.collect();
         format!(

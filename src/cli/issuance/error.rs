@@ -8,31 +8,19 @@ use crate::error::{Failure, OwnCommand, Remedy, remedy};
 pub(crate) enum IssuanceError {
     /// A person, or a program of the cluster's, has refused it. `kubectl describe csr NAME` shows what is kept of it.
     #[error("the request {name} was denied{}", told(.reason, .message))]
-    Denied {
-        name: String,
-        reason: String,
-        message: String,
-    },
+    Denied { name: String, reason: String, message: String },
     /// It would replace a certificate that is valid for longer.
     #[error(
         "the certificate that the request {name} was answered with expires {issued}, and the present one \
          {present}"
     )]
-    EndsEarlier {
-        name: String,
-        issued: String,
-        present: String,
-    },
+    EndsEarlier { name: String, issued: String, present: String },
     /// Only a certificate that is valid can ask for its successor.
     #[error("the certificate of {subject} can't ask for another one: {reason}")]
     Expired { subject: String, reason: String },
     /// The signer doesn't sign it: other usages, or a subject that the cluster keeps for itself.
     #[error("the cluster's signer has not signed the request {name}{}", told(.reason, .message))]
-    Failed {
-        name: String,
-        reason: String,
-        message: String,
-    },
+    Failed { name: String, reason: String, message: String },
     #[error("user \"{user}\" may not {verb} CertificateSigningRequests in the cluster")]
     NotAllowed { user: String, verb: &'static str },
     #[error("the cluster knows us as {known}, and not as {expected}")]

@@ -227,11 +227,7 @@ fn explain(
         format!("user       {}", applicant.user()),
         format!("groups     {groups}"),
         format!("requester  {}", request.requester()),
-        format!(
-            "key        {}, SHA-256 {}",
-            wanted.public_key,
-            fingerprint(wanted.public_key)?
-        ),
+        format!("key        {}, SHA-256 {}", wanted.public_key, fingerprint(wanted.public_key)?),
     ];
     let ids = request.credential_ids().iter();
     steps.extend(ids.map(|id| format!("came with  {id}")));
@@ -258,18 +254,12 @@ fn judged(
         RequestState::Approved | RequestState::Pending => {
             Ok(RequestStanding::Open(Box::new(request)))
         }
-        RequestState::Denied { reason, message } => Err(IssuanceError::Denied {
-            name,
-            reason,
-            message,
+        RequestState::Denied { reason, message } => {
+            Err(IssuanceError::Denied { name, reason, message }.into())
         }
-        .into()),
-        RequestState::Failed { reason, message } => Err(IssuanceError::Failed {
-            name,
-            reason,
-            message,
+        RequestState::Failed { reason, message } => {
+            Err(IssuanceError::Failed { name, reason, message }.into())
         }
-        .into()),
         RequestState::Issued(pem) => {
             let issued = issued(name, pem.as_bytes(), wanted)?;
             Ok(RequestStanding::Issued(Box::new(issued)))
@@ -302,16 +292,9 @@ fn issued(name: String, pem: &[u8], wanted: &WantedCertificate<'_>) -> Result<Is
         duration: wanted.duration.map(|it| it.as_secs()),
     };
     if let Some(remark) = check_issued(&certificate, &expected, unix_time())? {
-        report::warning(&format!(
-            "the certificate of {}: {remark}",
-            certificate.subject
-        ));
+        report::warning(&format!("the certificate of {}: {remark}", certificate.subject));
     }
-    Ok(Issued {
-        certificate,
-        chain,
-        name,
-    })
+    Ok(Issued { certificate, chain, name })
 }
 
 #[cfg(test)]
@@ -321,10 +304,7 @@ mod tests {
 
     #[test]
     fn a_requests_name_follows_from_user_and_key_and_is_fit_for_a_url() {
-        let key = PublicKey::Ecdsa {
-            curve: Curve::P256,
-            point: [vec![4], vec![7; 64]].concat(),
-        };
+        let key = PublicKey::Ecdsa { curve: Curve::P256, point: [vec![4], vec![7; 64]].concat() };
         let print = fingerprint(&key).unwrap();
         let named = |user: &str| request_name(user, &key, None).unwrap();
         assert_eq!(named("jane"), format!("jane-{}", &print[..10]));

@@ -64,9 +64,7 @@ impl Wanted<'_> {
             }
         }
         for comments in lost {
-            report::warning(&format!(
-                "the entries had {comments}, which the copy still has"
-            ));
+            report::warning(&format!("the entries had {comments}, which the copy still has"));
         }
         // Entries come before the context that uses them.
         files.open.reverse();
@@ -123,11 +121,8 @@ impl Wanted<'_> {
                 }
             },
         };
-        let user = PluginUser {
-            name: self.name,
-            is_named: arguments.user.is_some(),
-            config: &config,
-        };
+        let user =
+            PluginUser { name: self.name, is_named: arguments.user.is_some(), config: &config };
         Ok(PluginEntries::of(kubeconfig, self.context, &user, &hop)?)
     }
 
@@ -154,10 +149,9 @@ pub(super) fn undo(arguments: &KubeconfigArguments, context: &str) -> Result<(),
     let _deferral = Deferral::for_files();
     restore(&locations, context)?;
     let user = original.user.unwrap_or_default();
-    for (kind, what, name) in [
-        (EntryKind::Cluster, "cluster", &original.cluster),
-        (EntryKind::User, "user", &user),
-    ] {
+    for (kind, what, name) in
+        [(EntryKind::Cluster, "cluster", &original.cluster), (EntryKind::User, "user", &user)]
+    {
         if !name.is_empty() && !kind.has(&kubeconfig, name) {
             report::warning(&format!(
                 "{what} \"{name}\", which context \"{context}\" had, is not there any more"
@@ -197,12 +191,10 @@ fn restore(locations: &Locations, context: &str) -> Result<(), Error> {
 
 /// What the first of these users that has this key says of it.
 fn inherited(kubeconfig: &Kubeconfig, users: &[&str], place: Place<'_>) -> Option<Configuration> {
-    users
-        .iter()
-        .find_map(|user| match kubeconfig.provider(user) {
-            Ok(Provider::ExternalSigner(mut map)) => names(&mut map, place).then_some(map),
-            _ => None,
-        })
+    users.iter().find_map(|user| match kubeconfig.provider(user) {
+        Ok(Provider::ExternalSigner(mut map)) => names(&mut map, place).then_some(map),
+        _ => None,
+    })
 }
 
 /// The files that change, each locked from when it is first needed until it is saved.
@@ -217,11 +209,7 @@ impl<'a> OpenFiles<'a> {
     fn of_context(locations: &'a Locations, context: &str) -> Result<Self, Error> {
         let main = file_for(locations, |it| EntryKind::Context.has(it, context))?;
         let main = main.ok_or_else(|| KubeconfigError::Missing { paths: Vec::new() })?;
-        let mut files = Self {
-            locations,
-            main: main.clone(),
-            open: Vec::new(),
-        };
+        let mut files = Self { locations, main: main.clone(), open: Vec::new() };
         files.at(&main, format!("context \"{context}\""))?;
         Ok(files)
     }

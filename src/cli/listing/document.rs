@@ -246,10 +246,7 @@ impl Listing {
     }
 
     pub(in crate::cli) fn new(libraries: Vec<LibraryEntry>) -> Self {
-        Self {
-            api_version: API_VERSION.to_owned(),
-            libraries,
-        }
+        Self { api_version: API_VERSION.to_owned(), libraries }
     }
 
     /// The error if tokens are seen, all of them, and none has a key or a certificate.

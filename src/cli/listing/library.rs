@@ -47,12 +47,7 @@ pub(super) fn list_library(
     let init_args = filter.init_args.as_ref();
     let library = match opened {
         Some(library) => library,
-        None => opened.insert(library::open(
-            trusted,
-            init_args,
-            PATIENCE,
-            &mut LockReports,
-        )?),
+        None => opened.insert(library::open(trusted, init_args, PATIENCE, &mut LockReports)?),
     };
     let slots = library.module.occupied_slots()?;
     let chosen: Vec<_> = slots
@@ -103,10 +98,8 @@ pub(super) fn list_library(
 /// try. Without a person and a stored PIN, the error of each token says that there is none.
 fn keep_for_one(pins: &mut Sources, chosen: &[&OccupiedSlot]) -> Result<(), Error> {
     let states = chosen.iter().filter_map(|slot| slot.token.as_ref().ok());
-    let found: Vec<_> = states
-        .filter(|state| state.login_required)
-        .map(|state| state.name.clone())
-        .collect();
+    let found: Vec<_> =
+        states.filter(|state| state.login_required).map(|state| state.name.clone()).collect();
     if found.len() > 1 {
         pins.leave_input();
         if !pins.origin().is_attended() {
@@ -139,10 +132,7 @@ fn shown(
     state: &TokenState,
     pins: Option<&mut Sources>,
 ) -> Result<(Vec<Candidate>, Option<Error>), Error> {
-    let selector = TokenSelector {
-        slot: Some(state.name.slot),
-        ..TokenSelector::default()
-    };
+    let selector = TokenSelector { slot: Some(state.name.slot), ..TokenSelector::default() };
     let mut token = library.token(&selector, None, &mut ())?;
     let refused = match pins.map(|pins| token.reveal("to see its private objects", pins)) {
         // A person who gives up is done with all tokens, not with one.

@@ -58,10 +58,8 @@ pub(super) fn list_libraries(
 ) -> Listing {
     let list = |library| ask(library, arguments, limit, shows_noise);
     Listing::new(thread::scope(|scope| {
-        let threads: Vec<_> = libraries
-            .iter()
-            .map(|library| (library, scope.spawn(move || list(library))))
-            .collect();
+        let threads: Vec<_> =
+            libraries.iter().map(|library| (library, scope.spawn(move || list(library)))).collect();
         threads
             .into_iter()
             .map(|(library, thread)| {
@@ -79,11 +77,7 @@ fn ask(
     shows_noise: bool,
 ) -> LibraryEntry {
     let library = &installed.path;
-    let noise = if shows_noise {
-        Stdio::inherit()
-    } else {
-        Stdio::null()
-    };
+    let noise = if shows_noise { Stdio::inherit() } else { Stdio::null() };
     let mut module = OsString::from("--module=");
     module.push(library);
     let init_args = installed.init_args.as_ref();

@@ -48,10 +48,10 @@ pub(super) fn list_briefly(
     limit: Duration,
 ) -> Listing {
     let mut selection = selection.clone();
-    let named = selection.module.take().map(|path| Installed {
-        path: PathBuf::from(path),
-        init_args: selection.init_args.take(),
-    });
+    let named = selection
+        .module
+        .take()
+        .map(|path| Installed { path: PathBuf::from(path), init_args: selection.init_args.take() });
     let libraries = named.map_or(found, |named| vec![named]);
     let arguments: Vec<_> = selection.arguments().collect();
     list_libraries(&libraries, &arguments, limit, false)

@@ -40,11 +40,7 @@ impl Successor<'_> {
         let mut config = ProviderConfig::default();
         match old.value("uri").and_then(|uri| Uri::parse(uri).ok()) {
             Some(uri) => {
-                let uri = Uri {
-                    id: Some(self.id.clone()),
-                    object: None,
-                    ..uri
-                };
+                let uri = Uri { id: Some(self.id.clone()), object: None, ..uri };
                 config.set("uri", Some(uri.to_string()));
             }
             None => config.set_explained("objectId", &self.id.to_string(), self.words.clone()),
@@ -87,10 +83,7 @@ impl ContextUser {
     /// The file can't be written.
     pub(super) fn hand_over(&self, successor: &Successor<'_>) -> Result<(), Error> {
         let uri = self.configuration.value("uri").map(Uri::parse);
-        if let Some(Ok(Uri {
-            pin_value: Some(_), ..
-        })) = uri
-        {
+        if let Some(Ok(Uri { pin_value: Some(_), .. })) = uri {
             report::warning(
                 "the PIN that stands in the kubeconfig's URI is not taken over: it will be asked for, \
                  unless pinSource says where it comes from",

@@ -85,10 +85,7 @@ impl Report<'_> {
             });
         }
         let expiry = present.validity.expiry(unix_time());
-        let steps: String = steps
-            .iter()
-            .map(|step| format!("it would {step}\n"))
-            .collect();
+        let steps: String = steps.iter().map(|step| format!("it would {step}\n")).collect();
         Ok(self.output.print(&format!(
             "the certificate of {} expires {expiry}; nothing is changed\n{steps}",
             present.subject
@@ -128,10 +125,7 @@ impl Report<'_> {
         let proof = match user {
             Some(user) => {
                 let groups = user.groups.join(", ");
-                format!(
-                    "{server} knows us as user \"{}\", groups {groups}",
-                    user.user
-                )
+                format!("{server} knows us as user \"{}\", groups {groups}", user.user)
             }
             None => format!("{server} was reached"),
         };

@@ -41,8 +41,7 @@ impl KeyInUse<'_> {
         + Send
         + 'static,
     ) -> Result<T, Error> {
-        self.keyring
-            .with_token(self.number, Box::new(LockReports), work)
+        self.keyring.with_token(self.number, Box::new(LockReports), work)
     }
 
     /// # Errors
@@ -138,9 +137,7 @@ impl KeyInUse<'_> {
         let key = self.keyring.add(config, &TakenVariables::default())?;
         let open = self.keyring.open(key, Box::new(LockReports))?;
         if open.chain.first().map(Vec::as_slice) != Some(new.der()) {
-            return Err(Error::internal(
-                "another certificate is taken than the new one",
-            ));
+            return Err(Error::internal("another certificate is taken than the new one"));
         }
         let known = whoami(self.target()?, key, self.keyring, &self.observer)?;
         check_user(&known, new)?;

@@ -115,14 +115,8 @@ fn renew(
     keyring: &Arc<Keyring>,
 ) -> Result<(), Error> {
     let mut output = CommandOutput::open()?;
-    let mut report = Report {
-        output: &mut output,
-        is_json: arguments.json,
-    };
-    let KeySource {
-        configuration: mut map,
-        context,
-    } = arguments.key.source()?;
+    let mut report = Report { output: &mut output, is_json: arguments.json };
+    let KeySource { configuration: mut map, context } = arguments.key.source()?;
     let cluster = match context {
         Some(context) => context,
         None => {
@@ -136,13 +130,7 @@ fn renew(
     let open = keyring.open(number, Box::new(LockReports));
     watchdog::stop();
     let open = open?;
-    let key = KeyInUse {
-        keyring,
-        map,
-        number,
-        observer: Arc::new(ConnectionLog),
-        cluster,
-    };
+    let key = KeyInUse { keyring, map, number, observer: Arc::new(ConnectionLog), cluster };
     // What is being done needn't be said.
     let _ = open.take_renewal();
     let present = certificate(&open.chain)?;
@@ -188,10 +176,7 @@ fn renew(
     // An earlier call may have been interrupted before it removed what it had renewed.
     for old in key.others(&present)? {
         let earlier = wanted_after(&old)?;
-        let quiet = Inquiry {
-            again: false,
-            ..asking
-        };
+        let quiet = Inquiry { again: false, ..asking };
         if let Ok(RequestStanding::Issued(issued)) = standing(&earlier, &quiet)
             && issued.certificate.der() == present.der()
         {

@@ -104,10 +104,9 @@ impl KeyChange<'_> {
         let wanted = self.wanted(&new)?;
         if self.arguments.dry_run {
             let (name, first) = match &written {
-                Some(_) => (
-                    wanted.name,
-                    "use the certificate that is beside the new key".to_owned(),
-                ),
+                Some(_) => {
+                    (wanted.name, "use the certificate that is beside the new key".to_owned())
+                }
                 None => {
                     let standing = standing(&wanted, self.asking)?;
                     let first = step_of(&standing, self.applicant.user());
@@ -120,11 +119,9 @@ impl KeyChange<'_> {
         }
         let is_written = written.is_some();
         let issued = match written {
-            Some(certificate) => Issued {
-                certificate: *certificate,
-                chain: Vec::new(),
-                name: wanted.name.clone(),
-            },
+            Some(certificate) => {
+                Issued { certificate: *certificate, chain: Vec::new(), name: wanted.name.clone() }
+            }
             None => obtain(&wanted, self.asking, || self.sign(&new))?,
         };
         check_end(&issued, present)?;
@@ -208,8 +205,7 @@ impl KeyChange<'_> {
             usual_words: own.public_key.to_string(),
             makes: !self.arguments.dry_run,
         };
-        self.key
-            .with_token(move |token, _, pins| find_or_make(token, &wanted, pins))
+        self.key.with_token(move |token, _, pins| find_or_make(token, &wanted, pins))
     }
 
     /// The new key signs its request.
@@ -265,9 +261,7 @@ impl KeyChange<'_> {
             }
         }
         let config = Config::from_map(&mut self.key.map.clone())?;
-        let token = self
-            .key
-            .with_token(|token, _, _| Ok(token.state().name.clone()))?;
+        let token = self.key.with_token(|token, _, _| Ok(token.state().name.clone()))?;
         let old = EnrolledKey::from(own);
         let removal = |kind: &str| removal(config.library.path(), &token, kind, &old);
         report::steps(
@@ -307,21 +301,14 @@ impl KeyChange<'_> {
             format!("make a request for user \"{}\"", self.applicant.user()),
             self.last_step(place, user),
         ];
-        let entry = NewKeyEntry {
-            object_id: id.to_string(),
-            kind,
-            certificate_file: None,
-        };
+        let entry = NewKeyEntry { object_id: id.to_string(), kind, certificate_file: None };
         report.plan(self.present, None, &steps, Some(&entry))
     }
 
     /// The error of a card, whose slots a person chooses.
     fn in_slot(&self) -> Result<Error, Error> {
         let config = Config::from_map(&mut self.key.map.clone())?;
-        let kind = self
-            .arguments
-            .kind
-            .or_else(|| KeyKind::of(self.present.public_key()));
+        let kind = self.arguments.kind.or_else(|| KeyKind::of(self.present.public_key()));
         let (slot, token) = self.key.with_token(move |token, _, _| {
             let mut free = None;
             for slot in SLOTS.into_iter().filter_map(PivSlot::named) {
@@ -335,24 +322,15 @@ impl KeyChange<'_> {
             Ok((slot, token.name()))
         })?;
         let module = config.library.path().to_string_lossy();
-        let enroll = format!(
-            "{} enroll --module {}",
-            start::called(),
-            shell_word(&module)
-        );
+        let enroll = format!("{} enroll --module {}", start::called(), shell_word(&module));
         let user = shell_word(self.applicant.user());
         let groups = self.applicant.groups().iter();
-        let groups: String = groups
-            .map(|it| format!(" --group {}", shell_word(it)))
-            .collect();
+        let groups: String = groups.map(|it| format!(" --group {}", shell_word(it))).collect();
         let context = shell_word(&self.key.cluster.context.name);
         Ok(NewKeyError::InSlot {
             token,
             lines: vec![
-                format!(
-                    "{enroll} --slot {} --user {user}{groups} --csr new.csr",
-                    slot.name()
-                ),
+                format!("{enroll} --slot {} --user {user}{groups} --csr new.csr", slot.name()),
                 format!("{enroll} --certificate new.pem"),
                 format!(
                     "{} kubeconfig --write --context {context} --module {} --object-id {}",
@@ -376,12 +354,8 @@ fn find_or_make(
 ) -> Result<FoundSuccessor, Error> {
     token.reveal("for a new key", pins)?;
     let candidates = token.candidates()?;
-    let wish = KeyWish {
-        label: &wanted.label,
-        id: Some(&wanted.id),
-        is_usual: true,
-        kind: wanted.asked,
-    };
+    let wish =
+        KeyWish { label: &wanted.label, id: Some(&wanted.id), is_usual: true, kind: wanted.asked };
     let own = candidates.iter().find(|it| it.id == wanted.id.as_bytes());
     let own_key = own.and_then(|it| it.key.as_ref());
     if own_key.is_some_and(|key| !key.is_private) {
@@ -403,9 +377,7 @@ fn find_or_make(
         return Ok(FoundSuccessor::There { key, certificate });
     }
     let kind = wanted.asked.or(wanted.usual);
-    let kind = kind.ok_or_else(|| NewKeyError::NoSuchKind {
-        kind: wanted.usual_words.clone(),
-    })?;
+    let kind = kind.ok_or_else(|| NewKeyError::NoSuchKind { kind: wanted.usual_words.clone() })?;
     token.check_generation(kind, KeyPurpose::Signing)?;
     if !wanted.makes {
         return Ok(FoundSuccessor::ToBeMade(kind));
@@ -417,9 +389,7 @@ fn find_or_make(
         label: &wanted.label,
     })?;
     for promise in &made.unconfirmed {
-        report::warning(&format!(
-            "the token does not confirm of the new key that {promise}"
-        ));
+        report::warning(&format!("the token does not confirm of the new key that {promise}"));
     }
     report::note(&format!(
         "made a key on token {}: {}, objectId {}",
@@ -427,10 +397,7 @@ fn find_or_make(
         kind.words(),
         wanted.id
     ));
-    Ok(FoundSuccessor::There {
-        key: made.key,
-        certificate: None,
-    })
+    Ok(FoundSuccessor::There { key: made.key, certificate: None })
 }
 
 /// The error of a key of which only this half is there; as people and as pkcs11-tool call it.

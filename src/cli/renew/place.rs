@@ -85,8 +85,7 @@ impl CertificatePlace {
             Self::Slot => prove_and_replace(key, issued, |kept, path| {
                 let own = key.found()?;
                 let id = own.id.clone();
-                key.write(issued, own)
-                    .inspect_err(|_| kept.advise(&id, path))
+                key.write(issued, own).inspect_err(|_| kept.advise(&id, path))
             }),
         }
     }
@@ -148,9 +147,5 @@ fn place_of(present: &Certificate, path: &Path) -> io::Result<ReplacedFile> {
 }
 
 fn failed(path: &Path, error: &io::Error) -> Error {
-    ObjectError::CertificateFile {
-        path: path.to_owned(),
-        reason: error.to_string(),
-    }
-    .into()
+    ObjectError::CertificateFile { path: path.to_owned(), reason: error.to_string() }.into()
 }

@@ -31,11 +31,7 @@ impl CommandLine<'_> {
             None => true,
             Some(path) => std::env::split_paths(&path).any(|it| it.join(&name).exists()),
         };
-        if exists {
-            Ok(())
-        } else {
-            Err(RunError::CommandNotFound { name })
-        }
+        if exists { Ok(()) } else { Err(RunError::CommandNotFound { name }) }
     }
 
     /// Warns of options and variables with which the command bypasses the tunnel.
@@ -66,8 +62,7 @@ impl CommandLine<'_> {
 
     /// The context that the arguments name, as kubectl and helm take it.
     pub(super) fn context(&self) -> Option<String> {
-        self.option("--context")
-            .or_else(|| self.option("--kube-context"))
+        self.option("--context").or_else(|| self.option("--kube-context"))
     }
 
     /// Whether the arguments name a cluster, or a context that does.
@@ -90,11 +85,9 @@ impl CommandLine<'_> {
                 cluster: cluster.unwrap_or(known.cluster),
                 user: user.unwrap_or(known.user),
             }),
-            (None, Some(cluster), Some(user)) => Some(Context {
-                name: String::new(),
-                cluster,
-                user,
-            }),
+            (None, Some(cluster), Some(user)) => {
+                Some(Context { name: String::new(), cluster, user })
+            }
             (None, ..) => None,
         }
     }

@@ -146,9 +146,7 @@ fn serve(
     }
     let users = served.users;
     let clusters = served.entries;
-    if let Some(selected) = selected
-        .as_ref()
-        .filter(|it| clusters.contains(&it.cluster))
+    if let Some(selected) = selected.as_ref().filter(|it| clusters.contains(&it.cluster))
         && let Some(place) = users.iter().position(|user| *user == selected.user)
         && let Some(key) = keys.get(place)
     {
@@ -223,9 +221,7 @@ fn run_with(
 }
 
 fn preparation(error: io::Error) -> RunError {
-    RunError::Preparation {
-        reason: error.to_string(),
-    }
+    RunError::Preparation { reason: error.to_string() }
 }
 
 /// The kubeconfig that the arguments name, with the context that our own options name as its current
@@ -295,24 +291,17 @@ fn nothing_to_serve(arguments: &RunArguments, kubeconfig: &Kubeconfig) -> Error 
     let inside = std::env::var_os(MARK).is_some();
     if arguments.only_context.is_some() && !inside {
         return match kubeconfig.selected_context() {
-            Ok(Context { name, user, .. }) => KubeconfigError::NotExternalSigner {
-                context: name,
-                user,
-            },
+            Ok(Context { name, user, .. }) => {
+                KubeconfigError::NotExternalSigner { context: name, user }
+            }
             Err(error) => error,
         }
         .into();
     }
     let locations = super::locations(arguments.kubeconfig.as_deref());
-    let files = locations
-        .files()
-        .iter()
-        .map(|file| file.display().to_string());
-    KubeconfigError::NothingToServe {
-        kubeconfig: files.collect::<Vec<_>>().join(":"),
-        inside,
-    }
-    .into()
+    let files = locations.files().iter().map(|file| file.display().to_string());
+    KubeconfigError::NothingToServe { kubeconfig: files.collect::<Vec<_>>().join(":"), inside }
+        .into()
 }
 
 #[cfg(test)]
@@ -327,14 +316,8 @@ mod tests {
             (["a, b", ""], ["a, b,127.0.0.1", "a, b,127.0.0.1"]),
             (["", ".c"], [".c,127.0.0.1", ".c,127.0.0.1"]),
             (["*", "b, *"], ["*", "b, *"]),
-            (
-                ["x, 127.0.0.1 ,y", ""],
-                ["x, 127.0.0.1 ,y", "x, 127.0.0.1 ,y"],
-            ),
-            (
-                ["127.0.0.10", "127.0.0.1"],
-                ["127.0.0.10,127.0.0.1", "127.0.0.1"],
-            ),
+            (["x, 127.0.0.1 ,y", ""], ["x, 127.0.0.1 ,y", "x, 127.0.0.1 ,y"]),
+            (["127.0.0.10", "127.0.0.1"], ["127.0.0.10,127.0.0.1", "127.0.0.1"]),
         ] {
             let variable = |name: &str| {
                 let at = usize::from(name == "no_proxy");
@@ -345,10 +328,6 @@ mod tests {
             let expected: Vec<_> = expected.map(|(name, it)| (name, it.into())).collect();
             assert_eq!(set, expected);
         }
-        assert!(
-            no_proxy(|_| None)
-                .iter()
-                .all(|(_, value)| value == "127.0.0.1")
-        );
+        assert!(no_proxy(|_| None).iter().all(|(_, value)| value == "127.0.0.1"));
     }
 }

@@ -60,11 +60,7 @@ impl ServedEntries {
         }
         // A context can name a cluster that doesn't exist.
         let named = contexts.iter().map(|context| context.cluster.clone());
-        let names: BTreeSet<_> = kubeconfig
-            .cluster_names()
-            .into_iter()
-            .chain(named)
-            .collect();
+        let names: BTreeSet<_> = kubeconfig.cluster_names().into_iter().chain(named).collect();
         for name in names {
             let has_key = |it: &&Context| it.cluster == name && served.users.contains(&it.user);
             let with_key: Vec<_> = contexts.iter().filter(has_key).collect();

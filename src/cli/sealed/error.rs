@@ -8,10 +8,7 @@ use crate::sealed::RegistryError;
 #[derive(Debug, thiserror::Error)]
 pub(in crate::cli) enum SealedCommandError {
     #[error("{}: {reason}", .path.display())]
-    Config {
-        path: PathBuf,
-        reason: RegistryError,
-    },
+    Config { path: PathBuf, reason: RegistryError },
     /// Another process uses the token all the time, or a library takes so long. kubelet would end the provider after 60
     /// seconds, without a reason in its log.
     #[error("the login was not there after {seconds} s, and kubelet doesn't wait longer")]
@@ -19,11 +16,7 @@ pub(in crate::cli) enum SealedCommandError {
     /// The node's key or certificate is another one than when the file was sealed, or the file is another node's. A token
     /// that shows no certificate and no public key needs `--certificate-file`.
     #[error("none of the recipients of {file} is a key of token {token}")]
-    NoRecipient {
-        file: String,
-        token: String,
-        recipients: Vec<String>,
-    },
+    NoRecipient { file: String, token: String, recipients: Vec<String> },
     #[error("unsealing wants a person at a terminal, and there is none")]
     NoTerminal,
     #[error("no password was given for {registry}")]
@@ -37,10 +30,7 @@ pub(in crate::cli) enum SealedCommandError {
     #[error("kubelet's provider can't have the PIN from {source_name}")]
     PinSource { source_name: &'static str },
     #[error("both {} and {} have an entry for {registry}", .files[0], .files[1])]
-    Twice {
-        registry: String,
-        files: [String; 2],
-    },
+    Twice { registry: String, files: [String; 2] },
     #[error("{}: {reason}", .path.display())]
     Unreadable { path: PathBuf, reason: String },
 }

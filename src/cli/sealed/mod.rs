@@ -84,10 +84,7 @@ impl OpeningOptions {
     pub(super) fn arguments(&self) -> Vec<String> {
         let selection = self.selection.arguments();
         let mut arguments: Vec<_> = selection.filter_map(|it| it.into_string().ok()).collect();
-        let more = [
-            ("--uri", &self.uri),
-            ("--certificate-file", &self.certificate_file),
-        ];
+        let more = [("--uri", &self.uri), ("--certificate-file", &self.certificate_file)];
         for (option, value) in more {
             arguments.extend(value.iter().map(|value| format!("{option}={value}")));
         }
@@ -109,10 +106,8 @@ pub(super) fn read(path: &Path) -> Result<SealedFile, Error> {
 /// # Errors
 /// It can't be read, or is longer than any sealed file.
 pub(super) fn content(path: &Path) -> Result<Vec<u8>, SealedCommandError> {
-    let unreadable = |reason: String| SealedCommandError::Unreadable {
-        path: path.to_owned(),
-        reason,
-    };
+    let unreadable =
+        |reason: String| SealedCommandError::Unreadable { path: path.to_owned(), reason };
     let (file, _) = open_regular(path).map_err(|error| unreadable(error.to_string()))?;
     let mut bytes = Vec::new();
     file.take(LONGEST_FILE + 1)

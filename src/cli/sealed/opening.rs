@@ -79,11 +79,7 @@ impl<'a, 'm> FileOpener<'a, 'm> {
                     self.pipeline.key_of(&mut self.token, key, &words, pins)?
                 }
             };
-            return Ok(OwnKey {
-                reference,
-                certificate: Some(certificate),
-                recipient,
-            });
+            return Ok(OwnKey { reference, certificate: Some(certificate), recipient });
         }
         if let Some(found) = self.visible(file)? {
             return Ok(found);
@@ -140,12 +136,7 @@ impl<'a, 'm> FileOpener<'a, 'm> {
         SealedCommandError::NoRecipient {
             file: file.name.clone(),
             token: self.token.name(),
-            recipients: file
-                .envelope
-                .recipients
-                .iter()
-                .map(|it| it.name.to_string())
-                .collect(),
+            recipients: file.envelope.recipients.iter().map(|it| it.name.to_string()).collect(),
         }
         .into()
     }
@@ -184,12 +175,7 @@ impl<'a, 'm> FileOpener<'a, 'm> {
 /// # Errors
 /// Those of [`library::open`].
 pub(in crate::cli) fn library(config: &Config, patience: Duration) -> Result<Library, Error> {
-    library::open(
-        &config.library,
-        config.init_args.as_ref(),
-        patience,
-        &mut (),
-    )
+    library::open(&config.library, config.init_args.as_ref(), patience, &mut ())
 }
 
 fn place(file: &SealedFile, names: &KeyNames) -> Option<usize> {
@@ -199,20 +185,13 @@ fn place(file: &SealedFile, names: &KeyNames) -> Option<usize> {
 
 fn locked(recipient: &Recipient) -> LockedSecret<'_> {
     match &recipient.lock {
-        KeyLock::Oaep {
-            hash,
-            mask_hash,
-            ciphertext,
-        } => LockedSecret::Oaep {
+        KeyLock::Oaep { hash, mask_hash, ciphertext } => LockedSecret::Oaep {
             hash: *hash,
             mask_hash: *mask_hash,
             ciphertext,
             length: CONTENT_KEY_LENGTH,
         },
-        KeyLock::Ecdh { curve, point, .. } => LockedSecret::Ecdh {
-            curve: *curve,
-            point,
-        },
+        KeyLock::Ecdh { curve, point, .. } => LockedSecret::Ecdh { curve: *curve, point },
     }
 }
 
@@ -226,13 +205,7 @@ fn named(id: Vec<u8>, label: String) -> ObjectSelector {
 
 /// Whether an object is the one that the options name; any is, if they name none.
 fn fits(wanted: &ObjectSelector, object: &ObjectSelector) -> bool {
-    let has_id = wanted
-        .id
-        .as_ref()
-        .is_none_or(|id| object.id.as_ref() == Some(id));
-    let has_label = wanted
-        .label
-        .as_ref()
-        .is_none_or(|label| object.label.as_ref() == Some(label));
+    let has_id = wanted.id.as_ref().is_none_or(|id| object.id.as_ref() == Some(id));
+    let has_label = wanted.label.as_ref().is_none_or(|label| object.label.as_ref() == Some(label));
     has_id && has_label
 }

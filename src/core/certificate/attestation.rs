@@ -110,10 +110,7 @@ mod tests {
         let said = said.unwrap();
         assert_eq!(said.firmware.as_deref(), Some("5.4.3"));
         assert_eq!(said.serial_number, Some(15_873_456));
-        assert_eq!(
-            (said.pin_policy, said.touch_policy),
-            (Some("once"), Some("cached"))
-        );
+        assert_eq!((said.pin_policy, said.touch_policy), (Some("once"), Some("cached")));
         assert_eq!(said.key_fingerprint.len(), 64);
     }
 

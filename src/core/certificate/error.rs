@@ -10,10 +10,7 @@ pub enum CertificateError {
     #[error("{source_name} is not a usable X.509 certificate: {reason}")]
     Unusable { source_name: String, reason: String },
     #[error("{source_name} holds a key of an unsupported type: {algorithm}")]
-    UnsupportedKey {
-        source_name: String,
-        algorithm: String,
-    },
+    UnsupportedKey { source_name: String, algorithm: String },
 }
 
 impl Failure for CertificateError {

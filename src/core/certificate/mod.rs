@@ -105,18 +105,11 @@ impl Certificate {
         let signed = parsed.tbs_certificate();
         let public_key =
             PublicKey::from_info(signed.subject_public_key_info()).map_err(|algorithm| {
-                CertificateError::UnsupportedKey {
-                    source_name: source.to_owned(),
-                    algorithm,
-                }
+                CertificateError::UnsupportedKey { source_name: source.to_owned(), algorithm }
             })?;
         let subject = Subject::of(signed.subject()).map_err(|reason| unusable(&reason))?;
-        let constraints = signed
-            .get_extension::<BasicConstraints>()
-            .map_err(unparsed)?;
-        let usages = signed
-            .get_extension::<ExtendedKeyUsage>()
-            .map_err(unparsed)?;
+        let constraints = signed.get_extension::<BasicConstraints>().map_err(unparsed)?;
+        let usages = signed.get_extension::<ExtendedKeyUsage>().map_err(unparsed)?;
         let time = |time: Time| time.to_unix_duration().as_secs().cast_signed();
         Ok(Self {
             public_key,
@@ -131,10 +124,7 @@ impl Certificate {
                 not_after: time(signed.validity().not_after),
             },
             is_for_clients: usages.is_none_or(|(_, usages)| {
-                usages
-                    .0
-                    .iter()
-                    .any(|it| [CLIENT_AUTH, ANY_USAGE].contains(it))
+                usages.0.iter().any(|it| [CLIENT_AUTH, ANY_USAGE].contains(it))
             }),
             der,
         })
@@ -160,10 +150,8 @@ impl Certificate {
         let (certificates, others): (Vec<_>, Vec<_>) = Pem::iter_from_buffer(bytes)
             .flatten()
             .partition(|block| matches!(block.label.as_str(), "CERTIFICATE" | "X509 CERTIFICATE"));
-        let mut certificates: Vec<_> = certificates
-            .into_iter()
-            .map(|block| block.contents)
-            .collect();
+        let mut certificates: Vec<_> =
+            certificates.into_iter().map(|block| block.contents).collect();
         let Some(first) = certificates.first() else {
             let reason = match others.first() {
                 Some(block) => format!("it holds a {} and no CERTIFICATE", block.label),
@@ -217,11 +205,7 @@ impl Certificate {
     pub fn concerns(&self, now: i64) -> Vec<String> {
         let usage = (!self.is_for_clients)
             .then(|| "its extended key usage does not allow TLS clients".to_owned());
-        self.validity
-            .concern(now)
-            .into_iter()
-            .chain(usage)
-            .collect()
+        self.validity.concern(now).into_iter().chain(usage).collect()
     }
 }
 
@@ -314,9 +298,7 @@ impl PublicKey {
         let bits = info.subject_public_key.as_bytes().unwrap_or_default();
         if algorithm == ED25519 {
             let point = bits.try_into();
-            return Ok(Self::Ed25519(
-                point.map_err(|_| "Ed25519 with a malformed key")?,
-            ));
+            return Ok(Self::Ed25519(point.map_err(|_| "Ed25519 with a malformed key")?));
         }
         if algorithm == EC_PUBLIC_KEY {
             let parameters = info.algorithm.parameters.as_ref();
@@ -394,10 +376,7 @@ pub fn meant(certificates: &[&Certificate], now: i64) -> Vec<usize> {
     let has_others = certificates.iter().any(|it| !it.is_ca);
     let rank = |certificate: &Certificate| {
         let validity = certificate.validity;
-        let is_valid = matches!(
-            validity.at(now),
-            ValidityState::Valid | ValidityState::RenewalDue
-        );
+        let is_valid = matches!(validity.at(now), ValidityState::Valid | ValidityState::RenewalDue);
         let (not_before, not_after) = (validity.not_before, validity.not_after);
         (is_valid, certificate.is_for_clients, not_after, not_before)
     };
@@ -418,10 +397,7 @@ pub fn meant(certificates: &[&Certificate], now: i64) -> Vec<usize> {
 }
 
 fn unusable(source: &str, reason: &str) -> CertificateError {
-    CertificateError::Unusable {
-        source_name: source.to_owned(),
-        reason: reason.to_owned(),
-    }
+    CertificateError::Unusable { source_name: source.to_owned(), reason: reason.to_owned() }
 }
 
 /// What a DER file is that is no certificate, by the first element in it.
@@ -463,9 +439,7 @@ pub fn issuer_among<'a>(candidates: &'a [Vec<u8>], der: &[u8]) -> Option<&'a Vec
         let parsed = Parsed::from_der(candidate).ok()?;
         let issuer = parsed.tbs_certificate();
         let own = issuer.get_extension::<SubjectKeyIdentifier>().ok()?;
-        let is_other = own
-            .zip(wanted.as_ref())
-            .is_some_and(|((_, own), wanted)| own.0 != *wanted);
+        let is_other = own.zip(wanted.as_ref()).is_some_and(|((_, own), wanted)| own.0 != *wanted);
         let is_named = issuer.subject() == certificate.issuer();
         let is_root = issuer.subject() == issuer.issuer();
         let end = issuer.validity().not_after.to_unix_duration();
@@ -476,18 +450,12 @@ pub fn issuer_among<'a>(candidates: &'a [Vec<u8>], der: &[u8]) -> Option<&'a Vec
 
 /// Bits of a big-endian number without leading zeros.
 pub fn bits(number: &[u8]) -> usize {
-    number
-        .first()
-        .map_or(0, |first| number.len() * 8 - first.leading_zeros() as usize)
+    number.first().map_or(0, |first| number.len() * 8 - first.leading_zeros() as usize)
 }
 
 /// A big-endian number in as few bytes as it takes.
 pub fn without_leading_zeros(number: &[u8]) -> Vec<u8> {
-    number
-        .iter()
-        .copied()
-        .skip_while(|byte| *byte == 0)
-        .collect()
+    number.iter().copied().skip_while(|byte| *byte == 0).collect()
 }
 
 #[cfg(test)]
@@ -502,10 +470,7 @@ mod tests {
     #[test]
     fn a_modulus_is_as_long_as_its_number() {
         for (modulus, bits, length) in [(&[0xff; 128][..], 1024, 128), (&[0x01; 129], 1025, 129)] {
-            let key = PublicKey::Rsa {
-                modulus: modulus.to_vec(),
-                exponent: vec![3],
-            };
+            let key = PublicKey::Rsa { modulus: modulus.to_vec(), exponent: vec![3] };
             assert_eq!((key.modulus_bits(), key.modulus_length()), (bits, length));
         }
     }
@@ -527,11 +492,7 @@ mod tests {
             |key, end| CertifiedIssuer::signed_by(parameters("middle", end), key, &root).unwrap();
         let pem = key().serialize_pem();
         let same = || KeyPair::from_pem(&pem).unwrap();
-        let [other, old, new] = [
-            middle(key(), 3000),
-            middle(same(), 1990),
-            middle(same(), 2990),
-        ];
+        let [other, old, new] = [middle(key(), 3000), middle(same(), 1990), middle(same(), 2990)];
         let below = parameters("jane", 2980).signed_by(&key(), &new).unwrap();
         let of = |issuer: &CertifiedIssuer<'_, KeyPair>| issuer.der().to_vec();
         let mut all = [&other, &old, &new, &root].map(of).to_vec();
@@ -548,9 +509,7 @@ mod tests {
     #[test]
     fn what_is_no_certificate_says_so() {
         let reason = |bytes: &[u8]| {
-            Certificate::chain_from_pem_or_der(bytes, "the file")
-                .unwrap_err()
-                .to_string()
+            Certificate::chain_from_pem_or_der(bytes, "the file").unwrap_err().to_string()
         };
         assert!(reason(b"").contains("neither PEM nor DER"));
         assert!(reason(b"hello").contains("neither PEM nor DER"));

@@ -23,18 +23,9 @@ const SHORT: [(ObjectIdentifier, &str); 12] = [
     (ObjectIdentifier::new_unwrap("2.5.4.9"), "STREET"),
     (ObjectIdentifier::new_unwrap("2.5.4.5"), "serialNumber"),
     (ObjectIdentifier::new_unwrap("2.5.4.12"), "title"),
-    (
-        ObjectIdentifier::new_unwrap("0.9.2342.19200300.100.1.25"),
-        "DC",
-    ),
-    (
-        ObjectIdentifier::new_unwrap("0.9.2342.19200300.100.1.1"),
-        "UID",
-    ),
-    (
-        ObjectIdentifier::new_unwrap("1.2.840.113549.1.9.1"),
-        "emailAddress",
-    ),
+    (ObjectIdentifier::new_unwrap("0.9.2342.19200300.100.1.25"), "DC"),
+    (ObjectIdentifier::new_unwrap("0.9.2342.19200300.100.1.1"), "UID"),
+    (ObjectIdentifier::new_unwrap("1.2.840.113549.1.9.1"), "emailAddress"),
 ];
 
 /// Attributes in the certificate's order, each value escaped so that it can't pass for several
@@ -96,11 +87,7 @@ impl Subject {
                 _ => groups.push(value),
             }
         }
-        Ok(Self {
-            text: text(name),
-            user: user.filter(|it| !it.is_empty()),
-            groups,
-        })
+        Ok(Self { text: text(name), user: user.filter(|it| !it.is_empty()), groups })
     }
 }
 
@@ -153,9 +140,7 @@ mod tests {
         }
         let mut parameters = CertificateParams::default();
         parameters.distinguished_name = name;
-        let certificate = parameters
-            .self_signed(&KeyPair::generate().unwrap())
-            .unwrap();
+        let certificate = parameters.self_signed(&KeyPair::generate().unwrap()).unwrap();
         Certificate::from_der(certificate.der(), "it").unwrap()
     }
 

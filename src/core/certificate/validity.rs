@@ -55,9 +55,7 @@ impl Validity {
             ValidityState::Expired => Some(format!("it expired {}", self.expiry(now))),
             ValidityState::NotYetValid => {
                 let wait = duration(self.not_before.saturating_sub(now));
-                Some(format!(
-                    "it is not valid yet, but in {wait}; is the clock right?"
-                ))
+                Some(format!("it is not valid yet, but in {wait}; is the clock right?"))
             }
             ValidityState::RenewalDue | ValidityState::Valid => None,
         }
@@ -110,10 +108,7 @@ mod tests {
     const NOW: i64 = 1_800_000_000;
 
     fn validity(not_before: i64, not_after: i64) -> Validity {
-        Validity {
-            not_before: NOW + not_before,
-            not_after: NOW + not_after,
-        }
+        Validity { not_before: NOW + not_before, not_after: NOW + not_after }
     }
 
     #[test]
@@ -165,10 +160,7 @@ mod tests {
         ] {
             assert_eq!(validity(-10 * YEAR, seconds).expiry(NOW), expected);
         }
-        let forever = Validity {
-            not_before: i64::MIN,
-            not_after: i64::MAX,
-        };
+        let forever = Validity { not_before: i64::MIN, not_after: i64::MAX };
         assert_eq!(forever.at(i64::MIN), ValidityState::Valid);
         assert!(forever.expiry(-1).starts_with("in "));
     }

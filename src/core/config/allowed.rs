@@ -78,10 +78,7 @@ fn read_trusted() -> Result<Allowed, Problem> {
         let component = component.display().to_string();
         return Err(Problem::new(
             format!("{PLACE} can't be trusted: {component} {weakness}"),
-            format!(
-                "{}; until then no library is loaded",
-                weakness.remedy(&component)
-            ),
+            format!("{}; until then no library is loaded", weakness.remedy(&component)),
         ));
     }
     let mut bytes = Vec::new();
@@ -205,19 +202,12 @@ mod tests {
             ("modules = []\nmodules = []\n", 2, "duplicate key"),
             ("modules = []\n\n[modules]\n", 3, "duplicate key"),
             ("# one\nmodules = [\"/a.so\"\n", 2, "array"),
-            (
-                "modules = [\n  \"a.so\"]",
-                2,
-                "\"a.so\" is not an absolute path",
-            ),
+            ("modules = [\n  \"a.so\"]", 2, "\"a.so\" is not an absolute path"),
             ("modules = [\"\"]", 1, "\"\" is not an absolute path"),
             ("modules = [\"~/a.so\"]", 1, "is not an absolute path"),
         ] {
             let wrong = wrong(text);
-            assert!(
-                wrong.starts_with(&format!("line {line}: ")),
-                "{text}: {wrong}"
-            );
+            assert!(wrong.starts_with(&format!("line {line}: ")), "{text}: {wrong}");
             assert!(wrong.contains(what), "{text}: {wrong}");
             assert!(!wrong.contains('\n'), "{text}: {wrong}");
         }

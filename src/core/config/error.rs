@@ -21,10 +21,7 @@ pub struct Problem {
 
 impl Problem {
     pub fn new(what: impl Into<String>, remedy: impl Into<Remedy>) -> Self {
-        Self {
-            what: what.into(),
-            remedy: remedy.into(),
-        }
+        Self { what: what.into(), remedy: remedy.into() }
     }
 }
 

@@ -69,11 +69,7 @@ mod tests {
         ] {
             let problem = InitArgs::parse(value).unwrap_err();
             assert!(problem.what.starts_with(what), "{}", problem.what);
-            assert!(
-                problem.remedy.to_string().contains("initArgs"),
-                "{}",
-                problem.remedy
-            );
+            assert!(problem.remedy.to_string().contains("initArgs"), "{}", problem.remedy);
         }
     }
 }

@@ -91,13 +91,9 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_again() {
-        for (text, seconds) in [
-            ("15m", 900),
-            ("90s", 90),
-            ("1h30m", 5_400),
-            ("7d", 604_800),
-            ("1d1h1m1s", 90_061),
-        ] {
+        for (text, seconds) in
+            [("15m", 900), ("90s", 90), ("1h30m", 5_400), ("7d", 604_800), ("1d1h1m1s", 90_061)]
+        {
             let keep: Keep = text.parse().unwrap();
             assert_eq!(keep, Keep::For(Duration::from_secs(seconds)));
             assert_eq!(keep.to_string().parse(), Ok(keep));

@@ -62,10 +62,7 @@ impl TrustedLibrary {
                 _ => String::new(),
             };
             return Err(Problem::new(
-                format!(
-                    "pathLib {}{target} is not allowed by {PLACE}",
-                    quoted(value)
-                ),
+                format!("pathLib {}{target} is not allowed by {PLACE}", quoted(value)),
                 remedy!(
                     "set ",
                     Setting("pathLib"),
@@ -75,9 +72,7 @@ impl TrustedLibrary {
                 ),
             ));
         }
-        let path = place
-            .filter(|_| is_there)
-            .unwrap_or_else(|| path.to_owned());
+        let path = place.filter(|_| is_there).unwrap_or_else(|| path.to_owned());
         Ok(Self {
             path,
             is_there,
@@ -246,10 +241,7 @@ fn resolve(path: &Path) -> Result<Resolved, Refusal> {
         }
         push(&mut left, &fs::read_link(&next)?, true);
     }
-    Ok(Resolved {
-        existing: place,
-        missing: None,
-    })
+    Ok(Resolved { existing: place, missing: None })
 }
 
 /// Whether it is /proc, wherever it is mounted. /dev/fd and /dev/stdin are links into it; `self/cwd`
@@ -292,11 +284,7 @@ mod tests {
         fs::write(&library, "").unwrap();
         set_mode(&directory, 0o755);
         set_mode(&library, 0o644);
-        Place {
-            root,
-            directory,
-            library,
-        }
+        Place { root, directory, library }
     }
 
     fn set_mode(path: &Path, mode: u32) {
@@ -360,10 +348,7 @@ mod tests {
         assert!(remedy(&place.directory).ends_with("to the library's file itself"));
         set_mode(&place.directory, 0o777);
         let mended = remedy(&place.library);
-        assert!(
-            mended.contains("chmod go-w") && mended.contains("pathLib"),
-            "{mended}"
-        );
+        assert!(mended.contains("chmod go-w") && mended.contains("pathLib"), "{mended}");
         // That would break a shared directory for its users.
         set_mode(&place.directory, 0o1777);
         let moved = remedy(&place.directory.join("missing.so"));
@@ -384,10 +369,9 @@ mod tests {
     #[test]
     fn a_missing_library_is_left_to_the_loader() {
         let place = place();
-        for missing in [
-            place.directory.join("missing.so"),
-            place.directory.join("no/../such/library.so"),
-        ] {
+        for missing in
+            [place.directory.join("missing.so"), place.directory.join("no/../such/library.so")]
+        {
             assert_eq!(check(&missing), Ok(missing));
         }
         set_mode(&place.directory, 0o777);
@@ -476,10 +460,7 @@ mod tests {
         symlink("/proc/self/cwd", &link).unwrap();
         for (path, through) in [
             (PathBuf::from("/proc/self/cwd/evil.so"), "/proc"),
-            (
-                PathBuf::from("/proc/thread-self/root/usr/lib/x.so"),
-                "/proc",
-            ),
+            (PathBuf::from("/proc/thread-self/root/usr/lib/x.so"), "/proc"),
             (PathBuf::from("/usr/../proc/self/exe"), "/proc"),
             (PathBuf::from("/dev/fd/3"), "/proc"),
             (PathBuf::from("/dev/stdin"), "/proc"),

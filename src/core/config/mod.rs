@@ -219,9 +219,7 @@ fn absolute_path(value: &str) -> Option<PathBuf> {
 
 /// What follows the mark of hexadecimal digits, if it is there.
 fn after_0x(value: &str) -> Option<&str> {
-    value
-        .strip_prefix("0x")
-        .or_else(|| value.strip_prefix("0X"))
+    value.strip_prefix("0x").or_else(|| value.strip_prefix("0X"))
 }
 
 /// The beginning of a value, as a message shows it.
@@ -272,14 +270,8 @@ mod tests {
             config.token.to_string(),
             "slotId 31, tokenLabel \"prod\" and tokenSerial \"5d9c2ea1\""
         );
-        assert_eq!(
-            config.object.to_string(),
-            "objectId \"2\" and objectLabel \"jane\""
-        );
-        assert_eq!(
-            config.certificate_file,
-            Some(PathBuf::from("/etc/jane.pem"))
-        );
+        assert_eq!(config.object.to_string(), "objectId \"2\" and objectLabel \"jane\"");
+        assert_eq!(config.certificate_file, Some(PathBuf::from("/etc/jane.pem")));
         assert!(matches!(config.pin, PinSource::Configuration(pin) if pin.expose() == "123456"));
         assert!(map.take("pin").is_none());
         assert!(map.take("pathExec").is_some());
@@ -321,15 +313,8 @@ mod tests {
             ("pin", "12\x0034"),
             ("pinSource", "keyring"),
         ]);
-        let keys = [
-            "pathLib",
-            "slotId",
-            "tokenLabel",
-            "objectId",
-            "certificateFile",
-            "pin",
-            "pinSource",
-        ];
+        let keys =
+            ["pathLib", "slotId", "tokenLabel", "objectId", "certificateFile", "pin", "pinSource"];
         assert_eq!(found.len(), keys.len());
         for ((what, remedy), key) in found.iter().zip(keys) {
             assert!(what.starts_with(&format!("{key} ")), "{key}: {what}");
@@ -339,11 +324,7 @@ mod tests {
 
     #[test]
     fn an_empty_selector_names_nothing() {
-        let pairs = [
-            ("pathLib", "/no/such.so"),
-            ("slotId", ""),
-            ("objectId", "x"),
-        ];
+        let pairs = [("pathLib", "/no/such.so"), ("slotId", ""), ("objectId", "x")];
         assert_eq!(
             whats(&pairs),
             [
@@ -365,10 +346,7 @@ mod tests {
             ("objectId", "01:02"),
         ]);
         let config = Config::from_map(&mut map).ok().unwrap();
-        assert_eq!(
-            config.token.to_string(),
-            "slotId 7, tokenLabel \"prod\" and model \"v2\""
-        );
+        assert_eq!(config.token.to_string(), "slotId 7, tokenLabel \"prod\" and model \"v2\"");
         assert_eq!(config.object.to_string(), "objectId \"0x0102\"");
         assert_eq!(config.library.path().to_str(), Some("/no/such.so"));
         assert!(matches!(config.pin, PinSource::Configuration(pin) if pin.expose() == "4711"));
@@ -379,17 +357,11 @@ mod tests {
         let uri = "pkcs11:token=prod;id=%1?module-path=/no/such.so";
         assert_eq!(
             whats(&[("uri", uri), ("slotId", "x")]),
-            [
-                "uri: id has a % without two digits",
-                "slotId \"x\" is not a number",
-            ]
+            ["uri: id has a % without two digits", "slotId \"x\" is not a number",]
         );
         assert_eq!(
             whats(&[("uri", "pkcs11:token=prod")]),
-            [
-                "pathLib is missing",
-                "no object is named: objectId and objectLabel are both missing",
-            ]
+            ["pathLib is missing", "no object is named: objectId and objectLabel are both missing",]
         );
     }
 
@@ -423,17 +395,10 @@ mod tests {
     #[test]
     fn long_values_are_cut() {
         let path = "x".repeat(1000);
-        let pairs = [
-            ("pathLib", path.as_str()),
-            ("slotId", "1"),
-            ("objectId", "1"),
-        ];
+        let pairs = [("pathLib", path.as_str()), ("slotId", "1"), ("objectId", "1")];
         assert_eq!(
             whats(&pairs),
-            [format!(
-                "pathLib \"{}…\" is not an absolute path",
-                "x".repeat(60)
-            )]
+            [format!("pathLib \"{}…\" is not an absolute path", "x".repeat(60))]
         );
     }
 }

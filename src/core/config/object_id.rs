@@ -44,13 +44,9 @@ impl ObjectId {
             );
         }
         let is_odd = |group: &&str| group.len() % 2 == 1;
-        let padded = groups.iter().map(|group| {
-            if is_odd(group) {
-                format!("0{group}")
-            } else {
-                (*group).to_owned()
-            }
-        });
+        let padded = groups
+            .iter()
+            .map(|group| if is_odd(group) { format!("0{group}") } else { (*group).to_owned() });
         let digits: String = padded.collect();
         let bytes = bytes(&digits);
         let spelt = format!("0x{}", excerpt(&digits));
@@ -116,10 +112,7 @@ impl fmt::Display for ObjectId {
 /// The bytes of pairs of hexadecimal digits.
 fn bytes(digits: &str) -> Vec<u8> {
     let value = |digit: &u8| char::from(*digit).to_digit(16).unwrap_or_default();
-    let pair = |pair: &[u8]| {
-        pair.iter()
-            .fold(0, |byte, digit| byte << 4 | value(digit) as u8)
-    };
+    let pair = |pair: &[u8]| pair.iter().fold(0, |byte, digit| byte << 4 | value(digit) as u8);
     digits.as_bytes().chunks(2).map(pair).collect()
 }
 
@@ -156,11 +149,7 @@ mod tests {
                 "can be read as decimal and as hexadecimal",
                 "as 10 if it is decimal, or 0x0010",
             ),
-            (
-                "000",
-                "can be read as decimal and as hexadecimal",
-                "as 0 if",
-            ),
+            ("000", "can be read as decimal and as hexadecimal", "as 0 if"),
             (
                 "0102",
                 "can be read as decimal and as hexadecimal",
@@ -177,11 +166,7 @@ mod tests {
         ] {
             let problem = ObjectId::parse(value).unwrap_err();
             assert_eq!(problem.what, format!("objectId \"{value}\" {fault}"));
-            assert!(
-                problem.remedy.to_string().contains(text),
-                "{value}: {}",
-                problem.remedy
-            );
+            assert!(problem.remedy.to_string().contains(text), "{value}: {}", problem.remedy);
         }
     }
 

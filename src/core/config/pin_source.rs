@@ -75,11 +75,7 @@ impl PinSource {
             )),
             Some(("file", path)) => absolute_path(path).map(Self::File).ok_or_else(|| {
                 // Without a slash it may be a PIN.
-                let shown = if path.contains('/') {
-                    quoted(value)
-                } else {
-                    "file:".to_owned()
-                };
+                let shown = if path.contains('/') { quoted(value) } else { "file:".to_owned() };
                 Problem::new(
                     format!("pinSource {shown} holds no absolute path"),
                     remedy!(
@@ -116,9 +112,7 @@ pub(super) fn pin(value: &str) -> Result<Pin, Problem> {
 /// Whether a shell takes it as a variable's name. What begins with a digit is more likely a PIN.
 fn is_variable(name: &str) -> bool {
     name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
-        && name
-            .chars()
-            .all(|character| character.is_ascii_alphanumeric() || character == '_')
+        && name.chars().all(|character| character.is_ascii_alphanumeric() || character == '_')
 }
 
 #[cfg(test)]
@@ -128,10 +122,7 @@ mod tests {
     #[test]
     fn the_four_sources_are_read() {
         assert!(matches!(PinSource::parse("prompt"), Ok(PinSource::Prompt)));
-        assert!(matches!(
-            PinSource::parse("stdin"),
-            Ok(PinSource::StandardInput)
-        ));
+        assert!(matches!(PinSource::parse("stdin"), Ok(PinSource::StandardInput)));
         assert!(
             matches!(PinSource::parse("file:/a b"), Ok(PinSource::File(path)) if path.as_os_str() == "/a b")
         );
@@ -143,35 +134,17 @@ mod tests {
     #[test]
     fn other_sources_are_refused() {
         for (value, what) in [
-            (
-                "Prompt",
-                "pinSource is none of prompt, askpass, stdin, file:/path and env:NAME",
-            ),
-            (
-                "123456",
-                "pinSource is none of prompt, askpass, stdin, file:/path and env:NAME",
-            ),
+            ("Prompt", "pinSource is none of prompt, askpass, stdin, file:/path and env:NAME"),
+            ("123456", "pinSource is none of prompt, askpass, stdin, file:/path and env:NAME"),
             ("file:", "pinSource file: holds no absolute path"),
             ("file:987654", "pinSource file: holds no absolute path"),
-            (
-                "file:~/pin",
-                "pinSource \"file:~/pin\" holds no absolute path",
-            ),
-            (
-                "file:/a\0b",
-                "pinSource \"file:/a\0b\" holds no absolute path",
-            ),
+            ("file:~/pin", "pinSource \"file:~/pin\" holds no absolute path"),
+            ("file:/a\0b", "pinSource \"file:/a\0b\" holds no absolute path"),
             ("env:", "pinSource env: names no environment variable"),
-            (
-                "env:PIN=123456",
-                "pinSource env: names no environment variable",
-            ),
+            ("env:PIN=123456", "pinSource env: names no environment variable"),
             ("env:A\0", "pinSource env: names no environment variable"),
             ("env:987654", "pinSource env: names no environment variable"),
-            (
-                "env:98-7654",
-                "pinSource env: names no environment variable",
-            ),
+            ("env:98-7654", "pinSource env: names no environment variable"),
         ] {
             assert_eq!(PinSource::parse(value).err().unwrap().what, what, "{value}");
         }

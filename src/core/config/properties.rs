@@ -48,10 +48,7 @@ fn known_keys() -> impl Strategy<Value = Vec<(&'static str, String)>> {
 }
 
 fn configuration(pairs: &[(&str, String)]) -> Configuration {
-    pairs
-        .iter()
-        .map(|(key, value)| (*key, value.as_str()))
-        .collect()
+    pairs.iter().map(|(key, value)| (*key, value.as_str())).collect()
 }
 
 proptest! {

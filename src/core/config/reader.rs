@@ -148,11 +148,7 @@ fn contradiction(attribute: &str, of_uri: &str, key: &'static str, given: &str) 
         if key.starts_with("pin") {
             format!("uri has another {attribute} than {key}")
         } else {
-            format!(
-                "uri has {attribute} {}, but {key} is {}",
-                quoted(of_uri),
-                quoted(given)
-            )
+            format!("uri has {attribute} {}, but {key} is {}", quoted(of_uri), quoted(given))
         },
         remedy!(
             format!("take {attribute} out of "),

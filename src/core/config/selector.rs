@@ -85,10 +85,7 @@ pub(super) fn slot(value: &str) -> Result<u64, Problem> {
         " as a decimal number (5) or as 0x and hexadecimal digits (0x5)"
     );
     if digits.is_empty() || !digits.chars().all(|digit| digit.is_digit(radix)) {
-        return Err(Problem::new(
-            format!("slotId {} is not a number", quoted(value)),
-            remedy,
-        ));
+        return Err(Problem::new(format!("slotId {} is not a number", quoted(value)), remedy));
     }
     u64::from_str_radix(digits, radix).map_err(|_| {
         Problem::new(
@@ -125,9 +122,9 @@ mod tests {
 
     #[test]
     fn other_texts_are_no_slots() {
-        for value in [
-            "+5", "-1", " 5", "5 ", "0x", "0x+5", "x5", "1f", "５", "1_000", "0b1", "0x0x5",
-        ] {
+        for value in
+            ["+5", "-1", " 5", "5 ", "0x", "0x+5", "x5", "1f", "５", "1_000", "0b1", "0x0x5"]
+        {
             let what = slot(value).unwrap_err().what;
             assert_eq!(what, format!("slotId \"{value}\" is not a number"));
         }
@@ -139,19 +136,11 @@ mod tests {
 
     #[test]
     fn selectors_read_as_a_phrase() {
-        let token = TokenSelector {
-            slot: Some(5),
-            label: Some("a b".into()),
-            ..TokenSelector::default()
-        };
+        let token =
+            TokenSelector { slot: Some(5), label: Some("a b".into()), ..TokenSelector::default() };
         assert_eq!(token.to_string(), "slotId 5 and tokenLabel \"a b\"");
-        let object = ObjectSelector {
-            id: Some(ObjectId::from_bytes(vec![1, 2])),
-            label: Some("x".into()),
-        };
-        assert_eq!(
-            object.to_string(),
-            "objectId \"0x0102\" and objectLabel \"x\""
-        );
+        let object =
+            ObjectSelector { id: Some(ObjectId::from_bytes(vec![1, 2])), label: Some("x".into()) };
+        assert_eq!(object.to_string(), "objectId \"0x0102\" and objectLabel \"x\"");
     }
 }

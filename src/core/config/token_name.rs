@@ -22,11 +22,7 @@ impl fmt::Display for TokenName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.serial.as_str() {
             "" => write!(f, "\"{}\" (no serial, slotId {})", self.label, self.slot),
-            serial => write!(
-                f,
-                "\"{}\" (serial {serial}, slotId {})",
-                self.label, self.slot
-            ),
+            serial => write!(f, "\"{}\" (serial {serial}, slotId {})", self.label, self.slot),
         }
     }
 }

@@ -65,11 +65,7 @@ struct Ownership {
 
 impl Ownership {
     fn of(metadata: &Metadata) -> Self {
-        Self {
-            owner: metadata.uid(),
-            group: metadata.gid(),
-            mode: metadata.mode() & 0o7777,
-        }
+        Self { owner: metadata.uid(), group: metadata.gid(), mode: metadata.mode() & 0o7777 }
     }
 
     /// The weakness for a user who trusts root and `user`.
@@ -123,48 +119,21 @@ mod tests {
 
     #[test]
     fn only_root_and_the_user_are_owners_to_trust() {
-        let access = |owner, mode| Ownership {
-            owner,
-            group: 100,
-            mode,
-        };
+        let access = |owner, mode| Ownership { owner, group: 100, mode };
         assert_eq!(access(0, 0o755).weakness(1000, false), None);
         assert_eq!(access(1000, 0o700).weakness(1000, false), None);
-        assert_eq!(
-            access(1001, 0o755).weakness(1000, false),
-            Some(Weakness::Owner(1001))
-        );
+        assert_eq!(access(1001, 0o755).weakness(1000, false), Some(Weakness::Owner(1001)));
         // Also for root, and in a sticky directory, whose owner may replace any entry.
-        assert_eq!(
-            access(1001, 0o755).weakness(0, false),
-            Some(Weakness::Owner(1001))
-        );
-        assert_eq!(
-            access(1001, 0o1777).weakness(1000, true),
-            Some(Weakness::Owner(1001))
-        );
-        assert_eq!(
-            access(0, 0o775).weakness(1000, false),
-            Some(Weakness::Writable(0o775))
-        );
+        assert_eq!(access(1001, 0o755).weakness(0, false), Some(Weakness::Owner(1001)));
+        assert_eq!(access(1001, 0o1777).weakness(1000, true), Some(Weakness::Owner(1001)));
+        assert_eq!(access(0, 0o775).weakness(1000, false), Some(Weakness::Writable(0o775)));
     }
 
     #[test]
     fn the_group_of_administrators_is_trusted_where_it_is_roots() {
-        let homebrew = Ownership {
-            owner: 501,
-            group: 80,
-            mode: 0o775,
-        };
-        assert_eq!(
-            homebrew.weakness(501, false).is_none(),
-            cfg!(target_os = "macos")
-        );
-        let open = Ownership {
-            owner: 501,
-            group: 80,
-            mode: 0o777,
-        };
+        let homebrew = Ownership { owner: 501, group: 80, mode: 0o775 };
+        assert_eq!(homebrew.weakness(501, false).is_none(), cfg!(target_os = "macos"));
+        let open = Ownership { owner: 501, group: 80, mode: 0o777 };
         assert_eq!(open.weakness(501, false), Some(Weakness::Writable(0o777)));
     }
 }

@@ -184,18 +184,10 @@ impl Uri {
         }
         [
             ("module-path", "pathLib", text(&self.module_path)),
-            (
-                "slot-id",
-                "slotId",
-                self.slot_id.map(|it| it.to_string().into()),
-            ),
+            ("slot-id", "slotId", self.slot_id.map(|it| it.to_string().into())),
             ("token", "tokenLabel", text(&self.token)),
             ("serial", "tokenSerial", text(&self.serial)),
-            (
-                "id",
-                "objectId",
-                self.id.as_ref().map(|it| it.to_string().into()),
-            ),
+            ("id", "objectId", self.id.as_ref().map(|it| it.to_string().into())),
             ("object", "objectLabel", text(&self.object)),
             ("pin-source", "pinSource", text(&self.pin_source)),
             ("pin-value", "pin", text(&self.pin_value)),
@@ -273,11 +265,7 @@ fn bytes(name: &str, value: &str) -> Result<Vec<u8>, Problem> {
     } else if !value.split('%').skip(1).all(is_escape) {
         Err(problem(name, "has a % without two digits", ESCAPES))
     } else if !value.bytes().all(is_allowed) {
-        Err(problem(
-            name,
-            "has a character that must be escaped",
-            ESCAPES,
-        ))
+        Err(problem(name, "has a character that must be escaped", ESCAPES))
     } else {
         Ok(percent_decode_str(value).collect())
     }
@@ -313,11 +301,7 @@ fn unknown(name: &str, known: &str) -> Problem {
 fn problem(name: &str, what: &str, remedy: impl Into<Remedy>) -> Problem {
     // A name of other characters may be a piece of a PIN.
     let is_name = |byte: u8| byte.is_ascii_alphabetic() || byte == b'-';
-    let name = if name.bytes().all(is_name) {
-        excerpt(name)
-    } else {
-        "…".to_owned()
-    };
+    let name = if name.bytes().all(is_name) { excerpt(name) } else { "…".to_owned() };
     let mut in_uri = remedy!("in ", Setting("uri"), format!(", {name}: "));
     in_uri.pieces.extend(remedy.into().pieces);
     Problem::new(format!("uri: {name} {what}"), in_uri)
@@ -363,9 +347,7 @@ mod tests {
             ("env:PIN", "env:PIN"),
             ("|command", "|command"),
         ] {
-            let uri = Uri::parse(&format!("pkcs11:?pin-source={source}"))
-                .ok()
-                .unwrap();
+            let uri = Uri::parse(&format!("pkcs11:?pin-source={source}")).ok().unwrap();
             assert_eq!(uri.pin_source.as_deref(), Some(pin_source));
         }
     }
@@ -383,62 +365,33 @@ mod tests {
             ("pkcs11:token=", "uri: token is empty"),
             ("pkcs11:token=%4", "uri: token has a % without two digits"),
             ("pkcs11:token=%+4", "uri: token has a % without two digits"),
-            (
-                "pkcs11:token=a b",
-                "uri: token has a character that must be escaped",
-            ),
-            (
-                "pkcs11:token=ö",
-                "uri: token has a character that must be escaped",
-            ),
+            ("pkcs11:token=a b", "uri: token has a character that must be escaped"),
+            ("pkcs11:token=ö", "uri: token has a character that must be escaped"),
             ("pkcs11:token=%ff", "uri: token is not UTF-8"),
             ("pkcs11:token=a%00", "uri: token holds a NUL"),
             ("pkcs11:slot-id=0x1", "uri: slot-id is not a number"),
             ("pkcs11:slot-id=+1", "uri: slot-id is not a number"),
-            (
-                "pkcs11:slot-id=99999999999999999999",
-                "uri: slot-id is not a number",
-            ),
-            (
-                "pkcs11:type=data",
-                "uri: type names no certificate and no key pair",
-            ),
-            (
-                "pkcs11:slot-description=a",
-                "uri: slot-description is not known here",
-            ),
-            (
-                "pkcs11:library-version=3",
-                "uri: library-version is not known here",
-            ),
+            ("pkcs11:slot-id=99999999999999999999", "uri: slot-id is not a number"),
+            ("pkcs11:type=data", "uri: type names no certificate and no key pair"),
+            ("pkcs11:slot-description=a", "uri: slot-description is not known here"),
+            ("pkcs11:library-version=3", "uri: library-version is not known here"),
             ("pkcs11:x-vendor=a", "uri: x-vendor is not known here"),
             ("pkcs11:pin-value=1234", "uri: pin-value is not known here"),
             ("pkcs11:token=a?id=%01", "uri: id is not known here"),
-            (
-                "pkcs11:?module-name=a",
-                "uri: module-name can't be looked up",
-            ),
-            (
-                "pkcs11:?pin-value=12 34",
-                "uri: pin-value has a character that must be escaped",
-            ),
+            ("pkcs11:?module-name=a", "uri: module-name can't be looked up"),
+            ("pkcs11:?pin-value=12 34", "uri: pin-value has a character that must be escaped"),
             ("pkcs11:?1234=x", "uri: … is not known here"),
             (
                 "pkcs11:?pin-source=file://host/run/pin",
                 "uri: pin-source is a file on another machine",
             ),
             ("pkcs11:?x-a=1&x-a=2", "pkcs11:"),
-            (
-                "pkcs11:?pin-value=1&pin-value=1",
-                "uri: pin-value occurs twice",
-            ),
+            ("pkcs11:?pin-value=1&pin-value=1", "uri: pin-value occurs twice"),
         ] {
             assert_eq!(shown(uri), what, "{uri}");
         }
         // It stands between single quotes in a shell.
-        let uri = Uri::parse("pkcs11:token=a'b?module-path=/c'd")
-            .ok()
-            .unwrap();
+        let uri = Uri::parse("pkcs11:token=a'b?module-path=/c'd").ok().unwrap();
         assert_eq!(uri.to_string(), "pkcs11:token=a%27b?module-path=/c%27d");
         let uri = Uri::parse("pkcs11:id=%01?pin-value=1234").ok().unwrap();
         assert_eq!(uri.to_string(), "pkcs11:id=%01");

@@ -93,8 +93,7 @@ impl Remedy {
         let shown = candidates.iter().take(MOST_CANDIDATES).map(T::to_string);
         self.candidates = shown.map(|it| vec![it.into()]).collect();
         if let Some(more @ 1..) = candidates.len().checked_sub(MOST_CANDIDATES) {
-            self.candidates
-                .push(vec![format!("and {more} more").into()]);
+            self.candidates.push(vec![format!("and {more} more").into()]);
         }
         self
     }
@@ -111,10 +110,7 @@ impl Remedy {
 
 impl<T: Into<Piece>> From<T> for Remedy {
     fn from(piece: T) -> Self {
-        Self {
-            pieces: vec![piece.into()],
-            candidates: Vec::new(),
-        }
+        Self { pieces: vec![piece.into()], candidates: Vec::new() }
     }
 }
 

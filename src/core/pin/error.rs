@@ -66,10 +66,7 @@ pub enum PinError {
     /// no PIN*: an unset CI secret, or one with a line ending. Run `printenv NAME | od -c` where the client
     /// starts.
     #[error("pinSource: the environment variable {name} {reason}")]
-    Environment {
-        name: String,
-        reason: Cow<'static, str>,
-    },
+    Environment { name: String, reason: Cow<'static, str> },
     /// `head -1 FILE | wc -c` shows the PIN's length plus one, `file FILE` shows a BOM. On a mount
     /// without modes (vfat, a Windows share) the file can't be private: put it elsewhere.
     #[error("pinSource: file {}: {reason}", .path.display())]
@@ -77,11 +74,7 @@ pub enum PinError {
     /// Only a `yes` typed at the terminal allows the last try. With the PUK, unblocking is safer than
     /// guessing.
     #[error("token {token} has one {kind} try left; the {kind} {origin} was not sent to it")]
-    FinalTry {
-        kind: PinKind,
-        token: String,
-        origin: PinOrigin,
-    },
+    FinalTry { kind: PinKind, token: String, origin: PinOrigin },
     #[error("token {token} has one PIN try left, so the reader was not asked for it")]
     FinalTryAtReader { token: String },
     /// It can't be this token's PIN. YubiHSM: four hex digits of the authentication key, then its
@@ -89,12 +82,7 @@ pub enum PinError {
     #[error(
         "the PIN {origin} was not sent: PINs of token {token} have {shortest} to {longest} bytes"
     )]
-    Length {
-        token: String,
-        origin: PinOrigin,
-        shortest: usize,
-        longest: usize,
-    },
+    Length { token: String, origin: PinOrigin, shortest: usize, longest: usize },
     /// `sudo apt install pinentry-curses`, or `pinentry-gnome3` for a desktop.
     #[error("pinSource askpass: no program to ask for the PIN")]
     NoAskpass,
@@ -103,11 +91,7 @@ pub enum PinError {
     /// A management key has 48 hexadecimal digits; an AES key may have 32 or 64, which ykcs11 takes from 2.3
     /// on. No try was spent.
     #[error("the management key {origin} was not sent to token {token}: it has {shape}")]
-    NotAManagementKey {
-        token: String,
-        origin: PinOrigin,
-        shape: String,
-    },
+    NotAManagementKey { token: String, origin: PinOrigin, shape: String },
     /// The SO PIN and a management key can change every key of the token. No configuration, file or
     /// variable is asked for them.
     #[error(
@@ -124,11 +108,7 @@ pub enum PinError {
     /// The program answers from a store (KWallet, GNOME Keyring, your script): delete the entry there.
     /// One try was spent, not three.
     #[error("token {token} refused the {kind} {origin}, which gave the same one again")]
-    Repeated {
-        kind: PinKind,
-        token: String,
-        origin: PinOrigin,
-    },
+    Repeated { kind: PinKind, token: String, origin: PinOrigin },
     /// The first line is the PIN, and must come within a minute. `kubectl apply -f -` needs standard
     /// input for the manifest: use another source.
     #[error("pinSource: standard input {reason}")]
@@ -140,11 +120,7 @@ pub enum PinError {
     TerminalLeft { token: String },
     /// A client's handshake has 10 seconds. With `run` there is no such hurry.
     #[error("the prompt for the {kind} of token {token} was not answered within {seconds} s")]
-    TimedOut {
-        kind: PinKind,
-        token: String,
-        seconds: u64,
-    },
+    TimedOut { kind: PinKind, token: String, seconds: u64 },
 }
 
 impl Failure for PinError {
@@ -208,10 +184,7 @@ impl Failure for PinError {
                 "run the command from a terminal (with ssh: -t), or set PKCS11_EXTERNAL_SIGNER_ASKPASS to \
                  the whole path of a program that asks a person for passwords"
             ),
-            Self::RefusedBefore {
-                origin: PinOrigin::Askpass(_),
-                ..
-            } => remedy!(
+            Self::RefusedBefore { origin: PinOrigin::Askpass(_), .. } => remedy!(
                 "two logins with this PIN came to no clear end: look at the token and at the PIN \
                  before you try again"
             ),

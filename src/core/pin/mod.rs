@@ -135,18 +135,12 @@ mod tests {
             self.0.read_to_string(&mut answer).unwrap();
             Pin::new(&answer)
                 .filter(|pin| request.allows(pin))
-                .ok_or(PinError::Cancelled {
-                    kind: request.kind,
-                    token,
-                })
+                .ok_or(PinError::Cancelled { kind: request.kind, token })
         }
 
         fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), PinError> {
             let token = request.token.to_string();
-            Err(PinError::Cancelled {
-                kind: request.kind,
-                token,
-            })
+            Err(PinError::Cancelled { kind: request.kind, token })
         }
 
         fn insert(&mut self, _missing: &str) -> bool {

@@ -65,20 +65,14 @@ impl Program {
                     reason: format!("it is named by {variable}, and is no path of a program"),
                 });
             }
-            return Ok(Self {
-                path,
-                is_pinentry: false,
-            });
+            return Ok(Self { path, is_pinentry: false });
         }
         let folders = std::env::var_os("PATH").unwrap_or_default();
         std::env::split_paths(&folders)
             .filter(|folder| folder.is_absolute())
             .map(|folder| folder.join("pinentry"))
             .find(|path| is_executable(path))
-            .map(|path| Self {
-                path,
-                is_pinentry: true,
-            })
+            .map(|path| Self { path, is_pinentry: true })
             .ok_or(PinError::NoAskpass)
     }
 
@@ -106,25 +100,18 @@ impl Program {
                 origin: self.origin(),
             });
         }
-        let failed = |reason: String| PinError::Askpass {
-            program: self.path.clone(),
-            reason,
-        };
+        let failed = |reason: String| PinError::Askpass { program: self.path.clone(), reason };
         // Dropped after the program, which may have to be killed and leaves its own behind then.
         let is_drawn_on = has_terminal && self.is_pinentry;
-        let _settings = is_drawn_on
-            .then(open_terminal)
-            .flatten()
-            .and_then(Settings::save);
+        let _settings = is_drawn_on.then(open_terminal).flatten().and_then(Settings::save);
         let child = hand_on_none(&mut self.command(request, has_terminal)).spawn();
         let mut child = Asking(child.map_err(|error| failed(error.to_string()))?);
         match self.talk(request, has_terminal, &mut child.0) {
             Ok(Some(pin)) if request.allows(&pin) => Ok(pin),
             Ok(Some(_)) => Err(wrong_length(request, self.origin())),
-            Ok(None) => Err(PinError::Cancelled {
-                kind: request.kind,
-                token: request.token.to_owned(),
-            }),
+            Ok(None) => {
+                Err(PinError::Cancelled { kind: request.kind, token: request.token.to_owned() })
+            }
             Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(timed_out(request)),
             Err(error) => Err(failed(error.to_string())),
         }
@@ -146,9 +133,7 @@ impl Program {
             return pinentry::ask(request, has_terminal, input, output);
         }
         let mut bytes = Vec::new();
-        output
-            .take(MAX_PIN_LENGTH as u64 + 2)
-            .read_to_end(&mut bytes)?;
+        output.take(MAX_PIN_LENGTH as u64 + 2).read_to_end(&mut bytes)?;
         // An empty line and a failure are how these programs say that a person has cancelled.
         Ok(match is_success(child, deadline)? {
             true => first_line(&bytes),
@@ -181,8 +166,7 @@ fn kept(has_terminal: bool) -> Vec<(&'static str, OsString)> {
 }
 
 fn is_executable(path: &Path) -> bool {
-    path.metadata()
-        .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
 /// A program that asks; it is killed when this is dropped.

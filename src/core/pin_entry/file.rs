@@ -14,10 +14,8 @@ use crate::process::open_regular;
 /// The file's first line. The checks are of the file that was opened, since the path may lead to
 /// another one by then.
 pub(super) fn read(path: &Path) -> Result<Pin, PinError> {
-    let failure = |reason: &str| PinError::File {
-        path: path.to_owned(),
-        reason: reason.to_owned(),
-    };
+    let failure =
+        |reason: &str| PinError::File { path: path.to_owned(), reason: reason.to_owned() };
     let (file, found) = open_regular(path).map_err(|error| failure(&error.to_string()))?;
     check(&found).map_err(|reason| failure(&reason))?;
     let mut bytes = Vec::new();
@@ -51,9 +49,7 @@ mod tests {
         let path = directory.path().join("pin");
         fs::write(&path, content).unwrap();
         fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
-        read(&path)
-            .map(|pin| pin.expose().to_owned())
-            .map_err(|error| error.to_string())
+        read(&path).map(|pin| pin.expose().to_owned()).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -67,10 +63,7 @@ mod tests {
     #[test]
     fn what_is_no_pin_is_refused() {
         for content in ["", "\n", "\r\n1234", "12\x0734\n", &"9".repeat(300)] {
-            assert!(
-                pin_of(content, 0o600).unwrap_err().contains("first line"),
-                "{content:?}"
-            );
+            assert!(pin_of(content, 0o600).unwrap_err().contains("first line"), "{content:?}");
         }
     }
 

@@ -55,18 +55,9 @@ fn timed_out(request: &PinRequest<'_>) -> PinError {
 fn wrong_length(request: &PinRequest<'_>, origin: PinOrigin) -> PinError {
     let token = request.token.to_owned();
     if let Some(shape) = shape(request) {
-        return PinError::NotAManagementKey {
-            token,
-            origin,
-            shape,
-        };
+        return PinError::NotAManagementKey { token, origin, shape };
     }
-    PinError::Length {
-        token,
-        origin,
-        shortest: request.shortest,
-        longest: request.longest,
-    }
+    PinError::Length { token, origin, shortest: request.shortest, longest: request.longest }
 }
 
 /// The bytes as a PIN; `None` where they can't be one.

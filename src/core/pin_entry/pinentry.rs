@@ -25,11 +25,7 @@ pub(super) fn ask(
     input: impl Write,
     output: impl Read,
 ) -> io::Result<Option<Pin>> {
-    let mut description = format!(
-        "Token {}\n{}",
-        printable(request.token),
-        printable(request.key)
-    );
+    let mut description = format!("Token {}\n{}", printable(request.token), printable(request.key));
     if let Some(shape) = shape(request) {
         description.push_str(&format!("\n{}: {shape}", request.kind));
     }
@@ -76,8 +72,7 @@ enum PinentryReply {
 impl<I: Write, O: Read> Dialog<I, O> {
     /// A setting, which a pinentry of another kind may not know.
     fn set(&mut self, command: &str, value: &str) -> io::Result<()> {
-        self.send(&format!("{command} {}", escaped(value)))
-            .map(drop)
+        self.send(&format!("{command} {}", escaped(value))).map(drop)
     }
 
     /// The person's answer, if there is one.
@@ -138,10 +133,7 @@ fn failed(line: &[u8]) -> PinentryReply {
 }
 
 fn escaped(text: &str) -> String {
-    let mut escaped = text
-        .replace('%', "%25")
-        .replace('\r', "%0D")
-        .replace('\n', "%0A");
+    let mut escaped = text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A");
     // At its end, a backslash would ask for another line.
     if escaped.ends_with('\\') {
         escaped.pop();
@@ -171,10 +163,7 @@ mod tests {
     fn talk(request: &PinRequest<'_>, answers: &str) -> (Option<String>, String) {
         let mut said = Vec::new();
         let pin = ask(request, false, &mut said, answers.as_bytes()).unwrap();
-        (
-            pin.map(|pin| pin.expose().to_owned()),
-            String::from_utf8(said).unwrap(),
-        )
+        (pin.map(|pin| pin.expose().to_owned()), String::from_utf8(said).unwrap())
     }
 
     #[test]
@@ -193,10 +182,7 @@ mod tests {
     fn who_cancels_gives_no_pin_and_a_final_try_wants_a_yes() {
         let cancelled = "OK\nOK\nOK\nOK\nOK\nERR 83886179 Operation cancelled <Pinentry>\n";
         assert_eq!(talk(&request(Some("wrong"), None), cancelled).0, None);
-        let (pin, said) = talk(
-            &request(None, Some("Last try?")),
-            "OK\nOK\nOK\nERR 83886194 no\n",
-        );
+        let (pin, said) = talk(&request(None, Some("Last try?")), "OK\nOK\nOK\nERR 83886194 no\n");
         assert_eq!(pin, None);
         assert!(said.ends_with("CONFIRM\n"), "{said}");
         let yes = "OK\nOK\nOK\nOK\nOK\nOK\nD 1234\nOK\n";

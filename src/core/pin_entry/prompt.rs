@@ -68,11 +68,7 @@ pub fn ask_hidden(question: &str) -> Option<Option<Vec<u8>>> {
 }
 
 fn ask(question: &str, echo: bool) -> Option<Option<Vec<u8>>> {
-    let prompt = Prompt {
-        terminal: open_terminal()?,
-        token: String::new(),
-        slot: None,
-    };
+    let prompt = Prompt { terminal: open_terminal()?, token: String::new(), slot: None };
     Some(match prompt.enter_again(question, echo) {
         Ok(Entry::Line(line)) => Some(line),
         _ => None,
@@ -137,11 +133,7 @@ impl Prompt {
         let token = self.token.clone();
         Err(match origin {
             PinOrigin::Reader => PinError::FinalTryAtReader { token },
-            origin => PinError::FinalTry {
-                kind: request.kind,
-                token,
-                origin,
-            },
+            origin => PinError::FinalTry { kind: request.kind, token, origin },
         })
     }
 
@@ -164,10 +156,7 @@ impl Prompt {
             Entry::Empty => self.cancelled(),
             Entry::Nothing | Entry::Signal(_) => {}
         }
-        Err(PinError::Cancelled {
-            kind: request.kind,
-            token: self.token.clone(),
-        })
+        Err(PinError::Cancelled { kind: request.kind, token: self.token.clone() })
     }
 
     /// Asks, and once more after each stop.
@@ -175,9 +164,7 @@ impl Prompt {
         loop {
             let entry = self
                 .enter_once(text, echo)
-                .map_err(|error| PinError::Terminal {
-                    reason: error.to_string(),
-                })?;
+                .map_err(|error| PinError::Terminal { reason: error.to_string() })?;
             match (&entry, &self.slot) {
                 (Entry::Signal(signal), Some(slot)) if signal.is_stop() => {
                     slot.yield_while(|| signals::raise(*signal))?;
@@ -322,11 +309,7 @@ pub(super) struct Settings<T: AsFd> {
 
 impl<T: AsFd> Settings<T> {
     pub(super) fn save(terminal: T) -> Option<Self> {
-        Some(Self {
-            before: tcgetattr(&terminal).ok()?,
-            when: OptionalActions::Now,
-            terminal,
-        })
+        Some(Self { before: tcgetattr(&terminal).ok()?, when: OptionalActions::Now, terminal })
     }
 }
 
@@ -344,25 +327,15 @@ fn line_mode(terminal: &File, echo: bool) -> io::Result<Settings<&File>> {
     let before = tcgetattr(terminal)?;
     let mut settings = before.clone();
     // A full-screen client (k9s) has its terminal in raw mode, where Enter ends no line.
-    settings
-        .input_modes
-        .remove(InputModes::IGNCR | InputModes::INLCR);
+    settings.input_modes.remove(InputModes::IGNCR | InputModes::INLCR);
     settings.input_modes.insert(InputModes::ICRNL);
-    settings
-        .output_modes
-        .insert(OutputModes::OPOST | OutputModes::ONLCR);
+    settings.output_modes.insert(OutputModes::OPOST | OutputModes::ONLCR);
     settings.local_modes.set(LocalModes::ECHO, echo);
     settings.local_modes.remove(LocalModes::ECHONL);
-    settings
-        .local_modes
-        .insert(LocalModes::ICANON | LocalModes::ISIG);
+    settings.local_modes.insert(LocalModes::ICANON | LocalModes::ISIG);
     until_done(|| tcsetattr(terminal, OptionalActions::Flush, &settings))?;
     let when = OptionalActions::Flush;
-    Ok(Settings {
-        terminal,
-        before,
-        when,
-    })
+    Ok(Settings { terminal, before, when })
 }
 
 fn until_done(call: impl Fn() -> Result<(), Errno>) -> io::Result<()> {

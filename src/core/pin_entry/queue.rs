@@ -163,10 +163,7 @@ fn acquire(place: &str) -> Result<Option<Lock>, PinError> {
         Err(LockError::Busy(LockBusy { waited, holder })) => {
             let holder = holder.map_or_else(String::new, |holder| format!(" (process {holder})"));
             Err(PinError::Terminal {
-                reason: format!(
-                    "another prompt{holder} has had it for {} s",
-                    waited.as_secs()
-                ),
+                reason: format!("another prompt{holder} has had it for {} s", waited.as_secs()),
             })
         }
     }

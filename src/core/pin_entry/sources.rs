@@ -46,10 +46,7 @@ impl Sources {
     /// To be made before the lock on a library is taken. A variable that the source names has to be
     /// among `variables`.
     pub fn new(source: PinSource, variables: &TakenVariables) -> Self {
-        Self {
-            since: Some(SystemTime::now()),
-            ..Self::for_run(source, variables, Arc::default())
-        }
+        Self { since: Some(SystemTime::now()), ..Self::for_run(source, variables, Arc::default()) }
     }
 
     /// One of several in the same process. Once `unattended` is set, no question is asked at the
@@ -61,14 +58,7 @@ impl Sources {
     ) -> Self {
         let value = source.variable().and_then(|name| variables.get(name));
         let variable = value.map(|value| value.map(str::to_owned));
-        Self {
-            source,
-            variable,
-            unattended,
-            leaves_input: false,
-            since: None,
-            entered: None,
-        }
+        Self { source, variable, unattended, leaves_input: false, since: None, entered: None }
     }
 
     /// For what only a person gives, whatever the configuration's source of the PIN is: the terminal, or
@@ -85,10 +75,7 @@ impl Sources {
             true => PinSource::Askpass,
             false => PinSource::Prompt,
         };
-        Self {
-            leaves_input: true,
-            ..Self::new(source, &TakenVariables::default())
-        }
+        Self { leaves_input: true, ..Self::new(source, &TakenVariables::default()) }
     }
 
     /// From now on, what is on standard input is a PIN only where that was announced.
@@ -205,9 +192,7 @@ impl PinProvider for Sources {
                 Attended::Line => standard_input::read_line()?,
                 Attended::Prompt => {
                     let prompt = Prompt::open(request.token, self.since())?;
-                    let pin = prompt
-                        .ok_or_else(|| without_person(request))?
-                        .ask(request)?;
+                    let pin = prompt.ok_or_else(|| without_person(request))?.ask(request)?;
                     self.entered = Some((PromptPlace::Terminal, token));
                     return Ok(pin);
                 }

@@ -32,9 +32,7 @@ pub(super) fn is_terminal() -> bool {
 
 /// `pinSource: stdin`: the next line, taken byte by byte so that the rest stays.
 pub(super) fn read_line() -> Result<Pin, PinError> {
-    let failure = |reason: &str| PinError::StandardInput {
-        reason: reason.to_owned(),
-    };
+    let failure = |reason: &str| PinError::StandardInput { reason: reason.to_owned() };
     let deadline = Instant::now() + LINE_LIMIT;
     let mut line = Vec::new();
     let mut byte = [0_u8];

@@ -36,11 +36,7 @@ impl Identity {
             let subject = &found.certificate.subject;
             log::info!("certificate of {subject}, with {selector}");
             let key = KeyReference::of_certificate(&found.certificate, selector, Some(found.id));
-            return Ok(Self {
-                certificate: found.certificate,
-                file_chain: Vec::new(),
-                key,
-            });
+            return Ok(Self { certificate: found.certificate, file_chain: Vec::new(), key });
         };
         let (certificate, file_chain) = read_certificates(path)?;
         if token.contradicts(selector, certificate.public_key())? {
@@ -51,11 +47,7 @@ impl Identity {
             .into());
         }
         let key = KeyReference::of_certificate(&certificate, selector, None);
-        Ok(Self {
-            certificate,
-            file_chain,
-            key,
-        })
+        Ok(Self { certificate, file_chain, key })
     }
 
     /// Looks at the public keys under the certificate's CKA_ID.
@@ -116,9 +108,7 @@ pub fn read_certificates(path: &Path) -> Result<(Certificate, Vec<Vec<u8>>), Err
     };
     let mut bytes = Vec::new();
     let (file, _) = open_regular(path).map_err(failure)?;
-    file.take(LONGEST_CERTIFICATE_FILE)
-        .read_to_end(&mut bytes)
-        .map_err(failure)?;
+    file.take(LONGEST_CERTIFICATE_FILE).read_to_end(&mut bytes).map_err(failure)?;
     Certificate::chain_from_pem_or_der(&bytes, "").map_err(|error| match error {
         CertificateError::Unusable { reason, .. } => ObjectError::CertificateFile {
             path: path.to_owned(),

@@ -94,9 +94,8 @@ impl Pipeline<'_> {
     ) -> Result<Identity, Error> {
         let config = self.config;
         let file = config.certificate_file.as_deref();
-        let identity = self.with_login(token, |token| {
-            Identity::find(token, &config.object, file, pins)
-        })?;
+        let identity =
+            self.with_login(token, |token| Identity::find(token, &config.object, file, pins))?;
         self.observer.identity(&identity);
         Ok(identity)
     }
@@ -189,10 +188,7 @@ impl Pipeline<'_> {
         pins: &mut dyn PinProvider,
     ) -> Result<SigningKey, Error> {
         let private_key = self.with_login(token, |token| reference.private_key(token, pins))?;
-        let key = SigningKey {
-            reference,
-            private_key,
-        };
+        let key = SigningKey { reference, private_key };
         self.observer.key(token, &key);
         Ok(key)
     }
@@ -218,10 +214,8 @@ impl Pipeline<'_> {
         let signature = match scheme {
             Scheme::Ecdsa { curve } => {
                 let length = raw.len();
-                ecdsa::to_der(raw, curve).ok_or_else(|| SigningError::Malformed {
-                    scheme: scheme.to_string(),
-                    length,
-                })?
+                ecdsa::to_der(raw, curve)
+                    .ok_or_else(|| SigningError::Malformed { scheme: scheme.to_string(), length })?
             }
             Scheme::Ed25519 | Scheme::RsaPkcs1 { .. } | Scheme::RsaPss { .. } => raw,
         };

@@ -55,10 +55,9 @@ impl KeyReference {
     /// The objects that stand beside the key: those with its CKA_ID.
     pub(super) fn neighbours(&self) -> ObjectSelector {
         match self.id() {
-            Some(id) => ObjectSelector {
-                id: Some(ObjectId::from_bytes(id.to_owned())),
-                label: None,
-            },
+            Some(id) => {
+                ObjectSelector { id: Some(ObjectId::from_bytes(id.to_owned())), label: None }
+            }
             None => self.selector.clone(),
         }
     }

@@ -29,11 +29,7 @@ pub fn start(argument: &str, input: OwnedFd) -> io::Result<()> {
         false => "/proc/self/exe".into(),
     };
     let mut command = Command::new(program);
-    command
-        .arg(argument)
-        .stdin(input)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+    command.arg(argument).stdin(input).stdout(Stdio::null()).stderr(Stdio::null());
     // What has them loaded into this process shall not be in those of other commands.
     for (name, _) in std::env::vars_os().filter(|(name, _)| is_loaders(name)) {
         command.env_remove(name);

@@ -15,8 +15,6 @@ pub(super) fn is_this() -> bool {
 /// it writes to standard output follows what the harness has written, which ends with ` ... `.
 pub(super) fn command(test: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command
-        .args(["--exact", test, "--nocapture", "--test-threads=1"])
-        .env(MARK, "1");
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(MARK, "1");
     command
 }

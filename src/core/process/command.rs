@@ -26,9 +26,8 @@ use super::error::RunError;
 use super::{output, signals};
 
 /// Signals that are passed on to the command.
-const PASSED_ON: [i32; 9] = [
-    SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH,
-];
+const PASSED_ON: [i32; 9] =
+    [SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH];
 
 /// What this process was started with and the command gets, although we change it for ourselves.
 pub struct Inheritance {
@@ -71,12 +70,8 @@ impl Signals {
     /// There are no descriptors left.
     pub fn hold() -> io::Result<Self> {
         signals::restore_defaults();
-        let wanted = PASSED_ON
-            .into_iter()
-            .filter(|signal| !signals::is_ignored(*signal));
-        Ok(Self {
-            received: SignalsInfo::new(wanted)?,
-        })
+        let wanted = PASSED_ON.into_iter().filter(|signal| !signals::is_ignored(*signal));
+        Ok(Self { received: SignalsInfo::new(wanted)? })
     }
 
     /// A terminating signal that came before there was a command to pass it on to.
@@ -111,17 +106,9 @@ impl Running {
         };
         let failed = |reason: io::Error| match reason.kind() {
             io::ErrorKind::NotFound => RunError::CommandNotFound { name: name.clone() },
-            _ => RunError::Command {
-                name: name.clone(),
-                reason,
-            },
+            _ => RunError::Command { name: name.clone(), reason },
         };
-        let Inheritance {
-            output,
-            descriptors,
-            core,
-            files,
-        } = inheritance;
+        let Inheritance { output, descriptors, core, files } = inheritance;
         let mut command = Command::new(name);
         command.args(arguments).envs(variables).stdout(output);
         hand_on(&mut command, descriptors);
@@ -160,10 +147,7 @@ impl Running {
                 return Ok(u8::try_from(code).unwrap_or(255));
             }
             // Once is enough.
-            let _ = waitid(
-                process.clone(),
-                WaitIdOptions::STOPPED | WaitIdOptions::NOHANG,
-            );
+            let _ = waitid(process.clone(), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG);
             let _ = kill_process(getpid(), Signal::STOP);
             // In a group of its own it has not been continued with us.
             let _ = kill_process(self.process, Signal::CONT);
@@ -176,23 +160,20 @@ impl Running {
 fn pass_on(signals: Signals) -> io::Result<Sender<Pid>> {
     let mut received = signals.received;
     let (sender, process) = mpsc::channel::<Pid>();
-    thread::Builder::new()
-        .name("signals".to_owned())
-        .spawn(move || {
-            let Ok(process) = process.recv() else { return };
-            for origin in &mut received {
-                // The kernel, which signals for the terminal, has no origin. A sender outside our
-                // PID namespace has one with the number 0: what stops a container, for instance.
-                let is_from_another = origin
-                    .process
-                    .is_some_and(|sender| sender.pid != process.as_raw_nonzero().get());
-                if let Some(signal) = Signal::from_named_raw(origin.signal)
-                    && is_from_another
-                {
-                    let _ = kill_process(process, signal);
-                }
+    thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        let Ok(process) = process.recv() else { return };
+        for origin in &mut received {
+            // The kernel, which signals for the terminal, has no origin. A sender outside our
+            // PID namespace has one with the number 0: what stops a container, for instance.
+            let is_from_another =
+                origin.process.is_some_and(|sender| sender.pid != process.as_raw_nonzero().get());
+            if let Some(signal) = Signal::from_named_raw(origin.signal)
+                && is_from_another
+            {
+                let _ = kill_process(process, signal);
             }
-        })?;
+        }
+    })?;
     Ok(sender)
 }
 

@@ -102,10 +102,7 @@ impl ControlSocket {
     /// There is none.
     pub fn identity(&self) -> io::Result<FileIdentity> {
         let found = std::fs::symlink_metadata(&self.path)?;
-        Ok(FileIdentity {
-            device: found.dev(),
-            number: found.ino(),
-        })
+        Ok(FileIdentity { device: found.dev(), number: found.ino() })
     }
 
     /// Removes the socket, unless another one was put in its place.
@@ -149,10 +146,7 @@ pub fn peer(stream: impl AsFd) -> io::Result<Peer> {
     }
     // SAFETY: all zeros are a valid value, too.
     let found = unsafe { found.assume_init() };
-    Ok(Peer {
-        user: found.uid,
-        process: found.pid,
-    })
+    Ok(Peer { user: found.uid, process: found.pid })
 }
 
 /// Whose process is at the other end.

@@ -65,23 +65,15 @@ fn read_in(path: &Path, name: &str) -> Result<Option<Vec<u8>>, String> {
     }
     if found.mode() & 0o077 != 0 {
         let mode = found.mode() & 0o7777;
-        return Err(format!(
-            "{} is open to other users (mode {mode:04o})",
-            path.display()
-        ));
+        return Err(format!("{} is open to other users (mode {mode:04o})", path.display()));
     }
     let mut content = Vec::new();
-    file.take(MAX_SIZE)
-        .read_to_end(&mut content)
-        .map_err(about)?;
+    file.take(MAX_SIZE).read_to_end(&mut content).map_err(about)?;
     Ok(Some(content))
 }
 
 fn create_in(path: &Path, name: &str, content: &[u8]) -> Result<(), String> {
-    let directory = Directory {
-        open: runtime::open_directory(path)?,
-        path: path.to_owned(),
-    };
+    let directory = Directory { open: runtime::open_directory(path)?, path: path.to_owned() };
     let outcome = directory.add(name.as_ref(), content);
     outcome.map_err(|error| format!("{}: {error}", path.join(name).display()))
 }
@@ -115,10 +107,7 @@ mod tests {
         let file = place.join("a.pem");
         fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
         let reason = read_in(&place, "a.pem").unwrap_err();
-        assert!(
-            reason.ends_with("is open to other users (mode 0640)"),
-            "{reason}"
-        );
+        assert!(reason.ends_with("is open to other users (mode 0640)"), "{reason}");
         fs::remove_file(&file).unwrap();
         symlink("/etc/passwd", &file).unwrap();
         read_in(&place, "a.pem").unwrap_err();

@@ -53,10 +53,7 @@ fn close_between_on_exec(_: &[RawFd]) -> bool {
 /// Has this process open as many as it may, since each connection takes two; the limit before that.
 pub(super) fn raise_limit() -> Rlimit {
     let before = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: before.maximum,
-        maximum: before.maximum,
-    };
+    let raised = Rlimit { current: before.maximum, maximum: before.maximum };
     let _ = setrlimit(Resource::Nofile, raised);
     before
 }

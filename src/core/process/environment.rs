@@ -148,11 +148,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     fn is_shown(bytes: &[u8]) -> bool {
         let block = std::fs::read("/proc/self/environ").unwrap();
-        assert!(
-            block
-                .windows(NAME.len())
-                .any(|part| part == NAME.as_bytes())
-        );
+        assert!(block.windows(NAME.len()).any(|part| part == NAME.as_bytes()));
         block.windows(bytes.len()).any(|part| part == bytes)
     }
 

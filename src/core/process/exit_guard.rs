@@ -66,11 +66,8 @@ pub fn arm(limit: Duration, code: u8) {
     CODE.store(code, Ordering::Relaxed);
     // A stack that overflows has no space for a handler. If this fails, only that case is lost.
     let memory = Box::leak(Box::<[u8]>::new_uninit_slice(CRASH_STACK));
-    let stack = libc::stack_t {
-        ss_sp: memory.as_mut_ptr().cast(),
-        ss_flags: 0,
-        ss_size: memory.len(),
-    };
+    let stack =
+        libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: memory.len() };
     // SAFETY: the stack's memory is never freed and used for nothing else.
     let _ = unsafe { libc::sigaltstack(&raw const stack, ptr::null_mut()) };
     catch(&CRASHES, end);
@@ -79,12 +76,10 @@ pub fn arm(limit: Duration, code: u8) {
     // of their registration: this one before any that a module has registered.
     let _ = unsafe { libc::atexit(end_at_exit) };
     // A thread and not an alarm, because a module can block a signal or take it over.
-    let watchdog = thread::Builder::new()
-        .stack_size(WATCHDOG_STACK)
-        .spawn(move || {
-            thread::sleep(limit);
-            leave(code)
-        });
+    let watchdog = thread::Builder::new().stack_size(WATCHDOG_STACK).spawn(move || {
+        thread::sleep(limit);
+        leave(code)
+    });
     if watchdog.is_err() {
         arm_alarm(limit);
     }
@@ -153,14 +148,9 @@ mod tests {
             leave(1);
         }
         let start = Instant::now();
-        let output = child::command(&format!("process::exit_guard::tests::{test}"))
-            .output()
-            .unwrap();
-        assert_eq!(
-            output.status.code(),
-            Some(i32::from(ANSWERED)),
-            "{output:?}"
-        );
+        let output =
+            child::command(&format!("process::exit_guard::tests::{test}")).output().unwrap();
+        assert_eq!(output.status.code(), Some(i32::from(ANSWERED)), "{output:?}");
         assert!(start.elapsed() < LONG / 2);
     }
 
@@ -182,11 +172,7 @@ mod tests {
 
     #[test]
     fn a_hang_ends_in_time() {
-        assert_ends(
-            "a_hang_ends_in_time",
-            Duration::from_millis(50),
-            wait_forever,
-        );
+        assert_ends("a_hang_ends_in_time", Duration::from_millis(50), wait_forever);
     }
 
     #[test]
@@ -208,42 +194,26 @@ mod tests {
         }
         let test = "process::exit_guard::tests::a_hang_without_a_watchdog_ends_in_time";
         let output = child::command(test).output().unwrap();
-        assert_eq!(
-            output.status.code(),
-            Some(i32::from(ANSWERED)),
-            "{output:?}"
-        );
+        assert_eq!(output.status.code(), Some(i32::from(ANSWERED)), "{output:?}");
     }
 
     #[test]
     fn a_segmentation_fault_is_no_failure() {
-        assert_ends(
-            "a_segmentation_fault_is_no_failure",
-            LONG,
-            write_where_nothing_is,
-        );
+        assert_ends("a_segmentation_fault_is_no_failure", LONG, write_where_nothing_is);
     }
 
     #[test]
     fn a_fault_in_a_thread_of_the_module_is_no_failure() {
-        assert_ends(
-            "a_fault_in_a_thread_of_the_module_is_no_failure",
-            LONG,
-            || {
-                thread::spawn(write_where_nothing_is);
-                wait_forever();
-            },
-        );
+        assert_ends("a_fault_in_a_thread_of_the_module_is_no_failure", LONG, || {
+            thread::spawn(write_where_nothing_is);
+            wait_forever();
+        });
     }
 
     #[test]
     fn a_stack_that_overflows_is_no_failure() {
         fn deeper(depth: u64) -> u64 {
-            if black_box(depth) == u64::MAX {
-                0
-            } else {
-                deeper(depth + 1) + black_box(1)
-            }
+            if black_box(depth) == u64::MAX { 0 } else { deeper(depth + 1) + black_box(1) }
         }
         assert_ends("a_stack_that_overflows_is_no_failure", LONG, || {
             black_box(deeper(0));
@@ -275,10 +245,6 @@ mod tests {
         let test =
             "process::exit_guard::tests::handlers_and_a_mask_put_in_place_before_do_not_matter";
         let output = child::command(test).output().unwrap();
-        assert_eq!(
-            output.status.code(),
-            Some(i32::from(ANSWERED)),
-            "{output:?}"
-        );
+        assert_eq!(output.status.code(), Some(i32::from(ANSWERED)), "{output:?}");
     }
 }

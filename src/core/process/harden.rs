@@ -23,10 +23,7 @@ pub fn harden() -> Rlimit {
 
     // For the programs that a module starts: exec makes a process dumpable again.
     let before = getrlimit(Resource::Core);
-    let nothing = Rlimit {
-        current: Some(0),
-        maximum: before.maximum,
-    };
+    let nothing = Rlimit { current: Some(0), maximum: before.maximum };
     let _ = setrlimit(Resource::Core, nothing);
 
     // With a debugger attached already, this call ends the process.

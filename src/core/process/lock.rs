@@ -151,10 +151,7 @@ impl Lock {
             }
             let elapsed = start.elapsed();
             if elapsed >= limit {
-                return Err(LockError::Busy(LockBusy {
-                    waited: limit,
-                    holder: holder(&file),
-                }));
+                return Err(LockError::Busy(LockBusy { waited: limit, holder: holder(&file) }));
             }
             if elapsed >= QUIET_WAIT && !told {
                 told = true;
@@ -164,13 +161,7 @@ impl Lock {
             pause = (pause * 3 / 2).min(LONGEST_PAUSE);
         }
         note_holder(&file);
-        Ok(Self {
-            file,
-            path,
-            waited,
-            elsewhere: Vec::new(),
-            added: None,
-        })
+        Ok(Self { file, path, waited, elsewhere: Vec::new(), added: None })
     }
 
     /// Whether another process held it first.
@@ -301,11 +292,7 @@ fn note_holder(file: &OwnedFd) {
 fn holder(file: &OwnedFd) -> Option<u32> {
     let mut text = [0; HEADER];
     let length = pread(file, &mut text, 0).ok()?;
-    str::from_utf8(text.get(..length)?)
-        .ok()?
-        .trim()
-        .parse()
-        .ok()
+    str::from_utf8(text.get(..length)?).ok()?.trim().parse().ok()
 }
 
 /// For tests of what is kept in a lock.
@@ -439,14 +426,7 @@ mod tests {
     #[test]
     fn different_names_do_not_wait_for_each_other() {
         let (place, _parent) = place();
-        let names = [
-            "",
-            "a",
-            "b",
-            "../../escape",
-            "/usr/lib/opensc-pkcs11.so",
-            &"x".repeat(5000),
-        ];
+        let names = ["", "a", "b", "../../escape", "/usr/lib/opensc-pkcs11.so", &"x".repeat(5000)];
         let locks: Vec<_> = names
             .iter()
             .map(|name| named(&place, name, Duration::ZERO, &mut |_| {}).unwrap())

@@ -49,9 +49,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// The clock, in whole seconds since 1970; 0 for a clock that is set before that.
 pub fn unix_time() -> i64 {
-    let since = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
@@ -71,10 +69,7 @@ pub fn time_since_boot() -> Duration {
 /// # Errors
 /// It can't be opened, or is no regular file.
 pub fn open_regular(path: &Path) -> io::Result<(File, Metadata)> {
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK)
-        .open(path)?;
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     let found = file.metadata()?;
     match found.is_file() {
         true => Ok((file, found)),

@@ -110,13 +110,7 @@ mod tests {
             assert_eq!(fcntl_getfd(&output.output).unwrap(), FdFlags::CLOEXEC);
             print("noise before\n");
             // A program that the module starts prints there too.
-            assert!(
-                Command::new("echo")
-                    .arg("noise of a program")
-                    .status()
-                    .unwrap()
-                    .success()
-            );
+            assert!(Command::new("echo").arg("noise of a program").status().unwrap().success());
             output.write(DOCUMENT).unwrap();
             print("noise after\n");
             leave(0);
@@ -139,9 +133,7 @@ mod tests {
     }
 
     fn to(output: impl Into<OwnedFd>) -> StandardOutput {
-        StandardOutput {
-            output: output.into(),
-        }
+        StandardOutput { output: output.into() }
     }
 
     #[test]
@@ -172,9 +164,7 @@ mod tests {
         let document = "x".repeat(1 << 20);
         let client = std::thread::spawn(move || {
             let mut received = String::new();
-            std::fs::File::from(reader)
-                .read_to_string(&mut received)
-                .unwrap();
+            std::fs::File::from(reader).read_to_string(&mut received).unwrap();
             received
         });
         to(writer).write(&document).unwrap();

@@ -58,16 +58,11 @@ mod tests {
         assert!(is_due("other"));
         let hour = Duration::from_secs(60 * 60);
         let now = SystemTime::now();
-        for (said, expected) in [
-            (now - 23 * hour, false),
-            (now - 25 * hour, true),
-            (now + hour, true),
-        ] {
+        for (said, expected) in
+            [(now - 23 * hour, false), (now - 25 * hour, true), (now + hour, true)]
+        {
             for file in fs::read_dir(place.path()).unwrap() {
-                let file = File::options()
-                    .write(true)
-                    .open(file.unwrap().path())
-                    .unwrap();
+                let file = File::options().write(true).open(file.unwrap().path()).unwrap();
                 file.set_modified(said).unwrap();
             }
             assert_eq!(is_due("one"), expected);

@@ -59,11 +59,7 @@ impl ReplacedFile {
             target => target?,
         };
         let (directory, name) = Directory::of(&target)?;
-        Ok(Self {
-            old: directory.old_file(name)?,
-            name: name.to_owned(),
-            directory,
-        })
+        Ok(Self { old: directory.old_file(name)?, name: name.to_owned(), directory })
     }
 
     /// The content beside the file, with the old one's mode and owner, or readable by this user alone.
@@ -101,10 +97,7 @@ impl Directory {
     /// It can't be opened.
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(Self {
-            open: rustix::fs::open(path, flags, Mode::empty())?,
-            path: path.to_owned(),
-        })
+        Ok(Self { open: rustix::fs::open(path, flags, Mode::empty())?, path: path.to_owned() })
     }
 
     /// The directory of a file, and the file's name in it.

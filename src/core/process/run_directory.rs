@@ -50,10 +50,7 @@ impl RunDirectory {
         if fstat(&held).map_err(failed)?.st_nlink == 0 {
             return Err(format!("{} was removed by another run", path.display()));
         }
-        Ok(Self {
-            path,
-            directory: held,
-        })
+        Ok(Self { path, directory: held })
     }
 
     /// Writes a new file into it, readable by this user alone, and returns its path.

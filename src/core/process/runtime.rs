@@ -64,10 +64,7 @@ pub(super) fn make_data_directory() -> Result<PathBuf, String> {
 /// user has taken. Not TMPDIR: they must be the same for every process of this user.
 fn shared_places() -> Vec<PathBuf> {
     let user = geteuid().as_raw();
-    let own = [
-        user::temporary_directory(),
-        Some(format!("/run/user/{user}").into()),
-    ];
+    let own = [user::temporary_directory(), Some(format!("/run/user/{user}").into())];
     let own = own.into_iter().flatten().filter(|path| is_own(path));
     let shared = ["/tmp", "/dev/shm"].map(|place| format!("{place}/{NAME}-{user}").into());
     own.map(|path| path.join(NAME)).chain(shared).collect()
@@ -158,10 +155,7 @@ pub(super) fn denied(path: &Path, error: Errno) -> String {
 }
 
 pub(super) fn strangers(path: &Path, owner: u32) -> String {
-    format!(
-        "{} belongs to another user (uid {owner}), who or root must remove it",
-        path.display()
-    )
+    format!("{} belongs to another user (uid {owner}), who or root must remove it", path.display())
 }
 
 /// The text's FNV-1a hash, the same in every release.

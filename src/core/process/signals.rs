@@ -30,11 +30,8 @@ macro_rules! interrupted_by {
 }
 
 /// The messages for SIGHUP, SIGINT and SIGTERM.
-const INTERRUPTIONS: [&str; 3] = [
-    interrupted_by!("SIGHUP"),
-    interrupted_by!("SIGINT"),
-    interrupted_by!("SIGTERM"),
-];
+const INTERRUPTIONS: [&str; 3] =
+    [interrupted_by!("SIGHUP"), interrupted_by!("SIGINT"), interrupted_by!("SIGTERM")];
 
 /// A signal that ends or stops the process.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -94,9 +91,7 @@ pub(super) fn restore_defaults() {
 
 /// Those that the parent has not ignored.
 fn interrupting() -> impl Iterator<Item = libc::c_int> {
-    INTERRUPTING
-        .into_iter()
-        .filter(|signal| !is_ignored(*signal))
+    INTERRUPTING.into_iter().filter(|signal| !is_ignored(*signal))
 }
 
 /// Everything it calls is async-signal-safe: atomics, write, alarm, sigaction and raise.
@@ -224,9 +219,7 @@ impl PromptSignals {
             source.set_nonblocking(true)?;
             let _ = WAKE.set((wake, source));
         }
-        let (wake, _) = WAKE
-            .get()
-            .ok_or_else(|| io::Error::other("no pair of sockets"))?;
+        let (wake, _) = WAKE.get().ok_or_else(|| io::Error::other("no pair of sockets"))?;
         let mut wake_reader = wake;
         // Left by the prompt before.
         let _ = wake_reader.read(&mut [0; 64]);

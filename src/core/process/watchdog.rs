@@ -20,10 +20,7 @@ const TICK: Duration = Duration::from_secs(1);
 /// Rust's own needs, and a library's thread-local storage.
 const STACK: usize = 256 * 1024;
 
-static WATCH: Mutex<Watch> = Mutex::new(Watch {
-    is_on: false,
-    step: None,
-});
+static WATCH: Mutex<Watch> = Mutex::new(Watch { is_on: false, step: None });
 
 struct Watch {
     is_on: bool,
@@ -74,10 +71,7 @@ fn watch() -> Option<(&'static str, Duration)> {
 
 /// From now on no step is timed.
 pub fn stop() {
-    *lock() = Watch {
-        is_on: false,
-        step: None,
-    };
+    *lock() = Watch { is_on: false, step: None };
 }
 
 /// Times this step until the guard is dropped. A step within another has its own time, and the outer
@@ -88,9 +82,7 @@ pub fn step(doing: &'static str) -> Guard {
 
 /// [`step`] with a limit of its own.
 pub fn step_within(doing: &'static str, limit: Duration) -> Guard {
-    Guard {
-        before: replace(Some((doing, limit))),
-    }
+    Guard { before: replace(Some((doing, limit))) }
 }
 
 /// Gives the current step its full time again: a loop of many calls is not one call that hangs.
@@ -102,9 +94,7 @@ pub fn renew() {
 
 /// Times nothing until the guard is dropped, because a person is asked for something.
 pub fn pause() -> Guard {
-    Guard {
-        before: replace(None),
-    }
+    Guard { before: replace(None) }
 }
 
 /// When it is dropped, the step before it is timed again.
@@ -121,11 +111,7 @@ impl Drop for Guard {
 
 fn replace(step: Option<(&'static str, Duration)>) -> Option<(&'static str, Duration)> {
     let mut watch = lock();
-    let step = step.filter(|_| watch.is_on).map(|(doing, limit)| Step {
-        doing,
-        limit,
-        ticks: 0,
-    });
+    let step = step.filter(|_| watch.is_on).map(|(doing, limit)| Step { doing, limit, ticks: 0 });
     let before = std::mem::replace(&mut watch.step, step);
     before.map(|step| (step.doing, step.limit))
 }

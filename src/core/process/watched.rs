@@ -26,11 +26,7 @@ impl WatchedProcess {
         let process = Some(number).filter(|it| *it > 0).and_then(Pid::from_raw);
         let process = process.ok_or_else(|| io::Error::other("it is in another PID namespace"))?;
         let end = watch(process)?;
-        Ok(Self {
-            number,
-            name: name(number).unwrap_or_default(),
-            end,
-        })
+        Ok(Self { number, name: name(number).unwrap_or_default(), end })
     }
 
     pub fn number(&self) -> i32 {
@@ -127,10 +123,7 @@ fn watch(process: Pid) -> io::Result<OwnedFd> {
     };
 
     let queue = kqueue()?;
-    let filter = EventFilter::Proc {
-        pid: process,
-        flags: ProcessEvents::EXIT,
-    };
+    let filter = EventFilter::Proc { pid: process, flags: ProcessEvents::EXIT };
     let wanted = [Event::new(filter, EventFlags::ADD, std::ptr::null_mut())];
     let mut none: [Event; 0] = [];
     // SAFETY: the filter names no descriptor.
@@ -162,11 +155,8 @@ mod tests {
 
     #[test]
     fn the_end_of_a_process_is_seen() {
-        let mut child = Command::new("cat")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut child =
+            Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let number = i32::try_from(child.id()).unwrap();
         let watched = WatchedProcess::new(number).unwrap();
         assert!(!watched.has_ended());

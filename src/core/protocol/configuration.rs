@@ -76,9 +76,7 @@ mod tests {
 
     #[test]
     fn a_value_is_taken_once() {
-        let mut configuration = decode(r#"{"slotId":"5","unknown":"\u0026\""}"#)
-            .ok()
-            .unwrap();
+        let mut configuration = decode(r#"{"slotId":"5","unknown":"\u0026\""}"#).ok().unwrap();
         assert_eq!(configuration.take("unknown").unwrap().as_str(), "&\"");
         assert_eq!(configuration.take("slotId").unwrap().as_str(), "5");
         assert!(configuration.take("slotId").is_none());
@@ -87,22 +85,10 @@ mod tests {
     #[test]
     fn the_first_faulty_key_is_named_and_no_value() {
         for (object, error) in [
-            (
-                r#"["1234"]"#,
-                "malformed field configuration: expected an object of strings",
-            ),
-            (
-                "null",
-                "malformed field configuration: expected an object of strings",
-            ),
-            (
-                r#"{"pin":1234}"#,
-                "malformed field configuration.pin: expected a string",
-            ),
-            (
-                r#"{"pin":"\ud800"}"#,
-                "malformed field configuration.pin: expected a string",
-            ),
+            (r#"["1234"]"#, "malformed field configuration: expected an object of strings"),
+            ("null", "malformed field configuration: expected an object of strings"),
+            (r#"{"pin":1234}"#, "malformed field configuration.pin: expected a string"),
+            (r#"{"pin":"\ud800"}"#, "malformed field configuration.pin: expected a string"),
             (
                 r#"{"pin":["1234"],"slotId":5,"a":"b"}"#,
                 "malformed field configuration.pin: expected a string",

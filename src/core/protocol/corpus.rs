@@ -13,10 +13,7 @@ fn every_captured_request_decodes_as_told_beside_it() {
     let mut cases = 0;
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        if path
-            .extension()
-            .is_some_and(|extension| extension == "json")
-        {
+        if path.extension().is_some_and(|extension| extension == "json") {
             let text = fs::read_to_string(&path).unwrap();
             let expected = fs::read_to_string(path.with_extension("txt")).unwrap();
             assert_eq!(describe(&text), expected, "{}", path.display());
@@ -35,27 +32,11 @@ fn describe(text: &str) -> String {
         (Spelling::Proposal, Operation::Certificate) => "CertificateRequest\n".to_owned(),
         (Spelling::Reference, Operation::Certificate) => "Certificate\n".to_owned(),
         (spelling, Operation::Sign(sign)) => {
-            let kind = if spelling == Spelling::Proposal {
-                "SignRequest"
-            } else {
-                "Sign"
-            };
-            format!(
-                "{kind}\n{:?}\n{} bytes to sign\n",
-                sign.options,
-                sign.digest.len()
-            )
+            let kind = if spelling == Spelling::Proposal { "SignRequest" } else { "Sign" };
+            format!("{kind}\n{:?}\n{} bytes to sign\n", sign.options, sign.digest.len())
         }
     };
-    for key in [
-        "objectId",
-        "objectLabel",
-        "pathExec",
-        "pathLib",
-        "pin",
-        "slotId",
-        "tokenLabel",
-    ] {
+    for key in ["objectId", "objectLabel", "pathExec", "pathLib", "pin", "slotId", "tokenLabel"] {
         if let Some(value) = request.configuration.take(key) {
             let _ = writeln!(description, "{key} = {value}");
         }

@@ -21,10 +21,7 @@ pub enum RequestError {
     /// In `configuration`, a number or a word stands where text belongs: put the values under `config:`
     /// in the kubeconfig in quotes. For other fields, update the client.
     #[error("malformed field {field}: expected {expected}")]
-    Malformed {
-        field: String,
-        expected: &'static str,
-    },
+    Malformed { field: String, expected: &'static str },
     #[error("missing field {field}")]
     Missing { field: &'static str },
     /// A shell's quoting cut the request, or the variable is set by accident: no command needs it.
@@ -45,12 +42,7 @@ pub enum RequestError {
         "SaltLength {salt} is too long for the certificate's {key} key with {hash}: at most \
          {longest} fit"
     )]
-    SaltTooLong {
-        salt: usize,
-        longest: usize,
-        hash: Hash,
-        key: String,
-    },
+    SaltTooLong { salt: usize, longest: usize, hash: Hash, key: String },
 }
 
 impl Failure for RequestError {

@@ -32,16 +32,11 @@ impl<'a> Member<'a> {
     ) -> Result<T, RequestError> {
         match self {
             Self::Absent => Err(RequestError::Missing { field }),
-            Self::Once(raw) => {
-                serde_json::from_str(raw.get()).map_err(|_| RequestError::Malformed {
-                    field: field.into(),
-                    expected,
-                })
+            Self::Once(raw) => serde_json::from_str(raw.get())
+                .map_err(|_| RequestError::Malformed { field: field.into(), expected }),
+            Self::Repeated => {
+                Err(RequestError::Malformed { field: field.into(), expected: EACH_KEY_ONCE })
             }
-            Self::Repeated => Err(RequestError::Malformed {
-                field: field.into(),
-                expected: EACH_KEY_ONCE,
-            }),
         }
     }
 }

@@ -34,14 +34,8 @@ pub struct SignRequest {
 }
 
 /// The fields this program knows.
-const FIELDS: [&str; 6] = [
-    "apiVersion",
-    "kind",
-    "configuration",
-    "digest",
-    "signerOptsType",
-    "signerOpts",
-];
+const FIELDS: [&str; 6] =
+    ["apiVersion", "kind", "configuration", "digest", "signerOptsType", "signerOpts"];
 
 impl Request {
     /// Parses a request.
@@ -51,14 +45,7 @@ impl Request {
     /// The first fault, by the name of its field.
     pub fn decode(text: &str) -> Result<Self, RequestError> {
         let fields = members(text, FIELDS).map_err(|error| not_an_object(text, &error))?;
-        let [
-            api_version,
-            kind,
-            configuration,
-            digest,
-            options_type,
-            options,
-        ] = fields;
+        let [api_version, kind, configuration, digest, options_type, options] = fields;
 
         let version = api_version.read::<String>("apiVersion", "a string")?;
         if version != API_VERSION {
@@ -81,11 +68,7 @@ impl Request {
         } else {
             Operation::Certificate
         };
-        Ok(Self {
-            spelling,
-            configuration,
-            operation,
-        })
+        Ok(Self { spelling, configuration, operation })
     }
 }
 
@@ -98,20 +81,16 @@ impl SignRequest {
         const BASE64: &str = "base64, standard alphabet and padded";
         let digest = STANDARD
             .decode(digest.read::<String>("digest", BASE64)?)
-            .map_err(|_| RequestError::Malformed {
-                field: "digest".into(),
-                expected: BASE64,
-            })?;
+            .map_err(|_| RequestError::Malformed { field: "digest".into(), expected: BASE64 })?;
         let options = SignerOptions::decode(
             &options_type.read::<String>("signerOptsType", "a string")?,
             &options.read::<String>("signerOpts", "a JSON document inside a string")?,
         )?;
         match options.hash() {
             _ if digest.is_empty() => Err(RequestError::EmptyDigest),
-            Some(hash) if digest.len() != hash.length() => Err(RequestError::DigestLength {
-                hash,
-                actual: digest.len(),
-            }),
+            Some(hash) if digest.len() != hash.length() => {
+                Err(RequestError::DigestLength { hash, actual: digest.len() })
+            }
             _ => Ok(Self { digest, options }),
         }
     }
@@ -119,15 +98,10 @@ impl SignRequest {
 
 /// Refuses a key that occurs twice, also one that the kind doesn't use.
 fn refuse_repetition(fields: &[Member<'_>; FIELDS.len()]) -> Result<(), RequestError> {
-    match FIELDS
-        .iter()
-        .zip(fields)
-        .find(|(_, member)| matches!(member, Member::Repeated))
-    {
-        Some((&field, _)) => Err(RequestError::Malformed {
-            field: field.into(),
-            expected: EACH_KEY_ONCE,
-        }),
+    match FIELDS.iter().zip(fields).find(|(_, member)| matches!(member, Member::Repeated)) {
+        Some((&field, _)) => {
+            Err(RequestError::Malformed { field: field.into(), expected: EACH_KEY_ONCE })
+        }
         None => Ok(()),
     }
 }
@@ -143,10 +117,7 @@ fn not_an_object(text: &str, error: &serde_json::Error) -> RequestError {
 
 /// Where, and no more: the rest of serde_json's text quotes the request.
 fn not_json(error: &serde_json::Error) -> RequestError {
-    RequestError::NotJson {
-        line: error.line(),
-        column: error.column(),
-    }
+    RequestError::NotJson { line: error.line(), column: error.column() }
 }
 
 #[cfg(test)]
@@ -170,10 +141,7 @@ mod tests {
     #[test]
     fn faults_are_found_in_the_protocols_order() {
         let mut text = String::from(r#"{"digest":"!","digest":"!""#);
-        assert_eq!(
-            error(&text),
-            "the request is not valid JSON (line 1, column 26)"
-        );
+        assert_eq!(error(&text), "the request is not valid JSON (line 1, column 26)");
         text.push('}');
         assert_eq!(error(&text), "missing field apiVersion");
         text.insert_str(1, r#""apiVersion":"v1","#);
@@ -183,10 +151,7 @@ mod tests {
         text.insert_str(1, r#""kind":"Signature","#);
         assert_eq!(error(&text), "unknown kind \"Signature\"");
         text = text.replace("Signature", "SignRequest");
-        assert_eq!(
-            error(&text),
-            "malformed field digest: expected each key once"
-        );
+        assert_eq!(error(&text), "malformed field digest: expected each key once");
         text = text.replacen(r#","digest":"!""#, "", 1);
         assert_eq!(error(&text), "missing field configuration");
         text.insert_str(1, r#""configuration":{},"#);
@@ -203,10 +168,7 @@ mod tests {
         text = text.replace(r#""digest":"""#, r#""digest":"AA==""#);
         assert!(Request::decode(&text).is_ok());
         text = text.replace(r#""signerOpts":"0""#, r#""signerOpts":"5""#);
-        assert_eq!(
-            error(&text),
-            "the digest has 1 bytes, but a SHA-256 digest has 32"
-        );
+        assert_eq!(error(&text), "the digest has 1 bytes, but a SHA-256 digest has 32");
     }
 
     #[test]
@@ -214,31 +176,15 @@ mod tests {
         for text in ["null", "5", "[]", r#""text""#, r#"[{"apiVersion":1}]"#] {
             assert_eq!(error(text), "the request is not a JSON object", "{text}");
         }
-        for text in [
-            "",
-            " ",
-            "{",
-            "[1,",
-            "{} {}",
-            "\u{feff}{}",
-            "{'a':1}",
-            r#"{"\ud800":1}"#,
-        ] {
-            assert!(
-                matches!(Request::decode(text), Err(RequestError::NotJson { .. })),
-                "{text}"
-            );
+        for text in ["", " ", "{", "[1,", "{} {}", "\u{feff}{}", "{'a':1}", r#"{"\ud800":1}"#] {
+            assert!(matches!(Request::decode(text), Err(RequestError::NotJson { .. })), "{text}");
         }
     }
 
     #[test]
     fn only_standard_padded_base64_is_a_digest() {
         let good = STANDARD.encode([0xfb; 32]);
-        for bad in [
-            good.replace('+', "-"),
-            good.replace('=', ""),
-            format!("{good}\\n"),
-        ] {
+        for bad in [good.replace('+', "-"), good.replace('=', ""), format!("{good}\\n")] {
             let text = sign_request().replace(&STANDARD.encode([7; 32]), &bad);
             assert_eq!(
                 error(&text),

@@ -83,10 +83,7 @@ fn hash(number: i64) -> Result<Hash, RequestError> {
 }
 
 fn malformed(expected: &'static str) -> RequestError {
-    RequestError::Malformed {
-        field: "signerOpts".into(),
-        expected,
-    }
+    RequestError::Malformed { field: "signerOpts".into(), expected }
 }
 
 #[cfg(test)]
@@ -116,10 +113,7 @@ mod tests {
                 ),
             }
         }
-        assert_eq!(
-            SignerOptions::decode(HASH, " 0 ").unwrap(),
-            SignerOptions::Unhashed
-        );
+        assert_eq!(SignerOptions::decode(HASH, " 0 ").unwrap(), SignerOptions::Unhashed);
     }
 
     #[test]
@@ -129,18 +123,12 @@ mod tests {
             (0, SaltLength::Longest),
             (1, SaltLength::Exactly(1)),
             (64, SaltLength::Exactly(64)),
-            (
-                i64::MAX,
-                SaltLength::Exactly(usize::try_from(i64::MAX).unwrap_or(usize::MAX)),
-            ),
+            (i64::MAX, SaltLength::Exactly(usize::try_from(i64::MAX).unwrap_or(usize::MAX))),
         ] {
             let options = format!(r#"{{"SaltLength":{length},"Hash":5,"Other":[{{}}]}}"#);
             assert_eq!(
                 SignerOptions::decode(PSS, &options).unwrap(),
-                SignerOptions::Pss {
-                    hash: Hash::Sha256,
-                    salt
-                }
+                SignerOptions::Pss { hash: Hash::Sha256, salt }
             );
         }
     }
@@ -165,36 +153,12 @@ mod tests {
                 r#"{"SaltLength":-1,"Hash":5,"SaltLength":0}"#,
                 "malformed field signerOpts.SaltLength: expected each key once",
             ),
-            (
-                PSS,
-                r#"{"SaltLength":-2,"Hash":5}"#,
-                "invalid SaltLength -2 in signerOpts",
-            ),
-            (
-                PSS,
-                r#"{"SaltLength":-1,"Hash":0}"#,
-                "unsupported hash 0 in signerOpts",
-            ),
-            (
-                PSS,
-                r#"{"SaltLength":-1,"Hash":8}"#,
-                "unsupported hash 8 in signerOpts",
-            ),
-            (
-                PSS,
-                "5",
-                "malformed field signerOpts: expected a JSON object inside a string",
-            ),
-            (
-                PSS,
-                "{",
-                "malformed field signerOpts: expected a JSON object inside a string",
-            ),
-            (
-                PSS,
-                "{}{}",
-                "malformed field signerOpts: expected a JSON object inside a string",
-            ),
+            (PSS, r#"{"SaltLength":-2,"Hash":5}"#, "invalid SaltLength -2 in signerOpts"),
+            (PSS, r#"{"SaltLength":-1,"Hash":0}"#, "unsupported hash 0 in signerOpts"),
+            (PSS, r#"{"SaltLength":-1,"Hash":8}"#, "unsupported hash 8 in signerOpts"),
+            (PSS, "5", "malformed field signerOpts: expected a JSON object inside a string"),
+            (PSS, "{", "malformed field signerOpts: expected a JSON object inside a string"),
+            (PSS, "{}{}", "malformed field signerOpts: expected a JSON object inside a string"),
             (
                 HASH,
                 r#"{"SaltLength":-1,"Hash":5}"#,
@@ -205,11 +169,7 @@ mod tests {
                 "5.0",
                 "malformed field signerOpts: expected the number of a hash, inside a string",
             ),
-            (
-                "*ed25519.Options",
-                "{}",
-                "unknown signerOptsType \"*ed25519.Options\"",
-            ),
+            ("*ed25519.Options", "{}", "unknown signerOptsType \"*ed25519.Options\""),
         ] {
             let actual = SignerOptions::decode(type_name, options).unwrap_err();
             assert_eq!(actual.to_string(), error, "{type_name} {options}");

@@ -37,13 +37,7 @@ pub fn to_der(signature: Vec<u8>, curve: Curve) -> Option<Vec<u8>> {
                 return Some(signature);
             }
             let raw = widen(&signature, field_length(curve))?;
-            Some(
-                Signature::from_slice(&raw)
-                    .ok()?
-                    .to_der()
-                    .as_bytes()
-                    .to_owned(),
-            )
+            Some(Signature::from_slice(&raw).ok()?.to_der().as_bytes().to_owned())
         }};
     }
     match curve {
@@ -58,10 +52,7 @@ pub fn to_der(signature: Vec<u8>, curve: Curve) -> Option<Vec<u8>> {
 pub fn from_der(signature: &[u8], curve: Curve) -> Option<Vec<u8>> {
     macro_rules! convert {
         ($curve:ident) => {
-            $curve::ecdsa::Signature::from_der(signature)
-                .ok()?
-                .to_bytes()
-                .to_vec()
+            $curve::ecdsa::Signature::from_der(signature).ok()?.to_bytes().to_vec()
         };
     }
     Some(match curve {

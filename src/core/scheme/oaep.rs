@@ -95,10 +95,7 @@ mod tests {
                 }
             }
         }
-        assert!(
-            valid > 50 && invalid > 50,
-            "{valid} valid, {invalid} invalid"
-        );
+        assert!(valid > 50 && invalid > 50, "{valid} valid, {invalid} invalid");
     }
 
     #[test]

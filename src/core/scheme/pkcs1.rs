@@ -56,19 +56,13 @@ mod tests {
             (Hash::Sha512, "3051300d060960864801650304020305000440"),
         ] {
             let digest = vec![0xab; hash.length()];
-            assert_eq!(
-                hex(&digest_info(hash, &digest)),
-                expected.to_owned() + &hex(&digest)
-            );
+            assert_eq!(hex(&digest_info(hash, &digest)), expected.to_owned() + &hex(&digest));
         }
     }
 
     #[test]
     fn padding_fills_the_modulus() {
-        assert_eq!(
-            hex(&pad(&[0xaa, 0xbb], 14).unwrap()),
-            "0001ffffffffffffffffff00aabb"
-        );
+        assert_eq!(hex(&pad(&[0xaa, 0xbb], 14).unwrap()), "0001ffffffffffffffffff00aabb");
         assert_eq!(hex(&pad(&[0xaa], 12).unwrap()), "0001ffffffffffffffff00aa");
         assert_eq!(pad(&[0xaa, 0xbb], 12), None);
         assert_eq!(pad(&[], 10), None);

@@ -74,31 +74,11 @@ mod tests {
     fn encoded_messages_are_those_of_published_signatures() {
         let mut compared = 0;
         for (name, function, hash) in [
-            (
-                TestName::RsaPss2048Sha1Mgf1SaltLen20,
-                HashFunction::Sha1,
-                Hash::Sha1,
-            ),
-            (
-                TestName::RsaPss2048Sha256Mgf1SaltLen0,
-                HashFunction::Sha2_256,
-                Hash::Sha256,
-            ),
-            (
-                TestName::RsaPss2048Sha256Mgf1SaltLen32,
-                HashFunction::Sha2_256,
-                Hash::Sha256,
-            ),
-            (
-                TestName::RsaPss2048Sha384Mgf1SaltLen48,
-                HashFunction::Sha2_384,
-                Hash::Sha384,
-            ),
-            (
-                TestName::RsaPss4096Sha512Mgf1SaltLen64,
-                HashFunction::Sha2_512,
-                Hash::Sha512,
-            ),
+            (TestName::RsaPss2048Sha1Mgf1SaltLen20, HashFunction::Sha1, Hash::Sha1),
+            (TestName::RsaPss2048Sha256Mgf1SaltLen0, HashFunction::Sha2_256, Hash::Sha256),
+            (TestName::RsaPss2048Sha256Mgf1SaltLen32, HashFunction::Sha2_256, Hash::Sha256),
+            (TestName::RsaPss2048Sha384Mgf1SaltLen48, HashFunction::Sha2_384, Hash::Sha384),
+            (TestName::RsaPss4096Sha512Mgf1SaltLen64, HashFunction::Sha2_512, Hash::Sha512),
             (TestName::RsaPssmisc, HashFunction::Sha2_224, Hash::Sha224),
             (TestName::RsaPssmisc, HashFunction::Sha2_256, Hash::Sha256),
         ] {
@@ -109,14 +89,8 @@ mod tests {
                 let n = BigUint::from_bytes_be(&group.key.n);
                 let e = BigUint::from_bytes_be(&group.key.e);
                 let bits = usize::try_from(n.bits()).unwrap();
-                for test in group
-                    .tests
-                    .iter()
-                    .filter(|test| test.result == TestResult::Valid)
-                {
-                    let message = BigUint::from_bytes_be(&test.sig)
-                        .modpow(&e, &n)
-                        .to_bytes_be();
+                for test in group.tests.iter().filter(|test| test.result == TestResult::Valid) {
+                    let message = BigUint::from_bytes_be(&test.sig).modpow(&e, &n).to_bytes_be();
                     let mut encoded = vec![0; encoded_length(bits) - message.len()];
                     encoded.extend(message);
                     let salt = salt_of(hash, &encoded, group.salt_size);

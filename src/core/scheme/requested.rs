@@ -15,10 +15,7 @@ use crate::protocol::{SaltLength, SignerOptions};
 /// The key can't make such a signature: it is of another type, or too short for the hash and salt.
 pub fn requested(options: &SignerOptions, key: &PublicKey) -> Result<Scheme, RequestError> {
     let contradiction = |wanted: &str| {
-        Err(RequestError::OptionsContradictKey {
-            options: wanted.to_owned(),
-            key: key.to_string(),
-        })
+        Err(RequestError::OptionsContradictKey { options: wanted.to_owned(), key: key.to_string() })
     };
     match (key, *options) {
         (PublicKey::Rsa { .. }, SignerOptions::Pss { hash, salt }) => rsa_pss(hash, salt, key),
@@ -59,10 +56,7 @@ fn rsa_pss(hash: Hash, salt: SaltLength, key: &PublicKey) -> Result<Scheme, Requ
 }
 
 fn too_short(hash: Hash, key: &PublicKey) -> RequestError {
-    RequestError::KeyTooShort {
-        hash,
-        key: key.to_string(),
-    }
+    RequestError::KeyTooShort { hash, key: key.to_string() }
 }
 
 #[cfg(test)]
@@ -75,10 +69,7 @@ mod tests {
         if !bits.is_multiple_of(8) {
             modulus[0] = (1 << (bits % 8)) - 1;
         }
-        PublicKey::Rsa {
-            modulus,
-            exponent: vec![1, 0, 1],
-        }
+        PublicKey::Rsa { modulus, exponent: vec![1, 0, 1] }
     }
 
     fn pss(hash: Hash, salt: SaltLength, bits: usize) -> Result<Scheme, RequestError> {
@@ -98,13 +89,7 @@ mod tests {
             (Hash::Sha1, Exactly(1), 1024, 1),
             (Hash::Sha256, Exactly(222), 2048, 222),
         ] {
-            assert_eq!(
-                pss(hash, salt, bits).unwrap(),
-                Scheme::RsaPss {
-                    hash,
-                    salt: expected
-                }
-            );
+            assert_eq!(pss(hash, salt, bits).unwrap(), Scheme::RsaPss { hash, salt: expected });
         }
     }
 
@@ -116,30 +101,18 @@ mod tests {
             (SaltLength::Exactly(223), 2049),
         ] {
             let refused = pss(Hash::Sha256, salt, bits);
-            assert!(matches!(
-                refused,
-                Err(RequestError::SaltTooLong { longest: 222, .. })
-            ));
+            assert!(matches!(refused, Err(RequestError::SaltTooLong { longest: 222, .. })));
         }
         // 128 bytes hold a SHA-512 digest and 62 bytes of salt, but not 64.
         let refused = pss(Hash::Sha512, SaltLength::EqualsHash, 1024);
-        assert!(matches!(
-            refused,
-            Err(RequestError::SaltTooLong { longest: 62, .. })
-        ));
+        assert!(matches!(refused, Err(RequestError::SaltTooLong { longest: 62, .. })));
     }
 
     #[test]
     fn options_that_contradict_the_key_are_refused() {
-        let ecdsa = PublicKey::Ecdsa {
-            curve: Curve::P384,
-            point: Vec::new(),
-        };
+        let ecdsa = PublicKey::Ecdsa { curve: Curve::P384, point: Vec::new() };
         let ed25519 = PublicKey::Ed25519([0; 32]);
-        let pss = SignerOptions::Pss {
-            hash: Hash::Sha256,
-            salt: SaltLength::EqualsHash,
-        };
+        let pss = SignerOptions::Pss { hash: Hash::Sha256, salt: SaltLength::EqualsHash };
         for (options, key) in [
             (pss, &ecdsa),
             (pss, &ed25519),
@@ -147,27 +120,18 @@ mod tests {
             (SignerOptions::Unhashed, &rsa(2048)),
         ] {
             let refused = requested(&options, key);
-            assert!(matches!(
-                refused,
-                Err(RequestError::OptionsContradictKey { .. })
-            ));
+            assert!(matches!(refused, Err(RequestError::OptionsContradictKey { .. })));
         }
     }
 
     #[test]
     fn the_key_decides_what_a_hash_means() {
         let hashed = SignerOptions::Hashed(Hash::Sha256);
-        let ecdsa = PublicKey::Ecdsa {
-            curve: Curve::P521,
-            point: Vec::new(),
-        };
+        let ecdsa = PublicKey::Ecdsa { curve: Curve::P521, point: Vec::new() };
         assert_eq!(
             requested(&hashed, &rsa(2048)).unwrap(),
             Scheme::RsaPkcs1 { hash: Hash::Sha256 }
         );
-        assert_eq!(
-            requested(&hashed, &ecdsa).unwrap(),
-            Scheme::Ecdsa { curve: Curve::P521 }
-        );
+        assert_eq!(requested(&hashed, &ecdsa).unwrap(), Scheme::Ecdsa { curve: Curve::P521 });
     }
 }

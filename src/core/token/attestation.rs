@@ -26,19 +26,13 @@ pub(super) fn chain(
         Some(id) => id.as_bytes().to_owned(),
         None => labelled(objects, selector)?,
     };
-    let query = Query {
-        class: ObjectClass::CERTIFICATE,
-        id: Some(&id),
-        label: None,
-    };
+    let query = Query { class: ObjectClass::CERTIFICATE, id: Some(&id), label: None };
     for object in objects.find(query).map_err(failed)? {
         let is_stored = objects.flag(object, AttributeType::Token).map_err(failed)?;
         if is_stored != Some(false) {
             continue;
         }
-        let der = objects
-            .bytes(object, AttributeType::Value)
-            .map_err(failed)?;
+        let der = objects.bytes(object, AttributeType::Value).map_err(failed)?;
         let certificate = Certificate::from_der(&der, "the attestation")?;
         let mut chain = vec![certificate.der().to_owned()];
         chain.extend(certificate::issuers(objects, &certificate)?);

@@ -108,20 +108,13 @@ pub(super) fn issuers(
     let failed = objects.failed("reading the issuer's certificate");
     let mut chain: Vec<Vec<u8>> = Vec::new();
     while chain.len() < LONGEST_CHAIN {
-        let last = chain
-            .last()
-            .map_or_else(|| certificate.der(), Vec::as_slice);
+        let last = chain.last().map_or_else(|| certificate.der(), Vec::as_slice);
         let Some(subject) = issuer_of(last) else {
             break;
         };
-        let template = [
-            Attribute::Class(ObjectClass::CERTIFICATE),
-            Attribute::Subject(subject),
-        ];
+        let template = [Attribute::Class(ObjectClass::CERTIFICATE), Attribute::Subject(subject)];
         let found = objects.session.find(&template).map_err(failed)?;
-        let found = found
-            .iter()
-            .map(|it| objects.bytes(*it, AttributeType::Value));
+        let found = found.iter().map(|it| objects.bytes(*it, AttributeType::Value));
         let found: Vec<_> = found.collect::<Result<_, _>>().map_err(failed)?;
         let Some(issuer) = issuer_among(&found, last) else {
             break;

@@ -19,10 +19,9 @@ pub(super) const NO_HANDLE: RvError = RvError::UnknownErrorCode(CK_RV::MAX - 1);
 /// The failed call and its `CKR_…` name, or what was wrong if no call failed.
 pub(super) fn failure(error: &CryptokiError) -> CallFailure {
     match error {
-        CryptokiError::Pkcs11(code, function) => CallFailure {
-            function: format!("C_{function:?}"),
-            reason: name(*code),
-        },
+        CryptokiError::Pkcs11(code, function) => {
+            CallFailure { function: format!("C_{function:?}"), reason: name(*code) }
+        }
         CryptokiError::NullFunctionPointer => answer("the library lacks a function it must have"),
         other => answer(&format!("the library's answer can't be read ({other})")),
     }
@@ -30,10 +29,7 @@ pub(super) fn failure(error: &CryptokiError) -> CallFailure {
 
 /// A failure of the library that is no return value.
 pub(super) fn answer(reason: &str) -> CallFailure {
-    CallFailure {
-        function: String::new(),
-        reason: reason.to_owned(),
-    }
+    CallFailure { function: String::new(), reason: reason.to_owned() }
 }
 
 /// The return value behind an error, where there is one.
@@ -126,20 +122,11 @@ mod tests {
             (RvError::GeneralError, "CKR_GENERAL_ERROR"),
             (RvError::DeviceRemoved, "CKR_DEVICE_REMOVED"),
             (RvError::UserNotLoggedIn, "CKR_USER_NOT_LOGGED_IN"),
-            (
-                RvError::MechanismParamInvalid,
-                "CKR_MECHANISM_PARAM_INVALID",
-            ),
+            (RvError::MechanismParamInvalid, "CKR_MECHANISM_PARAM_INVALID"),
             (RvError::SlotIdInvalid, "CKR_SLOT_ID_INVALID"),
-            (
-                RvError::VendorDefined(0x8000_0001),
-                "CKR_VENDOR_DEFINED (0x80000001)",
-            ),
+            (RvError::VendorDefined(0x8000_0001), "CKR_VENDOR_DEFINED (0x80000001)"),
             (RvError::UnknownErrorCode(0x203), "CKR_KEY_EXHAUSTED"),
-            (
-                RvError::UnknownErrorCode(0x77),
-                "unknown return value 0x00000077",
-            ),
+            (RvError::UnknownErrorCode(0x77), "unknown return value 0x00000077"),
         ] {
             assert_eq!(name(code), expected);
         }

@@ -88,19 +88,14 @@ impl From<object::Error> for Defect {
 /// # Errors
 /// [`ModuleError::Load`] if it can't be read, [`ModuleError::NotAModule`] for any other file.
 pub(super) fn check(path: &Path) -> Result<(), ModuleError> {
-    let file = File::open(path).map_err(|error| ModuleError::Load {
-        path: path.to_owned(),
-        reason: error.to_string(),
-    })?;
+    let file = File::open(path)
+        .map_err(|error| ModuleError::Load { path: path.to_owned(), reason: error.to_string() })?;
     let reason = match exports(Bounded(&ReadCache::new(file)), ENTRY_POINT) {
         Ok(true) => return Ok(()),
         Ok(false) => format!("it exports no {ENTRY_POINT}"),
         Err(defect) => defect.to_string(),
     };
-    Err(ModuleError::NotAModule {
-        path: path.to_owned(),
-        reason,
-    })
+    Err(ModuleError::NotAModule { path: path.to_owned(), reason })
 }
 
 /// Whether the library exports this name.
@@ -157,10 +152,7 @@ fn check_kind<'d, R: ReadRef<'d>>(file: &object::File<'d, R>, data: R) -> Result
         return Err(Defect::Machine);
     }
     // A Mach-O bundle is of a kind that the crate doesn't know.
-    if matches!(
-        file.kind(),
-        ObjectKind::Relocatable | ObjectKind::Executable | ObjectKind::Core
-    ) {
+    if matches!(file.kind(), ObjectKind::Relocatable | ObjectKind::Executable | ObjectKind::Core) {
         return Err(Defect::Kind);
     }
     // Memory that is mapped beyond the end of the file would crash the program.
@@ -315,11 +307,8 @@ mod tests {
         file
     }
 
-    const CPU: macho::CpuType = if cfg!(target_arch = "aarch64") {
-        macho::CPU_TYPE_ARM64
-    } else {
-        macho::CPU_TYPE_X86_64
-    };
+    const CPU: macho::CpuType =
+        if cfg!(target_arch = "aarch64") { macho::CPU_TYPE_ARM64 } else { macho::CPU_TYPE_X86_64 };
     const OTHER_CPU: macho::CpuType = macho::CPU_TYPE_POWERPC64;
 
     #[test]
@@ -332,10 +321,7 @@ mod tests {
                 assert_eq!(found(&file, other), Ok(false), "{other}");
             }
         }
-        assert_eq!(
-            found(&mach_o(macho::MH_EXECUTE, CPU), NAME),
-            Err(Defect::Kind)
-        );
+        assert_eq!(found(&mach_o(macho::MH_EXECUTE, CPU), NAME), Err(Defect::Kind));
         let other = mach_o(macho::MH_DYLIB, macho::CPU_TYPE_ARM);
         assert_eq!(found(&other, NAME), Err(Defect::Machine));
     }
@@ -346,20 +332,7 @@ mod tests {
         let universal = |cpu: macho::CpuType| {
             let size = u32::try_from(part.len()).unwrap();
             let other = OTHER_CPU.0;
-            let words = [
-                macho::FAT_MAGIC,
-                2,
-                other,
-                0,
-                48,
-                4,
-                0,
-                cpu.0,
-                3,
-                48,
-                size,
-                0,
-            ];
+            let words = [macho::FAT_MAGIC, 2, other, 0, 48, 4, 0, cpu.0, 3, 48, size, 0];
             let mut file: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
             file.extend(&part);
             file

@@ -36,20 +36,12 @@ const SIGNING_ONLY: [Attribute; 2] = [Attribute::Decrypt(false), Attribute::Unwr
 /// What is true of a private key that has never been outside of its token.
 const PROMISES: [(AttributeType, &str); 3] = [
     (AttributeType::Local, "it was made on the token (CKA_LOCAL)"),
-    (
-        AttributeType::AlwaysSensitive,
-        "it was always sensitive (CKA_ALWAYS_SENSITIVE)",
-    ),
-    (
-        AttributeType::NeverExtractable,
-        "it was never extractable (CKA_NEVER_EXTRACTABLE)",
-    ),
+    (AttributeType::AlwaysSensitive, "it was always sensitive (CKA_ALWAYS_SENSITIVE)"),
+    (AttributeType::NeverExtractable, "it was never extractable (CKA_NEVER_EXTRACTABLE)"),
 ];
 
-const OPENS_RSA: (AttributeType, &str) = (
-    AttributeType::Decrypt,
-    "it opens sealed files (CKA_DECRYPT)",
-);
+const OPENS_RSA: (AttributeType, &str) =
+    (AttributeType::Decrypt, "it opens sealed files (CKA_DECRYPT)");
 const OPENS_EC: (AttributeType, &str) =
     (AttributeType::Derive, "it opens sealed files (CKA_DERIVE)");
 
@@ -66,14 +58,8 @@ pub enum KeyKind {
 }
 
 impl KeyKind {
-    pub const ALL: [Self; 6] = [
-        Self::EcP256,
-        Self::EcP384,
-        Self::Ed25519,
-        Self::Rsa2048,
-        Self::Rsa3072,
-        Self::Rsa4096,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::EcP256, Self::EcP384, Self::Ed25519, Self::Rsa2048, Self::Rsa3072, Self::Rsa4096];
 
     /// As `--key` takes it.
     pub fn name(self) -> &'static str {
@@ -145,16 +131,12 @@ impl KeyKind {
                 KeyPurpose::Unsealing => EC,
             },
             Self::Ed25519 => &[
-                (
-                    MechanismType::ECC_EDWARDS_KEY_PAIR_GEN,
-                    "CKM_EC_EDWARDS_KEY_PAIR_GEN",
-                ),
+                (MechanismType::ECC_EDWARDS_KEY_PAIR_GEN, "CKM_EC_EDWARDS_KEY_PAIR_GEN"),
                 (MechanismType::EDDSA, "CKM_EDDSA"),
             ],
-            Self::Rsa2048 | Self::Rsa3072 | Self::Rsa4096 => &[(
-                MechanismType::RSA_PKCS_KEY_PAIR_GEN,
-                "CKM_RSA_PKCS_KEY_PAIR_GEN",
-            )],
+            Self::Rsa2048 | Self::Rsa3072 | Self::Rsa4096 => {
+                &[(MechanismType::RSA_PKCS_KEY_PAIR_GEN, "CKM_RSA_PKCS_KEY_PAIR_GEN")]
+            }
         }
     }
 }
@@ -215,11 +197,9 @@ pub(super) fn check(
     let mut wanted = kind.mechanisms(purpose).iter();
     match wanted.find(|(mechanism, _)| !offered.contains(mechanism)) {
         None => Ok(()),
-        Some((_, wanted)) => Err(WritingError::NoGeneration {
-            token: token.to_owned(),
-            kind: kind.name(),
-            wanted,
-        }),
+        Some((_, wanted)) => {
+            Err(WritingError::NoGeneration { token: token.to_owned(), kind: kind.name(), wanted })
+        }
     }
 }
 
@@ -367,10 +347,7 @@ fn templates(
         Attribute::Id(new.id.as_bytes().to_owned()),
         Attribute::Label(new.label.as_bytes().to_owned()),
     ];
-    let mut public = vec![
-        Attribute::Class(ObjectClass::PUBLIC_KEY),
-        Attribute::Verify(true),
-    ];
+    let mut public = vec![Attribute::Class(ObjectClass::PUBLIC_KEY), Attribute::Verify(true)];
     public.extend(names.clone());
     public.extend(shape);
     let mut private = vec![
@@ -454,9 +431,7 @@ mod tests {
             (KeyKind::Rsa2048, "CKM_RSA_PKCS_KEY_PAIR_GEN"),
             (KeyKind::Ed25519, "CKM_EC_EDWARDS_KEY_PAIR_GEN"),
         ] {
-            let error = check(kind, signing, "t", Some(&offered))
-                .unwrap_err()
-                .to_string();
+            let error = check(kind, signing, "t", Some(&offered)).unwrap_err().to_string();
             assert!(error.ends_with(text), "{error}");
         }
         check(KeyKind::EcP256, signing, "t", Some(&offered[..1])).unwrap_err();

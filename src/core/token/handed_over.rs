@@ -99,34 +99,10 @@ mod tests {
         let officers = PinKind::SecurityOfficer;
         for (request, expected) in [
             (PinRequest { ..ordinary }, ["accepted", "typed"]),
-            (
-                PinRequest {
-                    token: &other,
-                    ..ordinary
-                },
-                ["typed", "typed"],
-            ),
-            (
-                PinRequest {
-                    kind: officers,
-                    ..ordinary
-                },
-                ["typed", "typed"],
-            ),
-            (
-                PinRequest {
-                    notice: Some("wrong"),
-                    ..ordinary
-                },
-                ["typed", "typed"],
-            ),
-            (
-                PinRequest {
-                    confirm: Some("last"),
-                    ..ordinary
-                },
-                ["typed", "typed"],
-            ),
+            (PinRequest { token: &other, ..ordinary }, ["typed", "typed"]),
+            (PinRequest { kind: officers, ..ordinary }, ["typed", "typed"]),
+            (PinRequest { notice: Some("wrong"), ..ordinary }, ["typed", "typed"]),
+            (PinRequest { confirm: Some("last"), ..ordinary }, ["typed", "typed"]),
         ] {
             let accepted = accepted_pin(name.clone(), Pin::new("accepted").unwrap());
             let mut typing = Typing;

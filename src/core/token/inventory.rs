@@ -99,19 +99,14 @@ pub(super) fn candidates(objects: Objects<'_>) -> Result<Vec<Candidate>, Error> 
     // Short ids first, so that 2 stands before 0x0101.
     candidates.sort_by_cached_key(|it| (it.id.len(), it.id.clone(), it.label.clone()));
     // The same certificate twice is one.
-    candidates.dedup_by(
-        |one, other| match (one.certificate(), other.certificate()) {
-            (Some(certificate), Some(same)) => {
-                let is_same = certificate.der() == same.der();
-                is_same && one.id == other.id && one.label == other.label
-            }
-            _ => false,
-        },
-    );
-    let standings: Vec<_> = candidates
-        .iter()
-        .map(|it| it.standing_among(&candidates))
-        .collect();
+    candidates.dedup_by(|one, other| match (one.certificate(), other.certificate()) {
+        (Some(certificate), Some(same)) => {
+            let is_same = certificate.der() == same.der();
+            is_same && one.id == other.id && one.label == other.label
+        }
+        _ => false,
+    });
+    let standings: Vec<_> = candidates.iter().map(|it| it.standing_among(&candidates)).collect();
     for (candidate, standing) in candidates.iter_mut().zip(standings) {
         candidate.standing = standing;
     }
@@ -132,14 +127,7 @@ fn keys(objects: Objects<'_>) -> Result<Vec<KeyObject>, Error> {
             let signs = objects.flag(object, AttributeType::Sign);
             let can_sign =
                 !is_private || signs.map_err(objects.failed("reading the keys"))? != Some(false);
-            keys.push(KeyObject {
-                object,
-                is_private,
-                can_sign,
-                id,
-                label,
-                is_listed,
-            });
+            keys.push(KeyObject { object, is_private, can_sign, id, label, is_listed });
         }
     }
     Ok(keys)
@@ -178,10 +166,7 @@ impl Candidate {
             let named: Vec<_> = named.into_iter().filter_map(Self::certificate).collect();
             let meant = meant(&named, now);
             let place = named.iter().position(|it| std::ptr::eq(*it, own));
-            (
-                place.is_some_and(|it| meant.contains(&it)),
-                meant.len() == 1,
-            )
+            (place.is_some_and(|it| meant.contains(&it)), meant.len() == 1)
         };
         let labelled = all.iter().filter(|it| it.label == self.label);
         let labelled = labelled.filter(|it| !has_id || it.id == self.id);
@@ -189,9 +174,9 @@ impl Candidate {
         match (choice(same_id().collect()), by_label) {
             // A key without a certificate may have to be distinguished from this one's.
             ((true, true), _) if same_id().all(|it| it.certificate.is_some()) => Standing::ById,
-            ((false, _), _) if has_id => Standing::Superseded {
-                needs_label: by_label == (true, true),
-            },
+            ((false, _), _) if has_id => {
+                Standing::Superseded { needs_label: by_label == (true, true) }
+            }
             (_, (true, true)) => Standing::ByLabel,
             (_, (false, _)) => Standing::Superseded { needs_label: false },
             (_, (true, false)) => Standing::Ambiguous,

@@ -183,10 +183,7 @@ impl Ledger {
             PinHolder::User => "",
             PinHolder::SecurityOfficer => "the security officer of ",
         };
-        format!(
-            "{what} {of}token {token} at {seconds} ({} {mark})",
-            self.own
-        )
+        format!("{what} {of}token {token} at {seconds} ({} {mark})", self.own)
     }
 }
 
@@ -258,13 +255,7 @@ fn card(token: &TokenState) -> String {
 }
 
 fn whole_name(token: &TokenState) -> String {
-    [
-        token.manufacturer.as_str(),
-        &token.model,
-        &token.name.serial,
-        &token.name.label,
-    ]
-    .join("\0")
+    [token.manufacturer.as_str(), &token.model, &token.name.serial, &token.name.label].join("\0")
 }
 
 #[cfg(test)]
@@ -321,10 +312,7 @@ mod tests {
         let forging = format!("x ({own} ");
         sent(&place, &forging, "1111", PinAnswer::Refused);
         sent(&place, "one", "2222", PinAnswer::Accepted(None));
-        assert_ne!(
-            open(&place, &forging).verdict(PinState::Good),
-            Verdict::Clear
-        );
+        assert_ne!(open(&place, &forging).verdict(PinState::Good), Verdict::Clear);
     }
 
     /// As when this process had to write where the other one's ledger is not.
@@ -382,10 +370,7 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let place = parent.path().join("state");
         sent(&place, "one", "1111", PinAnswer::Locked);
-        assert_eq!(
-            open(&place, "one").verdict(PinState::Good),
-            Verdict::Refused
-        );
+        assert_eq!(open(&place, "one").verdict(PinState::Good), Verdict::Refused);
         sent(&place, "one", "1111", PinAnswer::Accepted(None));
         assert_eq!(open(&place, "one").verdict(PinState::Good), Verdict::Clear);
     }
@@ -498,16 +483,8 @@ mod tests {
             ("garbage (other -- next)", false, Verdict::Refused),
             ("PIN unclear by token a (own --)", false, Verdict::Clear),
             ("PIN unclear by token a (own --)", true, Verdict::Refused),
-            (
-                "COUNT_LOW always set by token a (own --)",
-                true,
-                Verdict::Clear,
-            ),
-            (
-                "COUNT_LOW always set by token a (other --)",
-                true,
-                Verdict::Refused,
-            ),
+            ("COUNT_LOW always set by token a (own --)", true, Verdict::Clear),
+            ("COUNT_LOW always set by token a (other --)", true, Verdict::Refused),
             (
                 "PIN refused by token a (own 0a)\nPIN unclear by token a (own --)",
                 false,

@@ -206,9 +206,8 @@ impl Login {
             }
             .into());
         }
-        let verdict = early.as_ref().map_or(Verdict::Clear, |ledger| {
-            ledger.verdict(state.pin_of(holder))
-        });
+        let verdict =
+            early.as_ref().map_or(Verdict::Clear, |ledger| ledger.verdict(state.pin_of(holder)));
         let kind = kind_of(user, &state);
         let (step, origin) = self.apply_rules(session, holder, &state, origin, verdict, pins);
         let (confirm, unless) = match step {
@@ -233,9 +232,7 @@ impl Login {
         let (kept, kind, holder, is_default_key) = match kept {
             Some(kept) => (kept.duplicate(), kind, holder, false),
             None => {
-                let pin = ask(&state, kind, key, refused, confirm, |request| {
-                    pins.pin(request)
-                })?;
+                let pin = ask(&state, kind, key, refused, confirm, |request| pins.pin(request))?;
                 let (holder, kind) = match kind.is_users(&pin) {
                     true => (PinHolder::User, PinKind::User),
                     false => (holder, kind),
@@ -251,13 +248,7 @@ impl Login {
         };
         if unless.is_some_and(|mark| ledger.mark(&kept.pin) == mark) {
             let reason = WhyNotSent::RefusedBefore;
-            return Err(not_sent(
-                session,
-                reason,
-                (holder, kind),
-                &state,
-                kept.origin,
-            ));
+            return Err(not_sent(session, reason, (holder, kind), &state, kept.origin));
         }
         let is_stored = !kept.origin.is_attended() && !kept.is_accepted;
         if let Err(reason) = ledger.begin()
@@ -271,14 +262,7 @@ impl Login {
             }
             .into());
         }
-        Ok(LoginStep::Send(Box::new(Attempt {
-            kept,
-            kind,
-            holder,
-            is_default_key,
-            state,
-            ledger,
-        })))
+        Ok(LoginStep::Send(Box::new(Attempt { kept, kind, holder, is_default_key, state, ledger })))
     }
 
     /// What the rules say for the token as it is now, and where the PIN comes from. The kept one is
@@ -330,14 +314,7 @@ impl Login {
         mut attempt: Attempt,
     ) -> Result<Option<String>, Error> {
         let (outcome, after) = call_login(session, user, &mut attempt);
-        let Attempt {
-            kept,
-            kind,
-            holder,
-            is_default_key,
-            state,
-            ledger: _ledger,
-        } = attempt;
+        let Attempt { kept, kind, holder, is_default_key, state, ledger: _ledger } = attempt;
         let token = state.name.to_string();
         log::debug!("login: C_Login as {user:?}");
         let Err(error) = outcome else {
@@ -381,10 +358,7 @@ impl Login {
         let left = live_state(session)?.pin_of(holder);
         let is_attended = kept.origin.is_attended();
         if is_attended && TRIED.count(&state.name, holder) < pin_rules::ATTENDED_TRIES {
-            return Ok(Some(format!(
-                "the token refused the {kind}{}",
-                left.tries_left(kind)
-            )));
+            return Ok(Some(format!("the token refused the {kind}{}", left.tries_left(kind))));
         }
         Err(LoginError::Incorrect {
             kind,
@@ -443,13 +417,7 @@ fn call_login(
     user: UserType,
     attempt: &mut Attempt,
 ) -> (Result<(), CryptokiError>, Option<PinState>) {
-    let Attempt {
-        kept,
-        holder,
-        state,
-        ledger,
-        ..
-    } = attempt;
+    let Attempt { kept, holder, state, ledger, .. } = attempt;
     let pin = &kept.pin;
     let step = watchdog::step("the login (C_Login)");
     let _deferral = Deferral::for_login();
@@ -475,11 +443,7 @@ fn call_login(
 fn live_state(session: &TokenSession<'_>) -> Result<TokenState, Error> {
     session.live_state().map_err(|error| {
         session.failure(&error, |failure| {
-            LoginError::Call {
-                token: session.state.name.to_string(),
-                failure,
-            }
-            .into()
+            LoginError::Call { token: session.state.name.to_string(), failure }.into()
         })
     })
 }
@@ -512,9 +476,7 @@ fn giver(
     verdict: Verdict,
 ) -> Giver {
     match origin.is_attended() {
-        true => Giver::Person {
-            tries: TRIED.count(&state.name, holder),
-        },
+        true => Giver::Person { tries: TRIED.count(&state.name, holder) },
         false => Giver::Stored {
             verdict,
             is_consumed: *origin == PinOrigin::StandardInput,
@@ -548,12 +510,7 @@ fn not_sent(
 ) -> Error {
     let token = state.name.to_string();
     match reason {
-        WhyNotSent::FinalTry => PinError::FinalTry {
-            kind,
-            token,
-            origin,
-        }
-        .into(),
+        WhyNotSent::FinalTry => PinError::FinalTry { kind, token, origin }.into(),
         WhyNotSent::Locked => LoginError::Locked { kind, token }.into(),
         WhyNotSent::NotFromAPerson => PinError::NotFromAPerson { kind, token }.into(),
         WhyNotSent::RefusedBefore => PinError::RefusedBefore { token, origin }.into(),
@@ -589,31 +546,17 @@ fn login_failure(
         }
         .into(),
         Some(RvError::Cancel | RvError::FunctionCanceled | RvError::FunctionRejected) => {
-            LoginError::ReaderCancelled {
-                token,
-                failure: ckr::failure(error),
-            }
-            .into()
+            LoginError::ReaderCancelled { token, failure: ckr::failure(error) }.into()
         }
         Some(RvError::ArgumentsBad) if matches!(kind, PinKind::ManagementKey { .. }) => {
-            LoginError::KeyOfOtherLength {
-                token,
-                failure: ckr::failure(error),
-            }
-            .into()
+            LoginError::KeyOfOtherLength { token, failure: ckr::failure(error) }.into()
         }
         Some(RvError::UserPinNotInitialized) if matches!(user, UserType::So) => {
-            LoginError::NoKeyUnderPin {
-                token,
-                failure: ckr::failure(error),
-            }
-            .into()
+            LoginError::NoKeyUnderPin { token, failure: ckr::failure(error) }.into()
         }
-        Some(RvError::UserPinNotInitialized) => LoginError::NotSet {
-            token,
-            failure: ckr::failure(error),
+        Some(RvError::UserPinNotInitialized) => {
+            LoginError::NotSet { token, failure: ckr::failure(error) }.into()
         }
-        .into(),
         _ => session.failure(error, |failure| LoginError::Call { token, failure }.into()),
     }
 }
@@ -654,27 +597,16 @@ impl Kept {
         if let PinOrigin::Askpass(_) = origin {
             TRIED.check(&state.name, whose, &pin, origin.clone())?;
         }
-        Ok(Self {
-            pin,
-            origin,
-            is_accepted: false,
-            outlasts_final_try: false,
-        })
+        Ok(Self { pin, origin, is_accepted: false, outlasts_final_try: false })
     }
 
     fn duplicate(&self) -> Self {
-        Self {
-            pin: self.pin.duplicate(),
-            origin: self.origin.clone(),
-            ..*self
-        }
+        Self { pin: self.pin.duplicate(), origin: self.origin.clone(), ..*self }
     }
 
     fn held(&self) -> HeldPin {
         match self.is_accepted {
-            true => HeldPin::Accepted {
-                outlasts_final_try: self.outlasts_final_try,
-            },
+            true => HeldPin::Accepted { outlasts_final_try: self.outlasts_final_try },
             false => HeldPin::Unknown,
         }
     }
@@ -716,9 +648,9 @@ fn ask<T>(
     };
     let notice = match (refused, pin) {
         (Some(refusal), _) => Some(refusal.to_owned()),
-        (None, PinState::CountLow) => Some(format!(
-            "the token has counted a wrong {kind} since the last right one"
-        )),
+        (None, PinState::CountLow) => {
+            Some(format!("the token has counted a wrong {kind} since the last right one"))
+        }
         (None, _) => None,
     };
     let last = format!("This is the last try: another wrong {kind} locks the token.");
@@ -728,11 +660,7 @@ fn ask<T>(
         token: &state.name.to_string(),
         key,
         shortest,
-        longest: if longest == 0 {
-            MAX_PIN_LENGTH
-        } else {
-            longest.min(MAX_PIN_LENGTH)
-        },
+        longest: if longest == 0 { MAX_PIN_LENGTH } else { longest.min(MAX_PIN_LENGTH) },
         notice: notice.as_deref(),
         confirm: confirm.then_some(&last),
     })
@@ -771,11 +699,7 @@ mod tests {
     fn a_failed_login_is_a_refusal_or_a_doubt_unless_the_token_has_not_looked_at_the_pin() {
         for (codes, expected) in [
             (
-                &[
-                    RvError::PinIncorrect,
-                    RvError::PinInvalid,
-                    RvError::PinLenRange,
-                ][..],
+                &[RvError::PinIncorrect, RvError::PinInvalid, RvError::PinLenRange][..],
                 PinAnswer::Refused,
             ),
             (

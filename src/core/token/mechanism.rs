@@ -68,10 +68,7 @@ pub(super) fn operation(
     digest: &[u8],
     key: &PublicKey,
 ) -> Result<SigningOperation, SigningError> {
-    let malformed = || SigningError::Malformed {
-        scheme: scheme.to_string(),
-        length: digest.len(),
-    };
+    let malformed = || SigningError::Malformed { scheme: scheme.to_string(), length: digest.len() };
     let (mechanism, input) = match (scheme, padding) {
         (Scheme::RsaPss { hash, salt }, Padding::Tokens) => (
             Mechanism::RsaPkcsPss(pss_parameters(*hash, *salt).ok_or_else(malformed)?),
@@ -94,10 +91,9 @@ pub(super) fn operation(
         // Some tokens refuse a digest that is longer or shorter than the curve's order.
         (Scheme::Ecdsa { curve }, _) => (Mechanism::Ecdsa, ecdsa::digest_for(*curve, digest)),
         // No parameter block: some tokens refuse one.
-        (Scheme::Ed25519, _) => (
-            Mechanism::Eddsa(EddsaParams::new(EddsaSignatureScheme::Ed25519)),
-            digest.to_owned(),
-        ),
+        (Scheme::Ed25519, _) => {
+            (Mechanism::Eddsa(EddsaParams::new(EddsaSignatureScheme::Ed25519)), digest.to_owned())
+        }
     };
     Ok(SigningOperation { mechanism, input })
 }
@@ -112,11 +108,7 @@ fn pss_parameters(hash: Hash, salt: usize) -> Option<PkcsPssParams> {
         Hash::Sha384 => (MechanismType::SHA384, PkcsMgfType::MGF1_SHA384),
         Hash::Sha512 => (MechanismType::SHA512, PkcsMgfType::MGF1_SHA512),
     };
-    Some(PkcsPssParams {
-        hash_alg,
-        mgf,
-        s_len: salt.try_into().ok()?,
-    })
+    Some(PkcsPssParams { hash_alg, mgf, s_len: salt.try_into().ok()? })
 }
 
 #[cfg(test)]
@@ -125,16 +117,10 @@ mod tests {
 
     #[test]
     fn the_tokens_own_padding_comes_first_and_ours_takes_its_place() {
-        let scheme = Scheme::RsaPss {
-            hash: Hash::Sha256,
-            salt: 32,
-        };
+        let scheme = Scheme::RsaPss { hash: Hash::Sha256, salt: 32 };
         let (pss, bare) = (MechanismType::RSA_PKCS_PSS, MechanismType::RSA_X_509);
         let with = |offered: &[MechanismType]| paddings(&scheme, "t", |it| offered.contains(&it));
-        assert_eq!(
-            with(&[bare, pss]).unwrap(),
-            (Padding::Tokens, Some(Padding::Ours))
-        );
+        assert_eq!(with(&[bare, pss]).unwrap(), (Padding::Tokens, Some(Padding::Ours)));
         assert_eq!(with(&[pss]).unwrap(), (Padding::Tokens, None));
         assert_eq!(with(&[bare]).unwrap(), (Padding::Ours, None));
         assert!(with(&[MechanismType::ECDSA]).is_err());

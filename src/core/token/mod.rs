@@ -453,11 +453,7 @@ impl Token<'_> {
         log::info!("{words}: found");
         let asks = traits.always_authenticate;
         log::debug!("key: PIN for every signature: {asks}");
-        Ok(PrivateKey {
-            object,
-            traits,
-            words,
-        })
+        Ok(PrivateKey { object, traits, words })
     }
 
     /// Whether a login that the token requires has not been made.
@@ -530,12 +526,8 @@ impl Token<'_> {
     ) -> Result<Vec<u8>, Error> {
         let _step = watchdog::step("signing (C_SignInit, C_Sign)");
         let paddings = self.paddings(scheme)?;
-        let mut signer = Signer(KeyUse {
-            session: &self.session,
-            login: &mut self.login,
-            key,
-            pins,
-        });
+        let mut signer =
+            Signer(KeyUse { session: &self.session, login: &mut self.login, key, pins });
         signer.sign(scheme, paddings, digest, public_key)
     }
 
@@ -668,12 +660,7 @@ impl Token<'_> {
         self.offered();
         let mut opener = Opener {
             offered: self.mechanisms.get().and_then(|it| it.as_deref()),
-            usage: KeyUse {
-                session: &self.session,
-                login: &mut self.login,
-                key,
-                pins,
-            },
+            usage: KeyUse { session: &self.session, login: &mut self.login, key, pins },
         };
         opener.open(locked, public_key)
     }

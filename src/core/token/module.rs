@@ -64,18 +64,10 @@ impl Module {
             Ok(()) => false,
             Err(error) if ckr::code(&error) == Some(RvError::CryptokiAlreadyInitialized) => true,
             Err(error) => {
-                return Err(ModuleError::Initialize {
-                    path,
-                    failure: ckr::failure(&error),
-                });
+                return Err(ModuleError::Initialize { path, failure: ckr::failure(&error) });
             }
         };
-        let module = Self {
-            functions,
-            path,
-            borrowed,
-            on_wait,
-        };
+        let module = Self { functions, path, borrowed, on_wait };
         if log::log_enabled!(log::Level::Info) {
             let description = module.description().unwrap_or_default();
             log::info!("library {}: {description}", module.path.display());
@@ -138,14 +130,8 @@ impl Module {
 
 /// Prepares the line for standard error if the library crashes: a signal handler can't format one.
 fn tell_crashes(path: &Path) {
-    let error = Error::from(ModuleError::Crashed {
-        path: path.to_owned(),
-        cause: "\0",
-    });
-    let text = format!(
-        "pkcs11-external-signer: error: {error}\nhelp: {}\n",
-        error.remedy()
-    );
+    let error = Error::from(ModuleError::Crashed { path: path.to_owned(), cause: "\0" });
+    let text = format!("pkcs11-external-signer: error: {error}\nhelp: {}\n", error.remedy());
     let (before, behind) = text.split_once('\0').unwrap_or((&text, ""));
     exit_guard::report_crashes(&printable(before), behind);
 }
@@ -154,9 +140,9 @@ fn initialize(functions: &Functions, init_args: Option<&InitArgs>) -> Result<(),
     let parameters = init_args.map(InitArgs::as_c_str);
     match functions.initialize(CInitializeFlags::OS_LOCKING_OK, parameters) {
         // A library without locks of its own: it gets one call at a time anyway.
-        Err(error) if ckr::code(&error) == Some(RvError::CantLock) => functions
-            .initialize(CInitializeFlags::empty(), parameters)
-            .map_err(|_| error),
+        Err(error) if ckr::code(&error) == Some(RvError::CantLock) => {
+            functions.initialize(CInitializeFlags::empty(), parameters).map_err(|_| error)
+        }
         other => other,
     }
 }

@@ -54,11 +54,7 @@ impl<'a> Query<'a> {
 
     /// Every object of a class.
     pub(super) fn every(class: ObjectClass) -> Self {
-        Self {
-            class,
-            id: None,
-            label: None,
-        }
+        Self { class, id: None, label: None }
     }
 }
 
@@ -186,10 +182,8 @@ impl Objects<'_> {
         named: &ObjectSelector,
     ) -> Vec<ObjectSummary> {
         let objects = self.find_stored(Query::every(class)).unwrap_or_default();
-        let mut summaries: Vec<_> = objects
-            .into_iter()
-            .map(|object| self.summary(object, class))
-            .collect();
+        let mut summaries: Vec<_> =
+            objects.into_iter().map(|object| self.summary(object, class)).collect();
         // Short ids first, so that 2 stands before 10.
         let id = named.id.as_ref().map(ToString::to_string);
         let label = named.label.as_ref().map(|label| label.to_lowercase());
@@ -243,11 +237,7 @@ impl Objects<'_> {
         let validity = certificate.validity;
         format!(
             "{} of {} ({}), valid from {} to {}, serial number {}",
-            if certificate.is_ca {
-                "CA certificate"
-            } else {
-                "certificate"
-            },
+            if certificate.is_ca { "CA certificate" } else { "certificate" },
             certificate.subject,
             certificate.public_key(),
             day(validity.not_before),
@@ -391,20 +381,14 @@ mod tests {
         let ed25519 = PublicKey::Ed25519(POINT);
         let is_own = |value: &[u8]| is_of(&shown(AttributeType::EcPoint, value), &ed25519);
         assert_eq!(is_own(&POINT), Some(true));
-        assert_eq!(
-            is_own(&[&[0x04, 32], POINT.as_slice()].concat()),
-            Some(true)
-        );
+        assert_eq!(is_own(&[&[0x04, 32], POINT.as_slice()].concat()), Some(true));
         assert_eq!(is_own(&[&[0; 5], POINT.as_slice()].concat()), Some(false));
         assert_eq!(is_own(&POINT[1..]), Some(false));
     }
 
     #[test]
     fn a_modulus_counts_with_leading_zeros_and_an_empty_one_says_nothing() {
-        let key = PublicKey::Rsa {
-            modulus: vec![0x80, 1],
-            exponent: vec![3],
-        };
+        let key = PublicKey::Rsa { modulus: vec![0x80, 1], exponent: vec![3] };
         let is_own = |value: &[u8]| is_of(&shown(AttributeType::Modulus, value), &key);
         assert_eq!(is_own(&[0, 0, 0x80, 1]), Some(true));
         assert_eq!(is_own(&[0x80, 2]), Some(false));

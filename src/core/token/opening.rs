@@ -58,15 +58,9 @@ impl Opener<'_, '_> {
     ) -> Result<Vec<u8>, Error> {
         self.check_usage(locked)?;
         match (locked, public_key) {
-            (
-                LockedSecret::Oaep {
-                    hash,
-                    mask_hash,
-                    ciphertext,
-                    length,
-                },
-                PublicKey::Rsa { .. },
-            ) if ciphertext.len() == public_key.modulus_length() => {
+            (LockedSecret::Oaep { hash, mask_hash, ciphertext, length }, PublicKey::Rsa { .. })
+                if ciphertext.len() == public_key.modulus_length() =>
+            {
                 self.decrypt((*hash, *mask_hash), ciphertext, *length)
             }
             (LockedSecret::Ecdh { curve, point }, PublicKey::Ecdsa { curve: own, .. })
@@ -78,11 +72,10 @@ impl Opener<'_, '_> {
                     false => Err(self.not_opened().into()),
                 }
             }
-            _ => Err(OpeningError::OtherKey {
-                key: self.words(),
-                kind: public_key.to_string(),
+            _ => {
+                Err(OpeningError::OtherKey { key: self.words(), kind: public_key.to_string() }
+                    .into())
             }
-            .into()),
         }
     }
 
@@ -105,10 +98,7 @@ impl Opener<'_, '_> {
         }
         let objects = session.objects();
         match objects.flag(self.usage.key.object, kind) {
-            Ok(Some(false)) => Err(OpeningError::NotForOpening {
-                key: self.words(),
-                attribute,
-            }),
+            Ok(Some(false)) => Err(OpeningError::NotForOpening { key: self.words(), attribute }),
             // A library that doesn't show it is tried.
             Ok(_) | Err(_) => Ok(()),
         }
@@ -171,9 +161,8 @@ impl Opener<'_, '_> {
         let parameters = Ecdh1DeriveParams::new(EcKdf::null(), point);
         let mechanism = Mechanism::Ecdh1Derive(parameters);
         let key = self.usage.key.object;
-        let outcome = self
-            .usage
-            .perform_at_once(&|session| derived(session, &mechanism, key, length))?;
+        let outcome =
+            self.usage.perform_at_once(&|session| derived(session, &mechanism, key, length))?;
         match outcome {
             // Some libraries leave out the zeros that it begins with.
             Ok(secret) if (1..=length).contains(&secret.len()) => {
@@ -186,11 +175,8 @@ impl Opener<'_, '_> {
     }
 
     fn no_mechanism(&self, wanted: &'static [&'static str]) -> Error {
-        OpeningError::NoMechanism {
-            token: self.usage.session.state.name.to_string(),
-            wanted,
-        }
-        .into()
+        OpeningError::NoMechanism { token: self.usage.session.state.name.to_string(), wanted }
+            .into()
     }
 
     fn failure(&self, error: &CryptokiError) -> Error {

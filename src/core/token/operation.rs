@@ -71,10 +71,7 @@ impl KeyUse<'_, '_> {
         &mut self,
         call: &dyn Fn(&Session<'_>) -> CallResult<Vec<u8>>,
     ) -> Result<Outcome, Error> {
-        let calls = Calls {
-            begin: &|_| Ok(()),
-            end: call,
-        };
+        let calls = Calls { begin: &|_| Ok(()), end: call };
         let outcome = self.perform_plainly(&calls);
         if !wants_login(&outcome) || self.login.is_done() {
             return Ok(outcome);
@@ -108,8 +105,7 @@ impl KeyUse<'_, '_> {
 
     fn authenticate(&mut self, user: UserType) -> Result<(), Error> {
         let words = &self.key.words;
-        self.login
-            .authenticate(self.session, user, words, self.pins)
+        self.login.authenticate(self.session, user, words, self.pins)
     }
 
     fn touch_notice(&self) -> Box<dyn Any> {

@@ -105,19 +105,13 @@ pub(super) fn next(
     if has_keypad {
         return PinStep::AskReader { confirm: is_final };
     }
-    let send = |unless| PinStep::Send {
-        confirm: is_final,
-        unless,
-    };
+    let send = |unless| PinStep::Send { confirm: is_final, unless };
     if holder == PinHolder::SecurityOfficer && !matches!(giver, Giver::Person { .. }) {
         return PinStep::Refuse(WhyNotSent::NotFromAPerson);
     }
     match (held, giver) {
         (HeldPin::Accepted { outlasts_final_try }, _) if !is_final || outlasts_final_try => {
-            PinStep::Send {
-                confirm: false,
-                unless: None,
-            }
+            PinStep::Send { confirm: false, unless: None }
         }
         (HeldPin::Accepted { .. } | HeldPin::Unknown, _) if is_final => PinStep::Forget,
         (HeldPin::None, Giver::Person { tries }) if tries >= ATTENDED_TRIES => {
@@ -125,14 +119,7 @@ pub(super) fn next(
         }
         (_, Giver::Person { .. }) => send(None),
         (_, Giver::Stored { .. }) if is_final => PinStep::Refuse(WhyNotSent::FinalTry),
-        (
-            _,
-            Giver::Stored {
-                verdict,
-                is_consumed,
-                despite_refusal,
-            },
-        ) => match verdict {
+        (_, Giver::Stored { verdict, is_consumed, despite_refusal }) => match verdict {
             _ if despite_refusal => send(None),
             Verdict::Clear => send(None),
             Verdict::Unless(mark) if !is_consumed => send(Some(mark)),
@@ -147,24 +134,12 @@ mod tests {
     use PinHolder::{SecurityOfficer, User};
     use PinState::{CountLow, FinalTry, Good, Locked, ToBeChanged};
 
-    const ACCEPTED: HeldPin = HeldPin::Accepted {
-        outlasts_final_try: false,
-    };
-    const SEND: PinStep = PinStep::Send {
-        confirm: false,
-        unless: None,
-    };
-    const SEND_AFTER_YES: PinStep = PinStep::Send {
-        confirm: true,
-        unless: None,
-    };
+    const ACCEPTED: HeldPin = HeldPin::Accepted { outlasts_final_try: false };
+    const SEND: PinStep = PinStep::Send { confirm: false, unless: None };
+    const SEND_AFTER_YES: PinStep = PinStep::Send { confirm: true, unless: None };
 
     fn stored(verdict: Verdict) -> Giver {
-        Giver::Stored {
-            verdict,
-            is_consumed: false,
-            despite_refusal: false,
-        }
+        Giver::Stored { verdict, is_consumed: false, despite_refusal: false }
     }
 
     fn person(tries: usize) -> Giver {
@@ -182,57 +157,24 @@ mod tests {
             // A person has three tries, and the final one after a yes.
             (Good, HeldPin::None, person(0), SEND),
             (CountLow, HeldPin::None, person(2), SEND),
-            (
-                Good,
-                HeldPin::None,
-                person(3),
-                refuse(WhyNotSent::TriesSpent),
-            ),
+            (Good, HeldPin::None, person(3), refuse(WhyNotSent::TriesSpent)),
             (FinalTry, HeldPin::None, person(0), SEND_AFTER_YES),
-            (
-                FinalTry,
-                HeldPin::None,
-                person(3),
-                refuse(WhyNotSent::TriesSpent),
-            ),
+            (FinalTry, HeldPin::None, person(3), refuse(WhyNotSent::TriesSpent)),
             // A stored PIN is sent unless one was refused, and never as the final try.
             (Good, HeldPin::None, stored(Verdict::Clear), SEND),
             (CountLow, HeldPin::None, stored(Verdict::Clear), SEND),
-            (
-                Good,
-                HeldPin::None,
-                stored(Verdict::Refused),
-                refused_before,
-            ),
+            (Good, HeldPin::None, stored(Verdict::Refused), refused_before),
             (
                 Good,
                 HeldPin::None,
                 stored(Verdict::Unless(7)),
-                PinStep::Send {
-                    confirm: false,
-                    unless: Some(7),
-                },
+                PinStep::Send { confirm: false, unless: Some(7) },
             ),
-            (
-                FinalTry,
-                HeldPin::None,
-                stored(Verdict::Clear),
-                refuse(WhyNotSent::FinalTry),
-            ),
+            (FinalTry, HeldPin::None, stored(Verdict::Clear), refuse(WhyNotSent::FinalTry)),
             // One that the token has not looked at is as good as none.
             (Good, HeldPin::Unknown, stored(Verdict::Clear), SEND),
-            (
-                Good,
-                HeldPin::Unknown,
-                stored(Verdict::Refused),
-                refused_before,
-            ),
-            (
-                FinalTry,
-                HeldPin::Unknown,
-                stored(Verdict::Clear),
-                PinStep::Forget,
-            ),
+            (Good, HeldPin::Unknown, stored(Verdict::Refused), refused_before),
+            (FinalTry, HeldPin::Unknown, stored(Verdict::Clear), PinStep::Forget),
             (Good, HeldPin::Unknown, person(3), SEND),
             (FinalTry, HeldPin::Unknown, person(0), PinStep::Forget),
             // One that it has accepted is sent again, but not as a new final try.
@@ -248,9 +190,7 @@ mod tests {
 
     #[test]
     fn an_old_final_try_needs_no_second_yes() {
-        let held = HeldPin::Accepted {
-            outlasts_final_try: true,
-        };
+        let held = HeldPin::Accepted { outlasts_final_try: true };
         for giver in [person(0), stored(Verdict::Refused)] {
             assert_eq!(next(User, FinalTry, false, held, giver), SEND);
         }
@@ -258,10 +198,9 @@ mod tests {
 
     #[test]
     fn in_some_states_no_pin_is_sent_and_no_reader_asks() {
-        for (state, reason) in [
-            (Locked, WhyNotSent::Locked),
-            (ToBeChanged, WhyNotSent::ToBeChanged),
-        ] {
+        for (state, reason) in
+            [(Locked, WhyNotSent::Locked), (ToBeChanged, WhyNotSent::ToBeChanged)]
+        {
             for has_keypad in [false, true] {
                 for held in [HeldPin::None, HeldPin::Unknown, ACCEPTED] {
                     for giver in [person(0), stored(Verdict::Clear)] {
@@ -285,16 +224,9 @@ mod tests {
     #[test]
     fn despite_refusal_is_about_refusals_alone() {
         for verdict in [Verdict::Clear, Verdict::Refused, Verdict::Unless(7)] {
-            let giver = |is_consumed| Giver::Stored {
-                verdict,
-                is_consumed,
-                despite_refusal: true,
-            };
+            let giver = |is_consumed| Giver::Stored { verdict, is_consumed, despite_refusal: true };
             for is_consumed in [false, true] {
-                assert_eq!(
-                    next(User, Good, false, HeldPin::None, giver(is_consumed)),
-                    SEND
-                );
+                assert_eq!(next(User, Good, false, HeldPin::None, giver(is_consumed)), SEND);
                 assert_eq!(
                     next(User, FinalTry, false, HeldPin::None, giver(is_consumed)),
                     refuse(WhyNotSent::FinalTry)
@@ -326,20 +258,13 @@ mod tests {
             (FinalTry, person(0), SEND_AFTER_YES),
             (Locked, person(0), refuse(WhyNotSent::Locked)),
             (ToBeChanged, person(0), refuse(WhyNotSent::ToBeChanged)),
-            (
-                Good,
-                stored(Verdict::Clear),
-                refuse(WhyNotSent::NotFromAPerson),
-            ),
+            (Good, stored(Verdict::Clear), refuse(WhyNotSent::NotFromAPerson)),
         ] {
             let step = next(SecurityOfficer, state, false, none, giver);
             assert_eq!(step, expected, "{state:?}, {giver:?}");
         }
-        let giver = Giver::Stored {
-            verdict: Verdict::Clear,
-            is_consumed: false,
-            despite_refusal: true,
-        };
+        let giver =
+            Giver::Stored { verdict: Verdict::Clear, is_consumed: false, despite_refusal: true };
         let step = next(SecurityOfficer, Good, false, none, giver);
         assert_eq!(step, refuse(WhyNotSent::NotFromAPerson));
     }

@@ -79,10 +79,7 @@ pub(super) fn missing(objects: Objects<'_>, selector: &ObjectSelector) -> Error 
     let words = selector.to_string();
     let is_there = objects.find(Query::new(class, selector));
     match is_there.is_ok_and(|found| !found.is_empty()) {
-        true => ObjectError::NoPublicKey {
-            selector: words,
-            token,
-        },
+        true => ObjectError::NoPublicKey { selector: words, token },
         false => ObjectError::NoKey {
             selector: words,
             token,
@@ -112,11 +109,7 @@ fn visible(
             }
             let id = objects.bytes(object, AttributeType::Id).map_err(failed)?;
             let label = objects.label(object).map_err(failed)?;
-            let key = FoundKey {
-                id,
-                label,
-                public_key,
-            };
+            let key = FoundKey { id, label, public_key };
             found.push((object, key));
         }
     }
@@ -173,17 +166,14 @@ mod tests {
 
     #[test]
     fn a_point_is_read_from_its_octet_string_or_alone() {
-        for (parameters, curve, coordinate, header) in [
-            (P256, Curve::P256, 32, &[0x04, 65][..]),
-            (P521, Curve::P521, 66, &[0x04, 0x81, 133]),
-        ] {
+        for (parameters, curve, coordinate, header) in
+            [(P256, Curve::P256, 32, &[0x04, 65][..]), (P521, Curve::P521, 66, &[0x04, 0x81, 133])]
+        {
             let point = point(coordinate);
             let wrapped = [header, &point].concat();
             let expected = PublicKey::Ecdsa { curve, point };
             assert_eq!(of_curve(parameters, &wrapped), Some(expected.clone()));
-            let PublicKey::Ecdsa { point, .. } = &expected else {
-                unreachable!()
-            };
+            let PublicKey::Ecdsa { point, .. } = &expected else { unreachable!() };
             assert_eq!(of_curve(parameters, point), Some(expected.clone()));
         }
     }

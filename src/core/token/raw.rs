@@ -96,10 +96,8 @@ impl Functions {
         parameters: Option<&CStr>,
     ) -> CallResult<()> {
         let call = present(self.0.C_Initialize)?;
-        let mut arguments = CK_C_INITIALIZE_ARGS {
-            flags: flags.bits(),
-            ..CK_C_INITIALIZE_ARGS::default()
-        };
+        let mut arguments =
+            CK_C_INITIALIZE_ARGS { flags: flags.bits(), ..CK_C_INITIALIZE_ARGS::default() };
         if let Some(parameters) = parameters {
             // Never freed: a library may keep the pointer.
             let parameters = Box::leak(Box::<CStr>::from(parameters));
@@ -194,10 +192,7 @@ impl Functions {
         let mut handle = 0;
         // SAFETY: a slot is a number, there is no callback, `handle` is valid to be written.
         let code = unsafe { call(slot.into(), flags, ptr::null_mut(), None, &raw mut handle) };
-        checked(code, Function::OpenSession).map(|()| Session {
-            functions: &self.0,
-            handle,
-        })
+        checked(code, Function::OpenSession).map(|()| Session { functions: &self.0, handle })
     }
 }
 
@@ -303,12 +298,7 @@ impl Session<'_> {
             let mut count = 0;
             // SAFETY: there is room for as many handles as are asked for.
             let code = unsafe {
-                call(
-                    self.handle,
-                    handles.as_mut_ptr(),
-                    BATCH as CK_ULONG,
-                    &raw mut count,
-                )
+                call(self.handle, handles.as_mut_ptr(), BATCH as CK_ULONG, &raw mut count)
             };
             checked(code, function)?;
             let count = at_most(BATCH, count, function)?;
@@ -339,10 +329,8 @@ impl Session<'_> {
             pValue: value.cast(),
             ulValueLen: length as CK_ULONG,
         };
-        let mut queries: Vec<_> = kinds
-            .iter()
-            .map(|kind| attribute(*kind, ptr::null_mut(), 0))
-            .collect();
+        let mut queries: Vec<_> =
+            kinds.iter().map(|kind| attribute(*kind, ptr::null_mut(), 0)).collect();
         let wants_buffers = match read(&mut queries) {
             CKR_ARGUMENTS_BAD => true,
             code => {
@@ -374,11 +362,7 @@ impl Session<'_> {
             if ulValueLen == CK_UNAVAILABLE_INFORMATION {
                 continue;
             }
-            value.truncate(at_most(
-                value.len(),
-                ulValueLen,
-                Function::GetAttributeValue,
-            )?);
+            value.truncate(at_most(value.len(), ulValueLen, Function::GetAttributeValue)?);
             shown.extend((!value.is_empty()).then_some((kind, value)));
         }
         Ok(shown)
@@ -521,12 +505,7 @@ impl Session<'_> {
         // SAFETY: the attributes point into the caller's template, which has this many, and `object`
         // is valid to be written.
         let code = unsafe {
-            call(
-                self.handle,
-                template.as_mut_ptr(),
-                template.len() as CK_ULONG,
-                &raw mut object,
-            )
+            call(self.handle, template.as_mut_ptr(), template.len() as CK_ULONG, &raw mut object)
         };
         checked(code, function)?;
         valid(object, function)
@@ -560,10 +539,7 @@ fn function_list(library: &Library) -> Result<Option<CK_FUNCTION_LIST>, CallFail
 
 /// The failure of an entry point.
 fn broken(function: Function, reason: &str) -> CallFailure {
-    CallFailure {
-        function: format!("C_{function:?}"),
-        reason: reason.to_owned(),
-    }
+    CallFailure { function: format!("C_{function:?}"), reason: reason.to_owned() }
 }
 
 /// Copies a function list. The last function of 2.40, C_WaitForSlotEvent, which is

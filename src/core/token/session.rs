@@ -43,22 +43,13 @@ impl<'m> TokenSession<'m> {
         let raw = raw.map_err(|error| {
             let failure = ckr::failure(&error);
             match ckr::code(&error) {
-                Some(RvError::TokenWriteProtected) => TokenError::ReadOnly {
-                    token: state.name.to_string(),
-                    failure,
-                },
-                _ => TokenError::Call {
-                    doing: "opening a session",
-                    failure,
-                },
+                Some(RvError::TokenWriteProtected) => {
+                    TokenError::ReadOnly { token: state.name.to_string(), failure }
+                }
+                _ => TokenError::Call { doing: "opening a session", failure },
             }
         })?;
-        Ok(Self {
-            module,
-            slot,
-            raw,
-            state,
-        })
+        Ok(Self { module, slot, raw, state })
     }
 
     /// The token's state now (C_GetTokenInfo).
@@ -67,10 +58,7 @@ impl<'m> TokenSession<'m> {
     }
 
     pub(super) fn objects(&self) -> Objects<'_> {
-        Objects {
-            session: &self.raw,
-            token: &self.state.name,
-        }
+        Objects { session: &self.raw, token: &self.state.name }
     }
 
     /// The error of a call that failed: the token was taken out, or what `otherwise` says.

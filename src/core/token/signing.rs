@@ -54,23 +54,11 @@ impl Signer<'_, '_> {
         let (key, scheme) = (self.0.key.words.clone(), scheme.to_string());
         self.0.session.failure(error, |failure| {
             if ckr::code(error) == Some(RvError::KeyFunctionNotPermitted) {
-                SigningError::NotForSigning {
-                    key,
-                    scheme,
-                    failure,
-                }
+                SigningError::NotForSigning { key, scheme, failure }
             } else if refuses_mechanism(error) {
-                SigningError::Refused {
-                    key,
-                    scheme,
-                    failure,
-                }
+                SigningError::Refused { key, scheme, failure }
             } else {
-                SigningError::Call {
-                    key,
-                    scheme,
-                    failure,
-                }
+                SigningError::Call { key, scheme, failure }
             }
             .into()
         })

@@ -50,9 +50,7 @@ impl TokenState {
     /// Whether the token has everything that the selector gives.
     pub fn fits(&self, selector: &TokenSelector) -> bool {
         let same = |wanted: &Option<String>, actual: &str| {
-            wanted
-                .as_deref()
-                .is_none_or(|wanted| unpadded(wanted) == actual)
+            wanted.as_deref().is_none_or(|wanted| unpadded(wanted) == actual)
         };
         selector.slot.is_none_or(|slot| slot == self.name.slot)
             && same(&selector.label, &self.name.label)
@@ -193,16 +191,9 @@ fn numbered(
     let Some(slot) = occupied.iter().copied().find(|slot| slot.id() == id) else {
         let every = functions.slots(false).unwrap_or_default();
         return Err(if every.iter().any(|slot| slot.id() == id) {
-            TokenError::EmptySlot {
-                slot: id,
-                present: present(),
-            }
+            TokenError::EmptySlot { slot: id, present: present() }
         } else {
-            TokenError::NoSlot {
-                slot: id,
-                present: present(),
-                unusable: unusable(functions),
-            }
+            TokenError::NoSlot { slot: id, present: present(), unusable: unusable(functions) }
         });
     };
     match state(functions, slot) {
@@ -211,15 +202,13 @@ fn numbered(
             library: library.display().to_string(),
             present: present(),
         }),
-        Ok(state) if !state.fits(selector) => Err(TokenError::Contradiction {
-            selector: selector.to_string(),
-            found: state.name,
-        }),
+        Ok(state) if !state.fits(selector) => {
+            Err(TokenError::Contradiction { selector: selector.to_string(), found: state.name })
+        }
         Ok(state) => Ok((slot, state)),
-        Err(error) if is_empty(&error) => Err(TokenError::EmptySlot {
-            slot: id,
-            present: present(),
-        }),
+        Err(error) if is_empty(&error) => {
+            Err(TokenError::EmptySlot { slot: id, present: present() })
+        }
         Err(error) => Err(TokenError::Call {
             doing: "reading the token's description",
             failure: ckr::failure(&error),
@@ -277,9 +266,7 @@ fn is_empty(error: &CryptokiError) -> bool {
 
 /// The initialised tokens, for a message.
 fn present(functions: &Functions, occupied: &[Slot]) -> Vec<TokenName> {
-    let states = occupied
-        .iter()
-        .filter_map(|slot| state(functions, *slot).ok());
+    let states = occupied.iter().filter_map(|slot| state(functions, *slot).ok());
     let initialized = states.filter(|state| state.initialized);
     initialized.map(|state| state.name).collect()
 }
@@ -319,11 +306,7 @@ fn unpadded(text: &str) -> String {
 #[cfg(test)]
 pub(super) fn state_with_label(label: &str) -> TokenState {
     TokenState {
-        name: TokenName {
-            slot: 1,
-            label: label.to_owned(),
-            serial: "0815".to_owned(),
-        },
+        name: TokenName { slot: 1, label: label.to_owned(), serial: "0815".to_owned() },
         manufacturer: "maker".to_owned(),
         model: "model".to_owned(),
         initialized: true,

@@ -39,22 +39,14 @@ impl Try {
 
 impl Tried {
     fn new() -> Self {
-        Self {
-            tries: Mutex::default(),
-            hash: RandomState::new(),
-        }
+        Self { tries: Mutex::default(), hash: RandomState::new() }
     }
 
     /// The token hasn't accepted this PIN. Unless it was refused, that is because the login came to
     /// no clear end.
     pub(super) fn add(&self, token: &TokenName, holder: PinHolder, pin: &Pin, is_refused: bool) {
         let pin = self.hash.hash_one(pin.expose());
-        self.all().push(Try {
-            token: token.clone(),
-            holder,
-            pin,
-            is_refused,
-        });
+        self.all().push(Try { token: token.clone(), holder, pin, is_refused });
     }
 
     /// The token has accepted a PIN.
@@ -71,9 +63,7 @@ impl Tried {
     /// How many PINs the token was sent since it accepted one.
     pub(super) fn count(&self, token: &TokenName, holder: PinHolder) -> usize {
         let all = self.all();
-        all.iter()
-            .filter(|tried| tried.is_of(token, holder))
-            .count()
+        all.iter().filter(|tried| tried.is_of(token, holder)).count()
     }
 
     /// Whether a program's answer may be sent: one that repeats itself is no person.
@@ -90,11 +80,7 @@ impl Tried {
         let same: Vec<_> = all.iter().filter(same).collect();
         let token = token.to_string();
         if same.iter().any(|tried| tried.is_refused) {
-            Err(PinError::Repeated {
-                kind,
-                token,
-                origin,
-            })
+            Err(PinError::Repeated { kind, token, origin })
         } else if same.len() >= UNCLEAR_LOGINS {
             Err(PinError::RefusedBefore { token, origin })
         } else {
@@ -115,11 +101,7 @@ mod tests {
     use PinHolder::{SecurityOfficer, User};
 
     fn token(serial: &str, slot: u64) -> TokenName {
-        TokenName {
-            slot,
-            label: "token".to_owned(),
-            serial: serial.to_owned(),
-        }
+        TokenName { slot, label: "token".to_owned(), serial: serial.to_owned() }
     }
 
     fn pin(text: &str) -> Pin {
@@ -147,10 +129,7 @@ mod tests {
             assert!(check(&tried, &other, refused).is_ok());
         }
         assert!(check(&tried, &one, "3333").is_ok());
-        assert_eq!(
-            [&moved, &other].map(|token| tried.count(token, User)),
-            [2, 0]
-        );
+        assert_eq!([&moved, &other].map(|token| tried.count(token, User)), [2, 0]);
         tried.forget(&moved, User);
         assert!(check(&tried, &one, "1111").is_ok());
     }

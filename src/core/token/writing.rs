@@ -40,9 +40,7 @@ pub(super) fn objects_with_id(
     let _step = watchdog::step("looking for objects (C_FindObjects)");
     let found = with_id(objects, id).map_err(objects.failed("looking for objects"))?;
     let summaries = found.into_iter();
-    Ok(summaries
-        .map(|(object, class)| objects.summary(object, class))
-        .collect())
+    Ok(summaries.map(|(object, class)| objects.summary(object, class)).collect())
 }
 
 /// The first CKA_ID that no object has.
@@ -196,11 +194,8 @@ fn certificate_failure(session: &TokenSession<'_>, error: &CryptokiError) -> Err
     if !is_refusal {
         return failure(session, "writing the certificate", error, Vec::new());
     }
-    WritingError::Refused {
-        token: session.state.name.to_string(),
-        failure: ckr::failure(error),
-    }
-    .into()
+    WritingError::Refused { token: session.state.name.to_string(), failure: ckr::failure(error) }
+        .into()
 }
 
 /// The error of a call that failed to change the token.
@@ -213,18 +208,8 @@ pub(super) fn failure(
     let token = session.state.name.to_string();
     session.failure(error, |failure| {
         match ckr::code(error) {
-            Some(RvError::DeviceMemory) => WritingError::Full {
-                doing,
-                token,
-                failure,
-                left,
-            },
-            _ => WritingError::Call {
-                doing,
-                token,
-                failure,
-                left,
-            },
+            Some(RvError::DeviceMemory) => WritingError::Full { doing, token, failure, left },
+            _ => WritingError::Call { doing, token, failure, left },
         }
         .into()
     })

@@ -53,9 +53,7 @@ impl PivSlot {
 
     /// By its number in hexadecimal digits: 9a, 9c, 9d, 9e, or 82 to 95.
     pub fn named(name: &str) -> Option<Self> {
-        let number = u8::from_str_radix(name, 16)
-            .ok()
-            .filter(|_| name.len() == 2)?;
+        let number = u8::from_str_radix(name, 16).ok().filter(|_| name.len() == 2)?;
         let is_one = SLOTS.contains(&number) || (RETIRED.0..=RETIRED.1).contains(&number);
         is_one.then_some(Self(number))
     }
@@ -160,14 +158,7 @@ mod tests {
 
     #[test]
     fn a_slot_has_the_id_of_the_libraries() {
-        for (name, id) in [
-            ("9a", 1),
-            ("9c", 2),
-            ("9d", 3),
-            ("9e", 4),
-            ("82", 5),
-            ("95", 24),
-        ] {
+        for (name, id) in [("9a", 1), ("9c", 2), ("9d", 3), ("9e", 4), ("82", 5), ("95", 24)] {
             let slot = PivSlot::named(name).unwrap();
             assert_eq!(slot.id().as_bytes(), [id], "{name}");
             assert_eq!(PivSlot::of_id(&slot.id()), Some(slot));
@@ -203,10 +194,7 @@ mod tests {
             replaces: false,
         };
         let kind = AttributeType::VendorDefined(0xd955_4201);
-        assert_eq!(
-            options.policies(),
-            [Attribute::VendorDefined((kind, vec![3]))]
-        );
+        assert_eq!(options.policies(), [Attribute::VendorDefined((kind, vec![3]))]);
         assert!(SlotOptions::default().policies().is_empty());
     }
 }

@@ -7,9 +7,7 @@ use crate::scheme::Scheme;
 /// Whether the request is signed with the key that it names.
 pub fn is_signed_by_its_key(request: &CertificationRequest) -> bool {
     let message = request.signed.as_slice();
-    let hashed = request
-        .hash
-        .and_then(|hash| Some((hash, hash.digest(&[message])?)));
+    let hashed = request.hash.and_then(|hash| Some((hash, hash.digest(&[message])?)));
     let Some((hash, digest)) = hashed else {
         return false;
     };
@@ -18,13 +16,7 @@ pub fn is_signed_by_its_key(request: &CertificationRequest) -> bool {
         PublicKey::Ecdsa { curve, .. } => (Scheme::Ecdsa { curve: *curve }, digest),
         PublicKey::Rsa { .. } => (Scheme::RsaPkcs1 { hash }, digest),
     };
-    verify(
-        &request.public_key,
-        &scheme,
-        &digest,
-        request.signature.clone(),
-    )
-    .is_some()
+    verify(&request.public_key, &scheme, &digest, request.signature.clone()).is_some()
 }
 
 #[cfg(test)]
@@ -38,11 +30,7 @@ mod tests {
 
     #[test]
     fn a_request_is_its_keys_or_it_is_not() {
-        for algorithm in [
-            &PKCS_ECDSA_P256_SHA256,
-            &PKCS_ECDSA_P384_SHA384,
-            &PKCS_ED25519,
-        ] {
+        for algorithm in [&PKCS_ECDSA_P256_SHA256, &PKCS_ECDSA_P384_SHA384, &PKCS_ED25519] {
             let key = KeyPair::generate_for(algorithm).unwrap();
             let mut name = DistinguishedName::new();
             name.push(DnType::OrganizationName, "dev");
@@ -66,9 +54,7 @@ mod tests {
         let request = |kind: DnType, names: Vec<String>| {
             let mut parameters = CertificateParams::new(names).unwrap();
             parameters.distinguished_name = DistinguishedName::new();
-            parameters
-                .distinguished_name
-                .push(DnType::CommonName, "jane");
+            parameters.distinguished_name.push(DnType::CommonName, "jane");
             parameters.distinguished_name.push(kind, "more");
             let pem = parameters.serialize_request(&key).unwrap().pem().unwrap();
             CertificationRequest::from_pem(&pem).unwrap()

@@ -9,11 +9,7 @@ fn digest(hash: Hash, message: &[u8]) -> Vec<u8> {
 }
 
 fn trimmed(number: &[u8]) -> Vec<u8> {
-    number
-        .iter()
-        .copied()
-        .skip_while(|byte| *byte == 0)
-        .collect()
+    number.iter().copied().skip_while(|byte| *byte == 0).collect()
 }
 
 fn unhex(text: &str) -> Vec<u8> {
@@ -36,11 +32,7 @@ impl Tally {
             TestResult::Invalid => assert!(!accepted, "{name} is invalid"),
             TestResult::Acceptable => {}
         }
-        if accepted {
-            self.accepted += 1
-        } else {
-            self.refused += 1
-        }
+        if accepted { self.accepted += 1 } else { self.refused += 1 }
     }
 }
 
@@ -68,17 +60,10 @@ fn rsa_pss() {
             };
             let [modulus, exponent] = [&group.key.n, &group.key.e].map(|number| trimmed(number));
             let key = PublicKey::Rsa { modulus, exponent };
-            let scheme = Scheme::RsaPss {
-                hash,
-                salt: group.salt_size,
-            };
+            let scheme = Scheme::RsaPss { hash, salt: group.salt_size };
             for test in group.tests {
                 let accepted = verify(&key, &scheme, &digest(hash, &test.msg), test.sig.to_vec());
-                tally.check(
-                    test.result,
-                    accepted.is_some(),
-                    &format!("{name:?} {}", test.tc_id),
-                );
+                tally.check(test.result, accepted.is_some(), &format!("{name:?} {}", test.tc_id));
             }
         }
     }
@@ -112,11 +97,7 @@ fn rsa_pkcs1() {
                     result => result,
                 };
                 let accepted = verify(&key, &scheme, &digest(hash, &test.msg), test.sig.to_vec());
-                tally.check(
-                    result,
-                    accepted.is_some(),
-                    &format!("{name:?} {}", test.tc_id),
-                );
+                tally.check(result, accepted.is_some(), &format!("{name:?} {}", test.tc_id));
             }
         }
     }
@@ -168,18 +149,11 @@ fn ecdsa() {
                 other => unreachable!("{other:?}"),
             };
             let hash = Hash::of_vector(group.hash).unwrap();
-            let key = PublicKey::Ecdsa {
-                curve,
-                point: group.key.key.to_vec(),
-            };
+            let key = PublicKey::Ecdsa { curve, point: group.key.key.to_vec() };
             for test in group.tests {
                 let digest = digest(hash, &test.msg);
                 let accepted = verify(&key, &Scheme::Ecdsa { curve }, &digest, test.sig.to_vec());
-                tally.check(
-                    test.result,
-                    accepted.is_some(),
-                    &format!("{name:?} {}", test.tc_id),
-                );
+                tally.check(test.result, accepted.is_some(), &format!("{name:?} {}", test.tc_id));
             }
         }
     }
@@ -199,10 +173,7 @@ fn ecdsa_from_a_token() {
     ] {
         for group in TestSet::load(name).unwrap().test_groups {
             let hash = Hash::of_vector(group.hash).unwrap();
-            let key = PublicKey::Ecdsa {
-                curve,
-                point: group.key.key.to_vec(),
-            };
+            let key = PublicKey::Ecdsa { curve, point: group.key.key.to_vec() };
             for test in group.tests {
                 // Halves without their leading zeros are understood on purpose.
                 if test.sig.len() != 2 * ecdsa::field_length(curve) {
@@ -211,11 +182,7 @@ fn ecdsa_from_a_token() {
                 let digest = digest(hash, &test.msg);
                 let accepted = ecdsa::to_der(test.sig.to_vec(), curve)
                     .and_then(|der| verify(&key, &Scheme::Ecdsa { curve }, &digest, der));
-                tally.check(
-                    test.result,
-                    accepted.is_some(),
-                    &format!("{name:?} {}", test.tc_id),
-                );
+                tally.check(test.result, accepted.is_some(), &format!("{name:?} {}", test.tc_id));
             }
         }
     }
@@ -254,21 +221,12 @@ fn of_a_long_digest_the_first_521_bits_are_signed() {
 #[test]
 fn digests_of_other_lengths_than_the_curves() {
     for (curve, point, digest_length, signature) in ODD_DIGESTS {
-        let key = PublicKey::Ecdsa {
-            curve,
-            point: unhex(point),
-        };
+        let key = PublicKey::Ecdsa { curve, point: unhex(point) };
         let scheme = Scheme::Ecdsa { curve };
         let digest = vec![0x5a; digest_length];
-        assert!(
-            verify(&key, &scheme, &digest, unhex(signature)).is_some(),
-            "{curve}"
-        );
+        assert!(verify(&key, &scheme, &digest, unhex(signature)).is_some(), "{curve}");
         let other = vec![0x5b; digest_length];
-        assert!(
-            verify(&key, &scheme, &other, unhex(signature)).is_none(),
-            "{curve}"
-        );
+        assert!(verify(&key, &scheme, &other, unhex(signature)).is_none(), "{curve}");
     }
 }
 

@@ -123,11 +123,7 @@ impl Layout {
     fn text(&self, path: &[&str], text: &str) -> String {
         // A serial number that begins with a letter stands in quotes like any other.
         let is_setting = path.starts_with(CONFIG) && !text.starts_with('/');
-        let written = if is_setting {
-            quoted(text)
-        } else {
-            scalar(text)
-        };
+        let written = if is_setting { quoted(text) } else { scalar(text) };
         match self.comment(path, &text.into()) {
             // A comment ends with its line, even if a label has a line break.
             Some(comment) => format!("{written}   # {}", printable(comment)),
@@ -179,9 +175,7 @@ fn is_plain(text: &str) -> bool {
     let option = text.strip_prefix("--").unwrap_or(text);
     option.starts_with(is_start)
         && !text.ends_with(':')
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"/._-+=@:".contains(&byte))
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-+=@:".contains(&byte))
         && !TYPED.contains(&text.to_ascii_lowercase().as_str())
 }
 

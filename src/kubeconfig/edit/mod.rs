@@ -82,20 +82,13 @@ pub fn file_for(
         }
     }
     for path in locations.files() {
-        let one = Locations {
-            files: vec![path.clone()],
-            required: false,
-        };
+        let one = Locations { files: vec![path.clone()], required: false };
         if holds(&Kubeconfig::load(&one)?) {
             return Ok(Some(path.clone()));
         }
     }
     let files = locations.files();
-    Ok(files
-        .iter()
-        .find(|path| path.exists())
-        .or_else(|| files.last())
-        .cloned())
+    Ok(files.iter().find(|path| path.exists()).or_else(|| files.last()).cloned())
 }
 
 impl Kubeconfig {
@@ -106,8 +99,7 @@ impl Kubeconfig {
 
     /// Whether the user of this name has anything that [`KubeconfigFile::set_user`] would replace.
     pub fn has_credentials(&self, name: &str) -> bool {
-        self.user(name)
-            .is_some_and(|user| members(user).keys().any(|key| is_credential(key)))
+        self.user(name).is_some_and(|user| members(user).keys().any(|key| is_credential(key)))
     }
 }
 
@@ -130,16 +122,10 @@ impl KubeconfigFile {
     /// Another program is writing it, or it `is_interrupted`, now or when it is saved; it can't be
     /// read, or not as a kubeconfig.
     pub fn open(path: &Path, is_interrupted: fn() -> bool) -> Result<Self, KubeconfigError> {
-        let unreadable = |reason: String| KubeconfigError::Unreadable {
-            path: path.to_owned(),
-            reason,
-        };
-        let file = LockedFile::lock(path, is_interrupted).map_err(|reason| {
-            KubeconfigError::Unwritable {
-                path: path.to_owned(),
-                reason,
-            }
-        })?;
+        let unreadable =
+            |reason: String| KubeconfigError::Unreadable { path: path.to_owned(), reason };
+        let file = LockedFile::lock(path, is_interrupted)
+            .map_err(|reason| KubeconfigError::Unwritable { path: path.to_owned(), reason })?;
         let content = match file.read() {
             Ok(content) => content,
             Err(ReadFailure::Missing) => Vec::new(),
@@ -332,10 +318,7 @@ impl KubeconfigFile {
         match self.file.replace(self.text.as_bytes()) {
             Ok(Some(backup)) => Ok(Saved::Replaced(backup)),
             Ok(None) => Ok(Saved::New),
-            Err(reason) => Err(KubeconfigError::Unwritable {
-                path: self.path,
-                reason,
-            }),
+            Err(reason) => Err(KubeconfigError::Unwritable { path: self.path, reason }),
         }
     }
 
@@ -369,9 +352,7 @@ impl KubeconfigFile {
     }
 
     fn not_editable(&self) -> KubeconfigError {
-        KubeconfigError::NotEditable {
-            path: self.path.clone(),
-        }
+        KubeconfigError::NotEditable { path: self.path.clone() }
     }
 }
 

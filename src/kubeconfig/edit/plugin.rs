@@ -201,12 +201,7 @@ impl PluginEntries {
         let mut context = ContextEntry::default();
         self.point(&mut context);
         [
-            (
-                "clusters",
-                "cluster",
-                &self.cluster,
-                json::value(&self.local),
-            ),
+            ("clusters", "cluster", &self.cluster, json::value(&self.local)),
             ("users", "user", &self.user, json::value(&self.with_plugin)),
             ("contexts", "context", &self.context, json::value(&context)),
         ]
@@ -241,10 +236,7 @@ pub(super) fn restore(context: &mut ContextEntry, original: &OriginalContext) {
 fn original(context: &ContextEntry) -> Option<OriginalContext> {
     let noted = extension(&context.extensions, ORIGINAL)?;
     let text = |member| noted.get(member)?.as_str().map(str::to_owned);
-    Some(OriginalContext {
-        cluster: text("cluster")?,
-        user: text("user"),
-    })
+    Some(OriginalContext { cluster: text("cluster")?, user: text("user") })
 }
 
 /// The cluster at a local address for the real one, by its name: the one of the context, or of another
@@ -259,9 +251,7 @@ fn local_cluster(
         let extension = tunnelled::of(entry);
         extension.and_then(|it| it.get("name")?.as_str()) == Some(real)
     };
-    let names = [now]
-        .into_iter()
-        .chain(kubeconfig.clusters.0.keys().map(String::as_str));
+    let names = [now].into_iter().chain(kubeconfig.clusters.0.keys().map(String::as_str));
     let known = names
         .filter_map(|name| Some((name, kubeconfig.cluster_entry(name)?)))
         .find(|(_, entry)| is_for(entry));
@@ -283,11 +273,7 @@ fn local_cluster(
     let kept = known.and_then(|(_, entry)| port_of(entry));
     let port = free_port(kubeconfig, &cluster, kept, hop);
     let mut entry = known.map(|(_, entry)| entry.clone()).unwrap_or_default();
-    entry.server = Some(format!(
-        "https://{}:{port}{}",
-        hop.address,
-        path_of(&cluster.server)
-    ));
+    entry.server = Some(format!("https://{}:{port}{}", hop.address, path_of(&cluster.server)));
     entry.tls_server_name = Some(hop.server_name.to_owned());
     entry.certificate_authority = None;
     entry.certificate_authority_data = Some(STANDARD.encode(hop.authority_pem));
@@ -315,9 +301,8 @@ fn described(entry: &ClusterEntry, name: &str) -> Value {
         ("proxy-url", given(&entry.proxy_url)),
     ];
     let members = members.into_iter();
-    let mut members: Map<_, _> = members
-        .filter_map(|(key, value)| Some((key.to_owned(), Value::String(value?))))
-        .collect();
+    let mut members: Map<_, _> =
+        members.filter_map(|(key, value)| Some((key.to_owned(), Value::String(value?)))).collect();
     if entry.insecure_skip_tls_verify == Some(true) {
         members.insert("insecure-skip-tls-verify".to_owned(), true.into());
     }
@@ -370,8 +355,7 @@ fn plugin_user(
         let mut entry = kubeconfig.user(name).cloned().unwrap_or_default();
         let mut old = entry.exec.take().filter(exec::is_ours);
         if let Some(old) = &mut old {
-            old.command
-                .take_if(|it| it.starts_with('/') && !Path::new(it).is_file());
+            old.command.take_if(|it| it.starts_with('/') && !Path::new(it).is_file());
         }
         let old = match old.map(|it| json::value(&it)) {
             Some(Value::Object(old)) => old,
@@ -409,8 +393,5 @@ fn plugin_user(
 fn free_name(name: &str, is_taken: impl Fn(&str) -> bool) -> String {
     let name = format!("{name}+token");
     let counted = (2_u64..).map(|count| format!("{name}+{count}"));
-    std::iter::once(name.clone())
-        .chain(counted)
-        .find(|name| !is_taken(name))
-        .unwrap_or_default()
+    std::iter::once(name.clone()).chain(counted).find(|name| !is_taken(name)).unwrap_or_default()
 }

@@ -41,19 +41,13 @@ impl ProviderConfig {
 
     fn add(&mut self, key: &'static str, value: String, comment: Option<String>) {
         if !value.is_empty() {
-            self.settings.push(SettingLine {
-                key,
-                value,
-                comment,
-            });
+            self.settings.push(SettingLine { key, value, comment });
         }
     }
 
     /// Keys and values in their order.
     pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.settings
-            .iter()
-            .map(|setting| (setting.key, setting.value.as_str()))
+        self.settings.iter().map(|setting| (setting.key, setting.value.as_str()))
     }
 
     /// The list `users` of a kubeconfig with one user of this configuration, for the auth provider.
@@ -70,10 +64,8 @@ impl ProviderConfig {
     }
 
     fn user_excerpt(&self, name: &str, user: Map<String, Value>) -> String {
-        let entry = Map::from_iter([
-            ("name".to_owned(), name.into()),
-            ("user".to_owned(), user.into()),
-        ]);
+        let entry =
+            Map::from_iter([("name".to_owned(), name.into()), ("user".to_owned(), user.into())]);
         self.layout().excerpt("users", &entry)
     }
 
@@ -126,10 +118,7 @@ impl ProviderConfig {
         let mut settings: Vec<_> = self.settings.iter().collect();
         settings.sort_by_key(|it| it.key != "keep");
         let words = settings.into_iter().filter_map(argument);
-        let words: Vec<_> = [exec::COMMAND.to_owned()]
-            .into_iter()
-            .chain(words)
-            .collect();
+        let words: Vec<_> = [exec::COMMAND.to_owned()].into_iter().chain(words).collect();
         old.insert("args".to_owned(), words.into());
         old.insert("provideClusterInfo".to_owned(), true.into());
         old

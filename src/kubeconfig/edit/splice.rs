@@ -30,11 +30,7 @@ pub(super) fn edited(
         true => format!("{text}\n"),
         false => text.to_owned(),
     };
-    let mut splicer = Splicer {
-        text: &text,
-        layout,
-        edits: Vec::new(),
-    };
+    let mut splicer = Splicer { text: &text, layout, edits: Vec::new() };
     match root {
         Some(root) if matches!(root.content, Content::Map(_)) => {
             splicer.map(&[], &root, before, after)?;
@@ -65,9 +61,7 @@ impl Splicer<'_> {
         let mut new = if is_at_line_start { "" } else { "\n" }.to_owned() + HEAD;
         let mut added = in_order(after);
         added.retain(|(name, value)| before.get(*name) != Some(*value));
-        let lines = added
-            .iter()
-            .map(|(name, it)| self.layout.member(&[name], it, 0));
+        let lines = added.iter().map(|(name, it)| self.layout.member(&[name], it, 0));
         new.push_str(&lines.collect::<Vec<_>>().join("\n"));
         if !self.text.get(range.end..)?.starts_with([' ', '\r', '\n']) {
             new.push('\n');
@@ -242,9 +236,7 @@ impl Splicer<'_> {
     fn cut(&mut self, place: usize, elements: &[(Range<usize>, bool)]) -> Option<()> {
         let (before, from_here) = elements.split_at_checked(place)?;
         let (own, _) = from_here.first()?;
-        let last_before = before
-            .last()
-            .filter(|_| before.iter().any(|(_, stays)| *stays));
+        let last_before = before.last().filter(|_| before.iter().any(|(_, stays)| *stays));
         let range = match (last_before, from_here.get(1)) {
             (Some((last, _)), _) => last.end..own.end,
             (None, Some((next, _))) => own.start..next.start,
@@ -305,8 +297,7 @@ fn can_change_inside(
     new: &Map<String, Value>,
 ) -> bool {
     let is_scalar_or_same = |(key, new): (&String, &Value)| {
-        old.get(key)
-            .is_some_and(|old| old == new || !new.is_object())
+        old.get(key).is_some_and(|old| old == new || !new.is_object())
     };
     !value.is_flow
         || old.keys().all(|key| new.contains_key(key))

@@ -61,26 +61,11 @@ const FLOW: &str =
 fn a_user_is_added_where_the_files_own_style_has_it() {
     let block = entry("  ");
     for (before, after) in [
-        (
-            String::new(),
-            format!("apiVersion: v1\nkind: Config\nusers:\n{block}"),
-        ),
-        (
-            "# mine\n".into(),
-            format!("# mine\napiVersion: v1\nkind: Config\nusers:\n{block}"),
-        ),
-        (
-            "null\n".into(),
-            format!("apiVersion: v1\nkind: Config\nusers:\n{block}"),
-        ),
-        (
-            "~".into(),
-            format!("apiVersion: v1\nkind: Config\nusers:\n{block}"),
-        ),
-        (
-            "---\n".into(),
-            format!("---\napiVersion: v1\nkind: Config\nusers:\n{block}"),
-        ),
+        (String::new(), format!("apiVersion: v1\nkind: Config\nusers:\n{block}")),
+        ("# mine\n".into(), format!("# mine\napiVersion: v1\nkind: Config\nusers:\n{block}")),
+        ("null\n".into(), format!("apiVersion: v1\nkind: Config\nusers:\n{block}")),
+        ("~".into(), format!("apiVersion: v1\nkind: Config\nusers:\n{block}")),
+        ("---\n".into(), format!("---\napiVersion: v1\nkind: Config\nusers:\n{block}")),
         (
             "# mine\n--- # c\nnull # none\n...\n".into(),
             format!(
@@ -88,26 +73,14 @@ fn a_user_is_added_where_the_files_own_style_has_it() {
                 block.trim_end()
             ),
         ),
-        (
-            "kind: Config".into(),
-            format!("kind: Config\nusers:\n{block}"),
-        ),
+        ("kind: Config".into(), format!("kind: Config\nusers:\n{block}")),
         (
             "kind: Config # why\n# end\n".into(),
             format!("kind: Config # why\nusers:\n{block}# end\n"),
         ),
-        (
-            "users: []\nkind: Config\n".into(),
-            format!("users:\n{block}kind: Config\n"),
-        ),
-        (
-            "users:\nkind: Config\n".into(),
-            format!("users:\n{block}kind: Config\n"),
-        ),
-        (
-            "users: null # none\n".into(),
-            format!("users:\n{} # none\n", block.trim_end()),
-        ),
+        ("users: []\nkind: Config\n".into(), format!("users:\n{block}kind: Config\n")),
+        ("users:\nkind: Config\n".into(), format!("users:\n{block}kind: Config\n")),
+        ("users: null # none\n".into(), format!("users:\n{} # none\n", block.trim_end())),
         (
             "users:\n- name: b # last\n# before contexts\ncontexts: []\n".into(),
             format!("users:\n- name: b # last\n{block}# before contexts\ncontexts: []\n"),
@@ -127,32 +100,20 @@ fn a_user_is_added_where_the_files_own_style_has_it() {
             "users:\r\n- name: b\r\n".into(),
             format!("users:\r\n- name: b\r\n{}", block.replace('\n', "\r\n")),
         ),
-        (
-            r#"{"kind":"Config"}"#.into(),
-            format!(r#"{{"users":[{FLOW}],"kind":"Config"}}"#),
-        ),
+        (r#"{"kind":"Config"}"#.into(), format!(r#"{{"users":[{FLOW}],"kind":"Config"}}"#)),
         ("{}".into(), format!(r#"{{"users":[{FLOW}]}}"#)),
         (r#"{"users":[]}"#.into(), format!(r#"{{"users":[{FLOW}]}}"#)),
-        (
-            r#"{"users":null}"#.into(),
-            format!(r#"{{"users":[{FLOW}]}}"#),
-        ),
+        (r#"{"users":null}"#.into(), format!(r#"{{"users":[{FLOW}]}}"#)),
         (
             "{\n  \"users\": [\n    {\"name\": \"b\"}\n  ]\n}\n".into(),
             format!("{{\n  \"users\": [\n    {{\"name\": \"b\"}}\n  ,{FLOW}]\n}}\n"),
         ),
-        (
-            "users: [{name: b}]\n".into(),
-            format!("users: [{{name: b}},{FLOW}]\n"),
-        ),
+        ("users: [{name: b}]\n".into(), format!("users: [{{name: b}},{FLOW}]\n")),
         (
             "---\nusers:\n- name: b\n...\n---\nother: document\n".into(),
             format!("---\nusers:\n- name: b\n{block}...\n---\nother: document\n"),
         ),
-        (
-            "\"users\":\n- name: b\n".into(),
-            format!("\"users\":\n- name: b\n{block}"),
-        ),
+        ("\"users\":\n- name: b\n".into(), format!("\"users\":\n- name: b\n{block}")),
     ] {
         assert_eq!(with_user(&before), after, "{before:?}");
     }
@@ -232,14 +193,8 @@ fn what_a_user_loses_is_told() {
     };
     for (user, names) in [
         ("{as: root}", &[][..]),
-        (
-            "{token: t, auth-provider: {name: oidc}}",
-            &["auth-provider", "token"],
-        ),
-        (
-            "{auth-provider: {name: externalSigner, config: {x: kept, slotId: 1}}}",
-            &[],
-        ),
+        ("{token: t, auth-provider: {name: oidc}}", &["auth-provider", "token"]),
+        ("{auth-provider: {name: externalSigner, config: {x: kept, slotId: 1}}}", &[]),
         (
             "{password: p, auth-provider: {name: externalSigner, config: {x: lost, uri: z}}}",
             &["password", "uri", "x"],
@@ -298,15 +253,11 @@ fn comments_that_go_are_told_by_their_lines() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config");
         fs::write(&path, text).unwrap();
-        let mut document = KubeconfigFile::open(&path, || false)
-            .map_err(|error| error.to_string())
-            .unwrap();
+        let mut document =
+            KubeconfigFile::open(&path, || false).map_err(|error| error.to_string()).unwrap();
         let mut config = ProviderConfig::default();
         config.set_explained("slotId", "0", "token \"a\"".to_owned());
-        document
-            .set_user("jane", &config, |_, _| false)
-            .ok()
-            .unwrap()
+        document.set_user("jane", &config, |_, _| false).ok().unwrap()
     };
     for (text, names) in [
         ("# a\nusers:\n- name: jane # b\n", &[][..]),
@@ -317,12 +268,7 @@ fn comments_that_go_are_told_by_their_lines() {
         (
             "# z\nusers:\n- name: jane\n  user:\n    token: |\n      # t\n      t#t # t\n    \
              username: u # a\n    auth-provider:\n      # b\n      name: oidc\n",
-            &[
-                "auth-provider",
-                "token",
-                "username",
-                "comments in lines 8 and 10",
-            ],
+            &["auth-provider", "token", "username", "comments in lines 8 and 10"],
         ),
         (
             "users:\n- name: jane\n  user:\n    auth-provider:\n      name: externalSigner\n      \
@@ -372,10 +318,7 @@ fn a_context_is_pointed_at_the_user() {
     ] {
         assert_eq!(with_context(before), after);
     }
-    assert_eq!(
-        with_context("contexts: [{name: d}]\n"),
-        "the kubeconfig has no context \"c\""
-    );
+    assert_eq!(with_context("contexts: [{name: d}]\n"), "the kubeconfig has no context \"c\"");
 }
 
 #[test]
@@ -402,10 +345,7 @@ fn a_context_keeps_its_comments_and_may_name_its_user_by_an_alias() {
     assert!(edited.contains("jane"), "{edited}");
     let alias = "contexts:\n- name: c\n  context: {cluster: &me a, user: *me}\n";
     let edited = with_context(alias);
-    assert!(
-        !edited.contains("*me") && edited.contains("jane"),
-        "{edited}"
-    );
+    assert!(!edited.contains("*me") && edited.contains("jane"), "{edited}");
 }
 
 const HOP: LocalHop<'_> = LocalHop {
@@ -423,11 +363,7 @@ fn with_plugin(text: &str) -> (String, String) {
     config.set_explained("objectId", "2", "jane's".to_owned());
     let written = edited(text, |file| {
         let model = file.model()?;
-        let user = PluginUser {
-            name: "jane",
-            is_named: false,
-            config: &config,
-        };
+        let user = PluginUser { name: "jane", is_named: false, config: &config };
         let entries = PluginEntries::of(&model, "prod", &user, &HOP)?;
         for kind in [EntryKind::Cluster, EntryKind::User, EntryKind::Context] {
             file.set_entry(kind, &entries)?;
@@ -543,25 +479,16 @@ fn a_context_with_a_plugin_stays_as_it_is() {
                   name: prod\n";
     let (once, _) = with_plugin(before);
     // The port of another entry is not taken.
-    assert!(
-        once.contains("server: https://127.1.3.232:21235\n"),
-        "{once}"
-    );
+    assert!(once.contains("server: https://127.1.3.232:21235\n"), "{once}");
     assert_eq!(with_plugin(&once).0, once);
     // A port of the cluster's stays, though another one is free again; what isn't its own is corrected.
-    let moved = once
-        .replace("  name: b\n", "  name: c\n")
-        .replacen("21234", "21233", 1);
+    let moved = once.replace("  name: b\n", "  name: c\n").replacen("21234", "21233", 1);
     assert_eq!(with_plugin(&moved).0, moved);
-    let foreign = once
-        .replace("127.1.3.232:21235", "127.0.0.1:30000")
-        .replace("4f0c.tunnel", "abcd.tunnel");
+    let foreign =
+        once.replace("127.1.3.232:21235", "127.0.0.1:30000").replace("4f0c.tunnel", "abcd.tunnel");
     assert_eq!(with_plugin(&foreign).0, once);
     let error = edited(before, |file| file.restore_context("prod"));
-    assert_eq!(
-        error,
-        "context \"prod\" was not written for the credential plugin"
-    );
+    assert_eq!(error, "context \"prod\" was not written for the credential plugin");
 }
 
 #[test]

@@ -45,11 +45,7 @@ pub enum LoginError {
         "a PIN that token {token} refuses could not be remembered ({reason}), so the PIN {origin} \
          was not sent to it"
     )]
-    NoMemory {
-        token: String,
-        origin: PinOrigin,
-        reason: String,
-    },
+    NoMemory { token: String, origin: PinOrigin, reason: String },
     #[error("token {token} has no user PIN yet: {failure}")]
     NotSet { token: String, failure: CallFailure },
     /// The cancel key was pressed, or the time ran out. At a reader, press the green key after the PIN.
@@ -85,8 +81,7 @@ impl Failure for LoginError {
                 "check that the token is still inserted and no other program holds it, then try again"
             ),
             Self::Locked {
-                kind: PinKind::SecurityOfficer | PinKind::ManagementKey { .. },
-                ..
+                kind: PinKind::SecurityOfficer | PinKind::ManagementKey { .. }, ..
             }
             | Self::Incorrect {
                 kind: PinKind::SecurityOfficer | PinKind::ManagementKey { .. },
@@ -96,39 +91,23 @@ impl Failure for LoginError {
                 "the token can no longer be set up; its keys can be used as before, and initialising it anew \
                  destroys them"
             ),
-            Self::Incorrect {
-                kind: PinKind::ManagementKey { .. },
-                ..
-            } => remedy!(
+            Self::Incorrect { kind: PinKind::ManagementKey { .. }, .. } => remedy!(
                 "look up the management key that was set with `ykman piv access change-management-key` \
                  before you try again; a lost one can't be set anew without a reset of the card, which \
                  destroys its keys"
             ),
-            Self::Incorrect {
-                kind: PinKind::SecurityOfficer,
-                ..
-            } => remedy!(
+            Self::Incorrect { kind: PinKind::SecurityOfficer, .. } => remedy!(
                 "make sure of the SO PIN that the token was initialised with before you try again"
             ),
-            Self::Locked { .. }
-            | Self::Incorrect {
-                left: PinState::Locked,
-                ..
-            } => remedy!(
+            Self::Locked { .. } | Self::Incorrect { left: PinState::Locked, .. } => remedy!(
                 "unblock it with the PUK or the SO PIN: ykman piv access unblock-pin (YubiKey), \
                  pkcs15-tool --unblock-pin (OpenSC), tpm2_dictionarylockout --clear-lockout (TPM), \
                  or the token's own tool"
             ),
-            Self::Incorrect {
-                origin: PinOrigin::Person | PinOrigin::Reader,
-                ..
-            } => remedy!(
+            Self::Incorrect { origin: PinOrigin::Person | PinOrigin::Reader, .. } => remedy!(
                 "make sure which PIN the token wants (a YubiKey: the PIV PIN) before you try again"
             ),
-            Self::Incorrect {
-                origin: PinOrigin::Askpass(_),
-                ..
-            } => remedy!(
+            Self::Incorrect { origin: PinOrigin::Askpass(_), .. } => remedy!(
                 "make sure which PIN the token wants (a YubiKey: the PIV PIN), or correct what that \
                  program answers by itself, before you try again"
             ),
@@ -166,9 +145,7 @@ impl Failure for LoginError {
                 }
             )),
             Self::TriesSpent { kind, .. } if *kind != PinKind::User => {
-                remedy!(format!(
-                    "make sure of the {kind}, then start the command again"
-                ))
+                remedy!(format!("make sure of the {kind}, then start the command again"))
             }
             Self::TriesSpent { .. } => remedy!(
                 "make sure which PIN the token wants (check --no-login shows how it counts), then start \

@@ -14,11 +14,7 @@ pub enum ModuleError {
     /// The reader was pulled, a service is down, an HSM can't be reached (`nc -vz HSM PORT`), or a touch
     /// didn't come. A PIN that was sent counts all the same. Replug, then `check -v`.
     #[error("PKCS#11 library {} hangs: {doing} has taken {seconds} s", .path.display())]
-    Hangs {
-        path: PathBuf,
-        doing: &'static str,
-        seconds: u64,
-    },
+    Hangs { path: PathBuf, doing: &'static str, seconds: u64 },
     /// *CKR_ARGUMENTS_BAD*: it wants `initArgs`, as [NSS](tokens.md#nss) does, or wants none.
     /// *CKR_GENERAL_ERROR* of SoftHSM: no `softhsm2.conf`, or no right to its token directory (Debian:
     /// group `softhsm`; log: `journalctl -t pkcs11-external-signer`); of tpm2-pkcs11: no right to

@@ -34,10 +34,7 @@ pub enum ObjectError {
     /// [The code](#ckr-codes) says how. If `pkcs11-tool --module FILE -O` fails as well, update the
     /// library.
     #[error("{doing} failed: {failure}")]
-    Call {
-        doing: &'static str,
-        failure: CallFailure,
-    },
+    Call { doing: &'static str, failure: CallFailure },
     /// Read it: `openssl x509 -in FILE -noout -subject`. From PKCS #12: `openssl pkcs12 -in FILE -clcerts
     /// -nokeys -out cert.pem`.
     #[error("certificateFile {}: {reason}", .path.display())]
@@ -80,11 +77,7 @@ pub enum ObjectError {
     /// The key is under another id, on another token, or hidden. `pkcs11-tool --module FILE --login -O
     /// --type privkey` lists keys; `--set-id` gives a certificate the key's id.
     #[error("no private key with {selector} on token {token}")]
-    NoKey {
-        selector: String,
-        token: String,
-        present: Vec<ObjectSummary>,
-    },
+    NoKey { selector: String, token: String, present: Vec<ObjectSummary> },
     #[error("token {token} shows no key and no certificate")]
     NoKeyYet {
         token: String,
@@ -111,12 +104,7 @@ pub enum ObjectError {
     /// longest is taken.) Delete an old one: `pkcs11-tool --login --delete-object --type cert --id 02
     /// --label OLD`. A deleted key is gone.
     #[error("{} {what} with {selector} on token {token}", .found.len())]
-    Several {
-        what: &'static str,
-        selector: String,
-        token: String,
-        found: Vec<ObjectSummary>,
-    },
+    Several { what: &'static str, selector: String, token: String, found: Vec<ObjectSummary> },
 }
 
 /// What to append to the statement that there is no certificate.
@@ -137,13 +125,7 @@ fn no_certificate(is_unsearched: bool, passed_over: usize, unreadable: usize) ->
 impl ObjectError {
     /// The certificate wasn't seen, and may be there behind a login.
     pub fn may_be_hidden(&self) -> bool {
-        matches!(
-            self,
-            Self::NoCertificate {
-                is_unsearched: true,
-                ..
-            }
-        )
+        matches!(self, Self::NoCertificate { is_unsearched: true, .. })
     }
 }
 

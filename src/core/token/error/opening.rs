@@ -10,17 +10,11 @@ pub enum OpeningError {
     #[error("opening with {key} failed: {failure}")]
     Call { key: String, failure: CallFailure },
     #[error("token {token} can't open what was sealed to such a key: it offers no {}", listed(.wanted, "or"))]
-    NoMechanism {
-        token: String,
-        wanted: &'static [&'static str],
-    },
+    NoMechanism { token: String, wanted: &'static [&'static str] },
     /// `softhsm2-util --import` gives EC keys no `CKA_DERIVE`, and keys that were made for TLS often have `CKA_SIGN` only.
     /// PIV cards decrypt with slot 9d (id 3).
     #[error("{key} is not for opening sealed files: its {attribute} is false")]
-    NotForOpening {
-        key: String,
-        attribute: &'static str,
-    },
+    NotForOpening { key: String, attribute: &'static str },
     /// The file was made for another key, or damaged. The token and this program don't say which.
     #[error("{key} does not open what was sealed: it was sealed to another key, or is damaged")]
     NotOpened { key: String },

@@ -48,10 +48,7 @@ pub enum TokenError {
     /// Several tokens share the label, or p11-kit-proxy shows one beside its own library. The tokens of
     /// an OpenPGP card, or of a TPM, share a serial.
     #[error("{} tokens have {selector}", .found.len())]
-    Ambiguous {
-        selector: String,
-        found: Vec<TokenName>,
-    },
+    Ambiguous { selector: String, found: Vec<TokenName> },
     /// The other request waits for a PIN or a touch, was stopped (Ctrl-Z), or hangs: `ps -fp PROCESS`. If
     /// you `kill` it, the lock goes with it.
     #[error(
@@ -59,17 +56,11 @@ pub enum TokenError {
         process(*.holder),
         .waited.as_secs()
     )]
-    Busy {
-        waited: Duration,
-        holder: Option<u32>,
-    },
+    Busy { waited: Duration, holder: Option<u32> },
     /// Mostly another program holds the reader: `gpgconf --kill scdaemon`. [The code](#ckr-codes) says
     /// more.
     #[error("{doing} failed: {failure}")]
-    Call {
-        doing: &'static str,
-        failure: CallFailure,
-    },
+    Call { doing: &'static str, failure: CallFailure },
     #[error("no token has {selector}: the slot holds token {found}")]
     Contradiction { selector: String, found: TokenName },
     /// Slot numbers move with readers, reboots or new SoftHSM tokens: use `tokenSerial` in place of
@@ -78,11 +69,7 @@ pub enum TokenError {
     EmptySlot { slot: u64, present: Vec<TokenName> },
     /// As above.
     #[error("there is no slotId {slot}")]
-    NoSlot {
-        slot: u64,
-        present: Vec<TokenName>,
-        unusable: Vec<UnusableSlot>,
-    },
+    NoSlot { slot: u64, present: Vec<TokenName>, unusable: Vec<UnusableSlot> },
     #[error("the token in slotId {slot} of {library} is not initialised")]
     NotInitialized {
         slot: u64,
@@ -134,12 +121,7 @@ impl TokenError {
     pub fn may_not_be_inserted(&self) -> bool {
         match self {
             Self::EmptySlot { present, .. } => present.is_empty(),
-            Self::NoSlot {
-                present, unusable, ..
-            }
-            | Self::NoToken {
-                present, unusable, ..
-            } => {
+            Self::NoSlot { present, unusable, .. } | Self::NoToken { present, unusable, .. } => {
                 let is_empty = |slot: &UnusableSlot| matches!(slot.why, WhyUnusable::Empty);
                 present.is_empty()
                     && (unusable.is_empty() || unusable.iter().any(is_empty))
@@ -203,11 +185,7 @@ impl Failure for TokenError {
                 "check that the reader is plugged in, that its service (pcscd) runs and serves you, \
                  and the library's configuration"
             ),
-            Self::NotInitialized {
-                slot,
-                library,
-                present,
-            } => {
+            Self::NotInitialized { slot, library, present } => {
                 let tool = format!("pkcs11-tool --module {} --slot {slot}", shell_word(library));
                 let commands = format!(
                     "initialise it, which erases what is on it: {tool} --init-token --label NAME, then \
@@ -219,12 +197,9 @@ impl Failure for TokenError {
                 }
             }
             Self::EmptySlot { present, .. } => where_to_look(present, &[]),
-            Self::NoSlot {
-                present, unusable, ..
+            Self::NoSlot { present, unusable, .. } | Self::NoToken { present, unusable, .. } => {
+                where_to_look(present, unusable)
             }
-            | Self::NoToken {
-                present, unusable, ..
-            } => where_to_look(present, unusable),
         }
     }
 }
@@ -246,10 +221,7 @@ fn what_differs(tokens: &[TokenName]) -> Remedy {
     } else if differ(|token| [&token.serial, &token.label]) {
         remedy!(SERIAL, " and ", LABEL)
     } else {
-        remedy!(
-            SLOT_ID,
-            " (their labels and serials are the same; slot numbers may move)"
-        )
+        remedy!(SLOT_ID, " (their labels and serials are the same; slot numbers may move)")
     }
 }
 
@@ -296,15 +268,8 @@ mod tests {
     #[test]
     fn a_token_is_asked_for_where_a_reader_is_empty_and_no_other_is_there() {
         let missing = |present: usize, slots: Vec<WhyUnusable>| {
-            let token = TokenName {
-                slot: 0,
-                label: String::new(),
-                serial: String::new(),
-            };
-            let unusable = slots.into_iter().map(|why| UnusableSlot {
-                name: String::new(),
-                why,
-            });
+            let token = TokenName { slot: 0, label: String::new(), serial: String::new() };
+            let unusable = slots.into_iter().map(|why| UnusableSlot { name: String::new(), why });
             TokenError::NoSlot {
                 slot: 7,
                 present: vec![token; present],
@@ -313,10 +278,7 @@ mod tests {
             .may_not_be_inserted()
         };
         let unreadable = || {
-            WhyUnusable::Unreadable(CallFailure {
-                function: String::new(),
-                reason: String::new(),
-            })
+            WhyUnusable::Unreadable(CallFailure { function: String::new(), reason: String::new() })
         };
         use WhyUnusable::{Empty, NotInitialized};
         assert!(missing(0, vec![]));

@@ -17,27 +17,14 @@ pub enum WritingError {
     },
     /// `pkcs11-tool --module FILE --login -O` lists what it holds. A deleted key is gone.
     #[error("{doing}: token {token} has no room left: {failure}{}", left_behind(.left))]
-    Full {
-        doing: &'static str,
-        token: String,
-        failure: CallFailure,
-        left: Vec<ObjectSummary>,
-    },
+    Full { doing: &'static str, token: String, failure: CallFailure, left: Vec<ObjectSummary> },
     /// Nothing is overwritten, whatever the object is: a key that is overwritten is gone.
     #[error("objectId \"{id}\" is in use on token {token}")]
-    IdInUse {
-        id: String,
-        token: String,
-        present: Vec<ObjectSummary>,
-    },
+    IdInUse { id: String, token: String, present: Vec<ObjectSummary> },
     /// The library can't make such keys, as OpenSC for a PIV card can't make any. `pkcs11-tool --module
     /// FILE -M` lists what there is.
     #[error("token {token} makes no {kind} key: it offers no {wanted}")]
-    NoGeneration {
-        token: String,
-        kind: &'static str,
-        wanted: &'static str,
-    },
+    NoGeneration { token: String, kind: &'static str, wanted: &'static str },
     /// PIV cards are set up outside of PKCS#11 there: OpenSC's driver for them reads and signs. Yubico's own
     /// library makes keys on a YubiKey.
     #[error("OpenSC makes no key on a PIV card such as token {token}")]
