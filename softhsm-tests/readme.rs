@@ -128,7 +128,7 @@ fn the_demo_ends_with_a_signature_that_openssl_accepts() {
     let demo = fs::read_to_string(at_root("scripts/demo")).unwrap();
     let mut built = 0;
     let lines = demo.lines().map(|line| match line {
-        _ if line.starts_with("cargo build ") => {
+        _ if line.starts_with("step cargo build ") => {
             built += 1;
             ":".to_owned()
         }
@@ -144,12 +144,13 @@ fn the_demo_ends_with_a_signature_that_openssl_accepts() {
     let output = output.unwrap();
     let shown = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{shown}\n{:?}", output.stderr);
-    for expected in [
-        "made on token \"demo\"",
-        "subject=O = dev, CN = jane\n",
-        "Verified OK\n",
-        "\nOK: the key was made in the token",
-    ] {
-        assert!(shown.contains(expected), "no {expected:?} in\n{shown}");
+    for expected in ["made on token \"demo\"", "subject=O = dev, CN = jane\n", "Verified OK\n"] {
+        assert_eq!(shown.matches(expected).count(), 2, "{expected:?} in\n{shown}");
+    }
+    assert!(shown.contains("*rsa.PSSOptions") && shown.contains("rsa_padding_mode:pss"), "{shown}");
+    assert!(shown.contains("\nOK: the keys were made in the token"), "{shown}");
+    // Each step says what it took.
+    for line in shown.lines().filter(|line| line.starts_with("$ ")) {
+        assert!(line.contains("   # ") && line.ends_with(" s"), "{line}");
     }
 }
