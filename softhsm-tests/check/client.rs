@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::{fails, told};
 use crate::fixture::cluster::{ADMINISTRATOR, cluster, kubectl};
 use crate::fixture::keys::Kind;
+use crate::fixture::ports::free_port;
 use crate::fixture::program::{Invocation, Outcome, PROGRAM};
 use crate::fixture::softhsm::{PIN, Store, softhsm_library, token_with_pair};
 
@@ -35,8 +36,7 @@ impl PluginContext {
     /// What `kubeconfig --write` would make for this token and this cluster.
     fn of(store: Store, real: &Value) -> Self {
         let address = local_address();
-        let port = TcpListener::bind((address, 0)).unwrap();
-        let port = port.local_addr().unwrap().port();
+        let port = free_port();
         let mut extension = real.clone();
         extension["plugin"] = "pkcs11-external-signer".into();
         extension["name"] = "real".into();

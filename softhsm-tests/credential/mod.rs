@@ -1,7 +1,6 @@
 //! `credential`: the usual clients with no prefix, the key in the token.
 
 use std::fs;
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -14,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::fixture::cluster::{self, ADMINISTRATOR, cluster};
 use crate::fixture::keys::Kind;
+use crate::fixture::ports::free_port;
 use crate::fixture::program::{Invocation, Outcome, PROGRAM};
 use crate::fixture::root::{copy_of_program, hand_over, need_root};
 use crate::fixture::softhsm::{PIN, Store};
@@ -113,8 +113,7 @@ impl PlainUser {
         // The port follows from the server, which all tests share.
         let address = self.address();
         let (host, _) = address.split_once(':').unwrap();
-        let free = TcpListener::bind((host, 0)).unwrap();
-        let own = free.local_addr().unwrap().to_string();
+        let own = format!("{host}:{}", free_port());
         let text = fs::read_to_string(self.kubeconfig()).unwrap();
         fs::write(self.kubeconfig(), text.replace(&address, &own)).unwrap();
         // What it asked the token is not counted.

@@ -309,8 +309,8 @@ impl Bench {
             .input_file(File::from(OwnedFd::from(input)))
             .suffering(&self.plain, faults)
             .start(None);
-        let kubeconfig = running.line();
-        let heard = (!kubeconfig.is_empty()).then(|| connection::connect(&kubeconfig));
+        let kubeconfig = running.line_or_end();
+        let heard = kubeconfig.ok().map(|kubeconfig| connection::connect(&kubeconfig));
         drop(end);
         (running.finish(), heard)
     }

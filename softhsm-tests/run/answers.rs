@@ -13,6 +13,7 @@ use super::trouble::{full_queue, quoted};
 use super::{changed_kubeconfig, run, run_recorded};
 use crate::fixture::cluster::{JANE, cluster};
 use crate::fixture::keys::{Kind, key};
+use crate::fixture::ports::free_address;
 use crate::fixture::program::{Invocation, Outcome};
 use crate::fixture::softhsm::Store;
 
@@ -31,8 +32,7 @@ const MANIFEST: &str =
 
 /// An address where nothing listens.
 fn nowhere() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    format!("https://{}", listener.local_addr().unwrap())
+    format!("https://{}", free_address())
 }
 
 /// Gives the script a manifest to apply.
@@ -128,9 +128,8 @@ fn whatever_kubectl_does_it_shows_that_the_pin_is_locked() {
 #[test]
 fn a_server_that_does_not_answer_is_told_of_before_kubectl_gives_up() {
     let store = cluster().token(Kind::P256, JANE);
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let silent = listener.local_addr().unwrap();
-    // Its port is free on ::1 too.
+    let silent = free_address();
+    let listener = TcpListener::bind(silent).unwrap();
     let deaf = format!("[::1]:{}", silent.port());
     let _queue = full_queue(&deaf);
     thread::spawn(move || listener.incoming().collect::<Vec<_>>());

@@ -6,15 +6,16 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::Duration;
 
 use serde_json::json;
 
 use super::trouble::{assert_told, namespace, server_certificate, whoami_with, whoami_within};
 use crate::fixture::cluster::{JANE, cluster};
 use crate::fixture::keys::Kind;
+use crate::fixture::ports::free_address;
 use crate::fixture::softhsm::Store;
 use crate::fixture::tool::tool;
+use crate::fixture::wait::wait_until;
 
 /// A proxy that ends with the value.
 struct Proxy {
@@ -25,9 +26,7 @@ struct Proxy {
 impl Proxy {
     /// `prepare` gets the address to listen at.
     fn start(prepare: impl FnOnce(SocketAddr) -> Command) -> Self {
-        let free = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = free.local_addr().unwrap();
-        drop(free);
+        let address = free_address();
         let mut command = prepare(address);
         let mut process = command
             .stdin(Stdio::null())
@@ -35,10 +34,10 @@ impl Proxy {
             .stderr(Stdio::null())
             .spawn()
             .unwrap_or_else(|error| panic!("{command:?}: {error}; scripts/setup installs it"));
-        while TcpStream::connect(address).is_err() {
+        wait_until("the proxy listens", || {
             assert!(process.try_wait().unwrap().is_none(), "{command:?} has ended");
-            thread::sleep(Duration::from_millis(20));
-        }
+            TcpStream::connect(address).is_ok()
+        });
         Self { process, address }
     }
 

@@ -1,12 +1,11 @@
 //! A run at a terminal: the PIN is asked for first, then the terminal is the command's.
 
-use std::net::TcpListener;
-
 use rustix::process::Signal;
 
 use super::left_behind;
 use crate::fixture::cluster::{ADMINISTRATOR, JANE, cluster};
 use crate::fixture::keys::Kind;
+use crate::fixture::ports::free_address;
 use crate::fixture::program::{Invocation, PROGRAM};
 use crate::fixture::request::{Hash, Options, sample, sign_request};
 use crate::fixture::softhsm::{PIN, Store, WRONG_PIN};
@@ -193,8 +192,7 @@ fn nothing_is_written_over_a_program_that_draws_on_the_screen() {
         let configuration = store.configuration_with_pin_source();
         let shell = "exec \"$SIGNER\" run -- sh -c \"$SCRIPT\" </dev/tty >/dev/tty 2>&1";
         let run = cluster().run(&store, &configuration, &[]);
-        let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        cluster().lead_to(&store, &format!("https://{gone}"));
+        cluster().lead_to(&store, &format!("https://{}", free_address()));
         let mut terminal = run
             .variable("SCRIPT", format!("{whole_screen}; {script}"))
             .within("sh", shell)

@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -16,9 +16,11 @@ use super::{changed_kubeconfig, run, run_recorded};
 use crate::fixture::cluster::{JANE, cluster};
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::{Issue, issue, openssl};
+use crate::fixture::ports::free_address;
 use crate::fixture::program::Outcome;
 use crate::fixture::softhsm::{Object, Store, token_with, token_withholding};
 use crate::fixture::tool::tool;
+use crate::fixture::wait::wait_until;
 
 /// Jane's certificate for the P-256 key and that of an intermediate authority above it, each as PEM and DER.
 pub(crate) fn below_an_intermediate() -> [[Vec<u8>; 2]; 2] {
@@ -116,7 +118,7 @@ fn assert_told_beside(outcome: &Outcome, warnings: &[&str], fragments: &[&str]) 
 #[test]
 fn a_server_that_is_not_there() {
     let store = cluster().token(Kind::P256, JANE);
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = free_address();
     let outcome =
         whoami_with(&store, |cluster| cluster["server"] = json!(format!("https://{free}")));
     assert_told(&outcome, &["\"test\"", "Connection refused", "VPN"]);
@@ -305,8 +307,8 @@ impl Server {
 
     /// One with these options.
     pub(crate) fn with([own, private]: &[&Path; 2], options: &[&str]) -> (Self, String) {
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let child = tool("openssl", "openssl")
+        let address = free_address();
+        let mut child = tool("openssl", "openssl")
             .args(["s_server", "-accept", &address.to_string(), "-www"])
             .args(options)
             .args([OsStr::new("-cert"), own.as_ref()])
@@ -316,9 +318,10 @@ impl Server {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        while std::net::TcpStream::connect(address).is_err() {
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        wait_until("openssl listens", || {
+            assert!(child.try_wait().unwrap().is_none(), "openssl has ended");
+            TcpStream::connect(address).is_ok()
+        });
         (Self(child), format!("https://{address}"))
     }
 }
