@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use cryptoki::mechanism::MechanismType;
+use pkcs11_external_signer::token::TOUCH_NOTICE_DELAY;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -20,6 +21,7 @@ use crate::fixture::root::need_root;
 use crate::fixture::softhsm::{
     Object, PIN, Store, WRONG_PIN, blueprint, token_with, token_with_pair, token_withholding,
 };
+use crate::secrecy::wait_for_call;
 
 /// A request for a signature through the misbehaving library.
 fn sign_with(store: &Store, configuration: Configuration, faults: &str) -> Invocation {
@@ -66,7 +68,8 @@ fn an_answer_survives_the_end_of_a_library() {
     ] {
         let outcome = sign(&store, faults).run();
         assert_signed(&outcome);
-        assert!(outcome.took < Duration::from_secs(20), "{faults}: it took {:?}", outcome.took);
+        // Before, it would have been given a minute.
+        assert!(outcome.took < Duration::from_secs(60), "{faults}: {outcome:?}");
         let outcome = store.ask(&certificate).suffering(&store, faults).run();
         assert_eq!(outcome.certificate(), key(Kind::P256).certificate, "{faults}");
     }
@@ -95,10 +98,7 @@ fn an_interruption_of_a_containers_first_process_is_no_crash() {
     let options = ["--pid", "--fork"].map(str::to_owned);
     let hanging = sign(&store, "C_OpenSession:hang").through("unshare", &options);
     let running = hanging.start(None);
-    // It is there with the first call.
-    while !store.directory.path().join("calls").exists() {
-        thread::sleep(Duration::from_millis(50));
-    }
+    wait_for_call(&store, "C_Initialize");
     let unshare = running.pid().as_raw_nonzero();
     let children = fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children")).unwrap();
     let first = Pid::from_raw(children.trim().parse().unwrap()).unwrap();
@@ -225,7 +225,7 @@ fn a_silent_token_brings_a_notice_that_goes_away_again() {
 
     let (outcome, screen) = sign(&store, "").at_terminal().finish();
     assert_signed(outcome.silently());
-    assert_eq!(screen, "");
+    assert!(screen.is_empty() || outcome.took > TOUCH_NOTICE_DELAY, "{screen:?}");
 }
 
 #[test]
@@ -645,9 +645,8 @@ fn a_library_that_hangs_is_named_with_what_it_was_doing() {
 #[test]
 fn a_process_that_was_stopped_has_not_hung() {
     let store = token_with_pair(Kind::P256);
-    let run = sign(&store, "C_Login:delay=4000").start(None);
-    thread::sleep(Duration::from_secs(2));
-    kill_process(run.pid(), Signal::STOP).unwrap();
+    let run = sign(&store, "C_Login:stop").start(None);
+    run.wait_until_stopped();
     thread::sleep(Duration::from_secs(62));
     kill_process(run.pid(), Signal::CONT).unwrap();
     assert_signed(&run.finish());

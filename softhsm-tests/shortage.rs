@@ -85,16 +85,21 @@ fn more_connections_than_descriptors_are_told_once() {
     let many = r#"
 port=$(sed 's/.*https:..127.0.0.1:\([0-9]*\).*/\1/' "$KUBECONFIG")
 for _ in 1 2 3; do
-  (for _ in {1..15}; do exec {connection}<>"/dev/tcp/127.0.0.1/$port"; done; sleep 3) &
+  (for _ in {1..15}; do exec {connection}<>"/dev/tcp/127.0.0.1/$port"; done; read -r _ <&3) &
 done
 wait"#;
-    let script = "ulimit -n 32; exec \"$SIGNER\" run -- bash -c \"$MANY\"";
-    let outcome = run(&store).within("bash", script).variable("MANY", many).run();
-    let told = ["has to wait: Too many open files", "1 of them", "`ulimit -n`"];
-    for text in told {
-        assert_eq!(outcome.stderr.matches(text).count(), 1, "{text}: {outcome:?}");
+    let script = "ulimit -n 32; exec \"$SIGNER\" run -- bash -c \"exec 3<&0; $MANY\"";
+    let (input, keyboard) = std::io::pipe().unwrap();
+    let run = run(&store).within("bash", script).variable("MANY", many);
+    let mut run = run.input_file(std::os::fd::OwnedFd::from(input).into()).start(None);
+    let told = run.wait_for_error("has to wait: Too many open files");
+    drop(keyboard);
+    let outcome = run.finish();
+    let told = told + &outcome.stderr;
+    for text in ["has to wait: Too many open files", "1 of them", "`ulimit -n`"] {
+        assert_eq!(told.matches(text).count(), 1, "{text}: {told}");
     }
-    outcome.printed_beside(&told[..1]);
+    outcome.printed();
 }
 
 #[test]
@@ -343,14 +348,14 @@ fn standard_streams_that_are_closed_or_full_spoil_nothing() {
         assert_signed(&after(streams, sign(&store)));
         assert_eq!(run_after(streams, &store).printed(), "started\n");
     }
+    let missing = certificate_request(&store.configuration().with("objectId", "9"));
+    assert_eq!(after("exec 2>&-", store.ask(&missing)).status.code(), Some(6));
     // A PIN from standard input has nowhere to come from.
     let configuration = store.configuration().with("pinSource", "stdin");
     let request = sign_request(&configuration, &Options::hash(Hash::Sha256), &sample(32));
     after("exec 0<&-", store.ask(&request)).fails(7, &["standard input"]);
-    let full = ["list", "--json"].join(" ");
-    let script = format!("exec \"$SIGNER\" {full} >/dev/full");
-    let outcome = run(&store).within("bash", &script).run();
-    outcome.fails(2, &["No space left"]);
+    let full = "exec \"$SIGNER\" list --json >/dev/full";
+    run(&store).within("bash", full).run().fails(2, &["No space left"]);
 }
 
 /// The library is the first to find too little: what it and its own libraries take is the most.
@@ -358,10 +363,8 @@ fn standard_streams_that_are_closed_or_full_spoil_nothing() {
 fn too_little_memory_is_told() {
     let store = token_with_pair(Kind::P256);
     let with = |kibibytes| after(&format!("ulimit -v {kibibytes}"), sign(&store));
-    let mut kibibytes = 80_000;
-    let outcome = loop {
+    for kibibytes in (0..=80_000).rev().step_by(2_000) {
         let outcome = with(kibibytes);
-        kibibytes -= 2_000;
         // glibc ends a process itself where a thread has no room for a new library's data.
         if outcome.stderr.starts_with("cannot allocate memory for thread-local data") {
             continue;
@@ -372,9 +375,10 @@ fn too_little_memory_is_told() {
             continue;
         }
         if !outcome.status.success() {
-            break outcome;
+            outcome.fails(4, &["does not load"]);
+            return;
         }
         assert_signed(&outcome);
-    };
-    outcome.fails(4, &["does not load"]);
+    }
+    panic!("there was always enough");
 }

@@ -1,7 +1,6 @@
 //! What comes from strangers: a kubeconfig, a request or a token whose author means no good. Each
 //! ends in the promised error, soon, or changes nothing.
 
-use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt as _;
@@ -22,8 +21,8 @@ use crate::fixture::root::{hand_over, need_root};
 use crate::fixture::softhsm::{Object, Store, blueprint, softhsm_library, token_with_pair};
 use crate::fixture::tool::tool;
 
-/// Longer than any of this may take on a busy machine; reading a terabyte takes longer still.
-const SOON: Duration = Duration::from_secs(20);
+/// Hundreds of times what any of this takes; reading a terabyte takes longer still.
+const SOON: Duration = Duration::from_secs(120);
 
 fn ask_with(store: &Store, library: &Path) -> Outcome {
     let configuration = store.configuration().with("pathLib", library.to_str().unwrap());
@@ -96,7 +95,6 @@ fn a_library_behind_a_strangers_link_does_not_run() {
     };
     lead_to(&strangers);
     let is_over = AtomicBool::new(false);
-    let mut codes = BTreeSet::new();
     thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
@@ -110,12 +108,12 @@ fn a_library_behind_a_strangers_link_does_not_run() {
             let path = link.join("evil.so");
             let configuration = configuration.with("pathLib", path.to_str().unwrap());
             let request = store.ask(&certificate_request(&configuration));
-            codes.insert(request.variable("MARKER", &marker).run().status.code());
+            let outcome = request.variable("MARKER", &marker).run();
+            assert!(matches!(outcome.status.code(), Some(3 | 4)), "{outcome:?}");
         }
         is_over.store(true, Ordering::Relaxed);
     });
     assert!(!marker.exists(), "it ran");
-    assert_eq!(codes, [Some(3), Some(4)].into());
 }
 
 #[test]
