@@ -13,7 +13,8 @@ use crate::fixture::cluster::{ADMINISTRATOR, Claims, JANE, cluster};
 use crate::fixture::keys::{Kind, authority, credential_id, due, issued, key};
 use crate::fixture::program::{Invocation, Outcome};
 use crate::fixture::softhsm::{
-    Object, PIN, Store, WRONG_PIN, softhsm_library, token_with, token_with_pair, token_withholding,
+    Object, PIN, Store, WRONG_PIN, blueprint, softhsm_library, token_with, token_with_pair,
+    token_withholding,
 };
 use crate::run::trouble::{Server, server_certificate};
 
@@ -172,65 +173,117 @@ fn a_key_that_wants_no_login_gets_none() {
     assert_eq!(store.calls("C_Login"), [""; 0]);
 }
 
+/// Exit code, options, what fails, and its remedy. KEY names the first token and its key, PIN a stored one.
+const WRONG: &str = r#"
+3 | --server                              | the kubeconfig has no current-context             | name a context that is there:
+3 | --context=c                           | has no context "c"                                | name a context that is there:
+3 | --context=a                           | user "j" of context "a" has no key for this program | kubeconfig --write --context a`
+3 | --context=a --kubeconfig=$HOME/kubeconfig | has no key for this program                       | kubeconfig --write --kubeconfig=HOME/kubeconfig --context a`
+3 | --kubeconfig=$HOME/broken              | line 1                                            | correct the file
+3 | --kubeconfig='not here.yaml'          | there is no kubeconfig not here.yaml              | correct --kubeconfig or KUBECONFIG
+3 | --module= --slot-id=x --object-id=1   | 2 problems: pathLib is empty; slotId "x"          | on the command line:
+3 | --module=$MODULE --slot-id=y --object-id=z | 2 problems                                   | on the command line:
+7 | KEY                                   | wants a PIN, and there is no terminal             | set --pin-source to askpass
+2 | KEY --context=a                       | beside options that name a key needs --server     | pkcs11-external-signer check --help
+2 | KEY --kubeconfig=/nowhere             | beside options that name a key needs --server     | pkcs11-external-signer check --help
+3 | KEY --server --kubeconfig=/nowhere    | there is no kubeconfig /nowhere                   |
+7 | KEY --pin-source=prompt               | no terminal to ask                                | from a terminal
+4 | KEY --module=/nowhere/library.so      | /nowhere/library.so does not load                 | installed
+4 | KEY --module=/etc/passwd              | /etc/passwd is not a PKCS#11 library              | built for this machine
+3 | KEY --module=$HOME/open.so            | can be changed by every user                      | chmod go-w
+5 | KEY --token-serial=0000               | no token with tokenLabel "test token" and tokenSerial "0000" | insert the token
+6 | KEY PIN --object-label=other          | no certificate with objectId "1" and objectLabel "other" | name one of the certificates
+6 | --module=$MODULE --token-label=alone --object-id=1 PIN | no private key with objectId "1"                  | no private key
+6 | --module=$MODULE --token-label=foreign --object-id=1 PIN | does not belong to the key with objectId "1"      | install the certificate
+"#;
+
 #[test]
-fn what_is_wrong_with_the_configuration_is_told() {
-    let store = token_with_pair(Kind::P256);
-    let missing = check_through(&store, "--module=", &["--slot-id=x"]).run();
-    fails(&missing, 3, "2 problems: pathLib is empty; slotId \"x\"", "");
-    let kubeconfig = |text: &str, arguments: &[&str]| {
-        let path = store.directory.path().join("kubeconfig");
-        fs::write(&path, text).unwrap();
-        Invocation::new(store.directory.path())
-            .variable("KUBECONFIG", path)
-            .argument("check")
-            .arguments(arguments)
-            .run()
-    };
-    let contexts = "contexts: [{name: a, context: {user: j}}, {name: b}]\nusers: [{name: j, user: {token: t}}]\n";
-    fails(
-        &kubeconfig(contexts, &["--server"]),
-        3,
-        "the kubeconfig has no current-context",
-        "name a context that is there:",
-    );
-    fails(
-        &kubeconfig(contexts, &["--context=c"]),
-        3,
-        "has no context \"c\"",
-        "name a context that is there:",
-    );
-    fails(
-        &kubeconfig(contexts, &["--context=a"]),
-        3,
-        "user \"j\" of context \"a\" has no key for this program",
-        "kubeconfig --write --context a`",
-    );
-    let file = store.directory.path().join("kubeconfig");
-    let file = format!("--kubeconfig={}", file.display());
-    fails(
-        &kubeconfig(contexts, &["--context=a", &file]),
-        3,
-        "has no key for this program",
-        &format!("kubeconfig --write {file} --context a`"),
-    );
-    fails(&kubeconfig("users: [", &[]), 3, "line 1", "correct the file");
+fn what_is_wrong_is_told_with_its_remedy() {
+    let store = Store::new([
+        blueprint("test token", Object::pair(key(Kind::P256), &[1])),
+        blueprint("alone", [Object::certificate(key(Kind::P256), &[1])]),
+        blueprint(
+            "foreign",
+            [
+                Object::key(key(Kind::OtherRsa), &[1]),
+                Object::certificate(key(Kind::Rsa(2048)), &[1]),
+            ],
+        ),
+    ]);
     let home = store.directory.path();
-    let empty = token_with([]);
-    let nothing = Invocation::new(home)
-        .argument("check")
-        .variable("SOFTHSM2_CONF", empty.directory.path().join("softhsm2.conf"));
-    fails(
-        &nothing.run(),
-        3,
-        &format!("there is no kubeconfig {}/.kube/config", home.display()),
-        "--kubeconfig or KUBECONFIG",
-    );
-    fails(
-        &kubeconfig("", &["--kubeconfig=not here.yaml"]),
-        3,
-        "there is no kubeconfig not here.yaml",
-        "correct --kubeconfig or KUBECONFIG",
-    );
+    let contexts = "contexts: [{name: a, context: {user: j}}, {name: b}]\nusers: [{name: j, user: {token: t}}]\n";
+    fs::write(home.join("kubeconfig"), contexts).unwrap();
+    fs::write(home.join("broken"), "users: [").unwrap();
+    let copy = home.join("open.so");
+    fs::copy(softhsm_library(), &copy).unwrap();
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o666)).unwrap();
+    for row in WRONG.lines().skip(1) {
+        let cells: Vec<_> = row.split('|').map(str::trim).collect();
+        let [code, options, what, remedy] = cells[..] else { panic!("{row}") };
+        let module = if options.contains("--module") { "" } else { "--module=$MODULE" };
+        let key = format!("{module} --token-label='test token' --object-id=1");
+        let options = options.replace("KEY", &key).replace("PIN", PIN_SOURCE);
+        let run = Invocation::new(home)
+            .variable("KUBECONFIG", home.join("kubeconfig"))
+            .variable("MODULE", softhsm_library())
+            .variable("TOKEN_PIN", PIN)
+            .within("bash", &format!("\"$SIGNER\" check {options}"));
+        let remedy = remedy.replace("HOME", home.to_str().unwrap());
+        fails(&run.run(), code.parse().unwrap(), what, &remedy);
+    }
+    let document = check(&store, &["--json"]).run();
+    let document: Value = serde_json::from_slice(&document.stdout).unwrap();
+    let login = document["steps"].as_array().unwrap().last().unwrap();
+    assert!(login["help"].as_str().unwrap().contains("set --pin-source"));
+    let none = token_with([]);
+    let nothing = Invocation::new(none.directory.path()).argument("check").run();
+    let missing =
+        format!("there is no kubeconfig {}/.kube/config", none.directory.path().display());
+    fails(&nothing, 3, &missing, "--kubeconfig or KUBECONFIG");
+    let piped = check(&store, &["--pin-source=prompt"]).piped(format!("{PIN}\n")).run();
+    fails(&piped, 7, "from standard input was not sent", "in a terminal");
+}
+
+#[test]
+fn what_the_token_cannot_sign_is_told() {
+    let none = token_withholding(&[MechanismType::ECDSA], Kind::P256);
+    fails(&check(&none, &[PIN_SOURCE]).run(), 8, "CKM_ECDSA", "");
+    let store = token_with_pair(Kind::P256);
+    for (faults, what) in
+        [("C_Sign:flip", "ECDSA P-256"), ("C_SignInit:return=0x30", "C_SignInit: CKR_DEVICE_ERROR")]
+    {
+        fails(&check_faulty(&store, faults, &[PIN_SOURCE]).run(), 8, what, "");
+    }
+    // TLS 1.2 alone is left to a token without RSA-PSS.
+    let no_pss = [MechanismType::RSA_PKCS_PSS, MechanismType::RSA_X_509];
+    let old = token_withholding(&no_pss, Kind::Rsa(2048));
+    let text = told(&check(&old, &[PIN_SOURCE]).run(), 0);
+    assert!(text.contains("! mechanisms     the token offers RSA PKCS #1 v1.5"), "{text}");
+    assert!(text.contains("! TLS            this key can serve TLS 1.2, not TLS 1.3"), "{text}");
+}
+
+#[test]
+fn a_refused_pins_remedy_can_be_typed_as_it_is_printed() {
+    let store = token_with_pair(Kind::P256);
+    for is_first in [true, false] {
+        let outcome = check(&store, &["--pin-source=env:NO_PIN"]).run();
+        let login = "log in yourself: pkcs11-external-signer check --module=/";
+        fails(&outcome, 7, "refused", login);
+        let text = told(&outcome, 7);
+        assert!(
+            is_first
+                || text.contains(
+                    " --token-label='test token' --object-id=1 --pin-source=env:NO_PIN \
+                     --despite-refusal sends"
+                ),
+            "{text}"
+        );
+    }
+    let refused = told(&check(&store, &["--pin-source=env:NO_PIN"]).run(), 7);
+    let mut terminal = check(&store, &[]).what_is_told(&refused).at_terminal();
+    terminal.expect_prompt().type_line(PIN);
+    told(&terminal.finish().0, 0);
+    told(&check(&store, &[PIN_SOURCE]).run(), 0);
 }
 
 /// Library, token and key, where there is one of it.
@@ -336,75 +389,6 @@ fn relative_paths_are_taken_on_the_command_line() {
 }
 
 #[test]
-fn what_options_name_is_mended_with_options() {
-    let store = token_with_pair(Kind::P256);
-    let module = format!("--module={}", softhsm_library().display());
-    let options = |arguments: &[&str]| {
-        Invocation::new(store.directory.path()).argument("check").arguments(arguments).run()
-    };
-    let outcome = options(&[&module, "--slot-id=y", "--object-id=z"]);
-    fails(&outcome, 3, "2 problems", "on the command line:");
-    let outcome = check(&store, &[]).run();
-    fails(&outcome, 7, "wants a PIN", "set --pin-source to askpass");
-    let document: Value = serde_json::from_slice(&check(&store, &["--json"]).run().stdout).unwrap();
-    let login = document["steps"].as_array().unwrap().last().unwrap();
-    assert!(login["help"].as_str().unwrap().contains("set --pin-source"));
-    for unused in ["--context=a", "--kubeconfig=/nowhere"] {
-        let outcome = check(&store, &[unused]).run();
-        let what = "beside options that name a key needs --server";
-        fails(&outcome, 2, what, "pkcs11-external-signer check --help");
-    }
-    let outcome = check(&store, &["--server", "--kubeconfig=/nowhere"]).run();
-    fails(&outcome, 3, "there is no kubeconfig /nowhere", "");
-    // After a wrong PIN, the remedy as it is printed.
-    for is_first in [true, false] {
-        let outcome = check(&store, &["--pin-source=env:NO_PIN"]).run();
-        let login = "log in yourself: pkcs11-external-signer check --module=/";
-        fails(&outcome, 7, "refused", login);
-        let text = told(&outcome, 7);
-        assert!(
-            is_first
-                || text.contains(
-                    " --token-label='test token' --object-id=1 --pin-source=env:NO_PIN \
-                     --despite-refusal sends"
-                ),
-            "{text}"
-        );
-    }
-    let nobody = check(&store, &["--pin-source=prompt"]).run();
-    fails(&nobody, 7, "no terminal to ask", "from a terminal");
-    let piped = check(&store, &["--pin-source=prompt"]).piped(format!("{PIN}\n"));
-    fails(&piped.run(), 7, "from standard input was not sent", "in a terminal");
-    let refused = told(&check(&store, &["--pin-source=env:NO_PIN"]).run(), 7);
-    let mut terminal = check(&store, &[]).what_is_told(&refused).at_terminal();
-    terminal.expect_prompt().type_line(PIN);
-    told(&terminal.finish().0, 0);
-    told(&check(&store, &[PIN_SOURCE]).run(), 0);
-}
-
-#[test]
-fn what_is_wrong_with_the_library_or_the_token_is_told() {
-    let store = token_with_pair(Kind::P256);
-    let missing = check_through(&store, "--module=/nowhere/library.so", &[]).run();
-    fails(&missing, 4, "/nowhere/library.so does not load", "installed");
-    let foreign = check_through(&store, "--module=/etc/passwd", &[]).run();
-    fails(&foreign, 4, "/etc/passwd is not a PKCS#11 library", "built for this machine");
-    let untrusted = store.directory.path().join("open.so");
-    fs::copy(softhsm_library(), &untrusted).unwrap();
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
-    fs::set_permissions(&untrusted, mode).unwrap();
-    let untrusted = check_through(&store, &format!("--module={}", untrusted.display()), &[]).run();
-    fails(&untrusted, 3, "can be changed by every user", "chmod go-w");
-    let absent = check(&store, &["--token-serial=0000"]).run();
-    fails(
-        &absent,
-        5,
-        "no token with tokenLabel \"test token\" and tokenSerial \"0000\"",
-        "insert the token",
-    );
-}
-
-#[test]
 fn a_token_that_stays_in_use_is_told() {
     let store = token_with_pair(Kind::P256);
     told(&check(&store, &["--no-login"]).run(), 0);
@@ -503,35 +487,6 @@ fn what_is_wrong_with_the_certificate_is_told_and_its_key_is_tried_all_the_same(
     }
 }
 
-#[test]
-fn what_is_wrong_with_the_objects_is_told() {
-    let store = token_with_pair(Kind::P256);
-    let absent = check(&store, &["--object-label=other", PIN_SOURCE]).run();
-    fails(
-        &absent,
-        6,
-        "no certificate with objectId \"1\" and objectLabel \"other\"",
-        "name one of the certificates",
-    );
-    let alone = token_with([Object::certificate(key(Kind::P256), &[1])]);
-    fails(
-        &check(&alone, &[PIN_SOURCE]).run(),
-        6,
-        "no private key with objectId \"1\"",
-        "no private key",
-    );
-    let foreign = token_with([
-        Object::key(key(Kind::OtherRsa), &[1]),
-        Object::certificate(key(Kind::Rsa(2048)), &[1]),
-    ]);
-    fails(
-        &check(&foreign, &[PIN_SOURCE]).run(),
-        6,
-        "does not belong to the key with objectId \"1\"",
-        "install the certificate",
-    );
-}
-
 /// Whether the token shows it before the login or after, the key isn't used. A public key beside it
 /// is reported, but requests don't look at it.
 #[test]
@@ -563,25 +518,6 @@ fn a_certificate_of_another_type_of_key_is_told() {
             assert_eq!(store.calls("C_SignInit"), [] as [&str; 0]);
         }
     }
-}
-
-#[test]
-fn what_the_token_cannot_sign_is_told() {
-    let none = token_withholding(&[MechanismType::ECDSA], Kind::P256);
-    fails(&check(&none, &[PIN_SOURCE]).run(), 8, "CKM_ECDSA", "");
-    // TLS 1.2 alone is left to a token without RSA-PSS.
-    let old = token_withholding(
-        &[MechanismType::RSA_PKCS_PSS, MechanismType::RSA_X_509],
-        Kind::Rsa(2048),
-    );
-    let text = told(&check(&old, &[PIN_SOURCE]).run(), 0);
-    assert!(text.contains("! mechanisms     the token offers RSA PKCS #1 v1.5"), "{text}");
-    assert!(text.contains("! TLS            this key can serve TLS 1.2, not TLS 1.3"), "{text}");
-    let store = token_with_pair(Kind::P256);
-    let flipped = check_faulty(&store, "C_Sign:flip", &[PIN_SOURCE]).run();
-    fails(&flipped, 8, "ECDSA P-256", "");
-    let broken = check_faulty(&store, "C_SignInit:return=0x30", &[PIN_SOURCE]).run();
-    fails(&broken, 8, "C_SignInit: CKR_DEVICE_ERROR", "");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The step `client`: what a client meets that runs this program as its credential plugin.
 
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
@@ -96,10 +96,6 @@ impl PluginContext {
         &mut self.config["clusters"][1]["cluster"]
     }
 
-    fn extension(&mut self) -> &mut Value {
-        &mut self.entry()["extensions"][0]["extension"]
-    }
-
     fn user(&mut self) -> &mut Value {
         &mut self.config["users"][0]["user"]
     }
@@ -178,91 +174,68 @@ fn what_a_client_meets_is_told_before_the_key() {
     assert_eq!(of_client(&text), [""; 0]);
 }
 
+/// What of the kubeconfig is another, what `check` says of it, and by which command it is mended.
+const KEEPS_FROM: &str = r#"
+exec/command         | "/nowhere/pkcs11-external-signer" | command /nowhere/pkcs11-external-signer is no program | prod
+exec/command         | "kubectl-pkcs11" | command kubectl-pkcs11 is no program | prod
+exec/apiVersion      | "client.authentication.k8s.io/v2" | user "jane": they know no apiVersion "client.authentication.k8s.io/v2" | prod
+exec/interactiveMode | null        | it has no interactiveMode                 | prod
+exec/interactiveMode | "Sometimes" | they know no interactiveMode "Sometimes"  | prod
+extensions           | null        | exec is missing                           | NAME
+extension/plugin     | "other"     | is another program's                      | NAME
+extension/server     | null        | has no server                             | NAME
+server               | "https://10.0.0.1:6443" | https://10.0.0.1:6443 is no address of this machine | NAME
+certificate-authority-data | "Zm9v"| was written on another machine or for another user | NAME
+tls-server-name      | "other.run.invalid" | was written on another machine or for another user | NAME
+"#;
+
+/// The same of what keeps some clients from it.
+const NOT_EVERYWHERE: &str = r#"
+exec/provideClusterInfo | false    | provideClusterInfo is not true | prod
+exec/apiVersion      | "client.authentication.k8s.io/v1alpha1" | is v1alpha1 | prod
+exec/interactiveMode | "Always"    | interactiveMode is Always | prod
+real                 | {"server": "https://127.0.0.1:2", "certificate-authority-data": "Zm9v"} | cluster "real" has changed since it was copied: server | prod
+real                 | {"server": "https://127.0.0.1:1", "certificate-authority-data": "YmFy", "proxy-url": "http://127.0.0.1:3"} | copied: certificate-authority, proxy-url | prod
+real                 | {"server": "https://127.0.0.1:1", "certificate-authority": "/nowhere"} | certificate-authority /nowhere of cluster "real" can't be read | prod
+server               | "https://127.0.0.1:PORT" | 127.0.0.1 is not this user's own address | prod
+"#;
+
+/// What comes of each row's change, with what is to be said and the remedy.
+fn each_changed(rows: &str, judge: impl Fn(&Outcome, &str, &str)) {
+    for row in rows.lines().skip(1) {
+        let cells: Vec<_> = row.split('|').map(str::trim).collect();
+        let [place, value, what, context] = cells[..] else { panic!("{row}") };
+        let place = match place.split_once('/') {
+            Some(("exec", field)) => format!("/users/0/user/exec/{field}"),
+            Some((_, field)) => format!("/clusters/1/cluster/extensions/0/extension/{field}"),
+            None if place == "real" => "/clusters/0/cluster".to_owned(),
+            None => format!("/clusters/1/cluster/{place}"),
+        };
+        let mut changed = PluginContext::new();
+        let value = value.replace("PORT", &changed.port.to_string());
+        *changed.config.pointer_mut(&place).unwrap() = serde_json::from_str(&value).unwrap();
+        judge(&changed.check(), what, &format!("kubeconfig --write --context {context}"));
+    }
+}
+
 #[test]
 fn what_keeps_clients_from_the_cluster_is_told() {
-    const WRITE: &str = "kubeconfig --write --context prod";
-    type Fault = fn(&mut PluginContext);
-    let faults: [(Fault, &str, &str); 14] = [
-        (
-            |it| it.user()["exec"]["command"] = "/nowhere/pkcs11-external-signer".into(),
-            "command /nowhere/pkcs11-external-signer is no program",
-            WRITE,
-        ),
-        (
-            |it| it.user()["exec"]["command"] = "kubectl-pkcs11".into(),
-            "command kubectl-pkcs11 is no program",
-            WRITE,
-        ),
-        (
-            |it| it.user()["exec"]["apiVersion"] = "client.authentication.k8s.io/v2".into(),
-            "user \"jane\": they know no apiVersion \"client.authentication.k8s.io/v2\"",
-            WRITE,
-        ),
-        (
-            |it| it.user()["exec"]["interactiveMode"] = Value::Null,
-            "it has no interactiveMode",
-            WRITE,
-        ),
-        (
-            |it| it.user()["exec"]["interactiveMode"] = "Sometimes".into(),
-            "they know no interactiveMode \"Sometimes\"",
-            WRITE,
-        ),
-        (
-            |it| it.user()["token"] = "secret".into(),
-            "the user has token, which clients use",
-            "take it out",
-        ),
-        (
-            |it| it.entry()["extensions"] = Value::Null,
-            "exec is missing",
-            "kubeconfig --write --context NAME",
-        ),
-        (
-            |it| it.extension()["plugin"] = "other".into(),
-            "is another program's",
-            "kubeconfig --write --context NAME",
-        ),
-        (
-            |it| it.extension()["server"] = Value::Null,
-            "has no server",
-            "kubeconfig --write --context NAME",
-        ),
-        (
-            |it| it.entry()["server"] = "https://10.0.0.1:6443".into(),
-            "https://10.0.0.1:6443 is no address of this machine",
-            "kubeconfig --write --context NAME",
-        ),
-        (
-            |it| it.entry()["certificate-authority-data"] = "Zm9v".into(),
-            "was written on another machine or for another user",
-            "kubeconfig --write --context NAME",
-        ),
-        (
-            |it| it.entry()["tls-server-name"] = "other.run.invalid".into(),
-            "was written on another machine or for another user",
-            "kubeconfig --write --context NAME",
-        ),
-        (
-            |it| fs::remove_file(it.path("data/tunnel.pem")).unwrap(),
-            "tunnel.pem",
-            "kubeconfig --write --context NAME",
-        ),
-        (
-            |it| drop(it.make_identity()),
-            "was written on another machine or for another user",
-            "kubeconfig --write --context NAME",
-        ),
-    ];
-    for (fault, what, remedy) in faults {
-        let mut context = PluginContext::new();
-        fault(&mut context);
-        let outcome = context.check();
-        fails(&outcome, 3, what, remedy);
+    let is_kept = |outcome: &Outcome, what: &str, remedy: &str| {
+        fails(outcome, 3, what, remedy);
         let text = String::from_utf8_lossy(&outcome.stdout);
         assert!(text.contains("\n✔ TLS"), "the key was not tried:\n{text}");
         assert!(!text.contains("secret"), "{text}");
-    }
+    };
+    each_changed(KEEPS_FROM, is_kept);
+    let mut context = PluginContext::new();
+    context.user()["token"] = "secret".into();
+    is_kept(&context.check(), "the user has token, which clients use", "take it out");
+    let context = PluginContext::new();
+    fs::remove_file(context.path("data/tunnel.pem")).unwrap();
+    is_kept(&context.check(), "tunnel.pem", "kubeconfig --write --context NAME");
+    context.make_identity();
+    let what = "was written on another machine or for another user";
+    is_kept(&context.check(), what, "kubeconfig --write --context NAME");
 }
 
 #[test]
@@ -280,52 +253,7 @@ fn an_address_that_another_program_has_is_told() {
 
 #[test]
 fn what_does_not_work_everywhere_is_told() {
-    const WRITE: &str = "kubeconfig --write --context prod";
-    type Change = fn(&mut PluginContext);
-    let changes: [(Change, &str); 7] = [
-        (
-            |it| it.user()["exec"]["provideClusterInfo"] = false.into(),
-            "provideClusterInfo is not true",
-        ),
-        (
-            |it| {
-                it.user()["exec"]["apiVersion"] = "client.authentication.k8s.io/v1alpha1".into();
-            },
-            "is v1alpha1",
-        ),
-        (|it| it.user()["exec"]["interactiveMode"] = "Always".into(), "interactiveMode is Always"),
-        (
-            |it| it.config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:2".into(),
-            "cluster \"real\" has changed since it was copied: server",
-        ),
-        (
-            |it| {
-                let real = &mut it.config["clusters"][0]["cluster"];
-                real["certificate-authority-data"] = "YmFy".into();
-                real["proxy-url"] = "http://127.0.0.1:3".into();
-            },
-            "copied: certificate-authority, proxy-url",
-        ),
-        (
-            |it| {
-                it.config["clusters"][0]["cluster"] =
-                    json!({"server": "https://127.0.0.1:1", "certificate-authority": "/nowhere"});
-            },
-            "certificate-authority /nowhere of cluster \"real\" can't be read",
-        ),
-        (
-            |it| {
-                let port = it.port;
-                it.entry()["server"] = format!("https://{}:{port}", Ipv4Addr::LOCALHOST).into();
-            },
-            "127.0.0.1 is not this user's own address",
-        ),
-    ];
-    for (change, what) in changes {
-        let mut context = PluginContext::new();
-        change(&mut context);
-        is_concerned(&context.check(), what, WRITE);
-    }
+    each_changed(NOT_EVERYWHERE, is_concerned);
     // The copy is all that is needed.
     let mut context = PluginContext::new();
     context.config["clusters"].as_array_mut().unwrap().remove(0);
