@@ -32,16 +32,12 @@ fn a_malformed_value_is_refused() {
         ("objectId", "0x123"),
         ("pinSource", "env:"),
         ("pinSource", "file:relative"),
+        // It isn't shown.
+        ("pinSource", PIN),
         ("pathLib", ""),
     ] {
         ask_with(&store, store.configuration().with(name, value)).fails(3, &[name]);
     }
-}
-
-#[test]
-fn a_pin_in_the_wrong_key_is_not_shown() {
-    let store = token_with_pair(Kind::P256);
-    ask_with(&store, store.configuration().with("pinSource", PIN)).fails(3, &["pinSource"]);
 }
 
 #[test]
