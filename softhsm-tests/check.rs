@@ -240,8 +240,6 @@ fn what_is_wrong_is_told_with_its_remedy() {
     let missing =
         format!("there is no kubeconfig {}/.kube/config", none.directory.path().display());
     fails(&nothing, 3, &missing, "--kubeconfig or KUBECONFIG");
-    let piped = check(&store, &["--pin-source=prompt"]).piped(format!("{PIN}\n")).run();
-    fails(&piped, 7, "from standard input was not sent", "in a terminal");
 }
 
 #[test]
@@ -279,6 +277,8 @@ fn a_refused_pins_remedy_can_be_typed_as_it_is_printed() {
             "{text}"
         );
     }
+    let piped = check(&store, &["--pin-source=prompt"]).piped(format!("{PIN}\n")).run();
+    fails(&piped, 7, "from standard input was not sent", "in a terminal");
     let refused = told(&check(&store, &["--pin-source=env:NO_PIN"]).run(), 7);
     let mut terminal = check(&store, &[]).what_is_told(&refused).at_terminal();
     terminal.expect_prompt().type_line(PIN);

@@ -4,10 +4,8 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
-use std::thread;
-use std::time::{Duration, Instant};
 
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::fixture::keys::Kind;
 use crate::fixture::openssl::assert_signed;
@@ -15,6 +13,7 @@ use crate::fixture::program::Invocation;
 use crate::fixture::request::{Hash, Options, sample, sign_request};
 use crate::fixture::softhsm::{PIN, Store, token_with_pair};
 use crate::fixture::tool::tool;
+use crate::fixture::wait::wait_for;
 
 /// Tells which descriptors a program has; one more is of the look itself.
 const LOOK: &str = "ls /proc/self/fd | sort -n | tr '\\n' ' '";
@@ -87,38 +86,34 @@ fn a_process_that_looks_at_a_library_has_nothing_of_the_callers() {
     fs::create_dir_all(&registry).unwrap();
     let registration = format!("module: {}\n", library["pathLib"].as_str().unwrap());
     fs::write(registry.join("faulty.module"), registration).unwrap();
-    let list = Invocation::new(store.directory.path()).suffering(&store, "C_Initialize:delay=3000");
+    let list = Invocation::new(store.directory.path()).suffering(&store, "C_Initialize:stop");
     let running = called_with_more(list, "list").start(None);
     let looked_at = child_with(&library["pathLib"], running.pid());
     let own = |link: &PathBuf| link.starts_with(store.directory.path().join("marker"));
-    assert!(links(running.pid().as_raw_nonzero().get()).iter().any(own));
+    assert!(links(running.pid()).iter().any(own));
     let links = links(looked_at);
     assert!(!links.is_empty() && !links.iter().any(own), "{links:?}");
+    kill_process(looked_at, Signal::CONT).unwrap();
     running.finish().printed();
 }
 
-/// The child that has loaded this library.
-fn child_with(library: &serde_json::Value, parent: Pid) -> i32 {
+/// The child that has loaded this library, and stands still.
+fn child_with(library: &serde_json::Value, parent: Pid) -> Pid {
     let library = library.as_str().unwrap();
     let parent = parent.as_raw_nonzero().to_string();
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while Instant::now() < deadline {
-        let output = tool("pgrep", "procps").args(["-P", &parent]).output().unwrap();
+    wait_for("a child that has loaded the library", || {
+        let output = tool("pgrep", "procps").args(["-r", "T", "-P", &parent]).output().unwrap();
         let children = String::from_utf8(output.stdout).unwrap();
         let loaded = children.lines().find(|child| {
             fs::read_to_string(format!("/proc/{child}/maps"))
                 .is_ok_and(|maps| maps.contains(library))
         });
-        if let Some(child) = loaded {
-            return child.parse().unwrap();
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
-    panic!("no child has loaded {library}")
+        Pid::from_raw(loaded?.parse().unwrap())
+    })
 }
 
-fn links(process: i32) -> Vec<PathBuf> {
-    fs::read_dir(format!("/proc/{process}/fd"))
+fn links(process: Pid) -> Vec<PathBuf> {
+    fs::read_dir(format!("/proc/{}/fd", process.as_raw_nonzero()))
         .unwrap()
         .filter_map(|entry| fs::read_link(entry.unwrap().path()).ok())
         .collect()

@@ -6,8 +6,6 @@ use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
@@ -17,6 +15,7 @@ use crate::fixture::program::{Invocation, Running};
 use crate::fixture::request::{Configuration, Hash, Options, sample, sign_request};
 use crate::fixture::root::{copy_of_program, hand_over, need_root};
 use crate::fixture::softhsm::{Object, Store, blueprint};
+use crate::fixture::wait::wait_until;
 
 /// So long that no heap's bookkeeping covers all of a copy that was freed, and of characters that
 /// stand nowhere else together.
@@ -340,11 +339,9 @@ pub(crate) fn assert_hidden(process: Pid) {
 /// Waits until the library has recorded a call of this function.
 pub(crate) fn wait_for_call(store: &Store, function: &str) {
     let record = store.directory.path().join("calls");
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !fs::read_to_string(&record).is_ok_and(|calls| calls.contains(function)) {
-        assert!(Instant::now() < deadline, "it never came to {function}");
-        thread::sleep(Duration::from_millis(20));
-    }
+    wait_until(function, || {
+        fs::read_to_string(&record).is_ok_and(|calls| calls.contains(function))
+    });
     fs::remove_file(record).unwrap();
 }
 
@@ -397,14 +394,16 @@ fn others_of_the_same_user_see_nothing_of_it() {
 fn no_core_file_is_left() {
     const SIGNER: &str = "\"$SIGNER\"";
     let store = token();
-    let script = |program: &str| format!("cd \"$HOME\"; ulimit -c unlimited; exec {program}");
+    let script = |program: &str| {
+        format!("cd \"$HOME\"; ulimit -c unlimited; echo ready >&2; exec {program}")
+    };
     let core = |program: &str, signal: Signal| {
         let configuration = store.configuration().with("pin", PIN);
-        let running =
+        let mut running =
             sign(&store, configuration, "C_Sign:hang").within("sh", &script(program)).start(None);
-        match program {
-            "sleep 60" => thread::sleep(Duration::from_millis(300)),
-            _ => wait_for_call(&store, "C_SignInit"),
+        running.wait_for_error("ready");
+        if program == SIGNER {
+            wait_for_call(&store, "C_SignInit");
         }
         kill_process(running.pid(), signal).unwrap();
         let outcome = running.finish();

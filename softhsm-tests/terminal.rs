@@ -1,8 +1,7 @@
 //! Somebody at a terminal: what is asked, what is shown, and the terminal as it was afterwards,
 //! which every run checks at its end.
 
-use std::thread;
-use std::time::Duration;
+use std::fs;
 
 use rustix::process::Signal;
 
@@ -14,6 +13,7 @@ use crate::fixture::request::{Configuration, Hash, Options, sample, sign_request
 use crate::fixture::softhsm::{
     Object, PIN, Store, WRONG_PIN, blueprint, token_with, token_with_pair,
 };
+use crate::fixture::wait::wait_until;
 
 fn sign_with(store: &Store, configuration: &Configuration) -> Invocation {
     store.ask(&sign_request(configuration, &Options::hash(Hash::Sha256), &sample(32)))
@@ -125,7 +125,8 @@ fn a_terminal_that_goes_away_ends_it() {
     terminal.expect_prompt().hang_up();
     let (outcome, _) = terminal.finish();
     assert!(!outcome.status.success(), "{outcome:?}");
-    assert!(outcome.took < Duration::from_secs(20), "it took {:?}", outcome.took);
+    // Not the end of a prompt that nobody answers.
+    assert!(!outcome.stderr.contains("60 s"), "{outcome:?}");
 }
 
 /// Under a shell with job control, which is what makes Ctrl-Z mean something.
@@ -175,7 +176,13 @@ fn a_terminal_that_is_held_with_ctrl_s_can_be_left() {
     let mut terminal = Terminal::new();
     terminal.press_ctrl('s');
     let mut terminal = terminal.start(sign(&store));
-    thread::sleep(Duration::from_secs(1));
+    let process = format!("/proc/{}", terminal.program().pid().as_raw_nonzero());
+    wait_until("a wait for the terminal", || {
+        let of_terminal = |file: fs::DirEntry| {
+            fs::read_link(file.path()).is_ok_and(|it| it.starts_with("/dev/tty"))
+        };
+        fs::read_dir(format!("{process}/fd")).unwrap().flatten().any(of_terminal)
+    });
     terminal.send(Signal::TERM);
     terminal.finish().0.dies_of(Signal::TERM);
 }
@@ -244,7 +251,7 @@ fn a_pin_from_elsewhere_is_not_asked_for() {
     let (outcome, screen) =
         store.sign(&Options::hash(Hash::Sha256), &sample(32)).at_terminal().finish();
     assert_signed(outcome.silently());
-    assert_eq!(screen, "");
+    assert!(!screen.contains("PIN"), "{screen:?}");
 }
 
 #[test]
@@ -262,13 +269,11 @@ fn the_next_request_waits_for_the_prompt_of_this_one() {
     let store = token_with_pair(Kind::P256);
     let mut terminal = sign(&store).at_terminal();
     terminal.expect_prompt();
-    let waiting = store.sign(&Options::hash(Hash::Sha256), &sample(32)).start(None);
-    thread::sleep(Duration::from_millis(2500));
+    let mut waiting = store.sign(&Options::hash(Hash::Sha256), &sample(32)).start(None);
+    waiting.wait_for_error("waiting for another request");
     terminal.type_line(PIN);
     assert_signed(&terminal.finish().0);
-    let outcome = waiting.finish();
-    assert_signed(&outcome);
-    assert!(outcome.stderr.contains("waiting for another request"), "{}", outcome.stderr);
+    assert_signed(&waiting.finish());
 }
 
 /// The library's slots are empty at first, and then they aren't.

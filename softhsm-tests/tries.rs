@@ -3,10 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Signal, kill_process};
@@ -14,13 +11,15 @@ use rustix::process::{Signal, kill_process};
 use crate::fixture::cluster::{JANE, cluster};
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::assert_signed;
-use crate::fixture::program::{Invocation, Outcome, Running, assert_no_pin};
+use crate::fixture::program::{Invocation, Running, assert_no_pin};
 use crate::fixture::pty::visible;
 use crate::fixture::request::{Configuration, Hash, Options, sample, sign_request};
 use crate::fixture::root::need_root;
 use crate::fixture::softhsm::{
     Object, PIN, Store, WRONG_PIN, blueprint, token_with, token_with_pair,
 };
+use crate::fixture::tool::tool;
+use crate::fixture::wait::wait_until;
 
 /// A token that reports no wrong PINs, as some modules don't.
 const FORGETFUL: &str = "C_GetTokenInfo:clear=CKF_USER_PIN_COUNT_LOW";
@@ -30,9 +29,6 @@ fn sign(store: &Store, configuration: &Configuration, faults: &str) -> Invocatio
         .ask(&sign_request(configuration, &Options::hash(Hash::Sha256), &sample(32)))
         .suffering(store, faults)
 }
-
-/// How long a login may take before the program gives it up.
-const LIMIT: Duration = Duration::from_secs(60);
 
 /// The configuration through the library that keeps a record.
 fn recorded(store: &Store) -> Configuration {
@@ -96,98 +92,50 @@ fn a_stored_pin_that_was_refused_is_sent_by_no_other_process() {
     }
 }
 
-/// One PIN in 64 has the mark of the wrong one on a token, and isn't sent to it. That of another token
-/// has it as seldom.
-fn on_one_of_a_few_tokens(is_sent: impl Fn(&Store) -> bool) {
-    let is_sent = || is_sent(&token_with_pair(Kind::P256));
-    assert!((0..4).any(|_| is_sent()), "it was sent to no token");
-}
-
-fn is_held_back(outcome: &Outcome) -> bool {
-    outcome.stderr.contains("seems to have refused a PIN")
-}
+/// One PIN in 64 has the mark of a refused one, and isn't sent either. With this serial number the marks of
+/// the PINs of these tests differ.
+const OTHER_MARKS: &str = "C_GetTokenInfo:serial=0000000012345678";
 
 #[test]
 fn a_pin_file_that_was_corrected_is_another_pin() {
-    for faults in ["", FORGETFUL] {
-        on_one_of_a_few_tokens(|store| corrected_in_file(store, faults));
+    for faults in [OTHER_MARKS.to_owned(), format!("{FORGETFUL},{OTHER_MARKS}")] {
+        let store = token_with_pair(Kind::P256);
+        let path = store.directory.path().join("pin");
+        let configuration = recorded(&store).with("pinSource", &format!("file:{}", path.display()));
+        let with = |pin: &str| {
+            // Some services write their secrets anew at each start; what is in them counts.
+            let _ = fs::remove_file(&path);
+            fs::write(&path, pin).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+            sign(&store, &configuration, &faults).run()
+        };
+        for _ in 0..3 {
+            with(WRONG_PIN).fails(7, &["refused"]);
+        }
+        assert_eq!(store.calls("C_Login"), ["0xa0"]);
+        assert_signed(&with(PIN));
     }
-}
-
-fn corrected_in_file(store: &Store, faults: &str) -> bool {
-    let path = store.directory.path().join("pin");
-    let write = |pin: &str| {
-        fs::write(&path, pin).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-    };
-    let source = format!("file:{}", path.display());
-    let configuration = recorded(store).with("pinSource", &source);
-    write(WRONG_PIN);
-    for _ in 0..2 {
-        sign(store, &configuration, faults).run().fails(7, &["refused"]);
-    }
-    assert_eq!(store.calls("C_Login"), ["0xa0"]);
-    write(PIN);
-    let outcome = sign(store, &configuration, faults).run();
-    if is_held_back(&outcome) {
-        return false;
-    }
-    assert_signed(&outcome);
-    true
-}
-
-/// Some services write their secrets anew at each start; what is in them counts.
-#[test]
-fn a_pin_file_that_is_made_anew_is_the_same_pin() {
-    let store = token_with_pair(Kind::P256);
-    let path = store.directory.path().join("pin");
-    let source = format!("file:{}", path.display());
-    let configuration = recorded(&store).with("pinSource", &source);
-    for _ in 0..4 {
-        fs::write(&path, WRONG_PIN).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-        thread::sleep(Duration::from_millis(20));
-        sign(&store, &configuration, FORGETFUL).run().fails(7, &["refused"]);
-    }
-    assert_eq!(store.calls("C_Login"), ["0xa0"]);
 }
 
 /// Wherever the PIN comes from. A wrong one in its place is the last that is sent.
 #[test]
 fn a_stored_pin_that_was_corrected_is_sent_once() {
-    for faults in ["", FORGETFUL] {
-        on_one_of_a_few_tokens(|store| corrected(store, faults));
+    for faults in [OTHER_MARKS.to_owned(), format!("{FORGETFUL},{OTHER_MARKS}")] {
+        let store = token_with_pair(Kind::P256);
+        let configuration = recorded(&store).with("pinSource", "env:SECRET");
+        let with = |pin: &str| sign(&store, &configuration, &faults).variable("SECRET", pin).run();
+        let refused = |pins: &[&str], calls: &[&str]| {
+            for pin in pins {
+                with(pin).fails(7, &["refused"]);
+            }
+            assert_eq!(store.calls("C_Login"), calls);
+        };
+        refused(&[WRONG_PIN, WRONG_PIN], &["0xa0"]);
+        assert_signed(&with(PIN));
+        refused(&["wrong-1", "wrong-1"], &["0xa0", "0x0", "0xa0"]);
+        // Two are refused; what comes then is not sent, right or wrong.
+        refused(&["wrong-2", "wrong-3", PIN], &["0xa0", "0x0", "0xa0", "0xa0"]);
     }
-}
-
-fn corrected(store: &Store, faults: &str) -> bool {
-    let with = |pin: &str| {
-        let configuration = recorded(store).with("pinSource", "env:SECRET");
-        sign(store, &configuration, faults).variable("SECRET", pin).run()
-    };
-    for _ in 0..2 {
-        with(WRONG_PIN).fails(7, &["refused"]);
-    }
-    assert_eq!(store.calls("C_Login"), ["0xa0"]);
-    let outcome = with(PIN);
-    if is_held_back(&outcome) {
-        return false;
-    }
-    assert_signed(&outcome);
-    assert_eq!(store.calls("C_Login"), ["0xa0", "0x0"]);
-    // Two are refused; what comes then is not sent, right or wrong.
-    for pin in ["wrong-1", "wrong-1"] {
-        with(pin).fails(7, &["refused"]);
-    }
-    assert_eq!(store.calls("C_Login"), ["0xa0", "0x0", "0xa0"]);
-    if is_held_back(with("wrong-2").fails(7, &["refused"])) {
-        return false;
-    }
-    for pin in ["wrong-3", PIN] {
-        with(pin).fails(7, &["refused"]);
-    }
-    assert_eq!(store.calls("C_Login"), ["0xa0", "0x0", "0xa0", "0xa0"]);
-    true
 }
 
 #[test]
@@ -217,25 +165,25 @@ fn no_variable_gives_a_stored_pin_another_try() {
 
 /// A client that kills at once, again and again. The first may have had the right PIN.
 #[test]
-fn a_login_that_is_killed_in_its_first_second_is_counted() {
+fn a_login_that_is_killed_at_once_is_counted() {
     let store = token_with_pair(Kind::P256);
     let stored = recorded(&store).with("pinSource", "env:TOKEN_PIN");
-    for number in 0..5 {
-        let run = sign(&store, &stored, "C_Login:hang").start(None);
-        let started = Instant::now();
-        while number < 2 && remembered(&store).lines().count() <= number {
-            assert!(started.elapsed() < LIMIT, "nothing is remembered");
-            thread::sleep(Duration::from_millis(5));
-        }
-        if number < 2 {
-            assert!(started.elapsed() < Duration::from_millis(900), "too late");
-            kill_process(run.pid(), Signal::KILL).unwrap();
-            run.finish();
-        } else {
-            run.finish().fails(7, &["was not sent"]);
-        }
+    for login in 1..=2 {
+        let run = sign(&store, &stored, "C_Login:stop").start(None);
+        run.wait_until_stopped();
+        assert_eq!(remembered(&store).matches("PIN unclear").count(), login);
+        kill_process(run.pid(), Signal::KILL).unwrap();
+        run.finish();
+    }
+    for _ in 0..3 {
+        sign(&store, &stored, "").run().fails(7, &["was not sent"]);
     }
     assert_eq!(remembered(&store).matches("PIN unclear").count(), 2);
+    // Until a person logs in.
+    let mut terminal = sign(&store, &recorded(&store), "").at_terminal();
+    terminal.expect_prompt().type_line(PIN);
+    assert_signed(&terminal.finish().0);
+    assert_signed(&sign(&store, &stored, "").run());
 }
 
 /// As an OpenPGP card shows itself. Their PIN may be one or two.
@@ -365,25 +313,6 @@ fn logins_that_end_in_doubt_are_few() {
         sign(&store, &stored, "").run().fails(7, &["was not sent"]);
         assert_eq!(store.calls("C_Login"), [code, code]);
     }
-
-    // A client that loses its patience.
-    let store = token_with_pair(Kind::P256);
-    let stored = recorded(&store).with("pinSource", "env:TOKEN_PIN");
-    for login in 1..=2 {
-        let run = sign(&store, &stored, "C_Login:hang").start(None);
-        let started = Instant::now();
-        while remembered(&store).lines().count() < login {
-            assert!(started.elapsed() < LIMIT, "no doubt is remembered");
-            thread::sleep(Duration::from_millis(50));
-        }
-        kill_process(run.pid(), Signal::KILL).unwrap();
-        assert_eq!(run.finish().status.signal(), Some(9));
-    }
-    sign(&store, &stored, "").run().fails(7, &["was not sent"]);
-    let mut terminal = sign(&store, &recorded(&store), "").at_terminal();
-    terminal.expect_prompt().type_line(PIN);
-    assert_signed(&terminal.finish().0);
-    assert_signed(&sign(&store, &stored, "").run());
 }
 
 /// The PIN may have been changed since the token accepted it.
@@ -444,37 +373,44 @@ fn others_may_lock_the_pin_while_somebody_types() {
     assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
 }
 
-/// Through whichever library: each has a lock of its own, and so has the token.
+/// Through whichever library: each has a lock of its own, and so has the token. Also while its reader asks.
 #[test]
 fn no_other_pin_is_sent_while_the_token_has_one() {
     let store = token_with_pair(Kind::P256);
+    let keypad = "C_GetTokenInfo:set=CKF_PROTECTED_AUTHENTICATION_PATH,C_Login:pin-pad";
     let stored = recorded(&store).with("pinSource", "env:TOKEN_PIN");
-    let mut first = sign(&store, &stored, "C_Login:print=error,C_Login:delay=4000").start(None);
-    first.wait_for_error("complaint from the module");
-    let other_library = store.configuration_with_pin_source();
-    let second = sign(&store, &other_library, "").run();
-    assert_signed(&second);
-    assert!(second.took > Duration::from_secs(2), "{second:?}");
-    first.finish().signature();
-    assert_eq!(store.calls("C_Login"), ["0x0"]);
+    for (configuration, faults) in [(stored, ""), (recorded(&store), keypad)] {
+        let first = sign(&store, &configuration, &format!("{faults},C_Login:stop")).start(None);
+        first.wait_until_stopped();
+        let ledger = ledger(&store).unwrap();
+        let file = fs::File::open(&ledger).unwrap();
+        flock(file, FlockOperation::NonBlockingLockExclusive).expect_err("nobody has it");
+        // The record of the first one's calls is no record of this one's.
+        let other_library = store.configuration_with_pin_source();
+        let second = locking(&store, sign(&store, &other_library, "")).start(None);
+        wait_until("the second waits for the ledger", || {
+            let name = ledger.file_name().unwrap().to_str().unwrap();
+            locks(&store).lines().any(|it| it.contains(name) && it.contains("EAGAIN"))
+        });
+        kill_process(first.pid(), Signal::CONT).unwrap();
+        first.finish().signature();
+        assert_signed(&second.finish());
+        fs::remove_file(store.directory.path().join("locks")).unwrap();
+    }
+    assert_eq!(store.calls("C_Login"), ["0x0"; 2]);
 }
 
-#[test]
-fn while_a_reader_asks_for_the_pin_no_other_is_sent() {
-    let store = token_with_pair(Kind::P256);
-    let faults = "C_GetTokenInfo:set=CKF_PROTECTED_AUTHENTICATION_PATH,C_Login:hang";
-    let run = sign(&store, &recorded(&store), faults).start(None);
-    let is_locked = |path| {
-        let file = fs::File::open(path).unwrap();
-        flock(file, FlockOperation::NonBlockingLockExclusive).is_err()
-    };
-    let started = Instant::now();
-    while !ledger(&store).is_some_and(is_locked) {
-        assert!(started.elapsed() < LIMIT, "the token can be sent another PIN");
-        thread::sleep(Duration::from_millis(5));
-    }
-    kill_process(run.pid(), Signal::KILL).unwrap();
-    run.finish();
+/// The program under strace, which writes down what it and its children lock.
+fn locking(store: &Store, invocation: Invocation) -> Invocation {
+    let path = store.directory.path().join("locks");
+    let options = ["-f", "-y", "-e", "trace=flock", "-o", path.to_str().unwrap()];
+    let strace = tool("strace", "strace");
+    let strace = strace.get_program().to_str().unwrap();
+    invocation.through(strace, &options.map(str::to_owned))
+}
+
+fn locks(store: &Store) -> String {
+    fs::read_to_string(store.directory.path().join("locks")).unwrap_or_default()
 }
 
 /// Takes as long as others may keep a token.
@@ -608,11 +544,10 @@ fn prompts_for_different_libraries_come_one_after_the_other() {
     // Another path is another library, with a lock of its own.
     let other = sign_request(&store.configuration(), &Options::hash(Hash::Sha256), &sample(32));
     let script = "request 1 & EXTERNAL_SIGNER_PLUGIN_CONFIG=$OTHER request 2 & wait";
-    let mut terminal = in_one_session(&store, &recorded(&store), script)
-        .variable("OTHER", other.to_string())
-        .at_terminal();
+    let requests = in_one_session(&store, &recorded(&store), script);
+    let mut terminal = locking(&store, requests).variable("OTHER", other.to_string()).at_terminal();
     terminal.expect_prompt();
-    thread::sleep(Duration::from_millis(500));
+    wait_until("one waits for the other's prompt", || locks(&store).contains("EAGAIN"));
     terminal.type_line(PIN).expect_prompt().type_line(PIN);
     let (_, screen) = terminal.finish();
     assert_eq!(prompts(&screen), 2, "{screen:?}");

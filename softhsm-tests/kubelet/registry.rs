@@ -3,13 +3,12 @@
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use super::{CONFIG, IMAGE, asked, node, provider, sealed};
 use crate::fixture::go::go_program;
 use crate::fixture::keys::Kind;
 use crate::fixture::tool::tool;
+use crate::fixture::wait::wait_until;
 use crate::seal::PASSWORD;
 
 /// `registry.example:5000`, for the user "nodes"; it ends with the value.
@@ -31,11 +30,7 @@ impl Registry {
             .spawn()
             .unwrap();
         let registry = Self { directory, process };
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while !registry.socket().exists() {
-            assert!(Instant::now() < deadline, "the registry does not start");
-            sleep(Duration::from_millis(20));
-        }
+        wait_until("the registry's socket", || registry.socket().exists());
         registry
     }
 
