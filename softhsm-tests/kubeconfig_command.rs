@@ -703,20 +703,29 @@ fn interruptions_at_any_moment_leave_the_old_file_or_the_new_one_and_nothing_els
     let store = token_of("/CN=jane");
     let path = with_file(&store, "users: []\n");
     let took = write(&store, &path, &[]).took;
-    for moment in 0..80 {
+    let new = fs::read_to_string(&path).unwrap();
+    let moments = (0..80).flat_map(|moment| [(moment, Signal::INT), (moment, Signal::KILL)]);
+    for (moment, signal) in moments {
         for name in others(store.directory.path(), &["config"]) {
             fs::remove_file(store.directory.path().join(name)).unwrap();
         }
         fs::write(&path, "users: []\n").unwrap();
         let running = kubeconfig(&store, &["--write"]).variable("KUBECONFIG", &path).start(None);
         thread::sleep(took * moment / 80);
-        kill_process(running.pid(), Signal::INT).unwrap();
+        kill_process(running.pid(), signal).unwrap();
         running.finish();
         let left = others(store.directory.path(), &["config"]);
-        if fs::read_to_string(&path).unwrap() == "users: []\n" {
-            assert_eq!(left, [""; 0]);
-        } else {
-            assert!(matches!(&left[..], [copy] if copy.starts_with("config.backup-")), "{left:?}");
+        let copies: Vec<_> = left.iter().filter(|it| it.starts_with("config.backup-")).collect();
+        let is_old = fs::read_to_string(&path).unwrap() == "users: []\n";
+        if !is_old {
+            assert_eq!(fs::read_to_string(&path).unwrap(), new);
+            assert_eq!(copies.len(), 1, "{left:?}");
+            let copy = store.directory.path().join(copies[0]);
+            assert_eq!(fs::read_to_string(copy).unwrap(), "users: []\n");
+        }
+        // Nothing can be tidied up after SIGKILL.
+        if signal == Signal::INT {
+            assert_eq!(left.len(), usize::from(!is_old), "{left:?}");
         }
     }
 }

@@ -272,6 +272,36 @@ fn a_record_that_is_full_takes_no_refusal_and_no_stored_pin_is_sent() {
     assert_eq!(store.calls("C_Login"), ["0x0"]);
 }
 
+/// What an older or a later release has written, and this one under another clock.
+#[test]
+fn a_record_of_another_release_or_of_another_time_holds_stored_pins_back() {
+    let ahead = |store: &Store| {
+        let line = remembered(store);
+        let (what, rest) = line.trim_end().split_once(" at ").unwrap();
+        let (_, end) = rest.split_once(' ').unwrap();
+        format!("{what} at 4102444800 {end}")
+    };
+    let unknown: [fn(&Store) -> String; 3] = [
+        |_: &Store| "PIN refused by token \"test token\" at 1700000000".to_owned(),
+        |_: &Store| "{\"refused\":2}".to_owned(),
+        ahead,
+    ];
+    for write in unknown {
+        let store = token_with_pair(Kind::P256);
+        let stored = recorded(&store).with("pin", WRONG_PIN);
+        sign(&store, &stored, FORGETFUL).run().fails(7, &["CKR_PIN_INCORRECT"]);
+        let ledger = ledger(&store).unwrap();
+        let text = fs::read_to_string(&ledger).unwrap();
+        fs::write(&ledger, format!("{}{}\n", &text[..11], write(&store))).unwrap();
+        sign(&store, &stored, FORGETFUL).run().fails(7, &["seems to have refused a PIN"]);
+        let mut terminal = sign(&store, &recorded(&store), FORGETFUL).at_terminal();
+        terminal.expect_prompt().type_line(PIN);
+        assert_signed(&terminal.finish().0);
+        assert_signed(&sign(&store, &recorded(&store).with("pin", PIN), FORGETFUL).run());
+        assert_eq!(store.calls("C_Login"), ["0xa0", "0x0", "0x0"]);
+    }
+}
+
 #[test]
 fn a_token_that_was_put_in_the_place_of_another_gets_no_pin() {
     let store = token_with_pair(Kind::P256);

@@ -34,6 +34,8 @@ mod k9s;
 mod kills;
 /// What kubectl does.
 mod kubectl;
+/// Containers that lack things.
+mod locked_down;
 /// PINs that are wrong, missing or not wanted.
 mod pins;
 /// Requests, kubeconfigs and machines that can't work.
@@ -45,6 +47,8 @@ mod requests;
 mod short_lived;
 /// Other users, and other processes of the same user.
 mod strangers;
+/// Other releases, and other libraries.
+mod upgrade;
 
 /// "Within a second", and as much again for a machine that is busy.
 const A_SECOND: Duration = Duration::from_secs(2);
