@@ -57,6 +57,8 @@ mod kubelet;
 mod lies;
 /// `list`: tokens, keys and certificates.
 mod list;
+/// Other languages' settings.
+mod locale;
 /// Every call, failing in every way.
 mod matrix;
 /// Libraries that load and libraries that don't.

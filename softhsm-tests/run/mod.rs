@@ -17,6 +17,8 @@ mod askpass;
 mod endings;
 /// Who is let in.
 mod gate;
+/// Connections that the server ends.
+mod goaway;
 /// As whom the command acts.
 mod identities;
 /// Which contexts are led through tunnels.
