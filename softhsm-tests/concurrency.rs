@@ -154,7 +154,7 @@ fn a_thousand_kills_damage_nothing_and_keep_nobody_waiting() {
         assert_signed(sign().run().silently());
     }
     assert_signed(sign().run().silently());
-    assert_eq!(files(&store), before);
+    assert_eq!(files(&store), before, "seed {:#x}", Moments::SEED);
 }
 
 /// Ctrl-C goes to kubectl and to us; a token that it destroys one time in twenty is no token.
@@ -166,10 +166,12 @@ fn interruptions_at_any_moment_leave_the_token_whole() {
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         for _ in 0..70 {
             let run = sign(&store).start(None);
-            thread::sleep(moments.below(alone));
+            let moment = moments.below(alone);
+            thread::sleep(moment);
             let _ = kill_process(run.pid(), signal);
             run.finish();
-            assert!(files(&store).iter().all(|(_, content)| !content.is_empty()));
+            let is_whole = files(&store).iter().all(|(_, content)| !content.is_empty());
+            assert!(is_whole, "{signal:?} after {moment:?}, seed {:#x}", Moments::SEED);
         }
     }
     assert_signed(sign(&store).run().silently());

@@ -23,27 +23,6 @@ fn tests_named(text: &str) -> Vec<Vec<&str>> {
     named.map(|(_, names)| names.split("`, `").collect()).collect()
 }
 
-/// Whether this module has tests, here or beside the code.
-fn has_tests(module: &str) -> bool {
-    let module = module.replace("::", "/");
-    ["softhsm-tests", "src", "src/core"]
-        .iter()
-        .flat_map(|place| [format!("{place}/{module}.rs"), format!("{place}/{module}/mod.rs")])
-        .filter_map(|file| fs::read_to_string(root().join(file)).ok())
-        .any(|code| code.contains("#[test]\n"))
-}
-
-#[test]
-fn each_module_of_tests_that_the_security_page_names_is_there() {
-    let text = read("docs/security.md");
-    let named = tests_named(&text).concat();
-    assert!(named.len() > 30, "only {} are named", named.len());
-    let missing: Vec<_> = named.into_iter().filter(|name| !has_tests(name)).collect();
-    assert!(missing.is_empty(), "no such tests: {missing:#?}");
-    assert!(!has_tests("no_such_module"));
-    assert!(!has_tests("fixture"), "it has no tests");
-}
-
 /// An attacker who is stopped by words alone is not stopped.
 #[test]
 fn each_attacker_is_stopped_by_what_a_test_shows() {

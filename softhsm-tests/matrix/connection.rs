@@ -5,7 +5,6 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -20,8 +19,8 @@ use rustls::{
 };
 use serde_json::Value;
 
-/// Whoever waits longer has been left hanging.
-const PATIENCE: Duration = Duration::from_secs(20);
+use crate::fixture::wait::PATIENCE;
+
 const GREETING: &[u8] = b"signed\n";
 
 /// A server that greets a client with the key of one certificate.
