@@ -36,6 +36,8 @@ mod kills;
 mod kubectl;
 /// Containers that lack things.
 mod locked_down;
+/// Terminals in terminals.
+mod nests;
 /// PINs that are wrong, missing or not wanted.
 mod pins;
 /// Requests, kubeconfigs and machines that can't work.

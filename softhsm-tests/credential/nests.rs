@@ -1,0 +1,40 @@
+//! Terminals in terminals, and other logins at the same one.
+
+use super::{ANSWER, ASK, PlainUser};
+use crate::fixture::softhsm::PIN;
+
+fn shell(prompt: &str) -> String {
+    format!("PS1='{prompt}: ' exec bash --norc --noprofile --noediting -i")
+}
+
+/// Begins such a shell in another one, and says whether the terminal there is a new one.
+const NESTS: [(&str, bool); 2] = [
+    ("script -qec \"$INNER\" /dev/null", true),
+    ("su --preserve-environment root --session-command \"$INNER\"", false),
+];
+
+#[test]
+fn a_key_is_kept_for_the_terminal_that_it_was_opened_at() {
+    for (nest, is_new) in NESTS {
+        let user = PlainUser::prompted(&["--keep=terminal"]);
+        let outer = format!("{} </dev/tty >/dev/tty 2>&1", shell("outer"));
+        let mut terminal = user.shell(&outer).variable("INNER", shell("inner")).at_terminal();
+        terminal.expect("outer: ").type_line(nest);
+        // Two at the same time have one prompt.
+        terminal.expect("inner: ").type_line(&format!("({ASK} & {ASK}; wait)"));
+        terminal.expect_prompt().type_line(PIN);
+        for _ in 0..2 {
+            terminal.expect(ANSWER.trim_end());
+        }
+        terminal.expect("inner: ").type_line(ASK).expect(ANSWER.trim_end());
+        assert_eq!(user.counts().0, 1, "{nest}");
+        terminal.expect("inner: ").type_line("exit").expect("outer: ").type_line(ASK);
+        if is_new {
+            terminal.expect_prompt().type_line(PIN);
+        }
+        terminal.expect(ANSWER.trim_end()).expect("outer: ").type_line("exit");
+        terminal.finish();
+        assert_eq!(user.counts().0, 1 + usize::from(is_new), "{nest}");
+        user.expect_nothing_left();
+    }
+}
