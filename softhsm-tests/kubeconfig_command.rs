@@ -6,7 +6,6 @@ use std::os::unix::fs::{chown, symlink};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
@@ -15,6 +14,7 @@ use crate::fixture::cluster::{ADMINISTRATOR, cluster};
 use crate::fixture::keys::{Kind, issued, key};
 use crate::fixture::program::{Invocation, Outcome, PROGRAM};
 use crate::fixture::softhsm::{Object, PIN, Store, blueprint, softhsm_library, token_with};
+use crate::fixture::wait::wait_until;
 
 fn kubeconfig(store: &Store, arguments: &[&str]) -> Invocation {
     Invocation::new(store.directory.path())
@@ -678,11 +678,7 @@ fn an_interruption_leaves_the_files_alone_and_no_lock_behind() {
         let running = kubeconfig(&store, &["--write", "--context=main"])
             .variable("KUBECONFIG", &list)
             .start(None);
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while !own.exists() {
-            assert!(Instant::now() < deadline, "it takes no lock");
-            thread::sleep(Duration::from_millis(5));
-        }
+        wait_until("it has a lock of its own", || own.exists());
         for signal in signals {
             kill_process(running.pid(), *signal).unwrap();
         }

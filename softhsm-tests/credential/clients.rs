@@ -88,7 +88,7 @@ fn the_certificate_of_the_local_address_passes_where_rules_are_strict() {
     user.kubectl(&PODS).run().printed();
     let script = format!(
         "cd; kubectl config view --minify --raw -o json | sed -n 's/.*\"certificate-authority-data\": \"\\(.*\\)\".*/\\1/p' | head -n 1 | base64 -d >ca
-         timeout 20 openssl s_client -connect {} -servername {} -CAfile ca -x509_strict </dev/null 2>&1 | grep 'Verify return code' | sort -u",
+         timeout 600 openssl s_client -connect {} -servername {} -CAfile ca -x509_strict </dev/null 2>&1 | grep 'Verify return code' | sort -u",
         user.address(),
         user.request()["spec"]["cluster"]["tls-server-name"].as_str().unwrap()
     );

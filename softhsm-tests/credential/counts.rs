@@ -105,7 +105,7 @@ fn a_command_asks_for_the_pin_while_a_connection_of_one_that_has_ended_is_open()
     let name = request["spec"]["cluster"]["tls-server-name"].as_str();
     let script = format!(
         "cd; answer=$(\"$@\"); setsid python3 -c \"$HOLD\" {host} {port} {} <<<\"$answer\" >/dev/null 2>&1 &
-         until [ -e held ]; do sleep 0.1; done",
+         while [ ! -e held ] && kill -0 $!; do sleep 0.1; done",
         name.unwrap_or("localhost")
     );
     let plugin = user.plugin_within(&script, &request.to_string());

@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
-use super::{
-    A_SECOND, ANSWER, ASK, PlainUser, assert_one_line, assert_told_through_kubectl, wrap_plugin,
-};
+use super::{ANSWER, ASK, PlainUser, assert_one_line, assert_told_through_kubectl, wrap_plugin};
 use crate::fixture::softhsm::PIN;
+use crate::fixture::wait::wait_until;
 
 /// A person's shell.
 const SHELL: &str =
@@ -18,22 +17,24 @@ const SHELL: &str =
 
 const WATCH: [&str; 5] = ["get", "namespaces", "-w", "-o", "name"];
 
+/// That is a second on a machine which does nothing else, and on any other less than so many commands take.
 #[test]
 fn it_ends_within_a_second_of_the_command() {
     let user = PlainUser::new(&[]);
+    let mut longest = Duration::from_secs(1);
     for arguments in [&["get", "pods"][..], &["get", "pods", "no-such-pod"]] {
-        user.kubectl(arguments).run();
+        longest += 10 * user.kubectl(arguments).run().took;
         user.expect_nothing_left();
     }
     for signal in [Signal::INT, Signal::TERM, Signal::KILL] {
         let mut watching = user.kubectl(&WATCH).start(None);
-        assert_ne!(watching.line(), "");
+        watching.line();
         assert!(user.tunnel().is_some());
         kill_process(watching.pid(), signal).unwrap();
         let killed = Instant::now();
         watching.finish();
         user.expect_nothing_left();
-        assert!(killed.elapsed() < Duration::from_secs(3), "{signal:?}");
+        assert!(killed.elapsed() < longest, "{signal:?}");
     }
 }
 
@@ -42,7 +43,7 @@ fn it_ends_within_a_second_of_the_command() {
 fn it_does_not_wait_for_who_inherits_the_plugin() {
     for keep in ["--keep=command", "--keep=terminal"] {
         let user = PlainUser::new(&[keep]);
-        let orphan = "(sleep 0.5; exec \"$@\") & exit";
+        let orphan = "(while kill -0 $$; do sleep 0.05; done 2>/dev/null; exec \"$@\") & exit";
         let request = user.request().to_string();
         let outcome = user.plugin_within(orphan, &request).run();
         assert_one_line(&outcome, &["can't be watched: it has ended"]);
@@ -62,7 +63,7 @@ fn it_stays_for_a_client_whose_plugin_is_wrapped_until_that_has_connected() {
     }
     // Its connections are its use; others need the PIN.
     let mut watching = user.kubectl(&WATCH).start(None);
-    assert_ne!(watching.line(), "");
+    watching.line();
     assert_eq!(user.shell(ASK).run().printed(), ANSWER);
     assert_eq!(user.counts().0, 5);
     assert!(user.tunnel().is_some());
@@ -75,12 +76,11 @@ fn it_stays_for_a_client_whose_plugin_is_wrapped_until_that_has_connected() {
 fn it_stays_for_the_last_of_several_commands() {
     let user = PlainUser::new(&[]);
     let mut watching = user.kubectl(&WATCH).start(None);
-    assert_ne!(watching.line(), "");
+    watching.line();
     for _ in 0..3 {
         assert_eq!(user.shell(ASK).run().printed(), ANSWER);
+        user.wait_for_callers(&[watching.pid()]);
     }
-    thread::sleep(Duration::from_secs(2));
-    assert!(user.tunnel().is_some());
     kill_process(watching.pid(), Signal::KILL).unwrap();
     watching.finish();
     user.expect_nothing_left();
@@ -100,11 +100,7 @@ fn the_first_of_two_terminals_to_end_closes_the_key() {
     second.expect(ANSWER.trim_end()).expect("ready: ");
     first.type_line("exit");
     first.finish();
-    let deadline = Instant::now() + A_SECOND;
-    while user.tunnel().is_some() {
-        assert!(Instant::now() < deadline, "the key stays open");
-        thread::sleep(Duration::from_millis(20));
-    }
+    wait_until("the key is closed", || user.tunnel().is_none());
     second.type_line(ASK).expect_prompt().type_line(PIN);
     second.expect(ANSWER.trim_end()).expect("ready: ");
     second.type_line("exit");
@@ -117,7 +113,7 @@ fn the_first_of_two_terminals_to_end_closes_the_key() {
 #[test]
 fn it_holds_no_descriptor_of_the_client() {
     let user = PlainUser::new(&["--keep=15m"]);
-    let script = format!("timeout 30 bash -c '{ASK} 2>&1 | cat' >out 2>&1; echo $?; cat out");
+    let script = format!("timeout 500 bash -c '{ASK} 2>&1 | cat' >out 2>&1; echo $?; cat out");
     let outcome = user.shell(&format!("cd; exec 7<>/dev/null; {script}")).run();
     assert_eq!(outcome.printed(), format!("0\n{ANSWER}"));
     let tunnel = user.tunnel().unwrap().pid.as_raw_nonzero();
@@ -146,9 +142,11 @@ fn it_ends_with_the_terminals_session() {
         terminal.expect("ready: ").type_line(ASK);
         terminal.expect_prompt().type_line(PIN);
         terminal.expect(ANSWER.trim_end()).expect("ready: ");
-        terminal.type_line(ASK).expect(ANSWER.trim_end()).expect("ready: ");
-        thread::sleep(Duration::from_secs(2));
-        assert!(user.tunnel().is_some(), "it serves the whole session");
+        // It serves the whole session.
+        for _ in 0..3 {
+            user.wait_for_callers(&[]);
+            terminal.type_line(ASK).expect(ANSWER.trim_end()).expect("ready: ");
+        }
         match ending {
             "exit" => terminal.type_line("exit"),
             "kill" => terminal.send(Signal::KILL),
@@ -163,13 +161,16 @@ fn it_ends_with_the_terminals_session() {
 #[test]
 fn it_ends_when_its_time_after_the_last_use_is_over() {
     let user = PlainUser::new(&["--keep=10s"]);
-    for _ in 0..4 {
-        assert_eq!(user.shell(ASK).run().printed(), ANSWER);
-        thread::sleep(Duration::from_secs(3));
-        assert!(user.tunnel().is_some(), "each use begins the time anew");
-    }
-    user.expect_nothing_left_within(Duration::from_secs(13), "ten seconds");
-    assert_eq!(user.counts(), (1, 1));
+    let limit = Duration::from_secs(10);
+    let first = Instant::now();
+    assert_eq!(user.shell(ASK).run().printed(), ANSWER);
+    thread::sleep(Duration::from_secs(4));
+    let last = Instant::now();
+    assert_eq!(user.shell(ASK).run().printed(), ANSWER);
+    // On a busy machine the time may have been over in between.
+    assert!(user.counts() == (1, 1) || first.elapsed() >= limit, "{:?}", user.counts());
+    user.expect_nothing_left();
+    assert!(last.elapsed() >= limit, "each use begins the time anew: {:?}", last.elapsed());
 }
 
 /// As when the machine has slept meanwhile: the process has had no time to notice.
@@ -204,12 +205,10 @@ fn stop_ends_it_at_once_and_the_next_command_starts_another() {
     let user = PlainUser::new(&["--keep=15m"]);
     for round in 1..=2 {
         assert_eq!(user.shell(ASK).run().printed(), ANSWER);
-        let tunnel = user.tunnel().unwrap();
-        let began = Instant::now();
+        assert!(user.tunnel().is_some());
         assert_eq!(user.program(&["stop"]).run().printed(), "");
-        assert!(began.elapsed() < Duration::from_secs(3));
+        assert!(user.tunnel().is_none());
         user.expect_nothing_left();
-        drop(tunnel);
         assert_eq!(user.counts(), (round, round));
     }
     // Where nothing runs there is nothing to stop.
@@ -260,7 +259,7 @@ fn status_says_what_lives_and_for_whom() {
     let before = user.program(&["status", "--json"]).run().printed();
     let _: Value = serde_json::from_str(&before).unwrap();
     let mut watching = user.kubectl(&WATCH).start(None);
-    assert_ne!(watching.line(), "");
+    watching.line();
     let client = watching.pid().as_raw_nonzero().to_string();
     for arguments in [&["status"][..], &["status", "--json"]] {
         let told = user.program(arguments).run().printed();
@@ -289,13 +288,9 @@ fn a_client_whose_tunnel_was_killed_is_through_again_within_five_minutes() {
     let get = ["--kubeconfig=/dev/null", &server, "get", "namespace", "default", "-o", "name"];
     let ask = || user.kubectl(&get).run();
     assert_eq!(ask().printed(), ANSWER);
-    let began = Instant::now();
     kill_process(user.tunnel().unwrap().pid, Signal::KILL).unwrap();
     assert!(!ask().status.success());
-    while !ask().status.success() {
-        assert!(began.elapsed() < Duration::from_secs(310));
-        thread::sleep(Duration::from_secs(1));
-    }
+    wait_until("another tunnel", || ask().status.success());
     kill_process(proxy.pid(), Signal::INT).unwrap();
     proxy.finish();
     user.expect_nothing_left();

@@ -1,69 +1,28 @@
 //! k9s, which stays open while the token is pulled and put back.
 
 use std::fs;
-use std::io;
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use super::PlainUser;
 use crate::fixture::clients::k9s;
 use crate::fixture::cluster::{ADMINISTRATOR, cluster};
+use crate::fixture::forwarder::Forwarder;
 use crate::fixture::keys::Kind;
 use crate::fixture::pty::Terminal;
 use crate::fixture::softhsm::PIN;
-
-/// A relay before the API server, whose connections can be cut.
-struct Relay {
-    address: SocketAddr,
-    connections: Arc<Mutex<Vec<TcpStream>>>,
-}
-
-impl Relay {
-    fn to(server: SocketAddr) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let connections = Arc::new(Mutex::new(Vec::new()));
-        let all = Arc::clone(&connections);
-        thread::spawn(move || {
-            for client in listener.incoming() {
-                let (client, server) = (client.unwrap(), TcpStream::connect(server).unwrap());
-                for (from, to) in [(&client, &server), (&server, &client)] {
-                    let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-                    thread::spawn(move || {
-                        // It ends when it is cut.
-                        let _ = io::copy(&mut from, &mut to);
-                        let _ = to.shutdown(Shutdown::Write);
-                    });
-                }
-                all.lock().unwrap().extend([client, server]);
-            }
-        });
-        Self { address, connections }
-    }
-
-    fn cut(&self) {
-        for connection in self.connections.lock().unwrap().drain(..) {
-            let _ = connection.shutdown(Shutdown::Both);
-        }
-    }
-}
 
 /// A user, the relay before the cluster, and k9s at a terminal, which shows the config maps of a
 /// namespace of its own.
 struct Screen {
     user: PlainUser,
-    relay: Relay,
+    relay: Forwarder,
     terminal: Terminal,
 }
 
 impl Screen {
     fn open(options: &[&str]) -> Self {
         let mut entry = cluster().entry();
-        let server = entry["server"].as_str().unwrap();
-        let relay = Relay::to(server.strip_prefix("https://").unwrap().parse().unwrap());
-        entry["server"] = format!("https://{}", relay.address).into();
+        let relay = Forwarder::to(entry["server"].as_str().unwrap());
+        entry["server"] = relay.url().into();
         let store = cluster().token(Kind::P256, ADMINISTRATOR);
         let user = PlainUser::at(store, &entry, options);
         let namespace = user.context();
@@ -92,12 +51,9 @@ impl Screen {
 
     /// Makes a config map and waits until it is on the screen.
     #[track_caller]
-    fn expect_to_work(&mut self, name: &str, patience: Duration) {
+    fn expect_to_work(&mut self, name: &str) {
         self.make(name);
-        let end = Instant::now() + patience;
-        while !self.terminal.shows(name, Duration::from_secs(1)) {
-            assert!(Instant::now() < end, "no {name} on the screen: {}", self.terminal.screen());
-        }
+        self.terminal.expect(name);
     }
 
     fn close(mut self) -> (PlainUser, String) {
@@ -108,22 +64,20 @@ impl Screen {
     }
 }
 
-const SOON: Duration = Duration::from_secs(60);
-
 #[test]
 #[ignore = "k9s takes five minutes to build"]
 fn a_token_that_is_pulled_and_put_back_is_used_again_without_a_prompt() {
     let mut screen = Screen::open(&[]);
     screen.terminal.expect_prompt().type_line(PIN);
-    screen.expect_to_work("at-first", SOON);
+    screen.expect_to_work("at-first");
     let [here, away] = ["tokens", "away"].map(|name| screen.user.path(name));
     fs::rename(&here, &away).unwrap();
     // A ticket of the server's may do without the token, so this need not fail.
     screen.relay.cut();
-    thread::sleep(Duration::from_secs(10));
+    screen.relay.wait_for_connections(screen.relay.accepted() + 1);
     fs::rename(&away, &here).unwrap();
     screen.relay.cut();
-    screen.expect_to_work("at-last", SOON);
+    screen.expect_to_work("at-last");
     let (user, text) = screen.close();
     assert_eq!(text.matches("PIN for token").count(), 1, "{text}");
     user.expect_nothing_left();

@@ -3,8 +3,6 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -17,6 +15,7 @@ use crate::fixture::ports::free_port;
 use crate::fixture::program::{Invocation, Outcome, PROGRAM};
 use crate::fixture::root::{copy_of_program, hand_over, need_root};
 use crate::fixture::softhsm::{PIN, Store};
+use crate::fixture::wait::wait_until;
 
 /// What a local address leads to.
 mod addresses;
@@ -51,9 +50,6 @@ mod short_lived;
 mod strangers;
 /// Other releases, and other libraries.
 mod upgrade;
-
-/// "Within a second", and as much again for a machine that is busy.
-const A_SECOND: Duration = Duration::from_secs(2);
 
 /// A user whose kubeconfig was made by `kubeconfig --write`.
 struct PlainUser {
@@ -308,23 +304,27 @@ impl PlainUser {
         files
     }
 
-    /// Demands that nothing is there a second from now.
-    #[track_caller]
-    fn expect_nothing_left(&self) {
-        self.expect_nothing_left_within(A_SECOND, "");
+    /// What `status` knows, or null.
+    fn status(&self) -> Value {
+        let printed = self.program(&["status", "--json"]).run().printed();
+        serde_json::from_str(&printed).unwrap()
     }
 
+    /// Waits until no key is in use but by this client.
     #[track_caller]
-    fn expect_nothing_left_within(&self, time: Duration, after: &str) {
-        let deadline = Instant::now() + time;
-        loop {
-            let left = (self.processes(), self.files());
-            if left.0.is_empty() && left.1.is_empty() {
-                return;
-            }
-            assert!(Instant::now() < deadline, "left: {left:#?} {after}");
-            thread::sleep(Duration::from_millis(20));
-        }
+    fn wait_for_callers(&self, expected: &[Pid]) {
+        wait_until("the end of all other clients is noticed", || {
+            let status = self.status();
+            let callers = status.pointer("/keys/0/callers").and_then(Value::as_array);
+            let numbers = callers.into_iter().flatten().map(|it| it["pid"].as_i64().unwrap());
+            numbers.eq(expected.iter().map(|it| i64::from(it.as_raw_nonzero().get())))
+        });
+    }
+
+    /// Waits until nothing is there any more.
+    #[track_caller]
+    fn expect_nothing_left(&self) {
+        wait_until("nothing is left", || self.processes().is_empty() && self.files().is_empty());
     }
 
     /// How often the token was logged in to, and asked for a signature.

@@ -1,8 +1,6 @@
 //! PINs that are wrong, missing or not wanted: kubectl runs a failing plugin five times, and the person and
 //! the token are bothered once.
 
-use std::time::Duration;
-
 use super::{PlainUser, assert_one_line, assert_told_through_kubectl};
 use crate::fixture::cluster::{ADMINISTRATOR, cluster};
 use crate::fixture::keys::{Kind, key};
@@ -49,7 +47,6 @@ fn a_prompt_that_was_cancelled_does_not_come_again_for_the_same_command() {
     let (outcome, screen) = terminal.finish();
     assert_told_through_kubectl(&outcome, 7, &[]);
     assert_eq!(screen.matches(": ").count(), 1, "{screen}");
-    assert!(outcome.took < Duration::from_secs(20), "{:?}", outcome.took);
     user.expect_nothing_left();
 
     // With kubectl, Ctrl-C ends all of it.
@@ -122,10 +119,8 @@ fn without_a_terminal_and_askpass_it_says_so_at_once() {
     let outcome = user.plugin(&user.request().to_string()).run();
     assert_eq!(outcome.status.code(), Some(7), "{outcome:?}");
     assert_one_line(&outcome, &["PIN"]);
-    assert!(outcome.took < Duration::from_secs(10), "{:?}", outcome.took);
     let outcome = user.kubectl(&GET).run();
     assert_told_through_kubectl(&outcome, 7, &[]);
-    assert!(outcome.took < Duration::from_secs(20), "{:?}", outcome.took);
     user.expect_nothing_left();
 }
 

@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 
-use super::A_SECOND;
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::assert_verifies;
 use crate::fixture::program::Invocation;
 use crate::fixture::request::{Hash, Options, Scheme, decode, sample, sign_request};
 use crate::fixture::root::need_root;
 use crate::fixture::softhsm::{PIN, Store, WRONG_PIN, token_with_pair};
+use crate::fixture::wait::wait_until;
 
 /// Ten requests at once, as a client makes them for ten connections.
 const TEN: &str = "cd \"$HOME\"; for i in 0 1 2 3 4 5 6 7 8 9; do \"$SIGNER\" >answer.$i & done; wait; cat answer.*";
@@ -55,9 +55,8 @@ fn ten_requests_of_a_terminal_cost_one_pin_and_one_login() {
     assert_eq!(store.calls("C_Login"), ["0x0"]);
     assert_eq!(store.calls("C_Sign").len(), 10);
     // The process ends with the terminal's shell.
-    std::thread::sleep(A_SECOND);
-    let status = command(&store, "status").run().printed();
-    assert_eq!(status, "no tunnel process is running\n");
+    let status = || command(&store, "status").run().printed();
+    wait_until("no tunnel process", || status() == "no tunnel process is running\n");
 }
 
 /// The tunnel process has no terminal to say so.
@@ -65,7 +64,7 @@ fn ten_requests_of_a_terminal_cost_one_pin_and_one_login() {
 fn a_touch_that_is_waited_for_is_told_on_the_terminal() {
     let store = token_with_pair(Kind::P256);
     let script = "\"$SIGNER\"; \"$SIGNER\" stop";
-    let mut terminal = faulty_shell(&store, "15m", "C_Sign:delay=900", script).at_terminal();
+    let mut terminal = faulty_shell(&store, "15m", "C_Sign:delay=3000", script).at_terminal();
     terminal.expect_prompt().type_line(PIN);
     terminal.expect("touch the token if it blinks");
     assert_signatures(&terminal.finish().0.printed(), 1);

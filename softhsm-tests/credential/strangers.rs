@@ -5,9 +5,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::{ANSWER, ASK, PlainUser, assert_one_line};
@@ -56,7 +54,7 @@ fn another_user_gets_through_neither_port_nor_socket_nor_files() {
     let name = user.request()["spec"]["cluster"]["tls-server-name"].clone();
     let name = name.as_str().unwrap();
     let (address, home) = (user.address(), user.store.directory.path().display());
-    let ask = "printf 'GET /version HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n' | timeout 20";
+    let ask = "printf 'GET /version HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n' | timeout 600";
     let (host, port) = address.rsplit_once(':').unwrap();
     // The other user knows the name, and has a certificate.
     let script = format!(
@@ -66,7 +64,7 @@ fn another_user_gets_through_neither_port_nor_socket_nor_files() {
          {{ {ask} openssl s_client -quiet -connect {address} -servername {name}
             {ask} openssl s_client -quiet -connect {address} -servername {name} -cert certificate -key key
             {ask} openssl s_client -quiet -connect {address} -noservername
-            exec 3<>/dev/tcp/{host}/{port}; printf 'GET /version HTTP/1.1\\r\\n\\r\\n' >&3; timeout 20 cat <&3
+            exec 3<>/dev/tcp/{host}/{port}; printf 'GET /version HTTP/1.1\\r\\n\\r\\n' >&3; timeout 600 cat <&3
          }} 2>/dev/null | grep -c gitVersion
          find '{home}/runtime' '{home}/state' -type f 2>/dev/null | wc -l"
     );
@@ -83,7 +81,6 @@ fn another_user_gets_through_neither_port_nor_socket_nor_files() {
 /// Connects to the socket $1, says $2 and prints how long the answer is.
 const CONNECT: &str = "import socket, sys
 s = socket.socket(socket.AF_UNIX)
-s.settimeout(10)
 s.connect(sys.argv[1])
 try:
     s.sendall(sys.argv[2].encode() + b'\\n')
@@ -134,7 +131,7 @@ fn connections_of_strangers_make_it_neither_dial_nor_sign_and_keep_nobody_out() 
         let (host, port) = address.rsplit_once(':').unwrap();
         format!(
             "for i in $(seq 200); do exec {{fd}}<>/dev/tcp/{host}/{port} && printf '\\x16\\x03\\x01' >&$fd; done; \
-             echo open; sleep 60"
+             echo open; read"
         )
     };
     let address = quiet.address();
@@ -144,7 +141,7 @@ fn connections_of_strangers_make_it_neither_dial_nor_sign_and_keep_nobody_out() 
     let name = name.unwrap();
     let script = format!(
         "for name in -noservername '-servername {name}' '-servername {name} -alpn h2,http/1.1'; do
-           echo 'GET /' | timeout 20 openssl s_client -connect {address} $name
+           echo 'GET /' | timeout 600 openssl s_client -connect {address} $name
          done >/dev/null 2>&1"
     );
     as_nobody(quiet.shell(&script)).run();
@@ -155,13 +152,14 @@ fn connections_of_strangers_make_it_neither_dial_nor_sign_and_keep_nobody_out() 
     assert_eq!(user.shell(ASK).run().printed(), ANSWER);
     let options = ["--reuid=65534", "--regid=65534", "--clear-groups"].map(str::to_owned);
     let stranger = user.shell(&many(&user.address())).through("setpriv", &options);
+    let (stranger, held) = stranger.held();
     let mut stranger = stranger.start(None);
     assert_eq!(stranger.line(), "open");
     for _ in 0..3 {
         assert_eq!(user.shell(ASK).run().printed(), ANSWER);
     }
-    kill_process(stranger.pid(), Signal::KILL).unwrap();
-    drop(stranger);
+    drop(held);
+    stranger.finish();
 }
 
 #[test]
@@ -178,9 +176,8 @@ fn another_users_plugin_has_no_use_for_the_kubeconfig() {
     let request = user.request().to_string();
     let plugin = user.plugin(&request);
     let outcome = as_nobody(plugin).run();
-    assert!([3, 9].contains(&outcome.status.code().unwrap()), "{outcome:?}");
+    assert_eq!(outcome.status.code(), Some(9), "{outcome:?}");
     assert_one_line(&outcome, &["kubeconfig --write"]);
-    assert!(outcome.took < Duration::from_secs(30), "{outcome:?}");
     assert_eq!(user.counts(), before);
     // That user's own directories.
     for place in ["/tmp", "/dev/shm"] {
@@ -209,7 +206,7 @@ greeting = json.loads(sys.argv[2])
 greeting['process'] = os.getpid()
 registration = greeting['request']['Register']
 if registration['caller']:
-    stranger = subprocess.Popen(['sleep', '60'], start_new_session=True, stdout=2)
+    stranger = subprocess.Popen(['sleep', '600'], start_new_session=True, stdout=2)
     registration['caller'] = stranger.pid
 print(json.dumps(greeting), file=lines, flush=True)
 for line in lines:

@@ -4,7 +4,6 @@
 use std::fs;
 use std::net::TcpListener;
 use std::thread;
-use std::time::Duration;
 
 use serde_json::json;
 
@@ -75,7 +74,6 @@ fn whatever_kubectl_does_it_shows_that_the_server_is_down() {
     for command in COMMANDS {
         let outcome = with_server(&store, &gone, command);
         assert_shown(&outcome, &[&told]);
-        assert!(outcome.took < Duration::from_secs(10), "{outcome:?}");
     }
 }
 
@@ -138,7 +136,6 @@ fn a_server_that_does_not_answer_is_told_of_before_kubectl_gives_up() {
         let outcome = with_server(&store, &server, "kubectl get --raw /version");
         let told = "connecting took longer than 8 s; check that the API server runs";
         assert_shown(&outcome, &[told]);
-        assert!(outcome.took < Duration::from_secs(12), "{outcome:?}");
     }
 }
 

@@ -1,18 +1,17 @@
 //! How a run ends: as its command does, and with nothing left behind.
 
 use std::fs;
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, kill_process};
 
 use super::{left_behind, run, run_recorded};
 use crate::fixture::cluster::{ADMINISTRATOR, cluster};
 use crate::fixture::keys::Kind;
-use crate::fixture::program::Invocation;
 use crate::fixture::root::need_root;
-use crate::fixture::softhsm::token_with_pair;
+use crate::fixture::softhsm::{PIN, token_with_pair};
+use crate::fixture::wait::wait_until;
 
 #[test]
 fn the_exit_code_is_the_commands() {
@@ -47,8 +46,9 @@ fn signals_are_passed_on() {
     for (name, signal) in
         [("HUP", Signal::HUP), ("INT", Signal::INT), ("TERM", Signal::TERM), ("USR1", Signal::USR1)]
     {
-        let script =
-            format!("trap 'echo {name}; exit 3' {name}; echo ready; while :; do sleep 0.1; done");
+        let script = format!(
+            "trap 'echo {name}; exit 3' {name}; echo ready; for i in $(seq 6000); do sleep 0.1; done"
+        );
         let mut running = run(&store, &["sh", "-c", &script]).start(None);
         assert_eq!(running.line(), "ready");
         assert_eq!(left_behind(&store).len(), 1);
@@ -65,7 +65,7 @@ fn signals_are_passed_on() {
 fn signals_from_outside_the_namespace_are_passed_on() {
     need_root();
     let store = token_with_pair(Kind::P256);
-    let command = "trap 'echo TERM; exit 3' TERM; echo ready; sleep 20 & wait";
+    let command = "trap 'echo TERM; exit 3' TERM; echo ready; sleep 600 & wait";
     // The shell itself stays outside: only what it starts is in the new namespace.
     let script = "trap 'kill -TERM $!' TERM; \"$SIGNER\" run sh -c \"$COMMAND\" & wait; wait $!";
     let mut running = run(&store, &[])
@@ -83,9 +83,11 @@ fn signals_from_outside_the_namespace_are_passed_on() {
 #[test]
 fn what_was_ignored_stays_ignored() {
     let store = token_with_pair(Kind::P256);
-    let running = run(&store, &["sleep", "2"]);
-    let script = "trap '' HUP; exec \"$SIGNER\" run sh -c 'kill -HUP $PPID; kill -HUP $$; sleep 1; echo alive'";
-    let outcome = running.within("sh", script).run();
+    // What is passed on would have come behind an end by the other signal.
+    let command = "trap 'echo alive; exit' USR1; kill -HUP $PPID; kill -HUP $$; kill -USR1 $PPID; \
+        for i in $(seq 6000); do sleep 0.1; done";
+    let script = "trap '' HUP; exec \"$SIGNER\" run sh -c \"$COMMAND\"";
+    let outcome = run(&store, &[]).variable("COMMAND", command).within("sh", script).run();
     assert_eq!(outcome.printed(), "alive\n");
 }
 
@@ -141,8 +143,9 @@ fn the_command_inherits_what_it_would_without_us() {
 #[test]
 fn what_a_killed_run_leaves_is_useless_and_goes_with_the_next() {
     let store = token_with_pair(Kind::P256);
-    let mut running = run(&store, &["sh", "-c", "echo $$; sleep 60"]).start(None);
-    let command = running.line();
+    let (running, command) = run(&store, &["sh", "-c", "echo ready; read end"]).held();
+    let mut running = running.start(None);
+    assert_eq!(running.line(), "ready");
     let [left] = &left_behind(&store)[..] else {
         panic!("one directory for one run");
     };
@@ -154,20 +157,14 @@ fn what_a_killed_run_leaves_is_useless_and_goes_with_the_next() {
     let server = copy["clusters"][0]["cluster"]["server"].as_str().unwrap();
     let address = server.strip_prefix("https://").unwrap();
     // The kernel closes its port a moment after the kill.
-    let deadline = Instant::now() + Duration::from_secs(5);
-    while std::net::TcpStream::connect(address).is_ok() {
-        assert!(Instant::now() < deadline, "somebody still listens");
-        thread::sleep(Duration::from_millis(20));
-    }
-    assert!(kubeconfig.exists());
-    assert!(!fs::read_to_string(&kubeconfig).unwrap().contains("1234"));
+    wait_until("the port is closed", || TcpStream::connect(address).is_err());
+    assert!(!fs::read_to_string(&kubeconfig).unwrap().contains(PIN));
     let next = run(&store, &["true"]).run();
     next.printed();
     assert!(left_behind(&store).is_empty());
-    // What the kill left of the command.
-    let kill = format!("pkill -P {command}; kill {command}");
-    let _ = Invocation::new(store.directory.path()).within("sh", &kill).run();
-    drop(running.finish());
+    // What the kill left of the command ends.
+    drop(command);
+    running.finish();
 }
 
 #[test]
@@ -184,7 +181,7 @@ fn a_place_that_others_can_read_is_not_for_its_kubeconfig() {
 /// The token's directory is moved away, as a card is pulled, under a watch.
 const TAKEN_OUT: &str = "cd
     kubectl get namespaces -w >watched & watch=$!
-    until [ -s watched ]; do sleep 0.1; done
+    while [ ! -s watched ] && kill -0 $watch; do sleep 0.1; done
     mv tokens away";
 
 #[test]
@@ -201,16 +198,29 @@ fn a_token_that_is_taken_out_ends_the_connections_where_that_is_wanted() {
 /// Another token answers in the slot, or the library says nothing of its sessions.
 #[test]
 fn a_token_counts_as_gone_where_another_has_its_place_and_not_where_the_library_cannot_tell() {
-    let script = "kubectl get namespaces -w >/dev/null & watch=$!; sleep 6;
+    let script = "kubectl get namespaces -w >/dev/null & watch=$!; read end;
                   kill $watch 2>/dev/null && echo stands; wait";
-    for (faults, told, stands) in [
-        ("C_GetTokenInfo#3+:serial=0000000000000815", &["is gone, and with it"][..], ""),
-        ("C_GetSessionInfo:return=0x5", &[], "stands\n"),
+    for (faults, stands) in [
+        ("C_GetTokenInfo#3+:serial=0000000000000815", ""),
+        ("C_GetSessionInfo:return=0x5", "stands\n"),
     ] {
         let store = cluster().token(Kind::P256, ADMINISTRATOR);
         let command = ["--end-with-token", "bash", "-c", script];
-        let outcome = run_recorded(&store, faults, &command).run();
-        assert_eq!(outcome.printed_beside(told), stands, "{faults}: {outcome:?}");
+        let (run, command) = run_recorded(&store, faults, &command).held();
+        let mut run = run.start(None);
+        if stands.is_empty() {
+            run.wait_for_error("is gone, and with it");
+        } else {
+            // Two checks in a row that find nothing would do.
+            let record = store.directory.path().join("calls");
+            wait_until("the token is looked for", || {
+                let calls = fs::read_to_string(&record).unwrap_or_default();
+                calls.matches("C_GetSessionInfo ").count() >= 4
+            });
+        }
+        drop(command);
+        let outcome = run.finish();
+        assert_eq!(outcome.printed(), stands, "{faults}: {outcome:?}");
     }
 }
 
@@ -218,8 +228,10 @@ fn a_token_counts_as_gone_where_another_has_its_place_and_not_where_the_library_
 fn a_token_that_is_taken_out_is_told_of_while_its_sessions_go_on() {
     let store = cluster().token(Kind::P256, ADMINISTRATOR);
     let ask = "kubectl get namespace default -o name";
-    let script = format!("{TAKEN_OUT}; {ask}; sleep 6; {ask}; mv away tokens; kill $watch");
-    let outcome = run(&store, &["bash", "-c", &script]).run();
-    let printed = outcome.printed_beside(&["is gone; connections that stand"]);
-    assert_eq!(printed, "namespace/default\n".repeat(2));
+    let script = format!("{TAKEN_OUT}; {ask}; read end; {ask}; mv away tokens; kill $watch");
+    let (run, command) = run(&store, &["bash", "-c", &script]).held();
+    let mut run = run.start(None);
+    run.wait_for_error("is gone; connections that stand");
+    drop(command);
+    assert_eq!(run.finish().printed(), "namespace/default\n".repeat(2));
 }

@@ -14,7 +14,7 @@ field certificate-authority-data | base64 -d >ca
 field client-certificate-data | base64 -d >certificate
 field client-key-data | base64 -d >key
 ask() { printf 'GET /version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n' |
-  timeout 20 openssl s_client -quiet -connect "$address" "$@" 2>/dev/null | grep -c gitVersion; }
+  timeout 600 openssl s_client -quiet -connect "$address" "$@" 2>/dev/null | grep -c gitVersion; }
 "#;
 
 /// What the script prints, and what the run says with `-v`.
@@ -86,7 +86,7 @@ fn a_stranger_makes_us_neither_dial_nor_sign() {
 #[test]
 fn the_name_that_opens_the_gate_is_not_shown_at_it() {
     let (printed, _) = told(
-        "timeout 20 openssl s_client -connect $address -noservername -tls1_2 -showcerts </dev/null >shown 2>/dev/null
+        "timeout 600 openssl s_client -connect $address -noservername -tls1_2 -showcerts </dev/null >shown 2>/dev/null
          openssl x509 -in shown -noout -text >text
          grep -c 'IP Address:127.0.0.1' text; grep -c $name text shown; true",
     );
@@ -97,7 +97,7 @@ fn the_name_that_opens_the_gate_is_not_shown_at_it() {
 fn the_protocol_is_the_servers_choice() {
     let (printed, _) = told(
         "for offer in h2,http/1.1 http/1.1 http/1.1,h2; do
-           timeout 20 openssl s_client -connect $address -servername $name -cert certificate -key key -alpn $offer </dev/null 2>/dev/null |
+           timeout 600 openssl s_client -connect $address -servername $name -cert certificate -key key -alpn $offer </dev/null 2>/dev/null |
              sed -n 's/^ALPN protocol: //p'
          done",
     );
@@ -105,7 +105,7 @@ fn the_protocol_is_the_servers_choice() {
     assert_eq!(printed, "h2\nhttp/1.1\nh2\n");
     // Without the name the server isn't asked, and HTTP/1.1 is what each of them speaks.
     let (printed, _) = told(
-        "timeout 20 openssl s_client -connect $address -noservername -cert certificate -key key -alpn h2,http/1.1 </dev/null 2>/dev/null |
+        "timeout 600 openssl s_client -connect $address -noservername -cert certificate -key key -alpn h2,http/1.1 </dev/null 2>/dev/null |
            sed -n 's/^ALPN protocol: //p'",
     );
     assert_eq!(printed, "http/1.1\n");

@@ -280,7 +280,7 @@ fn what_can_be_read_only_once_is_a_kubeconfig() {
         "KUBECONFIG=/dev/null:$FILE \"$SIGNER\" run -- kubectl WHOAMI",
         "cat \"$FILE\" | \"$SIGNER\" run --kubeconfig /dev/stdin -- kubectl WHOAMI",
         "\"$SIGNER\" run --kubeconfig /dev/stdin -- kubectl WHOAMI < \"$FILE\"",
-        "(sleep 0.3; cat \"$FILE\" > fifo) & \"$SIGNER\" run --kubeconfig fifo -- kubectl WHOAMI",
+        "cat \"$FILE\" > fifo & \"$SIGNER\" run --kubeconfig fifo -- kubectl WHOAMI",
     ] {
         let script = format!("cd \"$HOME\" || exit; {}", script.replace("WHOAMI", whoami));
         let file = store.directory.path().join("kubeconfig");

@@ -53,10 +53,9 @@ fn objects_are_created_listed_watched_and_deleted() {
 #[test]
 fn kubectl_proxy_serves_what_it_reaches_through_the_tunnel() {
     let store = cluster().token(Kind::P256, ADMINISTRATOR);
-    let script = "kubectl proxy --port=0 >proxied & proxy=$!
-        for i in $(seq 100); do address=$(sed -n 's/.*serve on //p' proxied); [ -n \"$address\" ] && break; sleep 0.1; done
-        kubectl --kubeconfig /dev/null --server \"http://$address\" get namespace default -o name
-        kill $proxy";
+    let script = "mkfifo said; kubectl proxy --port=0 >said & exec 3<said; read -r line <&3
+        kubectl --kubeconfig /dev/null --server \"http://${line##* }\" get namespace default -o name
+        kill $!";
     let home = store.directory.path().to_str().unwrap().to_owned();
     let outcome = run(&store, &["sh", "-c", &format!("cd {home}; {script}")]).run();
     assert_eq!(outcome.printed(), "namespace/default\n");

@@ -1,48 +1,18 @@
 //! Silent servers and slow tokens: no other connection waits for them, who waits is told, and it has
 //! an end.
 
-use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::thread;
+use std::io::Write as _;
 
 use serde_json::{Value, json};
 
 use super::{changed_kubeconfig, run, run_recorded};
 use crate::fixture::cluster::{JANE, cluster};
+use crate::fixture::forwarder::Forwarder;
 use crate::fixture::keys::Kind;
-use crate::fixture::program::Outcome;
+use crate::fixture::program::{Invocation, Outcome};
 use crate::fixture::softhsm::Store;
 
 const WHOAMI: &str = "kubectl auth whoami -o jsonpath={.status.userInfo.username}";
-
-/// A port whose connections of these numbers, from 0, are accepted and left alone; the others are led
-/// to the server.
-fn silent_at(numbers: impl Fn(usize) -> bool + Send + 'static, server: &str) -> SocketAddr {
-    let server = server.trim_start_matches("https://").to_owned();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        let mut left_alone = Vec::new();
-        for (number, connection) in listener.incoming().enumerate() {
-            let connection = connection.unwrap();
-            if numbers(number) {
-                left_alone.push(connection);
-                continue;
-            }
-            let onward = TcpStream::connect(&server).unwrap();
-            for (mut from, mut to) in [
-                (connection.try_clone().unwrap(), onward.try_clone().unwrap()),
-                (onward, connection),
-            ] {
-                thread::spawn(move || {
-                    let _ = io::copy(&mut from, &mut to);
-                    let _ = to.shutdown(std::net::Shutdown::Write);
-                });
-            }
-        }
-    });
-    address
-}
 
 /// The arguments of a run of bash with this kubeconfig.
 fn bash<'a>(kubeconfig: &'a str, script: &'a str) -> [&'a str; 6] {
@@ -64,41 +34,75 @@ fn add_cluster(config: &mut Value, name: &str, cluster: Value, user: &str) {
 /// A run of bash with a second context, `hung`, whose server is silent at these connections.
 fn with_hung(
     store: &Store,
-    numbers: impl Fn(usize) -> bool + Send + 'static,
+    numbers: impl Fn(usize) -> bool + Send + Sync + 'static,
     script: &str,
-) -> Outcome {
+) -> (Forwarder, Invocation) {
     drop(run(store, &["true"]));
+    let server = Forwarder::silent_at(numbers, cluster().entry()["server"].as_str().unwrap());
     let file = changed_kubeconfig(store, |config| {
         let mut hung = config["clusters"][0]["cluster"].clone();
-        let address = silent_at(numbers, hung["server"].as_str().unwrap());
-        hung["server"] = json!(format!("https://{address}"));
+        hung["server"] = json!(server.url());
         add_cluster(config, "hung", hung, "jane");
     });
-    run(store, &bash(&file, script)).run()
+    (server, run(store, &bash(&file, script)))
+}
+
+/// Runs the script, which begins with commands that hang, reads a line when there are so many connections, and asks
+/// who it is. Demands the answer while somebody still waits for the silent server.
+fn answered_meanwhile(
+    numbers: impl Fn(usize) -> bool + Copy + Send + Sync + 'static,
+    connections: usize,
+    hanging: &str,
+) -> Outcome {
+    let script = format!("{hanging}; read line; {WHOAMI}; echo; read line; exit 7");
+    // On a busy machine the wait may have had its own end before the answer.
+    for _ in 0..10 {
+        let store = cluster().token(Kind::P256, JANE);
+        let (server, run) = with_hung(&store, numbers, &script);
+        let (run, mut command) = run.held();
+        let mut run = run.start(None);
+        server.wait_for_connections(connections);
+        command.write_all(b"\n").unwrap();
+        assert_eq!(run.line(), "jane");
+        let is_waited_for = server.is_waited_for();
+        drop(command);
+        let outcome = run.finish();
+        assert_eq!(outcome.status.code(), Some(7), "{outcome:?}");
+        if is_waited_for {
+            return outcome;
+        }
+    }
+    panic!("no answer as long as the server was silent");
+}
+
+const TWENTY: &str =
+    "for i in $(seq 20); do kubectl --context hung get --raw /x >/dev/null 2>&1 & done";
+
+/// On a busy machine it may have taken long enough to be told of.
+#[track_caller]
+fn assert_quiet(outcome: &Outcome) {
+    let mut lines = outcome.stderr.lines();
+    assert!(lines.all(|line| line.contains("no answer for")), "{outcome:?}");
 }
 
 #[test]
 fn a_silent_server_holds_up_no_other_and_the_end_is_quiet() {
-    for kubectl in ["kubectl", "timeout 1 kubectl"] {
-        let store = cluster().token(Kind::P256, JANE);
-        let hanging = format!(
-            "for i in $(seq 20); do {kubectl} --context hung get --raw /x >/dev/null 2>&1 & done"
-        );
-        let script = format!("{hanging}; sleep 1.2; timeout 5 {WHOAMI}; exit 7");
-        let outcome = with_hung(&store, |_| true, &script);
-        assert_eq!(outcome.status.code(), Some(7), "{outcome:?}");
-        assert_eq!(outcome.stdout, b"jane", "{outcome:?}");
-        // On a busy machine it may have taken long enough to be told of.
-        let mut lines = outcome.stderr.lines();
-        assert!(lines.all(|line| line.contains("no answer for")), "{outcome:?}");
-    }
+    assert_quiet(&answered_meanwhile(|_| true, 20, TWENTY));
+    // Nor when they were given up.
+    let store = cluster().token(Kind::P256, JANE);
+    let hanging = TWENTY.replace("kubectl", "timeout 1 kubectl");
+    let (_server, run) = with_hung(&store, |_| true, &format!("{hanging}; wait; {WHOAMI}"));
+    let outcome = run.run();
+    assert_eq!(outcome.stdout, b"jane", "{outcome:?}");
+    assert_quiet(&outcome);
 }
 
 #[test]
 fn a_silent_server_that_a_command_gives_up_is_told_of_once() {
     let store = cluster().token(Kind::P256, JANE);
     let script = "kubectl --context hung --request-timeout=3s get --raw /x";
-    let outcome = with_hung(&store, |_| true, script);
+    let (_server, run) = with_hung(&store, |_| true, script);
+    let outcome = run.run();
     // After nearly three seconds, of which some passed before we were asked.
     let told = outcome.stderr.matches(" s, and the command has given up");
     assert_eq!(told.count(), 1, "{outcome:?}");
@@ -107,15 +111,11 @@ fn a_silent_server_that_a_command_gives_up_is_told_of_once() {
 
 #[test]
 fn a_handshake_that_hangs_does_not_hold_up_the_next() {
-    let store = cluster().token(Kind::P256, JANE);
+    let script =
+        format!("kubectl config use-context hung >/dev/null; ({WHOAMI} >/dev/null 2>&1) &");
     // The first asks for the protocol, the second is the one that hangs.
     for hanging in [0, 1] {
-        let script = format!(
-            "kubectl config use-context hung >/dev/null
-             {WHOAMI} >/dev/null 2>&1 & sleep 1; SECONDS=0; {WHOAMI}; echo \" $((SECONDS < 5))\""
-        );
-        let outcome = with_hung(&store, move |number| number == hanging, &script);
-        assert_eq!(outcome.stdout, b"jane 1\n", "{outcome:?}");
+        answered_meanwhile(move |number| number == hanging, hanging + 1, &format!("{script} true"));
     }
 }
 
@@ -131,10 +131,20 @@ fn a_signature_may_take_longer_than_a_handshake() {
 #[test]
 fn a_signature_that_comes_too_late_is_the_next_commands() {
     let store = cluster().token(Kind::P256, JANE);
-    let script = format!("timeout 2 {WHOAMI}; sleep 5; {WHOAMI}");
-    let outcome = run_recorded(&store, "C_SignInit:delay=5000", &["bash", "-c", &script]).run();
-    let told = "the signature came after 5 s, and the command had given up";
-    assert_eq!(outcome.printed_beside(&[told]), "jane");
+    // The whole run stops when the signature is made, and notices in its two seconds that kubectl has ended.
+    let script = format!(
+        "{WHOAMI} & client=$!
+         while kill -0 $client && ! grep -q '^State:.T' /proc/$PPID/status; do sleep 0.1; done
+         kill $client; wait $client; kill -CONT $PPID; read line; {WHOAMI}"
+    );
+    let faults = "C_SignInit#1:stop,C_SignInit#1:delay=2000";
+    let (run, command) = run_recorded(&store, faults, &["bash", "-c", &script]).held();
+    let mut run = run.start(None);
+    let told = run.wait_for_error(" s, and the command had given up");
+    assert!(told.contains("the signature came after "), "{told}");
+    drop(command);
+    let outcome = run.finish();
+    assert_eq!(outcome.stdout, b"jane", "{outcome:?}");
     assert_eq!(store.calls("C_SignInit").len(), 1, "{outcome:?}");
 }
 
@@ -143,11 +153,11 @@ fn a_signature_that_comes_too_late_is_the_next_commands() {
 fn eight_slow_signatures_hold_up_no_ninth_cluster() {
     let store = cluster().token(Kind::P256, JANE);
     drop(run_recorded(&store, "", &["true"]));
+    let server = Forwarder::to(cluster().entry()["server"].as_str().unwrap());
     let file = changed_kubeconfig(&store, |config| {
         let mut cluster = config["clusters"][0]["cluster"].clone();
         // Its address has to be looked up.
-        let server = cluster["server"].as_str().unwrap();
-        cluster["server"] = json!(server.replace("127.0.0.1", "localhost"));
+        cluster["server"] = json!(server.url().replace("127.0.0.1", "localhost"));
         cluster["tls-server-name"] = json!("127.0.0.1");
         for number in 1..=8 {
             add_cluster(config, &format!("c{number}"), cluster.clone(), "jane");
@@ -157,9 +167,15 @@ fn eight_slow_signatures_hold_up_no_ninth_cluster() {
         add_cluster(config, "other", cluster, "other");
     });
     let script = "for i in $(seq 8); do kubectl --context c$i get --raw /x >/dev/null 2>&1 & done
-        sleep 3; timeout 6 kubectl --context other get --raw /x 2>&1 | grep -c 'logged in'
-        kill $(jobs -p)";
-    let arguments = bash(&file, script);
-    let outcome = run_recorded(&store, "C_SignInit:delay=12000", &arguments).run();
-    assert_eq!(outcome.stdout, b"1\n", "{outcome:?}");
+        read line; kubectl --context other get --raw /x 2>&1 | grep -c 'logged in'
+        read line; kill $(jobs -p)";
+    let run = run_recorded(&store, "C_SignInit:delay=50000", &bash(&file, script));
+    let (run, mut command) = run.held();
+    let mut run = run.start(None);
+    server.wait_for_connections(8);
+    command.write_all(b"\n").unwrap();
+    assert_eq!(run.line(), "1");
+    assert_eq!(store.calls("C_SignInit"), [] as [&str; 0], "the token was faster");
+    drop(command);
+    run.finish();
 }
