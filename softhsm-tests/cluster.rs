@@ -7,7 +7,7 @@ use crate::fixture::cluster::{ADMINISTRATOR, Claims, JANE, cluster};
 use crate::fixture::keys::{Kind, due, key};
 use crate::fixture::program::Outcome;
 use crate::fixture::request::{Configuration, certificate_request};
-use crate::fixture::softhsm::{Object, PIN, Store, token_with, token_with_pair};
+use crate::fixture::softhsm::{Object, Store, token_with, token_with_pair};
 
 /// Our client with the PIN from the environment, and these arguments.
 fn client(store: &Store, arguments: &[&str]) -> Outcome {
@@ -87,7 +87,7 @@ fn a_certificate_of_another_authority_is_unauthorized() {
     let store = token_with_pair(Kind::P256);
     let outcome = client(&store, &["whoami"]);
     assert!(!outcome.status.success());
-    assert!(outcome.stderr.contains("Unauthorized"), "{outcome:?}");
+    outcome.says(&["Unauthorized"]);
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn what_a_server_would_refuse_is_explained_before() {
         assert!(!answer.certificate().is_empty());
         assert_eq!(answer.stderr.matches("warning: ").count(), 1, "{answer:?}");
         let outcome = client(&store, &["whoami"]);
-        assert!(outcome.stderr.contains(explanation), "{outcome:?}");
+        outcome.says(&[explanation]);
         assert!(!outcome.status.success(), "{outcome:?}");
     }
 }
@@ -142,30 +142,29 @@ fn a_key_that_does_not_fit_the_certificate_is_explained_before_the_server_has_to
         token_with([Object::key(key(Kind::Rsa(2048)), &[1]), Object::issued(certificate, &[1])]);
     let outcome = client(&store, &["whoami"]);
     assert!(!outcome.status.success());
-    assert!(outcome.stderr.contains("does not belong to"), "{outcome:?}");
-    assert!(outcome.stderr.contains("exit status 6"), "{outcome:?}");
+    outcome.says(&["does not belong to", "exit status 6"]);
 }
 
 #[test]
 fn a_pin_is_typed_within_the_handshake() {
     let store = cluster().token(Kind::P256, JANE);
-    let mut terminal =
-        cluster().client(&store, &store.configuration()).arguments(&["whoami"]).at_terminal();
-    terminal.expect_prompt().type_line(PIN);
-    let (outcome, _) = terminal.finish();
+    let outcome = cluster()
+        .client(&store, &store.configuration())
+        .arguments(&["whoami"])
+        .at_terminal()
+        .finish_with_pin();
     assert_eq!(outcome.printed(), "user: jane\ngroups: dev system:authenticated\n");
 }
 
 #[test]
 fn a_manifest_is_piped_while_the_pin_is_typed() {
     let store = cluster().token(Kind::P256, ADMINISTRATOR);
-    let mut terminal = cluster()
+    let outcome = cluster()
         .client(&store, &store.configuration())
         .arguments(&["apply", "-f", "-"])
         .piped(manifest("piped"))
-        .at_terminal();
-    terminal.expect_prompt().type_line(PIN);
-    let (outcome, _) = terminal.finish();
+        .at_terminal()
+        .finish_with_pin();
     assert_eq!(outcome.printed(), "applied piped\n");
 }
 
@@ -190,7 +189,7 @@ fn stock_kubectl_works_with_a_key_file_and_knows_no_external_signer() {
     let outcome = cluster().kubectl(&store, &configuration).arguments(&["get", "pods"]).run();
     assert!(!outcome.status.success());
     let message = "no Auth Provider found for name \"externalSigner\"";
-    assert!(outcome.stderr.contains(message), "{outcome:?}");
+    outcome.says(&[message]);
     let page = include_str!("../docs/client-go.md");
     assert!(page.contains(message));
 }

@@ -119,7 +119,7 @@ fn what_was_written_serves_client_go_and_stock_kubectl() {
         .argument(&format!("--module={}", softhsm_library().display()))
         .run();
     assert_eq!(outcome.printed(), "\n".repeat(0));
-    assert!(outcome.stderr.contains("context \"test\" uses user \"jane\""), "{}", outcome.stderr);
+    outcome.says(&["context \"test\" uses user \"jane\""]);
     let after = fs::read_to_string(&path).unwrap();
     let kept = before.replace("# mind\n", "# mind\n    user: jane\n");
     assert!(after.starts_with(&kept), "{after}");
@@ -305,7 +305,7 @@ fn a_certificate_file_is_looked_at_and_names_the_user() {
     }
     let expired = file("expired.der", issued(Kind::Rsa(2048), "/CN=jane", -1, "clientAuth"));
     let outcome = kubeconfig(&store, &[&expired]).run();
-    assert!(outcome.stderr.contains("the certificate of CN=jane: it expired"), "{outcome:?}");
+    outcome.says(&["the certificate of CN=jane: it expired"]);
     let foreign = file("foreign.der", issued(Kind::OtherRsa, "/CN=jane", 100, "clientAuth"));
     let private = format!("--certificate-file={}", own.private_pem().display());
     for (option, code, fragment) in [
@@ -389,10 +389,10 @@ fn everything_else_in_the_file_stays_as_it_is() {
     let [backup] = &others(store.directory.path(), &["config"])[..] else { panic!("not one copy") };
     let copy = fs::read_to_string(store.directory.path().join(backup)).unwrap();
     assert_eq!(copy, before);
-    assert!(outcome.stderr.contains(backup), "{}", outcome.stderr);
+    outcome.says(&[backup]);
     // Once more changes nothing, and makes no copy.
     let again = write(&store, &path, &["--context=main"]);
-    assert!(again.stderr.contains("is there"), "{}", again.stderr);
+    again.says(&["is there"]);
     assert_eq!(fs::read_to_string(&path).unwrap(), expected);
     assert_eq!(others(store.directory.path(), &["config"]).len(), 1);
 }
@@ -405,7 +405,7 @@ fn a_user_of_the_same_name_is_not_replaced_unasked() {
     write(&store, &path, &[]).fails(3, &["has a user \"jane\" with other credentials", "--user"]);
     assert_eq!(fs::read_to_string(&path).unwrap(), before);
     let outcome = write(&store, &path, &["--user=jane"]);
-    assert!(outcome.stderr.contains("user \"jane\" had client-key"), "{}", outcome.stderr);
+    outcome.says(&["user \"jane\" had client-key"]);
     let after = fs::read_to_string(&path).unwrap();
     assert!(after.contains("    as: root\n") && !after.contains("client-key"), "{after}");
 }
@@ -417,15 +417,13 @@ fn only_what_is_not_there_is_written_and_left_to_do() {
                     - context: {cluster: k, user: ci}\n  name: other\ncurrent-context: main\n";
     let path = with_file(&store, contexts);
     let outcome = write(&store, &path, &[]);
-    let told = "context \"main\", the current one, uses user \"jane\"";
-    assert!(outcome.stderr.contains(told), "{}", outcome.stderr);
+    outcome.says(&["context \"main\", the current one, uses user \"jane\""]);
     let before = fs::read_to_string(&path).unwrap();
     let outcome = write(&store, &path, &["--context=main"]);
-    let told = "user \"jane\" is there already";
-    assert!(outcome.stderr.contains(told), "{}", outcome.stderr);
+    outcome.says(&["user \"jane\" is there already"]);
     assert_eq!(fs::read_to_string(&path).unwrap(), before);
     let outcome = write(&store, &path, &["--context=other"]);
-    assert!(outcome.stderr.contains("context \"other\" written; what"), "{}", outcome.stderr);
+    outcome.says(&["context \"other\" written; what"]);
     assert_eq!(fs::read_to_string(&path).unwrap(), before.replace("user: ci", "user: jane"));
 }
 
@@ -436,8 +434,7 @@ fn a_comment_that_goes_is_named_by_its_line() {
                 as: root # once\n";
     let path = with_file(&store, &format!("{kept}    token: t # old\n"));
     let outcome = write(&store, &path, &["--user=jane"]);
-    let told = "user \"jane\" had token, a comment in line 7, which the copy still has";
-    assert!(outcome.stderr.contains(told), "{}", outcome.stderr);
+    outcome.says(&["user \"jane\" had token, a comment in line 7, which the copy still has"]);
     let after = fs::read_to_string(&path).unwrap();
     assert!(after.starts_with(kept), "{after}");
 }
@@ -483,7 +480,7 @@ fn an_entry_of_the_same_key_keeps_what_else_it_says() {
     let before = fs::read_to_string(&path).unwrap().replace("0x02", "\"2\"");
     fs::write(&path, &before).unwrap();
     let outcome = write(&store, &path, &[]);
-    assert!(outcome.stderr.contains("is there already"), "{}", outcome.stderr);
+    outcome.says(&["is there already"]);
     assert_eq!(fs::read_to_string(&path).unwrap(), before);
     for selectors in [
         format!("slotId: {}\npathLib: {library}\nobjectId: \"0x02\"", token.slot),
@@ -498,7 +495,7 @@ fn an_entry_of_the_same_key_keeps_what_else_it_says() {
         } else {
             "user \"jane\" written"
         };
-        assert!(outcome.stderr.contains(lost), "{}", outcome.stderr);
+        outcome.says(&[lost]);
         let after = fs::read_to_string(&path).unwrap();
         let selected = format!("        tokenSerial: \"{serial}\"   # token \"test token\"\n");
         assert!(after.contains(&selected), "{after}");
@@ -527,8 +524,7 @@ fn a_token_that_was_not_seen_whole_is_named_where_no_key_is_found() {
     let store = token_with([]);
     let outcome = kubeconfig(&store, &["--login"]).run();
     assert_eq!(outcome.status.code(), Some(6), "{outcome:?}");
-    let told = "warning: not everything was seen: token \"test token\"";
-    assert!(outcome.stderr.contains(told), "{outcome:?}");
+    outcome.says(&["warning: not everything was seen: token \"test token\""]);
 }
 
 #[test]
@@ -541,7 +537,7 @@ fn the_options_go_before_what_an_entry_says_of_the_pin() {
     let after = fs::read_to_string(&path).unwrap();
     assert!(after.contains(&format!("        pin: {PIN}\n")), "{after}");
     let outcome = write(&store, &path, &["--pin-source=askpass"]);
-    assert!(outcome.stderr.contains("user \"jane\" had pin, which"), "{}", outcome.stderr);
+    outcome.says(&["user \"jane\" had pin, which"]);
     let after = fs::read_to_string(&path).unwrap();
     assert!(after.contains("pinSource: \"askpass\"\n"), "{after}");
     assert!(!after.contains(PIN), "{after}");
@@ -563,8 +559,7 @@ fn what_belongs_to_another_key_goes_with_it_and_is_named() {
     write(&store, &path, &["--object-id=1"]).fails(3, &["with other credentials"]);
     assert_eq!(fs::read_to_string(&path).unwrap(), before);
     let outcome = write(&store, &path, &["--object-id=1", "--user=jane"]);
-    let told = "user \"jane\" had certificateFile, pinSource, which the copy still has";
-    assert!(outcome.stderr.contains(told), "{}", outcome.stderr);
+    outcome.says(&["user \"jane\" had certificateFile, pinSource, which the copy still has"]);
     let after = fs::read_to_string(&path).unwrap();
     assert!(after.contains("x-note") && after.contains("/bin/sh"), "{after}");
     for gone in ["pinSource", "certificateFile", "tokenLabel", "/gone.so"] {
@@ -597,14 +592,13 @@ fn each_entry_is_written_into_the_file_it_stands_in() {
     );
     let fresh = directory.join("fresh/config");
     let outcome = write(&store, &fresh, &[]);
-    let told = format!("{}: user \"jane\" written, in a new file", fresh.display());
-    assert!(outcome.stderr.contains(&told), "{}", outcome.stderr);
+    outcome.says(&[&format!("{}: user \"jane\" written, in a new file", fresh.display())]);
     // No context is current there, so kubectl has none to change.
     for next in [
         "kubectl config set-context NAME --cluster=CLUSTER --user=jane",
         "kubectl config use-context NAME",
     ] {
-        assert!(outcome.stderr.contains(next), "{}", outcome.stderr);
+        outcome.says(&[next]);
     }
     assert!(text(&fresh).starts_with("apiVersion: v1\nkind: Config\nusers:\n- name: jane\n"));
 }

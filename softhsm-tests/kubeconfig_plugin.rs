@@ -121,8 +121,7 @@ fn what_is_written_is_what_stock_kubectl_reads() {
     let outcome = write(&store, &path, "prod", &["--keep=terminal"]);
     assert!(outcome.status.success(), "{}", outcome.stderr);
     assert_eq!(outcome.printed_beside(&["context \"prod\" uses user"]), "");
-    let next = "kubectl --context=prod get namespaces";
-    assert!(outcome.stderr.contains(next), "{}", outcome.stderr);
+    outcome.says(&["kubectl --context=prod get namespaces"]);
     let view = view(&store, &path);
     let local = entry(&view, "clusters", "prod+token");
     let server = local["server"].as_str().unwrap();
@@ -199,8 +198,7 @@ fn everything_else_stays_and_comes_back_byte_for_byte() {
         );
     }
     let again = write(&store, &path, "prod", &[]);
-    let told = "context \"prod\" is there already";
-    assert!(again.stderr.contains(told), "{}", again.stderr);
+    again.says(&["context \"prod\" is there already"]);
     assert_eq!(text(&path), once);
     write(&store, &path, "lab", &["--pin-source=askpass"]);
     let extension = json!({
@@ -409,7 +407,7 @@ fn a_pin_is_not_taken_over() {
     let path = file(&store, &before);
     let outcome = write(&store, &path, "prod", &[]);
     let told = "the PIN that stands in the kubeconfig is not taken over";
-    assert!(outcome.stderr.contains(told), "{}", outcome.stderr);
+    outcome.says(&[told]);
     assert_eq!(text(&path).matches(PIN).count(), 1);
     let outcome = write(&store, &path, "prod", &["--pin-source=prompt"]);
     assert!(!outcome.stderr.contains(told), "{}", outcome.stderr);

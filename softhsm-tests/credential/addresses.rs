@@ -65,9 +65,9 @@ fn the_proxy_is_that_of_who_was_first_at_the_address() {
     for proxy in ["http://127.0.0.1:1", "http://127.0.0.1:2"] {
         let ask = user.shell("kubectl get --raw /version");
         let outcome = ask.variable("HTTPS_PROXY", proxy).run();
-        let told = "no connection through the proxy http://127.0.0.1:1: ";
-        assert!(outcome.stderr.contains(told), "{outcome:?}");
-        let remedy = "until `pkcs11-external-signer stop`";
-        assert!(outcome.stderr.contains(remedy), "{outcome:?}");
+        outcome.says(&[
+            "no connection through the proxy http://127.0.0.1:1: ",
+            "until `pkcs11-external-signer stop`",
+        ]);
     }
 }

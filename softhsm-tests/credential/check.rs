@@ -24,12 +24,9 @@ fn known(user: &PlainUser) -> String {
 #[test]
 fn the_cluster_is_asked_by_the_local_address_with_one_prompt() {
     let user = PlainUser::prompted(&[]);
-    let mut terminal = user.program(&["check", "--server"]).at_terminal();
-    terminal.expect_prompt().type_line(PIN);
-    let (outcome, screen) = terminal.finish();
+    let outcome = user.program(&["check", "--server"]).at_terminal().finish_with_pin();
     let text = outcome.printed();
     assert!(text.ends_with(&known(&user)), "{text}");
-    assert_eq!(screen.matches("PIN for token").count(), 1, "{screen}");
     // One in the process of the check, and one in the tunnel process.
     assert_eq!(user.store.calls("C_Login").len(), 2);
     user.expect_nothing_left();

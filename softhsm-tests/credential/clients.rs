@@ -5,15 +5,11 @@ use std::path::Path;
 use super::PlainUser;
 use crate::fixture::clients::{distribution_kubectl, javascript, python};
 use crate::fixture::cluster::{cluster, kubectl};
-use crate::fixture::softhsm::PIN;
 
 /// Runs the client at a terminal; what it printed.
 #[track_caller]
 fn printed(user: &PlainUser, program: &Path, arguments: &[&str]) -> String {
-    let mut terminal = user.client(program).arguments(arguments).at_terminal();
-    terminal.expect_prompt().type_line(PIN);
-    let (outcome, screen) = terminal.finish();
-    assert_eq!(screen.matches("PIN").count(), 1, "{screen}");
+    let outcome = user.client(program).arguments(arguments).at_terminal().finish_with_pin();
     let printed = outcome.printed();
     assert_eq!(user.counts().0, 1, "logins");
     user.expect_nothing_left();

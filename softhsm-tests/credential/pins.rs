@@ -93,9 +93,8 @@ fn a_stored_pin_that_turns_out_to_be_locked_is_sent_once() {
     // A person has unlocked it, and logs in.
     let context = user.context();
     let check = ["check", "--context", &context, "--pin-source=prompt"];
-    let mut terminal = user.program(&check).at_terminal();
-    terminal.expect_prompt().type_line(PIN);
-    terminal.finish().0.printed();
+    let outcome = user.program(&check).at_terminal().finish_with_pin();
+    outcome.printed();
     user.kubectl(&GET).run().printed();
     user.expect_nothing_left();
 }
@@ -103,12 +102,12 @@ fn a_stored_pin_that_turns_out_to_be_locked_is_sent_once() {
 #[test]
 fn a_pin_that_turns_out_to_be_locked_is_asked_for_once() {
     let user = PlainUser::prompted(&[]);
-    let mut terminal =
-        user.kubectl(&GET).suffering(&user.store, "C_Login:return=0xa4").at_terminal();
-    terminal.expect_prompt().type_line(PIN);
-    let (outcome, screen) = terminal.finish();
+    let outcome = user
+        .kubectl(&GET)
+        .suffering(&user.store, "C_Login:return=0xa4")
+        .at_terminal()
+        .finish_with_pin();
     assert_told_through_kubectl(&outcome, 7, &["CKR_PIN_LOCKED"]);
-    assert_eq!(screen.matches("PIN for token").count(), 1, "{screen}");
     assert_eq!(user.store.calls("C_Login").len(), 1);
     user.expect_nothing_left();
 }
@@ -131,12 +130,11 @@ fn a_key_that_wants_its_pin_each_time_gets_the_one_that_was_entered() {
         Object::issued(cluster().issue(Kind::P256, ADMINISTRATOR), &[1]),
     ]);
     let user = PlainUser::of(store, &["--keep=terminal"]);
-    let mut terminal =
-        user.shell("for i in 1 2 3; do kubectl get pods -o name; done").at_terminal();
-    terminal.expect_prompt().type_line(PIN);
-    let (outcome, screen) = terminal.finish();
+    let outcome = user
+        .shell("for i in 1 2 3; do kubectl get pods -o name; done")
+        .at_terminal()
+        .finish_with_pin();
     assert_eq!(outcome.printed(), "pod/shell\n".repeat(3));
-    assert_eq!(screen.matches("PIN").count(), 1, "{screen}");
     // To log in, and for the one signature.
     assert_eq!(user.store.calls("C_Login"), ["0x0", "0x0"]);
 }
@@ -145,7 +143,6 @@ fn a_key_that_wants_its_pin_each_time_gets_the_one_that_was_entered() {
 fn standard_input_is_the_clients() {
     let user = PlainUser::prompted(&[]);
     let script = "kubectl get pods -o name; cat";
-    let mut terminal = user.shell(script).piped("left alone\n").at_terminal();
-    terminal.expect_prompt().type_line(PIN);
-    assert_eq!(terminal.finish().0.printed(), "pod/shell\nleft alone\n");
+    let outcome = user.shell(script).piped("left alone\n").at_terminal().finish_with_pin();
+    assert_eq!(outcome.printed(), "pod/shell\nleft alone\n");
 }

@@ -67,7 +67,7 @@ fn who_knows_the_name_and_shows_no_certificate_gets_no_key() {
     let store = cluster().token(Kind::P256, JANE);
     let script = format!("{TOOLS} ask -servername $name; kubectl --token=none auth whoami; true");
     let outcome = run_recorded(&store, "", &["-v", "bash", "-c", &script]).run();
-    assert!(outcome.stderr.contains(", without a key"), "{outcome:?}");
+    outcome.says(&[", without a key"]);
     assert_eq!(outcome.stderr.matches("without a key").count(), 1);
 }
 

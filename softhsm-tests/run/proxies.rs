@@ -161,7 +161,7 @@ fn a_proxy_is_told_host_port_and_who_asks() {
         |cluster| cluster["server"] = json!("https://api.invalid"),
         &[("HTTPS_PROXY", &format!("http://{address}"))],
     );
-    assert!(outcome.stderr.contains("answered 403 Forbidden"), "{outcome:?}");
+    outcome.says(&["answered 403 Forbidden"]);
     let request = heard.join().unwrap();
     for line in [
         "connect api.invalid:443 http/1.1\r\n",

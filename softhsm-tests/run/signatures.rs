@@ -6,7 +6,7 @@ use super::{run, run_recorded};
 use crate::fixture::cluster::{ADMINISTRATOR, JANE, cluster};
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::program::Outcome;
-use crate::fixture::softhsm::{Object, PIN, Store, token_with};
+use crate::fixture::softhsm::{Object, Store, token_with};
 
 /// Signatures, as the library saw them.
 fn signatures(store: &Store) -> usize {
@@ -68,11 +68,8 @@ fn a_key_that_wants_its_pin_each_time_gets_it_from_the_one_entry() {
     // Two servers would do; so do two runs of kubectl with too little time for a ticket.
     let invocation =
         cluster().run(&store, &store.faulty(store.configuration()), &["bash", "-c", TEN_IN_A_ROW]);
-    let mut terminal = invocation.suffering(&store, "").at_terminal();
-    terminal.expect_prompt().type_line(PIN);
-    let (outcome, screen) = terminal.finish();
-    assert_eq!(outcome.printed(), "", "{screen}");
-    assert_eq!(screen.matches("PIN").count(), 1, "{screen}");
+    let outcome = invocation.suffering(&store, "").at_terminal().finish_with_pin();
+    assert_eq!(outcome.printed(), "", "{outcome:?}");
     // To log in, and for the one signature.
     assert_eq!(store.calls("C_Login"), ["0x0", "0x0"]);
 }
@@ -155,7 +152,7 @@ fn a_key_that_cannot_be_opened_leaves_its_token_to_the_others() {
     let script = format!("{failing}; {WHOAMI}");
     let outcome = run_with_another_key(&store, "9", "", &script);
     assert_eq!(outcome.printed(), "jane");
-    assert!(outcome.stderr.contains("no certificate with"), "{outcome:?}");
+    outcome.says(&["no certificate with"]);
     for (function, calls) in [("C_Initialize", 1), ("C_OpenSession", 1), ("C_Login", 1)] {
         assert_eq!(store.calls(function).len(), calls, "{function}");
     }

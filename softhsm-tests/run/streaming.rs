@@ -53,7 +53,7 @@ fn exec_hands_on_streams_and_exit_code() {
                 .piped("through and back")
                 .run();
         assert_eq!(outcome.told(7), "through and back");
-        assert!(outcome.stderr.contains("told\n"), "{outcome:?}");
+        outcome.says(&["told\n"]);
         outcome.says_only(&[]);
     }
 }

@@ -25,11 +25,8 @@ fn run_recorded(store: &Store, arguments: &[&str]) -> Invocation {
 fn a_shell_with_ten_commands_asks_for_one_pin() {
     let store = cluster().token(Kind::P256, ADMINISTRATOR);
     let script = "for i in $(seq 10); do kubectl get namespace default -o name; done";
-    let mut terminal = run_recorded(&store, &["bash", "-c", script]).at_terminal();
-    terminal.expect_prompt().type_line(PIN);
-    let (outcome, screen) = terminal.finish();
+    let outcome = run_recorded(&store, &["bash", "-c", script]).at_terminal().finish_with_pin();
     assert_eq!(outcome.printed(), "namespace/default\n".repeat(10));
-    assert_eq!(screen.matches("PIN").count(), 1, "{screen}");
     assert_eq!(store.calls("C_Login"), ["0x0"]);
 }
 
@@ -123,20 +120,17 @@ fn a_token_that_is_needed_later_is_not_asked_for_over_the_command() {
     // Named among the command's own arguments, it is asked for first.
     let invocation = run(&store, &["kubectl", "--context", "test", "auth", "whoami"]);
     let files = format!("{}:{}", other.display(), directory.join("kubeconfig").display());
-    let mut terminal = invocation.variable("KUBECONFIG", files).at_terminal();
-    terminal.expect_prompt().type_line(PIN);
-    let (outcome, _) = terminal.finish();
+    let outcome = invocation.variable("KUBECONFIG", files).at_terminal().finish_with_pin();
     assert!(outcome.printed().contains("jane"), "{outcome:?}");
 }
 
 #[test]
 fn a_typed_pin_serves_a_token_that_was_put_back() {
     let store = cluster().token(Kind::P256, JANE);
-    let mut terminal = run_recorded(&store, &["kubectl", "auth", "whoami"])
+    let outcome = run_recorded(&store, &["kubectl", "auth", "whoami"])
         .suffering(&store, "C_SignInit#1:return=0x32")
-        .at_terminal();
-    terminal.expect_prompt().type_line(PIN);
-    let (outcome, _) = terminal.finish();
+        .at_terminal()
+        .finish_with_pin();
     assert!(outcome.silently().printed().contains("jane"), "{outcome:?}");
     assert_eq!(store.calls("C_Login"), ["0x0", "0x0"]);
 }
@@ -148,17 +142,13 @@ fn the_pin_is_not_sent_again_after_another_process_has_sent_a_wrong_one() {
     let wrong = store.configuration().with("pin", WRONG_PIN);
     let wrong = sign_request(&wrong, &Options::hash(Hash::Sha256), &sample(32));
     let script = "EXTERNAL_SIGNER_PLUGIN_CONFIG=\"$WRONG\" \"$SIGNER\"; kubectl auth whoami";
-    let mut terminal = run_recorded(&store, &["sh", "-c", script])
+    let outcome = run_recorded(&store, &["sh", "-c", script])
         // The token is lost and has to be opened again.
         .suffering(&store, "C_SignInit#1:return=0x32")
         .variable("SIGNER", PROGRAM)
         .variable("WRONG", wrong.to_string())
-        .at_terminal();
-    terminal.expect_prompt().type_line(PIN);
-    let (outcome, _) = terminal.finish();
-    for told in ["CKR_PIN_INCORRECT", "can no longer be asked for at the terminal"] {
-        assert!(outcome.stderr.contains(told), "{told}: {outcome:?}");
-    }
+        .at_terminal().finish_with_pin();
+    outcome.says(&["CKR_PIN_INCORRECT", "can no longer be asked for at the terminal"]);
     assert_eq!(store.calls("C_SignInit"), ["0x32"]);
     assert_eq!(store.calls("C_Login"), ["0x0"]);
 }
