@@ -261,6 +261,7 @@ fn is_per_process(place: &Path, _found: &Metadata) -> io::Result<bool> {
 mod tests {
     use std::fs::Permissions;
     use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::net::UnixListener;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
 
@@ -382,7 +383,9 @@ mod tests {
     fn what_is_no_file_is_refused() {
         let place = place();
         assert!(reason(&place.directory).ends_with("is not a regular file"));
-        assert!(reason(Path::new("/dev/null")).ends_with("is not a regular file"));
+        let socket = place.directory.join("socket.so");
+        let _socket = UnixListener::bind(&socket).unwrap();
+        assert!(reason(&socket).ends_with("is not a regular file"));
         assert!(reason(&place.library.join("below")).starts_with("can't be checked: "));
         assert!(reason(Path::new("/nul\0")).starts_with("can't be checked: "));
         for target in ["nowhere/library.so", "loop.so"] {
