@@ -173,33 +173,6 @@ fn it_ends_when_its_time_after_the_last_use_is_over() {
     assert!(last.elapsed() >= limit, "each use begins the time anew: {:?}", last.elapsed());
 }
 
-/// As when the machine has slept meanwhile: the process has had no time to notice.
-#[test]
-fn a_time_that_is_over_is_over_for_a_command_that_comes_before_it_was_noticed() {
-    const KEPT: Duration = Duration::from_secs(5);
-    let user = PlainUser::new(&["--keep=5s"]);
-    let stopped = loop {
-        assert_eq!(user.shell(ASK).run().printed(), ANSWER);
-        // On a busy machine it may have ended already.
-        let tunnel = user.tunnel().filter(|it| kill_process(it.pid, Signal::STOP).is_ok());
-        if let Some(tunnel) = tunnel {
-            break tunnel.pid;
-        }
-    };
-    let logins = user.counts().0;
-    let began = Instant::now();
-    thread::sleep(KEPT.saturating_sub(began.elapsed()));
-    let next = user.shell(ASK).start(None);
-    let is_plugin = |command: &str| command.contains(" credential ");
-    while !user.processes().iter().any(|it| it.is_ours && is_plugin(&it.command)) {
-        thread::sleep(Duration::from_millis(5));
-    }
-    kill_process(stopped, Signal::CONT).unwrap();
-    assert_eq!(next.finish().printed(), ANSWER);
-    assert_eq!(user.counts().0, logins + 1);
-    user.program(&["stop"]).run().printed();
-}
-
 #[test]
 fn stop_ends_it_at_once_and_the_next_command_starts_another() {
     let user = PlainUser::new(&["--keep=15m"]);

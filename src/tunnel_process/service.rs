@@ -42,6 +42,8 @@ use crate::tunnel::{
 const FIRST_CLIENT: Duration = Duration::from_secs(10);
 /// How long a client may take to say what it wants, and a person to answer one of its questions.
 const PATIENCE: Duration = Duration::from_secs(90);
+/// Then it looks at the time again: poll's own stands still while the machine sleeps.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// Clients that are served at once. A connection beyond them is closed.
 const CLIENTS: usize = 512;
 
@@ -271,7 +273,7 @@ impl Service {
                 .chain(processes)
                 .map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN))
                 .collect();
-            let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+            let limit = limit.and_then(|limit| Timespec::try_from(limit.min(LONGEST_WAIT)).ok());
             let _ = poll(&mut polled, limit.as_ref());
             let is_ready =
                 |place: usize| polled.get(place).is_some_and(|it| !it.revents().is_empty());
