@@ -336,7 +336,10 @@ fn what_kubectl_says_is_heard_when_it_has_ended_already() {
     let folder = otto.directory().join("programs");
     fs::create_dir(&folder).unwrap();
     let real = cluster.programs().join("kubectl");
-    let script = format!("#!/bin/sh\n(sleep 0.3; '{}' \"$@\") & exit 0\n", real.display());
+    let script = format!(
+        "#!/bin/sh\nsaid=$('{}' \"$@\")\n(sleep 0.3; echo \"$said\") & exit 0\n",
+        real.display()
+    );
     fs::write(folder.join("kubectl"), script).unwrap();
     fs::set_permissions(folder.join("kubectl"), fs::Permissions::from_mode(0o755)).unwrap();
     let path = format!("{}:/usr/bin:/bin", folder.display());

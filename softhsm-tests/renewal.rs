@@ -1,12 +1,11 @@
 //! Several certificates of a key, and several keys, under one CKA_ID: what a renewal leaves behind.
 
 use std::fs;
-use std::thread;
-use std::time::Duration;
 
+use rcgen::ExtendedKeyUsagePurpose::ClientAuth;
 use serde_json::{Value, json};
 
-use crate::fixture::keys::{Key, Kind, issued, key};
+use crate::fixture::keys::{Key, Kind, authority, expiring, issued, key};
 use crate::fixture::openssl::{Issue, assert_verifies, issue, openssl};
 use crate::fixture::program::{Invocation, Outcome};
 use crate::fixture::request::{
@@ -73,9 +72,9 @@ fn remarks(store: &Store, arguments: &[&str]) -> Value {
 
 #[test]
 fn of_several_certificates_of_a_key_the_one_valid_now_and_longest_is_meant_everywhere() {
-    let (older, expired, short, long) = (janes(-1), janes(0), janes(20), janes(100));
-    // It is valid in the second in which it was issued.
-    thread::sleep(Duration::from_secs(2));
+    let [older, expired, short, long] = [-2, -1, 20, 100].map(|days| {
+        expiring(Kind::P256, "jane", time::Duration::days(days), ClientAuth, authority())
+    });
     for (certificates, meant, is_expired) in [
         (&[&*expired, &*long][..], &long, false),
         (&[&*long, &*expired], &long, false),

@@ -1,9 +1,6 @@
 //! `renew`, killed when it has written the certificate and not yet shown it to the cluster, without its token, and
 //! without its server: the same command ends well, with one certificate.
 
-use std::thread;
-use std::time::Duration;
-
 use rustix::process::{Signal, kill_process};
 
 use super::{Jane, assert_renewed};
@@ -16,13 +13,12 @@ impl Jane {
     fn renew_suffering(&self, arguments: &[&str], fault: &str) -> Invocation {
         let configuration = self.store.faulty(self.configuration.clone());
         let command = cluster().command(&self.store, &configuration, "renew");
-        let command = command.argument("--duration=10m").arguments(arguments);
+        let command = command.argument(self.duration).arguments(arguments);
         command.suffering(&self.store, fault)
     }
 
     /// Asks, and has it approved; the request's name.
     fn ask_approved(&self, arguments: &[&str]) -> String {
-        thread::sleep(Duration::from_secs(2));
         let asked = self.renew(&["--wait=1s"]).arguments(arguments).run();
         asked.fails(9, &["was not approved within 1 seconds"]);
         let (_, name) = asked.stderr.split_once(" approve ").unwrap();
@@ -98,7 +94,6 @@ fn a_certificate_that_can_not_be_read_back_is_written_once() {
 #[test]
 fn two_at_once_write_one_certificate() {
     let jane = Jane::new();
-    thread::sleep(Duration::from_secs(2));
     let name = jane.request();
     let both = ["C_CreateObject:delay=3000", ""].map(|fault| {
         let mut running = jane.renew_suffering(&[], fault).start(None);
@@ -117,7 +112,6 @@ fn two_at_once_write_one_certificate() {
 #[test]
 fn a_server_that_goes_away_while_it_waits_is_told_and_asked_again_when_it_is_back() {
     let jane = Jane::new();
-    thread::sleep(Duration::from_secs(2));
     let server = cluster().entry()["server"].as_str().unwrap().to_owned();
     let mut forwarder = Forwarder::to(&server);
     let name = jane.request();

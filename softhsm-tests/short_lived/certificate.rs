@@ -1,11 +1,11 @@
 //! `credential --as certificate`: requested with the key, approved by `approve`, signed by
 //! kube-controller-manager's signer.
 
+use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
-use std::{fs, thread};
 
 use serde_json::{Value, json};
+use time::OffsetDateTime;
 
 use super::plugin::Holder;
 use super::refuses;
@@ -15,6 +15,7 @@ use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::openssl;
 use crate::fixture::program::{Invocation, Outcome, PROGRAM};
 use crate::fixture::softhsm::{Object, token_with};
+use crate::fixture::wait::{wait_for, wait_until};
 
 /// Somebody who may request certificates.
 fn requester(kind: Kind, subject: &'static str) -> Holder {
@@ -47,6 +48,9 @@ pub(super) fn allow_requests(holder: &Holder, name: &str) {
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
         }),
     ]);
+    // The API server heeds it when it has read it.
+    let may = ["auth", "can-i", "create", "certificatesigningrequests", "--as", name];
+    wait_until("the right", || holder.administrator().arguments(&may).run().status.success());
 }
 
 /// The requests of this user.
@@ -58,18 +62,18 @@ fn requests(holder: &Holder, user: &str) -> Vec<Value> {
     requests.filter(|it| it["spec"]["username"] == user).cloned().collect()
 }
 
-/// This user's next request, by its name.
+/// This user's next request.
+fn next(holder: &Holder, user: &str) -> Value {
+    let is_undecided = |it: &Value| it["status"]["conditions"].is_null();
+    wait_for(&format!("a request of {user}"), || {
+        requests(holder, user).into_iter().find(is_undecided)
+    })
+}
+
+/// The same by its name.
 fn next_request(holder: &Holder, user: &str) -> String {
-    let began = Instant::now();
-    loop {
-        let undecided = |it: &&Value| it["status"]["conditions"].is_null();
-        let found = requests(holder, user);
-        if let Some(request) = found.iter().find(undecided) {
-            return request["metadata"]["name"].as_str().unwrap().to_owned();
-        }
-        assert!(began.elapsed() < Duration::from_secs(60), "no request of {user}");
-        thread::sleep(Duration::from_millis(100));
-    }
+    let request = next(holder, user);
+    request["metadata"]["name"].as_str().unwrap().to_owned()
 }
 
 /// The administrator approves this user's next request.
@@ -163,12 +167,10 @@ fn what_stands_behind_the_certificate_is_not_handed_out() {
     let holder = requester(Kind::P256, "/CN=judy");
     let asking = holder.program(&["credential", "--as=certificate", "--output=raw"]);
     let running = asking.start(None);
-    let mut request = loop {
-        match requests(&holder, "judy").pop() {
-            Some(request) => break request,
-            None => thread::sleep(Duration::from_millis(100)),
-        }
-    };
+    let mut request = next(&holder, "judy");
+    // It begins when it is issued, which is later than when the command began.
+    let asked = OffsetDateTime::now_utc().unix_timestamp();
+    wait_until("the next second", || OffsetDateTime::now_utc().unix_timestamp() > asked);
     let at = |name: &str| holder.store.directory.path().join(name);
     let text = |name: &str| at(name).display().to_string();
     let csr = STANDARD.decode(request["spec"]["request"].as_str().unwrap());

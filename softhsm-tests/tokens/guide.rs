@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::path::Path;
-use std::thread;
-use std::time::Duration;
+
+use rustix::termios::{LocalModes, tcgetattr};
 
 use crate::fixture::cluster::cluster;
 use crate::fixture::openssl::openssl;
 use crate::fixture::program::{Invocation, PROGRAM};
 use crate::fixture::softhsm::{PIN, Store, softhsm_library, token_with};
+use crate::fixture::wait::wait_until;
 
 /// The `sh` blocks below a heading.
 pub(super) fn blocks(heading: &str) -> Vec<String> {
@@ -43,7 +44,9 @@ pub(super) fn typing(invocation: Invocation, block: &str, pin: &str) -> String {
     for _ in 0..asked.iter().sum() {
         terminal.expect("PIN").expect(": ");
         // The prompt may stand there before the echo goes off, as it may for a person.
-        thread::sleep(Duration::from_millis(500));
+        let device = terminal.input();
+        let is_hidden = || !tcgetattr(&device).unwrap().local_modes.contains(LocalModes::ECHO);
+        wait_until("the echo goes off", is_hidden);
         terminal.type_line(pin);
     }
     let (outcome, screen) = terminal.finish();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -15,6 +15,7 @@ use crate::fixture::program::Invocation;
 use crate::fixture::request::Configuration;
 use crate::fixture::softhsm::Store;
 use crate::fixture::tool::tool;
+use crate::fixture::wait::wait_until;
 
 pub(super) const PIN: &str = "123456";
 pub(super) const WRONG_PIN: &str = "654321";
@@ -31,9 +32,6 @@ pub(super) const SLOTS: [(&str, &str, [Kind; 2]); 4] = [
     ("3", "9d", [Kind::P384, Kind::Rsa(2048)]),
     ("4", "9e", [Kind::Rsa(2048), Kind::P256]),
 ];
-
-/// How long a card may take to be asked.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a card can be asked for (SP 800-73-4, part 2).
 #[derive(Clone, Copy, Debug)]
@@ -126,11 +124,7 @@ impl Cards {
         let inserted = self.directory(card).join("inserted");
         let pid = fs::read_to_string(&inserted).unwrap();
         let process = format!("/proc/{}/stat", pid.trim());
-        let deadline = Instant::now() + PATIENCE;
-        while !fs::read_to_string(&process).unwrap().contains(") T ") {
-            assert!(Instant::now() < deadline, "the card was not asked");
-            sleep(Duration::from_millis(10));
-        }
+        wait_until("the card was asked", || fs::read_to_string(&process).unwrap().contains(") T "));
         let pid = Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
         kill_process(pid, Signal::KILL).unwrap();
         fs::remove_file(inserted).unwrap();

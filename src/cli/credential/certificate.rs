@@ -21,6 +21,7 @@ use crate::enrollment::{
     Applicant, ExpectedCertificate, certificates_pem, check_issued, sign_request,
 };
 use crate::error::Error;
+use crate::process::unix_time;
 use crate::report;
 use crate::tunnel::TunnelTarget;
 use crate::verify::verify;
@@ -35,12 +36,8 @@ pub(in crate::cli) struct CertificateOptions {
     pub(super) wait: Duration,
 }
 
-/// Has the certificate issued; `now` in seconds since 1970.
-pub(super) fn make(
-    making: Making<'_>,
-    target: TunnelTarget,
-    now: i64,
-) -> Result<IssuedCredential, Error> {
+/// Has the certificate issued.
+pub(super) fn make(making: Making<'_>, target: TunnelTarget) -> Result<IssuedCredential, Error> {
     let options = making.options;
     let limit = options.certificate.wait;
     let life = options.life("a certificate", SHORTEST.into())?;
@@ -51,11 +48,11 @@ pub(super) fn make(
     };
     show_clock(&api);
     let key = MadeKey::new()?;
-    let certificate = issue(&api, &user, &key, life, limit, now)?;
+    let certificate = issue(&api, &user, &key, life, limit)?;
     Ok(IssuedCredential {
         ends: certificate.ends,
         proof: Proof::Certificate { certificate: certificate.pem, key: key.pem()? },
-        begins: now,
+        begins: certificate.begins,
         user: user.name,
     })
 }
@@ -63,6 +60,8 @@ pub(super) fn make(
 struct MadeCertificate {
     /// With those that the signer added.
     pem: String,
+    /// When it came, in seconds since 1970.
+    begins: i64,
     ends: i64,
 }
 
@@ -73,7 +72,6 @@ fn issue(
     key: &MadeKey,
     life: u64,
     limit: Duration,
-    now: i64,
 ) -> Result<MadeCertificate, Error> {
     let groups = user.own_groups();
     if let Some(group) = groups.iter().find(|group| group.starts_with(RESERVED)) {
@@ -123,12 +121,15 @@ fn issue(
     }
     let expected =
         ExpectedCertificate { user: Some(&user.name), groups: Some(&groups), duration: Some(life) };
+    // Not when it was asked for: the approval takes time, and not every signer puts the beginning back.
+    let now = unix_time();
     let remark = check_issued(&certificate, &expected, now)
         .map_err(|error| NotIssued::Unusable { name, reason: error.to_string() })?;
     if let Some(remark) = remark {
         report::warning(&format!("the certificate: {remark}"));
     }
     Ok(MadeCertificate {
+        begins: now,
         ends: certificate.validity.not_after,
         // Not what stands between and behind them.
         pem: certificates_pem(certificate.der(), &chain)?,

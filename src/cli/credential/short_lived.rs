@@ -238,7 +238,7 @@ fn make(
     let now = unix_time();
     let asked = || target.cloned().ok_or_else(|| Error::internal("no cluster to ask"));
     match kind {
-        ShortLived::Certificate => certificate::make(making, asked()?, now),
+        ShortLived::Certificate => certificate::make(making, asked()?),
         ShortLived::Jwt => jwt::make(making, now),
         ShortLived::Token => token::make(making, asked()?, now),
     }
