@@ -204,8 +204,8 @@ mod tests {
     use super::*;
 
     fn in_runtime(test: impl Future<Output = ()>) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        runtime.block_on(test);
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_time().start_paused(true).build().unwrap().block_on(test);
     }
 
     /// It brings the next ticket, which spares the others a signature.

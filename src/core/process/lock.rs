@@ -310,12 +310,14 @@ mod tests {
     use std::path::PathBuf;
     use std::process::Stdio;
     use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::mpsc;
 
     use super::super::child;
     use super::*;
 
     const NAME: &str = "/usr/lib/softhsm/libsofthsm2.so";
-    const LONG: Duration = Duration::from_secs(30);
+    /// Nothing but what hangs takes so long.
+    const LONG: Duration = Duration::from_secs(600);
 
     fn named(
         directory: &Path,
@@ -348,7 +350,6 @@ mod tests {
     fn fifty_at_once_all_get_through_one_at_a_time() {
         let (place, _parent) = place();
         let inside = AtomicU32::new(0);
-        let start = Instant::now();
         thread::scope(|scope| {
             for _ in 0..50 {
                 scope.spawn(|| {
@@ -359,7 +360,6 @@ mod tests {
                 });
             }
         });
-        assert!(start.elapsed() < LONG / 2, "{:?}", start.elapsed());
     }
 
     #[test]
@@ -387,8 +387,13 @@ mod tests {
         let (place, _parent) = place();
         let first = acquire(&place, Duration::ZERO).unwrap();
         thread::scope(|scope| {
-            let second = scope.spawn(|| acquire(&place, LONG).unwrap().waited());
-            thread::sleep(Duration::from_millis(50));
+            let (waits, is_waiting) = mpsc::channel();
+            let place = &place;
+            let second = scope.spawn(move || {
+                let mut on_wait = |_| waits.send(()).unwrap();
+                named(place, NAME, LONG, &mut on_wait).unwrap().waited()
+            });
+            is_waiting.recv().unwrap();
             drop(first);
             assert!(second.join().unwrap());
         });
