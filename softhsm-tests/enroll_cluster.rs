@@ -26,9 +26,7 @@ pub(crate) struct Newcomer<'t> {
 impl<'t> Newcomer<'t> {
     /// Jane, who may ask for certificates.
     pub(crate) fn jane(token: Vec<String>, enter: impl Fn(Invocation) -> Invocation + 't) -> Self {
-        let newcomer = Self::named("jane", token, enter);
-        cluster().let_jane_request();
-        newcomer
+        Self::named("jane", token, enter)
     }
 
     fn named(

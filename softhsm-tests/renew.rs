@@ -45,9 +45,7 @@ impl Jane {
     fn of(objects: impl IntoIterator<Item = Object>) -> Self {
         let store = token_with(objects);
         let configuration = store.configuration_with_pin_source();
-        let jane = Self { store, configuration, duration: "--duration=10m" };
-        cluster().let_jane_request();
-        jane
+        Self { store, configuration, duration: "--duration=10m" }
     }
 
     /// The certificate is in a file.

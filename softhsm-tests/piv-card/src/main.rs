@@ -25,8 +25,8 @@ use std::time::{Duration, Instant};
 use piv_authenticator::{Authenticator, Options};
 use trussed::virt::{StorageConfig, StoreConfig};
 
-/// pcscd may still be on its way up.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// pcscd may still be on its way up, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 struct Arguments {
     state: Option<PathBuf>,

@@ -71,7 +71,6 @@ fn janes_card() -> Cards {
 fn the_slots_certificate_is_replaced_when_the_cluster_has_let_its_successor_in() {
     let cards = janes_card();
     let store = &cards.environment.store;
-    cluster().let_jane_request();
     let before = certificate(&cards);
     let planned = renew(&cards, &["--dry-run"]).run();
     let planned = planned.silently().printed();
