@@ -76,6 +76,15 @@ fn next_request(holder: &Holder, user: &str) -> String {
     request["metadata"]["name"].as_str().unwrap().to_owned()
 }
 
+/// The administrator approves what this user has requested so far.
+pub(super) fn approve_requests(holder: &Holder, user: &str) {
+    let requests = requests(holder, user);
+    for request in requests.iter().filter(|it| it["status"]["conditions"].is_null()) {
+        let name = request["metadata"]["name"].as_str().unwrap();
+        holder.administrator().arguments(&["certificate", "approve", name]).run().printed();
+    }
+}
+
 /// The administrator approves this user's next request.
 pub(super) fn approve_next(holder: &Holder, user: &str) {
     let name = next_request(holder, user);
