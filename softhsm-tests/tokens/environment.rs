@@ -7,7 +7,9 @@ use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Instant;
 
+use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::Value;
 
 use crate::enroll::{issue_with_chain, subject_of};
@@ -20,6 +22,7 @@ use crate::fixture::request::{
     Configuration, Hash, Options, Scheme, certificate_request, sample, sign_request,
 };
 use crate::fixture::softhsm::{PIN, Store};
+use crate::fixture::wait::{PATIENCE, wait_for};
 use crate::short_lived::parts;
 use crate::short_lived::plugin;
 use crate::short_lived::structured::Trusted;
@@ -45,7 +48,11 @@ impl Pair {
 
     /// With every right in the tests' cluster.
     pub(crate) fn administrator(id: &'static str, kind: Kind) -> Self {
-        Self { certificate: cluster().issue(kind, ADMINISTRATOR), ..Self::new(id, kind) }
+        Self::certified(id, kind, cluster().issue(kind, ADMINISTRATOR))
+    }
+
+    pub(crate) fn certified(id: &'static str, kind: Kind, certificate: Vec<u8>) -> Self {
+        Self { certificate, ..Self::new(id, kind) }
     }
 
     pub(crate) fn always_authenticate(self) -> Self {
@@ -113,9 +120,17 @@ impl Environment {
         let held = holder.stdin.take();
         let output = holder.stdout.as_mut().unwrap();
         let (mut told, mut some) = (Vec::new(), [0; 4096]);
+        // It may have something to build.
+        let deadline = Instant::now() + 6 * PATIENCE;
         while !told.ends_with(b"\0\0") {
-            let length = output.read(&mut some).unwrap();
-            assert!(length > 0, "{} did not get as far", script.display());
+            let left = deadline.saturating_duration_since(Instant::now()).try_into().unwrap();
+            let mut waiting = [PollFd::new(output, PollFlags::IN)];
+            let is_there = poll(&mut waiting, Some(&left)).unwrap() > 0;
+            let length = if is_there { output.read(&mut some).unwrap() } else { 0 };
+            if length == 0 {
+                let _ = holder.kill();
+                panic!("{} did not get as far", script.display());
+            }
             told.extend(&some[..length]);
         }
         let end = told.iter().position(|byte| *byte == b'\n').unwrap();
@@ -159,7 +174,7 @@ impl Environment {
 impl Drop for Environment {
     fn drop(&mut self) {
         drop(self.held.take());
-        let _ = self.holder.wait();
+        wait_for("the script's end", || self.holder.try_wait().unwrap());
     }
 }
 

@@ -1,6 +1,7 @@
 //! kryoptic: a token that counts wrong PINs up to the lock, has keys that want their PIN each time,
 //! and, with some of its mechanisms hidden, is the token that our own padding is for.
 
+use super::conformance::Held;
 use super::environment::{Environment, Offer, Pair, Token, directory_with, ecdsa};
 use super::opening::Unpadding;
 use crate::fixture::keys::{Kind, key};
@@ -32,7 +33,7 @@ fn token(environment: &Environment) -> Token<'_> {
 
 #[test]
 #[ignore = "scripts/test --all-tokens"]
-fn every_scheme_is_signed() {
+fn it_conforms() {
     let kinds = [
         ("01", Kind::Rsa(2048)),
         ("02", Kind::Rsa(3072)),
@@ -40,14 +41,10 @@ fn every_scheme_is_signed() {
         ("04", Kind::P384),
         ("05", Kind::P521),
     ];
-    let environment = environment(kinds.map(|(id, kind)| Pair::new(id, kind)), "");
-    let token = token(&environment);
-    for (id, kind) in kinds {
-        let certificate = token.certificate(id).run().silently().certificate();
-        assert_eq!(certificate, key(kind).certificate);
-        token.assert_signs(id, kind, |_| Offer::Made);
-    }
-    token.assert_offers_no_ed25519();
+    let keys = kinds.map(|(id, kind)| Held::new(id, kind));
+    let environment = environment(kinds.iter().zip(&keys).map(|((id, _), it)| it.pair(id)), "");
+    let listed = "tokenLabel \"kryoptic\"";
+    token(&environment).assert_conforms(&keys, listed, |_, _| Offer::Made);
 }
 
 #[test]
@@ -57,6 +54,8 @@ fn what_the_token_does_not_pad_is_padded_here() {
     let pair = || [Pair::new("01", kind)];
     let unpadded = environment(pair(), "CKM_RSA_PKCS_PSS CKM_RSA_PKCS");
     token(&unpadded).assert_signs("01", kind, |_| Offer::PaddedHere);
+    let in_part = environment([Pair::administrator("01", kind)], "CKM_RSA_PKCS_PSS");
+    token(&in_part).assert_kubectl_gets("01");
     let without_pss = environment(pair(), "CKM_RSA_PKCS_PSS CKM_RSA_X_509");
     token(&without_pss).assert_signs("01", kind, |scheme| match scheme {
         Scheme::Pss { .. } => Offer::Refused(&[
@@ -157,41 +156,6 @@ fn a_key_that_wants_its_pin_each_time_gets_it_from_one_entry() {
     assert_signed(&outcome);
     assert_eq!(screen.matches("PIN").count(), 1, "{screen}");
     token.assert_kubectl_gets("01");
-}
-
-#[test]
-#[ignore = "scripts/test --all-tokens"]
-fn twenty_requests_at_once_are_all_answered() {
-    let environment = environment([Pair::new("01", Kind::Rsa(2048))], "");
-    token(&environment).assert_all_answer("01", Kind::Rsa(2048), 20);
-}
-
-#[test]
-#[ignore = "scripts/test --all-tokens"]
-fn it_is_listed_and_checked() {
-    let environment = environment([Pair::new("01", Kind::P256)], "");
-    let token = token(&environment);
-    let module = format!("--module={}", environment.variable(LIBRARY));
-    let listed = token.command(&["list", &module]).run().printed();
-    for shown in ["tokenLabel \"kryoptic\"", "ECDSA P-256"] {
-        assert!(listed.contains(shown), "no {shown} in\n{listed}");
-    }
-    let check = ["check", &module, "--token-label=kryoptic", "--object-id=01"];
-    let check = token.command(&check).argument("--pin-source=env:TOKEN_PIN");
-    let checked = check.run().told(0);
-    let signed = "✔ signature      ECDSA P-256: signed and verified\n";
-    assert!(checked.contains(signed), "{checked}");
-}
-
-#[test]
-#[ignore = "scripts/test --all-tokens"]
-fn kubectl_reaches_the_cluster() {
-    let pair = Pair::administrator("01", Kind::Rsa(2048));
-    // With the program's own padding, too.
-    for withheld in ["", "CKM_RSA_PKCS_PSS"] {
-        let environment = environment([pair.clone()], withheld);
-        token(&environment).assert_kubectl_gets("01");
-    }
 }
 
 #[test]

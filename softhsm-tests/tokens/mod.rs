@@ -3,6 +3,8 @@
 //!
 //! What takes long to set up is ignored here, and `scripts/test --all` runs it.
 
+/// What every module has to do.
+mod conformance;
 /// What a script sets up, for as long as a test needs it.
 mod environment;
 /// The commands of docs/tokens.md.

@@ -1,7 +1,8 @@
 //! opencryptoki's soft token: a token with a clock that isn't one, and its daemon.
 
+use super::conformance::Held;
 use super::environment::{Environment, Offer, Pair, Token, directory_with};
-use crate::fixture::keys::{Kind, key};
+use crate::fixture::keys::Kind;
 use crate::fixture::request::{Configuration, Hash, Scheme};
 
 /// Its PINs have eight characters at most.
@@ -28,39 +29,19 @@ fn token(environment: &Environment) -> Token<'_> {
 
 #[test]
 #[ignore = "scripts/test --all-tokens"]
-fn every_scheme_is_signed() {
-    let kinds = [("01", Kind::Rsa(2048)), ("02", Kind::Rsa(3072))];
-    let environment = environment(kinds.map(|(id, kind)| Pair::new(id, kind)), &[]);
+fn it_conforms() {
+    let keys = [("01", Kind::Rsa(2048)), ("02", Kind::Rsa(3072))];
+    let keys = keys.map(|(id, kind)| Held::new(id, kind));
+    let environment = environment([keys[0].pair("01"), keys[1].pair("02")], &[]);
     let token = token(&environment);
-    for (id, kind) in kinds {
-        let certificate = token.certificate(id).run().silently().certificate();
-        assert_eq!(certificate, key(kind).certificate);
-        token.assert_signs(id, kind, |scheme| match scheme {
-            Scheme::Pss { hash: Hash::Sha224, .. } => Offer::PaddedHere,
-            _ => Offer::Made,
-        });
-    }
-    token.assert_offers_no_ed25519();
-}
-
-#[test]
-#[ignore = "scripts/test --all-tokens"]
-fn it_is_listed_and_checked() {
-    let environment = environment([Pair::new("01", Kind::Rsa(2048))], &[]);
-    let token = token(&environment);
-    let module = format!("--module={}", environment.variable("OPENCRYPTOKI_MODULE"));
-    // With its library's usual place, and by name.
-    for list in [vec!["list"], vec!["list", &module]] {
-        let listed = token.command(&list).run().printed();
-        for shown in ["slotId 3, tokenLabel \"opencryptoki\"", "RSA-2048"] {
-            assert!(listed.contains(shown), "no {shown} in\n{listed}");
-        }
-    }
-    let check = ["check", &module, "--token-label=opencryptoki", "--object-id=01"];
-    let check = token.command(&check).argument("--pin-source=env:TOKEN_PIN");
-    let checked = check.run().told(0);
-    let signed = "✔ signature      RSA-PSS with SHA-256, salt 32: signed and verified\n";
-    assert!(checked.contains(signed), "{checked}");
+    let listed = "slotId 3, tokenLabel \"opencryptoki\"";
+    token.assert_conforms(&keys, listed, |_, scheme| match scheme {
+        Scheme::Pss { hash: Hash::Sha224, .. } => Offer::PaddedHere,
+        _ => Offer::Made,
+    });
+    // In its library's usual place, too.
+    let found = token.command(&["list"]).run().printed();
+    assert!(found.contains(listed), "no {listed} in\n{found}");
 }
 
 #[test]
@@ -78,18 +59,4 @@ fn a_token_that_is_not_initialised_is_told_the_same_everywhere() {
         assert!(shown.contains(told) && shown.contains(remedy), "{shown}");
     }
     token.certificate("1").run().fails(5, &["help: initialise the token"]);
-}
-
-#[test]
-#[ignore = "scripts/test --all-tokens"]
-fn twenty_requests_at_once_are_all_answered() {
-    let environment = environment([Pair::new("01", Kind::Rsa(2048))], &[]);
-    token(&environment).assert_all_answer("01", Kind::Rsa(2048), 20);
-}
-
-#[test]
-#[ignore = "scripts/test --all-tokens"]
-fn kubectl_reaches_the_cluster() {
-    let environment = environment([Pair::administrator("01", Kind::Rsa(2048))], &[]);
-    token(&environment).assert_kubectl_gets("01");
 }

@@ -3,6 +3,7 @@
 
 use std::fs;
 
+use super::conformance::Held;
 use super::environment::{Environment, Offer, Token};
 use crate::fixture::cluster::{ADMINISTRATOR, cluster};
 use crate::fixture::keys::{Kind, key};
@@ -49,7 +50,7 @@ fn through<'e>(module: &str, environment: &'e Environment) -> Token<'e> {
 }
 
 #[test]
-fn every_scheme_is_signed_but_ed25519_of_another_host() {
+fn both_conform_but_for_ed25519_of_another_host() {
     let kinds = [
         ("1", Kind::Rsa(2048)),
         ("2", Kind::P256),
@@ -57,18 +58,14 @@ fn every_scheme_is_signed_but_ed25519_of_another_host() {
         ("4", Kind::P521),
         ("5", Kind::Ed25519),
     ];
-    let pairs = kinds.map(|(id, kind)| Object::pair(key(kind), &[id.parse().unwrap()]));
-    let environment = environment(pairs.into_iter().flatten());
+    let keys = kinds.map(|(id, kind)| Held::new(id, kind));
+    let environment = environment(keys.iter().flat_map(Held::objects));
     for module in [PROXY, CLIENT] {
         let token = through(module, &environment);
-        for (id, kind) in kinds {
-            let certificate = token.certificate(id).run().silently().certificate();
-            assert_eq!(certificate, key(kind).certificate);
-            token.assert_signs(id, kind, |_| match (kind, module) {
-                (Kind::Ed25519, CLIENT) => Offer::Refused(&["Ed25519", "CKM_EDDSA"]),
-                _ => Offer::Made,
-            });
-        }
+        token.assert_conforms(&keys, "tokenLabel \"test token\"", |kind, _| match (kind, module) {
+            (Kind::Ed25519, CLIENT) => Offer::Refused(&["Ed25519", "CKM_EDDSA"]),
+            _ => Offer::Made,
+        });
     }
 }
 
@@ -92,44 +89,6 @@ fn a_wrong_pin_is_told_and_counted_as_the_token_does() {
         terminal.type_line(WRONG_PIN).expect_prompt().type_line(PIN);
         assert_signed(&terminal.finish().0);
         assert_signed(sign().run().silently());
-    }
-}
-
-#[test]
-fn twenty_requests_at_once_are_all_answered() {
-    for module in [PROXY, CLIENT] {
-        let environment = with_pair(Kind::Rsa(2048));
-        through(module, &environment).assert_all_answer("1", Kind::Rsa(2048), 20);
-    }
-}
-
-#[test]
-fn both_are_listed_and_checked() {
-    let environment = with_pair(Kind::P256);
-    for module in [PROXY, CLIENT] {
-        let token = through(module, &environment);
-        let library = format!("--module={}", environment.variable(module));
-        let listed = token.command(&["list", &library]).run().printed();
-        for shown in ["tokenLabel \"test token\"", "ECDSA P-256"] {
-            assert!(listed.contains(shown), "no {shown} in\n{listed}");
-        }
-        let options = ["--token-label=test token", "--object-id=1", "--pin-source=env:TOKEN_PIN"];
-        let checked = token.command(&["check", &library]).arguments(&options).run();
-        let checked = checked.told(0);
-        assert!(
-            checked.ends_with("✔ TLS            this key can serve TLS 1.3 and TLS 1.2\n"),
-            "{checked}"
-        );
-    }
-}
-
-#[test]
-fn kubectl_reaches_the_cluster_through_both() {
-    let kind = Kind::Rsa(2048);
-    let issued = cluster().issue(kind, ADMINISTRATOR);
-    let environment = environment([Object::key(key(kind), &[1]), Object::issued(issued, &[1])]);
-    for module in [PROXY, CLIENT] {
-        through(module, &environment).assert_kubectl_gets("1");
     }
 }
 

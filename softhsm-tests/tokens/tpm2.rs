@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use super::conformance::Held;
 use super::environment::{Environment, Offer, Pair, Token, directory_with, ecdsa};
 use super::guide;
 use super::opening::Unpadding;
@@ -34,27 +35,20 @@ fn token(environment: &Environment) -> Token<'_> {
 
 #[test]
 #[ignore = "scripts/test --all-tokens"]
-fn every_scheme_is_signed() {
+fn it_conforms() {
     // The tool takes a CKA_ID for text.
-    let kinds = [
-        ("01", "0x3031", Kind::Rsa(2048)),
-        ("02", "0x3032", Kind::P256),
-        ("03", "0x3033", Kind::P384),
-    ];
-    let environment = environment(kinds.map(|(id, _, kind)| Pair::new(id, kind)));
-    let token = token(&environment);
-    for (_, id, kind) in kinds {
-        let certificate = token.certificate(id).run().silently().certificate();
-        assert_eq!(certificate, key(kind).certificate);
-        token.assert_signs(id, kind, |scheme| match scheme {
-            // A TPM has one length of salt for each hash, and none for SHA-224.
-            Scheme::Pss { hash, salt } if hash == Hash::Sha224 || salt != hash.length() => {
-                Offer::PaddedHere
-            }
-            _ => Offer::Made,
-        });
-    }
-    token.assert_offers_no_ed25519();
+    let keys = [("0x3031", Kind::Rsa(2048)), ("0x3032", Kind::P256), ("0x3033", Kind::P384)];
+    let keys = keys.map(|(id, kind)| Held::new(id, kind));
+    let pairs = [keys[0].pair("01"), keys[1].pair("02"), keys[2].pair("03")];
+    let environment = environment(pairs);
+    let listed = "tokenLabel \"tpm2\"";
+    token(&environment).assert_conforms(&keys, listed, |_, scheme| match scheme {
+        // A TPM has one length of salt for each hash, and none for SHA-224.
+        Scheme::Pss { hash, salt } if hash == Hash::Sha224 || salt != hash.length() => {
+            Offer::PaddedHere
+        }
+        _ => Offer::Made,
+    });
 }
 
 #[test]
@@ -92,30 +86,6 @@ fn wrong_pins_lock_the_tpm_without_a_warning_and_are_told() {
     terminal.expect_prompt().type_line(PIN);
     assert_signed(&terminal.finish().0);
     assert_signed(&sign().run());
-}
-
-#[test]
-#[ignore = "scripts/test --all-tokens"]
-fn twenty_requests_at_once_are_all_answered() {
-    let environment = environment([Pair::new("01", Kind::Rsa(2048))]);
-    token(&environment).assert_all_answer("0x3031", Kind::Rsa(2048), 20);
-}
-
-#[test]
-#[ignore = "scripts/test --all-tokens"]
-fn it_is_listed_and_checked() {
-    let environment = environment([Pair::new("01", Kind::P256)]);
-    let token = token(&environment);
-    let module = format!("--module={}", environment.variable(LIBRARY));
-    let listed = token.command(&["list", &module]).run().printed();
-    for shown in ["tokenLabel \"tpm2\"", "0x3031", "ECDSA P-256"] {
-        assert!(listed.contains(shown), "no {shown} in\n{listed}");
-    }
-    let check = ["check", &module, "--token-label=tpm2", "--object-id=0x3031"];
-    let check = token.command(&check).argument("--pin-source=env:TOKEN_PIN");
-    let checked = check.run().told(0);
-    let signed = "✔ signature      ECDSA P-256: signed and verified\n";
-    assert!(checked.contains(signed), "{checked}");
 }
 
 #[test]
@@ -169,16 +139,6 @@ fn a_kubeconfig_names_the_token_by_its_label_where_the_serial_is_shared() {
     environment.enter(add, &variables).run().printed();
     let beside_another = kubeconfig();
     assert!(beside_another.contains("tokenLabel: \"tpm2\""), "{beside_another}");
-}
-
-#[test]
-#[ignore = "scripts/test --all-tokens"]
-fn kubectl_reaches_the_cluster() {
-    let pairs = [("01", Kind::Rsa(2048)), ("02", Kind::P256)];
-    let environment = environment(pairs.map(|(id, kind)| Pair::administrator(id, kind)));
-    for id in ["0x3031", "0x3032"] {
-        token(&environment).assert_kubectl_gets(id);
-    }
 }
 
 #[test]
