@@ -8,15 +8,14 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use crate::fixture::keys::Kind;
-use crate::fixture::program::{Invocation, Outcome};
-use crate::fixture::request::certificate_request;
+use crate::fixture::program::Outcome;
 use crate::fixture::softhsm::{Store, softhsm_library, token_with_pair};
 
 const PLACE: &str = "/etc/pkcs11-external-signer/config.toml";
 
 /// SoftHSM's library as one of the user's own, which is trusted on the machines of these tests.
 fn library(store: &Store, name: &str) -> PathBuf {
-    let library = store.directory.path().join("modules").join(name);
+    let library = store.path("modules").join(name);
     fs::create_dir_all(library.parent().unwrap()).unwrap();
     fs::copy(softhsm_library(), &library).unwrap();
     fs::set_permissions(&library, fs::Permissions::from_mode(0o755)).unwrap();
@@ -37,7 +36,7 @@ fn modules(listed: &[&str]) -> String {
 /// A request for the certificate, with this `pathLib`.
 fn ask(store: &Store, library: &str, etc: &str) -> Outcome {
     let configuration = store.configuration().with("pathLib", library);
-    store.ask(&certificate_request(&configuration)).with_etc(etc).run()
+    store.certificate_with(&configuration).with_etc(etc).run()
 }
 
 #[test]
@@ -55,7 +54,7 @@ fn only_what_is_listed_is_loaded() {
     let store = token_with_pair(Kind::P256);
     let library = library(&store, "a.so");
     let directory = library.parent().unwrap().to_owned();
-    let link = store.directory.path().join("link.so");
+    let link = store.path("link.so");
     symlink(&library, &link).unwrap();
     let above = format!("{}/", store.directory.path().display());
     let inside = format!("{}/", directory.display());
@@ -94,7 +93,7 @@ fn a_listed_library_that_others_can_change_is_not_loaded() {
 
 /// A command of the program, on a machine with this `/etc`.
 fn command(store: &Store, arguments: &[&str], etc: &str) -> Outcome {
-    Invocation::new(store.directory.path()).arguments(arguments).with_etc(etc).run()
+    store.command(arguments).with_etc(etc).run()
 }
 
 #[test]
@@ -105,7 +104,7 @@ fn no_door_leads_past_the_list() {
     let etc = modules(&[&good]);
     let slot = store.tokens[0].slot;
     let kubeconfig = |library: &str| {
-        let path = store.directory.path().join("kubeconfig");
+        let path = store.path("kubeconfig");
         let text = format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
              clusters: [{{name: c, cluster: {{server: 'https://127.0.0.1:1'}}}}]\n\
@@ -142,7 +141,7 @@ fn no_door_leads_past_the_list() {
 #[test]
 fn a_library_that_is_found_but_not_allowed_is_a_line() {
     let store = token_with_pair(Kind::P256);
-    let registry = store.directory.path().join(".config/pkcs11/modules");
+    let registry = store.path(".config/pkcs11/modules");
     fs::create_dir_all(&registry).unwrap();
     let [good, bad] = ["good.so", "bad.so"].map(|name| {
         let library = library(&store, name).to_str().unwrap().to_owned();

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::fixture::cluster::{Cluster, cluster, hasty_cluster};
 use crate::fixture::der::{COMMON_NAME, ORGANIZATION, element, relative, request, request_pem};
+use crate::fixture::files::write_file;
 use crate::fixture::people::{APPROVERS, Person, REQUESTERS, Wanted};
 use crate::fixture::program::Invocation;
 use crate::fixture::pty::Terminal;
@@ -269,8 +270,7 @@ fn without_kubectl_or_a_context_it_says_so() {
 /// Gives the person's kubeconfig a credential plugin.
 fn log_in_with(person: &Person, cluster: &Cluster, script: &str, mode: &str) {
     let plugin = person.directory().join("login");
-    fs::write(&plugin, format!("#!/bin/sh\n{script}\n")).unwrap();
-    fs::set_permissions(&plugin, fs::Permissions::from_mode(0o755)).unwrap();
+    write_file(&plugin, format!("#!/bin/sh\n{script}\n"), 0o755);
     let exec = json!({
         "apiVersion": "client.authentication.k8s.io/v1",
         "command": plugin,

@@ -1,13 +1,12 @@
 //! PINs that come from another program: which one, what it learns, and how many tries it gets.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
+use crate::fixture::files::write_file;
 use crate::fixture::keys::Kind;
 use crate::fixture::openssl::assert_signed;
 use crate::fixture::program::Invocation;
-use crate::fixture::request::{Hash, Options, sample, sign_request};
 use crate::fixture::softhsm::{PIN, Store, WRONG_PIN, token_with_pair};
 
 const OWN: &str = "PKCS11_EXTERNAL_SIGNER_ASKPASS";
@@ -16,15 +15,16 @@ const OWN: &str = "PKCS11_EXTERNAL_SIGNER_ASKPASS";
 /// program nor pinentry.
 fn sign(store: &Store, faults: &str) -> Invocation {
     let configuration = store.faulty(store.configuration().with("pinSource", "askpass"));
-    let request = sign_request(&configuration, &Options::hash(Hash::Sha256), &sample(32));
-    store.ask(&request).suffering(store, faults).variable("PATH", store.directory.path())
+    store
+        .sign_with(&configuration)
+        .suffering(store, faults)
+        .variable("PATH", store.directory.path())
 }
 
 /// A program of this name beside the token.
 fn program(store: &Store, name: &str, script: &str) -> PathBuf {
-    let path = store.directory.path().join(name);
-    fs::write(&path, format!("#!/bin/bash\n{script}\n")).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = store.path(name);
+    write_file(&path, format!("#!/bin/bash\n{script}\n"), 0o755);
     path
 }
 
@@ -49,7 +49,7 @@ fn the_programs_own_variable_goes_first_then_sshs_then_pinentry() {
 #[test]
 fn it_is_told_what_the_pin_is_for_and_nothing_else() {
     let store = token_with_pair(Kind::P256);
-    let shown = store.directory.path().join("shown");
+    let shown = store.path("shown");
     let script = format!("{{ echo \"$1\"; /usr/bin/env; }} > {}; echo {PIN}", shown.display());
     let asking = program(&store, "ask", &script);
     let outcome = sign(&store, "")
@@ -121,7 +121,7 @@ fn a_pin_that_was_not_sent_may_be_given_again() {
     let faults = "C_GetTokenInfo#3:set=CKF_USER_PIN_FINAL_TRY,\
                   C_GetTokenInfo#4:set=CKF_USER_PIN_FINAL_TRY";
     assert_signed(&sign(&store, faults).run());
-    let said = fs::read_to_string(store.directory.path().join("said")).unwrap();
+    let said = fs::read_to_string(store.path("said")).unwrap();
     assert_eq!(said.matches("GETPIN").count(), 2, "{said}");
     assert_eq!(said.matches("CONFIRM").count(), 1, "{said}");
     assert_eq!(store.calls("C_Login"), ["0x0"]);
@@ -152,8 +152,7 @@ fn a_program_that_gives_no_pin_is_named() {
     sign(&store, "").run().fails(7, &["no program to ask for the PIN", "install pinentry"]);
     // A kubeconfig can't say which.
     let configuration = store.configuration().with("pinSource", "askpass:/bin/true");
-    let request = sign_request(&configuration, &Options::hash(Hash::Sha256), &sample(32));
-    store.ask(&request).run().fails(3, &["pinSource is none of"]);
+    store.sign_with(&configuration).run().fails(3, &["pinSource is none of"]);
     assert!(store.calls("C_Login").is_empty());
 }
 
@@ -173,7 +172,7 @@ fn a_pinentry_that_fails_is_told_from_a_person_who_leaves_it() {
         let reason = "pinentry gave no PIN: it answered ERR 83918950 Inappropriate ioctl";
         sign(&store, "").run().fails(7, &[reason]);
     }
-    let said = fs::read_to_string(store.directory.path().join("said")).unwrap();
+    let said = fs::read_to_string(store.path("said")).unwrap();
     assert_eq!(said.matches("GETPIN").count(), 2);
     assert!(!said.contains("ttyname"), "there is no terminal: {said}");
     program(&store, "pinentry", "echo ERR no");

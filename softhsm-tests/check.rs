@@ -10,11 +10,12 @@ use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
 
 use crate::fixture::cluster::{ADMINISTRATOR, Claims, JANE, cluster};
+use crate::fixture::files::write_file;
 use crate::fixture::keys::{Kind, authority, credential_id, due, issued, key};
 use crate::fixture::program::{Invocation, Outcome};
 use crate::fixture::softhsm::{
-    Object, PIN, Store, WRONG_PIN, blueprint, softhsm_library, token_with, token_with_pair,
-    token_withholding,
+    Object, PIN, Store, WRONG_PIN, blueprint, softhsm_library, softhsm_option,
+    token_asking_each_time, token_with, token_with_pair, token_withholding,
 };
 use crate::run::trouble::{Server, server_certificate};
 
@@ -23,13 +24,13 @@ mod client;
 
 /// With the key named by options.
 fn check(store: &Store, arguments: &[&str]) -> Invocation {
-    let library = format!("--module={}", softhsm_library().display());
-    check_through(store, &library, arguments)
+    let library = softhsm_option();
+    check_through(store, library, arguments)
 }
 
 fn check_through(store: &Store, library: &str, arguments: &[&str]) -> Invocation {
-    Invocation::new(store.directory.path())
-        .arguments(&["check", library, "--token-label=test token", "--object-id=1"])
+    store
+        .command(&["check", library, "--token-label=test token", "--object-id=1"])
         .arguments(arguments)
         .variable("TOKEN_PIN", PIN)
         .variable("NO_PIN", WRONG_PIN)
@@ -140,8 +141,7 @@ fn without_a_login_it_stops_before_the_pin() {
 
 #[test]
 fn a_key_that_wants_its_pin_each_time_is_said_to() {
-    let [key_object, certificate] = Object::pair(key(Kind::P256), &[1]);
-    let store = token_with([key_object.always_authenticate(), certificate]);
+    let store = token_asking_each_time(Kind::P256);
     let text = told(&check(&store, &[PIN_SOURCE]).run(), 0);
     assert!(text.contains("is there; it wants the PIN for every signature"), "{text}");
 }
@@ -152,9 +152,9 @@ fn a_person_is_asked_where_that_is_wanted() {
     let store = token_with_pair(Kind::P256);
     for said in [format!("pin-value={WRONG_PIN}"), "pin-source=/none".to_owned()] {
         let uri = format!("--uri=pkcs11:token=test%20token;id=%01?{said}");
-        let mut terminal = Invocation::new(store.directory.path())
-            .arguments(&["check", &uri, "--pin-source=prompt"])
-            .argument(&format!("--module={}", softhsm_library().display()))
+        let mut terminal = store
+            .command(&["check", &uri, "--pin-source=prompt"])
+            .argument(softhsm_option())
             .at_terminal();
         terminal.expect_prompt().type_line(PIN);
         let (outcome, _) = terminal.finish();
@@ -290,19 +290,19 @@ fn a_refused_pins_remedy_can_be_typed_as_it_is_printed() {
 #[test]
 fn what_the_options_leave_out_is_found() {
     let store = token_with_pair(Kind::P256);
-    let module = format!("--module={}", softhsm_library().display());
+    let module = softhsm_option();
     let (token, id) = ("--token-label=test token", "--object-id=1");
     let run = |store: &Store, arguments: &[&str]| {
-        let run = Invocation::new(store.directory.path()).argument("check");
+        let run = store.command(&["check"]);
         let run = run.arguments(arguments).variable("TOKEN_PIN", PIN);
         run.argument(PIN_SOURCE).run()
     };
     for options in [
-        &[&*module][..],
+        &[module][..],
         &[token],
         &[id],
-        &[&module, id],
-        &[&module, token],
+        &[module, id],
+        &[module, token],
         &[token, id],
         &["--uri=pkcs11:token=test%20token"],
     ] {
@@ -325,18 +325,18 @@ fn what_the_options_leave_out_is_found() {
         Object::key(key(Kind::P256), &[1]),
         Object::certificate(key(Kind::P256), &[1]).private(),
     ]);
-    let text = told(&run(&hidden, &[&module, id]), 0);
+    let text = told(&run(&hidden, &[module, id]), 0);
     assert!(text.contains("completed: token \"test token\""), "{text}");
     let expired = token_with([
         Object::key(key(Kind::P256), &[1]),
         Object::issued(issued(Kind::P256, "/CN=jane", -1, "clientAuth"), &[1]),
     ]);
-    fails(&run(&expired, &[&module]), 6, "expired", "");
+    fails(&run(&expired, &[module]), 6, "expired", "");
     // Of several, one has to be chosen.
     let two = token_with(
         [Object::pair(key(Kind::P256), &[1]), Object::pair(key(Kind::P384), &[2])].concat(),
     );
-    for options in [&[][..], &[&*module], &[token]] {
+    for options in [&[][..], &[module], &[token]] {
         let outcome = run(&two, options);
         fails(&outcome, 6, "2 keys can be meant", "name one, with --uri");
         let text = told(&outcome, 6);
@@ -355,8 +355,7 @@ fn relative_paths_are_taken_on_the_command_line() {
     fs::copy(pem, home.join("jane.pem")).unwrap();
     std::os::unix::fs::symlink(softhsm_library(), home.join("lib.so")).unwrap();
     let pin = home.join("pin");
-    fs::write(&pin, PIN).unwrap();
-    fs::set_permissions(&pin, fs::Permissions::from_mode(0o600)).unwrap();
+    write_file(&pin, PIN, 0o600);
     let run = |arguments: &str| {
         let script = format!("mkdir -p \"$HOME/a\" && cd \"$HOME/a\" && \"$SIGNER\" {arguments}");
         Invocation::new(home).within("sh", &script).run()
@@ -393,7 +392,7 @@ fn a_token_that_stays_in_use_is_told() {
     let store = token_with_pair(Kind::P256);
     told(&check(&store, &["--no-login"]).run(), 0);
     // Another request has the library's lock, and keeps it.
-    let place = store.directory.path().join("runtime/pkcs11-external-signer");
+    let place = store.path("runtime/pkcs11-external-signer");
     let locks = fs::read_dir(place).unwrap().map(|lock| {
         let lock = fs::File::open(lock.unwrap().path()).unwrap();
         flock(&lock, FlockOperation::LockExclusive).unwrap();
@@ -579,7 +578,7 @@ fn the_cluster_tells_as_whom_it_knows_us() {
 fn what_is_wrong_with_the_cluster_is_told() {
     let server = |store: &Store, change: &dyn Fn(&str) -> String| {
         let invocation = cluster().command(store, &store.configuration_with_pin_source(), "check");
-        let path = store.directory.path().join("kubeconfig");
+        let path = store.path("kubeconfig");
         let changed = change(&fs::read_to_string(&path).unwrap());
         fs::write(&path, changed).unwrap();
         invocation.argument("--server").run()

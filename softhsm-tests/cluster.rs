@@ -6,7 +6,7 @@ use rcgen::ExtendedKeyUsagePurpose::ClientAuth;
 use crate::fixture::cluster::{ADMINISTRATOR, Claims, JANE, cluster};
 use crate::fixture::keys::{Kind, due, key};
 use crate::fixture::program::Outcome;
-use crate::fixture::request::{Configuration, certificate_request};
+use crate::fixture::request::Configuration;
 use crate::fixture::softhsm::{Object, Store, token_with, token_with_pair};
 
 /// Our client with the PIN from the environment, and these arguments.
@@ -98,7 +98,7 @@ fn what_a_server_would_refuse_is_explained_before() {
     ] {
         let store = cluster().token(Kind::P256, claims);
         // The plugin answers all the same: whether to let the client in is the server's to say.
-        let answer = store.ask(&certificate_request(&store.configuration())).run();
+        let answer = store.certificate_with(&store.configuration()).run();
         assert!(!answer.certificate().is_empty());
         assert_eq!(answer.stderr.matches("warning: ").count(), 1, "{answer:?}");
         let outcome = client(&store, &["whoami"]);
@@ -171,7 +171,7 @@ fn a_manifest_is_piped_while_the_pin_is_typed() {
 #[test]
 fn the_plugin_may_be_named_from_the_directory_of_the_kubeconfig() {
     let store = cluster().token(Kind::P256, JANE);
-    let link = store.directory.path().join("signer");
+    let link = store.path("signer");
     std::os::unix::fs::symlink(crate::fixture::program::PROGRAM, link).unwrap();
     let invocation =
         cluster().client_with(&store, &store.configuration_with_pin_source(), "./signer");

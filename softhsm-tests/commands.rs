@@ -1,7 +1,7 @@
 //! The program's names, its help, and what shells complete.
 
 use std::fs::{self, File};
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
@@ -12,12 +12,13 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
 use crate::fixture::cluster::{self, cluster};
+use crate::fixture::files::write_file;
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::assert_signed;
 use crate::fixture::program::{Invocation, Outcome, PROGRAM};
 use crate::fixture::request::{Hash, Options, sample, sign_request};
 use crate::fixture::softhsm::{
-    Object, PIN, Store, WRONG_PIN, blueprint, softhsm_library, token_with_pair,
+    Object, PIN, Store, WRONG_PIN, blueprint, softhsm_library, softhsm_option, token_with_pair,
 };
 use crate::fixture::tool::tool;
 use crate::fixture::wait::wait_for;
@@ -52,7 +53,7 @@ fn plugin(directory: &Path) -> PathBuf {
 #[test]
 fn a_reader_that_has_had_enough_is_no_error() {
     let store = token_with_pair(Kind::P256);
-    let module = format!("--module={}", softhsm_library().display());
+    let module = softhsm_option();
     for (command, code) in [
         (&["list", "MODULE"][..], 0),
         (&["list", "--json", "MODULE"], 0),
@@ -66,7 +67,7 @@ fn a_reader_that_has_had_enough_is_no_error() {
     ] {
         let (reader, enough) = std::io::pipe().unwrap();
         drop(reader);
-        let arguments = command.iter().map(|it| it.replace("MODULE", &module));
+        let arguments = command.iter().map(|it| it.replace("MODULE", module));
         let outcome = arguments
             .fold(program(store.directory.path(), &[]), |run, it| run.argument(&it))
             .output(enough)
@@ -185,9 +186,9 @@ fn examples_can_be_copied_as_they_are_printed() {
 #[test]
 fn what_list_says_to_do_can_be_done_with_its_options() {
     let store = token_with_pair(Kind::P256);
-    let module = format!("--module={}", softhsm_library().display());
+    let module = softhsm_option();
     let list = |arguments: &[&str]| {
-        program(store.directory.path(), &["list", "--login", &module])
+        program(store.directory.path(), &["list", "--login", module])
             .arguments(arguments)
             .variable("TOKEN_PIN", PIN)
             .variable("NO_PIN", WRONG_PIN)
@@ -217,7 +218,7 @@ fn a_login_that_a_remedy_names_is_to_the_same_token() {
         }}}})
     };
     let context = |name: &str| json!({"name": name, "context": {"cluster": "c", "user": name}});
-    let file = store.directory.path().join("jane's kubeconfig");
+    let file = store.path("jane's kubeconfig");
     let content = json!({
         "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
         "users": [user("a", "nowhere"), user("it's b", "test token")],
@@ -395,8 +396,7 @@ fn shells_complete_values_and_the_command_of_a_run() {
         case $1 in __complete) exec \"$SIGNER\" \"$@\" 2>>\"$HOME/errors\" ;; esac\n\
         { printf '<%s>' \"$@\"; echo; } >>\"$HOME/words\"\n";
     for name in ["pkcs11-external-signer", "kubectl-pkcs11"] {
-        fs::write(bin.join(name), recorder).unwrap();
-        fs::set_permissions(bin.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+        write_file(bin.join(name), recorder, 0o755);
     }
     let kubectl = cluster::kubectl().parent().unwrap();
     let path = format!("{}:{}:/usr/bin:/bin", bin.display(), kubectl.display());
@@ -552,7 +552,7 @@ fn remedies_speak_the_name_it_was_called_by() {
     let link = plugin(directory);
     let told = |arguments: &[&str]| {
         let outcome = program(directory, arguments)
-            .argument(&format!("--module={}", softhsm_library().display()))
+            .argument(softhsm_option())
             .arguments(&["--token-label=test token", "--pin-source=env:NO_PIN"])
             .variable("NO_PIN", WRONG_PIN)
             .program(&link)
@@ -580,13 +580,13 @@ fn remedies_speak_the_name_it_was_called_by() {
 #[test]
 fn details_are_told_where_they_are_asked_for() {
     let store = token_with_pair(Kind::P256);
-    let module = format!("--module={}", softhsm_library().display());
-    let key = [&*module, "--token-label=test token", "--object-id=1"];
+    let module = softhsm_option();
+    let key = [module, "--token-label=test token", "--object-id=1"];
     for command in [
         &["list"][..],
-        &["list", &module],
+        &["list", module],
         &["kubeconfig", "--token-label=test token"],
-        &["kubeconfig", &module],
+        &["kubeconfig", module],
         &["check", "--no-login", key[0], key[1], key[2]],
     ] {
         let told = |option: &str| {

@@ -17,7 +17,7 @@ use rustix::process::{Signal, kill_process};
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::{assert_signed, assert_verifies};
 use crate::fixture::program::{Invocation, Outcome};
-use crate::fixture::request::{Hash, Options, Scheme, sample, sign_request};
+use crate::fixture::request::{Hash, Options, Scheme, sample};
 use crate::fixture::root::{copy_of_program, hand_over};
 use crate::fixture::softhsm::{PIN, Store, softhsm_library, token_with_pair};
 
@@ -78,7 +78,7 @@ fn files(store: &Store) -> Vec<(PathBuf, Vec<u8>)> {
         }
     }
     let mut found = Vec::new();
-    look(&store.directory.path().join("tokens"), &mut found);
+    look(&store.path("tokens"), &mut found);
     found.sort();
     assert_eq!(found.len(), 3, "a token, a key and a certificate");
     found
@@ -103,7 +103,7 @@ fn a_thousand_kills_damage_nothing_and_keep_nobody_waiting() {
     let sign = || as_nobody(sign(&store), &[]);
     let (module, slot) = (softhsm_library(), store.tokens[0].slot.to_string());
     let log_in = || {
-        let check = Invocation::new(store.directory.path()).variable("TOKEN_PIN", PIN);
+        let check = store.command(&[]).variable("TOKEN_PIN", PIN);
         let key = ["--module", module.to_str().unwrap(), "--slot-id", &slot, "--object-id=1"];
         let check = as_nobody(
             check,
@@ -180,8 +180,7 @@ fn interruptions_at_any_moment_leave_the_token_whole() {
 /// Asks for a signature.
 fn signing(store: &Store, faults: &str) -> Invocation {
     let configuration = store.faulty(store.configuration_with_pin_source());
-    let request = sign_request(&configuration, &Options::hash(Hash::Sha256), &sample(32));
-    store.ask(&request).suffering(store, faults)
+    store.sign_with(&configuration).suffering(store, faults)
 }
 
 /// Interrupts a login that says that it has begun; what came of it.

@@ -1,11 +1,11 @@
 //! The configuration: everything that is wrong with it at once, by the name of its key.
 
 use crate::fixture::keys::Kind;
-use crate::fixture::request::{Configuration, certificate_request};
+use crate::fixture::request::Configuration;
 use crate::fixture::softhsm::{PIN, Store, token_with_pair};
 
 fn ask_with(store: &Store, configuration: Configuration) -> crate::fixture::program::Outcome {
-    store.ask(&certificate_request(&configuration)).run()
+    store.certificate_with(&configuration).run()
 }
 
 #[test]

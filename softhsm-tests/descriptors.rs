@@ -2,15 +2,14 @@
 //! the library's, or of the caller's. Only the command of a run gets what the caller handed on.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::fixture::files::write_file;
 use crate::fixture::keys::Kind;
 use crate::fixture::openssl::assert_signed;
 use crate::fixture::program::Invocation;
-use crate::fixture::request::{Hash, Options, sample, sign_request};
 use crate::fixture::softhsm::{PIN, Store, token_with_pair};
 use crate::fixture::tool::tool;
 use crate::fixture::wait::wait_for;
@@ -29,26 +28,24 @@ fn called_with_more(invocation: Invocation, arguments: &str) -> Invocation {
 
 /// A program of this name in a directory of its own, which writes down what it has.
 fn looking(store: &Store, name: &str, script: &str) -> PathBuf {
-    let directory = store.directory.path().join("programs");
+    let directory = store.path("programs");
     fs::create_dir_all(&directory).unwrap();
     let path = directory.join(name);
-    fs::write(&path, format!("#!/bin/sh\n{LOOK} > \"$HOME/seen\"\n{script}\n")).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    write_file(&path, format!("#!/bin/sh\n{LOOK} > \"$HOME/seen\"\n{script}\n"), 0o755);
     path
 }
 
 fn seen(store: &Store) -> String {
-    fs::read_to_string(store.directory.path().join("seen")).unwrap()
+    fs::read_to_string(store.path("seen")).unwrap()
 }
 
 #[test]
 fn who_asks_for_the_pin_has_its_standard_streams() {
     let store = token_with_pair(Kind::P256);
     let configuration = store.faulty(store.configuration().with("pinSource", "askpass"));
-    let request = sign_request(&configuration, &Options::hash(Hash::Sha256), &sample(32));
     let asking = looking(&store, "ask", &format!("echo {PIN}"));
     let by_program = store
-        .ask(&request)
+        .sign_with(&configuration)
         .suffering(&store, LEAK)
         .variable("PKCS11_EXTERNAL_SIGNER_ASKPASS", asking);
     assert_signed(&called_with_more(by_program, "").run());
@@ -57,7 +54,8 @@ fn who_asks_for_the_pin_has_its_standard_streams() {
     let dialogue = "while read -r word _; do [ $word != GETPIN ] || echo D";
     looking(&store, "pinentry", &format!("echo OK; {dialogue} {PIN}; echo OK; done"));
     let path = format!("{}/programs:/usr/bin:/bin", store.directory.path().display());
-    let by_pinentry = store.ask(&request).suffering(&store, LEAK).variable("PATH", path);
+    let by_pinentry =
+        store.sign_with(&configuration).suffering(&store, LEAK).variable("PATH", path);
     assert_signed(&called_with_more(by_pinentry, "").run());
     assert_eq!(seen(&store), STANDARD);
 }
@@ -82,14 +80,14 @@ fn a_runs_command_has_what_was_handed_on_and_who_asks_for_its_pin_has_not() {
 fn a_process_that_looks_at_a_library_has_nothing_of_the_callers() {
     let store = token_with_pair(Kind::P256);
     let library = serde_json::to_value(store.faulty(store.configuration())).unwrap();
-    let registry = store.directory.path().join(".config/pkcs11/modules");
+    let registry = store.path(".config/pkcs11/modules");
     fs::create_dir_all(&registry).unwrap();
     let registration = format!("module: {}\n", library["pathLib"].as_str().unwrap());
     fs::write(registry.join("faulty.module"), registration).unwrap();
-    let list = Invocation::new(store.directory.path()).suffering(&store, "C_Initialize:stop");
+    let list = store.command(&[]).suffering(&store, "C_Initialize:stop");
     let running = called_with_more(list, "list").start(None);
     let looked_at = child_with(&library["pathLib"], running.pid());
-    let own = |link: &PathBuf| link.starts_with(store.directory.path().join("marker"));
+    let own = |link: &PathBuf| link.starts_with(store.path("marker"));
     assert!(links(running.pid()).iter().any(own));
     let links = links(looked_at);
     assert!(!links.is_empty() && !links.iter().any(own), "{links:?}");

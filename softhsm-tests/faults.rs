@@ -26,9 +26,7 @@ use crate::secrecy::wait_for_call;
 /// A request for a signature through the misbehaving library.
 fn sign_with(store: &Store, configuration: Configuration, faults: &str) -> Invocation {
     let configuration = store.faulty(configuration);
-    store
-        .ask(&sign_request(&configuration, &Options::hash(Hash::Sha256), &sample(32)))
-        .suffering(store, faults)
+    store.sign_with(&configuration).suffering(store, faults)
 }
 
 /// The same with the PIN from the environment.
@@ -113,8 +111,11 @@ fn an_error_survives_the_end_of_a_library() {
     let store = token_with_pair(Kind::P256);
     let missing = store.faulty(store.configuration().with("objectId", "9"));
     for faults in ["C_Finalize:hang", "C_Finalize:crash=segv", "unload:crash=abort"] {
-        let request = certificate_request(&missing);
-        store.ask(&request).suffering(&store, faults).run().fails(6, &["objectId \"9\""]);
+        store
+            .certificate_with(&missing)
+            .suffering(&store, faults)
+            .run()
+            .fails(6, &["objectId \"9\""]);
     }
 }
 
@@ -340,10 +341,8 @@ fn a_library_that_crashes_is_named_by_every_command() {
         let checked = check(&store, fault);
         assert_eq!(checked.status.code(), Some(4), "{checked:?}");
         assert!(checked.stderr.contains(&crashed), "{checked:?}");
-        let listed = Invocation::new(store.directory.path())
-            .arguments(&["list", &store.faulty_module()])
-            .suffering(&store, fault)
-            .run();
+        let listed =
+            store.command(&["list", &store.faulty_module()]).suffering(&store, fault).run();
         listed.fails(4, &told);
     }
 }
@@ -357,9 +356,8 @@ fn a_fallback_that_fails_hides_no_cause() {
     let outcome = store.ask(&request).suffering(&store, refused).run();
     outcome.fails(8, &["refuses to sign", "C_Sign: CKR_MECHANISM_PARAM_INVALID"]);
     assert!(!outcome.stderr.contains("OPERATION_ACTIVE"), "{outcome:?}");
-    let request = certificate_request(&configuration);
     let locks = "C_Initialize#1:return=0xa,C_Initialize#2:return=0x7";
-    let outcome = store.ask(&request).suffering(&store, locks).run();
+    let outcome = store.certificate_with(&configuration).suffering(&store, locks).run();
     outcome.fails(4, &["C_Initialize: CKR_CANT_LOCK"]);
 }
 
@@ -388,8 +386,8 @@ fn where_no_pin_can_help_nothing_else_is_blamed() {
 
 /// `check` with the pair and a stored PIN.
 fn check(store: &Store, faults: &str) -> Outcome {
-    Invocation::new(store.directory.path())
-        .arguments(&["check", "--object-id=1", "--pin-source=env:TOKEN_PIN"])
+    store
+        .command(&["check", "--object-id=1", "--pin-source=env:TOKEN_PIN"])
         .argument(&store.faulty_module())
         .argument(&format!("--slot-id={}", store.tokens[0].slot))
         .variable("TOKEN_PIN", PIN)
@@ -415,13 +413,12 @@ fn a_clock_that_tells_no_time_keeps_nobody_from_a_token() {
     let certificate = key(Kind::P256).certificate.as_slice();
     for time in ["", "________________", "20261122_040000", "2026112204"] {
         let faults = format!("C_GetTokenInfo:clock={time}");
-        let request = certificate_request(&store.faulty(store.configuration()));
-        let outcome = store.ask(&request).suffering(&store, &faults).run();
+        let outcome = store.certificate_suffering(store.configuration(), &faults).run();
         assert_eq!(outcome.silently().certificate(), certificate, "{time}");
         assert_signed(sign(&store, &faults).run().silently());
         for command in [vec!["list"], vec!["check", "--no-login", "--object-id=1"]] {
-            let outcome = Invocation::new(store.directory.path())
-                .arguments(&command)
+            let outcome = store
+                .command(&command)
                 .argument(&store.faulty_module())
                 .argument(&format!("--slot-id={}", store.tokens[0].slot))
                 .suffering(&store, &faults)
@@ -444,19 +441,14 @@ fn a_slot_whose_token_is_not_there_is_an_empty_one() {
     let store = token_with_pair(Kind::P256);
     let absent = "C_GetTokenInfo:return=0xe0";
     let module = store.faulty_module();
-    let list = Invocation::new(store.directory.path())
-        .arguments(&["list", &module])
-        .suffering(&store, absent)
-        .run();
+    let list = store.command(&["list", &module]).suffering(&store, absent).run();
     let shown = list.silently().printed();
     assert!(shown.contains("  no token in SoftHSM slot ID"), "{shown}");
-    let request = certificate_request(&store.faulty(store.configuration()));
-    let outcome = store.ask(&request).suffering(&store, absent).run();
+    let outcome = store.certificate_suffering(store.configuration(), absent).run();
     outcome.fails(5, &["holds no token\n", "insert the token"]);
     let by_label = store.configuration().without("slotId");
     let by_label = store.faulty(by_label.with("tokenLabel", "test token"));
-    let request = certificate_request(&by_label);
-    let outcome = store.ask(&request).suffering(&store, absent).run();
+    let outcome = store.certificate_with(&by_label).suffering(&store, absent).run();
     outcome.fails(5, &["no token with tokenLabel \"test token\"", ": empty"]);
 }
 
@@ -471,8 +463,7 @@ fn tokens_of_one_serial_number_are_told_apart_by_what_differs() {
     let by_serial = store.configuration().without("slotId");
     let by_serial = store.faulty(by_serial.with("tokenSerial", "0000000000000000"));
     let ask = |configuration: &Configuration| {
-        let request = certificate_request(configuration);
-        store.ask(&request).suffering(&store, faults).run()
+        store.certificate_with(configuration).suffering(&store, faults).run()
     };
     ask(&by_serial).fails(5, &["help: add tokenLabel to choose one:\n"]);
     let by_both = by_serial.with("tokenLabel", "home");
@@ -485,8 +476,7 @@ fn tokens_of_one_serial_number_and_label_are_told_apart_by_their_slots() {
     let store = Store::new([blueprint("twin", pair()), blueprint("twin", pair())]);
     let faults = "C_GetTokenInfo:serial=";
     let twins = store.configuration().without("slotId");
-    let request = certificate_request(&store.faulty(twins.with("tokenLabel", "twin")));
-    let outcome = store.ask(&request).suffering(&store, faults).run();
+    let outcome = store.certificate_suffering(twins.with("tokenLabel", "twin"), faults).run();
     outcome.fails(
         5,
         &["help: add slotId (their labels and serials are the same", "(no serial, slotId"],
@@ -494,11 +484,7 @@ fn tokens_of_one_serial_number_and_label_are_told_apart_by_their_slots() {
 
     let module = store.faulty_module();
     let command = |arguments: &[&str]| {
-        Invocation::new(store.directory.path())
-            .arguments(arguments)
-            .argument(&module)
-            .suffering(&store, faults)
-            .run()
+        store.command(arguments).argument(&module).suffering(&store, faults).run()
     };
     let document: Value = serde_json::from_str(&command(&["list", "--json"]).printed()).unwrap();
     let tokens = document["libraries"][0]["tokens"].as_array().unwrap();

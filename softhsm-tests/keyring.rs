@@ -27,7 +27,7 @@ use crate::fixture::cluster::{ADMINISTRATOR, cluster, kubectl};
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::program::Invocation;
 use crate::fixture::request::Configuration;
-use crate::fixture::softhsm::{Object, PIN, Store, WRONG_PIN, blueprint, token_with};
+use crate::fixture::softhsm::{Object, PIN, Store, WRONG_PIN, blueprint, token_asking_each_time};
 
 /// The configurations of the keys, for the process.
 const KEYS: &str = "KEYRING_TEST_KEYS";
@@ -144,7 +144,7 @@ fn calls_of(test: &str, faults: &str) -> Vec<String> {
         store.faulty(configuration.with("objectId", id))
     };
     let keys = [(0, "1"), (0, "2"), (1, "1")].map(|(token, id)| configuration(token, id));
-    let invocation = Invocation::new(store.directory.path()).suffering(&store, faults);
+    let invocation = store.command(&[]).suffering(&store, faults);
     run_again(test, invocation, &keys);
     let mut calls = store.history();
     calls.retain(|call| {
@@ -232,10 +232,9 @@ fn a_failed_login_for_one_signature_ends_neither_the_session_nor_what_was_typed(
     const TEST: &str =
         "a_failed_login_for_one_signature_ends_neither_the_session_nor_what_was_typed";
     let Some(keys) = Keys::here() else {
-        let [key, certificate] = Object::pair(key(Kind::P256), &[1]);
-        let store = token_with([key.always_authenticate(), certificate]);
-        let invocation = Invocation::new(store.directory.path())
-            .suffering(&store, "C_Login#2:return=0x32,C_Login#5:return=0xa0");
+        let store = token_asking_each_time(Kind::P256);
+        let invocation =
+            store.command(&[]).suffering(&store, "C_Login#2:return=0x32,C_Login#5:return=0xa0");
         run_again(TEST, invocation, &[store.faulty(store.configuration())]);
         assert_eq!(store.calls("C_Login"), ["0x0", "0x32", "0x0", "0x0", "0xa0"]);
         assert_eq!(store.calls("C_SignInit"), ["0x0"; 4]);

@@ -13,13 +13,15 @@ use serde_json::Value;
 use crate::fixture::cluster::{ADMINISTRATOR, cluster};
 use crate::fixture::keys::{Kind, issued, key};
 use crate::fixture::program::{Invocation, Outcome, PROGRAM};
-use crate::fixture::softhsm::{Object, PIN, Store, blueprint, softhsm_library, token_with};
+use crate::fixture::softhsm::{
+    Object, PIN, Store, blueprint, softhsm_library, softhsm_option, token_with,
+};
 use crate::fixture::wait::wait_until;
 
 fn kubeconfig(store: &Store, arguments: &[&str]) -> Invocation {
-    Invocation::new(store.directory.path())
-        .arguments(&["kubeconfig", "--external-signer"])
-        .argument(&format!("--module={}", softhsm_library().display()))
+    store
+        .command(&["kubeconfig", "--external-signer"])
+        .argument(softhsm_option())
         .arguments(arguments)
 }
 
@@ -48,10 +50,7 @@ fn two_keys() -> Store {
 fn entry(store: &Store, subject: &str, user: &str, margin: &str) -> String {
     let token = &store.tokens[0];
     let der = {
-        let outcome = Invocation::new(store.directory.path())
-            .arguments(&["list", "--json"])
-            .argument(&format!("--module={}", softhsm_library().display()))
-            .run();
+        let outcome = store.command(&["list", "--json"]).argument(softhsm_option()).run();
         let document: Value = serde_json::from_str(&outcome.printed()).unwrap();
         document["libraries"][0]["tokens"][0]["keys"][0]["certificate"]["notAfter"].clone()
     };
@@ -71,7 +70,7 @@ fn entry(store: &Store, subject: &str, user: &str, margin: &str) -> String {
 }
 
 fn with_file(store: &Store, text: &str) -> PathBuf {
-    let path = store.directory.path().join("config");
+    let path = store.path("config");
     fs::write(&path, text).unwrap();
     path
 }
@@ -105,7 +104,7 @@ fn the_only_usable_key_is_printed_for_pasting() {
 fn what_was_written_serves_client_go_and_stock_kubectl() {
     let store = cluster().token(Kind::Rsa(2048), ADMINISTRATOR);
     let start = cluster().command(&store, &store.configuration(), "kubeconfig");
-    let path = store.directory.path().join("kubeconfig");
+    let path = store.path("kubeconfig");
     let written: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
     let cluster_entry = written["clusters"][0].to_string();
     let before = format!(
@@ -116,7 +115,7 @@ fn what_was_written_serves_client_go_and_stock_kubectl() {
     let outcome = start
         .arguments(&["--external-signer", "--write", "--context=test"])
         .argument("--pin-source=env:TOKEN_PIN")
-        .argument(&format!("--module={}", softhsm_library().display()))
+        .argument(softhsm_option())
         .run();
     assert_eq!(outcome.printed(), "\n".repeat(0));
     outcome.says(&["context \"test\" uses user \"jane\""]);
@@ -140,7 +139,7 @@ fn what_was_written_serves_client_go_and_stock_kubectl() {
 #[test]
 fn what_kubectl_wrote_is_written_on() {
     let store = token_of("/CN=jane");
-    let path = store.directory.path().join("config");
+    let path = store.path("config");
     let kubectl = |arguments: &[&str]| {
         let run = cluster().administrator(&store).variable("KUBECONFIG", &path);
         run.arguments(arguments).run().printed()
@@ -181,8 +180,8 @@ fn what_kubectl_wrote_is_written_on() {
             let provider = &jane["user"]["auth-provider"];
             assert_eq!(provider["config"]["objectId"], "2", "{before}\n{after}");
             // Our own reader gets as far as the token.
-            let checked = Invocation::new(store.directory.path())
-                .arguments(&["check", "--context=prod", "--no-login"])
+            let checked = store
+                .command(&["check", "--context=prod", "--no-login"])
                 .variable("KUBECONFIG", &path)
                 .run();
             assert!(checked.told(0).contains("user \"jane\""), "{after}");
@@ -196,7 +195,7 @@ fn what_kubectl_wrote_is_written_on() {
 #[test]
 fn a_file_that_says_nothing_is_written_as_a_new_one() {
     let store = token_of("/CN=jane");
-    let path = store.directory.path().join("config");
+    let path = store.path("config");
     for text in [None, Some(""), Some("null\n"), Some("---\n"), Some("# mine\n---\nnull\n...\n")] {
         match text {
             Some(text) => fs::write(&path, text).unwrap(),
@@ -387,7 +386,7 @@ fn everything_else_in_the_file_stays_as_it_is() {
         .replace("user: ci}", "user: jane}");
     assert_eq!(fs::read_to_string(&path).unwrap(), expected, "{}", outcome.stderr);
     let [backup] = &others(store.directory.path(), &["config"])[..] else { panic!("not one copy") };
-    let copy = fs::read_to_string(store.directory.path().join(backup)).unwrap();
+    let copy = fs::read_to_string(store.path(backup)).unwrap();
     assert_eq!(copy, before);
     outcome.says(&[backup]);
     // Once more changes nothing, and makes no copy.
@@ -442,7 +441,7 @@ fn a_comment_that_goes_is_named_by_its_line() {
 #[test]
 fn a_file_of_a_context_has_to_be_there() {
     let store = token_of("/CN=jane");
-    let path = store.directory.path().join("config");
+    let path = store.path("config");
     let option = format!("--kubeconfig={}", path.display());
     kubeconfig(&store, &["--write", "--context=main", &option])
         .run()
@@ -615,7 +614,7 @@ fn a_file_that_can_not_be_written_is_left_alone() {
     let path = with_file(&store, "users:\n- &a {name: b}\nx: *a\ncontexts: [{name: main}]\n");
     refused(&path, &["--context=other"], &["no context \"other\"", "main"]);
     refused(&path, &["--context=main"], &["can't be edited", "paste what it prints"]);
-    let lock = store.directory.path().join("config.lock");
+    let lock = store.path("config.lock");
     fs::write(&lock, "").unwrap();
     refused(&path, &[], &["another program is writing it", "config.lock"]);
     fs::remove_file(lock).unwrap();
@@ -697,7 +696,7 @@ fn interruptions_at_any_moment_leave_the_old_file_or_the_new_one_and_nothing_els
     let moments = (0..80).flat_map(|moment| [(moment, Signal::INT), (moment, Signal::KILL)]);
     for (moment, signal) in moments {
         for name in others(store.directory.path(), &["config"]) {
-            fs::remove_file(store.directory.path().join(name)).unwrap();
+            fs::remove_file(store.path(name)).unwrap();
         }
         fs::write(&path, "users: []\n").unwrap();
         let running = kubeconfig(&store, &["--write"]).variable("KUBECONFIG", &path).start(None);
@@ -710,7 +709,7 @@ fn interruptions_at_any_moment_leave_the_old_file_or_the_new_one_and_nothing_els
         if !is_old {
             assert_eq!(fs::read_to_string(&path).unwrap(), new);
             assert_eq!(copies.len(), 1, "{left:?}");
-            let copy = store.directory.path().join(copies[0]);
+            let copy = store.path(copies[0]);
             assert_eq!(fs::read_to_string(copy).unwrap(), "users: []\n");
         }
         // Nothing can be tidied up after SIGKILL.
@@ -724,7 +723,7 @@ fn interruptions_at_any_moment_leave_the_old_file_or_the_new_one_and_nothing_els
 #[expect(clippy::disallowed_methods, reason = "nobody else is here")]
 fn what_can_not_be_replaced_as_it_was_is_left_alone() {
     let store = token_of("/CN=jane");
-    let place = store.directory.path().join("place");
+    let place = store.path("place");
     fs::create_dir(&place).unwrap();
     let file = place.join("config");
     fs::write(&file, "users: []\n").unwrap();

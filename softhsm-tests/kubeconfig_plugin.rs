@@ -15,7 +15,7 @@ use crate::fixture::keys::{Kind, issued, key};
 use crate::fixture::places::data;
 use crate::fixture::program::{Invocation, Outcome, PROGRAM};
 use crate::fixture::root::need_root;
-use crate::fixture::softhsm::{Object, PIN, Store, softhsm_library, token_with};
+use crate::fixture::softhsm::{Object, PIN, Store, softhsm_option, token_with};
 
 /// As kubectl writes it, with comments and another context.
 const BEFORE: &str = "\
@@ -60,15 +60,12 @@ fn token() -> Store {
 }
 
 fn command(store: &Store, path: &Path, arguments: &[&str]) -> Invocation {
-    Invocation::new(store.directory.path())
-        .argument("kubeconfig")
-        .arguments(arguments)
-        .variable("KUBECONFIG", path)
+    store.command(&["kubeconfig"]).arguments(arguments).variable("KUBECONFIG", path)
 }
 
 fn write(store: &Store, path: &Path, context: &str, arguments: &[&str]) -> Outcome {
     command(store, path, &["--write", "--context", context])
-        .argument(&format!("--module={}", softhsm_library().display()))
+        .argument(softhsm_option())
         .arguments(arguments)
         .run()
 }
@@ -81,7 +78,7 @@ fn undo(store: &Store, path: &Path, context: &str) -> Outcome {
 }
 
 fn file(store: &Store, text: &str) -> PathBuf {
-    let path = store.directory.path().join("config");
+    let path = store.path("config");
     fs::write(&path, text).unwrap();
     path
 }
@@ -89,7 +86,8 @@ fn file(store: &Store, text: &str) -> PathBuf {
 /// What stock kubectl reads.
 #[track_caller]
 fn view(store: &Store, path: &Path) -> Value {
-    let view = Invocation::new(store.directory.path())
+    let view = store
+        .command(&[])
         .program(kubectl())
         .arguments(&["config", "view", "--raw", "--output=json"])
         .variable("KUBECONFIG", path)
@@ -164,7 +162,7 @@ fn what_is_written_is_what_stock_kubectl_reads() {
         json!([
             "credential",
             "--keep=terminal",
-            format!("--module={}", softhsm_library().display()),
+            softhsm_option(),
             format!("--token-serial={}", token.serial),
             "--object-id=2",
         ])
@@ -319,14 +317,14 @@ fn twenty_clusters_have_twenty_ports() {
 fn an_excerpt_is_what_would_be_written() {
     let store = token();
     let path = file(&store, BEFORE);
-    let module = format!("--module={}", softhsm_library().display());
-    let user = command(&store, &path, &[&module]).run();
+    let module = softhsm_option();
+    let user = command(&store, &path, &[module]).run();
     let user = user.silently().printed();
     assert!(user.starts_with("users:\n- name: jane\n  user:\n    exec:\n"), "{user}");
-    let printed = command(&store, &path, &[&module, "--context=prod"]).run();
+    let printed = command(&store, &path, &[module, "--context=prod"]).run();
     let printed = printed.silently().printed();
     assert_eq!(text(&path), BEFORE);
-    let excerpt = store.directory.path().join("config-excerpt");
+    let excerpt = store.path("config-excerpt");
     fs::write(&excerpt, printed).unwrap();
     let shown = view(&store, &excerpt);
     write(&store, &path, "prod", &[]);
@@ -423,7 +421,7 @@ fn run_and_check_understand_what_is_written() {
     // Each invocation writes the file anew; these take it as it is.
     let run = cluster().run(&store, &nothing, &["--", "kubectl", "auth", "whoami"]);
     let check = cluster().command(&store, &nothing, "check");
-    let path = store.directory.path().join("kubeconfig");
+    let path = store.path("kubeconfig");
     let outcome = write(&store, &path, "test", &["--pin-source=env:TOKEN_PIN"]);
     assert!(outcome.status.success(), "{}", outcome.stderr);
     assert!(text(&path).contains("test+token"), "{}", text(&path));
@@ -440,7 +438,7 @@ fn stock_kubectl_works_with_what_is_written() {
     let store = cluster().token(Kind::P256, ADMINISTRATOR);
     let nothing = store.configuration();
     let kubectl = cluster().kubectl(&store, &nothing);
-    let path = store.directory.path().join("kubeconfig");
+    let path = store.path("kubeconfig");
     let before = text(&path);
     let outcome = write(&store, &path, "test", &["--pin-source=env:TOKEN_PIN"]);
     assert!(outcome.status.success(), "{}", outcome.stderr);
@@ -458,8 +456,8 @@ fn arguments_that_the_plugin_would_refuse_are_named() {
     let good = text(&path);
     let checked = |from: &str, to: &str| {
         fs::write(&path, good.replace(from, to)).unwrap();
-        let check = Invocation::new(store.directory.path())
-            .arguments(&["check", "--context=prod", "--no-login"])
+        let check = store
+            .command(&["check", "--context=prod", "--no-login"])
             .variable("KUBECONFIG", &path)
             .run();
         String::from_utf8(check.stdout).unwrap()
@@ -492,13 +490,13 @@ fn what_can_not_be_written_leaves_everything_as_it_was() {
         &["pinSource is stdin, and standard input is the client's"],
     );
     refused(write(&store, &path, "gone", &[]), 3, &["no context \"gone\"", "lab", "prod"]);
-    let module = format!("--module={}", softhsm_library().display());
+    let module = softhsm_option();
     refused(
-        command(&store, &path, &["--write", &module]).run(),
+        command(&store, &path, &["--write", module]).run(),
         2,
         &["--write needs --context or --external-signer"],
     );
-    let lock = store.directory.path().join("config.lock");
+    let lock = store.path("config.lock");
     fs::write(&lock, "").unwrap();
     refused(write(&store, &path, "prod", &[]), 3, &["another program is writing it"]);
     fs::remove_file(lock).unwrap();
@@ -514,7 +512,7 @@ fn what_the_tunnel_is_known_by_is_this_users_alone() {
     need_root();
     let store = token();
     let path = file(&store, BEFORE);
-    let place = store.directory.path().join("data");
+    let place = store.path("data");
     let identity = place.join("tunnel.pem");
     write(&store, &path, "prod", &[]);
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
@@ -569,7 +567,7 @@ fn a_full_or_read_only_home_leaves_nothing_half_written() {
             }
         );
         let outcome = command(&store, &path, &["--write", "--context=prod"])
-            .argument(&format!("--module={}", softhsm_library().display()))
+            .argument(softhsm_option())
             .with_etc(&script)
             .run();
         outcome.fails(9, &["the tunnel's own key can't be kept", told]);
@@ -588,7 +586,7 @@ fn local_server(path: &Path) -> String {
 fn the_local_address_follows_from_what_the_entry_says_and_not_from_its_name() {
     let store = token();
     let written = |name: &str, text: &str, other: &str| {
-        let path = store.directory.path().join(name);
+        let path = store.path(name);
         // The context keeps its name.
         let config = BEFORE.replace(text, other);
         fs::write(&path, config.replace("  name: c\ncurrent", "  name: prod\ncurrent")).unwrap();
@@ -607,7 +605,7 @@ fn the_local_address_follows_from_what_the_entry_says_and_not_from_its_name() {
     let different: BTreeSet<_> = others.iter().chain([&local]).collect();
     assert_eq!(different.len(), 5, "{different:?}");
     // A copy that was pointed at another server.
-    let path = store.directory.path().join("config");
+    let path = store.path("config");
     let copy = fs::read_to_string(&path).unwrap();
     fs::write(&path, copy.replace("https://10.0.0.1", "https://10.0.0.3")).unwrap();
     write(&store, &path, "prod", &[]).printed();

@@ -76,8 +76,8 @@ fn provider(store: &Store, file: &Path) -> Invocation {
 }
 
 fn with_token(store: &Store, command: &str) -> Invocation {
-    Invocation::new(store.directory.path())
-        .arguments(&[command, "--module", text(softhsm_library())])
+    store
+        .command(&[command, "--module", text(softhsm_library())])
         .arguments(&["--token-label", &store.tokens[0].label])
         .variable("TOKEN_PIN", PIN)
 }
@@ -170,8 +170,8 @@ fn an_image_of_another_registry_costs_no_operation_of_the_token() {
     let file = sealed(&store, "registry.cms", CONFIG, &[Kind::P256]);
     for image in ["registry.example/team/app", "docker.io/library/nginx"] {
         // A library that isn't there can't be asked.
-        let outcome = Invocation::new(store.directory.path())
-            .arguments(&["kubelet-credential-provider", "--sealed", text(&file)])
+        let outcome = store
+            .command(&["kubelet-credential-provider", "--sealed", text(&file)])
             .arguments(&["--module", "/no/such/library.so", "--token-label", "x"])
             .piped(request(image, V1))
             .run();
@@ -268,10 +268,10 @@ fn a_file_for_three_nodes_opens_on_each_and_on_no_fourth() {
 fn what_goes_wrong_is_an_error_and_never_an_empty_answer() {
     let store = node(Kind::P256);
     let file = sealed(&store, "registry.cms", CONFIG, &[Kind::P256]);
-    let cut = store.directory.path().join("cut.cms");
+    let cut = store.path("cut.cms");
     let whole = fs::read_to_string(&file).unwrap();
     fs::write(&cut, &whole[..whole.len() / 2]).unwrap();
-    let changed = store.directory.path().join("changed.cms");
+    let changed = store.path("changed.cms");
     fs::write(&changed, whole.replacen("registry", "legistry", 1)).unwrap();
     for (file, code, expected) in [
         (cut.as_path(), 3, "is damaged"),
@@ -280,8 +280,8 @@ fn what_goes_wrong_is_an_error_and_never_an_empty_answer() {
     ] {
         asked(provider(&store, file), IMAGE).fails_in_one_line(code, expected);
     }
-    let gone = Invocation::new(store.directory.path())
-        .arguments(&["kubelet-credential-provider", "--sealed", text(&file)])
+    let gone = store
+        .command(&["kubelet-credential-provider", "--sealed", text(&file)])
         .arguments(&["--module", text(softhsm_library()), "--token-label", "gone"]);
     asked(gone, IMAGE).fails_in_one_line(5, "no token with tokenLabel \"gone\"");
     let without_pin =
@@ -374,8 +374,8 @@ fn whatever_a_call_returns_that_opens_it_is_named_and_no_answer_is_given() {
 
 /// The provider through the library that misbehaves.
 fn faulty_provider(store: &Store, file: &Path, faults: &str) -> Invocation {
-    Invocation::new(store.directory.path())
-        .arguments(&["kubelet-credential-provider", "--sealed", text(file)])
+    store
+        .command(&["kubelet-credential-provider", "--sealed", text(file)])
         .arguments(&[&store.faulty_module(), "--token-label", &store.tokens[0].label])
         .arguments(&["--pin-source", "env:TOKEN_PIN"])
         .variable("TOKEN_PIN", PIN)
@@ -428,7 +428,7 @@ fn a_person_unseals_at_a_terminal() {
         softhsm_library().display(),
         store.tokens[0].label,
     );
-    let invocation = Invocation::new(store.directory.path()).within("/bin/sh", &script);
+    let invocation = store.command(&[]).within("/bin/sh", &script);
     let mut terminal = invocation.at_terminal();
     terminal.expect_prompt().type_line(PIN);
     let (outcome, _) = terminal.finish();
@@ -498,8 +498,8 @@ fn a_list_says_which_key_of_the_token_opens_the_file() {
 fn the_configuration_for_kubelet_names_what_the_file_is_for() {
     let store = node(Kind::P256);
     let file = sealed(&store, "registry.cms", CONFIG, &[Kind::P256]);
-    let printed = Invocation::new(store.directory.path())
-        .arguments(&["kubelet-config", "--sealed", text(&file)])
+    let printed = store
+        .command(&["kubelet-config", "--sealed", text(&file)])
         .arguments(&["--module", text(softhsm_library()), "--token-label", "node"])
         .run()
         .printed();

@@ -2,15 +2,16 @@
 //! is reported about libraries and tokens that don't answer.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 
 use rcgen::ExtendedKeyUsagePurpose::ServerAuth;
 use serde_json::{Value, json};
 
+use crate::fixture::files::write_file;
 use crate::fixture::keys::{Kind, authority, credential_id, due, issued, key};
 use crate::fixture::program::{Invocation, Outcome};
 use crate::fixture::softhsm::{
-    Object, PIN, Store, WRONG_PIN, blueprint, softhsm_library, token_with, token_with_pair,
+    Object, PIN, Store, WRONG_PIN, blueprint, softhsm_library, softhsm_option, token_with,
+    token_with_pair,
 };
 
 /// Two tokens, with something of everything.
@@ -37,8 +38,8 @@ fn store() -> Store {
 }
 
 fn list(store: &Store, arguments: &[&str]) -> Invocation {
-    Invocation::new(store.directory.path())
-        .argument("list")
+    store
+        .command(&["list"])
         .arguments(arguments)
         .variable("TOKEN_PIN", PIN)
         .variable("NO_PIN", WRONG_PIN)
@@ -48,10 +49,6 @@ fn list(store: &Store, arguments: &[&str]) -> Invocation {
 #[track_caller]
 fn document(outcome: &Outcome) -> Value {
     serde_json::from_str(&outcome.printed()).unwrap()
-}
-
-fn module() -> String {
-    format!("--module={}", softhsm_library().display())
 }
 
 /// With names in place of what differs from run to run.
@@ -78,7 +75,7 @@ fn tokens_of(document: &Value) -> Value {
 #[test]
 fn the_table_shows_what_could_authenticate_and_why_not() {
     let store = store();
-    let outcome = list(&store, &[&module(), "--token-label=prod"]).run();
+    let outcome = list(&store, &[softhsm_option(), "--token-label=prod"]).run();
     let table = normalised(&store, &outcome.silently().printed());
     let lines = table.lines().map(|line| {
         let shown = line.split("X509SHA256=").next().unwrap();
@@ -103,11 +100,11 @@ fn the_table_shows_what_could_authenticate_and_why_not() {
 fn a_certificate_has_the_name_that_the_audit_log_gives_it() {
     let store = token_with_pair(Kind::P256);
     let name = credential_id(&key(Kind::P256).certificate);
-    let outcome = list(&store, &[&module(), "--json"]).run();
+    let outcome = list(&store, &[softhsm_option(), "--json"]).run();
     let document = document(outcome.silently());
     let certificate = &tokens_of(&document)[0]["keys"][0]["certificate"];
     assert_eq!(certificate["credentialId"], name);
-    let table = list(&store, &[&module()]).run().silently().printed();
+    let table = list(&store, &[softhsm_option()]).run().silently().printed();
     assert!(table.contains(&format!("  {name}\n")), "{table}");
 }
 
@@ -120,7 +117,7 @@ fn what_a_token_hides_is_seen_after_a_login() {
         let keys = tokens[0]["keys"].as_array().unwrap().iter();
         keys.map(|key| json!([key["objectId"], key["notes"], key["usable"]])).collect()
     };
-    let shut = document(&[&module(), "--json", "--token-label=prod"]);
+    let shut = document(&[softhsm_option(), "--json", "--token-label=prod"]);
     assert_eq!(
         notes(&shut),
         json!([
@@ -131,7 +128,7 @@ fn what_a_token_hides_is_seen_after_a_login() {
         ])
     );
     let source = "--pin-source=env:TOKEN_PIN";
-    let open = document(&[&module(), "--json", "--token-label=prod", "--login", source]);
+    let open = document(&[softhsm_option(), "--json", "--token-label=prod", "--login", source]);
     assert_eq!(
         notes(&open),
         json!([
@@ -147,7 +144,7 @@ fn what_a_token_hides_is_seen_after_a_login() {
 #[test]
 fn the_document_is_what_is_documented() {
     let store = store();
-    let outcome = list(&store, &[&module(), "--json"]).run();
+    let outcome = list(&store, &[softhsm_option(), "--json"]).run();
     let text = normalised(&store, &outcome.silently().printed());
     let document: Value =
         serde_json::from_str(&text.replace("PROD-SLOT", "1").replace("EMPTY-SLOT", "2")).unwrap();
@@ -236,9 +233,8 @@ fn where_nobody_can_be_asked_each_token_says_so() {
 #[test]
 fn a_uri_says_where_the_pin_comes_from_and_which_library_is_meant() {
     let store = store();
-    let file = store.directory.path().join("pin");
-    fs::write(&file, PIN).unwrap();
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    let file = store.path("pin");
+    write_file(&file, PIN, 0o600);
     let named = format!("pkcs11:token=prod?module-path={}", softhsm_library().display());
     let login = |arguments: &[&str]| list(&store, &["--login"]).arguments(arguments).run();
     let sees_all = |outcome: &Outcome| {
@@ -267,7 +263,7 @@ fn a_uri_says_where_the_pin_comes_from_and_which_library_is_meant() {
 #[test]
 fn a_key_that_is_not_there_is_an_error() {
     let store = store();
-    let module = module();
+    let module = softhsm_option();
     let missing = |arguments: &[&str], words: &str| {
         let outcome = list(&store, arguments).run();
         assert_eq!(outcome.status.code(), Some(6), "{outcome:?}");
@@ -280,17 +276,17 @@ fn a_key_that_is_not_there_is_an_error() {
     };
     let hidden = "no such key, as far as it shows without --login";
     missing(&["--object-id=99"], hidden);
-    missing(&[&module, "--object-id=99"], hidden);
+    missing(&[module, "--object-id=99"], hidden);
     missing(&["--uri=pkcs11:id=%63"], hidden);
     // One that is on a token is no error of the others.
-    let shown = list(&store, &[&module, "--object-id=2"]).run();
+    let shown = list(&store, &[module, "--object-id=2"]).run();
     let shown = shown.silently().printed();
     assert!(shown.contains("jane") && shown.contains(hidden), "{shown}");
 }
 
 /// Each row's objectId and label, notes, and whether it is usable.
 fn rows(store: &Store, arguments: &[&str]) -> Value {
-    let outcome = list(store, arguments).arguments(&[&module(), "--json"]).run();
+    let outcome = list(store, arguments).arguments(&[softhsm_option(), "--json"]).run();
     let document = document(outcome.silently());
     let keys = document["libraries"][0]["tokens"][0]["keys"].as_array();
     keys.unwrap()
@@ -343,7 +339,7 @@ fn a_certificate_of_another_key_is_not_usable() {
         let seen = token_with([private, public, certificate]);
         assert_eq!(rows(&seen, &[]), bad, "{own:?} {other:?}");
         assert_eq!(rows(&seen, &LOGIN), bad, "{own:?} {other:?}");
-        let table = list(&seen, &[&module()]).run().printed();
+        let table = list(&seen, &[softhsm_option()]).run().printed();
         let note = "certificate of another key";
         assert!(table.contains(&format!("  {note}  X509")), "{table}");
     }
@@ -352,8 +348,8 @@ fn a_certificate_of_another_key_is_not_usable() {
 #[test]
 fn a_library_that_waits_for_somebodys_pin_is_busy() {
     let store = token_with_pair(Kind::P256);
-    let mut other = Invocation::new(store.directory.path())
-        .arguments(&["check", &module(), "--token-label=test token", "--object-id=1"])
+    let mut other = store
+        .command(&["check", softhsm_option(), "--token-label=test token", "--object-id=1"])
         .at_terminal();
     other.expect_prompt();
     let number = other.program().pid().as_raw_nonzero();
@@ -375,7 +371,7 @@ fn a_library_that_waits_for_somebodys_pin_is_busy() {
 #[test]
 fn a_pin_is_asked_of_a_person_for_each_token() {
     let store = store();
-    let mut terminal = list(&store, &[&module(), "--login", "--json"]).at_terminal();
+    let mut terminal = list(&store, &[softhsm_option(), "--login", "--json"]).at_terminal();
     for _ in &store.tokens {
         terminal.expect_prompt().type_line(PIN);
     }
@@ -400,12 +396,12 @@ fn a_token_may_show_fewer_objects_at_once_than_it_is_asked_for() {
 fn libraries_are_found_and_one_that_fails_is_a_line() {
     let store = store();
     store.faulty(store.configuration());
-    let registry = store.directory.path().join(".config/pkcs11/modules");
+    let registry = store.path(".config/pkcs11/modules");
     fs::create_dir_all(&registry).unwrap();
     let register = |name: &str, module: &str| {
         fs::write(registry.join(name), format!("module: {module}\n")).unwrap();
     };
-    let faulty = store.directory.path().join("libfault_module.so");
+    let faulty = store.path("libfault_module.so");
     register("crashing.module", faulty.to_str().unwrap());
     register("missing.module", "/nowhere/missing.so");
     register("no-library.module", "/etc/passwd");
@@ -474,7 +470,7 @@ fn what_is_missing_or_wrong_is_told_with_the_way_out() {
         let named = arguments.iter().any(|it| it.starts_with("--module"));
         let outcome = match named {
             true => list(store, arguments).run(),
-            false => list(store, &[&module()]).arguments(arguments).run(),
+            false => list(store, &[softhsm_option()]).arguments(arguments).run(),
         };
         assert_eq!(outcome.status.code(), Some(code), "{outcome:?}");
         let told = String::from_utf8(outcome.stdout.clone()).unwrap() + &outcome.stderr;
@@ -485,14 +481,15 @@ fn what_is_missing_or_wrong_is_told_with_the_way_out() {
     }
     // By other commands, too.
     for name in ["--slot-id=0", "--token-label=x"] {
-        let check = ["check", &module(), name, "--object-id=1"];
+        let check = ["check", softhsm_option(), name, "--object-id=1"];
         let checked = Invocation::new(none.directory.path()).arguments(&check).run().told(5);
         assert!(
             checked.contains("help: initialise ") && checked.contains("--init-token"),
             "{checked}"
         );
     }
-    let written = Invocation::new(new.directory.path()).arguments(&["kubeconfig", &module()]).run();
+    let written =
+        Invocation::new(new.directory.path()).arguments(&["kubeconfig", softhsm_option()]).run();
     written.fails(6, &["\"it's new\" shows no key and no certificate", made]);
     assert!(!written.stderr.contains("insert the token"), "{written:?}");
 }
@@ -523,7 +520,7 @@ fn what_goes_to_a_terminal_fits_into_its_width_and_has_colour() {
     let [key_object, certificate] = Object::pair(key(Kind::P256), &[7; 20]);
     let label = "a label that says a lot of its key, and of whose it is";
     let store = token_with([key_object.labelled(label), certificate.labelled(label)]);
-    let module = module();
+    let module = softhsm_option();
     for command in [
         format!("list {module}"),
         "check --kubeconfig=/nowhere/to/be/found".to_owned(),
@@ -531,7 +528,7 @@ fn what_goes_to_a_terminal_fits_into_its_width_and_has_colour() {
     ] {
         let shown = |to: &str, variable: &str| {
             let script = format!("\"$SIGNER\" {command} {to}");
-            let invocation = Invocation::new(store.directory.path()).within("sh", &script);
+            let invocation = store.command(&[]).within("sh", &script);
             let (outcome, screen) = invocation.variable(variable, "1").at_terminal().finish();
             (String::from_utf8(outcome.stdout).unwrap(), screen)
         };

@@ -2,9 +2,8 @@
 
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::assert_signed;
-use crate::fixture::program::Invocation;
 use crate::fixture::request::{Configuration, Hash, Options, sample, sign_request};
-use crate::fixture::softhsm::{Object, PIN, Store, blueprint, softhsm_library};
+use crate::fixture::softhsm::{Object, PIN, Store, blueprint, softhsm_option};
 
 const LABEL: &str = "Schlüssel ığİ 鍵";
 
@@ -14,9 +13,9 @@ fn no_locale_changes_what_is_said_or_which_token_is_found() {
     let configuration = store.configuration().without("slotId").with("tokenLabel", LABEL);
     let options = Options::hash(Hash::Sha256);
     let sign = |it: &Configuration| store.ask(&sign_request(it, &options, &sample(32)));
-    let module = format!("--module={}", softhsm_library().display());
+    let module = softhsm_option();
     let told = |name: &str, value: &str| {
-        let list = Invocation::new(store.directory.path()).arguments(&["list", &module]);
+        let list = store.command(&["list", module]);
         let listed = list.variable(name, value).run().printed();
         assert!(listed.contains(LABEL), "{listed}");
         let other = sign(&configuration.clone().with("tokenLabel", "SCHLÜSSEL IĞI 鍵"));

@@ -6,17 +6,16 @@ use std::path::{Path, PathBuf};
 
 use crate::fixture::keys::Kind;
 use crate::fixture::program::Outcome;
-use crate::fixture::request::certificate_request;
 use crate::fixture::softhsm::{Store, softhsm_library, token_with_pair};
 
 fn ask_with(store: &Store, library: &Path) -> Outcome {
     let configuration = store.configuration().with("pathLib", library.to_str().unwrap());
-    store.ask(&certificate_request(&configuration)).run()
+    store.certificate_with(&configuration).run()
 }
 
 /// SoftHSM's library in a directory of one's own, each with these permissions.
 fn copied(store: &Store, directory_mode: u32, file_mode: u32) -> PathBuf {
-    let directory = store.directory.path().join(format!("{directory_mode:o}-{file_mode:o}"));
+    let directory = store.path(format!("{directory_mode:o}-{file_mode:o}"));
     let library = directory.join("library.so");
     fs::create_dir(&directory).unwrap();
     fs::copy(softhsm_library(), &library).unwrap();
@@ -48,7 +47,7 @@ fn what_is_no_library_or_one_that_others_can_change_is_not_loaded() {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let is_libc = |word: &&str| word.starts_with('/') && word.contains("libc.so");
     let no_pkcs11 = maps.split_whitespace().find(is_libc).expect("a C library");
-    let link = store.directory.path().join("link.so");
+    let link = store.path("link.so");
     std::os::unix::fs::symlink(copied(&store, 0o777, 0o755), &link).unwrap();
     for (library, code, says) in [
         ("libsofthsm2.so", 3, &["pathLib"][..]),
@@ -76,18 +75,17 @@ fn a_library_that_does_not_initialise_is_told_with_its_value() {
     let store = token_with_pair(Kind::P256);
     let ask = |init_args| {
         let configuration = store.configuration().with("initArgs", init_args);
-        store.ask(&certificate_request(&configuration)).run()
+        store.certificate_with(&configuration).run()
     };
     // SoftHSM takes none.
     let remedy = "set initArgs to what this library needs";
     ask("configDir='sql:/db'").fails(4, &["C_Initialize: CKR_ARGUMENTS_BAD", remedy]);
     let library = "secmod='' library='/home/jane/evil.so'";
     ask(library).fails(3, &["initArgs names a library", "pathLib"]);
-    let ask = store.ask(&certificate_request(&store.configuration()));
+    let ask = store.certificate_with(&store.configuration());
     let unset = ask.variable("SOFTHSM2_CONF", "/nowhere/softhsm2.conf");
     unset.run().fails(4, &["C_Initialize", "CKR_", "SOFTHSM2_CONF"]);
 
-    let request = certificate_request(&store.faulty(store.configuration()));
     for (faults, told) in [
         ("null", "no function list"),
         ("misaligned", "no function list"),
@@ -97,7 +95,7 @@ fn a_library_that_does_not_initialise_is_told_with_its_value() {
         ("return=0x5,unload:crash=segv", "CKR_GENERAL_ERROR"),
     ] {
         let faults = format!("C_GetFunctionList:{faults}");
-        let outcome = store.ask(&request).suffering(&store, &faults).run();
+        let outcome = store.certificate_suffering(store.configuration(), &faults).run();
         outcome.fails(4, &["C_GetFunctionList", told, "libfault_module.so"]);
     }
 }

@@ -3,28 +3,25 @@
 
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
+use crate::fixture::files::write_file;
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::{assert_signed, assert_verifies};
 use crate::fixture::program::Invocation;
-use crate::fixture::request::{
-    Configuration, Hash, Options, Scheme, certificate_request, sample, sign_request,
-};
-use crate::fixture::softhsm::{Object, PIN, Store, WRONG_PIN, token_with, token_with_pair};
+use crate::fixture::request::{Configuration, Hash, Options, Scheme, sample};
+use crate::fixture::softhsm::{PIN, Store, WRONG_PIN, token_asking_each_time, token_with_pair};
 use crate::fixture::tool::tool;
 
 const MANIFEST: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: piped\n";
 
 fn sign_with(store: &Store, configuration: &Configuration) -> Invocation {
-    store.ask(&sign_request(configuration, &Options::hash(Hash::Sha256), &sample(32)))
+    store.sign_with(configuration)
 }
 
 fn pin_file(store: &Store, content: &str, mode: u32) -> PathBuf {
-    let path = store.directory.path().join("pin");
-    fs::write(&path, content).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    let path = store.path("pin");
+    write_file(&path, content, mode);
     path
 }
 
@@ -38,8 +35,7 @@ fn a_pin_in_the_configuration_works_with_one_warning() {
     assert!(outcome.stderr.contains("pinSource"), "{}", outcome.stderr);
 
     // A request that doesn't use it is no occasion.
-    let request = certificate_request(&store.configuration_with_pin());
-    store.ask(&request).run().silently().certificate();
+    store.certificate_with(&store.configuration_with_pin()).run().silently().certificate();
 }
 
 #[test]
@@ -193,7 +189,7 @@ fn without_a_terminal_input_that_is_too_long_for_a_pin_is_not_waited_for() {
     let looks = |content: &str| {
         let (input, mut open) = std::io::pipe().unwrap();
         open.write_all(content.as_bytes()).unwrap();
-        let record = store.directory.path().join("looks");
+        let record = store.path("looks");
         let options = ["-e", "trace=poll,ppoll", "-o", record.to_str().unwrap()];
         let strace = tool("strace", "strace");
         sign_with(&store, &store.configuration())
@@ -262,8 +258,7 @@ fn a_pin_that_the_token_cannot_have_is_not_sent() {
 
 #[test]
 fn a_key_that_wants_its_pin_each_time_gets_it_right_before_it_signs() {
-    let [key_object, certificate] = Object::pair(key(Kind::P256), &[1]);
-    let store = token_with([key_object.always_authenticate(), certificate]);
+    let store = token_asking_each_time(Kind::P256);
     let configuration = store.faulty(store.configuration_with_pin_source());
     let outcome = sign_with(&store, &configuration).suffering(&store, "").run();
     assert_signed(outcome.silently());
@@ -288,8 +283,7 @@ fn every_kind_of_key_can_want_its_pin_each_time() {
         (Kind::P384, Options::hash(Hash::Sha384), Scheme::Ecdsa, 48),
         (Kind::Ed25519, Options::not_hashed(), Scheme::Ed25519, 130),
     ] {
-        let [key_object, certificate] = Object::pair(key(kind), &[1]);
-        let store = token_with([key_object.always_authenticate(), certificate]);
+        let store = token_asking_each_time(kind);
         let signature = store.sign(&options, &sample(length)).run().silently().signature();
         assert_verifies(key(kind), scheme, &sample(length), &signature);
     }
@@ -303,8 +297,7 @@ fn from_the_start(mut file: File) -> File {
 /// Some cards take any command for the end of the authentication.
 #[test]
 fn nothing_comes_between_the_pin_for_a_signature_and_the_signature() {
-    let [key_object, certificate] = Object::pair(key(Kind::P256), &[1]);
-    let store = token_with([key_object.always_authenticate(), certificate]);
+    let store = token_asking_each_time(Kind::P256);
     let configuration = store.faulty(store.configuration());
     let plan = "C_GetTokenInfo:set=CKF_USER_PIN_COUNT_LOW";
     let mut terminal = sign_with(&store, &configuration).suffering(&store, plan).at_terminal();
@@ -317,13 +310,12 @@ fn nothing_comes_between_the_pin_for_a_signature_and_the_signature() {
 
 #[test]
 fn a_stored_pin_that_was_right_is_not_sent_as_the_final_try() {
-    let [key_object, certificate] = Object::pair(key(Kind::P256), &[1]);
-    let store = token_with([key_object.always_authenticate(), certificate]);
+    let store = token_asking_each_time(Kind::P256);
     let configuration = store.faulty(store.configuration_with_pin_source());
-    let request = sign_request(&configuration, &Options::hash(Hash::Sha256), &sample(32));
     // Somebody else tries wrong PINs between the login and the signature.
     let plan = "C_GetTokenInfo#3:set=CKF_USER_PIN_FINAL_TRY";
-    let outcome = store.ask(&request).variable("TOKEN_PIN", PIN).suffering(&store, plan).run();
+    let outcome =
+        store.sign_with(&configuration).variable("TOKEN_PIN", PIN).suffering(&store, plan).run();
     outcome.fails(7, &["has one PIN try left", "was not sent"]);
     assert_eq!(store.calls("C_Login"), ["0x0"]);
 }
@@ -331,8 +323,7 @@ fn a_stored_pin_that_was_right_is_not_sent_as_the_final_try() {
 /// OpenSC reports that for a PIV card during a login.
 #[test]
 fn a_final_try_that_is_told_still_after_the_right_pin_is_an_old_one() {
-    let [key_object, certificate] = Object::pair(key(Kind::P256), &[1]);
-    let store = token_with([key_object.always_authenticate(), certificate]);
+    let store = token_asking_each_time(Kind::P256);
     let configuration = store.faulty(store.configuration());
     let begin = |plan: &str| {
         let mut terminal = sign_with(&store, &configuration).suffering(&store, plan).at_terminal();
@@ -359,8 +350,7 @@ fn a_final_try_that_is_told_still_after_the_right_pin_is_an_old_one() {
 
 #[test]
 fn a_typed_pin_that_was_right_is_sent_as_the_final_try_only_after_a_word() {
-    let [key_object, certificate] = Object::pair(key(Kind::P256), &[1]);
-    let store = token_with([key_object.always_authenticate(), certificate]);
+    let store = token_asking_each_time(Kind::P256);
     let configuration = store.faulty(store.configuration());
     let plan = "C_GetTokenInfo#4:set=CKF_USER_PIN_FINAL_TRY";
     let begin = || {

@@ -37,7 +37,7 @@ fn typed(invocation: Invocation, directory: &Path, commands: &str) -> Terminal {
 /// A kubeconfig as `kubectl config` makes it: a cluster, a context without a user, and the context
 /// that is the current one.
 fn made_by_kubectl(store: &Store, current: Option<&str>) {
-    let path = store.directory.path().join("kubeconfig");
+    let path = store.path("kubeconfig");
     let mut config: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
     let entry = config["clusters"][0]["cluster"].take();
     fs::remove_file(&path).unwrap();
@@ -61,7 +61,7 @@ fn made_by_kubectl(store: &Store, current: Option<&str>) {
 fn the_first_minute_leads_from_a_bare_token_to_a_cluster_that_issues_the_certificate() {
     let nina = cluster().person("nina", &["dev", REQUESTERS]);
     let store = token_with([]);
-    let configuration = store.directory.path().join("softhsm2.conf");
+    let configuration = store.path("softhsm2.conf");
     let invocation = nina.command("unused").variable("SOFTHSM2_CONF", configuration);
     let [commands, _] = blocks();
     let mut terminal = typed(invocation, nina.directory(), &commands);

@@ -2,7 +2,7 @@
 //! not even root finds it when it is no longer needed.
 
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::fixture::files::write_file;
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::program::{Invocation, Running};
 use crate::fixture::request::{Configuration, Hash, Options, sample, sign_request};
@@ -37,8 +38,7 @@ fn token() -> Store {
 /// A request for a signature, through the library that misbehaves so.
 fn sign(store: &Store, configuration: Configuration, faults: &str) -> Invocation {
     let configuration = store.faulty(configuration);
-    let request = sign_request(&configuration, &Options::hash(Hash::Sha256), &sample(32));
-    let invocation = store.ask(&request);
+    let invocation = store.sign_with(&configuration);
     suffering(invocation, store, faults).without_variable("TOKEN_PIN")
 }
 
@@ -48,9 +48,8 @@ pub(crate) fn suffering(invocation: Invocation, store: &Store, faults: &str) -> 
 
 /// A file of this content beside the token.
 fn file(store: &Store, name: &str, content: &str, mode: u32) -> PathBuf {
-    let path = store.directory.path().join(name);
-    fs::write(&path, content).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    let path = store.path(name);
+    write_file(&path, content, mode);
     path
 }
 
@@ -191,8 +190,7 @@ fn a_library_is_loaded_without_the_pin_in_the_environment() {
         &["check", &module, &source],
     ];
     for command in commands {
-        let invocation =
-            Invocation::new(store.directory.path()).arguments(command).variable(VARIABLE, PIN);
+        let invocation = store.command(command).variable(VARIABLE, PIN);
         let run = suffering(invocation, &store, "load:stop").start(None);
         run.wait_until_stopped();
         let environment = fs::read(format!("/proc/{}/environ", run.pid().as_raw_nonzero()));
@@ -338,7 +336,7 @@ pub(crate) fn assert_hidden(process: Pid) {
 
 /// Waits until the library has recorded a call of this function.
 pub(crate) fn wait_for_call(store: &Store, function: &str) {
-    let record = store.directory.path().join("calls");
+    let record = store.path("calls");
     wait_until(function, || {
         fs::read_to_string(&record).is_ok_and(|calls| calls.contains(function))
     });
@@ -362,7 +360,7 @@ fn others_of_the_same_user_see_nothing_of_it() {
     assert_hidden(terminal.program().pid());
     terminal.type_line(PIN);
     terminal.finish().0.signature();
-    fs::remove_file(store.directory.path().join("calls")).unwrap();
+    fs::remove_file(store.path("calls")).unwrap();
 
     // While the library signs, the PIN is there.
     for (source, configuration) in stored(&store) {

@@ -6,9 +6,7 @@ use std::fs;
 use crate::fixture::keys::{Key, Kind, key};
 use crate::fixture::openssl::{assert_verifies, openssl};
 use crate::fixture::program::{Invocation, Outcome};
-use crate::fixture::request::{
-    Configuration, Hash, Options, Scheme, certificate_request, sample, sign_request,
-};
+use crate::fixture::request::{Configuration, Hash, Options, Scheme, sample, sign_request};
 use crate::fixture::softhsm::{Object, Store, blueprint, token_with, token_with_pair};
 
 /// What of the configuration is another; a key without a value isn't there.
@@ -22,7 +20,7 @@ fn changed(store: &Store, changes: Changes<'_>) -> Configuration {
 }
 
 fn certificate_with(store: &Store, changes: Changes<'_>) -> Outcome {
-    store.ask(&certificate_request(&changed(store, changes))).run()
+    store.certificate_with(&changed(store, changes)).run()
 }
 
 fn signature(store: &Store, options: &Options, changes: Changes<'_>) -> Invocation {
@@ -71,7 +69,7 @@ fn the_certificate_is_the_one_on_the_token_byte_for_byte() {
 fn a_certificate_request_does_no_login_where_certificates_are_public() {
     let store = token_with_pair(Kind::P256);
     let configuration = store.faulty(store.configuration_with_pin());
-    let outcome = store.ask(&certificate_request(&configuration)).suffering(&store, "").run();
+    let outcome = store.certificate_with(&configuration).suffering(&store, "").run();
     assert_eq!(outcome.silently().certificate(), key(Kind::P256).certificate);
     assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
 }
@@ -110,9 +108,8 @@ fn certificates_of_cas_and_of_the_session_are_passed_over() {
         Object::certificate(key(Kind::OtherRsa), &[1]).labelled("attestation of 9c"),
         Object::certificate(key(Kind::P256), &[1]),
     ]);
-    let request = certificate_request(&store.faulty(store.configuration()));
     let faults = "C_GetAttributeValue:session-object=attestation";
-    let outcome = store.ask(&request).suffering(&store, faults).run();
+    let outcome = store.certificate_suffering(store.configuration(), faults).run();
     assert_eq!(outcome.certificate(), key(Kind::P256).certificate);
 }
 
@@ -152,7 +149,7 @@ fn a_certificate_file_serves_a_token_without_certificates() {
     for path in [rsa.certificate_pem(), rsa.certificate_der()] {
         finds(&store, &[("certificateFile", &file(&path))], Kind::Rsa(2048));
     }
-    let nonsense = store.directory.path().join("nonsense.pem");
+    let nonsense = store.path("nonsense.pem");
     fs::write(&nonsense, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n").unwrap();
     for path in [&file(&nonsense), "/nowhere/at/all.pem"] {
         certificate_with(&store, &[("certificateFile", path)]).fails(6, &["certificateFile", path]);
@@ -175,7 +172,7 @@ fn a_certificate_file_is_taken_as_tools_write_it() {
     let store = token_with([Object::key(own, &[1])]);
     let pem = |key: &Key| fs::read_to_string(key.certificate_pem()).unwrap();
     let (leaf, authority) = (pem(own), pem(key(Kind::Authority)));
-    let file = store.directory.path().join("certificate.pem");
+    let file = store.path("certificate.pem");
     let with_file = [("certificateFile", file.to_str().unwrap())];
     for text in [
         format!("{authority}{leaf}"),
@@ -291,6 +288,6 @@ fn a_token_is_found_by_label_serial_and_slot_and_none_is_chosen_of_several() {
 fn a_slot_with_an_uninitialised_token_is_refused() {
     let store = Store::new([]);
     let configuration = token_with([]).configuration().with("slotId", "0");
-    let outcome = store.ask(&certificate_request(&configuration)).run();
+    let outcome = store.certificate_with(&configuration).run();
     outcome.fails(5, &["slotId 0", "not initialised"]);
 }

@@ -4,17 +4,18 @@ use std::fs;
 
 use serde_json::{Value, json};
 
+use crate::fixture::files::read_json;
 use crate::fixture::keys::Kind;
 use crate::fixture::openssl::assert_signed;
 use crate::fixture::places::{RUNTIME, state};
 use crate::fixture::program::{Invocation, Outcome};
-use crate::fixture::request::{Hash, Options, certificate_request, sample, sign_request};
+use crate::fixture::request::{Hash, Options, sample};
 use crate::fixture::root::{copy_of_program, hand_over, need_root};
 use crate::fixture::softhsm::{PIN, Store, WRONG_PIN, token_with_pair};
 use crate::fixture::tool::tool;
 
 fn certificate(store: &Store) -> Invocation {
-    store.ask(&certificate_request(&store.configuration()))
+    store.certificate_with(&store.configuration())
 }
 
 fn sign(store: &Store) -> Invocation {
@@ -60,8 +61,8 @@ fn sixteen_descriptors_are_enough() {
 fn more_clusters_than_descriptors_are_told_by_their_number() {
     let store = token_with_pair(Kind::P256);
     drop(run_after("true", &store));
-    let file = store.directory.path().join("kubeconfig");
-    let mut config: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let file = store.path("kubeconfig");
+    let mut config: Value = read_json(&file);
     for number in 1..100 {
         for list in ["clusters", "contexts"] {
             let mut entry = config[list][0].clone();
@@ -72,7 +73,7 @@ fn more_clusters_than_descriptors_are_told_by_their_number() {
             config[list].as_array_mut().unwrap().push(entry);
         }
     }
-    fs::write(store.directory.path().join("many"), config.to_string()).unwrap();
+    fs::write(store.path("many"), config.to_string()).unwrap();
     let script = "ulimit -n 64; exec \"$SIGNER\" run --kubeconfig \"$HOME/many\" -- echo started";
     let outcome = run(&store).within("bash", script).run();
     let told = ["Too many open files", "100 of them", "`ulimit -n`"];
@@ -191,9 +192,9 @@ fn without_a_directory_to_write_to_there_is_a_warning_and_no_stored_pin_is_sent(
     );
     run_after(&read_only, &store).fails(7, &["could not be remembered"]);
     // A person knows what they have typed.
-    let request = sign_request(&store.configuration(), &Options::hash(Hash::Sha256), &sample(32));
     let script = format!("{read_only}; exec \"$SIGNER\"");
-    let mut terminal = store.ask(&request).within("bash", &script).at_terminal();
+    let mut terminal =
+        store.sign_with(&store.configuration()).within("bash", &script).at_terminal();
     terminal.expect_prompt().type_line(PIN);
     assert_signed(&terminal.finish().0);
 }
@@ -204,13 +205,10 @@ fn a_refusal_that_can_not_be_taken_back_holds_back_stored_pins() {
     let store = token_with_pair(Kind::P256);
     let read_only = |pin| {
         let state = state();
-        let request = sign_request(
-            &store.faulty(store.configuration()).with("pin", pin),
-            &Options::hash(Hash::Sha256),
-            &sample(32),
+        let invocation = store.sign_suffering(
+            store.configuration().with("pin", pin),
+            "C_GetTokenInfo:clear=CKF_USER_PIN_COUNT_LOW",
         );
-        let invocation =
-            store.ask(&request).suffering(&store, "C_GetTokenInfo:clear=CKF_USER_PIN_COUNT_LOW");
         let script = format!("\"$SIGNER\" || true; mount -o remount,bind,ro {state}");
         after(&mounted(&script), invocation)
     };
@@ -241,20 +239,20 @@ fn a_stored_pin_is_sent_once_or_never_where_there_is_no_room_to_remember_it() {
     for (room, filled, sent) in shortages {
         let store = token_with_pair(Kind::P256);
         let wrong = store.faulty(store.configuration()).with("pin", WRONG_PIN);
-        let request = sign_request(&wrong, &Options::hash(Hash::Sha256), &sample(32));
         let little = mounted(&format!(
             "mount -t tmpfs -o {room},mode=700 none {state}; {filled}; \
              for _ in 1 2 3; do \"$SIGNER\" && exit 99; done"
         ));
-        let invocation =
-            store.ask(&request).suffering(&store, "C_GetTokenInfo:clear=CKF_USER_PIN_COUNT_LOW");
+        let invocation = store
+            .sign_with(&wrong)
+            .suffering(&store, "C_GetTokenInfo:clear=CKF_USER_PIN_COUNT_LOW");
         let outcome = after(&little, invocation);
         let told = |text| outcome.stderr.matches(text).count();
         assert_eq!(outcome.status.code(), Some(7), "{room}: {outcome:?}");
         assert_eq!(told("CKR_PIN_INCORRECT"), sent, "{room}: {outcome:?}");
         let why = ["could not be remembered", "seems to have refused a PIN"];
         assert_eq!(told(why[sent]), 4 - sent, "{room}: {outcome:?}");
-        let calls = fs::read_to_string(store.directory.path().join("calls")).unwrap();
+        let calls = fs::read_to_string(store.path("calls")).unwrap();
         assert_eq!(calls.matches("C_Login").count(), sent, "{room}: {calls}");
     }
 }
@@ -266,7 +264,7 @@ fn a_ledger_on_a_file_system_without_locks_is_kept_in_another_place() {
     need_root();
     let store = token_with_pair(Kind::P256);
     assert_signed(&sign(&store).run());
-    let mut files = fs::read_dir(store.directory.path().join("state")).unwrap();
+    let mut files = fs::read_dir(store.path("state")).unwrap();
     let name = files.next().unwrap().unwrap().file_name();
     let ledger = format!("{}/{}", state(), name.to_str().unwrap());
     let options = ["-f", "-o", "/dev/null", "-P", &ledger];
@@ -276,10 +274,9 @@ fn a_ledger_on_a_file_system_without_locks_is_kept_in_another_place() {
     let strace = strace.get_program().to_str().unwrap();
 
     let wrong = store.faulty(store.configuration()).with("pin", WRONG_PIN);
-    let request = sign_request(&wrong, &Options::hash(Hash::Sha256), &sample(32));
     let ask = || {
         let forgetful = "C_GetTokenInfo:clear=CKF_USER_PIN_COUNT_LOW";
-        store.ask(&request).suffering(&store, forgetful)
+        store.sign_with(&wrong).suffering(&store, forgetful)
     };
     for told in ["CKR_PIN_INCORRECT", "seems to have refused a PIN"] {
         ask().through(strace, &options).run().fails(7, &[told]);
@@ -348,12 +345,15 @@ fn standard_streams_that_are_closed_or_full_spoil_nothing() {
         assert_signed(&after(streams, sign(&store)));
         assert_eq!(run_after(streams, &store).printed(), "started\n");
     }
-    let missing = certificate_request(&store.configuration().with("objectId", "9"));
-    assert_eq!(after("exec 2>&-", store.ask(&missing)).status.code(), Some(6));
+    assert_eq!(
+        after("exec 2>&-", store.certificate_with(&store.configuration().with("objectId", "9")))
+            .status
+            .code(),
+        Some(6)
+    );
     // A PIN from standard input has nowhere to come from.
     let configuration = store.configuration().with("pinSource", "stdin");
-    let request = sign_request(&configuration, &Options::hash(Hash::Sha256), &sample(32));
-    after("exec 0<&-", store.ask(&request)).fails(7, &["standard input"]);
+    after("exec 0<&-", store.sign_with(&configuration)).fails(7, &["standard input"]);
     let full = "exec \"$SIGNER\" list --json >/dev/full";
     run(&store).within("bash", full).run().fails(2, &["No space left"]);
 }

@@ -15,8 +15,8 @@ use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::{Value, json};
 
 use crate::fixture::keys::{Kind, key};
-use crate::fixture::program::{Invocation, Outcome, REQUEST};
-use crate::fixture::request::{API_VERSION, Configuration, certificate_request};
+use crate::fixture::program::{Outcome, REQUEST};
+use crate::fixture::request::{API_VERSION, Configuration};
 use crate::fixture::root::{hand_over, need_root};
 use crate::fixture::softhsm::{Object, Store, blueprint, softhsm_library, token_with_pair};
 use crate::fixture::tool::tool;
@@ -26,7 +26,7 @@ const SOON: Duration = Duration::from_secs(120);
 
 fn ask_with(store: &Store, library: &Path) -> Outcome {
     let configuration = store.configuration().with("pathLib", library.to_str().unwrap());
-    store.ask(&certificate_request(&configuration)).run()
+    store.certificate_with(&configuration).run()
 }
 
 /// Demands this failure, soon.
@@ -37,7 +37,7 @@ fn refused(outcome: &Outcome, code: i32, fragments: &[&str]) {
 }
 
 fn at(store: &Store, name: &str) -> PathBuf {
-    store.directory.path().join(name)
+    store.path(name)
 }
 
 /// A copy of SoftHSM's library that is trusted.
@@ -107,7 +107,7 @@ fn a_library_behind_a_strangers_link_does_not_run() {
             let configuration = store.configuration();
             let path = link.join("evil.so");
             let configuration = configuration.with("pathLib", path.to_str().unwrap());
-            let request = store.ask(&certificate_request(&configuration));
+            let request = store.certificate_with(&configuration);
             let outcome = request.variable("MARKER", &marker).run();
             assert!(matches!(outcome.status.code(), Some(3 | 4)), "{outcome:?}");
         }
@@ -123,9 +123,8 @@ fn a_kubeconfig_brings_no_library_along_to_where_one_stands() {
     let marker = at(&store, "marker");
     let configuration = store.configuration();
     for path in ["/proc/self/cwd/evil.so", "/dev/fd/7"] {
-        let request = certificate_request(&configuration.clone().with("pathLib", path));
         let outcome = store
-            .ask(&request)
+            .certificate_with(&configuration.clone().with("pathLib", path))
             .variable("MARKER", &marker)
             .within("sh", "cd \"$HOME\"; exec \"$SIGNER\" 7<evil.so")
             .run();
@@ -141,13 +140,9 @@ fn a_library_that_is_none_of_pkcs11_does_not_run() {
     let doors = |library: &Path| {
         let path = library.to_str().unwrap();
         let configuration = store.configuration().with("pathLib", path);
-        let command = |arguments: &[&str]| {
-            Invocation::new(store.directory.path())
-                .arguments(arguments)
-                .arguments(&["--module", path])
-        };
+        let command = |arguments: &[&str]| store.command(arguments).arguments(&["--module", path]);
         [
-            store.ask(&certificate_request(&configuration)),
+            store.certificate_with(&configuration),
             command(&["list"]),
             command(&["kubeconfig"]),
             command(&["check", "--slot-id=0", "--object-id=1"]),
@@ -203,7 +198,7 @@ fn what_is_no_file_is_not_opened() {
         let outcome = ask_with(&store, path);
         refused(&outcome, 3, &["pathLib", path.to_str().unwrap()]);
         let list = ["list", "--module", path.to_str().unwrap()];
-        let outcome = Invocation::new(store.directory.path()).arguments(&list).run();
+        let outcome = store.command(&list).run();
         refused(&outcome, 3, &["pathLib", path.to_str().unwrap()]);
     }
 }
@@ -236,7 +231,7 @@ fn a_library_of_somebody_elses_is_not_loaded() {
         "chown 4711 {path} 2>/dev/null || mount --bind {} $machine{path}",
         softhsm_library().display()
     );
-    let ask = store.ask(&certificate_request(&configuration));
+    let ask = store.certificate_with(&configuration);
     refused(&ask.with_etc(&script).run(), 3, &[path, "belongs to uid "]);
 }
 
@@ -344,8 +339,7 @@ fn a_message_stays_short_whatever_is_named() {
     let store = token_with_pair(Kind::P256);
     let long = "x".repeat(100_000);
     for key in ["objectLabel", "tokenLabel"] {
-        let request = certificate_request(&store.configuration().with(key, &long));
-        let outcome = store.ask(&request).run();
+        let outcome = store.certificate_with(&store.configuration().with(key, &long)).run();
         assert!(matches!(outcome.status.code(), Some(5 | 6)), "{}", outcome.stderr);
         assert!(outcome.stderr.contains("help: "), "{}", outcome.stderr);
         assert!(outcome.stderr.len() < 5_000, "{}", outcome.stderr.len());
@@ -360,9 +354,7 @@ fn a_kubeconfig_that_others_can_change_is_refused() {
     let option = kubeconfig(&store, &configuration_of(&store, &[]));
     let file = at(&store, "kubeconfig");
     let check = || {
-        let outcome = Invocation::new(store.directory.path())
-            .arguments(&["check", "--no-login", &option])
-            .run();
+        let outcome = store.command(&["check", "--no-login", &option]).run();
         let stdout = String::from_utf8(outcome.stdout.clone()).unwrap();
         (outcome, stdout)
     };
@@ -396,7 +388,7 @@ fn names_on_a_token_stay_text() {
     let module = softhsm_library().to_str().unwrap();
     let slot = store.tokens[0].slot.to_string();
     let run = |arguments: &[&str]| {
-        let outcome = Invocation::new(store.directory.path()).arguments(arguments).run();
+        let outcome = store.command(arguments).run();
         let stdout = String::from_utf8(outcome.stdout.clone()).unwrap();
         assert_tame(&stdout);
         assert_tame(&outcome.stderr);
@@ -424,10 +416,10 @@ fn names_on_a_token_stay_text() {
         run(&[&["check", "--module", module, "--object-id=1"], &wrong[..]].concat());
     }
     let wrong = store.configuration().with("objectId", "7");
-    let outcome = store.ask(&certificate_request(&wrong)).run();
+    let outcome = store.certificate_with(&wrong).run();
     assert_tame(&outcome.fails(6, &["object\\u{1b}[2J"]).stderr);
     let wrong = store.configuration().without("slotId").with("tokenLabel", HOSTILE);
-    let outcome = store.ask(&certificate_request(&wrong)).run();
+    let outcome = store.certificate_with(&wrong).run();
     assert_tame(&outcome.fails(5, &["\\u{1b}[2J"]).stderr);
 }
 
@@ -437,8 +429,7 @@ fn names_on_a_token_write_no_kubeconfig() {
     let module = softhsm_library().to_str().unwrap();
     let path = at(&store, "kubeconfig");
     let file = format!("--kubeconfig={}", path.display());
-    let run =
-        |arguments: &[&str]| Invocation::new(store.directory.path()).arguments(arguments).run();
+    let run = |arguments: &[&str]| store.command(arguments).run();
     let printed = run(&["kubeconfig", "--module", module]).printed();
     assert_tame(&printed);
     let text = "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
@@ -461,8 +452,8 @@ fn a_command_that_is_told_is_fit_to_be_pasted() {
     let path = at(&store, "kubeconfig");
     let owned = at(&store, "owned");
     let name = format!("it's; touch {0} $(touch {0}) 'x", owned.display());
-    let told = Invocation::new(store.directory.path())
-        .arguments(&["kubeconfig", "--module", softhsm_library().to_str().unwrap()])
+    let told = store
+        .command(&["kubeconfig", "--module", softhsm_library().to_str().unwrap()])
         .arguments(&["--external-signer", "--write", "--user", &name])
         .argument(&format!("--kubeconfig={}", path.display()))
         .run()
@@ -486,14 +477,14 @@ fn values_of_a_configuration_stay_text() {
     for name in ["pathLib", "slotId", "objectId", "certificateFile", "pinSource", "uri"] {
         for value in [HOSTILE.to_owned(), format!("/{HOSTILE}"), format!("pkcs11:{HOSTILE}")] {
             let configuration = store.configuration().with(name, &value);
-            let outcome = store.ask(&certificate_request(&configuration)).run();
+            let outcome = store.certificate_with(&configuration).run();
             assert!(matches!(outcome.status.code(), Some(3..=6)), "{name}: {outcome:?}");
             outcome.fails(outcome.status.code().unwrap(), &[]);
             assert_tame(&outcome.stderr);
         }
     }
     let hostile: Configuration = store.configuration().with(HOSTILE, HOSTILE);
-    store.ask(&certificate_request(&hostile)).run().certificate();
+    store.certificate_with(&hostile).run().certificate();
 }
 
 /// A kubeconfig whose user has this text as its configuration, in JSON.
@@ -513,8 +504,7 @@ fn kubeconfig(store: &Store, configuration: &str) -> String {
 /// The commands that read a kubeconfig's configuration, neither of which gets past it.
 fn read_by_commands(store: &Store, configuration: &str) -> [Outcome; 2] {
     let file = kubeconfig(store, configuration);
-    let run =
-        |arguments: &[&str]| Invocation::new(store.directory.path()).arguments(arguments).run();
+    let run = |arguments: &[&str]| store.command(arguments).run();
     [run(&["run", &file, "--", "echo", "no"]), run(&["check", "--no-login", &file])]
 }
 
@@ -548,9 +538,9 @@ fn a_megabyte_of_configuration_is_no_matter() {
     // A variable can't hold much more.
     let most = "x".repeat(120_000);
     let configuration = store.configuration().with("note", &most);
-    store.ask(&certificate_request(&configuration)).run().certificate();
+    store.certificate_with(&configuration).run().certificate();
     let configuration = store.configuration().with("pathLib", &format!("/{most}"));
-    let outcome = store.ask(&certificate_request(&configuration)).run();
+    let outcome = store.certificate_with(&configuration).run();
     refused(&outcome, 3, &["pathLib"]);
     assert!(outcome.stderr.len() < 2000, "{} bytes", outcome.stderr.len());
 }
@@ -580,7 +570,7 @@ fn nesting_and_repeated_keys_are_refused() {
         (&repeated, "each key once"),
     ] {
         let request = raw_request(configuration);
-        let outcome = Invocation::new(store.directory.path()).request(&request).run();
+        let outcome = store.command(&[]).request(&request).run();
         refused(&outcome, 2, &[fragment]);
         assert!(outcome.stderr.len() < 2000, "{} bytes", outcome.stderr.len());
     }
@@ -605,9 +595,7 @@ fn what_is_not_text_is_refused() {
     let mut request = raw_request(&configuration_of(&store, &[("note", "NOTE")])).into_bytes();
     let place = request.windows(4).position(|window| window == b"NOTE").unwrap();
     request[place] = 0xff;
-    let outcome = Invocation::new(store.directory.path())
-        .variable(REQUEST, OsStr::from_bytes(&request))
-        .run();
+    let outcome = store.command(&[]).variable(REQUEST, OsStr::from_bytes(&request)).run();
     refused(&outcome, 2, &["UTF-8"]);
 
     let file = kubeconfig(&store, &configuration_of(&store, &[("note", "NOTE")]));
@@ -616,8 +604,6 @@ fn what_is_not_text_is_refused() {
     let place = bytes.windows(4).position(|window| window == b"NOTE").unwrap();
     bytes[place] = 0xff;
     fs::write(&path, bytes).unwrap();
-    let outcome = Invocation::new(store.directory.path())
-        .arguments(&["run", &file, "--", "echo", "no"])
-        .run();
+    let outcome = store.command(&["run", &file, "--", "echo", "no"]).run();
     refused(&outcome, 3, &["line 5", "UTF-8"]);
 }

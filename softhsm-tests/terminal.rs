@@ -9,14 +9,14 @@ use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::assert_signed;
 use crate::fixture::program::Invocation;
 use crate::fixture::pty::Terminal;
-use crate::fixture::request::{Configuration, Hash, Options, sample, sign_request};
+use crate::fixture::request::{Configuration, Hash, Options, sample};
 use crate::fixture::softhsm::{
-    Object, PIN, Store, WRONG_PIN, blueprint, token_with, token_with_pair,
+    Object, PIN, Store, WRONG_PIN, blueprint, token_asking_each_time, token_with_pair,
 };
 use crate::fixture::wait::wait_until;
 
 fn sign_with(store: &Store, configuration: &Configuration) -> Invocation {
-    store.ask(&sign_request(configuration, &Options::hash(Hash::Sha256), &sample(32)))
+    store.sign_with(configuration)
 }
 
 fn sign(store: &Store) -> Invocation {
@@ -256,8 +256,7 @@ fn a_pin_from_elsewhere_is_not_asked_for() {
 
 #[test]
 fn a_key_that_wants_its_pin_each_time_asks_once() {
-    let [key_object, certificate] = Object::pair(key(Kind::P256), &[1]);
-    let store = token_with([key_object.always_authenticate(), certificate]);
+    let store = token_asking_each_time(Kind::P256);
     let mut terminal = sign_recorded(&store).at_terminal();
     terminal.expect_prompt().type_line(PIN);
     assert_signed(&terminal.finish().0);

@@ -9,6 +9,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Signal, kill_process};
 
 use crate::fixture::cluster::{JANE, cluster};
+use crate::fixture::files::write_file;
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::assert_signed;
 use crate::fixture::program::{Invocation, Running, assert_no_pin};
@@ -16,7 +17,7 @@ use crate::fixture::pty::visible;
 use crate::fixture::request::{Configuration, Hash, Options, sample, sign_request};
 use crate::fixture::root::need_root;
 use crate::fixture::softhsm::{
-    Object, PIN, Store, WRONG_PIN, blueprint, token_with, token_with_pair,
+    Object, PIN, Store, WRONG_PIN, blueprint, token_asking_each_time, token_with, token_with_pair,
 };
 use crate::fixture::tool::tool;
 use crate::fixture::wait::wait_until;
@@ -25,9 +26,7 @@ use crate::fixture::wait::wait_until;
 const FORGETFUL: &str = "C_GetTokenInfo:clear=CKF_USER_PIN_COUNT_LOW";
 
 fn sign(store: &Store, configuration: &Configuration, faults: &str) -> Invocation {
-    store
-        .ask(&sign_request(configuration, &Options::hash(Hash::Sha256), &sample(32)))
-        .suffering(store, faults)
+    store.sign_with(configuration).suffering(store, faults)
 }
 
 /// The configuration through the library that keeps a record.
@@ -37,7 +36,7 @@ fn recorded(store: &Store) -> Configuration {
 
 /// Where it is remembered what tokens have refused.
 fn state(store: &Store) -> PathBuf {
-    store.directory.path().join("state")
+    store.path("state")
 }
 
 /// The token's ledger, where it stands that it has refused a PIN.
@@ -100,13 +99,12 @@ const OTHER_MARKS: &str = "C_GetTokenInfo:serial=0000000012345678";
 fn a_pin_file_that_was_corrected_is_another_pin() {
     for faults in [OTHER_MARKS.to_owned(), format!("{FORGETFUL},{OTHER_MARKS}")] {
         let store = token_with_pair(Kind::P256);
-        let path = store.directory.path().join("pin");
+        let path = store.path("pin");
         let configuration = recorded(&store).with("pinSource", &format!("file:{}", path.display()));
         let with = |pin: &str| {
             // Some services write their secrets anew at each start; what is in them counts.
             let _ = fs::remove_file(&path);
-            fs::write(&path, pin).unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+            write_file(&path, pin, 0o600);
             sign(&store, &configuration, &faults).run()
         };
         for _ in 0..3 {
@@ -144,7 +142,7 @@ fn no_variable_gives_a_stored_pin_another_try() {
     let store = token_with_pair(Kind::P256);
     let wrong = recorded(&store).with("pin", WRONG_PIN);
     for number in 0..5 {
-        let place = store.directory.path().join(format!("place-{number}"));
+        let place = store.path(format!("place-{number}"));
         fs::create_dir(&place).unwrap();
         fs::set_permissions(&place, fs::Permissions::from_mode(0o700)).unwrap();
         let request = sign(&store, &wrong, FORGETFUL)
@@ -158,7 +156,7 @@ fn no_variable_gives_a_stored_pin_another_try() {
         .run()
         .fails(7, &["seems to have refused a PIN"]);
     // A session that is over takes nothing of it along.
-    fs::remove_dir_all(store.directory.path().join("runtime")).unwrap();
+    fs::remove_dir_all(store.path("runtime")).unwrap();
     sign(&store, &wrong, FORGETFUL).run().fails(7, &["seems to have refused a PIN"]);
     assert_eq!(store.calls("C_Login"), ["0xa0"]);
 }
@@ -229,7 +227,7 @@ fn a_refusal_counts_whatever_has_become_of_its_place() {
         &|store| {
             let ledger = ledger(store).unwrap();
             let name = ledger.file_name().unwrap().to_owned();
-            let locks = store.directory.path().join("runtime/pkcs11-external-signer");
+            let locks = store.path("runtime/pkcs11-external-signer");
             let earlier = locks.join(name).with_extension("refused");
             fs::write(earlier, "token \"test token\" refused a PIN at 1795500000\n").unwrap();
             fs::remove_file(ledger).unwrap();
@@ -425,14 +423,14 @@ fn no_other_pin_is_sent_while_the_token_has_one() {
         kill_process(first.pid(), Signal::CONT).unwrap();
         first.finish().signature();
         assert_signed(&second.finish());
-        fs::remove_file(store.directory.path().join("locks")).unwrap();
+        fs::remove_file(store.path("locks")).unwrap();
     }
     assert_eq!(store.calls("C_Login"), ["0x0"; 2]);
 }
 
 /// The program under strace, which writes down what it and its children lock.
 fn locking(store: &Store, invocation: Invocation) -> Invocation {
-    let path = store.directory.path().join("locks");
+    let path = store.path("locks");
     let options = ["-f", "-y", "-e", "trace=flock", "-o", path.to_str().unwrap()];
     let strace = tool("strace", "strace");
     let strace = strace.get_program().to_str().unwrap();
@@ -440,7 +438,7 @@ fn locking(store: &Store, invocation: Invocation) -> Invocation {
 }
 
 fn locks(store: &Store) -> String {
-    fs::read_to_string(store.directory.path().join("locks")).unwrap_or_default()
+    fs::read_to_string(store.path("locks")).unwrap_or_default()
 }
 
 /// Takes as long as others may keep a token.
@@ -527,7 +525,7 @@ fn no_kind_of_wrong_pin_is_sent_twice_and_what_cannot_be_one_is_not_sent() {
             let outcome = sign(&store, &configuration, FORGETFUL).run();
             assert!(matches!(outcome.status.code(), Some(3 | 7)), "{pin:?}: {outcome:?}");
         }
-        let calls = fs::read_to_string(store.directory.path().join("calls")).unwrap_or_default();
+        let calls = fs::read_to_string(store.path("calls")).unwrap_or_default();
         assert_eq!(calls.matches("C_Login 0xa0").count(), tries, "{pin:?}");
         assert_eq!(calls.matches("C_Login").count(), tries, "{pin:?}");
     }
@@ -537,8 +535,7 @@ fn no_kind_of_wrong_pin_is_sent_twice_and_what_cannot_be_one_is_not_sent() {
 /// the user's, and no PIN.
 #[test]
 fn a_pin_that_was_not_looked_at_is_kept_and_no_other_is_taken() {
-    let [key_object, certificate] = Object::pair(key(Kind::P256), &[1]);
-    let store = token_with([key_object.always_authenticate(), certificate]);
+    let store = token_asking_each_time(Kind::P256);
     let configuration = recorded(&store).with("pinSource", "stdin");
     let outcome = sign(&store, &configuration, "C_Login#1:then-return=0x100")
         .piped(format!("{PIN}\n{WRONG_PIN}\n"))
@@ -558,7 +555,7 @@ fn in_one_session(store: &Store, configuration: &Configuration, script: &str) ->
 }
 
 fn error(store: &Store, number: u8) -> String {
-    fs::read_to_string(store.directory.path().join(format!("error.{number}"))).unwrap()
+    fs::read_to_string(store.path(format!("error.{number}"))).unwrap()
 }
 
 fn prompts(screen: &str) -> usize {

@@ -3,13 +3,12 @@
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::assert_signed;
 use crate::fixture::program::Invocation;
-use crate::fixture::request::{Configuration, Hash, Options, sample, sign_request};
+use crate::fixture::request::Configuration;
 use crate::fixture::softhsm::{Object, PIN, Store, blueprint, softhsm_library, token_with_pair};
 use crate::fixture::tool::tool;
 
 fn sign(store: &Store, configuration: &Configuration) -> Invocation {
-    let request = sign_request(configuration, &Options::hash(Hash::Sha256), &sample(32));
-    store.ask(&request).variable("TOKEN_PIN", PIN)
+    store.sign_with(configuration).variable("TOKEN_PIN", PIN)
 }
 
 fn with_uri(uri: &str) -> Configuration {
@@ -73,10 +72,7 @@ fn odd_labels_and_ids_are_found_by_the_uri_that_list_prints() {
         "t;k=%1",
         Object::pair(key(Kind::P256), &id).map(|object| object.labelled(label)),
     )]);
-    let listed = Invocation::new(store.directory.path())
-        .arguments(&["list", "--uri", "--module", &library()])
-        .run()
-        .printed();
+    let listed = store.command(&["list", "--uri", "--module", &library()]).run().printed();
     let uri = listed.trim_end();
     assert!(uri.starts_with("pkcs11:token=t%3Bk=%251;serial="), "{uri}");
     assert!(uri.contains(";id=%00%FF%25%3B?"), "{uri}");
@@ -94,7 +90,7 @@ fn what_p11tool_prints_can_be_pasted() {
     let output = tool("p11tool", "gnutls-bin")
         .args(["--provider", &library(), "--list-all-certs", "--only-urls", "--batch"])
         .arg("pkcs11:token=test%20token")
-        .env("SOFTHSM2_CONF", store.directory.path().join("softhsm2.conf"))
+        .env("SOFTHSM2_CONF", store.path("softhsm2.conf"))
         .output()
         .unwrap();
     let uri = String::from_utf8(output.stdout).unwrap();

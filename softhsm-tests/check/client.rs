@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use base64::Engine as _;
@@ -13,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::{fails, told};
 use crate::fixture::cluster::{ADMINISTRATOR, cluster, kubectl};
+use crate::fixture::files::write_file;
 use crate::fixture::keys::Kind;
 use crate::fixture::ports::free_port;
 use crate::fixture::program::{Invocation, Outcome, PROGRAM};
@@ -78,7 +78,7 @@ impl PluginContext {
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.store.directory.path().join(name)
+        self.store.path(name)
     }
 
     /// Puts another tunnel.pem in place.
@@ -86,8 +86,7 @@ impl PluginContext {
         let identity = ServerIdentity::generate(&[local_address().into()]).unwrap();
         fs::create_dir_all(self.path("data")).unwrap();
         let file = self.path("data/tunnel.pem");
-        fs::write(&file, identity.to_pem()).unwrap();
-        fs::set_permissions(file, fs::Permissions::from_mode(0o600)).unwrap();
+        write_file(&file, identity.to_pem(), 0o600);
         identity
     }
 
@@ -103,10 +102,7 @@ impl PluginContext {
     fn program(&self, arguments: &[&str]) -> Invocation {
         let kubeconfig = self.path("kubeconfig");
         fs::write(&kubeconfig, self.config.to_string()).unwrap();
-        Invocation::new(self.store.directory.path())
-            .arguments(arguments)
-            .variable("KUBECONFIG", kubeconfig)
-            .variable("TOKEN_PIN", PIN)
+        self.store.command(arguments).variable("KUBECONFIG", kubeconfig).variable("TOKEN_PIN", PIN)
     }
 
     fn check(&self) -> Outcome {
@@ -316,7 +312,7 @@ fn the_cluster_is_asked_by_the_local_address() {
     let store = cluster().token(Kind::P256, ADMINISTRATOR);
     // For its kubeconfig.
     drop(cluster().command(&store, &store.configuration(), "check"));
-    let file = fs::read(store.directory.path().join("kubeconfig")).unwrap();
+    let file = fs::read(store.path("kubeconfig")).unwrap();
     let config: Value = serde_json::from_slice(&file).unwrap();
     let context = PluginContext::of(store, &config["clusters"][0]["cluster"]);
     let text = told(&context.program(&["check", "--server"]).run(), 0);
@@ -329,8 +325,7 @@ fn the_cluster_is_asked_by_the_local_address() {
 fn kuberc_keeps_kubectl_from_the_plugin_where_it_is_told_to() {
     let mut context = PluginContext::new();
     let script = context.path("pkcs11-external-signer");
-    fs::write(&script, "#!/bin/sh\necho >\"$HOME/ran\"\nexit 1\n").unwrap();
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    write_file(&script, "#!/bin/sh\necho >\"$HOME/ran\"\nexit 1\n", 0o755);
     let script = script.to_str().unwrap().to_owned();
     let path = format!("{}:/usr/bin:/bin", context.path("").display());
     let file = context.path("kuberc");

@@ -1,7 +1,7 @@
 //! `credential`: the usual clients with no prefix, the key in the token.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
@@ -10,6 +10,7 @@ use rustix::process::Pid;
 use serde_json::{Value, json};
 
 use crate::fixture::cluster::{self, ADMINISTRATOR, cluster};
+use crate::fixture::files::write_file;
 use crate::fixture::keys::Kind;
 use crate::fixture::ports::free_port;
 use crate::fixture::program::{Invocation, Outcome, PROGRAM};
@@ -137,7 +138,7 @@ impl PlainUser {
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.store.directory.path().join(name)
+        self.store.path(name)
     }
 
     fn kubeconfig(&self) -> PathBuf {
@@ -154,7 +155,8 @@ impl PlainUser {
     /// This program for this user; kubectl and helm are in PATH.
     fn client(&self, program: &Path) -> Invocation {
         let folder = cluster::kubectl().parent().unwrap().display();
-        Invocation::new(self.store.directory.path())
+        self.store
+            .command(&[])
             .program(program)
             .variable("KUBECONFIG", self.kubeconfig())
             .variable("PATH", format!("{folder}:/usr/local/bin:/usr/bin:/bin"))
@@ -363,8 +365,7 @@ fn assert_one_line(outcome: &Outcome, said: &[&str]) {
 fn wrap_plugin(user: &PlainUser, text: &str) {
     let script = user.path("plugin");
     let mut config = user.current();
-    fs::write(&script, format!("#!/bin/sh\n{text}\n")).unwrap();
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    write_file(&script, format!("#!/bin/sh\n{text}\n"), 0o755);
     config["users"][0]["user"]["exec"]["command"] = script.to_str().unwrap().into();
     user.write(&config);
 }

@@ -28,7 +28,7 @@ fn faulty_shell(store: &Store, keep: &str, faults: &str, script: &str) -> Invoca
 }
 
 fn command(store: &Store, name: &str) -> Invocation {
-    Invocation::new(store.directory.path()).argument(name)
+    store.command(&[]).argument(name)
 }
 
 /// Demands so many answers with the key's signature, and nothing else.

@@ -1,12 +1,12 @@
 //! Two releases at once, what another one left, and a library that is upgraded meanwhile.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::refused::socket;
 use super::{ANSWER, ASK, PlainUser, assert_told_through_kubectl};
+use crate::fixture::files::write_file;
 use crate::fixture::program::PROGRAM;
 
 /// The number of the other release.
@@ -103,8 +103,7 @@ fn a_server_key_that_can_not_be_read_is_told_and_leads_to_no_other() {
 /// As a package manager does it: another file under the same name.
 fn replace(path: &Path, content: &[u8]) {
     let new = path.with_extension("new");
-    fs::write(&new, content).unwrap();
-    fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).unwrap();
+    write_file(&new, content, 0o755);
     fs::rename(new, path).unwrap();
 }
 

@@ -18,7 +18,7 @@ fn answering(store: &Store, kind: Kind, fault: &str) -> Invocation {
     let config =
         json!({"auths": {"registry.example:5000": {"username": "nodes", "password": PASSWORD}}});
     let file = sealed(store, "registry.cms", &config.to_string(), &[kind]);
-    let _ = fs::remove_file(store.directory.path().join("config.json"));
+    let _ = fs::remove_file(store.path("config.json"));
     faulty_provider(store, &file, fault).piped(request(IMAGE, V1))
 }
 

@@ -1,18 +1,14 @@
 //! No memory is touched that isn't the program's own: neither by what is `unsafe` here (token::raw,
 //! process) nor, led astray by a library, by anything else.
 
-use std::fs;
 use std::path::Path;
 use std::sync::Mutex;
 use std::thread;
 
-use serde_json::json;
-
 use super::{LIES, assert_is, sign, store};
-use crate::fixture::keys::{Kind, key};
+use crate::fixture::keys::Kind;
 use crate::fixture::program::{Invocation, Outcome, PROGRAM};
-use crate::fixture::request::{Hash, Options, certificate_request, sample, sign_request};
-use crate::fixture::softhsm::{Object, PIN, softhsm_library, token_with};
+use crate::fixture::softhsm::{PIN, softhsm_library, token_asking_each_time};
 
 /// The same under valgrind, whose complaints are on standard error and whose exit code is 99.
 fn watched(invocation: Invocation) -> Invocation {
@@ -46,13 +42,12 @@ fn no_answer_makes_the_program_touch_memory_that_is_not_its_own() {
 fn no_function_list_makes_the_program_touch_memory_that_is_not_its_own() {
     let store = store();
     let configuration = store.faulty(store.configuration());
-    let request = certificate_request(&configuration);
     for (faults, code) in [
         ("C_GetFunctionList:misaligned", 4),
         ("C_GetFunctionList:null", 4),
         ("C_GetFunctionList:old", 4),
     ] {
-        let invocation = store.ask(&request).suffering(&store, faults);
+        let invocation = store.certificate_with(&configuration).suffering(&store, faults);
         let outcome = watched(invocation.variable("PKCS11_EXTERNAL_SIGNER_LOG", "1")).run();
         assert_eq!(outcome.status.code(), Some(code), "{faults}: {outcome:?}");
         assert!(!outcome.stderr.contains("=="), "{faults}: {outcome:?}");
@@ -61,33 +56,23 @@ fn no_function_list_makes_the_program_touch_memory_that_is_not_its_own() {
 
 #[test]
 fn the_ways_of_the_program_touch_no_memory_that_is_not_its_own() {
-    let [private, certificate] = Object::pair(key(Kind::P256), &[1]);
-    let store = token_with([private.always_authenticate(), certificate]);
+    let store = token_asking_each_time(Kind::P256);
     let configuration = store.faulty(store.configuration_with_pin_source());
-    let user = json!({"name": "externalSigner", "config": configuration});
-    let config = json!({
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "test", "cluster": {"server": "https://127.0.0.1:9"}}],
-        "users": [{"name": "jane", "user": {"auth-provider": user}}],
-        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "jane"}}],
-        "current-context": "test",
-    });
-    let kubeconfig = store.directory.path().join("kubeconfig");
-    fs::write(&kubeconfig, config.to_string()).unwrap();
+    let kubeconfig = store.path("kubeconfig");
+    drop(store.with_kubeconfig(&configuration));
     let clean = |outcome: &Outcome| {
         assert!(outcome.status.success(), "{outcome:?}");
         assert!(!outcome.stderr.contains("=="), "{outcome:?}");
     };
     // The PIN is typed, and given once more for the signature.
     let typed = store.faulty(store.configuration());
-    let request = sign_request(&typed, &Options::hash(Hash::Sha256), &sample(32));
-    let mut terminal = watched(store.ask(&request).suffering(&store, "")).at_terminal();
+    let mut terminal = watched(store.sign_with(&typed).suffering(&store, "")).at_terminal();
     terminal.expect_prompt().type_line(PIN);
     clean(&terminal.finish().0);
     let module = softhsm_library().to_str().unwrap();
     for arguments in [&["list", "--module", module][..], &["run", "--", "true"], &["check"]] {
-        let invocation = Invocation::new(store.directory.path())
+        let invocation = store
+            .command(&[])
             .variable("KUBECONFIG", &kubeconfig)
             .variable("TOKEN_PIN", PIN)
             .suffering(&store, "");

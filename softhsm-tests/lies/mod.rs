@@ -5,7 +5,6 @@
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::assert_signed;
 use crate::fixture::program::{Invocation, Outcome};
-use crate::fixture::request::{Hash, Options, certificate_request, sample, sign_request};
 use crate::fixture::softhsm::{Object, Store, token_with};
 
 /// The same, with valgrind looking on, which only Linux has.
@@ -92,8 +91,7 @@ fn store() -> Store {
 
 fn sign(store: &Store, faults: &str) -> Invocation {
     let configuration = store.faulty(store.configuration_with_pin_source());
-    let request = sign_request(&configuration, &Options::hash(Hash::Sha256), &sample(32));
-    store.ask(&request).suffering(store, faults)
+    store.sign_with(&configuration).suffering(store, faults)
 }
 
 #[track_caller]
@@ -130,8 +128,7 @@ fn an_answer_that_makes_no_sense_spoils_no_message() {
         ),
     ] {
         let configuration = configuration.clone().with("tokenLabel", label);
-        let request = certificate_request(&configuration);
-        let outcome = store.ask(&request).suffering(&store, faults).run();
+        let outcome = store.certificate_with(&configuration).suffering(&store, faults).run();
         assert_is(&outcome, faults, 5, told);
     }
 }

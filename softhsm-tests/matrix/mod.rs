@@ -23,11 +23,10 @@ use serde_json::json;
 use self::codes::Code;
 use self::connection::{Heard, Server};
 use crate::enroll::enroll_through;
+use crate::fixture::files::{kubeconfig, provider};
 use crate::fixture::keys::{Kind, issued, key};
 use crate::fixture::program::{Invocation, Outcome};
-use crate::fixture::request::{
-    Configuration, Hash, Options, certificate_request, sample, sign_request,
-};
+use crate::fixture::request::{Configuration, Hash, Options, sample, sign_request};
 use crate::fixture::softhsm::{Object, PIN, Store, token_with};
 
 /// The return values.
@@ -162,11 +161,11 @@ impl Pristine {
     }
 
     fn tokens(&self) -> PathBuf {
-        self.store.directory.path().join("tokens")
+        self.store.path("tokens")
     }
 
     fn kept(&self) -> PathBuf {
-        self.store.directory.path().join("kept")
+        self.store.path("kept")
     }
 }
 
@@ -230,20 +229,13 @@ impl Bench {
     }
 
     fn write_kubeconfig(&self, server: &Server) {
-        let user = json!({"name": "externalSigner", "config": self.configuration(Task::Run)});
-        let config = json!({
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "test", "cluster": {
-                "server": format!("https://{}", server.address),
-                "certificate-authority-data": server.authority,
-            }}],
-            "users": [{"name": "jane", "user": {"auth-provider": user}}],
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "jane"}}],
-            "current-context": "test",
+        let cluster = json!({
+            "server": format!("https://{}", server.address),
+            "certificate-authority-data": server.authority,
         });
-        let path = self.plain.directory.path().join("kubeconfig");
-        fs::write(path, config.to_string()).unwrap();
+        let user = provider(self.configuration(Task::Run));
+        fs::write(self.plain.path("kubeconfig"), kubeconfig("test", &cluster, &user).to_string())
+            .unwrap();
     }
 
     /// Does the task while this goes wrong.
@@ -258,8 +250,7 @@ impl Bench {
         let configuration = self.configuration(task);
         let (outcome, heard) = match task {
             Task::Certificate | Task::CertificateByLabel | Task::MissingToken => {
-                let request = certificate_request(&configuration);
-                (store.ask(&request).suffering(store, faults).run(), None)
+                (store.certificate_with(&configuration).suffering(store, faults).run(), None)
             }
             Task::Signature | Task::SignatureWithPin => {
                 let options = Options::hash(Hash::Sha256);

@@ -36,7 +36,7 @@ fn nowhere() -> String {
 
 /// Gives the script a manifest to apply.
 fn with_manifest(store: &Store, run: Invocation) -> Invocation {
-    let manifest = store.directory.path().join("manifest.yaml");
+    let manifest = store.path("manifest.yaml");
     fs::write(&manifest, MANIFEST).unwrap();
     run.variable("MANIFEST", manifest)
 }

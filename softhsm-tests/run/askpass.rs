@@ -1,11 +1,11 @@
 //! PINs that a program gives while the command runs: what holds over all connections.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::{Value, json};
 
 use crate::fixture::cluster::{JANE, cluster};
+use crate::fixture::files::{read_json, write_file};
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::program::Outcome;
 use crate::fixture::softhsm::{Object, PIN, Store, WRONG_PIN, blueprint};
@@ -22,12 +22,11 @@ fn two_tokens() -> Store {
 fn run(store: &Store, askpass: &str, faults: &str, command: &str) -> Outcome {
     let directory = store.directory.path();
     let program = directory.join("askpass");
-    fs::write(&program, format!("#!/bin/bash\n{askpass}\n")).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    write_file(&program, format!("#!/bin/bash\n{askpass}\n"), 0o755);
     let configuration = store.faulty(store.configuration().with("pinSource", "askpass"));
     let invocation = cluster().run(store, &configuration, &["bash", "-c", command]);
     let file = directory.join("kubeconfig");
-    let mut config: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let mut config: Value = read_json(&file);
     let slot = store.tokens[1].slot.to_string();
     let configuration = configuration.with("slotId", &slot);
     let provider = json!({"name": "externalSigner", "config": configuration});
@@ -82,6 +81,6 @@ fn a_person_has_three_tries_for_all_connections_together() {
     assert_eq!(outcome.printed(), "went on\n");
     outcome.says(&["refused the PIN from", "has accepted none"]);
     assert_eq!(store.calls("C_Login"), ["0xa0"; 3]);
-    let asked = fs::read_to_string(store.directory.path().join("asked")).unwrap();
+    let asked = fs::read_to_string(store.path("asked")).unwrap();
     assert_eq!(asked.lines().count(), 3);
 }

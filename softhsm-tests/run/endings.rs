@@ -8,6 +8,7 @@ use rustix::process::{Signal, kill_process};
 
 use super::{left_behind, run, run_recorded};
 use crate::fixture::cluster::{ADMINISTRATOR, cluster};
+use crate::fixture::files::read_json;
 use crate::fixture::keys::Kind;
 use crate::fixture::root::need_root;
 use crate::fixture::softhsm::{PIN, token_with_pair};
@@ -151,7 +152,7 @@ fn what_a_killed_run_leaves_is_useless_and_goes_with_the_next() {
     let kubeconfig = left.join("kubeconfig");
     assert_eq!((mode(left), mode(&kubeconfig)), (0o700, 0o600));
     kill_process(running.pid(), Signal::KILL).unwrap();
-    let copy: serde_json::Value = serde_json::from_slice(&fs::read(&kubeconfig).unwrap()).unwrap();
+    let copy: serde_json::Value = read_json(&kubeconfig);
     let server = copy["clusters"][0]["cluster"]["server"].as_str().unwrap();
     let address = server.strip_prefix("https://").unwrap();
     // The kernel closes its port a moment after the kill.
@@ -168,7 +169,7 @@ fn what_a_killed_run_leaves_is_useless_and_goes_with_the_next() {
 #[test]
 fn a_place_that_others_can_read_is_not_for_its_kubeconfig() {
     let store = token_with_pair(Kind::P256);
-    let runtime = store.directory.path().join("runtime/pkcs11-external-signer");
+    let runtime = store.path("runtime/pkcs11-external-signer");
     fs::create_dir_all(&runtime).unwrap();
     fs::set_permissions(&runtime, fs::Permissions::from_mode(0o755)).unwrap();
     let outcome = run(&store, &["sh", "-c", "echo $KUBECONFIG"]).run();
@@ -212,7 +213,7 @@ fn a_token_counts_as_gone_where_another_has_its_place_and_not_where_the_library_
             run.wait_for_error("is gone, and with it");
         } else {
             // Two checks in a row that find nothing would do.
-            let record = store.directory.path().join("calls");
+            let record = store.path("calls");
             wait_until("the token is looked for", || {
                 let calls = fs::read_to_string(&record).unwrap_or_default();
                 calls.matches("C_GetSessionInfo ").count() >= 4

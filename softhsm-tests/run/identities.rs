@@ -38,7 +38,7 @@ impl Users {
             Object::issued(certificates[1].clone(), &[2]),
         ]);
         let file = |name: &str| {
-            let path = store.directory.path().join(name);
+            let path = store.path(name);
             path.to_str().unwrap().to_owned()
         };
         drop(run(&store, &["true"]));

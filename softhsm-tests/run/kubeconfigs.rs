@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::run;
 use crate::fixture::cluster::{ADMINISTRATOR, JANE, cluster};
+use crate::fixture::files::read_json;
 use crate::fixture::keys::Kind;
 use crate::fixture::openssl::openssl;
 #[cfg(target_os = "linux")]
@@ -17,7 +18,7 @@ use crate::fixture::softhsm::{Store, token_with_pair};
 
 /// Writes a file beside the store's kubeconfig.
 fn write(store: &Store, name: &str, content: &str) -> PathBuf {
-    let path = store.directory.path().join(name);
+    let path = store.path(name);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(&path, content).unwrap();
     path
@@ -72,7 +73,7 @@ fn files_are_merged_as_kubectl_merges_them() {
     let store = token_with_pair(Kind::P256);
     // The one that the fixture writes, with the external signer.
     drop(run(&store, &["true"]));
-    let own = store.directory.path().join("kubeconfig");
+    let own = store.path("kubeconfig");
     let first = write(
         &store,
         "elsewhere/first",
@@ -104,9 +105,9 @@ fn files_are_merged_as_kubectl_merges_them() {
         })
         .to_string(),
     );
-    let linked = store.directory.path().join("linked");
+    let linked = store.path("linked");
     std::os::unix::fs::symlink(&second, &linked).unwrap();
-    let missing = store.directory.path().join("missing");
+    let missing = store.path("missing");
     for files in [
         [&own, &first, &second].map(PathBuf::as_path),
         [&first, &own, &linked].map(PathBuf::as_path),
@@ -138,7 +139,7 @@ fn files_are_merged_as_kubectl_merges_them() {
 fn the_copy_is_complete_and_leads_nowhere_else() {
     let store = token_with_pair(Kind::P256);
     drop(run(&store, &["true"]));
-    let own = store.directory.path().join("kubeconfig");
+    let own = store.path("kubeconfig");
     let config = view(&store, &[&own], true);
     let cluster = config["clusters"][0]["cluster"].as_object().unwrap();
     assert!(cluster["server"].as_str().unwrap().starts_with("https://127.0.0.1:"), "{config}");
@@ -158,8 +159,8 @@ fn the_copy_is_complete_and_leads_nowhere_else() {
 fn unknown_fields_survive_and_other_contexts_stay() {
     let store = cluster().token(Kind::P256, ADMINISTRATOR);
     drop(run(&store, &["true"]));
-    let own = store.directory.path().join("kubeconfig");
-    let mut config: Value = serde_json::from_slice(&fs::read(&own).unwrap()).unwrap();
+    let own = store.path("kubeconfig");
+    let mut config: Value = read_json(&own);
     config["novelty"] = json!({"deep": [1, {"x": null}]});
     config["clusters"][0]["cluster"]["novelty"] = json!(true);
     let joe = json!({"client-certificate": "/joe.pem", "client-key": "/joe.key"});
@@ -207,8 +208,7 @@ fn several_tokens_and_clusters_in_one_run() {
     drop(run(&jane, &["true"]));
     drop(run(&joe, &["true"]));
     let read = |store: &Store| -> Value {
-        serde_json::from_slice(&fs::read(store.directory.path().join("kubeconfig")).unwrap())
-            .unwrap()
+        serde_json::from_slice(&fs::read(store.path("kubeconfig")).unwrap()).unwrap()
     };
     let mut config = read(&jane);
     let other = read(&joe);
@@ -271,8 +271,7 @@ fn nothing_is_started_where_there_is_nothing_to_serve() {
 #[test]
 fn what_can_be_read_only_once_is_a_kubeconfig() {
     let store = cluster().token(Kind::P256, JANE);
-    rustix::fs::mkfifoat(rustix::fs::CWD, store.directory.path().join("fifo"), 0o600.into())
-        .unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, store.path("fifo"), 0o600.into()).unwrap();
     let whoami = "auth whoami -o jsonpath={.status.userInfo.username}";
     for script in [
         "\"$SIGNER\" run --kubeconfig <(cat \"$FILE\") -- kubectl WHOAMI",
@@ -283,7 +282,7 @@ fn what_can_be_read_only_once_is_a_kubeconfig() {
         "cat \"$FILE\" > fifo & \"$SIGNER\" run --kubeconfig fifo -- kubectl WHOAMI",
     ] {
         let script = format!("cd \"$HOME\" || exit; {}", script.replace("WHOAMI", whoami));
-        let file = store.directory.path().join("kubeconfig");
+        let file = store.path("kubeconfig");
         let outcome = run(&store, &[])
             .within("bash", &script)
             .without_variable("KUBECONFIG")
@@ -304,7 +303,7 @@ fn what_can_be_read_only_once_is_a_kubeconfig() {
             "",
         ),
     ] {
-        let file = store.directory.path().join("kubeconfig");
+        let file = store.path("kubeconfig");
         let outcome = run(&store, &[]).within("bash", script).variable("FILE", file);
         let outcome = outcome.run();
         assert_eq!(outcome.status.code(), Some(code), "{script}: {outcome:?}");
@@ -332,7 +331,7 @@ fn a_bomb_of_aliases_is_refused() {
 fn what_slips_past_the_tunnel_is_told() {
     let store = cluster().token(Kind::P256, JANE);
     drop(run(&store, &["true"]));
-    let own = store.directory.path().join("kubeconfig");
+    let own = store.path("kubeconfig");
     let outcome = run(&store, &["echo", "--kubeconfig", own.to_str().unwrap()]).run();
     outcome.printed_beside(&["goes past the tunnel"]);
     // It belongs to another program, after the second "--".
@@ -365,7 +364,7 @@ fn what_slips_past_the_tunnel_is_told() {
         };
     }
 
-    let mut config: Value = serde_json::from_slice(&fs::read(&own).unwrap()).unwrap();
+    let mut config: Value = read_json(&own);
     for (name, provider) in [
         ("broken", json!({"name": "externalSigner", "config": {"pathLib": "relative"}})),
         ("foreign", json!({"name": "gcp"})),
@@ -394,8 +393,8 @@ fn what_slips_past_the_tunnel_is_told() {
 fn a_command_without_a_context_is_told_how_to_get_one() {
     let store = cluster().token(Kind::P256, JANE);
     drop(run(&store, &["true"]));
-    let own = store.directory.path().join("kubeconfig");
-    let mut config: Value = serde_json::from_slice(&fs::read(&own).unwrap()).unwrap();
+    let own = store.path("kubeconfig");
+    let mut config: Value = read_json(&own);
     config.as_object_mut().unwrap().remove("current-context");
     let file = write(&store, "none", &config.to_string());
     let file = ["--kubeconfig", file.to_str().unwrap()];
@@ -418,8 +417,8 @@ fn whoever_skips_verification_for_two_users_is_warned_once() {
     let store = cluster().token(Kind::P256, JANE);
     drop(run(&store, &["true"]));
     cluster().add_context(&store, "1");
-    let own = store.directory.path().join("kubeconfig");
-    let mut config: Value = serde_json::from_slice(&fs::read(&own).unwrap()).unwrap();
+    let own = store.path("kubeconfig");
+    let mut config: Value = read_json(&own);
     let entry = config["clusters"][0]["cluster"].as_object_mut().unwrap();
     entry.remove("certificate-authority");
     entry.insert("insecure-skip-tls-verify".to_owned(), json!(true));
@@ -437,8 +436,8 @@ fn a_command_can_be_given_one_context_alone() {
     need_root();
     let store = cluster().token(Kind::P256, JANE);
     drop(run(&store, &["true"]));
-    let own = store.directory.path().join("kubeconfig");
-    let mut config: Value = serde_json::from_slice(&fs::read(&own).unwrap()).unwrap();
+    let own = store.path("kubeconfig");
+    let mut config: Value = read_json(&own);
     let mut add = |list: &str, entry: Value| config[list].as_array_mut().unwrap().push(entry);
     let prod = json!({"server": "https://127.0.0.1:1"});
     add("clusters", json!({"name": "prod", "cluster": prod}));

@@ -95,7 +95,7 @@ fn a_key_without_pss_is_held_to_tls_1_2() {
 #[test]
 fn kubectl_finds_it_as_a_plugin() {
     let store = cluster().token(Kind::P256, ADMINISTRATOR);
-    let plugins = store.directory.path().join("plugins");
+    let plugins = store.path("plugins");
     std::fs::create_dir(&plugins).unwrap();
     std::os::unix::fs::symlink(PROGRAM, plugins.join("kubectl-pkcs11")).unwrap();
     let script = "PATH=$PLUGINS:$PATH; kubectl pkcs11 run -- kubectl get namespace default -o name";

@@ -62,7 +62,7 @@ fn changed_kubeconfig(store: &Store, change: impl FnOnce(&mut Value)) -> String 
 
 /// The directories of runs that are there.
 fn left_behind(store: &Store) -> Vec<PathBuf> {
-    let place = store.directory.path().join("runtime/pkcs11-external-signer");
+    let place = store.path("runtime/pkcs11-external-signer");
     fs::read_dir(place)
         .unwrap()
         .map(|entry| entry.unwrap().path())

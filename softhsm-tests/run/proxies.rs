@@ -200,7 +200,7 @@ fn no_proxy_means_to_a_run_what_it_means_to_kubectl() {
         .collect();
     let store = cluster().token(Kind::P256, JANE);
     let invocation = super::run(&store, &[]);
-    let own = fs::read(store.directory.path().join("kubeconfig")).unwrap();
+    let own = fs::read(store.path("kubeconfig")).unwrap();
     let mut config: serde_json::Value = serde_json::from_slice(&own).unwrap();
     config["users"]
         .as_array_mut()
@@ -215,7 +215,7 @@ fn no_proxy_means_to_a_run_what_it_means_to_kubectl() {
             config["contexts"].as_array_mut().unwrap().push(context);
         }
     }
-    fs::write(store.directory.path().join("table"), config.to_string()).unwrap();
+    fs::write(store.path("table"), config.to_string()).unwrap();
     let lists: String = rows.iter().map(|[.., list]| format!("{list}\n")).collect();
     let outcome =
         invocation.within("sh", BOTH_WAYS).through("unshare", &[namespace("n")]).piped(lists).run();

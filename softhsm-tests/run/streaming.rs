@@ -94,7 +94,7 @@ fn a_hundred_mebibytes_go_through_exec_and_back() {
 #[test]
 fn cp_copies_a_hundred_mebibytes_both_ways() {
     let store = cluster().token(Kind::P256, ADMINISTRATOR);
-    let at = |name: &str| store.directory.path().join(name).to_str().unwrap().to_owned();
+    let at = |name: &str| store.path(name).to_str().unwrap().to_owned();
     let bytes = noise();
     fs::write(at("here"), &bytes).unwrap();
     for websockets in PROTOCOLS {

@@ -33,8 +33,7 @@ fn a_shell_with_ten_commands_asks_for_one_pin() {
 #[test]
 fn a_wait_for_another_request_is_told() {
     let store = cluster().token(Kind::P256, JANE);
-    let asking = sign_request(&store.configuration(), &Options::hash(Hash::Sha256), &sample(32));
-    let mut prompt = store.ask(&asking).at_terminal();
+    let mut prompt = store.sign_with(&store.configuration()).at_terminal();
     prompt.expect_prompt();
     let stored = store.configuration_with_pin_source();
     let mut run = cluster().run(&store, &stored, &["true"]).start(None);

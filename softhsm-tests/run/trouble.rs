@@ -13,6 +13,7 @@ use socket2::{Domain, Socket, Type};
 
 use super::{changed_kubeconfig, run, run_recorded};
 use crate::fixture::cluster::{JANE, cluster};
+use crate::fixture::files::read_json;
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::{Issue, issue, openssl};
 use crate::fixture::ports::free_address;
@@ -139,16 +140,16 @@ fn a_server_that_is_not_there() {
 fn an_address_that_does_not_answer_does_not_keep_from_the_next() {
     let store = cluster().token(Kind::P256, JANE);
     drop(run(&store, &["true"]));
-    let own = store.directory.path().join("kubeconfig");
-    let mut config: Value = serde_json::from_slice(&fs::read(&own).unwrap()).unwrap();
+    let own = store.path("kubeconfig");
+    let mut config: Value = read_json(&own);
     let entry = &mut config["clusters"][0]["cluster"];
     let (_, port) = entry["server"].as_str().unwrap().rsplit_once(':').unwrap();
     let _queue = full_queue(&format!("[::1]:{port}"));
     entry["server"] = json!(format!("https://two.example:{port}"));
     entry["tls-server-name"] = json!("localhost");
-    fs::write(store.directory.path().join("changed"), config.to_string()).unwrap();
+    fs::write(store.path("changed"), config.to_string()).unwrap();
     let hosts = "::1 two.example\n127.0.0.1 two.example localhost\n";
-    fs::write(store.directory.path().join("hosts"), hosts).unwrap();
+    fs::write(store.path("hosts"), hosts).unwrap();
     let script = "mount --bind \"$HOME/hosts\" /etc/hosts && \
                   exec \"$SIGNER\" run --kubeconfig \"$HOME/changed\" kubectl auth whoami";
     let outcome = run(&store, &[]).within("sh", script).through("unshare", &[namespace("m")]).run();
