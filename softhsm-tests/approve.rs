@@ -51,7 +51,7 @@ fn a_request_that_is_its_requesters_is_approved_after_a_yes_and_signed() {
         terminal.finish()
     };
     assert_eq!(outcome.printed(), "good approved\n");
-    for shown in [
+    outcome.says(&[
         "requester             \"jane\"",
         "authenticated by    X509SHA256=",
         "asks to be            \"jane\"",
@@ -60,9 +60,7 @@ fn a_request_that_is_its_requesters_is_approved_after_a_yes_and_signed() {
         "usages              client auth",
         "for                 10 minutes",
         "✔                     the requester is who the certificate will be for",
-    ] {
-        assert!(outcome.stderr.contains(shown), "no {shown}: {}", outcome.stderr);
-    }
+    ]);
     let certificate = cluster.issued_certificate("good");
     assert_eq!(openssl_x509(&certificate, "-subject").trim(), "subject=O = dev, CN = jane");
     // What is shown as the key's fingerprint is what openssl says of the key.

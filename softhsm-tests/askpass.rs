@@ -14,11 +14,8 @@ const OWN: &str = "PKCS11_EXTERNAL_SIGNER_ASKPASS";
 /// A request for a signature, with the recording library, `pinSource: askpass`, and neither
 /// program nor pinentry.
 fn sign(store: &Store, faults: &str) -> Invocation {
-    let configuration = store.faulty(store.configuration().with("pinSource", "askpass"));
-    store
-        .sign_with(&configuration)
-        .suffering(store, faults)
-        .variable("PATH", store.directory.path())
+    let configuration = store.configuration().with("pinSource", "askpass");
+    store.sign_suffering(configuration, faults).variable("PATH", store.directory.path())
 }
 
 /// A program of this name beside the token.

@@ -67,10 +67,7 @@ fn fails(outcome: &Outcome, code: i32, what: &str, remedy: &str) {
 #[test]
 fn the_whole_way_is_told_step_by_step() {
     let certificate = issued(Kind::Rsa(2048), "/O=dev/O=ops/CN=jane", 100, "clientAuth");
-    let store = token_with([
-        Object::key(key(Kind::Rsa(2048)), &[1]),
-        Object::issued(certificate.clone(), &[1]),
-    ]);
+    let store = token_with(Object::certified(Kind::Rsa(2048), certificate.clone(), &[1]));
     let text = told(&check(&store, &[PIN_SOURCE]).run(), 0);
     let library = softhsm_library().canonicalize().unwrap();
     let (_, version) = text.split_once("Implementation of PKCS11 ").unwrap();
@@ -327,10 +324,11 @@ fn what_the_options_leave_out_is_found() {
     ]);
     let text = told(&run(&hidden, &[module, id]), 0);
     assert!(text.contains("completed: token \"test token\""), "{text}");
-    let expired = token_with([
-        Object::key(key(Kind::P256), &[1]),
-        Object::issued(issued(Kind::P256, "/CN=jane", -1, "clientAuth"), &[1]),
-    ]);
+    let expired = token_with(Object::certified(
+        Kind::P256,
+        issued(Kind::P256, "/CN=jane", -1, "clientAuth"),
+        &[1],
+    ));
     fails(&run(&expired, &[module]), 6, "expired", "");
     // Of several, one has to be chosen.
     let two = token_with(
@@ -467,16 +465,16 @@ fn what_is_wrong_with_the_certificate_is_told_and_its_key_is_tried_all_the_same(
     .into_iter()
     .chain([(not_valid_yet(), "CN=jane: it is not valid yet, but in")])
     {
-        let store =
-            token_with([Object::key(key(Kind::P256), &[1]), Object::issued(certificate, &[1])]);
+        let store = token_with(Object::certified(Kind::P256, certificate, &[1]));
         let outcome = check(&store, &[PIN_SOURCE]).run();
         fails(&outcome, 6, what, "have the cluster's CA issue one");
         assert!(told(&outcome, 6).contains("✔ signature"), "{what}");
     }
-    let soon = token_with([
-        Object::key(key(Kind::P256), &[1]),
-        Object::issued(due(Kind::P256, "jane", 9, ClientAuth, authority()), &[1]),
-    ]);
+    let soon = token_with(Object::certified(
+        Kind::P256,
+        due(Kind::P256, "jane", 9, ClientAuth, authority()),
+        &[1],
+    ));
     // It is asked, so it says so each time.
     for _ in 0..2 {
         let text = told(&check(&soon, &[PIN_SOURCE]).run(), 0);
@@ -584,10 +582,11 @@ fn what_is_wrong_with_the_cluster_is_told() {
         invocation.argument("--server").run()
     };
     let same = |text: &str| text.to_owned();
-    let stranger = token_with([
-        Object::key(key(Kind::P256), &[1]),
-        Object::issued(issued(Kind::P256, "/CN=jane", 30, "clientAuth"), &[1]),
-    ]);
+    let stranger = token_with(Object::certified(
+        Kind::P256,
+        issued(Kind::P256, "/CN=jane", 30, "clientAuth"),
+        &[1],
+    ));
     fails(&server(&stranger, &same), 9, "cluster \"test\"", "client CA file of this API server");
     let store = cluster().token(Kind::P256, JANE);
     // Nobody is asked for a PIN in vain.

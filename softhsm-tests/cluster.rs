@@ -4,7 +4,7 @@
 use rcgen::ExtendedKeyUsagePurpose::ClientAuth;
 
 use crate::fixture::cluster::{ADMINISTRATOR, Claims, JANE, cluster};
-use crate::fixture::keys::{Kind, due, key};
+use crate::fixture::keys::{Kind, due};
 use crate::fixture::program::Outcome;
 use crate::fixture::request::Configuration;
 use crate::fixture::softhsm::{Object, Store, token_with, token_with_pair};
@@ -111,7 +111,7 @@ fn what_a_server_would_refuse_is_explained_before() {
 fn a_renewal_that_is_due_is_said_once_a_day() {
     let certificate = due(Kind::P256, "jane", 3, ClientAuth, cluster().authority());
     let id = [1];
-    let store = token_with([Object::key(key(Kind::P256), &id), Object::issued(certificate, &id)]);
+    let store = token_with(Object::certified(Kind::P256, certificate, &id));
     let notice = "warning: the certificate of CN=jane: it expires in 2 days; renew it: \
         `pkcs11-external-signer renew --context NAME`\n";
     let outcome = client(&store, &["whoami"]);
@@ -122,7 +122,7 @@ fn a_renewal_that_is_due_is_said_once_a_day() {
     assert_eq!(outcome.stderr, "");
     // What a run prints names the context's own options; and it was another certificate's turn.
     let other = due(Kind::P256, "jane", 4, ClientAuth, cluster().authority());
-    let store = token_with([Object::key(key(Kind::P256), &id), Object::issued(other, &id)]);
+    let store = token_with(Object::certified(Kind::P256, other, &id));
     let configuration = store.configuration().with("pinSource", "env:TOKEN_PIN");
     let run = || {
         let arguments = ["--context=test", "--", "true"];
@@ -138,8 +138,7 @@ fn a_renewal_that_is_due_is_said_once_a_day() {
 #[test]
 fn a_key_that_does_not_fit_the_certificate_is_explained_before_the_server_has_to() {
     let certificate = cluster().issue(Kind::OtherRsa, JANE);
-    let store =
-        token_with([Object::key(key(Kind::Rsa(2048)), &[1]), Object::issued(certificate, &[1])]);
+    let store = token_with(Object::certified(Kind::Rsa(2048), certificate, &[1]));
     let outcome = client(&store, &["whoami"]);
     assert!(!outcome.status.success());
     outcome.says(&["does not belong to", "exit status 6"]);

@@ -15,7 +15,7 @@ use crate::fixture::cluster::{self, cluster};
 use crate::fixture::files::write_file;
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::assert_signed;
-use crate::fixture::program::{Invocation, Outcome, PROGRAM};
+use crate::fixture::program::{Invocation, Outcome, PROGRAM, assert_contains};
 use crate::fixture::request::{Hash, Options, sample, sign_request};
 use crate::fixture::softhsm::{
     Object, PIN, Store, WRONG_PIN, blueprint, softhsm_library, softhsm_option, token_with_pair,
@@ -140,9 +140,10 @@ fn manual_pages_have_their_sections_and_no_faults() {
             .filter(|at| rendered.get(at + 1) != Some(&'\u{8}') && rendered[*at] != '\u{8}')
             .map(|at| rendered[at])
             .collect();
-        for known in ["config.toml", "PKCS11_EXTERNAL_SIGNER_ASKPASS", "70     a bug"] {
-            assert!(rendered.contains(known), "{name}: no {known} in\n{rendered}");
-        }
+        assert_contains(
+            &rendered,
+            &["config.toml", "PKCS11_EXTERNAL_SIGNER_ASKPASS", "70     a bug"],
+        );
         if name.ends_with("-run") {
             for known in ["[--kubeconfig FILE]", "COMMAND..."] {
                 assert!(rendered.contains(known), "no {known} in\n{rendered}");

@@ -179,8 +179,7 @@ fn interruptions_at_any_moment_leave_the_token_whole() {
 
 /// Asks for a signature.
 fn signing(store: &Store, faults: &str) -> Invocation {
-    let configuration = store.faulty(store.configuration_with_pin_source());
-    store.sign_with(&configuration).suffering(store, faults)
+    store.sign_suffering(store.configuration_with_pin_source(), faults)
 }
 
 /// Interrupts a login that says that it has begun; what came of it.

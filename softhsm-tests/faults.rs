@@ -23,15 +23,9 @@ use crate::fixture::softhsm::{
 };
 use crate::secrecy::wait_for_call;
 
-/// A request for a signature through the misbehaving library.
-fn sign_with(store: &Store, configuration: Configuration, faults: &str) -> Invocation {
-    let configuration = store.faulty(configuration);
-    store.sign_with(&configuration).suffering(store, faults)
-}
-
-/// The same with the PIN from the environment.
+/// A signature with the PIN from the environment, through the library that misbehaves so.
 fn sign(store: &Store, faults: &str) -> Invocation {
-    sign_with(store, store.configuration_with_pin_source(), faults)
+    store.sign_suffering(store.configuration_with_pin_source(), faults)
 }
 
 #[test]
@@ -249,14 +243,15 @@ fn a_reader_with_a_keypad_asks_for_the_pin_itself() {
     let store = token_with_pair(Kind::P256);
     let faults =
         "C_GetTokenInfo:set=CKF_PROTECTED_AUTHENTICATION_PATH,C_Login:pin-pad,C_Login:delay=500";
-    let (outcome, screen) = sign_with(&store, store.configuration(), faults).at_terminal().finish();
+    let (outcome, screen) =
+        store.sign_suffering(store.configuration(), faults).at_terminal().finish();
     assert_signed(&outcome);
     assert!(screen.contains("reader"), "{screen:?}");
     assert_eq!(visible(&screen), [] as [&str; 0], "{screen:?}");
     assert_eq!(store.calls("C_Login"), ["0x0"]);
 
     // Without a terminal, and beside input that may be the client's, too.
-    let asked = |faults: &str| sign_with(&store, store.configuration(), faults);
+    let asked = |faults: &str| store.sign_suffering(store.configuration(), faults);
     assert_signed(&asked(faults).run());
     assert_signed(&asked(faults).piped(format!("{WRONG_PIN}\n")).run());
     // It says that the login was there before.
@@ -279,7 +274,8 @@ fn a_reader_with_a_keypad_asks_for_the_pin_itself() {
 
 #[test]
 fn a_readers_keypad_gets_the_last_try_only_after_a_persons_word() {
-    let at_reader = |store: &Store, faults: &str| sign_with(store, store.configuration(), faults);
+    let at_reader =
+        |store: &Store, faults: &str| store.sign_suffering(store.configuration(), faults);
     let store = token_with_pair(Kind::P256);
     let flags = "CKF_PROTECTED_AUTHENTICATION_PATH+CKF_USER_PIN_FINAL_TRY";
     let faults = format!("C_GetTokenInfo:set={flags},C_Login:pin-pad");
@@ -401,7 +397,7 @@ fn a_token_that_needs_no_login_gets_none() {
     let store = token_with([key_object.public(), certificate]);
     let faults = "C_GetTokenInfo:clear=CKF_LOGIN_REQUIRED";
     for configuration in [store.configuration(), store.configuration_with_pin_source()] {
-        assert_signed(sign_with(&store, configuration, faults).run().silently());
+        assert_signed(store.sign_suffering(configuration, faults).run().silently());
     }
     assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
 }
@@ -510,7 +506,8 @@ fn tokens_of_one_serial_number_and_label_are_told_apart_by_their_slots() {
 fn a_key_that_is_hidden_on_a_token_that_wants_no_login_is_looked_for_after_one() {
     let store = token_with_pair(Kind::P256);
     let faults = "C_GetTokenInfo:clear=CKF_LOGIN_REQUIRED";
-    sign_with(&store, store.configuration(), faults)
+    store
+        .sign_suffering(store.configuration(), faults)
         .run()
         .fails(6, &["no private key with objectId \"1\"", "if it wants no login"]);
     assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
@@ -528,12 +525,12 @@ fn a_key_that_is_no_private_object_costs_no_pin() {
     let [key_object, certificate] = Object::pair(key(Kind::P256), &[1]);
     let store = token_with([key_object.public(), certificate]);
     for configuration in [store.configuration(), store.configuration_with_pin_source()] {
-        assert_signed(sign_with(&store, configuration, "").run().silently());
+        assert_signed(store.sign_suffering(configuration, "").run().silently());
     }
     assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
     // A token that wants one for it all the same gets it.
     let wanted = "C_SignInit#1:return=0x101";
-    sign_with(&store, store.configuration(), wanted).run().fails(7, &["PIN"]);
+    store.sign_suffering(store.configuration(), wanted).run().fails(7, &["PIN"]);
     assert_signed(&sign(&store, wanted).run());
     assert_eq!(store.calls("C_Login"), ["0x0"]);
 }
@@ -545,7 +542,7 @@ fn a_locked_pin_or_one_to_be_changed_is_not_tried() {
         let faults = format!("C_GetTokenInfo:set={flag}");
         sign(&store, &faults).run().fails(7, &["test token"]);
         let (outcome, screen) =
-            sign_with(&store, store.configuration(), &faults).at_terminal().finish();
+            store.sign_suffering(store.configuration(), &faults).at_terminal().finish();
         outcome.fails(7, &["test token"]);
         assert_eq!(screen, "");
     }
@@ -561,11 +558,11 @@ fn the_final_try_is_not_made_with_a_pin_that_nobody_typed() {
         store.configuration_with_pin_source(),
         store.configuration().with("pinSource", "stdin"),
     ] {
-        let run = sign_with(&store, configuration, faults).piped(format!("{PIN}\n")).run();
+        let run = store.sign_suffering(configuration, faults).piped(format!("{PIN}\n")).run();
         run.fails(7, &["one PIN try left", "test token"]);
     }
     // Nor with the single line that is taken for a PIN where there is no terminal.
-    sign_with(&store, store.configuration(), faults).piped(PIN).run().fails(7, &[]);
+    store.sign_suffering(store.configuration(), faults).piped(PIN).run().fails(7, &[]);
     assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
 }
 
@@ -574,7 +571,7 @@ fn the_final_try_wants_a_persons_word() {
     let store = token_with_pair(Kind::P256);
     let faults = "C_GetTokenInfo:set=CKF_USER_PIN_FINAL_TRY";
     let begin = || {
-        let mut terminal = sign_with(&store, store.configuration(), faults).at_terminal();
+        let mut terminal = store.sign_suffering(store.configuration(), faults).at_terminal();
         terminal.expect("last try").expect("yes");
         terminal
     };
@@ -595,7 +592,7 @@ fn the_final_try_wants_a_persons_word() {
 fn few_tries_left_are_told_and_the_pin_is_asked() {
     let store = token_with_pair(Kind::P256);
     let faults = "C_GetTokenInfo:set=CKF_USER_PIN_COUNT_LOW";
-    let mut terminal = sign_with(&store, store.configuration(), faults).at_terminal();
+    let mut terminal = store.sign_suffering(store.configuration(), faults).at_terminal();
     terminal.expect("counted a wrong PIN").expect_prompt().type_line(PIN);
     assert_signed(&terminal.finish().0);
 }

@@ -27,19 +27,12 @@ fn kubeconfig(store: &Store, arguments: &[&str]) -> Invocation {
 
 /// A token with the key and certificate of this user.
 fn token_of(subject: &str) -> Store {
-    token_with([
-        Object::key(key(Kind::P256), &[2]),
-        Object::issued(issued(Kind::P256, subject, 100, "clientAuth"), &[2]),
-    ])
+    token_with(Object::certified(Kind::P256, issued(Kind::P256, subject, 100, "clientAuth"), &[2]))
 }
 
 fn two_keys() -> Store {
-    let pair = |kind, id: u8, user| {
-        [
-            Object::key(key(kind), &[id]),
-            Object::issued(issued(kind, user, 100, "clientAuth"), &[id]),
-        ]
-    };
+    let pair =
+        |kind, id: u8, user| Object::certified(kind, issued(kind, user, 100, "clientAuth"), &[id]);
     Store::new([
         blueprint("one", pair(Kind::P256, 1, "/CN=jane")),
         blueprint("two", pair(Kind::Rsa(2048), 2, "/CN=hans")),
@@ -241,10 +234,11 @@ fn of_several_keys_one_is_picked_at_the_terminal_or_named() {
 
 #[test]
 fn a_key_that_can_not_be_used_is_not_chosen_but_can_be_named() {
-    let store = token_with([
-        Object::key(key(Kind::P256), &[2]),
-        Object::issued(issued(Kind::P256, "/CN=jane", -1, "clientAuth"), &[2]),
-    ]);
+    let store = token_with(Object::certified(
+        Kind::P256,
+        issued(Kind::P256, "/CN=jane", -1, "clientAuth"),
+        &[2],
+    ));
     kubeconfig(&store, &[])
         .run()
         .fails(6, &["no key that can be used was found", "expired", "CN=jane"]);

@@ -11,9 +11,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use crate::fixture::cluster::{ADMINISTRATOR, cluster, kubectl};
-use crate::fixture::keys::{Kind, issued, key};
+use crate::fixture::keys::{Kind, issued};
 use crate::fixture::places::data;
-use crate::fixture::program::{Invocation, Outcome, PROGRAM};
+use crate::fixture::program::{Invocation, Outcome, PROGRAM, assert_contains};
 use crate::fixture::root::need_root;
 use crate::fixture::softhsm::{Object, PIN, Store, softhsm_option, token_with};
 
@@ -53,10 +53,11 @@ users:
 ";
 
 fn token() -> Store {
-    token_with([
-        Object::key(key(Kind::P256), &[2]),
-        Object::issued(issued(Kind::P256, "/CN=jane", 100, "clientAuth"), &[2]),
-    ])
+    token_with(Object::certified(
+        Kind::P256,
+        issued(Kind::P256, "/CN=jane", 100, "clientAuth"),
+        &[2],
+    ))
 }
 
 fn command(store: &Store, path: &Path, arguments: &[&str]) -> Invocation {
@@ -427,9 +428,10 @@ fn run_and_check_understand_what_is_written() {
     assert!(text(&path).contains("test+token"), "{}", text(&path));
     assert!(run.run().printed().contains("jane"));
     let checked = check.argument("--server").run().told(0);
-    for said in ["to cluster \"test\"", "knows us as user \"jane\"", "as clients do"] {
-        assert!(checked.contains(said), "{checked}");
-    }
+    assert_contains(
+        &checked,
+        &["to cluster \"test\"", "knows us as user \"jane\"", "as clients do"],
+    );
 }
 
 /// With the plugin in place, as a user has it.

@@ -17,7 +17,7 @@ use std::thread;
 use serde_json::{Value, json};
 
 use crate::fixture::keys::{Kind, issued, key};
-use crate::fixture::program::{Invocation, Outcome};
+use crate::fixture::program::{Invocation, Outcome, assert_contains};
 use crate::fixture::softhsm::{Object, PIN, Store, WRONG_PIN, softhsm_library, token_with};
 use crate::matrix::codes;
 use crate::seal::{CONFIG, PASSWORD, sealed_by_openssl};
@@ -446,14 +446,15 @@ fn a_check_says_what_kubelet_would_be_told_without_the_password() {
             .run()
     };
     let text = check(&["--image", "registry.example:5000/team/app:v1"]).printed();
-    for expected in [
-        "for registry.example:5000; 2 recipients",
-        "CN=test p256",
-        "opened: 1 registry",
-        "user \"nodes\" of the entry registry.example:5000; kubelet keeps it for its registry",
-    ] {
-        assert!(text.contains(expected), "no {expected:?} in:\n{text}");
-    }
+    assert_contains(
+        &text,
+        &[
+            "for registry.example:5000; 2 recipients",
+            "CN=test p256",
+            "opened: 1 registry",
+            "user \"nodes\" of the entry registry.example:5000; kubelet keeps it for its registry",
+        ],
+    );
     assert!(!text.contains(PASSWORD));
     let nothing = check(&["--image", "nginx"]).printed();
     assert!(nothing.contains("docker.io/library/nginx"), "{nothing}");
@@ -503,14 +504,15 @@ fn the_configuration_for_kubelet_names_what_the_file_is_for() {
         .arguments(&["--module", text(softhsm_library()), "--token-label", "node"])
         .run()
         .printed();
-    for expected in [
-        "kind: CredentialProviderConfig\n",
-        "  matchImages:\n  - \"registry.example:5000\"\n",
-        "  - \"kubelet-credential-provider\"\n",
-        "  - \"--token-label=node\"\n",
-        "  - \"--pin-source=file:/run/credentials/kubelet.service/pkcs11-pin\"\n",
-        "LoadCredentialEncrypted=pkcs11-pin:",
-    ] {
-        assert!(printed.contains(expected), "no {expected:?} in:\n{printed}");
-    }
+    assert_contains(
+        &printed,
+        &[
+            "kind: CredentialProviderConfig\n",
+            "  matchImages:\n  - \"registry.example:5000\"\n",
+            "  - \"kubelet-credential-provider\"\n",
+            "  - \"--token-label=node\"\n",
+            "  - \"--pin-source=file:/run/credentials/kubelet.service/pkcs11-pin\"\n",
+            "LoadCredentialEncrypted=pkcs11-pin:",
+        ],
+    );
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::fixture::files::write_file;
 use crate::fixture::keys::{Kind, authority, credential_id, due, issued, key};
-use crate::fixture::program::{Invocation, Outcome};
+use crate::fixture::program::{Invocation, Outcome, assert_contains};
 use crate::fixture::softhsm::{
     Object, PIN, Store, WRONG_PIN, blueprint, softhsm_library, softhsm_option, token_with,
     token_with_pair,
@@ -409,19 +409,20 @@ fn libraries_are_found_and_one_that_fails_is_a_line() {
     register("told.module", &told);
     let outcome = list(&store, &[]).suffering(&store, "C_GetSlotList:crash=segv").run();
     let shown = outcome.silently().printed();
-    for expected in [
-        "crashes the process that loads it",
-        "PKCS#11 library /nowhere/missing.so does not load",
-        "/etc/passwd is not a PKCS#11 library: it is no ELF file",
-        // SoftHSM gets what p11-kit would pass, and needs nothing.
-        "does not initialise: C_Initialize: CKR_ARGUMENTS_BAD\n  help: set --init-args to",
-        // SoftHSM itself, which p11-kit has registered or which stands in its usual place.
-        "softhsm/libsofthsm2.so\n",
-        "tokenLabel \"prod\"",
-        "in 3 months",
-    ] {
-        assert!(shown.contains(expected), "no {expected:?} in\n{shown}");
-    }
+    assert_contains(
+        &shown,
+        &[
+            "crashes the process that loads it",
+            "PKCS#11 library /nowhere/missing.so does not load",
+            "/etc/passwd is not a PKCS#11 library: it is no ELF file",
+            // SoftHSM gets what p11-kit would pass, and needs nothing.
+            "does not initialise: C_Initialize: CKR_ARGUMENTS_BAD\n  help: set --init-args to",
+            // SoftHSM itself, which p11-kit has registered or which stands in its usual place.
+            "softhsm/libsofthsm2.so\n",
+            "tokenLabel \"prod\"",
+            "in 3 months",
+        ],
+    );
     let serial = shown.matches("tokenLabel \"prod\"").count();
     assert_eq!(serial, 1, "{shown}");
 }

@@ -8,16 +8,11 @@ use std::path::PathBuf;
 use crate::fixture::files::write_file;
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::{assert_signed, assert_verifies};
-use crate::fixture::program::Invocation;
-use crate::fixture::request::{Configuration, Hash, Options, Scheme, sample};
+use crate::fixture::request::{Hash, Options, Scheme, sample};
 use crate::fixture::softhsm::{PIN, Store, WRONG_PIN, token_asking_each_time, token_with_pair};
 use crate::fixture::tool::tool;
 
 const MANIFEST: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: piped\n";
-
-fn sign_with(store: &Store, configuration: &Configuration) -> Invocation {
-    store.sign_with(configuration)
-}
 
 fn pin_file(store: &Store, content: &str, mode: u32) -> PathBuf {
     let path = store.path("pin");
@@ -28,7 +23,7 @@ fn pin_file(store: &Store, content: &str, mode: u32) -> PathBuf {
 #[test]
 fn a_pin_in_the_configuration_works_with_one_warning() {
     let store = token_with_pair(Kind::P256);
-    let outcome = sign_with(&store, &store.configuration_with_pin()).run();
+    let outcome = store.sign_with(&store.configuration_with_pin()).run();
     assert_signed(&outcome);
     let warnings = outcome.stderr.matches("pkcs11-external-signer: warning: ").count();
     assert_eq!(warnings, 1, "{}", outcome.stderr);
@@ -48,7 +43,7 @@ fn a_pin_in_a_file_of_ones_own_works() {
             let path = pin_file(&store, &content, mode);
             let source = format!("file:{}", path.display());
             let configuration = store.configuration().with("pinSource", &source);
-            assert_signed(sign_with(&store, &configuration).run().silently());
+            assert_signed(store.sign_with(&configuration).run().silently());
             fs::remove_file(path).unwrap();
         }
     }
@@ -61,7 +56,7 @@ fn a_pin_file_that_others_can_read_is_refused() {
         let path = pin_file(&store, PIN, mode);
         let source = format!("file:{}", path.display());
         let configuration = store.configuration().with("pinSource", &source);
-        sign_with(&store, &configuration).run().fails(7, &[path.to_str().unwrap(), "600"]);
+        store.sign_with(&configuration).run().fails(7, &[path.to_str().unwrap(), "600"]);
     }
 }
 
@@ -72,10 +67,10 @@ fn a_pin_file_that_holds_no_pin_is_refused() {
         let path = pin_file(&store, content, 0o600);
         let source = format!("file:{}", path.display());
         let configuration = store.configuration().with("pinSource", &source);
-        sign_with(&store, &configuration).run().fails(7, &[path.to_str().unwrap()]);
+        store.sign_with(&configuration).run().fails(7, &[path.to_str().unwrap()]);
     }
     let configuration = store.configuration().with("pinSource", "file:/nowhere/at/all");
-    sign_with(&store, &configuration).run().fails(7, &["/nowhere/at/all"]);
+    store.sign_with(&configuration).run().fails(7, &["/nowhere/at/all"]);
 }
 
 /// A secret that a file with a line ending was read into is none: sent as it is, it would cost a try.
@@ -83,13 +78,13 @@ fn a_pin_file_that_holds_no_pin_is_refused() {
 fn a_variable_that_holds_no_pin_is_refused_unsent() {
     let store = token_with_pair(Kind::P256);
     let configuration = store.faulty(store.configuration_with_pin_source());
-    let sign = || sign_with(&store, &configuration).suffering(&store, "");
+    let sign = || store.sign_with(&configuration).suffering(&store, "");
     let unset = sign().without_variable("TOKEN_PIN").run();
     unset.fails(7, &["TOKEN_PIN is not set"]);
     for ending in ["\n", "\r\n", "\r", "\0"] {
         let pin = format!("{PIN}{ending}");
         let configuration = configuration.clone().with("pin", &pin);
-        let configured = sign_with(&store, &configuration).suffering(&store, "");
+        let configured = store.sign_with(&configuration).suffering(&store, "");
         configured.run().fails(3, &["pin holds", "on one line"]);
     }
     for value in [
@@ -115,27 +110,28 @@ fn a_pin_asked_from_standard_input_is_its_first_line_and_no_more() {
         (format!("{PIN}\n"), ""),
         (PIN.to_owned(), ""),
     ] {
-        let outcome = sign_with(&store, &configuration).piped(&input).before_another_reader().run();
+        let outcome = store.sign_with(&configuration).piped(&input).before_another_reader().run();
         assert_signed(outcome.silently());
         assert_eq!(String::from_utf8(outcome.remainder.unwrap()).unwrap(), left);
 
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(input.as_bytes()).unwrap();
-        let outcome = sign_with(&store, &configuration)
+        let outcome = store
+            .sign_with(&configuration)
             .input_file(from_the_start(file))
             .before_another_reader()
             .run();
         assert_signed(outcome.silently());
         assert_eq!(String::from_utf8(outcome.remainder.unwrap()).unwrap(), left);
     }
-    sign_with(&store, &configuration).run().fails(7, &["standard input"]);
+    store.sign_with(&configuration).run().fails(7, &["standard input"]);
 }
 
 #[test]
 fn without_a_terminal_a_single_line_can_only_be_the_pin() {
     let store = token_with_pair(Kind::P256);
     for input in [PIN.to_owned(), format!("{PIN}\n")] {
-        let outcome = sign_with(&store, &store.configuration()).piped(&input).run();
+        let outcome = store.sign_with(&store.configuration()).piped(&input).run();
         assert_signed(outcome.silently());
     }
 }
@@ -147,13 +143,14 @@ fn without_a_terminal_anything_else_is_left_to_the_next_reader() {
     let long_line = format!("{{\"kind\": \"{}\"}}\n", "x".repeat(300));
     for input in [MANIFEST, &long, &long_line, "{}\n", "\n", "kind: List\n\n", "a\0manifest\n"] {
         let outcome =
-            sign_with(&store, &store.configuration()).piped(input).before_another_reader().run();
+            store.sign_with(&store.configuration()).piped(input).before_another_reader().run();
         outcome.fails(7, &["pinSource"]);
         assert!(outcome.remainder.as_deref() == Some(input.as_bytes()), "not left as it was");
 
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(input.as_bytes()).unwrap();
-        let outcome = sign_with(&store, &store.configuration())
+        let outcome = store
+            .sign_with(&store.configuration())
             .input_file(from_the_start(file))
             .before_another_reader()
             .run();
@@ -172,7 +169,8 @@ fn without_a_terminal_input_in_pieces_is_seen_as_a_whole() {
         rustix::io::write(&pieces, piece).unwrap();
     }
     drop(pieces);
-    let outcome = sign_with(&store, &store.configuration())
+    let outcome = store
+        .sign_with(&store.configuration())
         .input_file(input.into())
         .before_another_reader()
         .run();
@@ -192,7 +190,8 @@ fn without_a_terminal_input_that_is_too_long_for_a_pin_is_not_waited_for() {
         let record = store.path("looks");
         let options = ["-e", "trace=poll,ppoll", "-o", record.to_str().unwrap()];
         let strace = tool("strace", "strace");
-        sign_with(&store, &store.configuration())
+        store
+            .sign_with(&store.configuration())
             .input_file(std::os::fd::OwnedFd::from(input).into())
             .through(strace.get_program().to_str().unwrap(), &options.map(str::to_owned))
             .run()
@@ -209,7 +208,7 @@ fn input_is_left_alone_where_another_source_was_named() {
     let single_line = format!("{WRONG_PIN}\n");
     let configuration = store.configuration_with_pin_source();
     for input in [MANIFEST, &single_line] {
-        let outcome = sign_with(&store, &configuration).piped(input).before_another_reader().run();
+        let outcome = store.sign_with(&configuration).piped(input).before_another_reader().run();
         assert_signed(outcome.silently());
         assert_eq!(outcome.remainder.unwrap(), input.as_bytes());
     }
@@ -219,7 +218,7 @@ fn input_is_left_alone_where_another_source_was_named() {
 fn with_no_terminal_and_no_source_it_fails() {
     let store = token_with_pair(Kind::P256);
     for source in [store.configuration(), store.configuration().with("pinSource", "prompt")] {
-        sign_with(&store, &source).run().fails(7, &["test token", "terminal", "pinSource"]);
+        store.sign_with(&source).run().fails(7, &["test token", "terminal", "pinSource"]);
     }
 }
 
@@ -237,7 +236,8 @@ fn a_wrong_pin_that_nobody_typed_is_sent_once() {
             "file:" => format!("file:{}", pin_file(&store, WRONG_PIN, 0o600).display()),
             other => other.to_owned(),
         };
-        sign_with(&store, &configuration.clone().with(name, &value))
+        store
+            .sign_with(&configuration.clone().with(name, &value))
             .suffering(&store, "")
             .variable("TOKEN_PIN", WRONG_PIN)
             .piped(format!("{WRONG_PIN}\n{PIN}\n"))
@@ -252,7 +252,7 @@ fn a_wrong_pin_that_nobody_typed_is_sent_once() {
 fn a_pin_that_the_token_cannot_have_is_not_sent() {
     let store = token_with_pair(Kind::P256);
     let configuration = store.faulty(store.configuration()).with("pin", "123");
-    sign_with(&store, &configuration).suffering(&store, "").run().fails(7, &["4 to 255"]);
+    store.sign_with(&configuration).suffering(&store, "").run().fails(7, &["4 to 255"]);
     assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
 }
 
@@ -260,7 +260,7 @@ fn a_pin_that_the_token_cannot_have_is_not_sent() {
 fn a_key_that_wants_its_pin_each_time_gets_it_right_before_it_signs() {
     let store = token_asking_each_time(Kind::P256);
     let configuration = store.faulty(store.configuration_with_pin_source());
-    let outcome = sign_with(&store, &configuration).suffering(&store, "").run();
+    let outcome = store.sign_with(&configuration).suffering(&store, "").run();
     assert_signed(outcome.silently());
     let history = store.history();
     let place = |call: &str| history.iter().rposition(|made| made == call).unwrap();
@@ -300,7 +300,7 @@ fn nothing_comes_between_the_pin_for_a_signature_and_the_signature() {
     let store = token_asking_each_time(Kind::P256);
     let configuration = store.faulty(store.configuration());
     let plan = "C_GetTokenInfo:set=CKF_USER_PIN_COUNT_LOW";
-    let mut terminal = sign_with(&store, &configuration).suffering(&store, plan).at_terminal();
+    let mut terminal = store.sign_with(&configuration).suffering(&store, plan).at_terminal();
     terminal.expect_prompt().type_line(PIN);
     assert_signed(&terminal.finish().0);
     let history = store.history();
@@ -326,7 +326,7 @@ fn a_final_try_that_is_told_still_after_the_right_pin_is_an_old_one() {
     let store = token_asking_each_time(Kind::P256);
     let configuration = store.faulty(store.configuration());
     let begin = |plan: &str| {
-        let mut terminal = sign_with(&store, &configuration).suffering(&store, plan).at_terminal();
+        let mut terminal = store.sign_with(&configuration).suffering(&store, plan).at_terminal();
         terminal.expect("last try").expect("yes").type_line("yes");
         terminal.expect_prompt().type_line(PIN);
         terminal
@@ -354,7 +354,7 @@ fn a_typed_pin_that_was_right_is_sent_as_the_final_try_only_after_a_word() {
     let configuration = store.faulty(store.configuration());
     let plan = "C_GetTokenInfo#4:set=CKF_USER_PIN_FINAL_TRY";
     let begin = || {
-        let mut terminal = sign_with(&store, &configuration).suffering(&store, plan).at_terminal();
+        let mut terminal = store.sign_with(&configuration).suffering(&store, plan).at_terminal();
         terminal.expect_prompt().type_line(PIN);
         terminal.expect("last try").expect("yes");
         terminal

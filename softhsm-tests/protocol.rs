@@ -6,7 +6,7 @@ use rustix::pipe::pipe;
 use serde_json::{Value, json};
 
 use crate::fixture::keys::Kind;
-use crate::fixture::program::Invocation;
+use crate::fixture::program::{Invocation, assert_contains};
 use crate::fixture::request::{
     API_VERSION, Hash, Options, certificate_request, lacking, replaced, sample, sign_request,
 };
@@ -93,15 +93,11 @@ fn what_is_no_document_is_refused() {
 fn without_a_request_it_says_what_it_is_and_where_to_start() {
     let home = tempfile::tempdir().unwrap();
     let help = Invocation::new(home.path()).argument("--help").run().silently().printed();
-    for fragment in ["pathLib", "slotId", "objectId", "pinSource", "Exit codes"] {
-        assert!(help.contains(fragment), "no {fragment} in:\n{help}");
-    }
+    assert_contains(&help, &["pathLib", "slotId", "objectId", "pinSource", "Exit codes"]);
     let outcome = Invocation::new(home.path()).run();
     assert_eq!(outcome.status.code(), Some(2));
     assert!(outcome.stdout.is_empty());
-    for fragment in ["PKCS#11", "kubeconfig", "EXTERNAL_SIGNER_PLUGIN_CONFIG", "--help"] {
-        assert!(outcome.stderr.contains(fragment), "no {fragment} in:\n{}", outcome.stderr);
-    }
+    outcome.says(&["PKCS#11", "kubeconfig", "EXTERNAL_SIGNER_PLUGIN_CONFIG", "--help"]);
 }
 
 #[test]

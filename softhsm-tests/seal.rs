@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::openssl;
-use crate::fixture::program::Invocation;
+use crate::fixture::program::{Invocation, assert_contains};
 use crate::fixture::tool::tool;
 
 pub(crate) const PASSWORD: &str = "not-to-be-seen-42";
@@ -178,9 +178,7 @@ fn a_list_shows_what_a_file_is_for_and_who_opens_it() {
         list.arguments(more).run().printed()
     };
     let text = listed(&[]);
-    for expected in ["registry.example:5000\n", "RSA-OAEP (SHA-256)\n", "ECDH on P-256\n"] {
-        assert!(text.contains(expected), "no {expected:?} in {text}");
-    }
+    assert_contains(&text, &["registry.example:5000\n", "RSA-OAEP (SHA-256)\n", "ECDH on P-256\n"]);
     let document: Value = serde_json::from_str(&listed(&["--json"])).unwrap();
     assert_eq!(document["registries"][0], "registry.example:5000");
     assert_eq!(document["recipients"].as_array().unwrap().len(), 2);

@@ -331,9 +331,7 @@ fn a_home_that_is_read_only_or_missing_is_not_missed() {
         let script = script.replace("--server echo started", "--server >&2");
         let outcome = run(&store).within("bash", &script).run();
         assert_eq!(outcome.status.code(), Some(3), "{outcome:?}");
-        for told in ["HOME is not set", "set HOME, or name the file"] {
-            assert!(outcome.stderr.contains(told), "{told}: {outcome:?}");
-        }
+        outcome.says(&["HOME is not set", "set HOME, or name the file"]);
     }
 }
 

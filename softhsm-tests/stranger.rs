@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{FileExt as _, PermissionsExt as _, chown, symlink};
+use std::os::unix::fs::{FileExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +14,7 @@ use std::time::Duration;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::{Value, json};
 
+use crate::fixture::files::set_mode;
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::program::{Outcome, REQUEST};
 use crate::fixture::request::{API_VERSION, Configuration};
@@ -46,10 +47,6 @@ fn copied(store: &Store, name: &str) -> PathBuf {
     fs::copy(softhsm_library(), &library).unwrap();
     set_mode(&library, 0o755);
     library
-}
-
-fn set_mode(path: &Path, mode: u32) {
-    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
 /// A library of this C source, which writes `MARKER` when it is loaded.
@@ -209,7 +206,7 @@ fn a_library_below_a_directory_that_others_can_change_is_not_loaded() {
     fs::create_dir_all(at(&store, "open/safe/lib")).unwrap();
     let library = copied(&store, "open/safe/lib/library.so");
     ask_with(&store, &library).certificate();
-    set_mode(&at(&store, "open"), 0o777);
+    set_mode(at(&store, "open"), 0o777);
     let open = at(&store, "open");
     let reason = format!("{} can be changed by every user", open.display());
     refused(&ask_with(&store, &library), 3, &[&reason, "chmod go-w"]);

@@ -15,17 +15,13 @@ use crate::fixture::softhsm::{
 };
 use crate::fixture::wait::wait_until;
 
-fn sign_with(store: &Store, configuration: &Configuration) -> Invocation {
-    store.sign_with(configuration)
-}
-
 fn sign(store: &Store) -> Invocation {
-    sign_with(store, &store.configuration())
+    store.sign_with(&store.configuration())
 }
 
 /// The same through the library that keeps a record.
 fn sign_recorded(store: &Store) -> Invocation {
-    sign_with(store, &store.faulty(store.configuration())).suffering(store, "")
+    store.sign_suffering(store.configuration(), "")
 }
 
 #[test]
@@ -221,7 +217,7 @@ fn escape_sequences_in_labels_stay_off_the_terminal() {
         store.configuration(),
         store.configuration().without("objectId").with("objectLabel", label),
     ] {
-        let mut terminal = sign_with(&store, &configuration).at_terminal();
+        let mut terminal = store.sign_with(&configuration).at_terminal();
         terminal.expect_prompt().type_line(WRONG_PIN);
         terminal.expect_prompt().type_line("");
         let (outcome, screen) = terminal.finish();
@@ -277,12 +273,11 @@ fn the_next_request_waits_for_the_prompt_of_this_one() {
 
 /// The library's slots are empty at first, and then they aren't.
 fn sign_before_insertion(store: &Store, configuration: Configuration) -> Invocation {
-    sign_with(store, &store.faulty(configuration))
-        .suffering(store, "C_GetSlotList#1:return=0,C_GetSlotList#2:return=0")
+    store.sign_suffering(configuration, "C_GetSlotList#1:return=0,C_GetSlotList#2:return=0")
 }
 
 fn sign_without_slots(store: &Store) -> Invocation {
-    sign_with(store, &store.faulty(store.configuration())).suffering(store, "C_GetSlotList:count=0")
+    store.sign_suffering(store.configuration(), "C_GetSlotList:count=0")
 }
 
 #[test]
@@ -308,11 +303,10 @@ fn a_token_is_asked_for_only_where_somebody_could_insert_it() {
     not_asked(sign_before_insertion(&store, stored), &["insert the token"]);
     // Another token is there: it may be the configuration that is wrong.
     let labelled = |label| store.configuration().without("slotId").with("tokenLabel", label);
-    let other = sign_with(&store, &labelled("other"));
+    let other = store.sign_with(&labelled("other"));
     not_asked(other, &["other", "name one that is there"]);
     // It is inserted.
-    let unreadable = sign_with(&store, &store.faulty(labelled("test token")))
-        .suffering(&store, "C_GetTokenInfo:return=0x30");
+    let unreadable = store.sign_suffering(labelled("test token"), "C_GetTokenInfo:return=0x30");
     let remedy = "no other program holds the token";
     not_asked(unreadable, &["CKR_DEVICE_ERROR", remedy]);
 }

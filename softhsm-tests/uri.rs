@@ -2,14 +2,9 @@
 
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::assert_signed;
-use crate::fixture::program::Invocation;
 use crate::fixture::request::Configuration;
 use crate::fixture::softhsm::{Object, PIN, Store, blueprint, softhsm_library, token_with_pair};
 use crate::fixture::tool::tool;
-
-fn sign(store: &Store, configuration: &Configuration) -> Invocation {
-    store.sign_with(configuration).variable("TOKEN_PIN", PIN)
-}
 
 fn with_uri(uri: &str) -> Configuration {
     Configuration::default().with("uri", uri)
@@ -30,16 +25,16 @@ fn a_uri_alone_is_a_whole_configuration() {
         token.slot,
         library()
     );
-    assert_signed(&sign(&store, &with_uri(&uri)).run());
+    assert_signed(&store.sign_with(&with_uri(&uri)).run());
     let other = uri.replace("id=%01", "id=%02");
-    sign(&store, &with_uri(&other)).run().fails(6, &["no certificate with objectId \"2\""]);
+    store.sign_with(&with_uri(&other)).run().fails(6, &["no certificate with objectId \"2\""]);
 }
 
 #[test]
 fn a_pin_in_a_uri_works_with_the_warning_of_pin() {
     let store = token_with_pair(Kind::P256);
     let uri = format!("pkcs11:token=test%20token;id=%01?module-path={}&pin-value={PIN}", library());
-    let outcome = sign(&store, &with_uri(&uri)).run();
+    let outcome = store.sign_with(&with_uri(&uri)).run();
     assert_signed(&outcome);
     outcome.says_only(&["warning: the PIN stands in the kubeconfig"]);
 }
@@ -50,8 +45,8 @@ fn keys_go_with_a_uri_that_says_the_same_and_with_no_other() {
     let uri = with_uri("pkcs11:token=test%20token;id=%01?pin-source=env:TOKEN_PIN")
         .with("pathLib", &library())
         .with("objectId", "0x01");
-    assert_signed(&sign(&store, &uri).run());
-    sign(&store, &uri.clone().with("objectId", "2").with("tokenLabel", "prod")).run().fails(
+    assert_signed(&store.sign_with(&uri).run());
+    store.sign_with(&uri.clone().with("objectId", "2").with("tokenLabel", "prod")).run().fails(
         3,
         &[
             "uri has token \"test token\", but tokenLabel is \"prod\"",
@@ -59,7 +54,8 @@ fn keys_go_with_a_uri_that_says_the_same_and_with_no_other() {
             "take id out of uri, or leave objectId out",
         ],
     );
-    sign(&store, &with_uri("pkcs11:token=a;slot-description=b").with("objectId", "1"))
+    store
+        .sign_with(&with_uri("pkcs11:token=a;slot-description=b").with("objectId", "1"))
         .run()
         .fails(3, &["uri: slot-description is not known here"]);
 }
@@ -76,12 +72,12 @@ fn odd_labels_and_ids_are_found_by_the_uri_that_list_prints() {
     let uri = listed.trim_end();
     assert!(uri.starts_with("pkcs11:token=t%3Bk=%251;serial="), "{uri}");
     assert!(uri.contains(";id=%00%FF%25%3B?"), "{uri}");
-    assert_signed(&sign(&store, &with_uri(&format!("{uri}&pin-source=env:TOKEN_PIN"))).run());
+    assert_signed(&store.sign_with(&with_uri(&format!("{uri}&pin-source=env:TOKEN_PIN"))).run());
     let by_label = "pkcs11:object=a%3Bb%3Fc%26d%25e%2Ff%3D%C3%B6%20";
     let configuration =
         with_uri(&format!("{by_label}?module-path={}&pin-source=env:TOKEN_PIN", library()))
             .with("tokenLabel", "t;k=%1");
-    assert_signed(&sign(&store, &configuration).run());
+    assert_signed(&store.sign_with(&configuration).run());
 }
 
 #[test]
@@ -98,7 +94,7 @@ fn what_p11tool_prints_can_be_pasted() {
     assert!(uri.contains("model=") && uri.contains("manufacturer="), "{uri}");
     let configuration =
         with_uri(&uri).with("pathLib", &library()).with("pinSource", "env:TOKEN_PIN");
-    assert_signed(&sign(&store, &configuration).run());
+    assert_signed(&store.sign_with(&configuration).run());
     let other = configuration.with("uri", &uri.replace("model=", "model=x"));
-    sign(&store, &other).run().fails(5, &["no token with", "model \"xSoftHSM"]);
+    store.sign_with(&other).run().fails(5, &["no token with", "model \"xSoftHSM"]);
 }

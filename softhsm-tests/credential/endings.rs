@@ -8,6 +8,7 @@ use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
 use super::{ANSWER, ASK, PlainUser, assert_one_line, assert_told_through_kubectl, wrap_plugin};
+use crate::fixture::program::assert_contains;
 use crate::fixture::softhsm::PIN;
 use crate::fixture::wait::wait_until;
 
@@ -236,9 +237,7 @@ fn status_says_what_lives_and_for_whom() {
     let client = watching.pid().as_raw_nonzero().to_string();
     for arguments in [&["status"][..], &["status", "--json"]] {
         let told = user.program(arguments).run().printed();
-        for text in ["jane", "kubectl", "\"test\"", &client] {
-            assert!(told.contains(text), "no {text} in {told}");
-        }
+        assert_contains(&told, &["jane", "kubectl", "\"test\"", &client]);
         assert!(!told.contains(PIN), "{told}");
     }
     let told = user.program(&["status", "--json"]).run().printed();

@@ -90,8 +90,7 @@ fn store() -> Store {
 }
 
 fn sign(store: &Store, faults: &str) -> Invocation {
-    let configuration = store.faulty(store.configuration_with_pin_source());
-    store.sign_with(&configuration).suffering(store, faults)
+    store.sign_suffering(store.configuration_with_pin_source(), faults)
 }
 
 #[track_caller]

@@ -6,14 +6,13 @@ use serde_json::{Value, json};
 
 use crate::fixture::cluster::{JANE, cluster};
 use crate::fixture::files::{read_json, write_file};
-use crate::fixture::keys::{Kind, key};
+use crate::fixture::keys::Kind;
 use crate::fixture::program::Outcome;
 use crate::fixture::softhsm::{Object, PIN, Store, WRONG_PIN, blueprint};
 
 fn two_tokens() -> Store {
     let certificate = cluster().issue(Kind::P256, JANE);
-    let objects =
-        || [Object::key(key(Kind::P256), &[1]), Object::issued(certificate.clone(), &[1])];
+    let objects = || Object::certified(Kind::P256, certificate.clone(), &[1]);
     Store::new(["test token", "other token"].map(|label| blueprint(label, objects())))
 }
 

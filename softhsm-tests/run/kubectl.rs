@@ -5,7 +5,7 @@ use rustix::process::{Signal, kill_process};
 
 use super::run;
 use crate::fixture::cluster::{ADMINISTRATOR, JANE, cluster};
-use crate::fixture::keys::{Kind, key};
+use crate::fixture::keys::Kind;
 use crate::fixture::program::PROGRAM;
 use crate::fixture::softhsm::{Object, Store, blueprint};
 
@@ -82,7 +82,7 @@ fn fifty_kubectls_at_once_in_one_run() {
 #[test]
 fn a_key_without_pss_is_held_to_tls_1_2() {
     let certificate = cluster().issue(Kind::Rsa(2048), JANE);
-    let objects = [Object::key(key(Kind::Rsa(2048)), &[1]), Object::issued(certificate, &[1])];
+    let objects = Object::certified(Kind::Rsa(2048), certificate, &[1]);
     let store = Store::withholding(
         &[MechanismType::RSA_PKCS_PSS, MechanismType::RSA_X_509],
         [blueprint("test token", objects)],

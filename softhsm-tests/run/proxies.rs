@@ -13,6 +13,7 @@ use super::trouble::{assert_told, namespace, server_certificate, whoami_with, wh
 use crate::fixture::cluster::{JANE, cluster};
 use crate::fixture::keys::Kind;
 use crate::fixture::ports::free_address;
+use crate::fixture::program::assert_contains;
 use crate::fixture::softhsm::Store;
 use crate::fixture::tool::tool;
 use crate::fixture::wait::wait_until;
@@ -163,13 +164,14 @@ fn a_proxy_is_told_host_port_and_who_asks() {
     );
     outcome.says(&["answered 403 Forbidden"]);
     let request = heard.join().unwrap();
-    for line in [
-        "connect api.invalid:443 http/1.1\r\n",
-        "\r\nhost: api.invalid:443\r\n",
-        concat!("\r\nuser-agent: pkcs11-external-signer/", env!("CARGO_PKG_VERSION")),
-    ] {
-        assert!(request.contains(line), "{line}: {request}");
-    }
+    assert_contains(
+        &request,
+        &[
+            "connect api.invalid:443 http/1.1\r\n",
+            "\r\nhost: api.invalid:443\r\n",
+            concat!("\r\nuser-agent: pkcs11-external-signer/", env!("CARGO_PKG_VERSION")),
+        ],
+    );
 }
 
 /// On a machine without a network, where both ways end at once and say so in other words.

@@ -181,7 +181,7 @@ fn intermediate_certificates_on_the_token_are_sent() {
     let outcome = run(&store, &["kubectl", "auth", "whoami"]).run();
     assert!(outcome.printed().contains("jane"), "{outcome:?}");
     // Without it the server can't find the way to its authority.
-    let lonely = token_with([Object::key(key(Kind::P256), &[1]), Object::issued(chain, &[1])]);
+    let lonely = token_with(Object::certified(Kind::P256, chain, &[1]));
     let outcome = run(&lonely, &["kubectl", "auth", "whoami"]).run();
     assert!(!outcome.status.success(), "{outcome:?}");
 }
