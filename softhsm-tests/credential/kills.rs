@@ -11,10 +11,10 @@ use rustix::process::{Signal, kill_process};
 
 use super::{ANSWER, ASK, PlainUser};
 
-/// How many times; `KILLS=1000` for a longer look.
+/// How many times, unless `KILLS=1000` asks for a longer look.
 #[expect(clippy::disallowed_methods, reason = "a test has no other options")]
-fn rounds() -> u32 {
-    env::var("KILLS").map_or(60, |number| number.parse().expect("KILLS is a number"))
+pub(crate) fn rounds(usual: u32) -> u32 {
+    env::var("KILLS").map_or(usual, |number| number.parse().expect("KILLS is a number"))
 }
 
 /// Numbers that look random, the same for the same seed.
@@ -99,7 +99,7 @@ fn many_rounds(seed: u64, options: &[&str]) {
     let alone = user.shell(ASK).run().took.as_millis();
     user.program(&["stop"]).run().printed();
     let alone = u64::try_from(alone).unwrap();
-    for round in 0..rounds() / 2 {
+    for round in 0..rounds(60) / 2 {
         let told = one_round(&user, &mut random, alone);
         tokens.mend();
         let next = user.shell(ASK).run();

@@ -31,7 +31,7 @@ mod endings;
 /// A screen that stays open.
 mod k9s;
 /// Random kills.
-mod kills;
+pub(crate) mod kills;
 /// What kubectl does.
 mod kubectl;
 /// Containers that lack things.
