@@ -11,7 +11,7 @@ use pkcs11_external_signer::tunnel::ServerIdentity;
 use serde_json::{Value, json};
 
 use super::{fails, told};
-use crate::fixture::cluster::{ADMINISTRATOR, cluster, kubectl};
+use crate::fixture::cluster::{ADMINISTRATOR, cluster};
 use crate::fixture::files::write_file;
 use crate::fixture::keys::Kind;
 use crate::fixture::ports::free_port;
@@ -318,111 +318,4 @@ fn the_cluster_is_asked_by_the_local_address() {
     let text = told(&context.program(&["check", "--server"]).run(), 0);
     let asked = format!("(asked by {}:{}, as clients do)\n", local_address(), context.port);
     assert!(text.contains("knows us as user \"jane\"") && text.ends_with(&asked), "{text}");
-}
-
-/// kubectl's own answer is the measure: whether it runs a script that has the plugin's name.
-#[test]
-fn kuberc_keeps_kubectl_from_the_plugin_where_it_is_told_to() {
-    let mut context = PluginContext::new();
-    let script = context.path("pkcs11-external-signer");
-    write_file(&script, "#!/bin/sh\necho >\"$HOME/ran\"\nexit 1\n", 0o755);
-    let script = script.to_str().unwrap().to_owned();
-    let path = format!("{}:/usr/bin:/bin", context.path("").display());
-    let file = context.path("kuberc");
-    let usual = context.path(".kube/kuberc");
-    fs::create_dir(context.path(".kube")).unwrap();
-    let preference = |fields: &str| {
-        format!("apiVersion: kubectl.config.k8s.io/v1beta1\nkind: Preference\n{fields}\n")
-    };
-    let with = |entries: &str| {
-        preference(&format!(
-            "credentialPluginPolicy: Allowlist\ncredentialPluginAllowlist: [{entries}]"
-        ))
-    };
-    let deny = preference("credentialPluginPolicy: DenyAll");
-    let own = format!("{{command: {script}}}");
-    let doubled = with(&format!("{own}, {{command: /usr//bin/aws}}"));
-    let alpha = deny.replace("v1beta1", "v1alpha1");
-    // With the plugin's path, and with its name alone.
-    for command in [&*script, "pkcs11-external-signer"] {
-        context.user()["exec"]["command"] = command.into();
-        for (content, says) in [
-            (preference(""), ""),
-            (preference("credentialPluginPolicy: AllowAll"), ""),
-            (deny.clone(), "is DenyAll"),
-            (preference("credentialPluginPolicy: Nobody"), "doesn't know"),
-            (with(&own), ""),
-            (with("{command: pkcs11-external-signer}"), ""),
-            (with("{name: pkcs11-external-signer}"), ""),
-            (with("{command: aws}"), "doesn't have"),
-            (with("{command: /nowhere/pkcs11-external-signer}"), "doesn't have"),
-            (with(""), "is empty"),
-            (with("{}"), "no path in its shortest form"),
-            (doubled.clone(), "no path in its shortest form"),
-            (alpha.clone(), ""),
-            (format!("kind: Other\n---\n{deny}"), "is DenyAll"),
-            (format!("{alpha}---\n{deny}"), ""),
-            ("a: [\n".to_owned(), "can't be used: line "),
-        ] {
-            fs::write(&file, &content).unwrap();
-            let agreed = agreement(&context, &path, &[("KUBERC", file.to_str().unwrap())]);
-            assert_eq!(agreed.is_empty(), says.is_empty(), "{content}\n{agreed}");
-            assert!(agreed.contains(says), "{content}\n{agreed}");
-        }
-    }
-    // Where it is looked for.
-    let missing = context.path("missing");
-    fs::write(&usual, &deny).unwrap();
-    for (variables, says) in [
-        (vec![], "✘"),
-        (vec![("KUBERC", "off")], ""),
-        (vec![("KUBERC", "")], "✘"),
-        (vec![("KUBECTL_KUBERC", "False")], ""),
-        (vec![("KUBECTL_KUBERC", "0")], "✘"),
-        (vec![("KUBERC", missing.to_str().unwrap())], "there is no such file"),
-    ] {
-        let agreed = agreement(&context, &path, &variables);
-        assert!(agreed.contains(says), "{variables:?}: {agreed}");
-        assert_eq!(agreed.is_empty(), says.is_empty(), "{variables:?}: {agreed}");
-    }
-    fs::write(&usual, "a: [\n").unwrap();
-    let agreed = agreement(&context, &path, &[]);
-    assert!(agreed.starts_with("! ") && agreed.contains("passes over"), "{agreed}");
-    // What the remedy says to do.
-    fs::write(&usual, &deny).unwrap();
-    let agreed = agreement(&context, &path, &[]);
-    let (_, remedy) = agreed.split_once("allow it: `").unwrap();
-    let (remedy, _) = remedy.split_once('`').unwrap();
-    let folder = kubectl().parent().unwrap().display();
-    let told = context
-        .program(&[])
-        .variable("PATH", format!("{folder}:{path}"))
-        .within("sh", remedy)
-        .run();
-    assert!(told.status.success(), "{told:?}");
-    assert_eq!(agreement(&context, &path, &[]), "");
-}
-
-/// What `check` has against kuberc, with its remedy; kubectl has to be of the same opinion.
-#[track_caller]
-fn agreement(context: &PluginContext, path: &str, variables: &[(&str, &str)]) -> String {
-    let given = |invocation: Invocation| {
-        let invocation = invocation.variable("PATH", path);
-        let variables = variables.iter();
-        variables.fold(invocation, |it, (name, value)| it.variable(name, value))
-    };
-    let outcome = given(context.program(&["check", "--no-login"])).run();
-    let text = String::from_utf8(outcome.stdout.clone()).unwrap();
-    let mut lines = text.lines();
-    let against = lines.find(|it| !it.starts_with('✔') && it.contains("client         kubectl "));
-    let help = lines.next().unwrap_or_default();
-    let against = against.map_or_else(String::new, |line| format!("{line}\n{help}"));
-    let is_refused = against.starts_with('✘');
-    assert_eq!(outcome.status.code(), Some(if is_refused { 3 } else { 0 }), "{text}");
-    let ran = context.path("ran");
-    let _ = fs::remove_file(&ran);
-    let kubectl = context.program(&["get", "--raw", "/version"]).program(kubectl());
-    let kubectl = given(kubectl).run();
-    assert_eq!(ran.exists(), !is_refused, "{variables:?}\n{text}\n{kubectl:?}");
-    against
 }

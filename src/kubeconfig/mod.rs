@@ -13,7 +13,6 @@ mod error;
 mod exec;
 mod file;
 mod json;
-mod kuberc;
 mod load;
 mod locations;
 mod model;
@@ -31,7 +30,6 @@ pub use edit::{
 pub use entries::{Cluster, Context, Provider};
 pub use error::KubeconfigError;
 pub use exec::{Plugin, SELECTORS, options};
-pub use kuberc::{Kuberc, KubercFault};
 pub use locations::Locations;
 pub use model::Kubeconfig;
 pub use program::find_program;

@@ -11,9 +11,7 @@ use crate::cli::error::CredentialError;
 use crate::cluster_api::{Recognition, TokenConnection};
 use crate::error::{Error, OwnCommand, remedy};
 use crate::exec_credential::{ApiVersion, LocalCluster};
-use crate::kubeconfig::{
-    Cluster, Context, Kubeconfig, Kuberc, Plugin, find_program, local_address,
-};
+use crate::kubeconfig::{Cluster, Context, Kubeconfig, Plugin, find_program, local_address};
 use crate::pin::PinProvider;
 use crate::printable::excerpt;
 use crate::tunnel::{
@@ -42,7 +40,6 @@ pub(super) fn check_client(
 ) -> Option<PluginClient> {
     let plugin = kubeconfig.plugin(&context.user)?;
     check_plugin(&plugin, context, checklist);
-    check_kuberc(plugin.command, checklist);
     let identity = tunnel_process::identity().map_err(Error::from);
     let identity =
         identity.and_then(|identity| identity.ok_or_else(|| CredentialError::NoIdentity.into()));
@@ -151,34 +148,6 @@ fn check_plugin(plugin: &Plugin<'_>, context: &Context, checklist: &mut Checklis
     if is_good && concerns.is_empty() {
         let text = format!("clients run {} as the plugin", excerpt(plugin.command));
         checklist.good(STEP, text);
-    }
-}
-
-/// kubectl's own list of plugins.
-fn check_kuberc(command: &str, checklist: &mut Checklist) {
-    match Kuberc::load() {
-        Ok(None) => {}
-        Ok(Some(kuberc)) => match kuberc.refusal(command) {
-            Some(reason) => {
-                let (path, command) = (kuberc.path, command.to_owned());
-                let error = ClientError::Forbidden { path, reason, command };
-                checklist.bad(STEP, &error.into());
-            }
-            None => {
-                let path = kuberc.path.display();
-                checklist.good(STEP, format!("{path} lets kubectl run the plugin"));
-            }
-        },
-        Err(fault) if fault.is_named => {
-            let (path, reason) = (fault.path, fault.reason);
-            let error = ClientError::UnusableKuberc { path, reason };
-            checklist.bad(STEP, &error.into());
-        }
-        Err(fault) => checklist.concern(
-            STEP,
-            format!("kubectl passes over {}: {}", fault.path.display(), fault.reason),
-            "correct the file: what it says of credential plugins isn't heeded",
-        ),
     }
 }
 

@@ -1,7 +1,5 @@
 //! Exit code 3: what keeps a client from the cluster before the key is used.
 
-use std::path::PathBuf;
-
 use crate::error::{Failure, OwnCommand, Remedy, remedy};
 use crate::printable::shell_word;
 
@@ -11,17 +9,11 @@ pub(super) enum ClientError {
     /// in `PATH`.
     #[error("the plugin's command {command} is no program that can be run")]
     Command { command: String, context: String },
-    /// `credentialPluginPolicy` and `credentialPluginAllowlist`, of kubectl 1.35 and later; other clients
-    /// don't read the file. `KUBERC=off kubectl …` does without it.
-    #[error("kubectl does not run the plugin: in {}, {reason}", .path.display())]
-    Forbidden { path: PathBuf, reason: String, command: String },
     #[error("the user has {field}, which clients use without running the plugin")]
     OtherCredential { field: &'static str },
     /// `apiVersion` and `interactiveMode` of the user's `exec`.
     #[error("clients refuse the plugin of user \"{user}\": {problem}")]
     Refused { user: String, problem: String, context: String },
-    #[error("kubectl ends with an error: {}, which KUBERC names, can't be used: {reason}", .path.display())]
-    UnusableKuberc { path: PathBuf, reason: String },
 }
 
 impl Failure for ClientError {
@@ -32,17 +24,7 @@ impl Failure for ClientError {
     fn remedy(&self) -> Remedy {
         match self {
             Self::Command { context, .. } | Self::Refused { context, .. } => write_again(context),
-            Self::Forbidden { command, .. } => format!(
-                "allow it: `kubectl kuberc set --section credentialplugin --policy Allowlist \
-                 --allowlist-entry command={} --overwrite`, with one such entry for each other plugin that is \
-                 to be allowed",
-                shell_word(command)
-            )
-            .into(),
             Self::OtherCredential { .. } => "take it out of the user's entry".into(),
-            Self::UnusableKuberc { .. } => {
-                "correct the file, or set KUBERC=off to do without one".into()
-            }
         }
     }
 }
