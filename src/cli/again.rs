@@ -1,6 +1,6 @@
-//! The commands that remedies name, with the options of this call.
+//! The options by which the commands in help texts name the same key, token or file as this call.
 //!
-//! `check --pin-source prompt` logs in to the token of the current context. In a remedy of a command
+//! `check --pin-source prompt` logs in to the token of the current context. In the help of a command
 //! that was given another kubeconfig, context or token, it has to repeat that.
 
 #![forbid(unsafe_code)]
@@ -9,18 +9,13 @@ use std::path::Path;
 
 use super::selection::Selection;
 use crate::config::Uri;
-use crate::error::{OwnCommand, Setting};
-use crate::kubeconfig::options as setting_options;
+use crate::error::{self, Call};
 use crate::printable::shell_word;
-use crate::report::{self, Wording};
 use crate::start;
 
-const CERTIFICATE: &str = "--certificate-file";
-
-/// A command and those of its options that say which key is meant.
+/// Those of its options that say which key is meant.
 #[derive(Default)]
 pub(super) struct Invocation<'a> {
-    pub(super) command: &'a str,
     pub(super) selection: Option<&'a Selection>,
     pub(super) uri: Option<&'a str>,
     pub(super) certificate_file: Option<&'a str>,
@@ -31,51 +26,23 @@ pub(super) struct Invocation<'a> {
 }
 
 impl Invocation<'_> {
-    /// Has remedies name commands with these options, and the program as it was called.
-    pub(super) fn set_wording(&self) {
-        let all = self.takes_options();
-        let is_option = |name: &str| all || name == CERTIFICATE && self.certificate_file.is_some();
-        report::set_wording(Wording {
-            program: Some(start::called()),
-            commands: self.commands(),
-            options: setting_options()
-                .filter(|(_, option)| is_option(option))
-                .map(|(key, option)| (Setting(key), option))
-                .collect(),
-            is_without_file: all,
-        });
+    /// Has help name commands with these options, and the program as it was called.
+    pub(super) fn set_call(&self) {
+        error::set_call(self.call());
     }
 
-    /// Whether options say what a kubeconfig says elsewhere.
-    fn takes_options(&self) -> bool {
-        match self.command {
-            "enroll" | "list" | "kubeconfig" => true,
-            _ => self.names_a_key(),
+    fn call(&self) -> Call {
+        Call {
+            program: Some(start::called()),
+            key: self.key(),
+            token: self.token(),
+            pin_source: option("--pin-source", self.pin_source),
+            kubeconfig: option("--kubeconfig", self.kubeconfig.map(Path::to_string_lossy)),
         }
     }
 
     fn names_a_key(&self) -> bool {
         self.selection.is_some_and(|it| !it.is_empty()) || self.uri.is_some()
-    }
-
-    fn commands(&self) -> Vec<(OwnCommand, String)> {
-        let list = format!("list{} --login", self.token());
-        let check = format!("check{}", self.key());
-        let log_in = match self.command {
-            "list" | "kubeconfig" => list.clone(),
-            _ => format!("{check} --pin-source prompt"),
-        };
-        let kubeconfig = option("--kubeconfig", self.kubeconfig.map(Path::to_string_lossy));
-        let pin_source = option("--pin-source", self.pin_source);
-        vec![
-            (OwnCommand::DespiteRefusal, format!("{check}{pin_source} --despite-refusal")),
-            (OwnCommand::Help, format!("{} --help", self.command).trim_start().to_owned()),
-            (OwnCommand::ListHidden, list),
-            (OwnCommand::LogIn, log_in),
-            (OwnCommand::Enroll, format!("enroll{}", self.key())),
-            (OwnCommand::Renew, format!("renew{}", self.key())),
-            (OwnCommand::WriteKubeconfig, format!("kubeconfig --write{kubeconfig}")),
-        ]
     }
 
     /// What says which token is meant.
@@ -87,16 +54,16 @@ impl Invocation<'_> {
 
     /// What says which key is meant.
     fn key(&self) -> String {
-        let mut said = String::new();
+        let mut key = String::new();
         if self.names_a_key() {
-            said.push_str(&self.selection.map(options).unwrap_or_default());
-            said.push_str(&self.shown_uri(|uri| uri));
+            key.push_str(&self.selection.map(options).unwrap_or_default());
+            key.push_str(&self.shown_uri(|uri| uri));
         } else {
             let file = self.kubeconfig.map(Path::to_string_lossy);
-            said.push_str(&option("--kubeconfig", file));
-            said.push_str(&option("--context", self.context.as_ref()));
+            key.push_str(&option("--kubeconfig", file));
+            key.push_str(&option("--context", self.context.as_ref()));
         }
-        said + &option(CERTIFICATE, self.certificate_file)
+        key + &option("--certificate-file", self.certificate_file)
     }
 
     /// As it is printed: without a PIN.
@@ -120,62 +87,28 @@ fn option(name: &str, value: Option<impl AsRef<str>>) -> String {
 mod tests {
     use super::*;
 
-    fn said(invocation: &Invocation<'_>, command: OwnCommand) -> String {
-        let commands = invocation.commands();
-        let (_, said) = commands.into_iter().find(|(it, _)| *it == command).unwrap();
-        said
-    }
-
     #[test]
     fn a_kubeconfig_and_a_context_are_repeated() {
-        let invocation = Invocation {
-            command: "run",
+        let call = Invocation {
             kubeconfig: Some(Path::new("a b.yaml")),
             context: Some("it's".to_owned()),
             ..Invocation::default()
-        };
-        assert_eq!(
-            said(&invocation, OwnCommand::LogIn),
-            r"check --kubeconfig='a b.yaml' --context='it'\''s' --pin-source prompt"
-        );
-        assert_eq!(
-            said(&invocation, OwnCommand::WriteKubeconfig),
-            "kubeconfig --write --kubeconfig='a b.yaml'"
-        );
+        }
+        .call();
+        assert_eq!(call.key, r" --kubeconfig='a b.yaml' --context='it'\''s'");
+        assert_eq!(call.kubeconfig, " --kubeconfig='a b.yaml'");
     }
 
     #[test]
     fn a_pin_in_a_uri_is_not_repeated() {
-        let invocation = Invocation {
-            command: "check",
+        let call = Invocation {
             uri: Some("pkcs11:token=prod;id=%01?pin-value=123456"),
             pin_source: Some("env:PIN"),
             ..Invocation::default()
-        };
-        assert_eq!(
-            said(&invocation, OwnCommand::DespiteRefusal),
-            "check --uri='pkcs11:token=prod;id=%01' --pin-source=env:PIN --despite-refusal"
-        );
-        assert_eq!(
-            said(&invocation, OwnCommand::ListHidden),
-            "list --uri='pkcs11:token=prod' --login"
-        );
-    }
-
-    #[test]
-    fn without_options_they_are_said_as_they_are() {
-        let invocation = Invocation { command: "check", ..Invocation::default() };
-        for (command, said) in invocation.commands() {
-            assert_eq!(
-                said,
-                match command {
-                    OwnCommand::Help => "check --help".to_owned(),
-                    // The current context's.
-                    OwnCommand::Enroll => "enroll".to_owned(),
-                    OwnCommand::Renew => "renew".to_owned(),
-                    _ => command.to_string(),
-                }
-            );
         }
+        .call();
+        assert_eq!(call.key, " --uri='pkcs11:token=prod;id=%01'");
+        assert_eq!(call.token, " --uri='pkcs11:token=prod'");
+        assert_eq!(call.pin_source, " --pin-source=env:PIN");
     }
 }

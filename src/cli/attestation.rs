@@ -38,7 +38,7 @@ pub(super) struct AttestationArguments {
 
 impl AttestationArguments {
     pub(super) fn invocation(&self) -> Invocation<'_> {
-        self.key.invocation("attestation")
+        self.key.invocation()
     }
 }
 

@@ -75,7 +75,7 @@ pub(super) struct CredentialArguments {
 
 impl CredentialArguments {
     pub(super) fn invocation(&self) -> Invocation<'_> {
-        self.key.invocation("credential")
+        self.key.invocation()
     }
 }
 

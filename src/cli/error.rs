@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::error::{Failure, OwnCommand, Remedy, Setting, listed, remedy};
+use crate::error::{Failure, Help, PROGRAM, Setting, THIS_KUBECONFIG, listed, remedy};
 
 #[derive(Debug, thiserror::Error)]
 #[error("missing argument: {argument} needs {other}")]
@@ -18,8 +18,8 @@ impl Failure for ArgumentNeeds {
         2
     }
 
-    fn remedy(&self) -> Remedy {
-        remedy!(OwnCommand::Help, " shows what goes with what")
+    fn remedy(&self) -> Help {
+        remedy!("--help", " shows what goes with what")
     }
 }
 
@@ -68,7 +68,7 @@ impl Failure for CredentialError {
         }
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> Help {
         match self {
             Self::KeyNamedTwice => remedy!("leave one of them out"),
             Self::TooShort { shortest, .. } => {
@@ -82,12 +82,12 @@ impl Failure for CredentialError {
             Self::NoClusters => remedy!(
                 "set provideClusterInfo of the user's exec to true, or have the entry name the client's \
                  kubeconfig: `",
-                OwnCommand::WriteKubeconfig,
+                format!("{PROGRAM} kubeconfig --write{THIS_KUBECONFIG}"),
                 " --context NAME --kubeconfig FILE`"
             ),
             Self::NoIdentity | Self::NotLocal { .. } | Self::OfAnother { .. } => remedy!(
                 "have the context's entries written for this user on this machine: `",
-                OwnCommand::WriteKubeconfig,
+                format!("{PROGRAM} kubeconfig --write{THIS_KUBECONFIG}"),
                 " --context NAME`"
             ),
             Self::StandardInput => remedy!(
@@ -113,7 +113,7 @@ impl Failure for JwksError {
         2
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> Help {
         match self {
             Self::Authority { .. } => {
                 "name the file with the CA of the server that serves the issuer's files"
@@ -164,7 +164,7 @@ impl Failure for ApprovalError {
         }
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> Help {
         match self {
             Self::Changed { .. } => "look at it as it is now: run this command again",
             Self::Denied { .. } | Self::Failed { .. } | Self::Unreadable { .. } => {

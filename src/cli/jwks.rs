@@ -69,7 +69,7 @@ pub(super) struct JwksArguments {
 
 impl JwksArguments {
     pub(super) fn invocation(&self) -> Invocation<'_> {
-        self.key.invocation("jwks")
+        self.key.invocation()
     }
 }
 

@@ -50,9 +50,8 @@ pub(super) struct SelectedContext {
 
 impl KeyOptions {
     /// For what remedies say.
-    pub(super) fn invocation<'a>(&'a self, command: &'a str) -> Invocation<'a> {
+    pub(super) fn invocation(&self) -> Invocation<'_> {
         Invocation {
-            command,
             selection: Some(&self.selection),
             uri: self.uri.as_deref(),
             certificate_file: self.certificate_file.as_deref(),

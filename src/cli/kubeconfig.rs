@@ -19,7 +19,7 @@ use crate::certificate::of_subject;
 use crate::config::{
     Config, ConfigError, Filter, Keep, ObjectSelector, PinSource, TokenName, without_object,
 };
-use crate::error::Error;
+use crate::error::{Error, PROGRAM};
 use crate::kubeconfig::{
     Context, KubeconfigError, KubeconfigFile, Provider, ProviderConfig, SELECTORS, Saved, file_for,
 };
@@ -94,7 +94,6 @@ pub(super) struct KubeconfigArguments {
 impl KubeconfigArguments {
     pub(super) fn invocation(&self) -> Invocation<'_> {
         Invocation {
-            command: "kubeconfig",
             selection: Some(&self.selection),
             uri: self.uri.as_deref(),
             certificate_file: self.certificate_file.as_deref(),
@@ -482,7 +481,7 @@ fn program() -> Option<String> {
     let canonical = own.canonicalize().ok()?;
     let folders = std::env::var_os("PATH").unwrap_or_default();
     // By the second name alone where kubectl's plugin manager has installed it.
-    let found = [report::PROGRAM, start::PLUGIN]
+    let found = [PROGRAM, start::PLUGIN]
         .into_iter()
         .flat_map(|name| std::env::split_paths(&folders).map(move |folder| folder.join(name)))
         .filter(|path| path.is_absolute())

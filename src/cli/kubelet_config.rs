@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::output::CommandOutput;
 use super::sealed::{self, ProviderOptions};
 use crate::credential_provider::ProviderVersion;
-use crate::error::Error;
+use crate::error::{Error, PROGRAM};
 use crate::printable::{printable, shell_word};
 use crate::report;
 
@@ -63,9 +63,8 @@ fn text(arguments: &KubeletConfigArguments, images: &BTreeSet<String>) -> String
     let is_systemds = arguments.provider.pin_source.is_none();
     let source = arguments.provider.pin_source.clone();
     words.push(format!("--pin-source={}", source.unwrap_or_else(|| format!("file:{PIN_FILE}"))));
-    let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from(report::PROGRAM));
-    let name =
-        program.file_name().map_or_else(|| report::PROGRAM.into(), |it| it.to_string_lossy());
+    let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from(PROGRAM));
+    let name = program.file_name().map_or_else(|| PROGRAM.into(), |it| it.to_string_lossy());
     let mut text = String::new();
     let _ = write!(
         text,
@@ -115,7 +114,7 @@ fn text(arguments: &KubeletConfigArguments, images: &BTreeSet<String>) -> String
         let _ = writeln!(
             text,
             "# {} check --sealed {} {} --image REGISTRY/IMAGE",
-            report::PROGRAM,
+            PROGRAM,
             shell_word(&path.display().to_string()),
             options.join(" "),
         );

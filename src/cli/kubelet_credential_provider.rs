@@ -51,7 +51,7 @@ impl ProviderArguments {
     pub(super) fn invocation(&self) -> Invocation<'_> {
         let source = self.provider.pin_source.as_deref();
         let opening = &self.provider.opening;
-        opening.invocation("kubelet-credential-provider", source)
+        opening.invocation(source)
     }
 
     fn configuration(&self) -> Configuration {

@@ -52,7 +52,6 @@ pub(super) struct ListArguments {
 impl ListArguments {
     pub(super) fn invocation(&self) -> Invocation<'_> {
         Invocation {
-            command: "list",
             selection: Some(&self.selection),
             uri: self.uri(),
             pin_source: self.pin_source.as_deref(),
@@ -190,7 +189,7 @@ fn text(listing: &Listing, asked: Asked, palette: Palette, columns: Option<usize
         }
     }
     if let Some(nothing) = listing.emptiness().filter(|_| !asked.object) {
-        let help = report::help(&nothing.remedy());
+        let help = nothing.remedy().in_this_call();
         lines.push(TableLine::across(format!("  help: {help}"), None));
     }
     // The last column is for logs and searches, rather than for a narrow terminal.

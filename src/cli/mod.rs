@@ -43,7 +43,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args as _, CommandFactory as _, FromArgMatches as _};
 
 use crate::config::PinSource;
-use crate::error::Error;
+use crate::error::{Error, PROGRAM};
 use crate::kubeconfig::{Kubeconfig, Locations};
 use crate::process::AnswerError;
 use crate::process::environment::{self, SingleThreaded, TakenVariables};
@@ -151,8 +151,8 @@ fn without_request(Started { core, alone }: Started) -> u8 {
     };
     let verbosity = verbose.max(logged);
     match &command {
-        Command::Attestation(arguments) => arguments.invocation().set_wording(),
-        Command::Check(arguments) => arguments.invocation().set_wording(),
+        Command::Attestation(arguments) => arguments.invocation().set_call(),
+        Command::Check(arguments) => arguments.invocation().set_call(),
         Command::Approve(_)
         | Command::Completions(_)
         | Command::KubeletConfig(_)
@@ -160,16 +160,16 @@ fn without_request(Started { core, alone }: Started) -> u8 {
         | Command::Stop(_)
         | Command::TunnelProcess
         | Command::Version => {}
-        Command::Credential(arguments) => arguments.invocation().set_wording(),
-        Command::Enroll(arguments) => arguments.invocation().set_wording(),
-        Command::Jwks(arguments) => arguments.invocation().set_wording(),
-        Command::Kubeconfig(arguments) => arguments.invocation().set_wording(),
-        Command::KubeletCredentialProvider(arguments) => arguments.invocation().set_wording(),
-        Command::List(arguments) => arguments.invocation().set_wording(),
-        Command::Seal(arguments) => arguments.invocation().set_wording(),
-        Command::Unseal(arguments) => arguments.invocation().set_wording(),
-        Command::Renew(arguments) => arguments.invocation().set_wording(),
-        Command::Run(arguments) => arguments.invocation().set_wording(),
+        Command::Credential(arguments) => arguments.invocation().set_call(),
+        Command::Enroll(arguments) => arguments.invocation().set_call(),
+        Command::Jwks(arguments) => arguments.invocation().set_call(),
+        Command::Kubeconfig(arguments) => arguments.invocation().set_call(),
+        Command::KubeletCredentialProvider(arguments) => arguments.invocation().set_call(),
+        Command::List(arguments) => arguments.invocation().set_call(),
+        Command::Seal(arguments) => arguments.invocation().set_call(),
+        Command::Unseal(arguments) => arguments.invocation().set_call(),
+        Command::Renew(arguments) => arguments.invocation().set_call(),
+        Command::Run(arguments) => arguments.invocation().set_call(),
     }
     report::log_steps(verbosity);
     match command {
@@ -210,7 +210,7 @@ fn of_kubelet() -> Option<Arguments> {
     let provider = clap::Command::new(NAME);
     let provider = kubelet_credential_provider::ProviderArguments::augment_args(provider);
     let verbose = clap::Arg::new("verbose").short('v').long("verbose");
-    let command = clap::Command::new(report::PROGRAM)
+    let command = clap::Command::new(PROGRAM)
         .arg(verbose.global(true).action(clap::ArgAction::Count))
         .subcommand(provider);
     Arguments::try_parse_as(command).ok()
@@ -226,7 +226,7 @@ impl Arguments {
 /// `kubectl pkcs11`.
 pub fn command() -> clap::Command {
     let command = Arguments::command();
-    if start::called() == report::PROGRAM {
+    if start::called() == PROGRAM {
         return command;
     }
     command.name(start::PLUGIN).bin_name(start::called()).mut_subcommands(|command| {
@@ -234,7 +234,7 @@ pub fn command() -> clap::Command {
         let begins = |name| format!("\n  {name} ");
         match examples {
             Some(text) => {
-                command.after_help(text.replace(&begins(report::PROGRAM), &begins(start::called())))
+                command.after_help(text.replace(&begins(PROGRAM), &begins(start::called())))
             }
             None => command,
         }
@@ -296,7 +296,7 @@ fn not_a_command(mut error: clap::Error) -> u8 {
         }
     }
     error.remove(ContextKind::Suggested);
-    report::lines(&format!("{}: {error}", report::PROGRAM));
+    report::lines(&format!("{PROGRAM}: {error}"));
     2
 }
 

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use crate::error::{Failure, Remedy};
+use crate::error::{Failure, Help};
 use crate::process::replaced_file::Directory;
 
 /// What `--out` names is not there, not yours, or on a full file system.
@@ -22,7 +22,7 @@ impl Failure for NewFileError {
         9
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> Help {
         "name a place where you may write, on a file system with room".into()
     }
 }

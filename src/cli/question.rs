@@ -1,6 +1,6 @@
 //! Questions to the person at the terminal: which of several, and whether something is meant.
 
-use crate::error::{Failure, Remedy, remedy};
+use crate::error::{Failure, Help, remedy};
 use crate::pin_entry;
 use crate::printable::printable;
 
@@ -59,7 +59,7 @@ impl Failure for Unconfirmed {
         7
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> Help {
         match self {
             Self::NoTerminal { .. } => remedy!("run the command at a terminal"),
             Self::Refused { .. } => remedy!("nothing was changed; type yes if it is meant"),

@@ -68,7 +68,7 @@ pub(super) struct SealArguments {
 
 impl SealArguments {
     pub(super) fn invocation(&self) -> Invocation<'_> {
-        self.options.invocation("seal", None)
+        self.options.invocation(None)
     }
 }
 

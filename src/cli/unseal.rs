@@ -36,7 +36,7 @@ pub(super) struct UnsealArguments {
 
 impl UnsealArguments {
     pub(super) fn invocation(&self) -> Invocation<'_> {
-        self.options.invocation("unseal", None)
+        self.options.invocation(None)
     }
 }
 

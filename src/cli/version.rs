@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use crate::certificate::rfc_3339;
-use crate::report::PROGRAM;
+use crate::error::PROGRAM;
 
 pub(super) const TEXT: &str = env!("CARGO_PKG_VERSION");
 

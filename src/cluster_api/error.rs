@@ -3,7 +3,7 @@
 use std::io;
 use std::process::ExitStatus;
 
-use crate::error::{Error, Failure, Remedy};
+use crate::error::{Error, Failure, Help};
 
 /// Why there is no object.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl Failure for RefusedRequest {
         9
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> Help {
         match self.reason.as_str() {
             "Forbidden" => {
                 "have an administrator of the cluster allow this user what the message names (RBAC)"
@@ -99,7 +99,7 @@ impl Failure for UnusableName {
         2
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> Help {
         "give the name that `kubectl get certificatesigningrequests` shows".into()
     }
 }
@@ -125,7 +125,7 @@ impl Failure for UnusableAnswer {
         9
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> Help {
         "check that the cluster's server is an API server, and that the kubectl in PATH is Kubernetes's own"
             .into()
     }
@@ -159,7 +159,7 @@ impl Failure for KubectlError {
         9
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> Help {
         match self {
             Self::Failed { .. } | Self::TimedOut { .. } => {
                 "`kubectl auth whoami` with this context must succeed first"

@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write as _};
 use std::os::fd::AsFd;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -20,60 +20,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{LocalModes, tcgetattr, tcgetwinsize};
 
 use crate::certificate;
-use crate::error::{Error, Help, OwnCommand, Piece, Remedy, Setting};
+use crate::error::{Error, PROGRAM};
 use crate::printable::{line, printable};
 use crate::process::{signals, watchdog};
-
-/// The program's name, which begins every message.
-pub const PROGRAM: &str = "pkcs11-external-signer";
-
-/// How remedies name commands and settings in this call, so that they can be typed as they stand.
-#[derive(Default)]
-pub struct Wording {
-    /// What to type to run the program; `None` for its own name.
-    pub program: Option<&'static str>,
-    /// Commands with the options of this call, without the program's name.
-    pub commands: Vec<(OwnCommand, String)>,
-    /// The settings that are options of this call.
-    pub options: Vec<(Setting, &'static str)>,
-    /// Whether all settings are given as options.
-    pub is_without_file: bool,
-}
-
-static WORDING: OnceLock<Wording> = OnceLock::new();
-
-/// Sets how remedies are worded from now on. Only the first call counts.
-pub fn set_wording(wording: Wording) {
-    let _ = WORDING.set(wording);
-}
-
-/// What to do, in the words of this call.
-pub fn help(remedy: &Remedy) -> Help {
-    WORDING.get_or_init(Wording::default).help(remedy)
-}
-
-impl Wording {
-    fn help(&self, remedy: &Remedy) -> Help {
-        remedy.worded(|piece| self.word(piece))
-    }
-
-    fn word(&self, piece: &Piece) -> String {
-        match piece {
-            Piece::Program => self.program.unwrap_or(PROGRAM).to_owned(),
-            Piece::Command(command) => {
-                let said = self.commands.iter().find(|(it, _)| it == command);
-                let said = said.map_or_else(|| command.to_string(), |(_, said)| said.clone());
-                format!("{} {said}", self.word(&Piece::Program))
-            }
-            Piece::Setting(setting) => {
-                let option = self.options.iter().find(|(it, _)| it == setting);
-                option.map_or(setting.0, |(_, option)| option).to_owned()
-            }
-            Piece::SettingsPlace if self.is_without_file => "on the command line".to_owned(),
-            Piece::SettingsPlace | Piece::Words(_) => piece.to_string(),
-        }
-    }
-}
 
 /// Reports the error in one line, what to do in the next, and the candidates that it lists, one a
 /// line. Returns its exit code.
@@ -84,7 +33,7 @@ pub fn error(error: &Error) -> u8 {
 
 /// The same in one line, for a client that shows it. Returns its exit code.
 pub fn error_in_one_line(error: &Error) -> u8 {
-    let text = format!("{error}; {}", help(&error.remedy()));
+    let text = format!("{error}; {}", error.remedy());
     to_standard_error(&message("error: ", &text));
     error.exit_code()
 }
@@ -107,7 +56,7 @@ pub fn warning(text: &str) {
 
 /// That the certificate of this subject should be renewed; `expiry` is a sentence.
 pub fn renewal(subject: &str, expiry: &str) {
-    let help = help(&certificate::renewal_remedy());
+    let help = certificate::renewal_remedy().in_this_call();
     let said = format!("{expiry}; {help}");
     warning(&certificate::of_subject(subject, said));
 }
@@ -229,12 +178,12 @@ impl Log for Steps {
 
 /// The error and what to do, in one line for another program to show.
 pub fn sentence(error: &Error) -> String {
-    let help = help(&error.remedy()).to_string();
+    let help = error.remedy().to_string();
     format!("{}; {}", line(&error.to_string()), line(&help))
 }
 
 fn error_message(error: &Error) -> String {
-    let help = help(&error.remedy());
+    let help = error.remedy();
     let mut text = message("error: ", &error.to_string());
     text.push_str("help: ");
     text.push_str(&line(&help.text));
@@ -422,7 +371,6 @@ pub fn folded(text: &str, width: usize) -> String {
 mod tests {
     use super::*;
     use crate::config::TokenName;
-    use crate::error::remedy;
     use crate::token::TokenError;
 
     #[test]
@@ -436,45 +384,14 @@ mod tests {
         assert_eq!(
             error_message(&error),
             "pkcs11-external-signer: error: 2 tokens have tokenLabel \"a\\u{a}b\"\n\
-             help: add tokenLabel to choose one:\n  \
+             help: add tokenLabel (--token-label) to choose one:\n  \
                \"one\" (serial 123, slotId 7)\n  \
                \"\\u{1b}[2Jtwo\" (serial 123, slotId 7)\n"
         );
         assert_eq!(
             sentence(&error),
-            "2 tokens have tokenLabel \"a\\u{a}b\"; add tokenLabel to choose one: \
+            "2 tokens have tokenLabel \"a\\u{a}b\"; add tokenLabel (--token-label) to choose one: \
              \"one\" (serial 123, slotId 7); \"\\u{1b}[2Jtwo\" (serial 123, slotId 7)"
-        );
-    }
-
-    #[test]
-    fn a_remedy_repeats_the_options_of_the_call() {
-        let wording = Wording {
-            program: Some("kubectl pkcs11"),
-            commands: vec![(OwnCommand::ListHidden, "list --module=a --login".to_owned())],
-            options: vec![(Setting("uri"), "--uri")],
-            is_without_file: true,
-        };
-        let remedy = remedy!(
-            Piece::SettingsPlace,
-            ": ",
-            Setting("uri"),
-            " of uri, ",
-            Setting("pin"),
-            "; `",
-            OwnCommand::ListHidden,
-            "`, ",
-            OwnCommand::LogIn
-        );
-        assert_eq!(
-            wording.help(&remedy).text,
-            "on the command line: --uri of uri, pin; `kubectl pkcs11 list --module=a --login`, \
-             kubectl pkcs11 check --pin-source prompt"
-        );
-        assert_eq!(
-            Wording::default().help(&remedy).text,
-            remedy.to_string(),
-            "without options both say the same"
         );
     }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::Rlimit;
 
-use crate::error::Error;
+use crate::error::{self, Call, Error};
 use crate::plugin::{self, KeptKeys};
 use crate::process::environment::{self, SingleThreaded};
 use crate::process::{harden, signals};
@@ -47,10 +47,7 @@ pub fn run(alone: SingleThreaded, kept: &mut dyn KeptKeys, commands: fn(Started)
     let has_arguments = std::env::args_os().len() > 1;
     let outcome = panic::catch_unwind(AssertUnwindSafe(|| match request {
         Some(request) if !has_arguments => {
-            report::set_wording(report::Wording {
-                program: Some(called()),
-                ..report::Wording::default()
-            });
+            error::set_call(Call { program: Some(called()), ..Call::default() });
             report::log_steps(logged());
             plugin::run(request, alone, kept)
         }
@@ -71,7 +68,7 @@ fn in_its_crate(file: &str) -> &str {
 pub fn called() -> &'static str {
     let own = std::env::args_os().next().map(PathBuf::from);
     let name = own.as_deref().and_then(Path::file_name);
-    if name.is_some_and(|name| name == PLUGIN) { "kubectl pkcs11" } else { report::PROGRAM }
+    if name.is_some_and(|name| name == PLUGIN) { "kubectl pkcs11" } else { error::PROGRAM }
 }
 
 /// The verbosity that `PKCS11_EXTERNAL_SIGNER_LOG` asks for, as a number of `-v`.

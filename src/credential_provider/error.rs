@@ -1,6 +1,6 @@
 //! Exit code 2: standard input holds no request that this program understands.
 
-use crate::error::{Failure, Remedy};
+use crate::error::{Failure, Help};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ProviderRequestError {
@@ -26,7 +26,7 @@ impl Failure for ProviderRequestError {
         2
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> Help {
         match self {
             Self::ApiVersion(_) | Self::Kind(_) => {
                 "set apiVersion of the provider to credentialprovider.kubelet.k8s.io/v1 (or v1beta1, or v1alpha1) in \

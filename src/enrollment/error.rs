@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::error::{Failure, OwnCommand, Remedy, Setting, remedy};
+use crate::error::{Failure, Help, PROGRAM, Setting, THIS_TOKEN, remedy};
 
 #[derive(Debug, thiserror::Error)]
 pub enum EnrollmentError {
@@ -71,7 +71,7 @@ impl Failure for EnrollmentError {
         }
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> Help {
         match self {
             Self::AlreadyEnrolled { .. } => remedy!(
                 "use it as it is; for another request for this key name the key with --object-id, for \
@@ -119,7 +119,7 @@ impl Failure for EnrollmentError {
             }
             Self::Unfit { .. } => remedy!(
                 "name a key that can sign, or a free --object-id to have one made; `",
-                OwnCommand::ListHidden,
+                format!("{PROGRAM} list{THIS_TOKEN} --login"),
                 "` shows what there is"
             ),
         }

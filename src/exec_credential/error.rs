@@ -1,6 +1,6 @@
 //! Exit code 2: KUBERNETES_EXEC_INFO holds no request that this program understands.
 
-use crate::error::{Failure, Remedy};
+use crate::error::{Failure, Help};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ExecRequestError {
@@ -24,7 +24,7 @@ impl Failure for ExecRequestError {
         2
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> Help {
         match self {
             Self::ApiVersion(_) => {
                 "set apiVersion of the user's exec to client.authentication.k8s.io/v1 (or v1beta1, \

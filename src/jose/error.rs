@@ -1,7 +1,7 @@
 //! Exit codes 2 and 6: keys that sign no token, and algorithms that aren't the key's.
 
 use super::Algorithm;
-use crate::error::{Failure, Remedy};
+use crate::error::{Failure, Help};
 
 #[derive(Debug, thiserror::Error)]
 pub enum JoseError {
@@ -27,7 +27,7 @@ impl Failure for JoseError {
         }
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> Help {
         match self {
             Self::Contradiction { possible, .. } => {
                 let possible: Vec<_> = possible.iter().map(Algorithm::to_string).collect();

@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use crate::error::{Failure, OwnCommand, Remedy, listed, remedy};
+use crate::error::{Failure, Help, PROGRAM, THIS_KUBECONFIG, listed, remedy};
 use crate::printable::shell_word;
 
 #[derive(Debug, thiserror::Error)]
@@ -94,7 +94,7 @@ impl Failure for KubeconfigError {
         3
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> Help {
         match self {
             Self::Authority { .. } => remedy!(
                 "correct certificate-authority of that cluster; a relative path starts from the \
@@ -102,7 +102,7 @@ impl Failure for KubeconfigError {
             ),
             Self::Extension { .. } => remedy!(
                 "have the context's entries written with `",
-                OwnCommand::WriteKubeconfig,
+                format!("{PROGRAM} kubeconfig --write{THIS_KUBECONFIG}"),
                 " --context NAME`"
             ),
             Self::Field { .. } => remedy!(
@@ -134,7 +134,7 @@ impl Failure for KubeconfigError {
             }
             Self::NotExternalSigner { context, .. } => remedy!(
                 "name a context with --context, or write the user with `",
-                OwnCommand::WriteKubeconfig,
+                format!("{PROGRAM} kubeconfig --write{THIS_KUBECONFIG}"),
                 format!(" --context {}`", shell_word(context))
             ),
             Self::NothingToServe { inside: true, .. } => {
@@ -142,13 +142,13 @@ impl Failure for KubeconfigError {
             }
             Self::NothingToServe { .. } => remedy!(
                 "name the file with --kubeconfig or KUBECONFIG, or have a context of it use a key: `",
-                OwnCommand::WriteKubeconfig,
+                format!("{PROGRAM} kubeconfig --write{THIS_KUBECONFIG}"),
                 " --context NAME`"
             ),
             Self::NoServer { .. } => remedy!("set server of that cluster, as https://HOST:PORT"),
             Self::PluginArguments { .. } => remedy!(
                 "correct exec.args of that user, or have it written with `",
-                OwnCommand::WriteKubeconfig,
+                format!("{PROGRAM} kubeconfig --write{THIS_KUBECONFIG}"),
                 " --context NAME`"
             ),
             Self::PluginBesideProvider { .. } => {
@@ -180,7 +180,7 @@ impl Failure for KubeconfigError {
     }
 }
 
-fn choice(kind: &str, candidates: &[String]) -> Remedy {
+fn choice(kind: &str, candidates: &[String]) -> Help {
     if candidates.is_empty() {
         return remedy!(format!("there is no {kind} at all: check --kubeconfig and KUBECONFIG"));
     }

@@ -1,6 +1,6 @@
 //! Exit code 3: a sealed file that can't be read, and certificates that nothing can be sealed to.
 
-use crate::error::{Failure, Remedy};
+use crate::error::{Failure, Help};
 
 #[derive(Debug, thiserror::Error)]
 pub enum SealedError {
@@ -35,7 +35,7 @@ impl Failure for SealedError {
         3
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> Help {
         match self {
             Self::Cbc { .. } => {
                 "seal it again with `pkcs11-external-signer seal`, or give openssl cms the option -aes-256-gcm"

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
 use super::registry::Registry;
-use crate::error::{Failure, Remedy};
+use crate::error::{Failure, Help};
 use crate::printable::excerpt;
 
 /// Registries, each with the login for it, in the order of their names. No two are for the same.
@@ -61,7 +61,7 @@ impl Failure for RegistryError {
         3
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> Help {
         match self {
             Self::Helper { .. } => {
                 "take the helper out of a copy of the file and log in to the registry there (docker --config DIRECTORY \

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use http::StatusCode;
 
-use crate::error::{Failure, OwnCommand, Remedy, remedy};
+use crate::error::{Failure, Help, PROGRAM, THIS_KUBECONFIG, remedy};
 
 #[derive(Debug, thiserror::Error)]
 #[error("cluster \"{cluster}\" ({server}): {failure}")]
@@ -79,7 +79,7 @@ impl Failure for UpstreamError {
         9
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> Help {
         let text = match &self.failure {
             UpstreamFailure::Connect(_) | UpstreamFailure::TimedOut { .. } => {
                 "check that the API server runs, and the network, VPN or proxy-url that leads to it"
@@ -143,7 +143,7 @@ impl Failure for UpstreamError {
             UpstreamFailure::Proxy { .. } | UpstreamFailure::ProxyAnswer { .. } => remedy!(
                 text,
                 "; a tunnel process keeps the proxy that it has until `",
-                OwnCommand::Stop,
+                format!("{PROGRAM} stop"),
                 "`"
             ),
             _ => text.into(),
@@ -176,10 +176,14 @@ impl Failure for ServedError {
         9
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> Help {
         match self {
             Self::Silent { .. } => {
-                remedy!("end it with `", OwnCommand::Stop, "`; the next command starts a new one")
+                remedy!(
+                    "end it with `",
+                    format!("{PROGRAM} stop"),
+                    "`; the next command starts a new one"
+                )
             }
             Self::Told { remedy, .. } => remedy.clone().into(),
         }
@@ -235,7 +239,7 @@ impl Failure for ListenError {
         9
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> Help {
         match self {
             Self::Accept { ports, .. } | Self::Listener { ports, .. } if self.is_shortage() => {
                 format!(
@@ -249,7 +253,7 @@ impl Failure for ListenError {
             }
             Self::Taken { .. } => remedy!(
                 "end that program, or have the cluster use another port: `",
-                OwnCommand::WriteKubeconfig,
+                format!("{PROGRAM} kubeconfig --write{THIS_KUBECONFIG}"),
                 " --context NAME`"
             ),
         }

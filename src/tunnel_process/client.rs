@@ -62,7 +62,7 @@ fn begin(
         };
         match converse(&mut conversation, &greeting, pins) {
             Ok(Reply::Registered(registered)) => return Ok((registered, conversation)),
-            Ok(Reply::Failed(failure)) => return Err(failure.into()),
+            Ok(Reply::Failed(failure)) => return Err(failure),
             Ok(Reply::Gone) => conversation.wait_for_end(),
             Ok(_) => return Err(out_of_turn()),
             Err(error) if is_end(&error) => {}
@@ -124,7 +124,7 @@ impl KeptKeys for ProcessKeys {
         let sent = conversation.send(&ToSign { scheme, digest });
         match sent.and_then(|()| conversation.receive()) {
             Ok(Reply::Signature(signature)) => Ok(signature),
-            Ok(Reply::Failed(failure)) => Err(failure.into()),
+            Ok(Reply::Failed(failure)) => Err(failure),
             Ok(_) => Err(out_of_turn()),
             Err(_) => Err(TunnelProcessError::Lost.into()),
         }

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use crate::error::{Failure, OwnCommand, Remedy, remedy};
+use crate::error::{Failure, Help, PROGRAM, THIS_KUBECONFIG, remedy};
 
 #[derive(Debug, thiserror::Error)]
 pub enum TunnelProcessError {
@@ -47,13 +47,13 @@ impl Failure for TunnelProcessError {
         9
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> Help {
         match self {
             Self::AddressOfAnother { .. } => remedy!(
                 "give one of them another address: `",
-                OwnCommand::WriteKubeconfig,
+                format!("{PROGRAM} kubeconfig --write{THIS_KUBECONFIG}"),
                 " --context NAME`; or end what is served with `",
-                OwnCommand::Stop,
+                format!("{PROGRAM} stop"),
                 "`"
             ),
             Self::Caller { .. } => {
@@ -70,11 +70,11 @@ impl Failure for TunnelProcessError {
             ),
             Self::LibraryOfOwn { .. } => remedy!(
                 "end what is served with `",
-                OwnCommand::Stop,
+                format!("{PROGRAM} stop"),
                 "` and run the command again; or give the library and the directories above it to root"
             ),
             Self::Unreachable { .. } => {
-                remedy!("end it with `", OwnCommand::Stop, "`, and run the command again")
+                remedy!("end it with `", format!("{PROGRAM} stop"), "`, and run the command again")
             }
         }
     }

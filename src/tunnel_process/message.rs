@@ -2,7 +2,6 @@
 //!
 //! A client begins with a [`Greeting`]. The process may ask it questions, and ends with a reply.
 
-use std::fmt;
 use std::io;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::SocketAddr;
@@ -15,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::status::StatusDocument;
 use crate::config::Keep;
-use crate::error::{Error, Failure, OwnCommand, Piece, Remedy, Setting};
+use crate::error::Error;
 use crate::kubeconfig::Cluster;
 use crate::pin::{PinError, PinKind, PinOrigin, PinRequest};
 use crate::scheme::Scheme;
@@ -122,7 +121,7 @@ pub struct Registered {
 pub(super) enum Reply {
     /// The reader asks for the PIN now.
     AtReader(String),
-    Failed(RemoteFailure),
+    Failed(Error),
     /// The process is of another version of this program, or ends: the client may start a new one.
     Gone,
     /// The first of all: the process runs and listens. What follows may take as long as a person takes.
@@ -192,87 +191,6 @@ impl PinQuestion {
             longest: self.longest,
             notice: self.notice.as_deref(),
             confirm: self.confirm.as_deref(),
-        }
-    }
-}
-
-/// A failure of another process, as the one that reports it needs it.
-#[derive(Debug, Deserialize, Serialize)]
-pub(super) struct RemoteFailure {
-    text: String,
-    remedy: Vec<RemotePiece>,
-    candidates: Vec<Vec<RemotePiece>>,
-    exit_code: u8,
-}
-
-/// A piece of a remedy.
-#[derive(Debug, Deserialize, Serialize)]
-enum RemotePiece {
-    Command(OwnCommand),
-    Program,
-    Setting(String),
-    SettingsPlace,
-    Words(String),
-}
-
-impl From<&Error> for RemoteFailure {
-    fn from(error: &Error) -> Self {
-        let Remedy { pieces, candidates } = error.remedy();
-        let sent = |pieces: Vec<Piece>| pieces.into_iter().map(RemotePiece::from).collect();
-        Self {
-            text: error.to_string(),
-            remedy: sent(pieces),
-            candidates: candidates.into_iter().map(sent).collect(),
-            exit_code: error.exit_code(),
-        }
-    }
-}
-
-impl From<Piece> for RemotePiece {
-    fn from(piece: Piece) -> Self {
-        match piece {
-            Piece::Command(command) => Self::Command(command),
-            Piece::Program => Self::Program,
-            Piece::Setting(Setting(key)) => Self::Setting(key.to_owned()),
-            Piece::SettingsPlace => Self::SettingsPlace,
-            Piece::Words(words) => Self::Words(words.into_owned()),
-        }
-    }
-}
-
-impl RemotePiece {
-    fn piece(&self) -> Piece {
-        match self {
-            Self::Command(command) => Piece::Command(*command),
-            Self::Program => Piece::Program,
-            Self::Setting(key) => match Setting::named(key) {
-                Some(setting) => Piece::Setting(setting),
-                None => key.clone().into(),
-            },
-            Self::SettingsPlace => Piece::SettingsPlace,
-            Self::Words(words) => words.clone().into(),
-        }
-    }
-}
-
-impl fmt::Display for RemoteFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl std::error::Error for RemoteFailure {}
-
-impl Failure for RemoteFailure {
-    fn exit_code(&self) -> u8 {
-        self.exit_code
-    }
-
-    fn remedy(&self) -> Remedy {
-        let pieces = |sent: &Vec<RemotePiece>| sent.iter().map(RemotePiece::piece).collect();
-        Remedy {
-            pieces: pieces(&self.remedy),
-            candidates: self.candidates.iter().map(pieces).collect(),
         }
     }
 }

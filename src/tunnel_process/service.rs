@@ -21,7 +21,7 @@ use super::identity::identity;
 use super::lifetime::{FIRST_USE, Fate, Use};
 use super::message::{
     ControlRequest, Conversation, Greeting, KeptSecret, Registered, RegisteredCluster,
-    Registration, RemoteFailure, Reply, ToSign,
+    Registration, Reply, ToSign,
 };
 use super::pins::{ClientNotices, ClientPins};
 use super::status::{CallerStatus, ClusterStatus, KeyStatus, StatusDocument};
@@ -696,5 +696,5 @@ fn configured(pairs: &[(String, String)]) -> Configuration {
 }
 
 fn failed(error: &Error) -> Reply {
-    Reply::Failed(RemoteFailure::from(error))
+    Reply::Failed(error.to_send())
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::cli::output::CommandOutput;
 use crate::cli::style::{Palette, Style};
-use crate::error::{Error, Help, Remedy};
+use crate::error::{Error, Help};
 use crate::printable::line;
 use crate::report;
 
@@ -120,14 +120,14 @@ impl Checklist {
         &mut self,
         step: CheckStep,
         text: impl Into<String>,
-        remedy: impl Into<Remedy>,
+        remedy: impl Into<Help>,
     ) {
-        let help = report::help(&remedy.into());
+        let help = remedy.into().in_this_call();
         self.add(step, StepStatus::Concern, text.into(), Some(help), None);
     }
 
     pub(super) fn bad(&mut self, step: CheckStep, error: &Error) {
-        let help = Some(report::help(&error.remedy()));
+        let help = Some(error.remedy());
         let code = Some(error.exit_code());
         self.add(step, StepStatus::Bad, error.to_string(), help, code);
     }

@@ -9,7 +9,7 @@ use super::error::{ClientError, write_again};
 use crate::cli::credential::registered;
 use crate::cli::error::CredentialError;
 use crate::cluster_api::{Recognition, TokenConnection};
-use crate::error::{Error, OwnCommand, remedy};
+use crate::error::{Error, PROGRAM, remedy};
 use crate::exec_credential::{ApiVersion, LocalCluster};
 use crate::kubeconfig::{Cluster, Context, Kubeconfig, Plugin, find_program, local_address};
 use crate::pin::PinProvider;
@@ -237,7 +237,7 @@ fn check_address(identity: &ServerIdentity, served: &RegisteredCluster, checklis
                 text,
                 remedy!(
                     "tunnel.pem was made anew: the next command replaces the process, or end it with `",
-                    OwnCommand::Stop,
+                    format!("{PROGRAM} stop"),
                     "`"
                 ),
             ),

@@ -1,6 +1,6 @@
 //! Exit code 3: what keeps a client from the cluster before the key is used.
 
-use crate::error::{Failure, OwnCommand, Remedy, remedy};
+use crate::error::{Failure, Help, PROGRAM, THIS_KUBECONFIG, remedy};
 use crate::printable::shell_word;
 
 #[derive(Debug, thiserror::Error)]
@@ -21,7 +21,7 @@ impl Failure for ClientError {
         3
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> Help {
         match self {
             Self::Command { context, .. } | Self::Refused { context, .. } => write_again(context),
             Self::OtherCredential { .. } => "take it out of the user's entry".into(),
@@ -30,10 +30,10 @@ impl Failure for ClientError {
 }
 
 /// Have the entries of the context written anew.
-pub(super) fn write_again(context: &str) -> Remedy {
+pub(super) fn write_again(context: &str) -> Help {
     remedy!(
         "have the context's entries written again: `",
-        OwnCommand::WriteKubeconfig,
+        format!("{PROGRAM} kubeconfig --write{THIS_KUBECONFIG}"),
         format!(" --context {}`", shell_word(context))
     )
 }

@@ -30,7 +30,7 @@ use super::style::Palette;
 use crate::cluster_api::token_request::ServiceAccount;
 use crate::cluster_api::{ClusterUser, Recognition, TokenConnection};
 use crate::config::{Config, PinSource, key_selection};
-use crate::error::{Error, OwnCommand, Piece, Setting, remedy};
+use crate::error::{Error, PROGRAM, Setting, THIS_KUBECONFIG, remedy};
 use crate::keyring::{KeyNumber, Keyring};
 use crate::kubeconfig::KubeconfigError;
 use crate::pin_entry::Sources;
@@ -86,7 +86,7 @@ pub(super) struct CheckArguments {
 
 impl CheckArguments {
     pub(super) fn invocation(&self) -> Invocation<'_> {
-        self.key.invocation("check")
+        self.key.invocation()
     }
 
     /// Whether the cluster is asked.
@@ -210,7 +210,11 @@ fn configuration(
         (_, Some(uri), Some(why)) => checklist.concern(
             step,
             format!("{why}; the only key that can be used is checked: {uri}"),
-            remedy!("have a context use it: `", OwnCommand::WriteKubeconfig, " --context NAME`"),
+            remedy!(
+                "have a context use it: `",
+                format!("{PROGRAM} kubeconfig --write{THIS_KUBECONFIG}"),
+                " --context NAME`"
+            ),
         ),
         (_, Some(uri), None) => {
             checklist.good(step, format!("from the options, completed: {uri}"));
@@ -232,7 +236,7 @@ fn configuration(
             format!("pathExec {} is no program that is there", excerpt(program)),
             remedy!(
                 "clients with the provider need it: ",
-                Piece::Program,
+                PROGRAM,
                 " kubeconfig prints the right one; `run` does without"
             ),
         );

@@ -6,7 +6,7 @@ use crate::cluster_api::access_review::{ResourceAccess, may};
 use crate::cluster_api::signing_request::SIGNER;
 use crate::cluster_api::token_request::{ServiceAccount, account_exists};
 use crate::cluster_api::{ClusterApi, ClusterUser};
-use crate::error::{Error, Failure, Remedy, remedy};
+use crate::error::{Error, Failure, Help, remedy};
 
 /// What is handed out, and of which account.
 pub(super) struct WantedCredential<'a> {
@@ -36,7 +36,7 @@ impl Failure for NotPrepared {
         9
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> Help {
         match self {
             Self::Account { user, account } => {
                 let (namespace, name) = account.split_once('/').unwrap_or_default();

@@ -7,7 +7,7 @@ use super::checklist::{CheckStep, Checklist, quoted};
 use crate::certificate::renewal_remedy;
 use crate::cli::credential::{ShortLived, choice};
 use crate::config::Config;
-use crate::error::{Error, Piece, remedy};
+use crate::error::{Error, PROGRAM, remedy};
 use crate::jose::Algorithm;
 use crate::library;
 use crate::pin::{PinError, PinOrigin, PinProvider};
@@ -126,11 +126,7 @@ impl KeyCheck<'_> {
         self.checklist.concern(
             CheckStep::Mechanisms,
             "whether the API server takes them depends on its AuthenticationConfiguration",
-            remedy!(
-                "have an administrator apply what `",
-                Piece::Program,
-                " jwks --issuer URL` prints"
-            ),
+            remedy!("have an administrator apply what `", PROGRAM, " jwks --issuer URL` prints"),
         );
     }
 

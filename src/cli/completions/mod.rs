@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use clap_complete::{CompletionCandidate, Shell, generate};
 
 use super::output::CommandOutput;
-use crate::error::Error;
+use crate::error::{Error, PROGRAM};
 use crate::printable::is_harmful;
 use crate::report;
 
@@ -45,7 +45,7 @@ pub(super) fn run(arguments: &CompletionsArguments) -> u8 {
         Shell::Zsh => include_str!("script.zsh").to_owned(),
         // Commands and options alone.
         shell => {
-            let (mut script, name) = (Vec::new(), report::PROGRAM);
+            let (mut script, name) = (Vec::new(), PROGRAM);
             generate(shell, &mut super::command(), name, &mut script);
             String::from_utf8_lossy(&script).into_owned()
         }
@@ -104,7 +104,7 @@ fn candidates(words: Vec<OsString>) -> String {
     let count = words.len();
     let is_option = |word: &str| word.starts_with('-');
     let wants_option = words.last().is_some_and(|it| is_option(&it.to_string_lossy()));
-    let line = [report::PROGRAM.into()].into_iter().chain(words).collect();
+    let line = [PROGRAM.into()].into_iter().chain(words).collect();
     let found = clap_complete::engine::complete(&mut super::command(), line, count, None);
     let (files, found): (Vec<_>, Vec<_>) =
         found.unwrap_or_default().into_iter().partition(values::is_file);

@@ -11,8 +11,8 @@ use crate::cli::listing::{self, Listing};
 use crate::cli::selection::Selection;
 use crate::cli::{command, locations};
 use crate::discovery::{self, Installed};
+use crate::error::PROGRAM;
 use crate::kubeconfig::Kubeconfig;
-use crate::report;
 
 /// How long all tokens of the machine may take while a person waits for the shell.
 const LIMIT: Duration = Duration::from_millis(800);
@@ -142,7 +142,7 @@ fn matches(words: &[OsString]) -> Option<(String, ArgMatches)> {
         (Ok(rest), Some(home)) => home.join(rest).into_os_string(),
         _ => word.clone(),
     };
-    let line = [report::PROGRAM.into()].into_iter().chain(words.iter().map(expanded));
+    let line = [PROGRAM.into()].into_iter().chain(words.iter().map(expanded));
     let matches = command().ignore_errors(true).try_get_matches_from(line);
     let (name, matches) = matches.ok()?.remove_subcommand()?;
     Some((name, matches))

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::error::{Failure, Remedy};
+use crate::error::{Failure, Help};
 use crate::printable::printable;
 
 /// What became of a CertificateSigningRequest of `credential --as certificate`.
@@ -47,7 +47,7 @@ impl Failure for NotIssued {
         9
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> Help {
         match self {
             Self::Denied { .. } => {
                 "ask who approves requests; one that compares them as docs/short-lived.md shows takes this one \

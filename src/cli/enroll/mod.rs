@@ -121,7 +121,7 @@ fn purpose(name: &str) -> Result<KeyPurpose, String> {
 
 impl EnrollArguments {
     pub(super) fn invocation(&self) -> Invocation<'_> {
-        self.key_options.invocation("enroll")
+        self.key_options.invocation()
     }
 
     /// # Errors

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::error::{Failure, OwnCommand, Remedy, remedy};
+use crate::error::{Failure, Help, PROGRAM, THIS_KEY, remedy};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum IssuanceError {
@@ -65,7 +65,7 @@ impl Failure for IssuanceError {
         9
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> Help {
         match self {
             Self::Denied { .. } | Self::Failed { .. } => remedy!(
                 "settle it with the administrators of the cluster; the same command with --again makes \
@@ -76,7 +76,7 @@ impl Failure for IssuanceError {
                  raise the signer's limit (--cluster-signing-duration)"
             ),
             Self::Expired { .. } => {
-                remedy!("ask with other credentials: `", OwnCommand::Enroll, "`")
+                remedy!("ask with other credentials: `", format!("{PROGRAM} enroll{THIS_KEY}"), "`")
             }
             Self::KnownAsAnother { .. } => remedy!(
                 "nothing was removed; have the administrators look at how the API server authenticates \

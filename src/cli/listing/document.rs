@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{ObjectSelector, TokenName};
 use crate::error::Error;
-use crate::report;
 use crate::token::{ObjectError, PinState, TokenError};
 
 /// The document's version; fields may be added to it, none is taken away or changes its meaning.
@@ -193,7 +192,7 @@ impl From<&Error> for ErrorEntry {
     fn from(error: &Error) -> Self {
         Self {
             message: error.to_string(),
-            help: report::help(&error.remedy()).to_string(),
+            help: error.remedy().to_string(),
             exit_code: error.exit_code(),
             is_busy: matches!(error.downcast_ref(), Some(TokenError::Busy { .. })),
         }

@@ -1,6 +1,6 @@
 //! Exit codes 2 and 6: a new key that `renew` doesn't make.
 
-use crate::error::{Failure, Remedy, remedy};
+use crate::error::{Failure, Help, remedy};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NewKeyError {
@@ -29,7 +29,7 @@ impl Failure for NewKeyError {
         }
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> Help {
         match self {
             Self::Half { removal, .. } => {
                 remedy!("remove it, and run the command again:")

@@ -81,7 +81,7 @@ pub(super) struct RenewArguments {
 
 impl RenewArguments {
     pub(super) fn invocation(&self) -> Invocation<'_> {
-        self.key.invocation("renew")
+        self.key.invocation()
     }
 }
 

@@ -70,7 +70,6 @@ pub(super) struct RunArguments {
 impl RunArguments {
     pub(super) fn invocation(&self) -> Invocation<'_> {
         Invocation {
-            command: "run",
             kubeconfig: self.kubeconfig.as_deref(),
             context: self
                 .command_line()

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::error::{Failure, Remedy};
+use crate::error::{Failure, Help};
 use crate::sealed::RegistryError;
 
 #[derive(Debug, thiserror::Error)]
@@ -51,11 +51,11 @@ impl Failure for SealedCommandError {
         }
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> Help {
         match self {
             Self::Config { reason, .. } => return reason.remedy(),
             Self::NoRecipient { recipients, .. } => {
-                return Remedy::from(
+                return Help::from(
                     "seal the passwords to the certificate of a key of this token, or name that certificate with \
                      --certificate-file; the file is for:",
                 )

@@ -54,13 +54,8 @@ impl OpeningOptions {
     }
 
     /// For what remedies say.
-    pub(super) fn invocation<'a>(
-        &'a self,
-        command: &'a str,
-        pin_source: Option<&'a str>,
-    ) -> Invocation<'a> {
+    pub(super) fn invocation<'a>(&'a self, pin_source: Option<&'a str>) -> Invocation<'a> {
         Invocation {
-            command,
             selection: Some(&self.selection),
             uri: self.uri.as_deref(),
             certificate_file: self.certificate_file.as_deref(),

@@ -1,6 +1,6 @@
 //! Exit code 6: a certificate that can't be used.
 
-use crate::error::{Failure, Remedy, Setting, remedy};
+use crate::error::{Failure, Help, Setting, remedy};
 
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
@@ -18,7 +18,7 @@ impl Failure for CertificateError {
         6
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> Help {
         match self {
             Self::Unusable { .. } => remedy!(
                 "write the certificate to the token again, as DER, or set ",

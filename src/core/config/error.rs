@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::error::{Failure, Piece, Remedy, remedy};
+use crate::error::{Failure, Help};
 
 /// At least one problem.
 #[derive(Debug)]
@@ -16,11 +16,11 @@ pub struct Problem {
     /// The whole statement, key included: `slotId "x" is not a number`.
     pub what: String,
     /// What to write instead, as a sentence without its period.
-    pub remedy: Remedy,
+    pub remedy: Help,
 }
 
 impl Problem {
-    pub fn new(what: impl Into<String>, remedy: impl Into<Remedy>) -> Self {
+    pub fn new(what: impl Into<String>, remedy: impl Into<Help>) -> Self {
         Self { what: what.into(), remedy: remedy.into() }
     }
 }
@@ -45,13 +45,13 @@ impl Failure for ConfigError {
         3
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> Help {
         match self.problems.as_slice() {
             [only] => only.remedy.clone(),
-            many => Remedy {
-                candidates: many.iter().map(|it| it.remedy.pieces.clone()).collect(),
-                ..remedy!(Piece::SettingsPlace, ":")
-            },
+            many => {
+                let remedies: Vec<_> = many.iter().map(|it| &it.remedy).collect();
+                Help::from("correct each of them:").with_candidates(&remedies)
+            }
         }
     }
 }

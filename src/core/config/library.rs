@@ -268,7 +268,6 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::error::Piece;
 
     /// A library in a directory below a directory of its own.
     struct Place {
@@ -344,7 +343,7 @@ mod tests {
         let place = place();
         let remedy = |path: &Path| {
             let problem = TrustedLibrary::check(path.to_str().unwrap()).err();
-            problem.unwrap().remedy.worded(Piece::to_string).text
+            problem.unwrap().remedy.text
         };
         assert!(remedy(&place.directory).ends_with("to the library's file itself"));
         set_mode(&place.directory, 0o777);

@@ -35,7 +35,7 @@ pub use uri::{Uri, without_object, without_pin};
 
 use self::allowed::Allowed;
 use self::reader::Reader;
-use crate::error::{Piece, Setting, remedy};
+use crate::error::{PROGRAM, Setting, remedy};
 use crate::printable::excerpt;
 use crate::protocol::Configuration;
 
@@ -94,7 +94,7 @@ impl Config {
                     " or ",
                     Setting("slotId"),
                     "; ",
-                    Piece::Program,
+                    PROGRAM,
                     " list shows them"
                 ),
             );
@@ -110,7 +110,7 @@ impl Config {
                     " or ",
                     Setting("objectLabel"),
                     "; ",
-                    Piece::Program,
+                    PROGRAM,
                     " list shows them"
                 ),
             );

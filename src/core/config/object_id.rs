@@ -8,7 +8,7 @@ use std::fmt;
 
 use super::error::Problem;
 use super::{after_0x, quoted};
-use crate::error::{Remedy, Setting, remedy};
+use crate::error::{Help, Setting, remedy};
 use crate::printable::{excerpt, hex};
 
 /// The bytes of a CKA_ID.
@@ -22,7 +22,7 @@ impl ObjectId {
     ///
     /// Digits that are neither, or could be both.
     pub fn parse(value: &str) -> Result<Self, Problem> {
-        let problem = |fault: &str, remedy: Remedy| {
+        let problem = |fault: &str, remedy: Help| {
             let what = format!("objectId {} {fault}", quoted(value));
             Err(Problem::new(what, remedy))
         };

@@ -4,7 +4,7 @@ use super::error::{ConfigError, Problem};
 use super::{
     ObjectId, ObjectSelector, PinSource, TokenSelector, Uri, pin_source, quoted, selector,
 };
-use crate::error::{Remedy, Setting, remedy};
+use crate::error::{Help, Setting, remedy};
 use crate::protocol::Configuration;
 
 /// The map while it is read, and the problems found so far. `uri` has been replaced by the keys that
@@ -107,7 +107,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Notes that something required is missing.
-    pub(super) fn missing(&mut self, what: &str, remedy: impl Into<Remedy>) {
+    pub(super) fn missing(&mut self, what: &str, remedy: impl Into<Help>) {
         if !self.is_uri_refused {
             self.problems.push(Problem::new(what, remedy));
         }

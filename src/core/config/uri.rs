@@ -10,7 +10,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_e
 
 use super::ObjectId;
 use super::error::Problem;
-use crate::error::{Piece, Remedy, Setting, remedy};
+use crate::error::{Help, PROGRAM, Setting, remedy};
 use crate::printable::excerpt;
 
 /// What a URI says of a token, an object, a library and a PIN; no text in it is empty.
@@ -93,10 +93,8 @@ impl Uri {
                     "write ",
                     Setting("uri"),
                     " as in pkcs11:token=prod;id=%02; ",
-                    Piece::Program,
-                    " list --",
-                    Setting("uri"),
-                    " prints them"
+                    PROGRAM,
+                    " list --uri prints them"
                 ),
             ));
         }
@@ -298,13 +296,12 @@ fn unknown(name: &str, known: &str) -> Problem {
     )
 }
 
-fn problem(name: &str, what: &str, remedy: impl Into<Remedy>) -> Problem {
+fn problem(name: &str, what: &str, remedy: impl Into<Help>) -> Problem {
     // A name of other characters may be a piece of a PIN.
     let is_name = |byte: u8| byte.is_ascii_alphabetic() || byte == b'-';
     let name = if name.bytes().all(is_name) { excerpt(name) } else { "…".to_owned() };
-    let mut in_uri = remedy!("in ", Setting("uri"), format!(", {name}: "));
-    in_uri.pieces.extend(remedy.into().pieces);
-    Problem::new(format!("uri: {name} {what}"), in_uri)
+    let remedy = remedy!("in ", Setting("uri"), ", ", name, ": ", remedy.into());
+    Problem::new(format!("uri: {name} {what}"), remedy)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::PinKind;
-use crate::error::{Failure, OwnCommand, Remedy, Setting, remedy};
+use crate::error::{Failure, Help, PROGRAM, Setting, THIS_KEY, THIS_PIN_SOURCE, remedy};
 
 /// Where a PIN came from, for messages.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -128,7 +128,7 @@ impl Failure for PinError {
         7
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> Help {
         const PIN_SOURCE: Setting = Setting("pinSource");
         match self {
             Self::Askpass { .. } | Self::NoAskpass => remedy!(
@@ -190,9 +190,9 @@ impl Failure for PinError {
             ),
             Self::RefusedBefore { .. } => remedy!(
                 "correct the PIN, then, in a terminal (with ssh: -t), log in yourself: ",
-                OwnCommand::LogIn,
+                format!("{PROGRAM} check{THIS_KEY} --pin-source prompt"),
                 "; where no person can type it, ",
-                OwnCommand::DespiteRefusal,
+                format!("{PROGRAM} check{THIS_KEY}{THIS_PIN_SOURCE} --despite-refusal"),
                 " sends the stored PIN once"
             ),
             Self::Repeated { .. } => remedy!(
@@ -211,7 +211,7 @@ impl Failure for PinError {
             ),
             Self::TerminalLeft { .. } => remedy!(
                 "end what keeps the key open, the run or the tunnel process (`",
-                OwnCommand::Stop,
+                format!("{PROGRAM} stop"),
                 "`), and start the command again, which asks for the PIN first; or set ",
                 PIN_SOURCE
             ),

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io;
 
-use crate::error::{Failure, OwnCommand, Remedy, remedy};
+use crate::error::{Failure, Help, PROGRAM, THIS_KUBECONFIG, remedy};
 
 /// The answer has nowhere to go.
 #[derive(Debug, thiserror::Error)]
@@ -23,7 +23,7 @@ impl Failure for AnswerError {
         2
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> Help {
         match self {
             Self::Closed | Self::Lost(_) => {
                 "run the program with a standard output that stays open until it ends"
@@ -66,7 +66,7 @@ impl Failure for RunError {
         }
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> Help {
         match self {
             Self::Command { .. } => "check that it is a program that you may execute",
             Self::CommandNotFound { .. } => {
@@ -103,7 +103,7 @@ impl Failure for DataError {
         9
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> Help {
         match self {
             Self::NotKept { .. } => remedy!(
                 "see that your home can be written, that its disk is not full, and that this directory \
@@ -112,7 +112,7 @@ impl Failure for DataError {
             Self::NotRead { .. } => remedy!(
                 "see that the file and its directory are yours alone (modes 0600 and 0700); if in doubt, \
                      remove the file and have the contexts written again: `",
-                OwnCommand::WriteKubeconfig,
+                format!("{PROGRAM} kubeconfig --write{THIS_KUBECONFIG}"),
                 " --context NAME`"
             ),
         }

@@ -1,6 +1,6 @@
 //! Exit code 2: the request can't be answered as it was asked.
 
-use crate::error::{Failure, Remedy};
+use crate::error::{Failure, Help};
 use crate::hash::Hash;
 
 #[derive(Debug, thiserror::Error)]
@@ -50,7 +50,7 @@ impl Failure for RequestError {
         2
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> Help {
         match self {
             Self::ApiVersion(_) => {
                 "this program understands external-signer.authentication.k8s.io/v1alpha1"

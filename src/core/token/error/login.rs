@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::super::slot::PinState;
 use super::CallFailure;
-use crate::error::{Failure, OwnCommand, Remedy, Setting, remedy};
+use crate::error::{Failure, Help, PROGRAM, Setting, THIS_KEY, remedy};
 use crate::pin::{PinKind, PinOrigin};
 use crate::printable::shell_word;
 
@@ -75,7 +75,7 @@ impl Failure for LoginError {
         7
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> Help {
         match self {
             Self::Call { .. } => remedy!(
                 "check that the token is still inserted and no other program holds it, then try again"
@@ -113,7 +113,7 @@ impl Failure for LoginError {
             ),
             Self::Incorrect { .. } => remedy!(
                 "correct the PIN at its source, then log in yourself: ",
-                OwnCommand::LogIn,
+                format!("{PROGRAM} check{THIS_KEY} --pin-source prompt"),
                 "; until then no stored PIN is sent, since every try counts"
             ),
             Self::KeyOfOtherLength { .. } => remedy!(

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::CallFailure;
-use crate::error::{Failure, Remedy, Setting, remedy};
+use crate::error::{Failure, Help, Setting, remedy};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ModuleError {
@@ -49,7 +49,7 @@ impl Failure for ModuleError {
         4
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> Help {
         const INIT_ARGS: Setting = Setting("initArgs");
         const PATH_LIB: Setting = Setting("pathLib");
         match self {

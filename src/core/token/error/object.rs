@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use super::CallFailure;
-use crate::error::{Failure, OwnCommand, Piece, Remedy, Setting, remedy};
+use crate::error::{Failure, Help, PROGRAM, Setting, THIS_TOKEN, remedy};
 use crate::printable::shell_word;
 
 /// An object as the configuration can name it.
@@ -134,7 +134,7 @@ impl Failure for ObjectError {
         6
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> Help {
         const CERTIFICATE_FILE: Setting = Setting("certificateFile");
         match self {
             Self::Call { .. } => remedy!(
@@ -165,7 +165,7 @@ impl Failure for ObjectError {
             .with_candidates(found),
             Self::NoneFits { .. } | Self::NoUsable { .. } => remedy!(
                 "insert the token that holds it; `",
-                OwnCommand::ListHidden,
+                format!("{PROGRAM} list{THIS_TOKEN} --login"),
                 "` shows also what a token hides without a PIN, and `kubeconfig --login` writes it \
                  down"
             ),
@@ -180,13 +180,13 @@ impl Failure for ObjectError {
                 };
                 remedy!(
                     "make one, and have a cluster issue its certificate: `",
-                    Piece::Program,
+                    PROGRAM,
                     format!(
                         " enroll --module {}{label} --context NAME` (docs/enroll.md has it with other \
                          CAs); `",
                         shell_word(module),
                     ),
-                    OwnCommand::ListHidden,
+                    format!("{PROGRAM} list{THIS_TOKEN} --login"),
                     "` shows also what a token hides without a PIN"
                 )
             }
@@ -218,22 +218,18 @@ impl Failure for ObjectError {
             }
             Self::Several { found, .. } => {
                 let names: HashSet<_> = found.iter().map(|it| (&it.id, &it.label)).collect();
-                let mut remedy = if names.len() == found.len() {
-                    remedy!(
-                        "make the choice unique with ",
-                        Setting("objectId"),
-                        " and ",
-                        Setting("objectLabel"),
-                        " together, set "
-                    )
+                let unique = if names.len() == found.len() {
+                    "make the choice unique with objectId and objectLabel together, "
                 } else {
-                    remedy!("set ")
+                    ""
                 };
-                remedy.pieces.extend([
-                    CERTIFICATE_FILE.into(),
-                    " to the certificate that is meant, or remove what is not used:".into(),
-                ]);
-                remedy.with_candidates(found)
+                remedy!(
+                    unique,
+                    "set ",
+                    CERTIFICATE_FILE,
+                    " to the certificate that is meant, or remove what is not used:"
+                )
+                .with_candidates(found)
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Exit code 8: what was sealed to a key, and the token doesn't open.
 
 use super::CallFailure;
-use crate::error::{Failure, Remedy, listed, remedy};
+use crate::error::{Failure, Help, listed, remedy};
 
 #[derive(Debug, thiserror::Error)]
 pub enum OpeningError {
@@ -31,7 +31,7 @@ impl Failure for OpeningError {
         8
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> Help {
         match self {
             Self::Call { .. } => remedy!(
                 "check that the token is there and works: `pkcs11-tool --module FILE --login -O`"

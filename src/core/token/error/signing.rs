@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::CallFailure;
-use crate::error::{Failure, Remedy, Setting, listed, remedy};
+use crate::error::{Failure, Help, Setting, listed, remedy};
 
 #[derive(Debug, thiserror::Error)]
 pub enum SigningError {
@@ -42,7 +42,7 @@ impl Failure for SigningError {
         8
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> Help {
         match self {
             Self::Call { .. } => remedy!(
                 "check that the token is still inserted, take it out and put it back, then try again"

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::CallFailure;
 use crate::config::TokenName;
-use crate::error::{Failure, Remedy, Setting, remedy};
+use crate::error::{Failure, Help, Setting, remedy};
 use crate::printable::shell_word;
 use crate::process::lock::LockBusy;
 
@@ -142,13 +142,10 @@ impl Failure for TokenError {
         5
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> Help {
         match self {
             Self::Ambiguous { found, .. } => {
-                let mut remedy = remedy!("add ");
-                remedy.pieces.extend(what_differs(found).pieces);
-                remedy.pieces.push(" to choose one:".into());
-                remedy.with_candidates(found)
+                remedy!("add ", what_differs(found), " to choose one:").with_candidates(found)
             }
             Self::Busy { .. } => remedy!(
                 "finish or end the other request (it may be waiting for a PIN or a touch) and try again"
@@ -209,7 +206,7 @@ const LABEL: Setting = Setting("tokenLabel");
 const SERIAL: Setting = Setting("tokenSerial");
 
 /// The setting that distinguishes these tokens, a lasting one if there is any.
-fn what_differs(tokens: &[TokenName]) -> Remedy {
+fn what_differs(tokens: &[TokenName]) -> Help {
     let differ = |name: fn(&TokenName) -> [&str; 2]| {
         let names: HashSet<_> = tokens.iter().map(name).collect();
         names.len() == tokens.len()
@@ -226,7 +223,7 @@ fn what_differs(tokens: &[TokenName]) -> Remedy {
 }
 
 /// The remedy where the token isn't, by what is in its place.
-fn where_to_look(present: &[TokenName], unusable: &[UnusableSlot]) -> Remedy {
+fn where_to_look(present: &[TokenName], unusable: &[UnusableSlot]) -> Help {
     let is_blank = |slot: &UnusableSlot| matches!(slot.why, WhyUnusable::NotInitialized);
     if !present.is_empty() {
         remedy!(

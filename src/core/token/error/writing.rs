@@ -1,7 +1,7 @@
 //! Exit code 6: a key that is made on the token, and a certificate that is written to it.
 
 use super::{CallFailure, ObjectSummary};
-use crate::error::{Failure, OwnCommand, Remedy, Setting, remedy};
+use crate::error::{Failure, Help, PROGRAM, Setting, THIS_TOKEN, remedy};
 
 #[derive(Debug, thiserror::Error)]
 pub enum WritingError {
@@ -70,7 +70,7 @@ impl Failure for WritingError {
         6
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> Help {
         match self {
             Self::Call { failure, .. }
                 if ["CKR_ATTRIBUTE_VALUE_INVALID", "CKR_KEY_SIZE_RANGE"]
@@ -84,7 +84,7 @@ impl Failure for WritingError {
             ),
             Self::Full { .. } => remedy!(
                 "remove what is not used any more (`",
-                OwnCommand::ListHidden,
+                format!("{PROGRAM} list{THIS_TOKEN} --login"),
                 "` shows what there is), and run the command again"
             ),
             Self::IdInUse { present, .. } => remedy!(
