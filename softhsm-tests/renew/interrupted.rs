@@ -18,14 +18,11 @@ impl Jane {
     }
 
     /// Asks, and has it approved; the request's name.
-    fn ask_approved(&self, arguments: &[&str]) -> String {
-        let asked = self.renew(&["--wait=1s"]).arguments(arguments).run();
-        asked.fails(9, &["was not approved within 1 seconds"]);
-        let (_, name) = asked.stderr.split_once(" approve ").unwrap();
-        let name = name.split_whitespace().next().unwrap();
-        self.decide("approve", name);
-        cluster().issued_certificate(name);
-        name.to_owned()
+    fn ask_approved(&self) -> String {
+        let name = self.request();
+        self.decide("approve", &name);
+        cluster().issued_certificate(&name);
+        name
     }
 }
 
@@ -35,7 +32,7 @@ const AT_THE_PROOF: &str = "C_Sign#2:print=error,C_Sign#2:hang";
 #[test]
 fn a_kill_before_the_proof_leaves_what_the_same_command_ends_with() {
     let jane = Jane::new();
-    let name = jane.ask_approved(&[]);
+    let name = jane.ask_approved();
     let mut running = jane.renew_suffering(&[], AT_THE_PROOF).start(None);
     running.wait_for_error("complaint from the module");
     kill_process(running.pid(), Signal::KILL).unwrap();
@@ -46,27 +43,10 @@ fn a_kill_before_the_proof_leaves_what_the_same_command_ends_with() {
 }
 
 #[test]
-fn a_kill_before_the_proof_of_a_new_key_leaves_the_context_to_the_old_one_until_it_goes_on() {
-    let old = super::janes();
-    let jane = Jane::with(old.clone());
-    jane.ask_approved(&["--new-key"]);
-    let running = jane.renew_suffering(&["--new-key"], AT_THE_PROOF);
-    let mut running = running.start(None);
-    running.wait_for_error("complaint from the module");
-    kill_process(running.pid(), Signal::KILL).unwrap();
-    running.finish();
-    assert_eq!(jane.certificates().len(), 2);
-    assert_eq!(jane.written()["objectId"], "1");
-    let outcome = jane.renew(&["--new-key"]).run();
-    assert!(!outcome.stderr.contains("approve"), "{outcome:?}");
-    jane.assert_uses_new_key(&outcome, &old);
-}
-
-#[test]
 fn a_token_that_is_pulled_is_told_and_gone_on_with_when_it_is_back() {
     let jane = Jane::new();
     let before = jane.certificates();
-    let name = jane.ask_approved(&[]);
+    let name = jane.ask_approved();
     // The library's first call after the wait finds no session any more.
     let pulled = jane.renew_suffering(&[], "C_CreateObject:lose-sessions").run();
     pulled
@@ -79,7 +59,7 @@ fn a_token_that_is_pulled_is_told_and_gone_on_with_when_it_is_back() {
 #[test]
 fn a_certificate_that_can_not_be_read_back_is_written_once() {
     let jane = Jane::new();
-    jane.ask_approved(&[]);
+    jane.ask_approved();
     let full = jane.renew_suffering(&[], "C_CreateObject:return=0x31").run();
     full.fails(6, &["has no room left"]);
     let reads = jane.store.calls("C_GetAttributeValue").len() + 1;

@@ -5,16 +5,13 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use serde::Serialize;
-
 use super::completions::values;
-use super::error::ApprovalError;
 use super::output::CommandOutput;
 use super::question::says_yes;
 use crate::certificate::CertificationRequest;
-use crate::cluster_api::signing_request::{self, RequestState, SigningRequest};
-use crate::cluster_api::{ApiError, Kubectl, Objection, objections};
-use crate::error::Error;
+use crate::cluster_api::signing_request::{CREDENTIAL_ID, RequestState, SigningRequest};
+use crate::cluster_api::{Kubectl, objections};
+use crate::error::{Error, Exit, listed};
 use crate::printable::printable;
 use crate::report;
 
@@ -43,31 +40,6 @@ pub(super) struct ApproveArguments {
     /// Approve although the request asks for what the requester isn't
     #[arg(long)]
     despite_mismatch: bool,
-    /// Print a JSON document
-    #[arg(long)]
-    json: bool,
-}
-
-/// What became of it, for scripts.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ApprovalDocument<'a> {
-    api_version: &'static str,
-    name: &'a str,
-    uid: &'a str,
-    /// `approved` now, or before: `already-approved`, `already-issued`.
-    outcome: &'static str,
-    requester: &'a str,
-    requester_groups: &'a [String],
-    credential_ids: &'a [String],
-    user: Option<&'a str>,
-    groups: &'a [String],
-    key: String,
-    key_fingerprint: &'a str,
-    usages: &'a [String],
-    signer_name: &'a str,
-    expiration_seconds: Option<i64>,
-    mismatches: Vec<String>,
 }
 
 /// Approves; the exit code.
@@ -82,68 +54,39 @@ pub(super) fn run(arguments: &ApproveArguments) -> u8 {
 fn approve(arguments: &ApproveArguments) -> Result<(), Error> {
     let mut output = CommandOutput::open()?;
     let kubeconfig = super::load(&super::locations(arguments.kubeconfig.as_deref()))?;
-    let kubectl = Kubectl::find(
-        &kubeconfig,
-        arguments.kubeconfig.as_deref(),
-        arguments.context.as_deref(),
-        report::passed_on,
-    )?;
+    let (file, context) = (arguments.kubeconfig.as_deref(), arguments.context.as_deref());
+    let kubectl = Kubectl::find(&kubeconfig, file, context)?;
     let name = &arguments.name;
-    let Some(request) = signing_request::read(&kubectl, name)? else {
-        return Err(ApprovalError::Missing { name: name.clone() }.into());
-    };
-    warn(&request);
-    let asked = CertificationRequest::from_pem(&request.pem)
-        .map_err(|reason| ApprovalError::Unreadable { name: name.clone(), reason })?;
+    let request = SigningRequest::read(&kubectl, name)?.ok_or_else(|| {
+        let text = format!("there is no CertificateSigningRequest \"{name}\"");
+        Error::new(Exit::Cluster, text).help(
+            "`kubectl get certificatesigningrequests` lists those of this context's cluster; the requester can make \
+             it anew",
+        )
+    })?;
+    let asked = CertificationRequest::from_pem(&request.pem).map_err(|reason| {
+        let text = format!("the request \"{name}\" can't be approved: {reason}");
+        Error::new(Exit::Cluster, text)
+            .help("have it removed (`kubectl delete certificatesigningrequest`) and asked for anew")
+    })?;
     let objections = objections(&request, &asked);
     report::lines(&shown(&request, &asked, &objections));
-    let outcome = match request.state() {
-        RequestState::Denied { reason, message } => {
-            return Err(ApprovalError::Denied { name: name.clone(), reason, message }.into());
-        }
-        RequestState::Failed { reason, message } => {
-            return Err(ApprovalError::Failed { name: name.clone(), reason, message }.into());
-        }
-        RequestState::Approved => "already-approved",
-        RequestState::Issued(_) => "already-issued",
+    let outcome = match request.state()? {
+        RequestState::Approved => "has been approved before, and is not signed yet",
+        RequestState::Issued(_) => "has been approved before, and its certificate is issued",
         RequestState::Pending if !objections.is_empty() && !arguments.despite_mismatch => {
-            return Err(ApprovalError::Mismatch {
-                name: name.clone(),
-                objections: told(&objections),
-            }
-            .into());
+            let text = format!("the request \"{name}\" {}", listed(&objections, "and"));
+            return Err(Error::new(Exit::Cluster, text).help(
+                "ask the requester by another channel why; --despite-mismatch approves it all the same",
+            ));
         }
         RequestState::Pending => {
             confirm(&request, &asked, !objections.is_empty())?;
-            warn(&send(&kubectl, &request)?);
+            send(&kubectl, &request)?;
             "approved"
         }
     };
-    if arguments.json {
-        return output.print_json(&ApprovalDocument {
-            api_version: "pkcs11-external-signer/v1",
-            name: request.name(),
-            uid: request.uid(),
-            outcome,
-            requester: request.requester(),
-            requester_groups: request.requester_groups(),
-            credential_ids: request.credential_ids(),
-            user: asked.user.as_deref(),
-            groups: &asked.groups,
-            key: asked.public_key.to_string(),
-            key_fingerprint: &asked.fingerprint,
-            usages: request.usages(),
-            signer_name: request.signer(),
-            expiration_seconds: request.seconds(),
-            mismatches: told(&objections),
-        });
-    }
-    let text = match outcome {
-        "approved" => "approved",
-        "already-approved" => "has been approved before, and is not signed yet",
-        _ => "has been approved before, and its certificate is issued",
-    };
-    Ok(output.print(&format!("{} {text}\n", printable(name)))?)
+    Ok(output.print(&format!("{} {outcome}\n", printable(name)))?)
 }
 
 /// A typed yes at the terminal.
@@ -151,8 +94,8 @@ fn confirm(
     request: &SigningRequest,
     asked: &CertificationRequest,
     is_mismatch: bool,
-) -> Result<(), ApprovalError> {
-    let name = || request.name().to_owned();
+) -> Result<(), Error> {
+    let name = &request.metadata.name;
     let user = asked.user.as_deref().unwrap_or_default();
     let groups = match asked.groups.as_slice() {
         [] => "in no group".to_owned(),
@@ -168,41 +111,42 @@ fn confirm(
         printable(&format!("{user:?}")),
         printable(&groups)
     );
-    match says_yes(&question) {
-        None => Err(ApprovalError::NoTerminal { name: name() }),
-        Some(true) => Ok(()),
-        Some(false) => Err(ApprovalError::NotConfirmed { name: name() }),
-    }
+    let (text, help) = match says_yes(&question) {
+        Some(true) => return Ok(()),
+        Some(false) => (
+            format!("the request \"{name}\" was not confirmed with yes; nothing was approved"),
+            "run this command again to approve it; `kubectl certificate deny` refuses it for good",
+        ),
+        None => (
+            format!("no terminal to confirm the request \"{name}\" at; nothing was approved"),
+            "run this command at a terminal: a person has to compare and to type yes",
+        ),
+    };
+    Err(Error::new(Exit::Login, text).help(help))
 }
 
-/// Sends the approval of what was shown.
-fn send(kubectl: &Kubectl, request: &SigningRequest) -> Result<SigningRequest, Error> {
+/// Sends the approval of what was shown. It may have been approved, denied or removed meanwhile, or removed and made
+/// anew under the same name, perhaps for another key.
+fn send(kubectl: &Kubectl, request: &SigningRequest) -> Result<(), Error> {
     let message = "compared with the requester by pkcs11-external-signer approve";
-    match signing_request::approve(kubectl, request, REASON, message) {
-        Ok(approved) => Ok(approved),
-        Err(ApiError::Refused(refused)) if matches!(refused.code, Some(404 | 409)) => {
-            Err(ApprovalError::Changed { name: request.name().to_owned() }.into())
+    kubectl.approve(request, REASON, message).map_err(|error| {
+        let name = &request.metadata.name;
+        match SigningRequest::read(kubectl, name) {
+            Ok(Some(now)) if now.is_version_of(request) => error,
+            Ok(_) => {
+                let text = format!(
+                    "the request \"{name}\" is no longer the one that was shown; nothing was approved"
+                );
+                Error::new(Exit::Cluster, text)
+                    .help("look at it as it is now: run this command again")
+            }
+            Err(_) => error,
         }
-        Err(error) => Err(error.into()),
-    }
-}
-
-fn warn(request: &SigningRequest) {
-    for warning in &request.warnings {
-        report::warning(&format!("the API server: {warning}"));
-    }
-}
-
-fn told(objections: &[Objection]) -> Vec<String> {
-    objections.iter().map(ToString::to_string).collect()
+    })
 }
 
 /// Request and requester, a line for each thing that is compared.
-fn shown(
-    request: &SigningRequest,
-    asked: &CertificationRequest,
-    objections: &[Objection],
-) -> String {
+fn shown(request: &SigningRequest, asked: &CertificationRequest, objections: &[String]) -> String {
     let mut text = String::new();
     let mut add = |title: &str, value: &str| {
         // Writing to a String can't fail.
@@ -212,15 +156,14 @@ fn shown(
         [] => "not told (Kubernetes before 1.32, or no certificate and no token)".to_owned(),
         ids => ids.join(", "),
     };
-    add("request", request.name());
-    add("made", request.created().unwrap_or("not told"));
-    add("requester", &format!("{:?}", request.requester()));
-    add("  groups", &quoted(request.requester_groups()));
+    let spec = &request.spec;
+    add("request", &request.metadata.name);
+    add("made", request.metadata.creation_timestamp.as_deref().unwrap_or("not told"));
+    add("requester", &format!("{:?}", spec.username));
+    add("  groups", &quoted(&spec.groups));
     add("  authenticated by", &credentials);
-    for (key, values) in request.requester_extra() {
-        if key != signing_request::CREDENTIAL_ID {
-            add(&format!("  {key}"), &quoted(values));
-        }
+    for (key, values) in spec.extra.iter().filter(|(key, _)| *key != CREDENTIAL_ID) {
+        add(&format!("  {key}"), &quoted(values));
     }
     let user = asked.user.as_ref().map(|user| format!("{user:?}"));
     add("asks to be", user.as_deref().unwrap_or("no user"));
@@ -228,9 +171,9 @@ fn shown(
     add("  subject", &asked.subject);
     add("  key", &asked.public_key.to_string());
     add("  SHA-256 of the key", &asked.fingerprint);
-    add("  usages", &request.usages().join(", "));
-    add("  signer", request.signer());
-    add("  for", &duration(request.seconds()));
+    add("  usages", &spec.usages.join(", "));
+    add("  signer", &spec.signer_name);
+    add("  for", &duration(spec.expiration_seconds));
     for objection in objections {
         add("✘", &format!("the request {objection}"));
     }

@@ -2,14 +2,12 @@
 
 #![forbid(unsafe_code)]
 
-use base64::prelude::{BASE64_STANDARD, Engine as _};
-use serde::Serialize;
-
 use super::again::Invocation;
 use super::key_options::KeyOptions;
 use super::output::CommandOutput;
 use crate::certificate::KeyAttestation;
 use crate::config::Config;
+use crate::enrollment::certificates_pem;
 use crate::error::Error;
 use crate::library::{self, LockReports};
 use crate::pipeline::Library;
@@ -31,30 +29,12 @@ PIN is asked for. It proves nothing before it was verified up to Yubico's root, 
 pub(super) struct AttestationArguments {
     #[command(flatten)]
     key: KeyOptions,
-    /// Print a JSON document
-    #[arg(long)]
-    json: bool,
 }
 
 impl AttestationArguments {
     pub(super) fn invocation(&self) -> Invocation<'_> {
         self.key.invocation()
     }
-}
-
-/// What `--json` prints.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct AttestationDocument {
-    api_version: &'static str,
-    kind: &'static str,
-    /// PEM, from that of the key upwards.
-    certificates: Vec<String>,
-    key_fingerprint: Option<String>,
-    serial_number: Option<u64>,
-    firmware: Option<String>,
-    pin_policy: Option<&'static str>,
-    touch_policy: Option<&'static str>,
 }
 
 /// Prints it; the exit code.
@@ -86,20 +66,6 @@ fn show(
     let mut token = library.token(&config.token, None, &mut ())?;
     let chain = token.attestation(&config.object)?;
     let said = chain.first().and_then(|der| KeyAttestation::from_der(der));
-    let certificates: Vec<_> = chain.iter().map(|der| pem(der)).collect();
-    if arguments.json {
-        let said = said.unwrap_or_default();
-        return output.print_json(&AttestationDocument {
-            api_version: "pkcs11-external-signer/v1",
-            kind: "Attestation",
-            certificates,
-            key_fingerprint: Some(said.key_fingerprint).filter(|it| !it.is_empty()),
-            serial_number: said.serial_number,
-            firmware: said.firmware,
-            pin_policy: said.pin_policy,
-            touch_policy: said.touch_policy,
-        });
-    }
     if let Some(said) = &said {
         report::note(&printable(&words(said)));
     }
@@ -114,7 +80,8 @@ fn show(
             printable(&found.certificate.subject)
         ));
     }
-    Ok(output.print(&certificates.concat())?)
+    let (own, others) = chain.split_first().ok_or_else(|| Error::internal("an empty chain"))?;
+    Ok(output.print(&certificates_pem(own, others)?)?)
 }
 
 /// What the attestation says, in one line.
@@ -132,17 +99,4 @@ fn words(said: &KeyAttestation) -> String {
         }
     }
     format!("{words}; the key's SHA-256 is {}", said.key_fingerprint)
-}
-
-fn pem(der: &[u8]) -> String {
-    let text = BASE64_STANDARD.encode(der);
-    let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");
-    let mut rest = text.as_str();
-    while !rest.is_empty() {
-        let (line, after) = rest.split_at(rest.len().min(64));
-        pem.push_str(line);
-        pem.push('\n');
-        rest = after;
-    }
-    pem + "-----END CERTIFICATE-----\n"
 }

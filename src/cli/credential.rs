@@ -5,7 +5,6 @@
 
 mod certificate;
 mod connection;
-mod error;
 mod jwt;
 mod kept;
 mod output;

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::error::{Failure, Help, PROGRAM, Setting, THIS_KUBECONFIG, listed, remedy};
+use crate::error::{Failure, Help, PROGRAM, Setting, THIS_KUBECONFIG, remedy};
 
 #[derive(Debug, thiserror::Error)]
 #[error("missing argument: {argument} needs {other}")]
@@ -120,68 +120,6 @@ impl Failure for JwksError {
             }
             Self::NoUser => {
                 "name the user that the API server shall take the holder for: --user NAME"
-            }
-        }
-        .into()
-    }
-}
-
-/// Exit code 7 where a person is missing, else 9.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ApprovalError {
-    /// It was approved, denied or removed meanwhile, or removed and made anew under the same name: perhaps for
-    /// another key.
-    #[error("the request \"{name}\" is no longer the one that was shown; nothing was approved")]
-    Changed { name: String },
-    #[error("the request \"{name}\" was denied: {reason}: {message}")]
-    Denied { name: String, reason: String, message: String },
-    #[error("the request \"{name}\" has failed, and will not be signed: {reason}: {message}")]
-    Failed { name: String, reason: String, message: String },
-    /// The cluster's signer signs what is approved, whoever asked: the bearer would be that user.
-    #[error("the request \"{name}\" {}", listed(.objections, "and"))]
-    Mismatch { name: String, objections: Vec<String> },
-    /// The cluster removes those that were decided on after an hour, and others after a day.
-    #[error("there is no CertificateSigningRequest \"{name}\"")]
-    Missing { name: String },
-    #[error("no terminal to confirm the request \"{name}\" at; nothing was approved")]
-    NoTerminal { name: String },
-    #[error("the request \"{name}\" was not confirmed with yes; nothing was approved")]
-    NotConfirmed { name: String },
-    #[error("the request \"{name}\" can't be approved: {reason}")]
-    Unreadable { name: String, reason: String },
-}
-
-impl Failure for ApprovalError {
-    fn exit_code(&self) -> u8 {
-        match self {
-            Self::NoTerminal { .. } | Self::NotConfirmed { .. } => 7,
-            Self::Changed { .. }
-            | Self::Denied { .. }
-            | Self::Failed { .. }
-            | Self::Mismatch { .. }
-            | Self::Missing { .. }
-            | Self::Unreadable { .. } => 9,
-        }
-    }
-
-    fn remedy(&self) -> Help {
-        match self {
-            Self::Changed { .. } => "look at it as it is now: run this command again",
-            Self::Denied { .. } | Self::Failed { .. } | Self::Unreadable { .. } => {
-                "have it removed (`kubectl delete certificatesigningrequest`) and asked for anew"
-            }
-            Self::Mismatch { .. } => {
-                "ask the requester by another channel why; --despite-mismatch approves it all the same"
-            }
-            Self::Missing { .. } => {
-                "`kubectl get certificatesigningrequests` lists those of this context's cluster; the \
-                 requester can make it anew"
-            }
-            Self::NoTerminal { .. } => {
-                "run this command at a terminal: a person has to compare and to type yes"
-            }
-            Self::NotConfirmed { .. } => {
-                "run this command again to approve it; `kubectl certificate deny` refuses it for good"
             }
         }
         .into()

@@ -1,6 +1,6 @@
 //! Questions to the person at the terminal: which of several, and whether something is meant.
 
-use crate::error::{Failure, Help, remedy};
+use crate::error::{Error, Exit};
 use crate::pin_entry;
 use crate::printable::printable;
 
@@ -31,38 +31,19 @@ pub(super) fn says_yes(question: &str) -> Option<bool> {
     Some(answer.is_some_and(|it| it == "yes"))
 }
 
-/// Asks whether `what` is meant.
-///
-/// # Errors
-/// [`Unconfirmed`]
-pub(super) fn confirm(what: &str) -> Result<(), Unconfirmed> {
+/// Has a person say by a typed yes that `what` is meant.
+pub(super) fn confirm(what: &str) -> Result<(), Error> {
     let question = format!("{}?\nType yes to go on: ", printable(what));
-    let what = what.to_owned();
-    match says_yes(&question) {
-        None => Err(Unconfirmed::NoTerminal { what }),
-        Some(true) => Ok(()),
-        Some(false) => Err(Unconfirmed::Refused { what }),
-    }
-}
-
-/// Exit code 7.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Unconfirmed {
-    #[error("{what}: that wants a yes that is typed, and there is no terminal")]
-    NoTerminal { what: String },
-    #[error("{what}: that was not confirmed")]
-    Refused { what: String },
-}
-
-impl Failure for Unconfirmed {
-    fn exit_code(&self) -> u8 {
-        7
-    }
-
-    fn remedy(&self) -> Help {
-        match self {
-            Self::NoTerminal { .. } => remedy!("run the command at a terminal"),
-            Self::Refused { .. } => remedy!("nothing was changed; type yes if it is meant"),
-        }
-    }
+    let (text, help) = match says_yes(&question) {
+        Some(true) => return Ok(()),
+        Some(false) => (
+            format!("{what}: that was not confirmed"),
+            "nothing was changed; type yes if it is meant",
+        ),
+        None => (
+            format!("{what}: type \"yes\" at a terminal to confirm that; there is no terminal"),
+            "run the command at a terminal",
+        ),
+    };
+    Err(Error::new(Exit::Login, text).help(help))
 }

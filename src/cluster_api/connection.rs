@@ -3,12 +3,11 @@
 use std::sync::{Arc, Mutex};
 
 use http::Method;
+use serde::Deserialize;
+use serde_json::{Value, json};
 
-use super::error::ApiError;
-use super::self_subject_review::{Recognition, self_subject_review};
-use super::status::Status;
-use super::{ApiAnswer, ApiMethod, ApiRequest, ClusterApi, LONGEST_ANSWER, unusable};
-use crate::error::Error;
+use super::{ClusterApi, ClusterUser, LONGEST_ANSWER, Recognition, signing_request, unusable};
+use crate::error::{Error, Exit, Failure, Help};
 use crate::keyring::{KeyNumber, Keyring};
 use crate::tunnel::{
     ServerAnswer, ServerExchange, TunnelClient, TunnelObserver, TunnelTarget, UpstreamFailure,
@@ -23,17 +22,41 @@ const CLOCK_SLACK: u64 = 60;
 /// The cluster, asked by the bearer of a token's key.
 pub struct TokenConnection {
     exchange: ServerExchange,
-    cluster: String,
+    pub(super) cluster: String,
     /// Of the last answer.
     clock_offset: Mutex<Option<i64>>,
 }
 
+/// The object that a request was answered with.
+#[derive(Clone, Debug)]
+pub struct ApiAnswer {
+    pub object: Value,
+    /// The texts of the answer's Warning headers.
+    pub warnings: Vec<String>,
+}
+
+/// The API server has no such object.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct NotFound(String);
+
+impl Failure for NotFound {
+    fn exit_code(&self) -> u8 {
+        Exit::Cluster as u8
+    }
+
+    fn remedy(&self) -> Help {
+        "check the name, and that the cluster has this API: `kubectl api-resources`".into()
+    }
+}
+
+/// Whether the API server has said that there is no such object.
+pub fn is_not_found(error: &Error) -> bool {
+    error.is::<NotFound>()
+}
+
 impl TokenConnection {
     /// Nothing is sent yet.
-    ///
-    /// # Errors
-    ///
-    /// The process has no descriptors left.
     pub fn new(
         cluster: TunnelTarget,
         key: KeyNumber,
@@ -46,10 +69,6 @@ impl TokenConnection {
     }
 
     /// [`TokenConnection::new`] by way of a tunnel.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`TokenConnection::new`].
     pub fn through(client: TunnelClient) -> Result<Self, Error> {
         Ok(Self {
             cluster: client.to_string(),
@@ -58,58 +77,91 @@ impl TokenConnection {
         })
     }
 
-    /// Asks for whom the cluster takes us.
-    ///
-    /// # Errors
-    ///
-    /// There is no connection, the server did not ask for a certificate, or it does not know its user.
-    pub fn whoami(&self) -> Result<Recognition, Error> {
-        match self_subject_review(self)? {
-            Recognition::User(user) if user.name == ANONYMOUS => {
-                Err(self.exchange.error(UpstreamFailure::NotRecognised))
-            }
-            recognition => Ok(recognition),
-        }
-    }
-
     /// That the clocks of this machine and the API server differ by more than a minute, in words.
     pub fn clock_concern(&self) -> Option<String> {
         let offset = self.clock_offset.lock().ok().and_then(|last| *last)?;
         clock_concern(offset)
     }
 
-    fn answer(
+    /// For whom the cluster takes us.
+    pub fn whoami(&self) -> Result<Recognition, Error> {
+        let question =
+            json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+        let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+        let purpose = "tell who this user is";
+        let review = match self.create(path, &question, purpose) {
+            Ok(answer) => answer.object,
+            Err(error) if is_not_found(&error) => return Ok(Recognition::NotTold),
+            Err(error) => return Err(error),
+        };
+        match ClusterUser::of_review(&self.cluster, purpose, review)? {
+            user if user.name == ANONYMOUS => {
+                Err(self.exchange.error(UpstreamFailure::NotRecognised))
+            }
+            user => Ok(Recognition::User(user)),
+        }
+    }
+
+    /// Makes an object; `purpose` says for messages what is asked for.
+    pub(super) fn create(
         &self,
-        request: &ApiRequest<'_>,
-        answer: ServerAnswer,
-    ) -> Result<ApiAnswer, ApiError> {
-        let ServerAnswer { status, body, warnings, clock_offset } = answer;
+        path: &str,
+        object: &Value,
+        purpose: &str,
+    ) -> Result<ApiAnswer, Error> {
+        self.send(&Method::POST, path, Some(object), purpose)
+    }
+
+    /// Sends the request and waits for the answer, within a bound. Names in `path` must be fit for a URL.
+    pub(super) fn send(
+        &self,
+        method: &Method,
+        path: &str,
+        body: Option<&Value>,
+        purpose: &str,
+    ) -> Result<ApiAnswer, Error> {
+        let body = body.map(ToString::to_string);
+        let ServerAnswer { status, body, warnings, clock_offset } =
+            self.exchange.send(method, path, body.as_deref())?;
         if let Ok(mut last) = self.clock_offset.lock() {
             *last = clock_offset;
         }
         match judged(status, &body) {
             JudgedAnswer::Object => {
                 let object = serde_json::from_slice(&body);
-                let object = object.map_err(|error| unusable(&self.cluster, request, &error))?;
+                let object = object.map_err(|error| unusable(&self.cluster, purpose, error))?;
                 Ok(ApiAnswer { object, warnings })
             }
-            JudgedAnswer::Refused(status) => Err(status.refused(&self.cluster, request, warnings)),
-            JudgedAnswer::Failed(failure) => Err(self.exchange.error(failure).into()),
+            JudgedAnswer::Refused(Status { reason, message, .. }) => {
+                let text =
+                    format!("{}: the API server refuses to {purpose}: {message}", self.cluster);
+                Err(match (status, reason.as_str()) {
+                    (404, _) => NotFound(text).into(),
+                    (_, "Forbidden") => Error::new(Exit::Cluster, text).help(
+                        "have an administrator of the cluster allow this user what the message names (RBAC)",
+                    ),
+                    _ => Error::new(Exit::Cluster, text)
+                        .help("correct what the message names; the API server's log may tell more"),
+                })
+            }
+            JudgedAnswer::Failed(failure) => Err(self.exchange.error(failure)),
         }
     }
 }
 
 impl ClusterApi for TokenConnection {
-    fn send(&self, request: &ApiRequest<'_>) -> Result<ApiAnswer, ApiError> {
-        let method = match request.method {
-            ApiMethod::Create => Method::POST,
-            ApiMethod::Delete => Method::DELETE,
-            ApiMethod::Get => Method::GET,
-            ApiMethod::Replace => Method::PUT,
-        };
-        let body = request.body.map(ToString::to_string);
-        let answer = self.exchange.send(&method, request.path, body.as_deref())?;
-        self.answer(request, answer)
+    fn signing_request(&self, name: &str) -> Result<Option<Value>, Error> {
+        let path = format!("{}/{name}", signing_request::PATH);
+        match self.send(&Method::GET, &path, None, "show the CertificateSigningRequest") {
+            Ok(answer) => Ok(Some(answer.object)),
+            Err(error) if is_not_found(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn create_signing_request(&self, object: &Value) -> Result<Value, Error> {
+        let purpose = "make a CertificateSigningRequest";
+        Ok(self.create(signing_request::PATH, object, purpose)?.object)
     }
 
     fn cluster(&self) -> &str {
@@ -125,36 +177,33 @@ enum JudgedAnswer {
     Refused(Status),
 }
 
+/// A Kubernetes Status: why the API server did not do what it was asked.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    kind: String,
+    reason: String,
+    message: String,
+}
+
 fn judged(status: u16, body: &[u8]) -> JudgedAnswer {
     if (200..300).contains(&status) {
         return JudgedAnswer::Object;
     }
-    if status == 401 {
-        return JudgedAnswer::Failed(UpstreamFailure::NotRecognised);
-    }
-    match Status::from_json(body) {
-        Some(told) if status == 403 && told.message.contains(ANONYMOUS) => {
+    let told: Status = serde_json::from_slice(body).unwrap_or_default();
+    match told.kind == "Status" {
+        _ if status == 401 => JudgedAnswer::Failed(UpstreamFailure::NotRecognised),
+        true if status == 403 && told.message.contains(ANONYMOUS) => {
             JudgedAnswer::Failed(UpstreamFailure::NotRecognised)
         }
-        Some(told) => JudgedAnswer::Refused(Status { code: Some(status), ..told }),
+        true => JudgedAnswer::Refused(told),
         // What an API server says of a path that it doesn't know at all.
-        None if status == 404 => JudgedAnswer::Refused(Status::not_found()),
-        None => JudgedAnswer::Failed(UpstreamFailure::Answer(status)),
+        false if status == 404 => JudgedAnswer::Refused(Status {
+            message: "the server could not find the requested resource".to_owned(),
+            ..Status::default()
+        }),
+        false => JudgedAnswer::Failed(UpstreamFailure::Answer(status)),
     }
-}
-
-/// Connects to the cluster with the key and asks for whom it takes us.
-///
-/// # Errors
-///
-/// Those of [`TokenConnection::whoami`].
-pub fn whoami(
-    cluster: TunnelTarget,
-    key: KeyNumber,
-    keyring: &Arc<Keyring>,
-    observer: &Arc<dyn TunnelObserver>,
-) -> Result<Recognition, Error> {
-    TokenConnection::new(cluster, key, keyring, observer)?.whoami()
 }
 
 /// How much earlier or later than the server's, in words.
@@ -176,7 +225,7 @@ mod tests {
         match judged(status, body.as_bytes()) {
             JudgedAnswer::Failed(failure) => format!("{failure:?}"),
             JudgedAnswer::Object => "object".to_owned(),
-            JudgedAnswer::Refused(status) => format!("{:?} {}", status.code, status.reason),
+            JudgedAnswer::Refused(told) => format!("refused {}", told.reason),
         }
     }
 
@@ -203,9 +252,9 @@ mod tests {
         };
         let forbidden = status(r#"User \"system:anonymous\" cannot create"#);
         assert_eq!(outcome(403, &forbidden), "NotRecognised");
-        assert_eq!(outcome(403, &status("no")), "Some(403) Forbidden");
+        assert_eq!(outcome(403, &status("no")), "refused Forbidden");
         assert_eq!(outcome(403, "{}"), "Answer(403)");
-        assert_eq!(outcome(404, "404 page not found"), "Some(404) NotFound");
+        assert_eq!(outcome(404, "404 page not found"), "refused ");
         assert_eq!(outcome(502, "<html>"), "Answer(502)");
     }
 }

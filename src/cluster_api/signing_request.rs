@@ -6,22 +6,19 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::error::{ApiError, UnusableName};
-use super::{ApiAnswer, ApiMethod, ApiRequest, ClusterApi, decoded, unusable};
+use super::{ClusterApi, TokenConnection, decoded, is_not_found, unusable};
+use crate::error::{Error, Exit};
 use crate::printable::excerpt;
 
-const API_VERSION: &str = "certificates.k8s.io/v1";
-const KIND: &str = "CertificateSigningRequest";
 /// In characters, of any object's name.
 const LONGEST_NAME: usize = 253;
-const PATH: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+pub(super) const PATH: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 /// The signer of client certificates for the API server.
 pub const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
-/// What a certificate of that signer is for; a request for more fails.
-pub const USAGES: [&str; 2] = ["client auth", "digital signature"];
 /// The shortest life that can be asked for, in seconds.
 pub const SHORTEST: u32 = 600;
 /// By which the API server tells the certificate that a request came with (1.32 and later).
@@ -35,11 +32,11 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(1
 pub struct SigningRequest {
     /// All of it, to be sent back.
     object: Value,
-    known: Known,
+    pub metadata: Metadata,
+    pub spec: RequestSpec,
+    status: RequestStatus,
     /// PKCS#10, as PEM.
     pub pem: String,
-    /// The texts of the answer's Warning headers.
-    pub warnings: Vec<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -52,30 +49,33 @@ struct Known {
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Metadata {
-    name: String,
-    uid: String,
+pub struct Metadata {
+    pub name: String,
+    /// No other request has it, not even one of the same name.
+    pub uid: String,
     resource_version: String,
+    /// RFC 3339
     #[serde(default)]
-    creation_timestamp: Option<String>,
+    pub creation_timestamp: Option<String>,
 }
 
-/// What was asked for, and who asked.
+/// What was asked for, and who asked, as the API server knew them.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct RequestSpec {
+pub struct RequestSpec {
     request: String,
-    signer_name: String,
+    pub signer_name: String,
+    /// `None` for the signer's own.
     #[serde(default)]
-    expiration_seconds: Option<i64>,
+    pub expiration_seconds: Option<i64>,
     #[serde(default)]
-    usages: Vec<String>,
+    pub usages: Vec<String>,
     #[serde(default)]
-    username: String,
+    pub username: String,
     #[serde(default)]
-    groups: Vec<String>,
+    pub groups: Vec<String>,
     #[serde(default)]
-    extra: BTreeMap<String, Vec<String>>,
+    pub extra: BTreeMap<String, Vec<String>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -94,293 +94,168 @@ struct Condition {
     message: String,
 }
 
-/// What became of a request.
+/// What became of a request that was neither denied nor failed.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum RequestState {
-    /// Approved; the signer has still to sign it.
-    Approved,
-    Denied {
-        reason: String,
-        message: String,
-    },
-    /// The signer will not sign it.
-    Failed {
-        reason: String,
-        message: String,
-    },
-    /// The certificate, and behind it any that the signer added, as PEM.
-    Issued(String),
     /// Nobody has decided on it.
     Pending,
-}
-
-/// How a wait for a request ended.
-#[derive(Clone, Debug)]
-pub enum RequestEnd {
-    /// It is issued, denied or failed; or else the wait was too short.
-    Reached(Box<SigningRequest>),
-    /// It is no longer there, or another one is there under its name: removed by hand, or by the cluster,
-    /// which clears those away that were decided on (after an hour) or weren't (after a day).
-    Removed,
-}
-
-/// A request to be made.
-#[derive(Clone, Copy, Debug)]
-pub struct NewSigningRequest<'a> {
-    /// Fit for a URL: lower-case letters, digits, hyphens and dots.
-    pub name: &'a str,
-    /// PKCS#10, as PEM.
-    pub pem: &'a str,
-    /// `None` for the signer's own; not below [`SHORTEST`].
-    pub seconds: Option<u32>,
+    /// The signer has still to sign it.
+    Approved,
+    /// The certificate, and behind it any that the signer added, as PEM.
+    Issued(String),
 }
 
 impl SigningRequest {
-    fn of(
-        api: &dyn ClusterApi,
-        request: &ApiRequest<'_>,
-        answer: ApiAnswer,
-    ) -> Result<Self, ApiError> {
-        let known: Known = decoded(api, request, answer.object.clone())?;
-        let status = answer.object.get("status");
-        let is_whole = answer.object.is_object()
-            && status.is_none_or(Value::is_object)
+    fn of(api: &dyn ClusterApi, object: Value) -> Result<Self, Error> {
+        let purpose = "show the CertificateSigningRequest";
+        let Known { metadata, spec, status } = decoded(api.cluster(), purpose, object.clone())?;
+        let is_whole = object.is_object()
+            && object.get("status").is_none_or(Value::is_object)
             // Without it, sending the object back would approve whatever is there by then.
-            && !known.metadata.resource_version.is_empty();
+            && !metadata.resource_version.is_empty();
         if !is_whole {
-            return Err(unusable(api.cluster(), request, &"it is no whole object").into());
+            return Err(unusable(api.cluster(), purpose, "it is no whole object"));
         }
-        let pem = BASE64_STANDARD.decode(&known.spec.request);
-        let pem = pem.ok().and_then(|bytes| String::from_utf8(bytes).ok());
-        let pem = pem.unwrap_or_default();
-        Ok(Self { object: answer.object, known, pem, warnings: answer.warnings })
+        let pem = from_base64(&spec.request).unwrap_or_default();
+        Ok(Self { object, metadata, spec, status, pem })
     }
 
-    pub fn name(&self) -> &str {
-        &self.known.metadata.name
+    /// The request of this name; `None` if there is none.
+    pub fn read(api: &dyn ClusterApi, name: &str) -> Result<Option<Self>, Error> {
+        check_name(name)?;
+        let found = api.signing_request(name)?;
+        found.map(|object| Self::of(api, object)).transpose()
     }
 
-    /// No other request has it, not even one of the same name.
-    pub fn uid(&self) -> &str {
-        &self.known.metadata.uid
-    }
-
-    /// When it was made (RFC 3339).
-    pub fn created(&self) -> Option<&str> {
-        self.known.metadata.creation_timestamp.as_deref()
-    }
-
-    pub fn signer(&self) -> &str {
-        &self.known.spec.signer_name
-    }
-
-    /// How long the certificate is to live; `None` for the signer's own.
-    pub fn seconds(&self) -> Option<i64> {
-        self.known.spec.expiration_seconds
-    }
-
-    pub fn usages(&self) -> &[String] {
-        &self.known.spec.usages
-    }
-
-    /// Who asked, as the API server knew them.
-    pub fn requester(&self) -> &str {
-        &self.known.spec.username
-    }
-
-    /// The groups of who asked, as the API server knew them.
-    pub fn requester_groups(&self) -> &[String] {
-        &self.known.spec.groups
-    }
-
-    /// What else the API server knew of who asked.
-    pub fn requester_extra(&self) -> &BTreeMap<String, Vec<String>> {
-        &self.known.spec.extra
+    /// Makes a request for a client certificate. `pem` is its PKCS#10, `seconds` not below [`SHORTEST`]; without it
+    /// the signer chooses.
+    pub fn create(
+        api: &dyn ClusterApi,
+        name: &str,
+        pem: &str,
+        seconds: Option<u32>,
+    ) -> Result<Self, Error> {
+        let mut object = json!({
+            "apiVersion": "certificates.k8s.io/v1",
+            "kind": "CertificateSigningRequest",
+            "metadata": {"name": name},
+            "spec": {
+                "request": BASE64_STANDARD.encode(pem),
+                "signerName": SIGNER,
+                // A request for more fails.
+                "usages": ["client auth", "digital signature"],
+            },
+        });
+        if let Some(seconds) = seconds {
+            object["spec"]["expirationSeconds"] = seconds.into();
+        }
+        match api.create_signing_request(&object) {
+            Ok(made) => Self::of(api, made),
+            // By the same command at the same time.
+            Err(error) => Self::read(api, name)?.ok_or(error),
+        }
     }
 
     /// What the request was authenticated with: `X509SHA256=` and the hash of a certificate, or `JTI=` and the
     /// number of a token. Empty before Kubernetes 1.32, and for other credentials.
     pub fn credential_ids(&self) -> &[String] {
-        let ids = self.known.spec.extra.get(CREDENTIAL_ID);
-        ids.map_or(&[], Vec::as_slice)
+        self.spec.extra.get(CREDENTIAL_ID).map_or(&[], Vec::as_slice)
     }
 
-    pub fn state(&self) -> RequestState {
-        let RequestStatus { certificate, conditions } = &self.known.status;
-        let condition = |kind: &str| conditions.iter().find(|it| it.kind == kind);
-        let told = |it: &Condition| (it.reason.clone(), it.message.clone());
-        if let Some((reason, message)) = condition("Denied").map(told) {
-            return RequestState::Denied { reason, message };
+    /// What became of it; an error if it was denied, or the signer will not sign it.
+    pub fn state(&self) -> Result<RequestState, Error> {
+        let name = &self.metadata.name;
+        let condition = |kind: &str| self.status.conditions.iter().find(|it| it.kind == kind);
+        let denied = condition("Denied").map(|it| (it, format!("the request {name} was denied")));
+        let failed = condition("Failed");
+        let failed = failed
+            .map(|it| (it, format!("the cluster's signer has not signed the request {name}")));
+        if let Some((Condition { reason, message, .. }, text)) = denied.or(failed) {
+            let why = [reason, message].map(String::as_str).into_iter().filter(|it| !it.is_empty());
+            let text = [text.as_str()].into_iter().chain(why).collect::<Vec<_>>().join(": ");
+            return Err(Error::new(Exit::Cluster, text).help(
+                "ask who approves requests in the cluster; `enroll` and `renew` make another one with --again",
+            ));
         }
-        if let Some((reason, message)) = condition("Failed").map(told) {
-            return RequestState::Failed { reason, message };
-        }
-        let issued = certificate
-            .as_ref()
-            .filter(|text| !text.is_empty())
-            .and_then(|text| BASE64_STANDARD.decode(text).ok())
-            .and_then(|bytes| String::from_utf8(bytes).ok());
-        match (issued, condition("Approved")) {
+        let issued = self.status.certificate.as_deref().filter(|text| !text.is_empty());
+        Ok(match (issued.and_then(from_base64), condition("Approved")) {
             (Some(pem), _) => RequestState::Issued(pem),
             (None, Some(_)) => RequestState::Approved,
             (None, None) => RequestState::Pending,
+        })
+    }
+
+    /// Looks at the request until it is issued, denied or failed, or `limit` has passed.
+    pub fn wait(&self, api: &dyn ClusterApi, limit: Duration) -> Result<Self, Error> {
+        let deadline = Instant::now() + limit;
+        let [mut pause, longest] = PAUSES;
+        loop {
+            let name = &self.metadata.name;
+            let found = Self::read(api, name)?;
+            // The cluster clears requests away: decided ones after an hour, others after a day.
+            let Some(found) = found.filter(|found| found.metadata.uid == self.metadata.uid) else {
+                let text = format!("the request {name} was removed from the cluster");
+                return Err(Error::new(Exit::Cluster, text)
+                    .help("run the same command again: it makes another request"));
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            // The signer takes no time to speak of.
+            let next = match found.state() {
+                Ok(RequestState::Pending) => pause,
+                Ok(RequestState::Approved) => PAUSES[0],
+                Ok(RequestState::Issued(_)) | Err(_) => return Ok(found),
+            };
+            if left.is_zero() {
+                return Ok(found);
+            }
+            thread::sleep(next.min(left));
+            pause = (pause * 2).min(longest);
         }
     }
 
-    fn is_ended(&self) -> bool {
-        !matches!(self.state(), RequestState::Approved | RequestState::Pending)
+    /// Whether both are the same request, unchanged.
+    pub fn is_version_of(&self, other: &Self) -> bool {
+        let version = |it: &Self| (it.metadata.uid.clone(), it.metadata.resource_version.clone());
+        version(self) == version(other)
     }
-}
 
-/// Makes a request for a client certificate.
-///
-/// # Errors
-///
-/// The server refuses: one of this name is there, this user may not, or `system:masters` is asked for.
-pub fn create(
-    api: &dyn ClusterApi,
-    new: &NewSigningRequest<'_>,
-) -> Result<SigningRequest, ApiError> {
-    let mut object = json!({
-        "apiVersion": API_VERSION,
-        "kind": KIND,
-        "metadata": {"name": new.name},
-        "spec": {
-            "request": BASE64_STANDARD.encode(new.pem),
-            "signerName": SIGNER,
-            "usages": USAGES,
-        },
-    });
-    if let Some(seconds) = new.seconds {
-        object["spec"]["expirationSeconds"] = seconds.into();
-    }
-    let request = ApiRequest {
-        method: ApiMethod::Create,
-        path: PATH,
-        body: Some(&object),
-        purpose: "make a CertificateSigningRequest",
-    };
-    let answer = api.send(&request)?;
-    SigningRequest::of(api, &request, answer)
-}
-
-/// The request of this name; `None` if there is none.
-///
-/// # Errors
-///
-/// The server refuses, or there is no answer.
-pub fn read(api: &dyn ClusterApi, name: &str) -> Result<Option<SigningRequest>, ApiError> {
-    let request = ApiRequest {
-        method: ApiMethod::Get,
-        path: &path_of(name)?,
-        body: None,
-        purpose: "show the CertificateSigningRequest",
-    };
-    match api.send(&request) {
-        Ok(answer) => Ok(Some(SigningRequest::of(api, &request, answer)?)),
-        // Also what an API server says that has no such API.
-        Err(ApiError::Refused(refused)) if refused.code == Some(404) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// Looks at the request until it has ended, or `limit` has passed.
-///
-/// # Errors
-///
-/// The server refuses, or there is no answer.
-pub fn wait(
-    api: &dyn ClusterApi,
-    request: &SigningRequest,
-    limit: Duration,
-) -> Result<RequestEnd, ApiError> {
-    let deadline = Instant::now() + limit;
-    let [mut pause, longest] = PAUSES;
-    loop {
-        let found = read(api, request.name())?;
-        let Some(found) = found.filter(|found| found.uid() == request.uid()) else {
-            return Ok(RequestEnd::Removed);
-        };
-        let left = deadline.saturating_duration_since(Instant::now());
-        if found.is_ended() || left.is_zero() {
-            return Ok(RequestEnd::Reached(Box::new(found)));
+    /// The request with its approval, else as it was read.
+    pub fn approved(&self, reason: &str, message: &str) -> Value {
+        let mut object = self.object.clone();
+        let conditions = &mut object["status"]["conditions"];
+        if !conditions.is_array() {
+            *conditions = json!([]);
         }
-        // The signer takes no time to speak of.
-        let next = match found.state() {
-            RequestState::Approved => PAUSES[0],
-            _ => pause,
-        };
-        thread::sleep(next.min(left));
-        pause = (pause * 2).min(longest);
+        conditions.as_array_mut().into_iter().for_each(|conditions| {
+            conditions.push(json!({
+                "type": "Approved", "status": "True", "reason": reason, "message": message,
+            }));
+        });
+        object
     }
-}
 
-/// Approves this request, by sending it back as it was read: another one under its name, or one that has
-/// changed since, is a Conflict.
-///
-/// # Errors
-///
-/// The server refuses: this user may not, or the request is no longer what was read.
-pub fn approve(
-    api: &dyn ClusterApi,
-    request: &SigningRequest,
-    reason: &str,
-    message: &str,
-) -> Result<SigningRequest, ApiError> {
-    let mut object = request.object.clone();
-    let condition = json!({
-        "type": "Approved",
-        "status": "True",
-        "reason": reason,
-        "message": message,
-    });
-    let status = object.as_object_mut().map(|object| {
-        let status = object.entry("status");
-        status.or_insert_with(|| json!({}))
-    });
-    if let Some(status) = status.and_then(Value::as_object_mut) {
-        let conditions = status.entry("conditions").or_insert(Value::Null);
-        match conditions.as_array_mut() {
-            Some(conditions) => conditions.push(condition),
-            None => *conditions = json!([condition]),
+    /// Removes this request, and no other one that has its name by now. That it is no longer there is no error.
+    pub fn remove(&self, api: &TokenConnection) -> Result<(), Error> {
+        let options = json!({
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": self.metadata.uid},
+        });
+        let path = format!("{PATH}/{}", self.metadata.name);
+        let purpose = "remove the CertificateSigningRequest";
+        match api.send(&Method::DELETE, &path, Some(&options), purpose) {
+            Err(error) if !is_not_found(&error) => Err(error),
+            _ => Ok(()),
         }
     }
-    let request = ApiRequest {
-        method: ApiMethod::Replace,
-        path: &format!("{}/approval", path_of(request.name())?),
-        body: Some(&object),
-        purpose: "approve the CertificateSigningRequest",
-    };
-    let answer = api.send(&request)?;
-    SigningRequest::of(api, &request, answer)
 }
 
-/// Removes this request, and no other one that has its name by now.
-///
-/// # Errors
-///
-/// The server refuses; that it is no longer there is none.
-pub fn remove(api: &dyn ClusterApi, request: &SigningRequest) -> Result<(), ApiError> {
-    let options = json!({
-        "apiVersion": "v1",
-        "kind": "DeleteOptions",
-        "preconditions": {"uid": request.uid()},
-    });
-    let sent = api.send(&ApiRequest {
-        method: ApiMethod::Delete,
-        path: &path_of(request.name())?,
-        body: Some(&options),
-        purpose: "remove the CertificateSigningRequest",
-    });
-    match sent {
-        Ok(_) => Ok(()),
-        Err(ApiError::Refused(refused)) if refused.code == Some(404) => Ok(()),
-        Err(error) => Err(error),
-    }
+fn from_base64(text: &str) -> Option<String> {
+    String::from_utf8(BASE64_STANDARD.decode(text).ok()?).ok()
 }
 
-/// Where the request of this name is. A name from elsewhere can't lead to another path.
-fn path_of(name: &str) -> Result<String, UnusableName> {
+/// A name from elsewhere must not lead to another path.
+fn check_name(name: &str) -> Result<(), Error> {
     let is_part = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let is_inside = |byte: u8| is_part(byte) || matches!(byte, b'-' | b'.');
     let ends = [name.bytes().next(), name.bytes().next_back()];
@@ -389,8 +264,12 @@ fn path_of(name: &str) -> Result<String, UnusableName> {
         && ends.into_iter().all(|end| end.is_some_and(is_part))
         && !name.contains("..");
     match is_name {
-        true => Ok(format!("{PATH}/{name}")),
-        false => Err(UnusableName { name: excerpt(name) }),
+        true => Ok(()),
+        false => Err(Error::new(
+            Exit::Request,
+            format!("\"{}\" can't be the name of a CertificateSigningRequest", excerpt(name)),
+        )
+        .help("give the name that `kubectl get certificatesigningrequests` shows")),
     }
 }
 
@@ -400,10 +279,10 @@ mod tests {
 
     #[test]
     fn a_name_leads_to_no_other_path() {
-        assert!(path_of("jane-0a1b2c3d4e").is_ok_and(|it| it.ends_with("/jane-0a1b2c3d4e")));
+        assert!(check_name("jane-0a1b2c3d4e").is_ok());
         let long = "a".repeat(LONGEST_NAME + 1);
         for name in ["", ".", "..", "a/b", "a/../b", "A", "a?x", "-a", "a..b", "a\n", &long] {
-            assert!(path_of(name).is_err(), "{name}");
+            assert!(check_name(name).is_err(), "{name}");
         }
     }
 }

@@ -4,12 +4,12 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::error::ApiError;
-use super::{ApiMethod, ApiRequest, ClusterApi, decoded, unusable};
+use super::{ApiAnswer, TokenConnection, decoded, is_not_found, unusable};
+use crate::error::Error;
 
 /// The shortest life that can be asked for, in seconds.
 pub const SHORTEST: u64 = 600;
@@ -73,53 +73,50 @@ struct MadeToken {
 }
 
 /// Asks for a token.
-///
-/// # Errors
-///
-/// The server refuses: there is no such account, or this user may not. There is no answer, or none that is a
-/// TokenRequest.
-pub fn request_token(api: &dyn ClusterApi, wish: &TokenWish<'_>) -> Result<AccountToken, ApiError> {
-    let TokenWish { account, seconds, audiences, bound_to } = wish;
-    let mut object = json!({
-        "apiVersion": "authentication.k8s.io/v1",
-        "kind": "TokenRequest",
-        "spec": {"expirationSeconds": seconds, "audiences": audiences},
-    });
-    if let Some(BoundObject { kind, name }) = bound_to {
-        object["spec"]["boundObjectRef"] = json!({"apiVersion": "v1", "kind": kind, "name": name});
-    }
-    let ServiceAccount { namespace, name } = account;
-    let request = ApiRequest {
-        method: ApiMethod::Create,
-        path: &format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"),
-        body: Some(&object),
-        purpose: &format!("make a token of the service account {account}"),
-    };
-    let answer = api.send(&request)?;
-    let MadeRequest { status: MadeToken { token, expiration_timestamp } } =
-        decoded(api, &request, answer.object)?;
-    let unusable = |reason: &str| ApiError::from(unusable(api.cluster(), &request, &reason));
-    if !is_header(&token) {
-        return Err(unusable("it holds no token"));
-    }
-    let ends = OffsetDateTime::parse(&expiration_timestamp, &Rfc3339);
-    let ends = ends.map_err(|_| unusable("it doesn't say when the token ends"))?;
-    Ok(AccountToken { token, ends: ends.unix_timestamp(), warnings: answer.warnings })
+pub fn request_token(api: &TokenConnection, wish: &TokenWish<'_>) -> Result<AccountToken, Error> {
+    let ServiceAccount { namespace, name } = wish.account;
+    let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
+    let purpose = format!("make a token of the service account {}", wish.account);
+    made(api.create(&path, &wish.object(), &purpose)?, &api.cluster, &purpose)
 }
 
 /// Whether the account is there, for a user who may ask for its tokens: by one that is forgotten, since reading an
 /// account is another right.
-///
-/// # Errors
-///
-/// Those of [`request_token`], but for an account that isn't there.
-pub fn account_exists(api: &dyn ClusterApi, account: &ServiceAccount) -> Result<bool, ApiError> {
+pub fn account_exists(api: &TokenConnection, account: &ServiceAccount) -> Result<bool, Error> {
     let wish = TokenWish { account, seconds: SHORTEST, audiences: &[], bound_to: None };
     match request_token(api, &wish) {
         Ok(_) => Ok(true),
-        Err(ApiError::Refused(refused)) if refused.code == Some(404) => Ok(false),
+        Err(error) if is_not_found(&error) => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+impl TokenWish<'_> {
+    fn object(&self) -> Value {
+        let Self { seconds, audiences, bound_to, .. } = self;
+        let mut object = json!({
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": seconds, "audiences": audiences},
+        });
+        if let Some(BoundObject { kind, name }) = bound_to {
+            let object_ref = json!({"apiVersion": "v1", "kind": kind, "name": name});
+            object["spec"]["boundObjectRef"] = object_ref;
+        }
+        object
+    }
+}
+
+/// The token in the server's answer.
+fn made(answer: ApiAnswer, cluster: &str, purpose: &str) -> Result<AccountToken, Error> {
+    let MadeRequest { status: MadeToken { token, expiration_timestamp } } =
+        decoded(cluster, purpose, answer.object)?;
+    if !is_header(&token) {
+        return Err(unusable(cluster, purpose, "it holds no token"));
+    }
+    let ends = OffsetDateTime::parse(&expiration_timestamp, &Rfc3339)
+        .map_err(|_| unusable(cluster, purpose, "it doesn't say when the token ends"))?;
+    Ok(AccountToken { token, ends: ends.unix_timestamp(), warnings: answer.warnings })
 }
 
 /// Whether it is of the characters of a bearer token (RFC 6750, section 2.1).
@@ -184,58 +181,30 @@ impl FromStr for BoundObject {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
-
-    use serde_json::Value;
-
     use super::*;
-    use crate::cluster_api::ApiAnswer;
-    use crate::error::Error;
 
-    /// Answers everything with this, and keeps what was asked.
-    struct Fixed(Value, RefCell<Vec<(String, Value)>>);
-
-    impl ClusterApi for Fixed {
-        fn send(&self, request: &ApiRequest<'_>) -> Result<ApiAnswer, ApiError> {
-            let body = request.body.cloned().unwrap_or_default();
-            self.1.borrow_mut().push((request.path.to_owned(), body));
-            Ok(ApiAnswer { object: self.0.clone(), warnings: vec!["shortened".to_owned()] })
-        }
-
-        fn cluster(&self) -> &str {
-            "cluster \"test\""
-        }
-    }
-
-    fn asked(answer: Value) -> (Result<AccountToken, Error>, Value) {
-        let api = Fixed(answer, RefCell::default());
-        let made = request_token(
-            &api,
-            &TokenWish {
-                account: &"default/deployer".parse().unwrap(),
-                seconds: 600,
-                audiences: &["vault".to_owned()],
-                bound_to: Some(&"pod/runner-1".parse().unwrap()),
-            },
-        );
-        let (path, body) = api.1.into_inner().remove(0);
-        assert_eq!(path, "/api/v1/namespaces/default/serviceaccounts/deployer/token");
-        (made.map_err(Error::from), body)
+    fn answered(object: Value) -> Result<AccountToken, Error> {
+        let answer = ApiAnswer { object, warnings: vec!["shortened".to_owned()] };
+        made(answer, "cluster \"test\"", "make a token")
     }
 
     #[test]
     fn what_is_asked_for_is_sent_and_the_servers_end_counts() {
-        let answer =
-            json!({"status": {"token": "a.b-_.c", "expirationTimestamp": "2026-11-22T04:00:00Z"}});
-        let (made, body) = asked(answer);
-        let made = made.unwrap();
-        assert_eq!((made.token.as_str(), made.ends), ("a.b-_.c", 1_795_320_000));
-        assert_eq!(made.warnings, ["shortened"]);
+        let wish = TokenWish {
+            account: &"default/deployer".parse().unwrap(),
+            seconds: 600,
+            audiences: &["vault".to_owned()],
+            bound_to: Some(&"pod/runner-1".parse().unwrap()),
+        };
         let expected = json!({
             "expirationSeconds": 600, "audiences": ["vault"],
             "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "runner-1"},
         });
-        assert_eq!(body["spec"], expected);
+        assert_eq!(wish.object()["spec"], expected);
+        let status = json!({"token": "a.b-_.c", "expirationTimestamp": "2026-11-22T04:00:00Z"});
+        let made = answered(json!({ "status": status })).unwrap();
+        assert_eq!((made.token.as_str(), made.ends), ("a.b-_.c", 1_795_320_000));
+        assert_eq!(made.warnings, ["shortened"]);
     }
 
     #[test]
@@ -250,10 +219,8 @@ mod tests {
             status("a\r\nX-Header: b", end),
             status("a", "soon"),
         ] {
-            let (made, _) = asked(answer.clone());
-            let error = made.err().unwrap();
+            let error = answered(answer.clone()).err().unwrap();
             assert_eq!(error.exit_code(), 9, "{answer}");
-            assert!(error.to_string().contains("service account default/deployer"));
         }
     }
 

@@ -1,8 +1,7 @@
 //! Whether an issued certificate is the one that was asked for.
 
-use super::error::EnrollmentError;
 use crate::certificate::{Certificate, issuer_among};
-use crate::error::listed;
+use crate::error::{Error, Exit, listed};
 
 /// What is expected of it. What isn't given doesn't matter.
 #[derive(Clone, Copy, Default)]
@@ -16,40 +15,40 @@ pub struct ExpectedCertificate<'a> {
 
 /// Checks user, groups, validity and usage; `now` in seconds since 1970. What a person should know of a
 /// certificate that can be used all the same is returned.
-///
-/// # Errors
-/// [`EnrollmentError::OtherApplicant`], [`EnrollmentError::NotAccepted`]
 pub fn check_issued(
     certificate: &Certificate,
     expected: &ExpectedCertificate<'_>,
     now: i64,
-) -> Result<Option<String>, EnrollmentError> {
-    let refused = |reason: String| EnrollmentError::NotAccepted {
-        subject: certificate.subject.clone(),
-        reason,
+) -> Result<Option<String>, Error> {
+    let refused = |reason: &str| {
+        let subject = &certificate.subject;
+        let text = format!("the certificate of {subject} is of no use here: {reason}");
+        Error::new(Exit::Object, text).help(
+            "have the CA issue one from the request: valid now, with extended key usage clientAuth, and the user as \
+             common name",
+        )
     };
     if certificate.is_ca {
-        return Err(refused("it is the certificate of a CA".to_owned()));
+        return Err(refused("it is the certificate of a CA"));
     }
     let Some(user) = certificate.user.as_deref() else {
-        return Err(refused("it names no user (CN)".to_owned()));
+        return Err(refused("it names no user (CN)"));
     };
-    let other = |issued, asked| Err(EnrollmentError::OtherApplicant { issued, asked });
-    if let Some(asked) = expected.user.filter(|asked| *asked != user) {
-        return other(format!("user {user:?}"), format!("{asked:?}"));
+    if let Some(expected) = expected.user.filter(|expected| *expected != user) {
+        return Err(for_another(&format!("user {user:?}"), &format!("{expected:?}")));
     }
-    if let Some(asked) = expected.groups
-        && sorted(asked) != sorted(&certificate.groups)
+    if let Some(expected) = expected.groups
+        && sorted(expected) != sorted(&certificate.groups)
     {
-        return other(in_groups(&certificate.groups), in_groups(asked));
+        return Err(for_another(&in_groups(&certificate.groups), &in_groups(expected)));
     }
     if !certificate.is_for_clients {
         let reason = "its extended key usage does not allow TLS clients (clientAuth)";
-        return Err(refused(reason.to_owned()));
+        return Err(refused(reason));
     }
     let validity = certificate.validity;
     if let Some(reason) = validity.concern(now) {
-        return Err(refused(reason));
+        return Err(refused(&reason));
     }
     let lasts = validity.not_after.saturating_sub(now).cast_unsigned();
     let than = match expected.duration {
@@ -61,6 +60,13 @@ pub fn check_issued(
         "it is valid for a {than} time than was asked for: it expires {}",
         validity.expiry(now)
     )))
+}
+
+/// That the certificate is for somebody else than was asked for.
+pub fn for_another(issued: &str, expected: &str) -> Error {
+    Error::new(Exit::Object, format!("the certificate is for {issued}, not for {expected}")).help(
+        "have the CA issue one for the right name and groups, or give those of the certificate with --user and --group",
+    )
 }
 
 /// Those of `others` (DER) that lead from the certificate towards its root, without the root, which servers
@@ -125,7 +131,7 @@ mod tests {
         certificate: &Certificate,
         user: &str,
         groups: &[&str],
-    ) -> Result<Option<String>, EnrollmentError> {
+    ) -> Result<Option<String>, Error> {
         let groups: Vec<_> = groups.iter().map(ToString::to_string).collect();
         let expected = ExpectedCertificate {
             user: Some(user),
@@ -186,7 +192,7 @@ mod tests {
     fn one_for_somebody_else_is_refused() {
         for (user, groups) in [("joe", &["dev"][..]), ("jane", &[]), ("jane", &["dev", "ops"])] {
             let error = check(&issued(|_| {}), user, groups).unwrap_err();
-            assert!(matches!(error, EnrollmentError::OtherApplicant { .. }), "{error}");
+            assert!(error.to_string().starts_with("the certificate is for "), "{error}");
         }
     }
 
@@ -206,7 +212,6 @@ mod tests {
             (unnamed, "no user"),
         ] {
             let error = check(&certificate, "jane", &["dev"]).unwrap_err();
-            assert!(matches!(error, EnrollmentError::NotAccepted { .. }), "{error}");
             assert!(error.to_string().contains(reason), "{error}");
         }
     }

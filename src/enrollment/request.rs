@@ -1,80 +1,83 @@
 //! A certificate request (PKCS #10, RFC 2986) that a key on a token signs.
 
+use std::collections::HashSet;
+
+use const_oid::db::{rfc4519, rfc5912, rfc8410};
 use sha2::{Digest as _, Sha256};
 use x509_cert::attr::{Attribute, AttributeTypeAndValue, Attributes};
-use x509_cert::der::asn1::{
-    Any, AnyRef, BitString, ObjectIdentifier, OctetString, SetOfVec, UintRef,
-};
+use x509_cert::der::asn1::{Any, AnyRef, BitString, OctetString, SetOfVec, UintRef};
 use x509_cert::der::oid::AssociatedOid as _;
 use x509_cert::der::pem::{LineEnding, encode_string};
-use x509_cert::der::{Encode as _, EncodePem as _, Tag};
+use x509_cert::der::{Decode as _, Encode as _, EncodePem as _, Tag};
 use x509_cert::ext::Extension;
 use x509_cert::ext::pkix::{KeyUsage, KeyUsages};
 use x509_cert::name::{Name, RdnSequence, RelativeDistinguishedName};
 use x509_cert::request::{CertReq, CertReqInfo, ExtensionReq, Version};
 use x509_cert::spki::{AlgorithmIdentifierOwned, SubjectPublicKeyInfoOwned};
 
-use super::applicant::Applicant;
 use crate::certificate::{Curve, PublicKey};
-use crate::error::Error;
+use crate::error::{Error, Exit};
 use crate::hash::Hash;
-use crate::printable::hex;
+use crate::printable::{hex, is_harmful};
 use crate::scheme::Scheme;
 use crate::token::KeyPurpose;
 use crate::verify::VerifiedSignature;
 
-const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
-const ORGANIZATION: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.10");
-const EC_PUBLIC_KEY: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.2.1");
-const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
-const RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
-const SHA256_WITH_RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.11");
-const ECDSA_WITH_SHA256: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.4.3.2");
-const ECDSA_WITH_SHA384: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.4.3.3");
-const ECDSA_WITH_SHA512: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.4.3.4");
+/// Groups with this prefix are the cluster's own. The signer refuses `system:masters`, and the API server
+/// adds others itself.
+const RESERVED: &str = "system:";
 
-/// A signed certificate request.
-#[derive(Debug)]
-pub struct Csr {
-    pem: String,
+/// Who the API server is to take the bearer for: common name and organizations of a certificate's subject, or the
+/// constants of an issuer.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Applicant {
+    user: String,
+    groups: Vec<String>,
 }
 
-impl Csr {
-    /// RFC 7468, section 7.
-    pub fn pem(&self) -> &str {
-        &self.pem
+impl Applicant {
+    /// Refuses names that are empty or have control characters, and groups that are the cluster's own.
+    pub fn new(user: String, mut groups: Vec<String>) -> Result<Self, Error> {
+        let names = groups.iter().map(|group| ("group", group));
+        for (what, name) in [("user", &user)].into_iter().chain(names) {
+            let reason = match name.as_str() {
+                name if name.trim().is_empty() => "it is empty",
+                name if name.chars().any(is_harmful) => "it has control characters",
+                _ => continue,
+            };
+            let text = format!("the {what}'s name can't be used: {reason}");
+            return Err(Error::new(Exit::Request, text)
+                .help("give the name as the cluster knows it, with --user and --group"));
+        }
+        if let Some(group) = groups.iter().find(|group| group.starts_with(RESERVED)) {
+            let text = format!("the group {group} is the cluster's own");
+            return Err(Error::new(Exit::Request, text).help(
+                "leave it out: have a role bound to the user or to a group of your own instead",
+            ));
+        }
+        let mut seen = HashSet::new();
+        groups.retain(|group| seen.insert(group.clone()));
+        Ok(Self { user, groups })
     }
 
-    /// [`Csr::pem`], owned.
-    pub fn into_pem(self) -> String {
-        self.pem
+    pub fn user(&self) -> &str {
+        &self.user
+    }
+
+    pub fn groups(&self) -> &[String] {
+        &self.groups
     }
 }
 
-/// Makes a request for this user and these groups, and has it signed: `sign` gets the scheme and the
-/// digest, or for Ed25519 the whole message.
-///
-/// # Errors
-/// Those of `sign`; a key too small for the signature.
+/// Makes a request for this user and these groups, as PEM, and has it signed: `sign` gets the scheme and the
+/// digest, or for Ed25519 the whole message. Of a key for sealed files the request says so, for a CA that copies
+/// that into the certificate: OpenSC goes by the latter.
 pub fn sign_request(
-    applicant: &Applicant,
-    public_key: &PublicKey,
-    sign: impl FnOnce(Scheme, &[u8]) -> Result<VerifiedSignature, Error>,
-) -> Result<Csr, Error> {
-    sign_request_for(KeyPurpose::Signing, applicant, public_key, sign)
-}
-
-/// The same of a key for this purpose. Of one for sealed files the request says so, for a CA that copies that into the
-/// certificate: OpenSC goes by the latter.
-///
-/// # Errors
-/// Those of [`sign_request`].
-pub fn sign_request_for(
     purpose: KeyPurpose,
     applicant: &Applicant,
     public_key: &PublicKey,
     sign: impl FnOnce(Scheme, &[u8]) -> Result<VerifiedSignature, Error>,
-) -> Result<Csr, Error> {
+) -> Result<String, Error> {
     let info = CertReqInfo {
         version: Version::V1,
         subject: subject(applicant).map_err(unencodable)?,
@@ -97,24 +100,17 @@ pub fn sign_request_for(
         algorithm,
         signature: BitString::from_bytes(&signature).map_err(unencodable)?,
     };
-    let pem = request.to_pem(LineEnding::LF).map_err(unencodable)?;
-    Ok(Csr { pem })
+    request.to_pem(LineEnding::LF).map_err(unencodable)
 }
 
 /// The SHA-256 of a public key (of its SubjectPublicKeyInfo, as `openssl pkey -pubin -outform DER |
 /// sha256sum` has it), by which two people compare a key.
-///
-/// # Errors
-/// None that a key of a token has.
 pub fn fingerprint(public_key: &PublicKey) -> Result<String, Error> {
     let info = public_key_info(public_key).and_then(|info| info.to_der());
     Ok(hex(&Sha256::digest(info.map_err(unencodable)?)))
 }
 
 /// A certificate and those above it, in PEM.
-///
-/// # Errors
-/// None that DER of a certificate gives.
 pub fn certificates_pem(certificate: &[u8], chain: &[Vec<u8>]) -> Result<String, Error> {
     let mut text = String::new();
     for der in [certificate].into_iter().chain(chain.iter().map(Vec::as_slice)) {
@@ -130,9 +126,9 @@ fn unencodable(error: der::Error) -> Error {
 
 /// As `/O=dev/O=ops/CN=jane`: one name in each set, as API servers read it.
 fn subject(applicant: &Applicant) -> der::Result<Name> {
-    let groups = applicant.groups().iter().map(|group| (ORGANIZATION, group.as_str()));
+    let groups = applicant.groups().iter().map(|group| (rfc4519::O, group.as_str()));
     let mut names = RdnSequence::default();
-    for (oid, text) in groups.chain([(COMMON_NAME, applicant.user())]) {
+    for (oid, text) in groups.chain([(rfc4519::CN, applicant.user())]) {
         let value = Any::new(Tag::Utf8String, text.as_bytes())?;
         let mut name = RelativeDistinguishedName::default();
         name.insert(AttributeTypeAndValue { oid, value })?;
@@ -159,26 +155,21 @@ fn unsealing(public_key: &PublicKey) -> der::Result<Attributes> {
 
 fn public_key_info(key: &PublicKey) -> der::Result<SubjectPublicKeyInfoOwned> {
     let (oid, parameters, bits) = match key {
-        PublicKey::Ecdsa { curve, point } => (EC_PUBLIC_KEY, Some(named(*curve)?), point.clone()),
-        PublicKey::Ed25519(point) => (ED25519, None, point.to_vec()),
+        PublicKey::Ecdsa { curve, point } => {
+            (rfc5912::ID_EC_PUBLIC_KEY, Some(Any::from_der(curve.parameters())?), point.clone())
+        }
+        PublicKey::Ed25519(point) => (rfc8410::ID_ED_25519, None, point.to_vec()),
         PublicKey::Rsa { modulus, exponent } => {
             let mut numbers = UintRef::new(modulus)?.to_der()?;
             numbers.extend(UintRef::new(exponent)?.to_der()?);
             let key = AnyRef::new(Tag::Sequence, &numbers)?.to_der()?;
-            (RSA, Some(Any::null()), key)
+            (rfc5912::RSA_ENCRYPTION, Some(Any::null()), key)
         }
     };
     Ok(SubjectPublicKeyInfoOwned {
         algorithm: AlgorithmIdentifierOwned { oid, parameters },
         subject_public_key: BitString::from_bytes(&bits)?,
     })
-}
-
-/// The object identifier of a curve.
-fn named(curve: Curve) -> der::Result<Any> {
-    // Without its tag and length.
-    let oid = curve.parameters().get(2..).unwrap_or_default();
-    Any::new(Tag::ObjectIdentifier, oid)
 }
 
 /// How such a key signs a request, what is hashed with what, and its name. RSA signs with PKCS #1 v1.5,
@@ -189,17 +180,17 @@ fn signature_algorithm(
     let (scheme, hash, oid, parameters) = match key {
         PublicKey::Ecdsa { curve, .. } => {
             let (hash, oid) = match curve {
-                Curve::P256 => (Hash::Sha256, ECDSA_WITH_SHA256),
-                Curve::P384 => (Hash::Sha384, ECDSA_WITH_SHA384),
-                Curve::P521 => (Hash::Sha512, ECDSA_WITH_SHA512),
+                Curve::P256 => (Hash::Sha256, rfc5912::ECDSA_WITH_SHA_256),
+                Curve::P384 => (Hash::Sha384, rfc5912::ECDSA_WITH_SHA_384),
+                Curve::P521 => (Hash::Sha512, rfc5912::ECDSA_WITH_SHA_512),
             };
             (Scheme::Ecdsa { curve: *curve }, Some(hash), oid, None)
         }
-        PublicKey::Ed25519(_) => (Scheme::Ed25519, None, ED25519, None),
+        PublicKey::Ed25519(_) => (Scheme::Ed25519, None, rfc8410::ID_ED_25519, None),
         PublicKey::Rsa { .. } => {
             let hash = Hash::Sha256;
             let scheme = Scheme::rsa_pkcs1(hash, key)?;
-            (scheme, Some(hash), SHA256_WITH_RSA, Some(Any::null()))
+            (scheme, Some(hash), rfc5912::SHA_256_WITH_RSA_ENCRYPTION, Some(Any::null()))
         }
     };
     let algorithm = AlgorithmIdentifierOwned { oid, parameters };
@@ -226,13 +217,13 @@ mod tests {
             curve: Curve::P256,
             point: pair.verifying_key().to_sec1_point(false).as_bytes().to_vec(),
         };
-        let request = sign_request(&jane, &key, |scheme, digest| {
+        let request = sign_request(KeyPurpose::Signing, &jane, &key, |scheme, digest| {
             let signature: DerSignature = pair.sign_prehash(digest).unwrap();
             let signature = signature.as_bytes().to_vec();
             Ok(verify(&key, &scheme, digest, signature).unwrap())
         });
         let request = request.unwrap();
-        let pem = Pem::iter_from_buffer(request.pem().as_bytes()).next();
+        let pem = Pem::iter_from_buffer(request.as_bytes()).next();
         let pem = pem.unwrap().unwrap();
         assert_eq!(pem.label, "CERTIFICATE REQUEST");
         let (_, parsed) = X509CertificationRequest::from_der(&pem.contents).unwrap();
@@ -240,5 +231,33 @@ mod tests {
         assert_eq!(info.subject.to_string(), "O=dev, O=ops, night, CN=jane");
         let own = hex(&Sha256::digest(info.subject_pki.raw));
         assert_eq!(fingerprint(&key).unwrap(), own);
+    }
+
+    fn applicant(user: &str, groups: &[&str]) -> Result<Applicant, Error> {
+        let groups = groups.iter().map(ToString::to_string).collect();
+        Applicant::new(user.to_owned(), groups)
+    }
+
+    #[test]
+    fn a_name_is_neither_empty_nor_hidden_in_control_characters() {
+        for (user, groups) in [
+            ("", &[][..]),
+            (" ", &[]),
+            ("ja\nne", &[]),
+            ("jane\u{202e}", &[]),
+            ("jane", &[""]),
+            ("jane", &["dev\u{7}"]),
+        ] {
+            let error = applicant(user, groups).unwrap_err();
+            assert!(error.to_string().contains("'s name can't be used: "), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_clusters_own_groups_are_refused_and_a_group_is_asked_for_once() {
+        let error = applicant("jane", &["dev", "system:masters"]).unwrap_err();
+        assert!(error.to_string().contains("system:masters"), "{error}");
+        let jane = applicant("jane", &["dev", "ops", "dev"]).unwrap();
+        assert_eq!(jane.groups(), ["dev", "ops"]);
     }
 }

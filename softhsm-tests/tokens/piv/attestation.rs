@@ -3,8 +3,6 @@
 use std::fs;
 use std::path::Path;
 
-use serde_json::Value;
-
 use super::cards::{Cards, OPENSC, SLOTS, YKCS11};
 use crate::fixture::openssl::openssl;
 use crate::fixture::tool::tool;
@@ -49,27 +47,6 @@ fn the_chain_of_each_key_is_verified_up_to_its_root() {
         );
         assert!(outcome.stderr.contains(&told), "{}", outcome.stderr);
     }
-}
-
-#[test]
-#[ignore = "scripts/test --all-tokens"]
-fn it_is_a_document_for_scripts() {
-    let cards = Cards::inserted(1);
-    let module = format!("--module={}", cards.environment.variable(YKCS11));
-    let token = cards.token(YKCS11, 1);
-    let outcome = token.command(&["attestation", &module, "--object-id=2", "--json"]).run();
-    let document: Value = serde_json::from_str(&outcome.silently().printed()).unwrap();
-    for (name, value) in [
-        ("kind", Value::from("Attestation")),
-        ("serialNumber", 15_873_456.into()),
-        ("firmware", "6.6.6".into()),
-        ("pinPolicy", "always".into()),
-        ("touchPolicy", "never".into()),
-    ] {
-        assert_eq!(document[name], value, "{document}");
-    }
-    assert_eq!(document["certificates"].as_array().unwrap().len(), 2);
-    assert_eq!(document["keyFingerprint"].as_str().unwrap().len(), 64);
 }
 
 /// Its own certificate isn't a user's, either.

@@ -8,7 +8,7 @@ use rcgen::{PKCS_RSA_SHA256, PublicKeyData, SignatureAlgorithm};
 use serde_json::Value;
 use x509_parser::parse_x509_certificate;
 
-use super::cards::{Cards, OPENSC, YKCS11};
+use super::cards::{Cards, YKCS11};
 use crate::fixture::cluster::cluster;
 use crate::fixture::keys::expiring_for;
 use crate::fixture::program::Invocation;
@@ -72,10 +72,6 @@ fn the_slots_certificate_is_replaced_when_the_cluster_has_let_its_successor_in()
     let cards = janes_card();
     let store = &cards.environment.store;
     let before = certificate(&cards);
-    let planned = renew(&cards, &["--dry-run"]).run();
-    let planned = planned.silently().printed();
-    let place = "in the place of the present one, once the cluster has let it in\n";
-    assert!(planned.ends_with(place), "{planned}");
     let asked = renew(&cards, &["--wait=1s"]).run();
     asked.fails(9, &["was not approved within 1 seconds"]);
     let (_, name) = asked.stderr.split_once(" approve ").unwrap();
@@ -89,7 +85,6 @@ fn the_slots_certificate_is_replaced_when_the_cluster_has_let_its_successor_in()
         &[
             "wants its management key, which only a person gives",
             "the cluster has let the new certificate in; it stays in ",
-            "ykman piv certificates import 9a ",
         ],
     );
     assert_eq!(certificate(&cards), before);
@@ -113,28 +108,4 @@ fn the_slots_certificate_is_replaced_when_the_cluster_has_let_its_successor_in()
     assert!(printed.contains("knows us as user \"jane\""), "{printed}");
     assert!(outcome.stderr.contains("management key of every new card"), "{outcome:?}");
     assert!(!kept.exists(), "{}", kept.display());
-}
-
-#[test]
-#[ignore = "scripts/test --all-tokens"]
-fn a_new_key_is_left_to_enroll_with_the_lines_that_make_it() {
-    let cards = janes_card();
-    let before = certificate(&cards);
-    let outcome = renew(&cards, &["--new-key"]).run();
-    outcome.fails(
-        6,
-        &[
-            "has a slot for each key, which a person chooses",
-            " --slot 82 --user jane",
-            " --csr new.csr\n  pkcs11-external-signer enroll --module ",
-            " --certificate new.pem\n  pkcs11-external-signer kubeconfig --write --context test --module ",
-            " --object-id 5\n",
-        ],
-    );
-    assert_eq!(certificate(&cards), before);
-    let configuration = cards.token(OPENSC, 1).configuration("1");
-    let store = &cards.environment.store;
-    let command = cluster().command(store, &configuration, "renew");
-    let outcome = cards.enter(command.argument("--new-key")).run();
-    outcome.fails(6, &["ykman piv keys generate", " 82 "]);
 }

@@ -2,10 +2,9 @@
 
 use super::checklist::{CheckStep, Checklist, quoted};
 use crate::cli::credential::ShortLived;
-use crate::cluster_api::access_review::{ResourceAccess, may};
 use crate::cluster_api::signing_request::SIGNER;
 use crate::cluster_api::token_request::{ServiceAccount, account_exists};
-use crate::cluster_api::{ClusterApi, ClusterUser};
+use crate::cluster_api::{ClusterUser, ResourceAccess, TokenConnection, may};
 use crate::error::{Error, Failure, Help, remedy};
 
 /// What is handed out, and of which account.
@@ -101,7 +100,7 @@ impl Failure for NotPrepared {
 /// Asks the cluster, as this user, and reports what is missing.
 pub(super) fn check_short_lived(
     wanted: &WantedCredential<'_>,
-    api: &dyn ClusterApi,
+    api: &TokenConnection,
     user: &ClusterUser,
     checklist: &mut Checklist,
 ) {
@@ -116,7 +115,7 @@ pub(super) fn check_short_lived(
 }
 
 fn token(
-    api: &dyn ClusterApi,
+    api: &TokenConnection,
     user: &ClusterUser,
     account: &ServiceAccount,
     checklist: &mut Checklist,
@@ -145,7 +144,7 @@ fn token(
 }
 
 fn certificate(
-    api: &dyn ClusterApi,
+    api: &TokenConnection,
     user: &ClusterUser,
     checklist: &mut Checklist,
 ) -> Result<(), Error> {

@@ -9,20 +9,17 @@ use p256::ecdsa::{Signature, SigningKey};
 use p256::pkcs8::{EncodePrivateKey as _, LineEnding};
 
 use super::connection::{connect, show_clock};
-use super::error::NotIssued;
 use super::short_lived::{IssuedCredential, Making, Proof, random_id};
-use crate::certificate::{Certificate, Curve, PublicKey};
+use crate::certificate::{Curve, PublicKey};
+use crate::cli::issuance::{IssuedCertificate, WantedCertificate};
 use crate::cli::jwks::lifetime;
-use crate::cluster_api::signing_request::{
-    self, NewSigningRequest, RequestEnd, RequestState, SHORTEST,
-};
-use crate::cluster_api::{ClusterApi, ClusterUser, Recognition, self_subject_review};
-use crate::enrollment::{
-    Applicant, ExpectedCertificate, certificates_pem, check_issued, sign_request,
-};
-use crate::error::Error;
+use crate::cluster_api::signing_request::{SHORTEST, SigningRequest};
+use crate::cluster_api::{ClusterUser, Recognition, TokenConnection};
+use crate::enrollment::{Applicant, sign_request};
+use crate::error::{Error, Exit};
 use crate::process::unix_time;
 use crate::report;
+use crate::token::KeyPurpose;
 use crate::tunnel::TunnelTarget;
 use crate::verify::verify;
 
@@ -42,98 +39,68 @@ pub(super) fn make(making: Making<'_>, target: TunnelTarget) -> Result<IssuedCre
     let limit = options.certificate.wait;
     let life = options.life("a certificate", SHORTEST.into())?;
     let api = connect(making, target)?;
-    let user = match self_subject_review(&api)? {
-        Recognition::User(user) => user,
-        Recognition::NotTold => return Err(NotIssued::TooOld.into()),
+    let Recognition::User(user) = api.whoami()? else {
+        let text = "the API server is too old to tell as whom it knows this user";
+        return Err(Error::new(Exit::Cluster, text)
+            .help("use --as token, or a cluster of Kubernetes 1.28 or later"));
     };
     show_clock(&api);
     let key = MadeKey::new()?;
-    let certificate = issue(&api, &user, &key, life, limit)?;
+    let issued = issue(&api, &user, &key, life, limit)?;
     Ok(IssuedCredential {
-        ends: certificate.ends,
-        proof: Proof::Certificate { certificate: certificate.pem, key: key.pem()? },
-        begins: certificate.begins,
+        // Not what stands between and behind the certificates.
+        proof: Proof::Certificate { certificate: issued.pem()?, key: key.pem()? },
+        // Not when it was asked for: the approval takes time, and not every signer puts the beginning back.
+        begins: unix_time(),
+        ends: issued.certificate.validity.not_after,
         user: user.name,
     })
 }
 
-struct MadeCertificate {
-    /// With those that the signer added.
-    pem: String,
-    /// When it came, in seconds since 1970.
-    begins: i64,
-    ends: i64,
-}
-
 /// Requests a certificate for exactly this user and waits for it.
 fn issue(
-    api: &dyn ClusterApi,
+    api: &TokenConnection,
     user: &ClusterUser,
     key: &MadeKey,
     life: u64,
     limit: Duration,
-) -> Result<MadeCertificate, Error> {
+) -> Result<IssuedCertificate, Error> {
     let groups = user.own_groups();
     if let Some(group) = groups.iter().find(|group| group.starts_with(RESERVED)) {
-        let group = group.clone();
-        return Err(NotIssued::OwnGroup { group }.into());
+        let text = format!(
+            "the API server knows this user in group {group}, for which no certificate is requested"
+        );
+        return Err(Error::new(Exit::Cluster, text).help(
+            "use --as token for a service account with these rights, or the tunnel (`run`, `credential`)",
+        ));
     }
-    let applicant = Applicant::new(user.name.clone(), groups.clone())?;
-    let signed = sign_request(&applicant, &key.public, |scheme, digest| {
+    let applicant = Applicant::new(user.name.clone(), groups)?;
+    let purpose = KeyPurpose::Signing;
+    let csr = sign_request(purpose, &applicant, &key.public, |scheme, digest| {
         let signature: Result<Signature, _> = SigningKey::from(&key.secret).sign_prehash(digest);
         let der = signature.ok().map(|it| it.to_der().as_bytes().to_vec());
         der.and_then(|der| verify(&key.public, &scheme, digest, der))
             .ok_or_else(|| Error::internal("a signature of a key that was just made"))
     })?;
     let name = format!("credential-{}", random_id()?);
-    let wish =
-        NewSigningRequest { name: &name, pem: signed.pem(), seconds: u32::try_from(life).ok() };
-    let request = signing_request::create(api, &wish)?;
+    let request = SigningRequest::create(api, &name, &csr, u32::try_from(life).ok())?;
     report::note(&format!("waiting for the CertificateSigningRequest {name} to be approved"));
-    let end = signing_request::wait(api, &request, limit)?;
-    let RequestEnd::Reached(request) = end else {
-        return Err(NotIssued::Removed { name }.into());
+    let request = request.wait(api, limit)?;
+    let wanted = WantedCertificate {
+        applicant: &applicant,
+        public_key: &key.public,
+        duration: Some(Duration::from_secs(life)),
     };
-    let pem = match request.state() {
-        RequestState::Issued(pem) => pem,
-        RequestState::Denied { reason, message } => {
-            return Err(NotIssued::Denied { name, reason, message }.into());
-        }
-        RequestState::Failed { reason, message } => {
-            return Err(NotIssued::Failed { name, reason, message }.into());
-        }
-        state @ (RequestState::Approved | RequestState::Pending) => {
-            // Its key ends with this process. Who may not remove it leaves it to the cluster.
-            let _ = signing_request::remove(api, &request);
-            let what = match state {
-                RequestState::Approved => "signed",
-                _ => "approved",
-            };
-            let waited = limit;
-            return Err(NotIssued::TooSlow { name, what, waited }.into());
-        }
-    };
-    let (certificate, chain) =
-        Certificate::chain_from_pem_or_der(pem.as_bytes(), "what was issued")?;
-    if *certificate.public_key() != key.public {
-        let reason = "it is for another key".to_owned();
-        return Err(NotIssued::Unusable { name, reason }.into());
+    if let Some(issued) = wanted.issued(&request)? {
+        return Ok(issued);
     }
-    let expected =
-        ExpectedCertificate { user: Some(&user.name), groups: Some(&groups), duration: Some(life) };
-    // Not when it was asked for: the approval takes time, and not every signer puts the beginning back.
-    let now = unix_time();
-    let remark = check_issued(&certificate, &expected, now)
-        .map_err(|error| NotIssued::Unusable { name, reason: error.to_string() })?;
-    if let Some(remark) = remark {
-        report::warning(&format!("the certificate: {remark}"));
-    }
-    Ok(MadeCertificate {
-        begins: now,
-        ends: certificate.validity.not_after,
-        // Not what stands between and behind them.
-        pem: certificates_pem(certificate.der(), &chain)?,
-    })
+    // Its key ends with this process. Who may not remove it leaves it to the cluster.
+    let _ = request.remove(api);
+    let seconds = limit.as_secs();
+    let text = format!("the CertificateSigningRequest {name} was not approved within {seconds} s");
+    Err(Error::new(Exit::Cluster, text).help(
+        "have an approver run for such requests (docs/short-lived.md shows one), or give it more time: --wait 5m",
+    ))
 }
 
 /// A key in memory, which is wiped with it.

@@ -1,28 +1,25 @@
 //! What is done with the token: its keys, a new one, the signature of a request, a certificate.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use super::EnrollArguments;
-use super::document::{CertificateStatus, EnrollmentDocument};
-use super::file::IssuedFile;
 use super::piv::PivOptions;
 use crate::certificate::{Certificate, day};
+use crate::cli::issuance::{IssuedCertificate, log_in_to_write};
 use crate::cli::question::confirm;
 use crate::config::{Config, Filter, ObjectId, PinSource, TokenName, TokenSelector};
 use crate::enrollment::{
-    Applicant, Csr, EnrolledKey, EnrollmentError, Installation, install, lone_public_keys, of_key,
-    sign_request_for,
+    Applicant, KeyWish, find_key, fingerprint, has_valid_certificate, installation, of_key,
+    selector, sign_request,
 };
-use crate::error::Error;
+use crate::error::{Error, Exit};
 use crate::library::LockReports;
 use crate::pin_entry::Sources;
 use crate::pipeline::{KeyReference, Library, Pipeline};
-use crate::printable::shell_word;
 use crate::process::{lock, unix_time};
 use crate::report;
 use crate::token::{
-    AcceptedPin, Candidate, FoundKey, GeneratedKey, KeyKind, KeyPurpose, NewKey, ObjectError,
-    PivSlot, Token, WritingError,
+    AcceptedPin, Candidate, FoundKey, KeyPurpose, NewKey, PivSlot, Token, WritingError,
 };
 
 /// The token that a key is enrolled on, with a session in which it can be changed.
@@ -36,12 +33,9 @@ pub(super) struct EnrollmentToken<'l> {
     purpose: KeyPurpose,
     /// The CKA_ID of the configuration is that of the slot that a YubiKey has for this.
     is_usual: bool,
-    has_warned: bool,
 }
 
 impl<'l> EnrollmentToken<'l> {
-    /// # Errors
-    /// Those of [`Library::token_to_write`].
     pub(super) fn open(
         library: &'l Library,
         filter: Filter,
@@ -69,24 +63,17 @@ impl<'l> EnrollmentToken<'l> {
             }
             _ => false,
         };
-        Ok(Self {
-            token,
-            officer,
-            piv: piv.clone(),
-            purpose,
-            is_usual,
-            has_warned: false,
-            config: Config {
-                library: trusted,
-                init_args: filter.init_args,
-                token: selector,
-                object,
-                certificate_file: None,
-                pin: PinSource::Prompt,
-                keep: None,
-            },
-            pins,
-        })
+        let config = Config {
+            library: trusted,
+            init_args: filter.init_args,
+            token: selector,
+            object,
+            certificate_file: None,
+            pin: PinSource::Prompt,
+            keep: None,
+        };
+        let piv = piv.clone();
+        Ok(Self { token, config, pins, officer, piv, purpose, is_usual })
     }
 
     pub(super) fn name(&self) -> &TokenName {
@@ -94,12 +81,8 @@ impl<'l> EnrollmentToken<'l> {
     }
 
     /// Locks the library again, after a wait in which others could use it.
-    ///
-    /// # Errors
-    /// Others keep it.
     pub(super) fn lock(&self, library: &Library) -> Result<(), Error> {
-        let trusted = &self.config.library;
-        library.lock.acquire(trusted, lock::LIMIT, &mut LockReports)
+        library.lock.acquire(&self.config.library, lock::LIMIT, &mut LockReports)
     }
 
     /// The end, and the PIN for the next session.
@@ -107,355 +90,287 @@ impl<'l> EnrollmentToken<'l> {
         self.token.close_keeping_pin()
     }
 
-    /// The CKA_ID that the options name.
-    pub(super) fn id(&self) -> Option<&ObjectId> {
-        self.config.object.id.as_ref()
+    /// The label of the key, which the options name or the user gives.
+    fn label<'a>(&'a self, applicant: &'a Applicant) -> &'a str {
+        self.config.object.label.as_deref().unwrap_or_else(|| applicant.user())
     }
 
-    /// Whether that is where this token has a user's key, and not named by an option.
-    pub(super) fn has_usual_id(&self) -> bool {
-        self.is_usual
-    }
-
-    /// Whether the token names its keys by itself.
-    pub(super) fn names_keys(&self) -> bool {
-        self.token.is_yubikey()
-    }
-
-    /// Refuses, before a PIN is asked for, a key that this token can't make.
-    ///
-    /// # Errors
-    /// [`WritingError::NotAYubikey`] if a key is to be destroyed, [`WritingError::NoGenerationOnPiv`] unless
-    /// OpenSC shows something of the key.
-    pub(super) fn check_wish(
-        &self,
-        arguments: &EnrollArguments,
-        applicant: &Applicant,
-    ) -> Result<(), Error> {
+    /// Refuses, before a PIN is asked for, a key that this token can't make, unless OpenSC shows something of it.
+    fn check_wish(&self, arguments: &EnrollArguments, applicant: &Applicant) -> Result<(), Error> {
         if arguments.replace && !self.token.is_yubikey() {
             let option = "--replace without --certificate";
             let token = self.token.name();
             return Err(WritingError::NotAYubikey { option, token }.into());
         }
-        if !self.token.takes_no_certificates() {
-            return Ok(());
-        }
-        let label = self.label().unwrap_or_else(|| applicant.user());
-        let is_meant = |it: &Candidate| match self.id() {
+        let id = self.config.object.id.as_ref();
+        let label = self.label(applicant);
+        let is_meant = |it: &Candidate| match id {
             Some(id) => it.id == id.as_bytes(),
             None => it.label == label,
         };
-        if self.token.candidates()?.iter().any(is_meant) {
-            return Ok(());
-        }
-        let kind = arguments.key.unwrap_or_default();
-        Ok(self.token.check_card(kind, self.id())?)
-    }
-
-    /// Logs in as the one who may write. The prompt says that it is wanted for `what`.
-    fn log_in_to_write(&mut self, what: &str) -> Result<(), Error> {
-        let (pins, officer) = (&mut self.pins, &mut self.officer);
-        self.token.reveal_to_write(what, pins, officer)?;
-        if let Some(warning) = self.token.default_key_warning()
-            && !self.has_warned
-        {
-            self.has_warned = true;
-            report::warning(&warning);
+        if self.token.takes_no_certificates() && !self.token.candidates()?.iter().any(is_meant) {
+            self.token.check_card(arguments.key.unwrap_or_default(), id)?;
         }
         Ok(())
     }
 
-    /// The label that the options name.
-    pub(super) fn label(&self) -> Option<&str> {
-        self.config.object.label.as_deref()
-    }
-
-    /// The keys and certificates on the token, after a login. The prompt says that the PIN is wanted for
-    /// `what`.
-    ///
-    /// # Errors
-    /// Those of the login; what can't be read.
-    pub(super) fn candidates(&mut self, what: &str) -> Result<Vec<Candidate>, Error> {
-        self.token.reveal(what, &mut self.pins)?;
+    /// The keys and certificates on the token, after a login for this user.
+    fn candidates(&mut self, user: &str) -> Result<Vec<Candidate>, Error> {
+        self.token.reveal(&format!("to enroll {user}"), &mut self.pins)?;
         self.token.candidates()
     }
 
-    /// A key that was found, with its public key.
-    ///
-    /// # Errors
-    /// The token shows no public key of it.
-    pub(super) fn key(&mut self, key: &EnrolledKey) -> Result<FoundKey, Error> {
-        let selector = key.selector();
-        let found = self.token.bare_key(&selector, Some(&mut self.pins));
-        found.map_err(|error| match error.downcast_ref() {
-            Some(ObjectError::NoPublicKey { .. }) => EnrollmentError::LonePrivateKey {
-                key: selector.to_string(),
-                token: self.token.name(),
-                removal: self.removal("privkey", key),
-            }
-            .into(),
-            _ => error,
-        })
-    }
-
-    /// Tells of public keys that a killed call may have left. Nothing but a person removes them.
-    pub(super) fn mention_lone_public_keys(&self, candidates: &[Candidate], label: &str) {
-        for key in lone_public_keys(candidates, label) {
-            let text = format!(
-                "the public key with {} has no private key on token {}, as a killed call can leave it; it \
-                 stays, and if nothing uses it, this removes it:",
-                key.selector(),
-                self.token.name()
-            );
-            report::steps(&text, &[self.removal("pubkey", &key)]);
-        }
-    }
-
-    fn removal(&self, kind: &str, key: &EnrolledKey) -> String {
-        removal(self.config.library.path(), self.name(), kind, key)
-    }
-
-    /// The key of a certificate. A private key is there with it.
-    ///
-    /// # Errors
-    /// There is none, or a public key alone.
-    pub(super) fn key_of(
+    /// The applicant's key, found or made, and what the token shows; also whether it has a valid certificate and
+    /// another one wasn't asked for by its name.
+    pub(super) fn key(
         &mut self,
-        certificate: &Certificate,
-        words: &str,
-    ) -> Result<FoundKey, Error> {
-        let public_key = certificate.public_key();
-        let pins = &mut self.pins;
-        let found = self.token.key_of(public_key, words, Some(pins))?;
-        let reference = KeyReference::of_key(found.clone());
-        let observer = &mut ();
-        let config = &self.config;
-        let mut pipeline = Pipeline { config, observer };
-        pipeline.key(&mut self.token, reference, pins)?;
-        Ok(found)
+        arguments: &EnrollArguments,
+        applicant: &Applicant,
+        lines: &mut Vec<String>,
+    ) -> Result<(FoundKey, Vec<Candidate>, bool), Error> {
+        self.check_wish(arguments, applicant)?;
+        let candidates = self.candidates(applicant.user())?;
+        let label = self.label(applicant).to_owned();
+        let id = self.config.object.id.clone();
+        let wish = KeyWish { label: &label, id: id.as_ref(), kind: arguments.key };
+        let now = unix_time();
+        let found = match arguments.replace {
+            true => None,
+            false => find_key(&candidates, &wish, now)?,
+        };
+        let (key, is_done, origin) = match found {
+            Some(found) => {
+                let is_named = id.is_some() && !self.is_usual;
+                let is_done = !is_named && has_valid_certificate(found, now);
+                let selector = selector(found);
+                if !is_done && self.piv.has_policy() {
+                    let text = format!(
+                        "the key with {selector} is there, and its PIN and touch policies can't be changed"
+                    );
+                    return Err(Error::new(Exit::Object, text).help(
+                        "leave the policies out to use this key, name another slot with --slot, or have the key \
+                         destroyed for a new one with --replace",
+                    ));
+                }
+                (self.token.bare_key(&selector, Some(&mut self.pins))?, is_done, "on")
+            }
+            None => (self.make_key(arguments, id, &label, &candidates)?, false, "made on"),
+        };
+        let object = key.selector().id.map_or_else(|| "none".to_owned(), |id| id.to_string());
+        lines.push(format!(
+            "key: {}, objectId {object}, label \"{}\", {origin} token {}",
+            key.public_key,
+            key.label,
+            self.name()
+        ));
+        lines.push(format!("fingerprint: SHA-256 {}", fingerprint(&key.public_key)?));
+        Ok((key, candidates, is_done))
     }
 
-    /// The CKA_ID for a new key of this kind: this one, or a free one.
-    ///
-    /// # Errors
-    /// The token can't make such a key, or an object has the CKA_ID.
-    pub(super) fn free_id(&self, id: Option<ObjectId>, kind: KeyKind) -> Result<ObjectId, Error> {
+    /// A new key under this CKA_ID, or a free one. What is there is lost only on a YubiKey, and after a typed yes.
+    fn make_key(
+        &mut self,
+        arguments: &EnrollArguments,
+        id: Option<ObjectId>,
+        label: &str,
+        candidates: &[Candidate],
+    ) -> Result<FoundKey, Error> {
+        let kind = arguments.key.unwrap_or_default();
         self.token.check_card(kind, id.as_ref())?;
         self.token.check_generation(kind, self.purpose)?;
-        let Some(id) = id else {
-            return self.token.unused_id();
+        let id = match id {
+            Some(id) => id,
+            None => self.token.unused_id()?,
         };
         let present = self.token.objects_with_id(&id)?;
-        if present.is_empty() {
-            return Ok(id);
+        if !present.is_empty() && !arguments.replace {
+            let (id, token) = (id.to_string(), self.token.name());
+            return Err(WritingError::IdInUse { id, token, present }.into());
         }
-        Err(WritingError::IdInUse { id: id.to_string(), token: self.token.name(), present }.into())
-    }
-
-    /// # Errors
-    /// Those of [`Token::generate_in_slot`] and of a login.
-    pub(super) fn make_key(
-        &mut self,
-        kind: KeyKind,
-        id: &ObjectId,
-        label: &str,
-        replaces: bool,
-    ) -> Result<GeneratedKey, Error> {
-        let slot = PivSlot::of_id(id).filter(|_| self.token.is_yubikey());
+        let slot = PivSlot::of_id(&id).filter(|_| self.token.is_yubikey());
         let place = slot.map_or_else(String::new, |slot| format!(" in slot {}", slot.name()));
-        self.log_in_to_write(&format!("for a new key{place}"))?;
-        let options = self.piv.of_new_key(replaces);
-        let new = NewKey { kind, purpose: self.purpose, id, label };
-        self.token.generate_in_slot(&new, options)
-    }
-
-    /// Has a person say that the key under this CKA_ID is to be lost, if there is anything.
-    ///
-    /// # Errors
-    /// There is no terminal, or the answer is another one.
-    pub(super) fn confirm_loss(
-        &self,
-        id: &ObjectId,
-        candidates: &[Candidate],
-    ) -> Result<(), Error> {
-        if self.token.objects_with_id(id)?.is_empty() {
-            return Ok(());
+        if !present.is_empty() {
+            let lost = candidates.iter().find(|it| it.id == id.as_bytes());
+            let kind = lost.and_then(|it| it.key.as_ref()).map_or("", |key| &key.kind);
+            let certificate = lost.and_then(|it| it.certificate.as_ref()?.as_ref().ok());
+            let certificate = certificate
+                .map(|it| format!(", which has a certificate of {}", it.subject))
+                .unwrap_or_default();
+            let token = self.name();
+            confirm(&format!("Destroy the {kind} key{place} of token {token}{certificate}"))?;
         }
-        let own = candidates.iter().find(|it| it.id == id.as_bytes());
-        let key = own.and_then(|it| Some(format!("{} key", it.key.as_ref()?.kind)));
-        let certificate = own.and_then(|it| it.certificate.as_ref()?.as_ref().ok());
-        let certificate =
-            certificate.map(|it| format!(", which has a certificate of {}", it.subject));
-        let question = format!(
-            "Destroy the {} in slot {} of token {}{}",
-            key.as_deref().unwrap_or("key"),
-            PivSlot::of_id(id).map_or_else(String::new, PivSlot::name),
-            self.token.name(),
-            certificate.unwrap_or_default()
-        );
-        Ok(confirm(&question)?)
+        let what = format!("for a new key{place}");
+        log_in_to_write(&mut self.token, &what, &mut self.pins, &mut self.officer)?;
+        let new = NewKey { kind, purpose: self.purpose, id: &id, label };
+        let made = self.token.generate_in_slot(&new, self.piv.of_new_key(arguments.replace))?;
+        for promise in &made.unconfirmed {
+            report::warning(&format!("the token does not confirm of the new key that {promise}"));
+        }
+        Ok(made.key)
     }
 
-    /// # Errors
-    /// Those of the key and signature stages.
+    /// The key of a certificate, whose private key is there with it, and what the token shows.
+    pub(super) fn key_of(
+        &mut self,
+        issued: &IssuedCertificate,
+    ) -> Result<(FoundKey, Vec<Candidate>), Error> {
+        let certificate = &issued.certificate;
+        let candidates = self.candidates(certificate.user.as_deref().unwrap_or_default())?;
+        let public_key = certificate.public_key();
+        let found = self.token.key_of(public_key, &issued.origin, Some(&mut self.pins))?;
+        let mut pipeline = Pipeline { config: &self.config, observer: &mut () };
+        pipeline.key(&mut self.token, KeyReference::of_key(found.clone()), &mut self.pins)?;
+        Ok((found, candidates))
+    }
+
+    /// Whether the key's label says whose it is: it was chosen when the key was made.
+    pub(super) fn is_labelled_by_user(&self) -> bool {
+        self.config.object.label.is_none() && !self.token.is_yubikey()
+    }
+
     pub(super) fn sign_request(
         &mut self,
         applicant: &Applicant,
         key: &FoundKey,
-    ) -> Result<Csr, Error> {
+    ) -> Result<String, Error> {
         let (token, pins) = (&mut self.token, &mut self.pins);
-        let observer = &mut ();
-        let config = &self.config;
-        let mut pipeline = Pipeline { config, observer };
+        let mut pipeline = Pipeline { config: &self.config, observer: &mut () };
         let open = pipeline.key(token, KeyReference::of_key(key.clone()), pins)?;
-        sign_request_for(self.purpose, applicant, &key.public_key, |scheme, digest| {
+        sign_request(self.purpose, applicant, &key.public_key, |scheme, digest| {
             pipeline.sign(token, &open, scheme, digest, pins)
         })
     }
 
-    /// Why nothing is left to do for this key.
-    pub(super) fn already_enrolled(candidates: &[Candidate], key: &FoundKey) -> Error {
-        // By the public key: ykcs11 labels the certificate and its key differently.
-        let own = of_key(candidates, &key.public_key);
-        let newest = own.into_iter().max_by_key(|it| it.validity.not_after);
-        EnrollmentError::AlreadyEnrolled {
-            key: EnrolledKey::from(key).selector().to_string(),
-            user: newest.and_then(|it| it.user.clone()).unwrap_or_default(),
-            until: newest.map_or_else(String::new, |it| day(it.validity.not_after)),
-        }
-        .into()
-    }
-
-    /// Writes the certificate beside its key, or to a file if the token takes none; then removes those that
-    /// it replaces.
-    ///
-    /// # Errors
-    /// There is another one, and it isn't to be replaced; the token fails.
+    /// Writes the certificate beside its key, and removes those that it replaces then. The file that it is in, if the
+    /// token doesn't take it, or not those of the CAs.
     pub(super) fn install(
         &mut self,
         arguments: &EnrollArguments,
-        issued: &IssuedFile,
+        issued: &IssuedCertificate,
         key: &FoundKey,
         candidates: &[Candidate],
-        document: &mut EnrollmentDocument,
-    ) -> Result<(), Error> {
+        lines: &mut Vec<String>,
+    ) -> Result<Option<PathBuf>, Error> {
         let certificate = &issued.certificate;
-        if self.token.takes_no_certificates() {
-            if arguments.dry_run {
-                let given = arguments.key_options.certificate_file.as_ref();
-                let place = given.map_or_else(|| issued.own_place(), |it| Ok(it.into()))?;
-                document.set_certificate(certificate, CertificateStatus::Planned);
-                document.set_file(place);
-                return Ok(());
-            }
-            let token = self.token.name();
-            let reason = format!("OpenSC writes nothing to a PIV card such as token {token}");
-            return keep_in_file(arguments, issued, key, &reason, document);
-        }
-        let enrolled = EnrolledKey::from(key);
-        let (replaces, now) = (arguments.replace, unix_time());
-        let Installation { is_there, replaced } =
-            install(candidates, &enrolled, certificate, replaces, now)?;
-        let status = match (is_there, arguments.dry_run) {
-            (true, _) => CertificateStatus::Present,
-            (false, true) => CertificateStatus::Planned,
-            (false, false) => CertificateStatus::Written,
+        let file = arguments.key_options.certificate_file.as_deref();
+        let keep = |reason: String, lines: &mut Vec<String>| {
+            let path = issued.keep(file)?;
+            report::note(&format!("{reason}; it stays in {}", path.display()));
+            lines.push(describe(certificate, &format!("in {}", path.display())));
+            Ok(Some(path))
         };
-        document.set_certificate(certificate, status);
-        document.set_replaced(&replaced);
-        if arguments.dry_run {
-            return Ok(());
+        let name = self.token.name();
+        if self.token.takes_no_certificates() {
+            return keep(
+                format!("OpenSC writes nothing to a PIV card such as token {name}"),
+                lines,
+            );
         }
-        let mut old = of_key(candidates, certificate.public_key());
-        old.retain(|it| it.der() != certificate.der());
+        let (is_there, replaced) =
+            installation(candidates, certificate, arguments.replace, unix_time())?;
         if !replaced.is_empty() {
-            confirm(&self.replacement(&enrolled, &old))?;
+            confirm(&self.replacement(key, &replaced))?;
         }
-        if !(is_there && replaced.is_empty()) {
-            self.log_in_to_write(&format!("to write the certificate of {}", certificate.subject))?;
-        }
-        // First, so that they are there where the certificate is.
-        let intermediates = issued.intermediates();
         let mut holds_all = true;
-        for intermediate in &intermediates {
-            holds_all &= self.token.write_authority(intermediate)?;
-        }
-        if !is_there && let Err(error) = self.token.write_certificate(certificate, key) {
-            return match error.downcast_ref() {
-                Some(WritingError::Refused { .. }) => {
-                    let reason = error.to_string();
-                    keep_in_file(arguments, issued, key, &reason, document)
-                }
-                _ => Err(error),
+        if is_there {
+            if !replaced.is_empty() {
+                let what = format!("to write the certificate of {}", certificate.subject);
+                log_in_to_write(&mut self.token, &what, &mut self.pins, &mut self.officer)?;
+            }
+        } else {
+            let (pins, officer) = (&mut self.pins, &mut self.officer);
+            holds_all = match issued.write(&mut self.token, key, pins, officer) {
+                Ok(holds_all) => holds_all,
+                Err(error) => match error.downcast_ref() {
+                    Some(WritingError::Refused { .. }) => return keep(error.to_string(), lines),
+                    _ => return Err(error),
+                },
             };
         }
         // The new one is there and was read.
-        for old in old.iter().filter(|it| replaced.contains(&it.serial_number)) {
+        for old in &replaced {
             self.token.remove_certificate(old, Some(certificate))?;
         }
-        if holds_all {
-            document.set_intermediates(&intermediates);
-            return Ok(());
+        let kept = match holds_all {
+            true => None,
+            false => Some(issued.keep(file)?),
+        };
+        let place = match &kept {
+            None => "beside the key".to_owned(),
+            Some(path) => {
+                let path = path.display();
+                report::note(&format!(
+                    "token {name} has no room for the certificates of CAs, which a server may need: the certificate \
+                     is in {path}, too, with those above it; give the file to `kubeconfig` with --certificate-file"
+                ));
+                format!("beside the key, and in {path}")
+            }
+        };
+        lines.push(describe(certificate, &place));
+        if !is_there && holds_all {
+            let authorities = issued.authorities().into_iter();
+            lines.extend(
+                authorities.map(|it| format!("CA certificate: {}, on the token", it.subject)),
+            );
         }
-        let path = issued.keep(arguments.key_options.certificate_file.as_deref())?;
-        report::note(&format!(
-            "token {} has no room for the certificates of CAs, which a server may need: the certificate is \
-             in {}, too, with those above it; give the file to `kubeconfig` with --certificate-file",
-            self.token.name(),
-            path.display()
-        ));
-        document.set_file(path);
-        Ok(())
+        lines.extend(
+            replaced.iter().map(|old| {
+                format!("removed: certificate with serial number {}", old.serial_number)
+            }),
+        );
+        Ok(kept)
     }
 
     /// What is asked for a yes.
-    fn replacement(&self, key: &EnrolledKey, old: &[&Certificate]) -> String {
+    fn replacement(&self, key: &FoundKey, old: &[&Certificate]) -> String {
         let old = old.iter().map(|it| {
             let until = day(it.validity.not_after);
             format!("{}, serial number {}, until {until}", it.subject, it.serial_number)
         });
-        let old: Vec<_> = old.collect();
-        format!(
-            "Replace the certificate of the key with {} on token {} ({})",
-            key.selector(),
-            self.token.name(),
-            old.join("; ")
-        )
+        let (old, key) = (old.collect::<Vec<_>>().join("; "), key.selector());
+        format!("Replace the certificate of the key with {key} on token {} ({old})", self.name())
     }
 }
 
-/// The command that removes an object of this type, as pkcs11-tool calls it.
-pub(in crate::cli) fn removal(
-    library: &Path,
-    token: &TokenName,
-    kind: &str,
-    key: &EnrolledKey,
-) -> String {
-    let object = match &key.id {
-        Some(id) => {
-            let digits = id.as_bytes().iter().map(|byte| format!("{byte:02x}"));
-            format!("--id {}", digits.collect::<String>())
-        }
-        None => format!("--label {}", shell_word(&key.label)),
-    };
-    format!(
-        "pkcs11-tool --module {} --token-label {} --login --delete-object --type {kind} {object}",
-        shell_word(&library.to_string_lossy()),
-        shell_word(&token.label),
+/// The newest certificate of the key.
+pub(super) fn newest<'a>(candidates: &'a [Candidate], key: &FoundKey) -> Option<&'a Certificate> {
+    // By the public key: ykcs11 labels the certificate and its key differently.
+    let own = of_key(candidates, &key.public_key).into_iter();
+    own.max_by_key(|it| it.validity.not_after)
+}
+
+/// Why nothing is left to do for this key.
+pub(super) fn already_enrolled(candidates: &[Candidate], key: &FoundKey) -> Error {
+    let newest = newest(candidates, key);
+    let text = format!(
+        "the key with {} has a certificate for user \"{}\" that is valid until {}",
+        key.selector(),
+        newest.and_then(|it| it.user.as_deref()).unwrap_or_default(),
+        newest.map_or_else(String::new, |it| day(it.validity.not_after))
+    );
+    Error::new(Exit::Object, text).help(
+        "use it as it is, or have it renewed with `renew`; for another request for this key name the key with \
+         --object-id, for another key a free --object-id",
     )
 }
 
-/// The certificate becomes a file, with what writes it to the token otherwise.
-fn keep_in_file(
-    arguments: &EnrollArguments,
-    issued: &IssuedFile,
-    key: &FoundKey,
-    reason: &str,
-    document: &mut EnrollmentDocument,
-) -> Result<(), Error> {
-    let path = issued.keep(arguments.key_options.certificate_file.as_deref())?;
-    report::note(&format!("{reason}; it stays in {}", path.display()));
-    issued.advise(&key.id, &path);
-    document.set_certificate(&issued.certificate, CertificateStatus::InFile(path));
-    Ok(())
+/// A certificate and where it is, in one line.
+pub(super) fn describe(certificate: &Certificate, place: &str) -> String {
+    let user = certificate.user.as_deref().unwrap_or_default();
+    format!(
+        "certificate: {}, expires {}, issued by {}, {place}",
+        in_words(user, &certificate.groups),
+        certificate.validity.expiry(unix_time()),
+        certificate.issuer_text
+    )
+}
+
+/// As in `user "jane", groups "dev", "ops"`.
+pub(super) fn in_words(user: &str, groups: &[String]) -> String {
+    let quoted: Vec<_> = groups.iter().map(|group| format!("{group:?}")).collect();
+    match quoted.as_slice() {
+        [] => format!("user {user:?}, no groups"),
+        [only] => format!("user {user:?}, group {only}"),
+        several => format!("user {user:?}, groups {}", several.join(", ")),
+    }
 }

@@ -1,33 +1,37 @@
-//! A certificate from the signer of a cluster: the request, the wait for its approval, and what came of it.
+//! The life of a certificate that a cluster issues: the request, the wait for its approval, what came of it, and whom
+//! the cluster takes its bearer for.
 //!
 //! The request's name follows from the user and the key, so that the same command finds it again after an
 //! interruption, and no second one is made.
 
 #![forbid(unsafe_code)]
 
-mod error;
+mod issued;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 
-pub(crate) use self::error::IssuanceError;
-use self::error::words;
-use crate::certificate::{Certificate, CertificationRequest, PublicKey};
-use crate::cluster_api::signing_request::{
-    self, NewSigningRequest, RequestEnd, RequestState, SigningRequest,
+pub(super) use self::issued::{
+    IssuedCertificate, file_error, log_in_to_write, read_file, replace_file,
 };
-use crate::cluster_api::{ApiError, ClusterApi};
-use crate::enrollment::{Applicant, Csr, ExpectedCertificate, check_issued, fingerprint};
-use crate::error::Error;
+use super::connection_log::ConnectionLog;
+use super::key_options::SelectedContext;
+use crate::certificate::{Certificate, CertificationRequest, PublicKey};
+use crate::cluster_api::signing_request::{RequestState, SHORTEST, SigningRequest};
+use crate::cluster_api::{ClusterApi, Recognition, TokenConnection};
+use crate::config::long_duration;
+use crate::enrollment::{Applicant, ExpectedCertificate, check_issued, fingerprint};
+use crate::error::{Error, Exit};
+use crate::keyring::{KeyNumber, Keyring};
 use crate::printable::{hex, shell_word};
 use crate::process::unix_time;
-use crate::report::{self, Progress};
+use crate::report;
 use crate::start;
+use crate::tunnel::{TunnelObserver, TunnelTarget};
 
-/// More requests under one name than a person makes.
-const MOST: usize = 9;
 /// Of what a request's name says of the user, in characters.
 const LONGEST_USER: usize = 40;
 /// Of what it says of the key, in hexadecimal digits.
@@ -35,70 +39,211 @@ const DIGITS: usize = 10;
 
 /// What is asked for.
 pub(super) struct WantedCertificate<'a> {
-    /// The request's, as [`request_name`] gives it.
-    pub(super) name: String,
     pub(super) applicant: &'a Applicant,
     pub(super) public_key: &'a PublicKey,
     /// How long it is to be valid; the signer's own choice without.
     pub(super) duration: Option<Duration>,
 }
 
-/// How it is asked for.
-pub(super) struct Inquiry<'a> {
+/// How a cluster is asked for a certificate.
+#[derive(Debug, clap::Args)]
+pub(super) struct IssuanceOptions {
+    /// How long the certificate is to be valid, such as 90d; without it as long as the cluster's signer gives
+    #[arg(long, value_name = "TIME", value_parser = life)]
+    pub(super) duration: Option<Duration>,
+    /// How long to wait for the approval
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = time)]
+    wait: Duration,
+    /// Make another request after one that was denied or has failed
+    #[arg(long)]
+    again: bool,
+}
+
+/// A time as Go writes it.
+fn time(text: &str) -> Result<Duration, &'static str> {
+    long_duration(text).ok_or("it is no duration such as 5m or 1h30m")
+}
+
+/// How long a certificate can be asked for.
+fn life(text: &str) -> Result<Duration, &'static str> {
+    let life = long_duration(text)
+        .filter(|it| it.as_secs() >= SHORTEST.into() && u32::try_from(it.as_secs()).is_ok());
+    life.ok_or("it is no duration from 10m on, such as 90d or 12h")
+}
+
+/// The request `jane-0a1b2c3d4e` of the cluster for a user and a key, and for a renewal with a part of the certificate
+/// that is renewed behind it.
+pub(super) struct Issuance<'a> {
     pub(super) api: &'a dyn ClusterApi,
-    /// The context's name, for the command that approves.
-    pub(super) context: &'a str,
-    /// The file that the person has named, for the same.
-    pub(super) kubeconfig: Option<&'a Path>,
-    pub(super) wait: Duration,
-    /// Whether a request that has come to nothing is followed by another one.
-    pub(super) again: bool,
+    pub(super) wanted: WantedCertificate<'a>,
+    name: String,
 }
 
-/// What the cluster has issued.
-pub(super) struct Issued {
-    pub(super) certificate: Certificate,
-    /// The certificates that follow it, in DER.
-    pub(super) chain: Vec<Vec<u8>>,
-    /// The request's.
-    pub(super) name: String,
-}
+impl<'a> Issuance<'a> {
+    pub(super) fn new(
+        api: &'a dyn ClusterApi,
+        wanted: WantedCertificate<'a>,
+        renewed: Option<&Certificate>,
+    ) -> Result<Self, Error> {
+        let name = request_name(wanted.applicant.user(), wanted.public_key, renewed)?;
+        Ok(Self { api, wanted, name })
+    }
 
-/// A request as it stands in the cluster, and what comes next.
-pub(super) enum RequestStanding {
-    /// To be made under this name.
-    Absent(String),
-    /// To be waited for.
-    Open(Box<SigningRequest>),
-    Issued(Box<Issued>),
-}
-
-impl RequestStanding {
-    /// The request's.
-    pub(super) fn name(&self) -> &str {
-        match self {
-            Self::Absent(name) => name,
-            Self::Open(request) => request.name(),
-            Self::Issued(issued) => &issued.name,
+    /// Makes the request unless it is there, waits for its end, and gives the certificate, which is the one that was
+    /// asked for. `sign` has the key sign the request.
+    pub(super) fn obtain(
+        &self,
+        options: &IssuanceOptions,
+        context: &str,
+        kubeconfig: Option<&Path>,
+        sign: impl FnOnce() -> Result<String, Error>,
+    ) -> Result<IssuedCertificate, Error> {
+        let request = match self.find(options.again)? {
+            (_, Some(request)) => {
+                let made = request.metadata.creation_timestamp.as_deref();
+                let made = made.unwrap_or("some time ago");
+                report::note(&format!("found the request {} of {made}", request.metadata.name));
+                request
+            }
+            (name, None) => {
+                let seconds = self.wanted.duration.and_then(|it| u32::try_from(it.as_secs()).ok());
+                SigningRequest::create(self.api, &name, &sign()?, seconds)?
+            }
+        };
+        if request.state()? == RequestState::Pending {
+            self.explain(&request, context, kubeconfig)?;
         }
+        let name = &request.metadata.name;
+        let limit = match options.wait.as_secs() {
+            seconds @ 120.. => format!("{} minutes", seconds / 60),
+            seconds => format!("{seconds} seconds"),
+        };
+        report::note(&format!(
+            "waiting for the request {name} to be approved, at most {limit}; after Ctrl-C the same command goes on"
+        ));
+        let request = request.wait(self.api, options.wait)?;
+        self.wanted.issued(&request)?.ok_or_else(|| {
+            let text = format!("the request {name} was not approved within {limit}");
+            Error::new(Exit::Cluster, text).help(
+                "when it is approved, run the same command again: it goes on with this request; --wait waits longer",
+            )
+        })
+    }
+
+    /// The certificate, if the cluster has issued it already.
+    pub(super) fn found(&self) -> Result<Option<IssuedCertificate>, Error> {
+        match self.find(false)? {
+            (_, Some(request)) => self.wanted.issued(&request),
+            (_, None) => Ok(None),
+        }
+    }
+
+    /// The request, if it is in the cluster and didn't end in vain; else the name for another one, which is an error
+    /// unless that is wanted.
+    fn find(&self, again: bool) -> Result<(String, Option<SigningRequest>), Error> {
+        let mut ended = None;
+        let mut name = self.name.clone();
+        for number in 2.. {
+            let Some(request) = SigningRequest::read(self.api, &name)? else {
+                break;
+            };
+            match self.wanted.issued(&request) {
+                Ok(_) => return Ok((name, Some(request))),
+                Err(error) => ended = Some(error),
+            }
+            name = format!("{}-{number}", self.name);
+        }
+        match ended {
+            Some(error) if !again => Err(error),
+            _ => Ok((name, None)),
+        }
+    }
+
+    /// What is to be done for the approval, and what the approver compares.
+    fn explain(
+        &self,
+        request: &SigningRequest,
+        context: &str,
+        kubeconfig: Option<&Path>,
+    ) -> Result<(), Error> {
+        let WantedCertificate { applicant, public_key, .. } = &self.wanted;
+        let name = &request.metadata.name;
+        let (program, context) = (start::called(), shell_word(context));
+        let mut command = format!("{program} approve {} --context {context}", shell_word(name));
+        if let Some(file) = kubeconfig.map(Path::to_string_lossy) {
+            command += &format!(" --kubeconfig {}", shell_word(&file));
+        }
+        let groups = match applicant.groups() {
+            [] => "none".to_owned(),
+            groups => groups.join(", "),
+        };
+        let mut steps = vec![
+            command,
+            String::new(),
+            format!("user       {}", applicant.user()),
+            format!("groups     {groups}"),
+            format!("requester  {}", request.spec.username),
+            format!("key        {public_key}, SHA-256 {}", fingerprint(public_key)?),
+        ];
+        steps.extend(request.credential_ids().iter().map(|id| format!("came with  {id}")));
+        report::steps(
+            &format!(
+                "the request {name} has to be approved by a person who may do that in the cluster, with this \
+                 command, after comparing:"
+            ),
+            &steps,
+        );
+        Ok(())
     }
 }
 
-/// `jane-0a1b2c3d4e`, and for a renewal a part of the certificate that is renewed behind it.
-///
-/// # Errors
-/// None for a key of a token.
-pub(super) fn request_name(
+impl WantedCertificate<'_> {
+    /// The certificate that a request was answered with, if it is the one that was asked for; `None` as long as there is
+    /// none.
+    pub(super) fn issued(
+        &self,
+        request: &SigningRequest,
+    ) -> Result<Option<IssuedCertificate>, Error> {
+        let name = &request.metadata.name;
+        let refused = |reason: &str| {
+            Error::new(Exit::Cluster, format!("the request {name} {reason}")).help(
+                "nothing was installed; tell the administrators of the cluster, and make another request with --again",
+            )
+        };
+        let csr = CertificationRequest::from_pem(&request.pem);
+        let fingerprint = fingerprint(self.public_key)?;
+        if csr.map_or(true, |csr| csr.fingerprint != fingerprint) {
+            return Err(refused("in the cluster is for another key"));
+        }
+        let RequestState::Issued(pem) = request.state()? else {
+            return Ok(None);
+        };
+        let (certificate, chain) = Certificate::chain_from_pem_or_der(pem.as_bytes(), "it")
+            .map_err(|error| refused(&format!("was answered with no certificate: {error}")))?;
+        if certificate.public_key() != self.public_key {
+            return Err(refused("was answered with a certificate for another key"));
+        }
+        let expected = ExpectedCertificate {
+            user: Some(self.applicant.user()),
+            groups: Some(self.applicant.groups()),
+            duration: self.duration.map(|it| it.as_secs()),
+        };
+        if let Some(remark) = check_issued(&certificate, &expected, unix_time())? {
+            report::warning(&format!("the certificate of {}: {remark}", certificate.subject));
+        }
+        let origin = format!("the certificate of the request {name}");
+        Ok(Some(IssuedCertificate { certificate, chain, origin }))
+    }
+}
+
+fn request_name(
     user: &str,
     key: &PublicKey,
     renewed: Option<&Certificate>,
 ) -> Result<String, Error> {
-    let user: String = user
-        .chars()
-        .map(|it| it.to_ascii_lowercase())
-        .map(|it| if it.is_ascii_alphanumeric() { it } else { '-' })
-        .take(LONGEST_USER)
-        .collect();
+    let user = user.chars().map(|it| it.to_ascii_lowercase());
+    let user = user.map(|it| if it.is_ascii_alphanumeric() { it } else { '-' });
+    let user: String = user.take(LONGEST_USER).collect();
     let user = user.trim_matches('-');
     let mut parts = vec![if user.is_empty() { "user" } else { user }.to_owned()];
     let short = |digits: String| digits.chars().take(DIGITS).collect::<String>();
@@ -107,194 +252,43 @@ pub(super) fn request_name(
     Ok(parts.join("-"))
 }
 
-/// Looks for the request in the cluster; nothing is made.
-///
-/// # Errors
-/// One was denied, failed, or answered with something else, and another one isn't wanted.
-pub(super) fn standing(
-    wanted: &WantedCertificate<'_>,
-    asking: &Inquiry<'_>,
-) -> Result<RequestStanding, Error> {
-    let mut ended = None;
-    for number in 1..=MOST {
-        let name = match number {
-            1 => wanted.name.clone(),
-            _ => format!("{}-{number}", wanted.name),
-        };
-        let Some(request) = signing_request::read(asking.api, &name)? else {
-            return match ended {
-                Some(error) if !asking.again => Err(error),
-                _ => Ok(RequestStanding::Absent(name)),
-            };
-        };
-        match judged(request, wanted) {
-            Ok(standing) => return Ok(standing),
-            Err(error) => ended = Some(error),
-        }
-    }
-    Err(ended.unwrap_or_else(|| Error::internal("requests without an end")))
+/// The cluster of a context.
+pub(super) fn target(selected: &SelectedContext) -> Result<TunnelTarget, Error> {
+    let name = selected.context.cluster.clone();
+    let cluster = selected.kubeconfig.cluster(&name)?;
+    Ok(TunnelTarget { name, cluster, heeds_environment: true })
 }
 
-/// Makes the request unless it is there, waits for its end, and gives the certificate, which is
-/// the one that was asked for. `sign` has the key sign the request.
-///
-/// # Errors
-/// [`IssuanceError`], those of the cluster and of `sign`.
-pub(super) fn obtain(
-    wanted: &WantedCertificate<'_>,
-    asking: &Inquiry<'_>,
-    sign: impl FnOnce() -> Result<Csr, Error>,
-) -> Result<Issued, Error> {
-    let api = asking.api;
-    let request = match standing(wanted, asking)? {
-        RequestStanding::Issued(issued) => return Ok(*issued),
-        RequestStanding::Open(request) => {
-            let made = request.created().unwrap_or("some time ago").to_owned();
-            report::note(&format!("found the request {} of {made}", request.name()));
-            request
-        }
-        RequestStanding::Absent(name) => Box::new(made(&name, wanted, asking, sign()?)?),
-    };
-    if matches!(request.state(), RequestState::Pending) {
-        explain(&request, wanted, asking)?;
-    }
-    let name = request.name().to_owned();
-    let progress = Progress::start(&format!(
-        "waiting for the request {name} to be approved, at most {}; after Ctrl-C the same command goes on",
-        words(&asking.wait)
-    ));
-    let end = signing_request::wait(api, &request, asking.wait);
-    drop(progress);
-    match end? {
-        RequestEnd::Removed => Err(IssuanceError::Removed { name }.into()),
-        RequestEnd::Reached(request) => match judged(*request, wanted)? {
-            RequestStanding::Issued(issued) => Ok(*issued),
-            RequestStanding::Open(_) | RequestStanding::Absent(_) => {
-                let waited = asking.wait;
-                Err(IssuanceError::Undecided { name, waited }.into())
-            }
-        },
-    }
+/// Connects to the cluster with the key, and asks for whom it takes us: another user than that of the certificate is
+/// an error.
+pub(super) fn prove(
+    selected: &SelectedContext,
+    key: KeyNumber,
+    keyring: &Arc<Keyring>,
+    certificate: Option<&Certificate>,
+) -> Result<Recognition, Error> {
+    let observer: Arc<dyn TunnelObserver> = Arc::new(ConnectionLog);
+    let known = TokenConnection::new(target(selected)?, key, keyring, &observer)?.whoami()?;
+    check_user(&known, certificate)?;
+    Ok(known)
 }
 
-fn made(
-    name: &str,
-    wanted: &WantedCertificate<'_>,
-    asking: &Inquiry<'_>,
-    csr: Csr,
-) -> Result<SigningRequest, Error> {
-    let seconds = wanted.duration.map(|it| it.as_secs());
-    let new = NewSigningRequest {
-        name,
-        pem: csr.pem(),
-        seconds: seconds.and_then(|it| u32::try_from(it).ok()),
-    };
-    match signing_request::create(asking.api, &new) {
-        Ok(request) => Ok(request),
-        // By the same command at the same time.
-        Err(ApiError::Refused(refused)) if refused.is("AlreadyExists") => {
-            let found = signing_request::read(asking.api, name)?;
-            found.ok_or_else(|| ApiError::Refused(refused).into())
-        }
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// What is to be done for the approval, and what the approver compares.
-fn explain(
-    request: &SigningRequest,
-    wanted: &WantedCertificate<'_>,
-    asking: &Inquiry<'_>,
+/// Whether the cluster knows the bearer by the certificate's user.
+pub(super) fn check_user(
+    known: &Recognition,
+    certificate: Option<&Certificate>,
 ) -> Result<(), Error> {
-    let applicant = wanted.applicant;
-    let name = request.name();
-    let file = asking.kubeconfig.map(Path::to_string_lossy);
-    let file = file.map(|file| format!(" --kubeconfig {}", shell_word(&file)));
-    let command = format!(
-        "{} approve {} --context {}{}",
-        start::called(),
-        shell_word(name),
-        shell_word(asking.context),
-        file.unwrap_or_default()
-    );
-    let groups = match applicant.groups() {
-        [] => "none".to_owned(),
-        groups => groups.join(", "),
-    };
-    let mut steps = vec![
-        command,
-        String::new(),
-        format!("user       {}", applicant.user()),
-        format!("groups     {groups}"),
-        format!("requester  {}", request.requester()),
-        format!("key        {}, SHA-256 {}", wanted.public_key, fingerprint(wanted.public_key)?),
-    ];
-    let ids = request.credential_ids().iter();
-    steps.extend(ids.map(|id| format!("came with  {id}")));
-    report::steps(
-        &format!(
-            "the request {name} has to be approved by a person who may do that in the cluster, with this \
-             command, after comparing:"
-        ),
-        &steps,
-    );
-    Ok(())
-}
-
-/// What a request has come to.
-fn judged(
-    request: SigningRequest,
-    wanted: &WantedCertificate<'_>,
-) -> Result<RequestStanding, Error> {
-    let name = request.name().to_owned();
-    if !is_for(&request, wanted.public_key)? {
-        return Err(IssuanceError::OtherRequest { name }.into());
+    let expected = certificate.and_then(|it| it.user.as_deref());
+    match (known, expected) {
+        (Recognition::User(known), Some(user)) if known.name != user => {
+            let text = format!("the cluster knows us as \"{}\", and not as \"{user}\"", known.name);
+            Err(Error::new(Exit::Cluster, text).help(
+                "nothing was removed; have the administrators look at how the API server authenticates client \
+                 certificates",
+            ))
+        }
+        _ => Ok(()),
     }
-    match request.state() {
-        RequestState::Approved | RequestState::Pending => {
-            Ok(RequestStanding::Open(Box::new(request)))
-        }
-        RequestState::Denied { reason, message } => {
-            Err(IssuanceError::Denied { name, reason, message }.into())
-        }
-        RequestState::Failed { reason, message } => {
-            Err(IssuanceError::Failed { name, reason, message }.into())
-        }
-        RequestState::Issued(pem) => {
-            let issued = issued(name, pem.as_bytes(), wanted)?;
-            Ok(RequestStanding::Issued(Box::new(issued)))
-        }
-    }
-}
-
-fn is_for(request: &SigningRequest, key: &PublicKey) -> Result<bool, Error> {
-    let fingerprint = fingerprint(key)?;
-    let asked = CertificationRequest::from_pem(&request.pem);
-    Ok(asked.is_ok_and(|it| it.fingerprint == fingerprint))
-}
-
-/// The certificate, if it is the one that was asked for.
-fn issued(name: String, pem: &[u8], wanted: &WantedCertificate<'_>) -> Result<Issued, Error> {
-    let read = Certificate::chain_from_pem_or_der(pem, "it");
-    let (certificate, chain) = match read {
-        Ok(read) => read,
-        Err(error) => {
-            let reason = error.to_string();
-            return Err(IssuanceError::Unreadable { name, reason }.into());
-        }
-    };
-    if certificate.public_key() != wanted.public_key {
-        return Err(IssuanceError::OtherKey { name }.into());
-    }
-    let expected = ExpectedCertificate {
-        user: Some(wanted.applicant.user()),
-        groups: Some(wanted.applicant.groups()),
-        duration: wanted.duration.map(|it| it.as_secs()),
-    };
-    if let Some(remark) = check_issued(&certificate, &expected, unix_time())? {
-        report::warning(&format!("the certificate of {}: {remark}", certificate.subject));
-    }
-    Ok(Issued { certificate, chain, name })
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `renew`: a new certificate for the same key or a new one, asked for with the one that is about to expire.
+//! `renew`: a new certificate for the same key, asked for with the one that is about to expire.
 //!
 //! The present certificate is removed only after the new one was read back from the token and the cluster has
 //! let it in. What was done is read from the token and the cluster, so that the same command goes on after an
@@ -6,40 +6,30 @@
 
 #![forbid(unsafe_code)]
 
-mod context;
-mod document;
-mod error;
 mod key_in_use;
-mod new_key;
-mod place;
+mod location;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use self::document::{Report, step_of};
-use self::key_in_use::{KeyInUse, check_user};
-use self::new_key::KeyChange;
-use self::place::CertificatePlace;
+use self::key_in_use::KeyInUse;
+use self::location::CertificateLocation;
 use super::again::Invocation;
 use super::connection_log::ConnectionLog;
-use super::enroll::key_kind;
-use super::issuance::{
-    Inquiry, IssuanceError, Issued, RequestStanding, WantedCertificate, obtain, request_name,
-    standing,
-};
+use super::issuance::{Issuance, IssuanceOptions, WantedCertificate, check_user, target};
 use super::key_options::{KeyOptions, KeySource};
 use super::output::CommandOutput;
 use crate::certificate::Certificate;
-use crate::cluster_api::{TokenConnection, self_subject_review};
-use crate::config::{Config, long_duration};
+use crate::cluster_api::{Recognition, TokenConnection};
+use crate::config::Config;
 use crate::enrollment::{Applicant, sign_request};
-use crate::error::Error;
+use crate::error::{Error, Exit, THIS_KEY};
 use crate::keyring::Keyring;
 use crate::library::{self, LockReports};
 use crate::process::environment::SingleThreaded;
 use crate::process::{unix_time, watchdog};
 use crate::report;
-use crate::token::KeyKind;
+use crate::token::KeyPurpose;
+use crate::tunnel::TunnelObserver;
 
 /// Have the cluster issue a new certificate for the key, before the present one expires
 #[derive(Debug, clap::Args)]
@@ -47,8 +37,6 @@ use crate::token::KeyKind;
 Examples:
   pkcs11-external-signer renew                # the key of the current context
   pkcs11-external-signer renew --context prod
-  pkcs11-external-signer renew --new-key --context prod
-  pkcs11-external-signer renew --dry-run
 
 The request is made with the present certificate, and a person has to approve it: the command to type is
 printed. Left before that, the same command goes on later. The present certificate stays until the
@@ -56,46 +44,14 @@ cluster has let the new one in.")]
 pub(super) struct RenewArguments {
     #[command(flatten)]
     key: KeyOptions,
-    /// Make a new key, too, under another objectId, and have the context use it
-    #[arg(long, conflicts_with_all = ["Selection", "uri"])]
-    new_key: bool,
-    /// The kind of the new key; without it that of the present one
-    #[arg(long = "key", value_name = "KIND", value_parser = key_kind, requires = "new_key")]
-    kind: Option<KeyKind>,
-    /// How long the certificate is to be valid, such as 90d; without it as long as the signer gives
-    #[arg(long, value_name = "TIME", value_parser = life)]
-    duration: Option<Duration>,
-    /// How long to wait for the approval
-    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = time)]
-    wait: Duration,
-    /// Make another request after one that was denied or has failed
-    #[arg(long)]
-    again: bool,
-    /// Say what would be done, and change nothing
-    #[arg(long)]
-    dry_run: bool,
-    /// Print a JSON document
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    issuance: IssuanceOptions,
 }
 
 impl RenewArguments {
     pub(super) fn invocation(&self) -> Invocation<'_> {
         self.key.invocation()
     }
-}
-
-/// A time as Go writes it.
-pub(super) fn time(text: &str) -> Result<Duration, &'static str> {
-    long_duration(text).ok_or("it is no duration such as 5m or 1h30m")
-}
-
-/// How long a certificate can be asked for.
-pub(super) fn life(text: &str) -> Result<Duration, &'static str> {
-    const SHORTEST: Duration = Duration::from_secs(600);
-    let life =
-        long_duration(text).filter(|it| *it >= SHORTEST && u32::try_from(it.as_secs()).is_ok());
-    life.ok_or("it is no duration from 10m on, such as 90d or 12h")
 }
 
 /// Renews the certificate; the exit code.
@@ -115,9 +71,8 @@ fn renew(
     keyring: &Arc<Keyring>,
 ) -> Result<(), Error> {
     let mut output = CommandOutput::open()?;
-    let mut report = Report { output: &mut output, is_json: arguments.json };
     let KeySource { configuration: mut map, context } = arguments.key.source()?;
-    let cluster = match context {
+    let context = match context {
         Some(context) => context,
         None => {
             arguments.key.complete(&mut map, verbosity)?;
@@ -130,87 +85,70 @@ fn renew(
     let open = keyring.open(number, Box::new(LockReports));
     watchdog::stop();
     let open = open?;
-    let key = KeyInUse { keyring, map, number, observer: Arc::new(ConnectionLog), cluster };
     // What is being done needn't be said.
     let _ = open.take_renewal();
-    let present = certificate(&open.chain)?;
+    let der = open.chain.first().map(Vec::as_slice).unwrap_or_default();
+    let present = Certificate::from_der(der, "the certificate")?;
     if let Some(reason) = present.concerns(unix_time()).into_iter().next() {
-        let subject = present.subject.clone();
-        return Err(IssuanceError::Expired { subject, reason }.into());
+        let subject = &present.subject;
+        let text = format!("the certificate of {subject} can't ask for another one: {reason}");
+        return Err(Error::new(Exit::Cluster, text).help(format!(
+            "ask with other credentials: `pkcs11-external-signer enroll{THIS_KEY}`"
+        )));
     }
     let user = present.user.clone().unwrap_or_default();
     let applicant = Applicant::new(user, present.groups.clone())?;
-    let api = TokenConnection::new(key.target()?, number, keyring, &key.observer)?;
-    let asking = Inquiry {
-        api: &api,
-        context: &key.cluster.context.name,
-        kubeconfig: arguments.key.kubeconfig.as_deref(),
-        wait: arguments.wait,
-        again: arguments.again,
+    let observer: Arc<dyn TunnelObserver> = Arc::new(ConnectionLog);
+    let target = target(&context)?;
+    let server = target.cluster.server.clone();
+    let api = TokenConnection::new(target, number, keyring, &observer)?;
+    let key = KeyInUse { keyring, map, number, context };
+    let location = CertificateLocation::of(&key)?;
+    let duration = arguments.issuance.duration;
+    let public_key = present.public_key();
+    let renewing = |certificate: &Certificate| {
+        let wanted = WantedCertificate { applicant: &applicant, public_key, duration };
+        Issuance::new(&api, wanted, Some(certificate))
     };
-    let place = CertificatePlace::of(&key)?;
-    if arguments.new_key {
-        let change = KeyChange {
-            arguments,
-            key: &key,
-            present: &present,
-            applicant: &applicant,
-            asking: &asking,
-        };
-        return change.run(&place, &mut report);
-    }
-    let wanted_after = |certificate: &Certificate| -> Result<WantedCertificate<'_>, Error> {
-        Ok(WantedCertificate {
-            name: request_name(applicant.user(), present.public_key(), Some(certificate))?,
-            applicant: &applicant,
-            public_key: present.public_key(),
-            duration: arguments.duration,
-        })
-    };
-    let wanted = wanted_after(&present)?;
-    if arguments.dry_run {
-        let standing = standing(&wanted, &asking)?;
-        let steps = [step_of(&standing, applicant.user()), place.plan()];
-        return report.plan(&present, Some(standing.name()), &steps, None);
-    }
     // An earlier call may have been interrupted before it removed what it had renewed.
     for old in key.others(&present)? {
-        let earlier = wanted_after(&old)?;
-        let quiet = Inquiry { again: false, ..asking };
-        if let Ok(RequestStanding::Issued(issued)) = standing(&earlier, &quiet)
-            && issued.certificate.der() == present.der()
-        {
-            let known = self_subject_review(&api)?;
-            check_user(&known, &present)?;
+        let issued = renewing(&old)?.found().ok().flatten();
+        if issued.is_some_and(|it| it.certificate.der() == present.der()) {
+            let known = api.whoami()?;
+            check_user(&known, Some(&present))?;
             key.remove(&old, Some(&present))?;
-            return report.renewed(&key, &issued.name, &present, known, None);
+            return Ok(output.print(&renewed(&present, &known, &server))?);
         }
     }
-    let issued = obtain(&wanted, &asking, || {
-        sign_request(&applicant, present.public_key(), |scheme, digest| {
+    let (name, file) = (&key.context.context.name, arguments.key.kubeconfig.as_deref());
+    let issued = renewing(&present)?.obtain(&arguments.issuance, name, file, || {
+        sign_request(KeyPurpose::Signing, &applicant, public_key, |scheme, digest| {
             keyring.sign(number, scheme, digest.to_owned())
         })
     })?;
-    check_end(&issued, &present)?;
-    let known = place.replace(&key, &present, &issued)?;
-    report.renewed(&key, &issued.name, &issued.certificate, known, None)
-}
-
-/// # Errors
-/// [`IssuanceError::EndsEarlier`]
-fn check_end(issued: &Issued, present: &Certificate) -> Result<(), IssuanceError> {
-    if issued.certificate.validity.not_after > present.validity.not_after {
-        return Ok(());
+    let (new, old) = (issued.certificate.validity, present.validity);
+    if new.not_after <= old.not_after {
+        let now = unix_time();
+        let text = format!(
+            "{} expires {}, and the present one {}",
+            issued.origin,
+            new.expiry(now),
+            old.expiry(now)
+        );
+        return Err(Error::new(Exit::Cluster, text).help(
+            "the present one stays; ask for a longer time with --duration, or have the administrators raise the \
+             signer's limit (--cluster-signing-duration)",
+        ));
     }
-    let now = unix_time();
-    Err(IssuanceError::EndsEarlier {
-        name: issued.name.clone(),
-        issued: issued.certificate.validity.expiry(now),
-        present: present.validity.expiry(now),
-    })
+    let known = location.replace(&key, &present, &issued)?;
+    Ok(output.print(&renewed(&issued.certificate, &known, &server))?)
 }
 
-fn certificate(chain: &[Vec<u8>]) -> Result<Certificate, Error> {
-    let der = chain.first().map(Vec::as_slice).unwrap_or_default();
-    Ok(Certificate::from_der(der, "the certificate")?)
+/// What was done.
+fn renewed(certificate: &Certificate, known: &Recognition, server: &str) -> String {
+    let expiry = certificate.validity.expiry(unix_time());
+    let Certificate { subject, .. } = certificate;
+    let id = certificate.credential_id();
+    let known = known.describe(server);
+    format!("the certificate of {subject} is renewed: it expires {expiry}, {id}\n{known}\n")
 }

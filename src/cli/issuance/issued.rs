@@ -1,0 +1,113 @@
+//! A certificate that a CA has issued, and where it is kept: beside its key on the token, or in a file.
+
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use crate::certificate::Certificate;
+use crate::cli::new_file;
+use crate::enrollment::{certificates_pem, fingerprint, intermediates};
+use crate::error::{Error, Exit};
+use crate::pin::PinProvider;
+use crate::process::signals::Deferral;
+use crate::process::{data_file, open_regular};
+use crate::report;
+use crate::token::{FoundKey, Token};
+
+/// In bytes.
+const LONGEST: u64 = 1 << 20;
+
+/// With those above it.
+#[derive(Clone)]
+pub(in crate::cli) struct IssuedCertificate {
+    pub(in crate::cli) certificate: Certificate,
+    /// In DER.
+    pub(in crate::cli) chain: Vec<Vec<u8>>,
+    /// As in `the certificate in FILE`.
+    pub(in crate::cli) origin: String,
+}
+
+impl IssuedCertificate {
+    pub(in crate::cli) fn from_file(path: &Path) -> Result<Self, Error> {
+        let bytes = read_file(path).map_err(|error| file_error(path, error))?;
+        let source = path.display().to_string();
+        let (certificate, chain) = Certificate::chain_from_pem_or_der(&bytes, &source)?;
+        Ok(Self { certificate, chain, origin: format!("the certificate in {source}") })
+    }
+
+    pub(in crate::cli) fn pem(&self) -> Result<String, Error> {
+        certificates_pem(self.certificate.der(), &self.chain)
+    }
+
+    /// The certificates of the CAs between it and the root.
+    pub(in crate::cli) fn authorities(&self) -> Vec<Certificate> {
+        intermediates(&self.certificate, &self.chain)
+    }
+
+    /// Writes it beside its key, after the login that the token wants for that, and those of the CAs; whether there is
+    /// room for all of these.
+    pub(in crate::cli) fn write(
+        &self,
+        token: &mut Token<'_>,
+        key: &FoundKey,
+        pins: &mut dyn PinProvider,
+        officer: &mut dyn PinProvider,
+    ) -> Result<bool, Error> {
+        let what = format!("to write the certificate of {}", self.certificate.subject);
+        log_in_to_write(token, &what, pins, officer)?;
+        // First, so that they are there where the certificate is.
+        let mut holds_all = true;
+        for authority in self.authorities() {
+            holds_all &= token.write_authority(&authority)?;
+        }
+        token.write_certificate(&self.certificate, key)?;
+        Ok(holds_all)
+    }
+
+    /// Keeps it in this file, or in one of its own under the user's data.
+    pub(in crate::cli) fn keep(&self, path: Option<&str>) -> Result<PathBuf, Error> {
+        let pem = self.pem()?;
+        if let Some(path) = path.map(Path::new) {
+            replace_file(path, &pem)?;
+            return Ok(path.to_owned());
+        }
+        let key = fingerprint(self.certificate.public_key())?;
+        let key = key.get(..16).unwrap_or_default();
+        let name = format!("certificate-{key}-{}.pem", self.certificate.serial_number);
+        let path =
+            data_file::path(&name).ok_or_else(|| file_error(&name, "the user has no home"))?;
+        data_file::create(&name, pem.as_bytes()).map_err(|reason| file_error(&path, reason))?;
+        Ok(path)
+    }
+}
+
+/// Logs in as the one who may write. The prompt says that it is wanted for `what`.
+pub(in crate::cli) fn log_in_to_write(
+    token: &mut Token<'_>,
+    what: &str,
+    pins: &mut dyn PinProvider,
+    officer: &mut dyn PinProvider,
+) -> Result<(), Error> {
+    token.reveal_to_write(what, pins, officer)?;
+    if let Some(warning) = token.default_key_warning() {
+        report::warning(&warning);
+    }
+    Ok(())
+}
+
+pub(in crate::cli) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let (file, _) = open_regular(path)?;
+    file.take(LONGEST).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Writes the file in one step, for everybody to read.
+pub(in crate::cli) fn replace_file(path: &Path, text: &str) -> Result<(), Error> {
+    let _deferral = Deferral::for_files();
+    Ok(new_file::write(path, text, 0o644)?)
+}
+
+pub(in crate::cli) fn file_error(path: impl AsRef<Path>, reason: impl ToString) -> Error {
+    let text = format!("{}: {}", path.as_ref().display(), reason.to_string());
+    Error::new(Exit::Object, text).help("name a file that can be used")
+}

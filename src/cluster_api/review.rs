@@ -1,0 +1,93 @@
+//! For whom the cluster takes us, and what it lets us do: the questions of `kubectl auth`, which every authenticated
+//! user may ask.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{TokenConnection, decoded};
+use crate::error::Error;
+
+/// The group that the API server gives everybody whom it knows.
+const AUTHENTICATED: &str = "system:authenticated";
+
+/// A user as the cluster knows them.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
+#[serde(default)]
+pub struct ClusterUser {
+    #[serde(rename = "username")]
+    pub name: String,
+    pub groups: Vec<String>,
+    /// What else the authenticator tells, such as `authentication.kubernetes.io/credential-id`.
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+impl ClusterUser {
+    /// The user of a SelfSubjectReview.
+    pub(super) fn of_review(
+        cluster: &str,
+        purpose: &str,
+        mut review: Value,
+    ) -> Result<Self, Error> {
+        let user = review.pointer_mut("/status/userInfo").map(Value::take);
+        decoded(cluster, purpose, user.unwrap_or_default())
+    }
+
+    /// The groups that a certificate can name: all but the one that every user is in.
+    pub fn own_groups(&self) -> Vec<String> {
+        self.groups.iter().filter(|it| *it != AUTHENTICATED).cloned().collect()
+    }
+}
+
+/// What the API server said.
+#[derive(Debug, Eq, PartialEq)]
+pub enum Recognition {
+    User(ClusterUser),
+    /// Too old for the question (before Kubernetes 1.28), but it answers.
+    NotTold,
+}
+
+impl Recognition {
+    /// In one line, of the server that was asked.
+    pub fn describe(&self, server: &str) -> String {
+        match self {
+            Self::User(ClusterUser { name, groups, .. }) => {
+                format!("{server} knows us as user \"{name}\", groups {}", groups.join(", "))
+            }
+            Self::NotTold => format!("{server} was reached"),
+        }
+    }
+}
+
+/// Something that is done with an object of a kind.
+#[derive(Clone, Copy, Debug)]
+pub struct ResourceAccess<'a> {
+    pub verb: &'a str,
+    /// Empty for the core group.
+    pub group: &'a str,
+    pub resource: &'a str,
+    pub subresource: &'a str,
+    /// Empty for objects without one.
+    pub namespace: &'a str,
+    /// Empty for every name.
+    pub name: &'a str,
+}
+
+/// Whether this user may do that.
+pub fn may(api: &TokenConnection, access: &ResourceAccess<'_>) -> Result<bool, Error> {
+    let ResourceAccess { verb, group, resource, subresource, namespace, name } = access;
+    let question = json!({
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": {
+            "verb": verb, "group": group, "resource": resource, "subresource": subresource,
+            "namespace": namespace, "name": name,
+        }},
+    });
+    let purpose = "tell what this user may do";
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let mut review = api.create(path, &question, purpose)?.object;
+    let allowed = review.pointer_mut("/status/allowed").map(Value::take);
+    decoded(&api.cluster, purpose, allowed.unwrap_or_default())
+}

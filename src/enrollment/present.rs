@@ -1,0 +1,262 @@
+//! Which key on a token is meant, and which certificates a new one takes the place of. An interrupted enrollment goes
+//! on where it was, because this depends on nothing but the token.
+
+use crate::certificate::{Certificate, PublicKey, ValidityState, day};
+use crate::config::{ObjectId, ObjectSelector};
+use crate::error::{Error, Exit, Help, THIS_TOKEN};
+use crate::token::{Candidate, KeyKind};
+
+/// Which key is wanted.
+pub struct KeyWish<'a> {
+    /// The key's CKA_LABEL: the user, or what stands for one.
+    pub label: &'a str,
+    /// The key that is named.
+    pub id: Option<&'a ObjectId>,
+    pub kind: Option<KeyKind>,
+}
+
+/// The key that is named, or the only one with the label; `None` if there is none yet. `candidates` is what the token
+/// shows after a login; `now` in seconds since 1970.
+pub fn find_key<'a>(
+    candidates: &'a [Candidate],
+    wish: &KeyWish<'_>,
+    now: i64,
+) -> Result<Option<&'a Candidate>, Error> {
+    let found = match wish.id {
+        Some(id) => named(candidates, id)?,
+        None => labelled(candidates, wish.label, now)?,
+    };
+    let kind = found.and_then(|it| it.key.as_ref()).map_or("", |key| &key.kind);
+    match (found, wish.kind) {
+        (Some(found), Some(wanted)) if wanted.words() != kind => Err(Error::new(
+            Exit::Object,
+            format!("the key with {} is {kind}, not {}", selector(found), wanted.words()),
+        )
+        .help("leave --key out to use this key, or name a free --object-id for another one")),
+        _ => Ok(found),
+    }
+}
+
+/// What names the key of a candidate.
+pub fn selector(candidate: &Candidate) -> ObjectSelector {
+    let id = Some(&candidate.id).filter(|id| !id.is_empty());
+    ObjectSelector {
+        id: id.map(|id| ObjectId::from_bytes(id.clone())),
+        label: id.is_none().then(|| candidate.label.clone()),
+    }
+}
+
+/// Whether it has a certificate that hasn't expired.
+pub fn has_valid_certificate(candidate: &Candidate, now: i64) -> bool {
+    certificate(candidate).is_some_and(|it| it.validity.at(now) != ValidityState::Expired)
+}
+
+/// Whether a certificate is on the token already, and the others of its key that it takes the place of: with
+/// `replaces` all of them, which an earlier call may not have come to remove. Otherwise it is written beside those
+/// that have expired, and one that hasn't is an error.
+pub fn installation<'a>(
+    candidates: &'a [Candidate],
+    certificate: &Certificate,
+    replaces: bool,
+    now: i64,
+) -> Result<(bool, Vec<&'a Certificate>), Error> {
+    let mut others = of_key(candidates, certificate.public_key());
+    let count = others.len();
+    others.retain(|other| other.der() != certificate.der());
+    let is_there = others.len() < count;
+    if replaces {
+        return Ok((is_there, others));
+    }
+    let valid = others.into_iter().find(|it| it.validity.at(now) != ValidityState::Expired);
+    match valid.filter(|_| !is_there) {
+        Some(other) => Err(Error::new(
+            Exit::Object,
+            format!(
+                "the key has another certificate already: {}, serial number {}, valid until {}",
+                other.subject,
+                other.serial_number,
+                day(other.validity.not_after)
+            ),
+        )
+        .help("leave it as it is, or put the new one in its place with --replace, at a terminal")),
+        None => Ok((is_there, Vec::new())),
+    }
+}
+
+/// The certificates of this key on the token.
+pub fn of_key<'a>(candidates: &'a [Candidate], key: &PublicKey) -> Vec<&'a Certificate> {
+    let certificates = candidates.iter().filter_map(certificate);
+    certificates.filter(|it| it.public_key() == key).collect()
+}
+
+fn certificate(candidate: &Candidate) -> Option<&Certificate> {
+    candidate.certificate.as_ref()?.as_ref().ok()
+}
+
+/// The key with this CKA_ID; `None` if no object that is seen has it.
+fn named<'a>(candidates: &'a [Candidate], id: &ObjectId) -> Result<Option<&'a Candidate>, Error> {
+    let Some(first) = candidates.iter().find(|it| it.id == id.as_bytes()) else {
+        return Ok(None);
+    };
+    let reason = match &first.key {
+        None => "there is no key",
+        Some(key) if !key.is_private => "there is no private key",
+        Some(key) if !key.can_sign => "its key is not for signing (CKA_SIGN)",
+        Some(_) => return Ok(Some(first)),
+    };
+    let text = format!("what is under objectId \"{id}\" can't be taken up: {reason}");
+    Err(Error::new(Exit::Object, text).help(format!(
+        "name a key that can sign, or a free --object-id to have one made; \
+         `pkcs11-external-signer list{THIS_TOKEN} --login` shows what there is"
+    )))
+}
+
+/// The only key with this label, preferably as it is listed with a certificate that hasn't expired.
+fn labelled<'a>(
+    candidates: &'a [Candidate],
+    label: &str,
+    now: i64,
+) -> Result<Option<&'a Candidate>, Error> {
+    let is_usable = |it: &&Candidate| {
+        let key = it.key.as_ref();
+        it.label == label && key.is_some_and(|key| key.is_private && key.can_sign)
+    };
+    let with_label: Vec<_> = candidates.iter().filter(is_usable).collect();
+    let mut ids: Vec<_> = with_label.iter().map(|it| &it.id).collect();
+    ids.dedup();
+    if ids.len() < 2 {
+        let certified = with_label.iter().find(|it| has_valid_certificate(it, now));
+        return Ok(certified.or_else(|| with_label.first()).copied());
+    }
+    let found = with_label.iter().map(|it| {
+        let kind = it.key.as_ref().map_or("", |key| &key.kind);
+        format!("{}: {kind}", selector(it))
+    });
+    let found: Vec<_> = found.collect();
+    let text = format!("{} keys of the token can be meant", found.len());
+    Err(Error::new(Exit::Object, text)
+        .help(Help::from("name one with --object-id:").with_candidates(&found)))
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, DnType, KeyPair, date_time_ymd};
+
+    use super::*;
+    use crate::token::{Standing, VisibleKey};
+
+    /// 1 June 2030.
+    const NOW: i64 = 1_906_502_400;
+
+    fn candidate(id: u8, label: &str, kind: &str) -> Candidate {
+        Candidate {
+            id: vec![id],
+            label: label.to_owned(),
+            certificate: None,
+            key: Some(VisibleKey {
+                is_private: true,
+                kind: kind.to_owned(),
+                always_authenticate: false,
+                can_sign: true,
+            }),
+            is_contradicted: false,
+            is_authority: false,
+            standing: Standing::ById,
+        }
+    }
+
+    /// A certificate for jane from 2029 until this year.
+    fn issued(pair: &KeyPair, until: i32) -> Certificate {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "jane");
+        params.not_before = date_time_ymd(2029, 1, 1);
+        params.not_after = date_time_ymd(until, 1, 1);
+        let certificate = params.self_signed(pair).unwrap();
+        Certificate::from_der(certificate.der(), "it").unwrap()
+    }
+
+    fn with(certificate: Certificate) -> Candidate {
+        Candidate { certificate: Some(Ok(certificate)), ..candidate(1, "jane", "ECDSA P-256") }
+    }
+
+    fn find(
+        candidates: &[Candidate],
+        id: Option<u8>,
+        kind: Option<KeyKind>,
+    ) -> Result<Option<Vec<u8>>, Error> {
+        let id = id.map(|id| ObjectId::from_bytes(vec![id]));
+        let wish = KeyWish { label: "jane", id: id.as_ref(), kind };
+        Ok(find_key(candidates, &wish, NOW)?.map(|it| it.id.clone()))
+    }
+
+    fn refusal(candidates: &[Candidate], id: Option<u8>, kind: Option<KeyKind>) -> String {
+        find(candidates, id, kind).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_key_is_made_once() {
+        assert_eq!(find(&[candidate(1, "joe", "RSA-2048")], None, None).unwrap(), None);
+        let own = [candidate(1, "joe", "RSA-2048"), candidate(2, "jane", "ECDSA P-256")];
+        assert_eq!(find(&own, None, None).unwrap(), Some(vec![2]));
+        assert_eq!(find(&own, None, Some(KeyKind::EcP256)).unwrap(), Some(vec![2]));
+        let other = refusal(&own, None, Some(KeyKind::Rsa2048));
+        assert_eq!(other, "the key with objectId \"2\" is ECDSA P-256, not RSA-2048");
+    }
+
+    #[test]
+    fn of_several_keys_one_has_to_be_named() {
+        let own = [candidate(1, "jane", "RSA-2048"), candidate(2, "jane", "ECDSA P-256")];
+        assert_eq!(refusal(&own, None, None), "2 keys of the token can be meant");
+        assert_eq!(find(&own, Some(1), None).unwrap(), Some(vec![1]));
+    }
+
+    #[test]
+    fn what_is_no_private_key_is_not_taken_up() {
+        let mut public = candidate(1, "jane", "ECDSA P-256");
+        public.key.as_mut().unwrap().is_private = false;
+        let mut other = candidate(1, "jane", "ECDSA P-256");
+        other.key.as_mut().unwrap().can_sign = false;
+        let mut certificate = with(issued(&KeyPair::generate().unwrap(), 2031));
+        certificate.key = None;
+        for unfit in [public, other, certificate] {
+            let unfit = [unfit];
+            assert_eq!(find(&unfit, None, None).unwrap(), None);
+            assert!(refusal(&unfit, Some(1), None).contains("can't be taken up"));
+        }
+    }
+
+    #[test]
+    fn the_certificate_that_is_valid_counts() {
+        let pair = KeyPair::generate().unwrap();
+        let [valid, expired] = [2031, 2030].map(|until| with(issued(&pair, until)));
+        assert!(has_valid_certificate(&valid, NOW) && !has_valid_certificate(&expired, NOW));
+        let wish = KeyWish { label: "jane", id: None, kind: None };
+        let both = [expired, valid];
+        let found = find_key(&both, &wish, NOW).unwrap().unwrap();
+        assert!(has_valid_certificate(found, NOW));
+    }
+
+    #[test]
+    fn a_certificate_is_written_once_and_in_place_of_a_valid_one_only_on_request() {
+        let pair = KeyPair::generate().unwrap();
+        let new = issued(&pair, 2032);
+        let next = |present: &[Candidate], replaces| {
+            let (is_there, old) = installation(present, &new, replaces, NOW)?;
+            Ok::<_, Error>((is_there, old.len()))
+        };
+        assert_eq!(next(&[candidate(1, "jane", "")], false).unwrap(), (false, 0));
+        assert_eq!(next(&[with(issued(&pair, 2030))], false).unwrap(), (false, 0));
+        let same = Certificate::from_der(new.der(), "it").unwrap();
+        assert_eq!(next(&[with(same)], true).unwrap(), (true, 0));
+        let present = [with(issued(&pair, 2031))];
+        let error = next(&present, false).unwrap_err().to_string();
+        assert!(error.contains("has another certificate already"), "{error}");
+        assert_eq!(next(&present, true).unwrap(), (false, 1));
+        // The old one is still there, beside the new one.
+        let [old] = present;
+        let same = Certificate::from_der(new.der(), "it").unwrap();
+        let both = [old, with(same)];
+        assert_eq!(next(&both, false).unwrap(), (true, 0));
+        assert_eq!(next(&both, true).unwrap(), (true, 1));
+    }
+}
