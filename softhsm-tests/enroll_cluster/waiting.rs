@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use super::{Newcomer, bare_token, jane, of_store};
 use crate::fixture::cluster::cluster;
 use crate::fixture::forwarder::Forwarder;
-use crate::fixture::pty::visible;
 
 fn approve(name: &str) {
     cluster().administrate(&["certificate", "approve", name], "");
@@ -130,22 +129,4 @@ fn a_token_that_is_pulled_is_told_and_gone_on_with_when_it_is_back() {
         ],
     );
     assert_ends_well(&newcomer, &[]);
-}
-
-#[test]
-fn at_a_terminal_a_sign_turns_while_it_waits_and_is_gone_in_the_end() {
-    let store = bare_token();
-    let newcomer = jane(&store);
-    let name = newcomer.ask(&[]);
-    let to_terminal = ["-c", "exec \"$0\" \"$@\" 2>/dev/tty"].map(str::to_owned);
-    let mut terminal = newcomer.enroll(&[]).through("sh", &to_terminal).at_terminal();
-    for turn in ["| ", "/ ", "- ", "\\ "].iter().cycle().take(24) {
-        terminal.expect(&format!("\r{turn}waiting for the request {name}"));
-    }
-    cluster().administrate(&["certificate", "deny", &name], "");
-    let (outcome, screen) = terminal.finish();
-    assert_eq!(outcome.status.code(), Some(9), "{screen}");
-    let lines = visible(&screen);
-    assert!(!lines.iter().any(|line| line.contains("waiting")), "{lines:?}");
-    assert!(screen.contains("was denied"), "{screen}");
 }
