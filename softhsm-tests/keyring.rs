@@ -334,11 +334,8 @@ impl Served {
         let connections = Arc::new(Connections::default());
         let observer: Arc<dyn TunnelObserver> = connections.clone();
         let tunnels = Tunnels::start(&identity, keyring, &observer).unwrap();
-        let target = TunnelTarget {
-            name: "test".to_owned(),
-            cluster: given.cluster("test").unwrap(),
-            heeds_environment: false,
-        };
+        let target =
+            TunnelTarget { name: "test".to_owned(), cluster: given.cluster("test").unwrap() };
         Self {
             address: tunnels.listen(target, None).unwrap().to_string(),
             connections,

@@ -37,7 +37,7 @@ const REPLY_LIMIT: Duration = Duration::from_secs(60);
 /// How long a library's thread may take to finalise it; one that waits for a token is left behind.
 const FINISH_LIMIT: Duration = Duration::from_secs(2);
 
-/// A configured key: which library's thread serves it, and its place there.
+/// A configured key: which library's thread serves it, and its index there.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct KeyNumber {
     library: usize,
@@ -102,6 +102,15 @@ pub struct Keyring {
     writes: bool,
 }
 
+/// Who wants a key opened in a process that keeps keys for several clients.
+pub struct KeyClient {
+    /// In place of the key's own source of PINs. Its methods are called in the library's thread, and may
+    /// block.
+    pub pins: Box<dyn PinProvider + Send>,
+    /// Whether it will have digests signed.
+    pub signs: bool,
+}
+
 /// A library's thread, as the others see it.
 #[derive(Clone)]
 struct LibraryThread {
@@ -119,53 +128,40 @@ enum ThreadRequest {
     Key(KeyRequest),
     Close(usize),
     Dismiss(usize),
-    /// The names of tokens that were opened and are no longer there.
-    Missing(Sender<Vec<String>>),
     /// The process ends with this code, even if the library hangs or crashes.
     Finish(u8, Sender<()>),
 }
 
-/// What is done on a key's token, in the session and the login of the keyring.
-type TokenWork =
-    Box<dyn FnMut(&mut Token<'_>, &KeyReference, &mut dyn PinProvider) -> Result<(), Error> + Send>;
-
-/// Asks for a key to be opened, unless it is open, and to sign.
+/// Asks for a key to be opened, unless it is open, and for work with it.
 struct KeyRequest {
     key: usize,
-    task: KeyTask,
-    reply: Sender<Result<KeyReply, Error>>,
+    access: KeyAccess,
+    work: KeyWork,
+    reply: Sender<Result<(), Error>>,
 }
 
-struct KeyTask {
-    /// Whether a key that was closed is opened again.
-    reopens: bool,
-    client: Option<KeyClient>,
-    observer: Box<dyn StageObserver + Send>,
-    /// A scheme and a digest, if it is to sign.
-    to_sign: Option<(Scheme, Vec<u8>)>,
-    work: Option<TokenWork>,
+/// For whom a key is opened.
+enum KeyAccess {
+    /// For a TLS client, unless the key was closed.
+    InTime,
+    /// For this client of ours, or for whoever has this keyring.
+    Opening(Option<KeyClient>, Observer),
+    /// Like opening, and no other process uses the library meanwhile.
+    Exclusive(Observer),
 }
 
-impl KeyTask {
-    fn open(client: Option<KeyClient>, observer: Box<dyn StageObserver + Send>) -> Self {
-        Self { reopens: true, client, observer, to_sign: None, work: None }
-    }
+type Observer = Box<dyn StageObserver + Send>;
 
-    fn of_client(to_sign: Option<(Scheme, Vec<u8>)>) -> Self {
-        Self { reopens: false, client: None, observer: Box::new(()), to_sign, work: None }
-    }
-}
-
-/// Who wants a key opened in a process that keeps keys for several clients.
-pub struct KeyClient {
-    /// In place of the key's own source of PINs. Its methods are called in the library's thread, and may
-    /// block.
-    pub pins: Box<dyn PinProvider + Send>,
-    /// Whether it will have digests signed.
-    pub signs: bool,
-}
-
-type KeyReply = (Arc<OpenKey>, Option<VerifiedSignature>);
+/// In the session and the login of the keyring. It is done once more if the token was lost in it.
+type KeyWork = Box<
+    dyn FnMut(
+            &mut Token<'_>,
+            &OpenedKey,
+            &mut Pipeline<'_>,
+            &mut dyn PinProvider,
+        ) -> Result<(), Error>
+        + Send,
+>;
 
 impl Keyring {
     /// A keyring whose sessions can change their tokens.
@@ -175,32 +171,23 @@ impl Keyring {
 
     /// Adds a key, at any time. No library is loaded before a key is opened. The variable that the
     /// configuration names for the PIN must be among `variables`.
-    ///
-    /// # Errors
-    /// [`RunError::Preparation`] if there is no thread for the library.
     pub fn add(&self, mut config: Config, variables: &TakenVariables) -> Result<KeyNumber, Error> {
         let pins = self.sources(&mut config, variables);
-        self.place(config, pins, None, None)
+        self.add_to(config, pins, None, None)
     }
 
     /// [`Keyring::add`] with this provider in place of the configuration's source of PINs. Its methods are called
     /// in the library's thread, and may block.
-    ///
-    /// # Errors
-    /// Those of [`Keyring::add`].
     pub fn add_with(
         &self,
         config: Config,
         pins: Box<dyn PinProvider + Send>,
     ) -> Result<KeyNumber, Error> {
-        self.place(config, pins, None, None)
+        self.add_to(config, pins, None, None)
     }
 
     /// [`Keyring::add`] for the first key of a library that is open already. `accepted` is the PIN
     /// that its token has accepted.
-    ///
-    /// # Errors
-    /// Those of [`Keyring::add`].
     pub fn add_open(
         &self,
         mut config: Config,
@@ -208,7 +195,7 @@ impl Keyring {
         accepted: Option<AcceptedPin>,
     ) -> Result<KeyNumber, Error> {
         let pins = self.sources(&mut config, &TakenVariables::default());
-        self.place(config, pins, Some(library), accepted)
+        self.add_to(config, pins, Some(library), accepted)
     }
 
     /// The configuration's own source of PINs.
@@ -218,11 +205,10 @@ impl Keyring {
         variables: &TakenVariables,
     ) -> Box<dyn PinProvider + Send> {
         let source = mem::replace(&mut config.pin, PinSource::Prompt);
-        let unattended = Arc::clone(&self.unattended);
-        Box::new(Sources::for_run(source, variables, unattended))
+        Box::new(Sources::for_run(source, variables, Arc::clone(&self.unattended)))
     }
 
-    fn place(
+    fn add_to(
         &self,
         config: Config,
         pins: Box<dyn PinProvider + Send>,
@@ -237,10 +223,8 @@ impl Keyring {
             threads.push(LibraryThread::start(path, opened, accepted, self.writes)?);
         }
         let thread = threads.get_mut(library).ok_or_else(ended)?;
-        let key =
-            Box::new(ConfiguredKey { config, pins, token: None, is_closed: false, open_for: None });
-        let sent = thread.requests.send(ThreadRequest::Add(key));
-        sent.map_err(|_| ended())?;
+        let key = ConfiguredKey { config, pins, token: None, is_closed: false, open_for: None };
+        thread.requests.send(ThreadRequest::Add(Box::new(key))).map_err(|_| ended())?;
         let key = thread.keys;
         thread.keys += 1;
         Ok(KeyNumber { library, key })
@@ -255,78 +239,94 @@ impl Keyring {
 
     /// Opens the key, unless it is open, with a login if its token requires one. There is no limit
     /// of time; a person may be typing.
-    ///
-    /// # Errors
-    /// Those of the stages of the [`pipeline`](crate::pipeline) up to the key.
-    pub fn open(
-        &self,
-        key: KeyNumber,
-        observer: Box<dyn StageObserver + Send>,
-    ) -> Result<Arc<OpenKey>, Error> {
-        Ok(self.request(key, KeyTask::open(None, observer), None)?.0)
+    pub fn open(&self, key: KeyNumber, observer: Observer) -> Result<Arc<OpenKey>, Error> {
+        self.shown(key, KeyAccess::Opening(None, observer))
     }
 
     /// [`Keyring::open`] for this client, which logs in to the token itself unless the key is open for
-    /// clients like it.
-    ///
-    /// # Errors
-    /// Those of [`Keyring::open`]. What was open stays so.
+    /// clients like it. If it fails, what was open stays so.
     pub fn open_for(
         &self,
         key: KeyNumber,
         client: KeyClient,
-        observer: Box<dyn StageObserver + Send>,
+        observer: Observer,
     ) -> Result<Arc<OpenKey>, Error> {
-        let task = KeyTask::open(Some(client), observer);
-        Ok(self.request(key, task, None)?.0)
+        self.shown(key, KeyAccess::Opening(Some(client), observer))
     }
 
-    /// [`Keyring::open`] while a client waits, unless the key was closed.
-    ///
-    /// # Errors
-    /// Those of [`Keyring::open`], and [`SigningError::NoReply`] after 60 s.
+    /// [`Keyring::open`] while a client waits, 60 s at most, unless the key was closed.
     pub fn open_in_time(&self, key: KeyNumber) -> Result<Arc<OpenKey>, Error> {
-        let task = KeyTask::of_client(None);
-        Ok(self.request(key, task, Some(REPLY_LIMIT))?.0)
+        self.shown(key, KeyAccess::InTime)
+    }
+
+    fn shown(&self, key: KeyNumber, access: KeyAccess) -> Result<Arc<OpenKey>, Error> {
+        self.request(key, access, |_, opened, _, _| Ok(Arc::clone(&opened.shown)))
     }
 
     /// Signs, and opens the key first if it isn't open, unless it was closed. For Ed25519 the digest
     /// is the whole message. Blocks up to 60 s.
-    ///
-    /// # Errors
-    /// Those of [`Keyring::open_in_time`] and of [`Pipeline::sign`].
     pub fn sign(
         &self,
         key: KeyNumber,
         scheme: Scheme,
         digest: Vec<u8>,
     ) -> Result<VerifiedSignature, Error> {
-        let task = KeyTask::of_client(Some((scheme, digest)));
-        let (_, signature) = self.request(key, task, Some(REPLY_LIMIT))?;
-        signature.ok_or_else(|| Error::internal("a reply without the signature"))
+        self.request(key, KeyAccess::InTime, move |token, opened, pipeline, pins| {
+            pipeline.sign(token, &opened.key, scheme, &digest, pins)
+        })
     }
 
     /// Has this done with the key's token, and opens the key first if it isn't open. There is no limit
     /// of time. The token can be changed only in a keyring [that writes](Keyring::to_write).
-    ///
-    /// # Errors
-    /// Those of [`Keyring::open`] and of `work`.
     pub fn with_token<T: Send + 'static>(
         &self,
         key: KeyNumber,
-        observer: Box<dyn StageObserver + Send>,
+        observer: Observer,
         mut work: impl FnMut(&mut Token<'_>, &KeyReference, &mut dyn PinProvider) -> Result<T, Error>
         + Send
         + 'static,
     ) -> Result<T, Error> {
+        self.request(key, KeyAccess::Exclusive(observer), move |token, opened, _, pins| {
+            work(token, &opened.key.reference, pins)
+        })
+    }
+
+    fn request<T: Send + 'static>(
+        &self,
+        KeyNumber { library, key }: KeyNumber,
+        access: KeyAccess,
+        mut work: impl FnMut(
+            &mut Token<'_>,
+            &OpenedKey,
+            &mut Pipeline<'_>,
+            &mut dyn PinProvider,
+        ) -> Result<T, Error>
+        + Send
+        + 'static,
+    ) -> Result<T, Error> {
+        let library = self.threads().get(library).cloned().ok_or_else(ended)?;
+        let is_limited = matches!(access, KeyAccess::InTime);
         let (sender, made) = mpsc::channel();
-        let mut task = KeyTask::open(None, observer);
-        task.work = Some(Box::new(move |token, key, pins| {
-            let _ = sender.send(work(token, key, pins)?);
+        let work: KeyWork = Box::new(move |token, opened, pipeline, pins| {
+            let _ = sender.send(work(token, opened, pipeline, pins)?);
             Ok(())
-        }));
-        self.request(key, task, None)?;
-        made.try_recv().map_err(|_| Error::internal("work on a token without a result"))
+        });
+        let (reply, answer) = mpsc::channel();
+        let request = ThreadRequest::Key(KeyRequest { key, access, work, reply });
+        library.requests.send(request).map_err(|_| ended())?;
+        match is_limited {
+            false => answer.recv().map_err(|_| ended())??,
+            true => match answer.recv_timeout(REPLY_LIMIT) {
+                Ok(outcome) => outcome?,
+                Err(RecvTimeoutError::Disconnected) => return Err(ended()),
+                Err(RecvTimeoutError::Timeout) => {
+                    library.lock.release();
+                    let seconds = REPLY_LIMIT.as_secs();
+                    return Err(SigningError::NoReply { library: library.path, seconds }.into());
+                }
+            },
+        }
+        made.try_recv().map_err(|_| Error::internal("work with a key without a result"))
     }
 
     /// Closes the key until it is [opened](Keyring::open) again. The last key of a token takes the
@@ -346,17 +346,6 @@ impl Keyring {
         }
     }
 
-    /// The names of the tokens that were opened and are no longer there.
-    pub fn missing(&self) -> Vec<String> {
-        let libraries = self.threads().clone();
-        let replies = libraries.iter().filter_map(|library| {
-            let (reply, missing) = mpsc::channel();
-            library.requests.send(ThreadRequest::Missing(reply)).ok()?;
-            missing.recv().ok()
-        });
-        replies.flatten().collect()
-    }
-
     /// From now on, no PIN is asked for at the terminal: it is the command's, or there is none.
     pub fn leave_terminal(&self) {
         self.unattended.store(true, Ordering::Relaxed);
@@ -368,33 +357,8 @@ impl Keyring {
         let libraries = self.threads().clone();
         for library in libraries {
             let (reply, done) = mpsc::channel();
-            let request = ThreadRequest::Finish(code, reply);
-            if library.requests.send(request).is_ok() {
+            if library.requests.send(ThreadRequest::Finish(code, reply)).is_ok() {
                 let _ = done.recv_timeout(FINISH_LIMIT);
-            }
-        }
-    }
-
-    fn request(
-        &self,
-        KeyNumber { library, key }: KeyNumber,
-        task: KeyTask,
-        limit: Option<Duration>,
-    ) -> Result<KeyReply, Error> {
-        let library = self.threads().get(library).cloned().ok_or_else(ended)?;
-        let (reply, answer) = mpsc::channel();
-        let request = ThreadRequest::Key(KeyRequest { key, task, reply });
-        library.requests.send(request).map_err(|_| ended())?;
-        let Some(limit) = limit else {
-            return answer.recv().map_err(|_| ended())?;
-        };
-        match answer.recv_timeout(limit) {
-            Ok(outcome) => outcome,
-            Err(RecvTimeoutError::Disconnected) => Err(ended()),
-            Err(RecvTimeoutError::Timeout) => {
-                library.lock.release();
-                Err(SigningError::NoReply { library: library.path, seconds: limit.as_secs() }
-                    .into())
             }
         }
     }
@@ -410,8 +374,8 @@ fn ended() -> Error {
 
 impl KeyRequest {
     /// Ends the request: what was given for it is dropped before the reply.
-    fn answer(self, outcome: Result<KeyReply, Error>) {
-        drop(self.task);
+    fn answer(self, outcome: Result<(), Error>) {
+        drop((self.access, self.work));
         let _ = self.reply.send(outcome);
     }
 }
@@ -424,17 +388,10 @@ impl LibraryThread {
         writes: bool,
     ) -> Result<Self, RunError> {
         let (sender, requests) = mpsc::channel();
-        let lock = library.as_ref().map(|library| library.lock.clone());
-        let lock = lock.unwrap_or_default();
-        let worker = Worker {
-            keys: Vec::new(),
-            requests,
-            library,
-            lock: lock.clone(),
-            accepted: accepted.into_iter().collect(),
-            lost: Vec::new(),
-            writes,
-        };
+        let lock = library.as_ref().map(|library| library.lock.clone()).unwrap_or_default();
+        let accepted = accepted.into_iter().collect();
+        let worker =
+            Worker { keys: Vec::new(), requests, library, lock: lock.clone(), accepted, writes };
         let thread = thread::Builder::new().name("token".to_owned());
         let thread = thread.spawn(move || worker.run());
         thread.map_err(|error| RunError::Preparation {
@@ -455,23 +412,15 @@ struct ConfiguredKey {
     open_for: Option<bool>,
 }
 
-impl ConfiguredKey {
-    fn is_open_for(&self, client: &KeyClient) -> bool {
-        self.open_for.is_some_and(|signs| signs || !client.signs)
-    }
-}
-
 /// What a library's thread has, beside the tokens that are open.
 struct Worker {
     keys: Vec<ConfiguredKey>,
     requests: Receiver<ThreadRequest>,
-    /// `None` while it is closed, or in use by [`Worker::run`].
+    /// `None` while it is closed, or in use by [`Worker::serve`].
     library: Option<Library>,
     lock: LibraryLock,
     /// For tokens that are opened again.
     accepted: Vec<AcceptedPin>,
-    /// The tokens that were open when the library was last closed.
-    lost: Vec<TokenName>,
     writes: bool,
 }
 
@@ -491,21 +440,7 @@ impl Worker {
         let mut next = self.next(&mut Vec::new());
         loop {
             next = match next {
-                Next::Serve(mut request) => match self.open_library(&mut request) {
-                    Ok(library) => {
-                        let next = self.serve(&library, request);
-                        match next {
-                            Next::Serve(_) => library.close(),
-                            _ => self.library = Some(library),
-                        }
-                        next
-                    }
-                    Err(error) => {
-                        self.lock.release();
-                        request.answer(Err(error));
-                        self.next(&mut Vec::new())
-                    }
-                },
+                Next::Serve(request) => self.serve(request),
                 Next::Rest => {
                     if let Some(library) = self.library.take() {
                         library.close();
@@ -532,8 +467,8 @@ impl Worker {
             match self.requests.recv() {
                 Ok(ThreadRequest::Add(key)) => self.keys.push(*key),
                 Ok(ThreadRequest::Key(request)) => {
-                    let key = self.keys.get(request.key);
-                    match key.is_some_and(|key| key.is_closed) && !request.task.reopens {
+                    let is_closed = self.keys.get(request.key).is_some_and(|key| key.is_closed);
+                    match is_closed && matches!(request.access, KeyAccess::InTime) {
                         true => request.answer(Err(Error::internal("the key was closed"))),
                         false => return Next::Serve(request),
                     }
@@ -550,7 +485,6 @@ impl Worker {
                     }
                 }
                 Ok(ThreadRequest::Finish(code, reply)) => return Next::Finish(code, reply),
-                Ok(ThreadRequest::Missing(reply)) => drop(reply.send(self.missing(tokens))),
                 Err(_) => return Next::End,
             }
         }
@@ -575,42 +509,26 @@ impl Worker {
             open.keys.remove(&number);
         }
         self.accepted.retain(|pin| is_held(pin.token()));
-        self.lost.retain(is_held);
     }
 
-    /// The names of the open tokens that are missing; if none is open, of those that were.
-    fn missing(&self, tokens: &[OpenToken<'_>]) -> Vec<String> {
-        if tokens.is_empty() {
-            return self.lost.iter().map(TokenName::to_string).collect();
-        }
-        let tokens = tokens.iter().map(|open| &open.token);
-        let missing = tokens.filter(|token| token.is_missing());
-        missing.map(Token::name).collect()
-    }
-
-    fn open_library(&mut self, request: &mut KeyRequest) -> Result<Library, Error> {
-        if let Some(library) = self.library.take() {
-            return Ok(library);
-        }
-        let config = &self.keys.get(request.key).ok_or_else(unknown_key)?.config;
-        let (init_args, lock) = (config.init_args.as_ref(), self.lock.clone());
-        let library = &config.library;
-        let observer = &mut *request.task.observer;
-        let on_wait = pin_entry::show_after;
-        Library::open(library, init_args, on_wait, lock, lock::LIMIT, observer)
-    }
-
-    /// Serves this request and those that follow. [`Next::Serve`] is a request whose token was lost:
-    /// the library has to be opened again for it.
-    fn serve(&mut self, library: &Library, first: KeyRequest) -> Next {
-        let config = self.keys.get(first.key).map(|key| &key.config);
+    /// Serves this request and those that follow. [`Next::Serve`] is a request whose token was lost: the library
+    /// has to be opened again for it.
+    fn serve(&mut self, mut request: KeyRequest) -> Next {
+        let library = match self.open_library(&mut request) {
+            Ok(library) => library,
+            Err(error) => {
+                self.lock.release();
+                request.answer(Err(error));
+                return self.next(&mut Vec::new());
+            }
+        };
+        let config = self.keys.get(request.key).map(|key| &key.config);
         let mut open = OpenKeys {
-            library,
+            library: &library,
             init_args: config.and_then(|config| config.init_args.clone()),
             tokens: Vec::new(),
             writes: self.writes,
         };
-        let mut request = first;
         let next = loop {
             let was_open = self.keys.get(request.key).is_some_and(|key| {
                 let mut tokens = open.tokens.iter().map(|open| open.token.state());
@@ -627,56 +545,65 @@ impl Worker {
             }
         };
         let tokens = open.tokens.into_iter().map(|open| open.token);
-        let tokens: Vec<_> = tokens.collect();
-        if !tokens.is_empty() {
-            let names = tokens.iter().map(|token| token.state().name.clone());
-            self.lost = names.collect();
+        self.accepted.extend(tokens.filter_map(Token::into_accepted_pin));
+        match next {
+            Next::Serve(_) => library.close(),
+            _ => self.library = Some(library),
         }
-        let accepted = tokens.into_iter().filter_map(Token::into_accepted_pin);
-        self.accepted.extend(accepted);
         next
+    }
+
+    fn open_library(&mut self, request: &mut KeyRequest) -> Result<Library, Error> {
+        if let Some(library) = self.library.take() {
+            return Ok(library);
+        }
+        let config = &self.keys.get(request.key).ok_or_else(unknown_key)?.config;
+        let (init_args, lock) = (config.init_args.as_ref(), self.lock.clone());
+        let on_wait = pin_entry::show_after;
+        let observer: &mut dyn StageObserver = match &mut request.access {
+            KeyAccess::InTime => &mut (),
+            KeyAccess::Opening(_, observer) | KeyAccess::Exclusive(observer) => &mut **observer,
+        };
+        Library::open(&config.library, init_args, on_wait, lock, lock::LIMIT, observer)
     }
 
     fn serve_one(
         &mut self,
         open: &mut OpenKeys<'_>,
-        request: &mut KeyRequest,
-    ) -> Result<KeyReply, Error> {
-        let KeyRequest { key: number, task, .. } = request;
+        KeyRequest { key: number, access, work, .. }: &mut KeyRequest,
+    ) -> Result<(), Error> {
         let key = self.keys.get_mut(*number).ok_or_else(unknown_key)?;
-        let client = task.client.as_ref();
-        let logs_in = client.is_some_and(|client| !key.is_open_for(client));
-        let signs = client.is_some_and(|client| client.signs);
+        let is_exclusive = matches!(access, KeyAccess::Exclusive(_));
+        let (client, observer): (_, &mut dyn StageObserver) = match access {
+            KeyAccess::InTime => (None, &mut ()),
+            KeyAccess::Opening(client, observer) => (client.as_mut(), &mut **observer),
+            KeyAccess::Exclusive(observer) => (None, &mut **observer),
+        };
+        let signs = client.as_ref().map(|client| client.signs);
+        let logs_in = signs.is_some_and(|signs| key.open_for.is_none_or(|open| signs && !open));
         let ConfiguredKey { config, pins, .. } = key;
-        let pins: &mut dyn PinProvider = match &mut task.client {
+        let pins: &mut dyn PinProvider = match client {
             Some(client) => &mut *client.pins,
             None => &mut **pins,
         };
-        let mut pipeline = Pipeline { config, observer: &mut *task.observer };
-        let place = open.place(*number).filter(|_| !logs_in);
+        let mut pipeline = Pipeline { config, observer };
+        let index = open.index(*number).filter(|_| !logs_in);
         // Work that looks and then writes is one process's at a time.
-        if place.is_none() || task.work.is_some() {
-            let (lock, library) = (&self.lock, &config.library);
-            lock.acquire(library, lock::LIMIT, pipeline.observer)?;
+        if index.is_none() || is_exclusive {
+            self.lock.acquire(&config.library, lock::LIMIT, pipeline.observer)?;
         }
-        let place = match place {
-            Some(place) => place,
+        let index = match index {
+            Some(index) => index,
             None => open.open(*number, &mut pipeline, pins, &mut self.accepted, logs_in)?,
         };
-        let OpenToken { token, keys } = open.tokens.get_mut(place).ok_or_else(unknown_key)?;
+        let OpenToken { token, keys } = open.tokens.get_mut(index).ok_or_else(unknown_key)?;
         let opened = keys.get(number).ok_or_else(unknown_key)?;
         key.token = Some(token.state().name.clone());
         key.is_closed = false;
         if logs_in {
-            key.open_for = Some(signs);
+            key.open_for = signs;
         }
-        if let Some(work) = &mut task.work {
-            work(token, &opened.key.reference, pins)?;
-        }
-        let to_sign = task.to_sign.as_ref();
-        let signature = to_sign
-            .map(|(scheme, digest)| pipeline.sign(token, &opened.key, *scheme, digest, pins));
-        Ok((Arc::clone(&opened.shown), signature.transpose()?))
+        work(token, opened, &mut pipeline, pins)
     }
 }
 
@@ -691,7 +618,7 @@ struct OpenKeys<'m> {
 /// One session and one login for all keys of a token.
 struct OpenToken<'m> {
     token: Token<'m>,
-    /// By their places among the library's.
+    /// By their indices among the library's.
     keys: HashMap<usize, OpenedKey>,
 }
 
@@ -701,13 +628,13 @@ struct OpenedKey {
 }
 
 impl OpenKeys<'_> {
-    /// The place of the token with which this key is open.
-    fn place(&self, number: usize) -> Option<usize> {
+    /// The index of the token with which this key is open.
+    fn index(&self, number: usize) -> Option<usize> {
         let mut tokens = self.tokens.iter();
         tokens.position(|open| open.keys.contains_key(&number))
     }
 
-    /// Opens the key; the place of its token. If the client `logs_in`, it does so in a session of its own:
+    /// Opens the key; the index of its token. If the client `logs_in`, it does so in a session of its own:
     /// a login is the process's, whichever key it was made for. Other keys are then opened again when
     /// they are used.
     fn open(
@@ -725,16 +652,16 @@ impl OpenKeys<'_> {
                 ModuleError::OtherInitArgs { path: library.module.path().to_owned() }.into()
             );
         }
-        let place = library.token_with(&config.token, Some(pins), |found| {
+        let index = library.token_with(&config.token, Some(pins), |found| {
             let name = found.name();
             let known = tokens.iter().position(|open| open.token.name() == name);
-            if let Some(place) = known {
+            if let Some(index) = known {
                 if !logs_in {
                     // Before a PIN is sent to it.
-                    tokens.get(place).ok_or_else(unknown_key)?.token.check_session()?;
-                    return Ok(place);
+                    tokens.get(index).ok_or_else(unknown_key)?.token.check_session()?;
+                    return Ok(index);
                 }
-                accepted.extend(tokens.swap_remove(place).token.close_keeping_pin());
+                accepted.extend(tokens.swap_remove(index).token.close_keeping_pin());
             }
             let mut token = match writes {
                 true => found.open_to_write(&library.module)?,
@@ -749,12 +676,12 @@ impl OpenKeys<'_> {
             tokens.push(OpenToken { token, keys });
             Ok(tokens.len() - 1)
         })?;
-        let opened = tokens.get_mut(place).ok_or_else(unknown_key)?;
+        let opened = tokens.get_mut(index).ok_or_else(unknown_key)?;
         match opened.open(pipeline, pins) {
             Ok(key) => opened.keys.insert(number, key),
             Err(error) if logs_in => {
                 // The next to use another key of it recalls the PIN.
-                tokens.swap_remove(place).token.close();
+                tokens.swap_remove(index).token.close();
                 return Err(error);
             }
             Err(error) => return Err(error),
@@ -763,7 +690,7 @@ impl OpenKeys<'_> {
             let name = &opened.token.state().name;
             accepted.retain(|pin| !pin.token().is_same_token(name));
         }
-        Ok(place)
+        Ok(index)
     }
 }
 
@@ -835,8 +762,8 @@ mod tests {
     fn keys_of_one_library_share_its_thread() {
         let configs = [("/no/a.so", "1"), ("/no/b.so", "1"), ("/no/a.so", "2")];
         let (keyring, numbers) = keyring(&configs);
-        let places: Vec<_> = numbers.iter().map(|it| (it.library, it.key)).collect();
-        assert_eq!(places, [(0, 0), (1, 0), (0, 1)]);
+        let numbered: Vec<_> = numbers.iter().map(|it| (it.library, it.key)).collect();
+        assert_eq!(numbered, [(0, 0), (1, 0), (0, 1)]);
         assert_eq!(keyring.threads().len(), 2);
         assert_eq!(keyring.library(numbers[1]), Path::new("/no/b.so"));
     }
@@ -850,7 +777,6 @@ mod tests {
         }
         let error = keyring.sign(numbers[0], Scheme::Ed25519, Vec::new()).unwrap_err();
         assert_eq!(error.exit_code(), 4);
-        assert_eq!(keyring.missing(), [""; 0]);
         keyring.finish(0);
         assert_eq!(keyring.open(numbers[0], Box::new(())).unwrap_err().exit_code(), 70);
     }

@@ -11,7 +11,6 @@ use pkcs11_external_signer::tunnel::ServerIdentity;
 use serde_json::{Value, json};
 
 use super::{fails, told};
-use crate::fixture::cluster::{ADMINISTRATOR, cluster};
 use crate::fixture::files::write_file;
 use crate::fixture::keys::Kind;
 use crate::fixture::ports::free_port;
@@ -257,46 +256,13 @@ fn what_does_not_work_everywhere_is_told() {
 }
 
 #[test]
-fn a_proxy_that_some_clients_use_for_local_addresses_is_told() {
+fn an_address_that_the_tunnel_process_serves_is_told() {
     let context = PluginContext::new();
-    let proxied = |list: &str| {
-        let check = context.program(&["check", "--no-login"]);
-        let check = check.variable("HTTPS_PROXY", "http://127.0.0.1:3");
-        check.variable("NO_PROXY", list).run()
-    };
-    let remedy = format!("set NO_PROXY={}", local_address());
-    for list in ["", "10.0.0.0/8"] {
-        is_concerned(&proxied(list), "Python's and JavaScript's clients", &remedy);
-    }
-    for list in ["127.0.0.0/8", "*"] {
-        assert!(!told(&proxied(list), 0).contains("Python"));
-    }
-}
-
-#[test]
-fn an_address_that_the_tunnel_process_serves_is_asked_for_its_certificate() {
-    let mut context = PluginContext::new();
     let text = told(&context.check_served(""), 0);
     let place = format!("{}:{}", local_address(), context.port);
     let [.., last] = &of_client(&text)[..] else { panic!("{text}") };
     assert!(last.starts_with("✔ the tunnel process (process "), "{text}");
-    let served = format!("serves {place}, with the certificate that the entry names");
-    assert!(last.ends_with(&served), "{text}");
-
-    // Of a process that was started with another tunnel.pem.
-    let old = fs::read(context.path("data/tunnel.pem")).unwrap();
-    let old_config = context.config.clone();
-    let new = context.make_identity();
-    let endpoint = new.endpoint("");
-    let [name, authority] = [endpoint.server_name, endpoint.authority_pem].map(str::to_owned);
-    context.entry()["tls-server-name"] = name.into();
-    context.entry()["certificate-authority-data"] = STANDARD.encode(authority).into();
-    fs::write(context.path("new.json"), context.config.to_string()).unwrap();
-    fs::write(context.path("new.pem"), new.to_pem()).unwrap();
-    fs::write(context.path("data/tunnel.pem"), old).unwrap();
-    context.config = old_config;
-    let outcome = context.check_served("cp new.pem data/tunnel.pem; cp new.json kubeconfig");
-    is_concerned(&outcome, "shows another certificate", "pkcs11-external-signer stop");
+    assert!(last.ends_with(&format!("serves {place}")), "{text}");
 
     // For another server.
     let context = PluginContext::new();
@@ -305,17 +271,4 @@ fn an_address_that_the_tunnel_process_serves_is_asked_for_its_certificate() {
     let outcome = context.check_served("cp new.json kubeconfig");
     let what = "leads to cluster \"real\" (https://127.0.0.1:1) already";
     fails(&outcome, 9, what, "kubeconfig --write --context NAME");
-}
-
-#[test]
-fn the_cluster_is_asked_by_the_local_address() {
-    let store = cluster().token(Kind::P256, ADMINISTRATOR);
-    // For its kubeconfig.
-    drop(cluster().command(&store, &store.configuration(), "check"));
-    let file = fs::read(store.path("kubeconfig")).unwrap();
-    let config: Value = serde_json::from_slice(&file).unwrap();
-    let context = PluginContext::of(store, &config["clusters"][0]["cluster"]);
-    let text = told(&context.program(&["check", "--server"]).run(), 0);
-    let asked = format!("(asked by {}:{}, as clients do)\n", local_address(), context.port);
-    assert!(text.contains("knows us as user \"jane\"") && text.ends_with(&asked), "{text}");
 }

@@ -46,7 +46,6 @@ mod refused;
 mod requests;
 /// What lives minutes.
 #[cfg(target_os = "linux")]
-mod short_lived;
 /// Other users, and other processes of the same user.
 mod strangers;
 /// Other releases, and other libraries.

@@ -51,7 +51,6 @@ const CAPABILITIES: &[(&str, &[&str])] = &[
             "hyper_util",
             "rustls",
             "rustls_native_certs",
-            "socket2",
             "tokio",
             "tokio_rustls",
         ],
@@ -59,7 +58,6 @@ const CAPABILITIES: &[(&str, &[&str])] = &[
     (
         "processes",
         &[
-            "linux_keyutils",
             "std::process",
             "std::os::unix::process",
             "rustix::process",

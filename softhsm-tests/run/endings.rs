@@ -7,7 +7,6 @@ use std::os::unix::fs::PermissionsExt as _;
 use rustix::process::{Signal, kill_process};
 
 use super::{left_behind, run, run_recorded};
-use crate::fixture::cluster::{ADMINISTRATOR, cluster};
 use crate::fixture::files::read_json;
 use crate::fixture::keys::Kind;
 use crate::fixture::root::need_root;
@@ -175,64 +174,4 @@ fn a_place_that_others_can_read_is_not_for_its_kubeconfig() {
     let outcome = run(&store, &["sh", "-c", "echo $KUBECONFIG"]).run();
     let place = outcome.printed();
     assert!(!place.starts_with(runtime.to_str().unwrap()), "{place}");
-}
-
-/// The token's directory is moved away, as a card is pulled, under a watch.
-const TAKEN_OUT: &str = "cd
-    kubectl get namespaces -w >watched & watch=$!
-    while [ ! -s watched ] && kill -0 $watch; do sleep 0.1; done
-    mv tokens away";
-
-#[test]
-fn a_token_that_is_taken_out_ends_the_connections_where_that_is_wanted() {
-    let store = cluster().token(Kind::P256, ADMINISTRATOR);
-    let script = format!("{TAKEN_OUT}; wait $watch; kubectl auth whoami 2>&1; mv away tokens");
-    let outcome = run(&store, &["--end-with-token", "bash", "-c", &script]).run();
-    let printed = outcome.printed_beside(&["is gone, and with it the connections of this run"]);
-    // By then another run may have the port, with a certificate of its own.
-    let is_closed = printed.contains("was refused") || printed.contains(".run.invalid");
-    assert!(is_closed, "{printed}");
-}
-
-/// Another token answers in the slot, or the library says nothing of its sessions.
-#[test]
-fn a_token_counts_as_gone_where_another_has_its_place_and_not_where_the_library_cannot_tell() {
-    for (faults, until, stands) in [
-        ("C_GetTokenInfo#3+:serial=0000000000000815", "wait $watch", ""),
-        ("C_GetSessionInfo:return=0x5", "read end", "stands\n"),
-    ] {
-        let script = format!(
-            "kubectl get namespaces -w >/dev/null & watch=$!; {until};
-             kill $watch 2>/dev/null && echo stands; wait"
-        );
-        let store = cluster().token(Kind::P256, ADMINISTRATOR);
-        let command = ["--end-with-token", "bash", "-c", &script];
-        let (run, command) = run_recorded(&store, faults, &command).held();
-        let mut run = run.start(None);
-        if stands.is_empty() {
-            run.wait_for_error("is gone, and with it");
-        } else {
-            // Two checks in a row that find nothing would do.
-            let record = store.path("calls");
-            wait_until("the token is looked for", || {
-                let calls = fs::read_to_string(&record).unwrap_or_default();
-                calls.matches("C_GetSessionInfo ").count() >= 4
-            });
-        }
-        drop(command);
-        let outcome = run.finish();
-        assert_eq!(outcome.printed(), stands, "{faults}: {outcome:?}");
-    }
-}
-
-#[test]
-fn a_token_that_is_taken_out_is_told_of_while_its_sessions_go_on() {
-    let store = cluster().token(Kind::P256, ADMINISTRATOR);
-    let ask = "kubectl get namespace default -o name";
-    let script = format!("{TAKEN_OUT}; {ask}; read end; {ask}; mv away tokens; kill $watch");
-    let (run, command) = run(&store, &["bash", "-c", &script]).held();
-    let mut run = run.start(None);
-    run.wait_for_error("is gone; connections that stand");
-    drop(command);
-    assert_eq!(run.finish().printed(), "namespace/default\n".repeat(2));
 }

@@ -13,10 +13,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hyper::body::{Body, Bytes, Frame, Incoming};
-use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
 use rustix::process::{Signal, kill_process};
 use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs;
@@ -26,6 +26,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc};
 use tokio_rustls::TlsAcceptor;
 
+use super::gate::{TOOLS, UNTIL_HTTP_2};
 use super::run;
 use super::trouble::server_certificate;
 use crate::fixture::cluster::{JANE, cluster};
@@ -91,7 +92,7 @@ impl Server {
                     let server = Arc::clone(&served);
                     async move { Ok::<_, Infallible>(server.answer(request).await) }
                 });
-                let connection = http2::Builder::new(TokioExecutor::new());
+                let connection = auto::Builder::new(TokioExecutor::new());
                 let mut connection =
                     pin!(connection.serve_connection(TokioIo::new(stream), answer));
                 tokio::select! {
@@ -115,7 +116,7 @@ impl Server {
                 .with_no_client_auth()
                 .with_single_cert(vec![own], PrivateKeyDer::from_pem_file(key).unwrap())
                 .unwrap();
-        config.alpn_protocols = vec![b"h2".to_vec()];
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -167,7 +168,9 @@ fn wait_for(what: &str, condition: impl Fn() -> bool) {
 #[test]
 fn a_watch_and_an_upload_outlive_the_goaway_that_ends_their_connection() {
     let store = cluster().token(Kind::P256, JANE);
-    let proxy = run(&store, &["kubectl", "proxy", "--port=0"]);
+    // The first connection asks for the server's choice.
+    let script = format!("{TOOLS} {UNTIL_HTTP_2}; exec kubectl proxy --port=0");
+    let proxy = run(&store, &["bash", "-c", &script]);
     let server = Server::start(&store);
     let mut proxy = proxy.start(None);
     let line = proxy.line();

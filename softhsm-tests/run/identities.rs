@@ -106,7 +106,11 @@ fn every_combination_of_context_cluster_and_user_is_whom_kubectl_would_be() {
     let mut expected = 0;
     for context in ["", "--context=jane", "--context=olga", "--context=joe"] {
         for cluster in ["", "--cluster=one", "--cluster=two"] {
-            for user in ["", "--user=jane", "--user=olga", "--user=joe"] {
+            for user in ["", "--user=jane", "--user=olga"] {
+                // Who has no key goes to the server directly, in a context of their own.
+                if context == "--context=joe" && [cluster, user] != ["", ""] {
+                    continue;
+                }
                 let options = format!("{context} {cluster} {user}");
                 script += &format!(
                     "echo \"{options}: $(kubectl {options} {WHOAMI} 2>&1 | tail -n 1)\"\n"
@@ -170,7 +174,7 @@ fn the_key_of_the_user_that_the_arguments_name_is_opened_first() {
 }
 
 #[test]
-fn a_user_with_a_certificate_that_the_tunnel_cannot_use_is_told_so() {
+fn a_user_with_a_certificate_in_a_file_goes_to_the_server_directly() {
     let users = Users::new();
     let mut config: Value = serde_json::from_slice(&fs::read(&users.token).unwrap()).unwrap();
     let files: Value = serde_json::from_slice(&fs::read(&users.files).unwrap()).unwrap();
@@ -186,5 +190,5 @@ fn a_user_with_a_certificate_that_the_tunnel_cannot_use_is_told_so() {
     let outcome =
         users.run(&["bash", "-c", &format!("kubectl --cluster=one --user=file {WHOAMI}")]);
     assert_eq!(outcome.status.code(), Some(1), "{outcome:?}");
-    outcome.says(&["cluster \"one\"", "not one of the run's", "use a context"]);
+    outcome.says(&["tls: "]);
 }

@@ -78,44 +78,25 @@ fn answered_meanwhile(
 const TWENTY: &str =
     "for i in $(seq 20); do kubectl --context hung get --raw /x >/dev/null 2>&1 & done";
 
-/// On a busy machine it may have taken long enough to be told of.
-#[track_caller]
-fn assert_quiet(outcome: &Outcome) {
-    let mut lines = outcome.stderr.lines();
-    assert!(lines.all(|line| line.contains("no answer for")), "{outcome:?}");
-}
-
 #[test]
 fn a_silent_server_holds_up_no_other_and_the_end_is_quiet() {
-    assert_quiet(&answered_meanwhile(|_| true, 20, TWENTY));
+    answered_meanwhile(|_| true, 20, TWENTY).silently();
     // Nor when they were given up.
     let store = cluster().token(Kind::P256, JANE);
     let hanging = TWENTY.replace("kubectl", "timeout 1 kubectl");
     let (_server, run) = with_hung(&store, |_| true, &format!("{hanging}; wait; {WHOAMI}"));
     let outcome = run.run();
     assert_eq!(outcome.stdout, b"jane", "{outcome:?}");
-    assert_quiet(&outcome);
-}
-
-#[test]
-fn a_silent_server_that_a_command_gives_up_is_told_of_once() {
-    let store = cluster().token(Kind::P256, JANE);
-    let script = "kubectl --context hung --request-timeout=3s get --raw /x";
-    let (_server, run) = with_hung(&store, |_| true, script);
-    let outcome = run.run();
-    // After nearly three seconds, of which some passed before we were asked.
-    let told = outcome.stderr.matches(" s, and the command has given up");
-    assert_eq!(told.count(), 1, "{outcome:?}");
-    outcome.says(&["no answer for "]);
+    outcome.silently();
 }
 
 #[test]
 fn a_handshake_that_hangs_does_not_hold_up_the_next() {
     let script =
         format!("kubectl config use-context hung >/dev/null; ({WHOAMI} >/dev/null 2>&1) &");
-    // The first asks for the protocol, the second is the one that hangs.
+    // One of them asks for the protocol, the other one is kubectl's.
     for hanging in [0, 1] {
-        answered_meanwhile(move |number| number == hanging, hanging + 1, &format!("{script} true"));
+        answered_meanwhile(move |number| number == hanging, 2, &format!("{script} true"));
     }
 }
 
@@ -162,20 +143,22 @@ fn eight_slow_signatures_hold_up_no_ninth_cluster() {
         for number in 1..=8 {
             add_cluster(config, &format!("c{number}"), cluster.clone(), "jane");
         }
-        // A user without a key, who needs no signature.
-        add(config, "users", json!({"name": "other", "user": {"token": "none"}}));
-        add_cluster(config, "other", cluster, "other");
+        add_cluster(config, "other", cluster, "jane");
     });
-    let script = "for i in $(seq 8); do kubectl --context c$i get --raw /x >/dev/null 2>&1 & done
-        read line; kubectl --context other get --raw /x 2>&1 | grep -c 'logged in'
-        read line; kill $(jobs -p)";
-    let run = run_recorded(&store, "C_SignInit:delay=50000", &bash(&file, script));
+    let script = format!(
+        "{WHOAMI} --context other; echo
+         for i in $(seq 8); do kubectl --context c$i get --raw /x >/dev/null 2>&1 & done
+         read line; {WHOAMI} --context other; echo; read line; kill $(jobs -p)"
+    );
+    let run = run_recorded(&store, "C_SignInit#2+:delay=50000", &bash(&file, &script));
     let (run, mut command) = run.held();
     let mut run = run.start(None);
-    server.wait_for_connections(8);
+    assert_eq!(run.line(), "jane");
+    // Two of the first one.
+    server.wait_for_connections(10);
     command.write_all(b"\n").unwrap();
-    assert_eq!(run.line(), "1");
-    assert_eq!(store.calls("C_SignInit"), [] as [&str; 0], "the token was faster");
+    assert_eq!(run.line(), "jane");
+    assert_eq!(store.calls("C_SignInit").len(), 1, "the token was faster");
     drop(command);
     run.finish();
 }

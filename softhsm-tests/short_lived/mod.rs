@@ -12,14 +12,13 @@ mod certificate;
 /// `check --as`.
 mod checked;
 /// Clocks that differ.
-mod clock;
 /// What a cluster has to know.
 mod jwks;
 /// Tokens that the key signs, alone.
 mod jwt;
 /// One PIN for a session.
 #[cfg(target_os = "linux")]
-pub(crate) mod kept;
+
 /// Clients that outlive what they are handed.
 mod long_lived;
 /// kubectl with the plugin.

@@ -20,8 +20,4 @@ impl TunnelObserver for ConnectionLog {
     fn concern(&self, text: &str) {
         report::warning(text);
     }
-
-    fn waiting(&self, text: &str) {
-        report::warning(text);
-    }
 }

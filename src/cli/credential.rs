@@ -6,7 +6,6 @@
 mod certificate;
 mod connection;
 mod jwt;
-mod kept;
 mod output;
 mod short_lived;
 mod token;
@@ -38,7 +37,7 @@ use crate::process::unix_time;
 use crate::process::watched::parent;
 use crate::report;
 use crate::tunnel::{ServerIdentity, effective_proxy};
-use crate::tunnel_process::{self, RegisteredCluster, Registration, TunnelProcessError};
+use crate::tunnel_process::{self, RegisteredCluster, Registration, caller_error};
 
 /// The variable that holds a client's request.
 pub(super) const REQUEST: &str = "KUBERNETES_EXEC_INFO";
@@ -159,7 +158,7 @@ fn answer(
     }
     // What was watched may have been a later process with the number of one that had ended.
     if parent() != Some(caller) {
-        return Err(caller_has_ended().into());
+        return Err(caller_has_ended());
     }
     let credential = ExecCredential {
         proof: ExecProof::Certificate {
@@ -182,8 +181,8 @@ fn version(request: Option<&ExecRequest>, options: &KeyOptions) -> ApiVersion {
     version.or_else(of_entry).unwrap_or_default()
 }
 
-fn caller_has_ended() -> TunnelProcessError {
-    TunnelProcessError::caller("it has ended")
+fn caller_has_ended() -> Error {
+    caller_error("it has ended")
 }
 
 /// Those of the kubeconfig, for a client that names none.

@@ -22,7 +22,6 @@ mod list;
 mod listing;
 mod new_file;
 mod output;
-mod presence;
 mod question;
 mod renew;
 mod run;

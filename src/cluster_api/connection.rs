@@ -1,6 +1,6 @@
-//! A connection of our own to the API server, with the token's key and certificate: made here, or by a tunnel.
+//! A connection of our own to the API server, with the token's key and certificate.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use http::Method;
 use serde::Deserialize;
@@ -9,30 +9,15 @@ use serde_json::{Value, json};
 use super::{ClusterApi, ClusterUser, LONGEST_ANSWER, Recognition, signing_request, unusable};
 use crate::error::{Error, Exit, Failure, Help};
 use crate::keyring::{KeyNumber, Keyring};
-use crate::tunnel::{
-    ServerAnswer, ServerExchange, TunnelClient, TunnelObserver, TunnelTarget, UpstreamFailure,
-};
+use crate::tunnel::{ServerAnswer, ServerExchange, TunnelObserver, TunnelTarget, UpstreamFailure};
 
 /// Whom an API server takes a request without credentials for.
 const ANONYMOUS: &str = "system:anonymous";
-
-/// What clocks may differ by: the API server takes a token that begins within a minute, in seconds.
-const CLOCK_SLACK: u64 = 60;
 
 /// The cluster, asked by the bearer of a token's key.
 pub struct TokenConnection {
     exchange: ServerExchange,
     pub(super) cluster: String,
-    /// Of the last answer.
-    clock_offset: Mutex<Option<i64>>,
-}
-
-/// The object that a request was answered with.
-#[derive(Clone, Debug)]
-pub struct ApiAnswer {
-    pub object: Value,
-    /// The texts of the answer's Warning headers.
-    pub warnings: Vec<String>,
 }
 
 /// The API server has no such object.
@@ -65,22 +50,7 @@ impl TokenConnection {
     ) -> Result<Self, Error> {
         let described = format!("cluster \"{}\" ({})", cluster.name, cluster.cluster.server);
         let exchange = ServerExchange::new(cluster, key, keyring, observer, LONGEST_ANSWER)?;
-        Ok(Self { exchange, cluster: described, clock_offset: Mutex::default() })
-    }
-
-    /// [`TokenConnection::new`] by way of a tunnel.
-    pub fn through(client: TunnelClient) -> Result<Self, Error> {
-        Ok(Self {
-            cluster: client.to_string(),
-            exchange: ServerExchange::through(client, LONGEST_ANSWER)?,
-            clock_offset: Mutex::default(),
-        })
-    }
-
-    /// That the clocks of this machine and the API server differ by more than a minute, in words.
-    pub fn clock_concern(&self) -> Option<String> {
-        let offset = self.clock_offset.lock().ok().and_then(|last| *last)?;
-        clock_concern(offset)
+        Ok(Self { exchange, cluster: described })
     }
 
     /// For whom the cluster takes us.
@@ -90,25 +60,20 @@ impl TokenConnection {
         let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
         let purpose = "tell who this user is";
         let review = match self.create(path, &question, purpose) {
-            Ok(answer) => answer.object,
+            Ok(review) => review,
             Err(error) if is_not_found(&error) => return Ok(Recognition::NotTold),
             Err(error) => return Err(error),
         };
         match ClusterUser::of_review(&self.cluster, purpose, review)? {
             user if user.name == ANONYMOUS => {
-                Err(self.exchange.error(UpstreamFailure::NotRecognised))
+                Err(self.exchange.error(UpstreamFailure::not_recognised()))
             }
             user => Ok(Recognition::User(user)),
         }
     }
 
     /// Makes an object; `purpose` says for messages what is asked for.
-    pub(super) fn create(
-        &self,
-        path: &str,
-        object: &Value,
-        purpose: &str,
-    ) -> Result<ApiAnswer, Error> {
+    pub(super) fn create(&self, path: &str, object: &Value, purpose: &str) -> Result<Value, Error> {
         self.send(&Method::POST, path, Some(object), purpose)
     }
 
@@ -119,18 +84,13 @@ impl TokenConnection {
         path: &str,
         body: Option<&Value>,
         purpose: &str,
-    ) -> Result<ApiAnswer, Error> {
+    ) -> Result<Value, Error> {
         let body = body.map(ToString::to_string);
-        let ServerAnswer { status, body, warnings, clock_offset } =
-            self.exchange.send(method, path, body.as_deref())?;
-        if let Ok(mut last) = self.clock_offset.lock() {
-            *last = clock_offset;
-        }
+        let ServerAnswer { status, body } = self.exchange.send(method, path, body.as_deref())?;
         match judged(status, &body) {
             JudgedAnswer::Object => {
                 let object = serde_json::from_slice(&body);
-                let object = object.map_err(|error| unusable(&self.cluster, purpose, error))?;
-                Ok(ApiAnswer { object, warnings })
+                object.map_err(|error| unusable(&self.cluster, purpose, error))
             }
             JudgedAnswer::Refused(Status { reason, message, .. }) => {
                 let text =
@@ -153,7 +113,7 @@ impl ClusterApi for TokenConnection {
     fn signing_request(&self, name: &str) -> Result<Option<Value>, Error> {
         let path = format!("{}/{name}", signing_request::PATH);
         match self.send(&Method::GET, &path, None, "show the CertificateSigningRequest") {
-            Ok(answer) => Ok(Some(answer.object)),
+            Ok(request) => Ok(Some(request)),
             Err(error) if is_not_found(&error) => Ok(None),
             Err(error) => Err(error),
         }
@@ -161,7 +121,7 @@ impl ClusterApi for TokenConnection {
 
     fn create_signing_request(&self, object: &Value) -> Result<Value, Error> {
         let purpose = "make a CertificateSigningRequest";
-        Ok(self.create(signing_request::PATH, object, purpose)?.object)
+        self.create(signing_request::PATH, object, purpose)
     }
 
     fn cluster(&self) -> &str {
@@ -192,9 +152,9 @@ fn judged(status: u16, body: &[u8]) -> JudgedAnswer {
     }
     let told: Status = serde_json::from_slice(body).unwrap_or_default();
     match told.kind == "Status" {
-        _ if status == 401 => JudgedAnswer::Failed(UpstreamFailure::NotRecognised),
+        _ if status == 401 => JudgedAnswer::Failed(UpstreamFailure::not_recognised()),
         true if status == 403 && told.message.contains(ANONYMOUS) => {
-            JudgedAnswer::Failed(UpstreamFailure::NotRecognised)
+            JudgedAnswer::Failed(UpstreamFailure::not_recognised())
         }
         true => JudgedAnswer::Refused(told),
         // What an API server says of a path that it doesn't know at all.
@@ -202,19 +162,11 @@ fn judged(status: u16, body: &[u8]) -> JudgedAnswer {
             message: "the server could not find the requested resource".to_owned(),
             ..Status::default()
         }),
-        false => JudgedAnswer::Failed(UpstreamFailure::Answer(status)),
+        false => JudgedAnswer::Failed(UpstreamFailure::new(
+            format!("the server answered with HTTP status {status}"),
+            "check that the address in the kubeconfig is an API server's, and its health",
+        )),
     }
-}
-
-/// How much earlier or later than the server's, in words.
-fn clock_concern(offset: i64) -> Option<String> {
-    let by = match offset.unsigned_abs() {
-        0..=CLOCK_SLACK => return None,
-        seconds @ ..120 => format!("{seconds} seconds"),
-        seconds => format!("{} minutes", seconds / 60),
-    };
-    let place = if offset > 0 { "behind" } else { "ahead of" };
-    Some(format!("the clock of this machine is {by} {place} the API server's"))
 }
 
 #[cfg(test)]
@@ -230,31 +182,17 @@ mod tests {
     }
 
     #[test]
-    fn clocks_that_differ_by_more_than_a_minute_are_a_concern() {
-        let told = |offset| clock_concern(offset).unwrap_or_default();
-        for offset in [0, 60, -60] {
-            assert_eq!(told(offset), "");
-        }
-        assert_eq!(told(61), "the clock of this machine is 61 seconds behind the API server's");
-        assert_eq!(
-            told(-7300),
-            "the clock of this machine is 121 minutes ahead of the API server's"
-        );
-        assert!(told(i64::MIN).contains("minutes ahead of"));
-    }
-
-    #[test]
     fn an_answer_is_an_object_or_says_why_there_is_none() {
         assert_eq!(outcome(201, "{}"), "object");
-        assert_eq!(outcome(401, ""), "NotRecognised");
+        assert!(outcome(401, "").contains("does not take the certificate"));
         let status = |message: &str| {
             format!(r#"{{"kind":"Status","reason":"Forbidden","message":"{message}"}}"#)
         };
         let forbidden = status(r#"User \"system:anonymous\" cannot create"#);
-        assert_eq!(outcome(403, &forbidden), "NotRecognised");
+        assert_eq!(outcome(403, &forbidden), outcome(401, ""));
         assert_eq!(outcome(403, &status("no")), "refused Forbidden");
-        assert_eq!(outcome(403, "{}"), "Answer(403)");
+        assert!(outcome(403, "{}").contains("status 403"));
         assert_eq!(outcome(404, "404 page not found"), "refused ");
-        assert_eq!(outcome(502, "<html>"), "Answer(502)");
+        assert!(outcome(502, "<html>").contains("status 502"));
     }
 }

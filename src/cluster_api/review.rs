@@ -87,7 +87,7 @@ pub fn may(api: &TokenConnection, access: &ResourceAccess<'_>) -> Result<bool, E
     });
     let purpose = "tell what this user may do";
     let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-    let mut review = api.create(path, &question, purpose)?.object;
+    let mut review = api.create(path, &question, purpose)?;
     let allowed = review.pointer_mut("/status/allowed").map(Value::take);
     decoded(&api.cluster, purpose, allowed.unwrap_or_default())
 }

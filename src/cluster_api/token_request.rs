@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::{ApiAnswer, TokenConnection, decoded, is_not_found, unusable};
+use super::{TokenConnection, decoded, is_not_found, unusable};
 use crate::error::Error;
 
 /// The shortest life that can be asked for, in seconds.
@@ -56,8 +56,6 @@ pub struct AccountToken {
     pub token: String,
     /// In seconds since 1970, by the server's clock. It may have made it shorter.
     pub ends: i64,
-    /// What the server remarks.
-    pub warnings: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -108,15 +106,15 @@ impl TokenWish<'_> {
 }
 
 /// The token in the server's answer.
-fn made(answer: ApiAnswer, cluster: &str, purpose: &str) -> Result<AccountToken, Error> {
+fn made(answer: Value, cluster: &str, purpose: &str) -> Result<AccountToken, Error> {
     let MadeRequest { status: MadeToken { token, expiration_timestamp } } =
-        decoded(cluster, purpose, answer.object)?;
+        decoded(cluster, purpose, answer)?;
     if !is_header(&token) {
         return Err(unusable(cluster, purpose, "it holds no token"));
     }
     let ends = OffsetDateTime::parse(&expiration_timestamp, &Rfc3339)
         .map_err(|_| unusable(cluster, purpose, "it doesn't say when the token ends"))?;
-    Ok(AccountToken { token, ends: ends.unix_timestamp(), warnings: answer.warnings })
+    Ok(AccountToken { token, ends: ends.unix_timestamp() })
 }
 
 /// Whether it is of the characters of a bearer token (RFC 6750, section 2.1).
@@ -184,7 +182,7 @@ mod tests {
     use super::*;
 
     fn answered(object: Value) -> Result<AccountToken, Error> {
-        let answer = ApiAnswer { object, warnings: vec!["shortened".to_owned()] };
+        let answer = object;
         made(answer, "cluster \"test\"", "make a token")
     }
 
@@ -204,7 +202,6 @@ mod tests {
         let status = json!({"token": "a.b-_.c", "expirationTimestamp": "2026-11-22T04:00:00Z"});
         let made = answered(json!({ "status": status })).unwrap();
         assert_eq!((made.token.as_str(), made.ends), ("a.b-_.c", 1_795_320_000));
-        assert_eq!(made.warnings, ["shortened"]);
     }
 
     #[test]

@@ -75,9 +75,6 @@ struct ServerResponse {
 
 impl ExecRequest {
     /// Parses a request: JSON, apiVersion, kind, then the fields. Unknown fields pass.
-    ///
-    /// # Errors
-    /// The first of these that is wrong.
     pub fn decode(text: &str) -> Result<Self, ExecRequestError> {
         let whole: Value = serde_json::from_str(text).map_err(|error| {
             ExecRequestError::NotJson { line: error.line(), column: error.column() }

@@ -20,7 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::alpn::{HTTP_1_1, HTTP_2};
+use super::server::{HTTP_1_1, HTTP_2};
 
 /// How long a command may take to ask and to read the answer.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -75,12 +75,6 @@ fn bad_gateway(text: &str) -> Response<String> {
     let kind = HeaderValue::from_static(KIND);
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response
-}
-
-/// Whether it is such an answer, and not a server's.
-pub(super) fn is_bad_gateway<B>(response: &Response<B>) -> bool {
-    let kind = response.headers().get(CONTENT_TYPE);
-    response.status() == StatusCode::BAD_GATEWAY && kind.is_some_and(|kind| kind == KIND)
 }
 
 /// Reads a request to its end: most clients read no answer before they have sent all of it.

@@ -61,8 +61,6 @@ struct User {
 }
 
 impl Clients {
-    /// # Errors
-    /// There is no randomness.
     pub(super) fn new(observer: Arc<dyn TunnelObserver>) -> Result<Arc<Self>, RunError> {
         let mut params = lasting("pkcs11-external-signer clients");
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -80,9 +78,6 @@ impl Clients {
     }
 
     /// The certificate of the user with this key: the same one until it is withdrawn.
-    ///
-    /// # Errors
-    /// There is no randomness.
     pub(super) fn certificate(&self, key: KeyNumber) -> Result<ClientCertificate, RunError> {
         let mut users = self.users();
         if let Some(user) = users.get(&key) {

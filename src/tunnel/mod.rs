@@ -12,57 +12,50 @@
 
 #![forbid(unsafe_code)]
 
-mod address;
-mod alpn;
 mod answer;
 mod clients;
 mod credentials;
 mod error;
 mod exchange;
-mod explain;
 mod local;
-mod no_proxy;
-mod p521;
-mod probe;
-mod proxy;
 mod relay;
 mod resumption;
+mod route;
 mod server;
 mod server_identity;
 mod signing_key;
 mod trust;
-mod tunnel_client;
 mod upstream;
-
 mod wire;
 
 pub use clients::{ClientCertificate, KeyUsage};
-pub use error::{ServedError, UpstreamError, UpstreamFailure};
+pub use error::UpstreamFailure;
+pub(crate) use error::tunnel_error;
 pub use exchange::{ServerAnswer, ServerExchange};
 pub use local::{PAUSE_AFTER_FAILURE, preferred_ports};
-pub use probe::{check_port, shows_certificate};
-pub use proxy::{effective_proxy, is_proxied_elsewhere};
+pub use route::effective_proxy;
 pub use server_identity::ServerIdentity;
-pub use tunnel_client::TunnelClient;
 
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::sync::oneshot;
+use tokio::runtime::{Builder, Runtime};
 
 use self::clients::Clients;
 use self::credentials::Credentials;
-use self::error::ListenError;
-use self::local::{Admission, Listener, Ports};
+use self::local::{Handshakes, Port};
 use self::server::Server;
-use crate::error::Error;
+use crate::error::{Error, THIS_KUBECONFIG};
 use crate::keyring::{KeyNumber, Keyring};
 use crate::kubeconfig::Cluster;
 use crate::printable::line;
 use crate::process::{RunError, signals};
+
+/// How long the end of the tunnels waits for a thread that waits for a token.
+const END_LIMIT: Duration = Duration::from_millis(500);
 
 /// A cluster to be reached.
 #[derive(Clone)]
@@ -70,17 +63,20 @@ pub struct TunnelTarget {
     /// The cluster's name in the kubeconfig.
     pub name: String,
     pub cluster: Cluster,
-    /// Whether HTTPS_PROXY and NO_PROXY of this process count where the cluster has no `proxy-url`.
-    pub heeds_environment: bool,
+}
+
+impl TunnelTarget {
+    /// The cluster, through the proxy of this process's environment where it has no `proxy-url`.
+    pub fn new(name: String, mut cluster: Cluster) -> Self {
+        cluster.proxy_url = effective_proxy(&cluster);
+        Self { name, cluster }
+    }
 }
 
 /// What happens in a tunnel, reported from any thread.
 pub trait TunnelObserver: Send + Sync {
     /// A connection was made or refused; of interest to verbose users only.
     fn connection(&self, line: &str);
-
-    /// A connection to a port has begun.
-    fn asked(&self) {}
 
     /// The last connection with this key has ended.
     fn idle(&self, _key: KeyNumber) {}
@@ -95,11 +91,6 @@ pub trait TunnelObserver: Send + Sync {
 
     /// Something works, but should not stay as it is.
     fn concern(&self, text: &str);
-
-    /// A server takes long; reported while it does.
-    fn waiting(&self, text: &str) {
-        self.connection(text);
-    }
 }
 
 /// Ports that lead to clusters; they end when this is dropped.
@@ -107,93 +98,50 @@ pub struct Tunnels {
     credentials: Arc<Credentials>,
     keyring: Arc<Keyring>,
     observer: Arc<dyn TunnelObserver>,
-    ports: Arc<Ports>,
-    open: Mutex<Vec<Arc<Admission>>>,
-    runtime: Handle,
-    serving: Option<Serving>,
-}
-
-/// The thread that serves the ports.
-struct Serving {
-    end: oneshot::Sender<()>,
-    thread: JoinHandle<()>,
+    handshakes: Arc<Handshakes>,
+    ports: Mutex<Vec<Arc<Port>>>,
+    /// `None` once it is dropped.
+    runtime: Option<Runtime>,
 }
 
 impl Drop for Tunnels {
-    /// Waits until what was under way has been reported.
     fn drop(&mut self) {
-        if let Some(Serving { end, thread }) = self.serving.take() {
-            drop(end);
-            let _ = thread.join();
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(END_LIMIT);
         }
     }
 }
 
 impl Tunnels {
     /// Tunnels without a port yet, for clients that know this identity.
-    ///
-    /// # Errors
-    ///
-    /// There is no thread or randomness, or the identity's certificates and its key don't belong
-    /// together.
     pub fn start(
         identity: &ServerIdentity,
         keyring: &Arc<Keyring>,
         observer: &Arc<dyn TunnelObserver>,
     ) -> Result<Self, Error> {
         let clients = Clients::new(Arc::clone(observer))?;
-        let credentials = Arc::new(Credentials::new(identity, clients)?);
-        let runtime = Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| preparation(&error))?;
+        let credentials =
+            Credentials::new(identity, clients).map_err(|error| preparation(&*error))?;
         Ok(Self {
-            credentials,
+            credentials: Arc::new(credentials),
             keyring: Arc::clone(keyring),
             observer: Arc::clone(observer),
-            ports: Arc::default(),
-            open: Mutex::default(),
-            runtime: runtime.handle().clone(),
-            serving: Some(serve(runtime)?),
+            handshakes: Arc::default(),
+            ports: Mutex::default(),
+            runtime: Some(runtime()?),
         })
     }
 
     /// Listens for connections to the cluster: at this address, or else at a port of 127.0.0.1 that is
     /// the same in each run, if it is free. No server is dialled and no key opened before the first
     /// connection.
-    ///
-    /// # Errors
-    ///
-    /// Another program has the address, or there is no port.
     pub fn listen(
         &self,
         target: TunnelTarget,
         address: Option<SocketAddr>,
     ) -> Result<SocketAddr, Error> {
-        self.ports.expect(1);
-        Ok(self.open_port(target, address)?)
-    }
-
-    /// [`Tunnels::listen`] for each of the clusters, in their order.
-    ///
-    /// # Errors
-    ///
-    /// There is no port.
-    pub fn listen_for_each(&self, targets: Vec<TunnelTarget>) -> Result<Vec<SocketAddr>, Error> {
-        self.ports.expect(targets.len());
-        let targets = targets.into_iter();
-        let addresses = targets.map(|target| self.open_port(target, None));
-        Ok(addresses.collect::<Result<_, _>>()?)
-    }
-
-    fn open_port(
-        &self,
-        target: TunnelTarget,
-        address: Option<SocketAddr>,
-    ) -> Result<SocketAddr, ListenError> {
         let cluster = target.name.clone();
-        let ports = self.ports.count();
-        let failed = |reason| ListenError::of(reason, &cluster, address, ports);
+        let failed = |reason| listen_error(&reason, &cluster, address);
         let socket = match address {
             Some(address) => local::bind([address]),
             None => {
@@ -203,21 +151,18 @@ impl Tunnels {
         };
         let socket = socket.map_err(failed)?;
         let address = socket.local_addr().map_err(failed)?;
-        let _in_runtime = self.runtime.enter();
+        let runtime =
+            self.runtime.as_ref().ok_or_else(|| Error::internal("tunnels that have ended"))?;
+        let _in_runtime = runtime.enter();
         let socket = TcpListener::from_std(socket).map_err(failed)?;
         let server = Server::new(target, Arc::clone(&self.observer));
-        let (keyring, credentials) = (&self.keyring, &self.credentials);
-        let listener = Listener::new(socket, server, keyring, credentials, &self.ports);
-        self.open().push(listener.admission());
-        self.runtime.spawn(listener.serve());
+        let port = Port::new(server, &self.keyring, &self.credentials, &self.handshakes);
+        self.ports().push(Arc::clone(&port));
+        runtime.spawn(port.listen(socket));
         Ok(address)
     }
 
     /// What the user with this key shows: the same certificate until it is withdrawn.
-    ///
-    /// # Errors
-    ///
-    /// There is no randomness.
     pub fn certificate(&self, key: KeyNumber) -> Result<ClientCertificate, Error> {
         Ok(self.credentials.clients.certificate(key)?)
     }
@@ -227,8 +172,8 @@ impl Tunnels {
     /// [closed](Keyring::close).
     pub fn withdraw(&self, key: KeyNumber) {
         self.credentials.clients.withdraw(key);
-        for admission in &*self.open() {
-            admission.forget(key);
+        for port in &*self.ports() {
+            port.forget(key);
         }
     }
 
@@ -237,26 +182,41 @@ impl Tunnels {
         self.credentials.clients.usage(key)
     }
 
-    fn open(&self) -> MutexGuard<'_, Vec<Arc<Admission>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn ports(&self) -> MutexGuard<'_, Vec<Arc<Port>>> {
+        self.ports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Serves what the runtime is given in a thread of its own.
-fn serve(runtime: Runtime) -> Result<Serving, RunError> {
-    let (end, ended) = oneshot::channel::<()>();
-    let thread = thread::Builder::new()
-        .name("tunnel".to_owned())
-        .spawn(move || {
-            // A shell that is the command puts us into the background.
-            signals::write_in_background();
-            let _ = runtime.block_on(ended);
-            // Not waiting for handshakes that wait for a token. Those threads use no timer of the
-            // runtime's, which would panic now.
-            runtime.shutdown_background();
-        })
-        .map_err(|error| preparation(&error))?;
-    Ok(Serving { end, thread })
+/// Listens at the address for a moment, where the cluster of this name is to be served.
+pub fn check_port(cluster: &str, address: SocketAddr) -> Result<(), Error> {
+    let outcome = local::bind([address]);
+    outcome.map(drop).map_err(|reason| listen_error(&reason, cluster, Some(address)))
+}
+
+/// Why the cluster can't be served at this address, or else at any of 127.0.0.1.
+fn listen_error(reason: &io::Error, cluster: &str, address: Option<SocketAddr>) -> Error {
+    if let Some(address) = address.filter(|_| reason.kind() == io::ErrorKind::AddrInUse) {
+        return tunnel_error(
+            format!("cluster \"{cluster}\": another program listens on {address}, its port"),
+            format!(
+                "end that program, or have the cluster use another port: `pkcs11-external-signer kubeconfig \
+                 --write{THIS_KUBECONFIG} --context NAME`"
+            ),
+        );
+    }
+    let help = match local::is_shortage(reason) {
+        true => local::MORE_FILES,
+        false => "check that this user may listen on 127.0.0.1",
+    };
+    tunnel_error(format!("no port on 127.0.0.1: {reason}"), help)
+}
+
+/// One thread that waits for the network, whose work another one takes over while it waits for a token.
+fn runtime() -> Result<Runtime, RunError> {
+    let mut runtime = Builder::new_multi_thread();
+    // A shell that is the command puts us into the background.
+    runtime.worker_threads(1).thread_name("tunnel").on_thread_start(signals::write_in_background);
+    runtime.enable_all().build().map_err(|error| preparation(&error))
 }
 
 fn preparation(error: &dyn std::fmt::Display) -> RunError {
@@ -294,7 +254,6 @@ mod tests {
                 insecure: false,
                 proxy_url: None,
             },
-            heeds_environment: false,
         }
     }
 

@@ -14,17 +14,12 @@ use rustls::NamedGroup;
 use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue};
 use rustls::pki_types::ServerName;
 use tokio::sync::Notify;
-use tokio::time::{Instant, timeout_at};
 
 /// More connections than this are not made at once.
 const TICKETS: usize = 64;
 
 /// A signature that takes longer is worth waiting for the ticket of another connection.
 const SLOW: Duration = Duration::from_millis(50);
-
-/// How long a handshake may take from one step to the next, apart from its signature, before others
-/// no longer wait for its ticket: its server may never answer.
-const STEP: Duration = Duration::from_secs(1);
 
 /// How long after its handshake a connection may still bring a ticket.
 const TICKET_DELAY: Duration = Duration::from_millis(200);
@@ -46,10 +41,8 @@ struct SessionState {
     /// Handshakes under way that may bring a ticket: one that resumes a session uses a ticket up, and brings the
     /// next.
     under_way: usize,
-    /// When one of them last made progress.
-    progress: Option<Instant>,
-    /// Signatures that are being made.
-    signing: usize,
+    /// Whether a server was silent in the last handshake: it may never answer.
+    is_stuck: bool,
     /// How long the last signature took.
     signature: Option<Duration>,
 }
@@ -65,33 +58,24 @@ impl Sessions {
     pub(super) async fn permit(self: &Arc<Self>) -> HandshakePermit {
         loop {
             let changed = self.changed.notified();
-            let deadline = {
+            {
                 let mut state = self.state();
-                let now = Instant::now();
                 let resumes = state.tls12.is_some() || state.tickets.len() > state.promised;
                 let is_fast = state.signature.is_some_and(|took| took < SLOW);
-                let deadline = state.progress.map_or(now, |progress| progress + STEP);
-                let is_stuck = state.signing == 0 && deadline <= now;
-                if resumes || state.under_way == 0 || is_fast || is_stuck {
+                if resumes || state.under_way == 0 || is_fast || state.is_stuck {
                     state.promised += usize::from(resumes);
                     state.under_way += 1;
-                    state.progress = Some(now);
                     return HandshakePermit { sessions: Arc::clone(self), resumes };
                 }
-                // A token has its own time limits.
-                Some(deadline).filter(|_| state.signing == 0)
-            };
-            match deadline {
-                Some(deadline) => drop(timeout_at(deadline, changed).await),
-                None => changed.await,
             }
+            changed.await;
         }
     }
 
-    /// A signature is being made.
-    pub(super) fn signing(&self) -> Signing<'_> {
-        self.state().signing += 1;
-        Signing(self)
+    /// Notes how long a signature took.
+    pub(super) fn signed(&self, took: Duration) {
+        self.state().signature = Some(took);
+        self.changed.notify_waiters();
     }
 
     fn state(&self) -> MutexGuard<'_, SessionState> {
@@ -99,35 +83,17 @@ impl Sessions {
     }
 }
 
-/// A signature that is being made.
-pub(super) struct Signing<'a>(&'a Sessions);
-
-impl Signing<'_> {
-    /// Notes how long the signature took.
-    pub(super) fn took(&self, time: Duration) {
-        self.0.state().signature = Some(time);
-    }
-}
-
-impl Drop for Signing<'_> {
-    fn drop(&mut self) {
-        let mut state = self.0.state();
-        state.signing = state.signing.saturating_sub(1);
-        state.progress = Some(Instant::now());
-        drop(state);
-        self.0.changed.notify_waiters();
-    }
-}
-
 impl HandshakePermit {
-    /// The handshake has made progress.
-    pub(super) fn progress(&self) {
-        self.sessions.state().progress = Some(Instant::now());
+    /// The server is silent: others no longer wait for the ticket.
+    pub(super) fn stuck(&self) {
+        self.sessions.state().is_stuck = true;
+        self.sessions.changed.notify_waiters();
     }
 
     /// The handshake is made; others may go on when its ticket has come, or won't.
     pub(super) fn made(mut self) {
         self.release_ticket();
+        self.sessions.state().is_stuck = false;
         tokio::spawn(async move {
             tokio::time::sleep(TICKET_DELAY).await;
             drop(self);
@@ -215,7 +181,6 @@ mod tests {
             for resumes in [false, true] {
                 let sessions = Arc::new(Sessions::default());
                 sessions.state().under_way = 1;
-                sessions.state().progress = Some(Instant::now());
                 sessions.state().promised = usize::from(resumes);
                 let first = HandshakePermit { sessions: Arc::clone(&sessions), resumes };
                 first.made();
@@ -234,7 +199,7 @@ mod tests {
         in_runtime(async {
             let sessions = Arc::new(Sessions::default());
             let _first = sessions.permit().await;
-            sessions.signing().took(Duration::from_millis(1));
+            sessions.signed(Duration::from_millis(1));
             let next = timeout(TICKET_DELAY, sessions.permit()).await;
             assert!(next.is_ok());
         });

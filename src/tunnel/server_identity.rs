@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, CidrSubnet, DnType,
     ExtendedKeyUsagePurpose, GeneralSubtree, IsCa, KeyPair, KeyUsagePurpose, NameConstraints,
-    PKCS_ECDSA_P256_SHA256, SanType, SerialNumber, date_time_ymd,
+    PKCS_ECDSA_P256_SHA256, SanType, date_time_ymd,
 };
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -20,36 +20,28 @@ use crate::process::RunError;
 /// A server name, and the certificates of the servers that have it: made for a run, or kept in a file
 /// for as long as a kubeconfig names it.
 pub struct ServerIdentity {
-    /// The certificates of the CA, for the name, and for clients that ask for no name, and the key of
-    /// the last two. The CA's key is gone, and could not have signed other names.
+    /// The certificates of the CA and the server, and the server's key. The CA's key is gone, and could not have
+    /// signed other names.
     pem: String,
     server_name: String,
-    is_secret: bool,
 }
 
 impl ServerIdentity {
     /// A new identity for servers at these addresses.
-    ///
-    /// # Errors
-    /// There is no randomness.
     pub fn generate(addresses: &[IpAddr]) -> Result<Self, RunError> {
         let mut random = [0; 16];
         getrandom::fill(&mut random).map_err(|error| preparation(&error))?;
         let server_name = format!("{}.run.invalid", hex(&random));
         let pem = issued(&server_name, addresses).map_err(|error| preparation(&error))?;
-        Ok(Self { pem, server_name, is_secret: true })
+        Ok(Self { pem, server_name })
     }
 
     /// What [`ServerIdentity::to_pem`] has given.
-    ///
-    /// # Errors
-    /// Why it is not, for a message that names the file.
     pub fn from_pem(pem: String) -> Result<Self, &'static str> {
-        let mut identity = Self { pem, server_name: String::new(), is_secret: false };
-        let [_, named, _] =
-            &identity.certificates().ok_or("it does not hold three certificates")?;
+        let mut identity = Self { pem, server_name: String::new() };
+        let [_, server] = &identity.certificates().ok_or("it does not hold two certificates")?;
         identity.key().ok_or("it holds no private key")?;
-        identity.server_name = server_name(named).ok_or("its second certificate has no name")?;
+        identity.server_name = server_name(server).ok_or("its second certificate has no name")?;
         Ok(identity)
     }
 
@@ -71,22 +63,15 @@ impl ServerIdentity {
         &self.server_name
     }
 
-    /// Whether nobody but the clients knows the name: one that was in a file is told to whoever listens in the
-    /// tunnel's place, which another user can do once it has ended.
-    pub(super) fn is_secret(&self) -> bool {
-        self.is_secret
-    }
-
     /// The certificate that clients trust.
     pub fn authority_pem(&self) -> &str {
         self.pem.split_inclusive(END).next().unwrap_or_default()
     }
 
-    /// The certificates of the CA, for the name, and for clients that ask for no name.
-    pub(super) fn certificates(&self) -> Option<[CertificateDer<'static>; 3]> {
-        let all = CertificateDer::pem_slice_iter(self.pem.as_bytes());
-        let all: Vec<_> = all.collect::<Result<_, _>>().ok()?;
-        all.try_into().ok()
+    /// The certificates of the CA and the server. Files of earlier versions hold another one.
+    pub(super) fn certificates(&self) -> Option<[CertificateDer<'static>; 2]> {
+        let mut all = CertificateDer::pem_slice_iter(self.pem.as_bytes()).flatten();
+        Some([all.next()?, all.next()?])
     }
 
     pub(super) fn key(&self) -> Option<PrivateKeyDer<'static>> {
@@ -116,18 +101,11 @@ fn issued(server_name: &str, addresses: &[IpAddr]) -> Result<String, Box<dyn std
     let key = key_pair()?;
     let name = SanType::DnsName(server_name.try_into()?);
     let addresses: Vec<_> = addresses.iter().copied().map(SanType::IpAddress).collect();
-    let certificate = |serial: u64, names: Vec<SanType>| {
-        let mut params = lasting("tunnel");
-        // Otherwise it is made from the key, and both have the same.
-        params.serial_number = Some(SerialNumber::from(serial));
-        params.subject_alt_names = names;
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        params.signed_by(&key, &authority)
-    };
-    let named = certificate(1, [&addresses[..], &[name]].concat())?;
-    let plain = certificate(2, addresses)?;
-    let parts = [authority.pem(), named.pem(), plain.pem(), key.serialize_pem()];
-    Ok(parts.concat())
+    let mut params = lasting("tunnel");
+    params.subject_alt_names = [&addresses[..], &[name]].concat();
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let server = params.signed_by(&key, &authority)?;
+    Ok([authority.pem(), server.pem(), key.serialize_pem()].concat())
 }
 
 /// Parameters of a certificate that is valid at any time: what it is for ends it.
@@ -188,16 +166,15 @@ mod tests {
     }
 
     #[test]
-    fn each_certificate_is_for_its_names_alone() {
+    fn the_certificate_is_for_its_names_alone() {
         let (identity, other) = (identity(), identity());
-        let [_, named, plain] = identity.certificates().unwrap();
-        let name = identity.server_name();
-        for (certificate, has_name) in [(&named, true), (&plain, false)] {
-            assert!(is_taken(&identity, certificate, "127.1.2.3"));
-            assert_eq!(is_taken(&identity, certificate, name), has_name);
-            assert!(!is_taken(&identity, certificate, "127.0.0.1"));
+        let [_, server] = identity.certificates().unwrap();
+        for (name, expected) in
+            [("127.1.2.3", true), (identity.server_name(), true), ("127.0.0.1", false)]
+        {
+            assert_eq!(is_taken(&identity, &server, name), expected, "{name}");
         }
-        assert!(!is_taken(&other, &named, "127.1.2.3"));
+        assert!(!is_taken(&other, &server, "127.1.2.3"));
     }
 
     #[test]
@@ -226,21 +203,28 @@ mod tests {
         assert_eq!(read.certificates(), made.certificates());
         assert_eq!(read.key(), made.key());
         assert_eq!(read.authority_pem(), made.authority_pem());
+        // Earlier versions wrote a third certificate.
+        let [authority, server, key] = made.to_pem().split_inclusive(END).collect::<Vec<_>>()[..]
+        else {
+            panic!("{}", made.to_pem());
+        };
+        let earlier = [authority, server, authority, key].concat();
+        assert_eq!(ServerIdentity::from_pem(earlier).unwrap().certificates(), made.certificates());
     }
 
     #[test]
     fn what_is_no_identity_is_refused() {
         let made = identity();
         let blocks: Vec<_> = made.to_pem().split_inclusive(END).collect();
-        let [authority, named, plain, key] = blocks[..] else {
+        let [authority, server, key] = blocks[..] else {
             panic!("{blocks:?}");
         };
         for (text, reason) in [
-            (String::new(), "three certificates"),
-            (key.to_owned(), "three certificates"),
-            ([authority, named, key].concat(), "three certificates"),
-            ([authority, named, plain].concat(), "no private key"),
-            ([authority, plain, named, key].concat(), "no name"),
+            (String::new(), "two certificates"),
+            (key.to_owned(), "two certificates"),
+            ([authority, key].concat(), "two certificates"),
+            ([authority, server].concat(), "no private key"),
+            ([authority, authority, key].concat(), "no name"),
         ] {
             let told = ServerIdentity::from_pem(text).err().unwrap();
             assert!(told.contains(reason), "{told}");

@@ -1,8 +1,8 @@
 //! A key of the keyring as rustls sees a client's key.
 
-use std::cell::RefCell;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustls::client::ResolvesClientCert;
@@ -10,6 +10,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::sign::{CertifiedKey, Signer, SigningKey};
 use rustls::{OtherError, SignatureAlgorithm, SignatureScheme};
 use sha2::{Digest as _, Sha256, Sha384, Sha512};
+use tokio::task::block_in_place;
 
 use super::resumption::Sessions;
 use crate::certificate::Curve;
@@ -19,36 +20,42 @@ use crate::keyring::{KeyNumber, Keyring, OpenKey};
 use crate::scheme::Scheme;
 use crate::verify::VerifiedSignature;
 
-thread_local! {
-    /// Of the handshake that this thread makes a step of. rustls resumes sessions only with the same
-    /// resolver, so there can't be one for each handshake.
-    static RECORD: RefCell<Option<Record>> = const { RefCell::new(None) };
+tokio::task_local! {
+    /// Of the handshake that this task makes. rustls resumes sessions only with the same resolver, so there can't be
+    /// one for each handshake.
+    pub(super) static RECORD: Arc<Record>;
 }
 
 /// What became of the key in one handshake.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(super) struct Record {
-    /// The server asked for a client certificate.
-    pub(super) is_asked: bool,
-    /// It takes no signature that this key can make.
-    pub(super) is_out_of_schemes: bool,
-    /// How long the signature took, if one was made.
-    pub(super) signature: Option<Duration>,
+    is_signing: AtomicBool,
+    is_out_of_schemes: AtomicBool,
+    signature: OnceLock<Duration>,
 }
 
 impl Record {
-    /// Makes a step of the handshake, and notes what it did with the key.
-    pub(super) fn of_step<T>(&mut self, step: impl FnOnce() -> T) -> T {
-        RECORD.set(Some(self.clone()));
-        let outcome = step();
-        if let Some(record) = RECORD.take() {
-            *self = record;
-        }
-        outcome
+    pub(super) fn is_signing(&self) -> bool {
+        self.is_signing.load(Ordering::Relaxed)
     }
 
-    fn note(change: impl FnOnce(&mut Self)) {
-        RECORD.with_borrow_mut(|record| record.as_mut().map(change));
+    /// Whether the server takes no signature that this key can make.
+    pub(super) fn is_out_of_schemes(&self) -> bool {
+        self.is_out_of_schemes.load(Ordering::Relaxed)
+    }
+
+    /// How long the signature took, if one was made.
+    pub(super) fn signature(&self) -> Option<Duration> {
+        self.signature.get().copied()
+    }
+
+    /// Whether a signature is made or was made.
+    pub(super) fn is_used(&self) -> bool {
+        self.is_signing() || self.signature().is_some()
+    }
+
+    fn note(change: impl FnOnce(&Self)) {
+        let _ = RECORD.try_with(|record| change(record));
     }
 }
 
@@ -89,17 +96,19 @@ impl TokenIdentity {
 
     fn sign(&self, scheme: Scheme, digest: Vec<u8>) -> Result<VerifiedSignature, Error> {
         let begin = Instant::now();
-        let signing = self.sessions.signing();
-        let outcome = self.keyring.sign(self.number, scheme, digest);
+        Record::note(|record| record.is_signing.store(true, Ordering::Relaxed));
+        // rustls waits for a signature in the midst of a step of the handshake.
+        let outcome = block_in_place(|| self.keyring.sign(self.number, scheme, digest));
         match &outcome {
             Ok(_) => {
                 let took = begin.elapsed();
-                signing.took(took);
-                Record::note(|record| record.signature = Some(took));
+                self.sessions.signed(took);
+                Record::note(|record| _ = record.signature.set(took));
             }
             // The next connection opens the key again.
             Err(_) => *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = None,
         }
+        Record::note(|record| record.is_signing.store(false, Ordering::Relaxed));
         outcome
     }
 }
@@ -113,7 +122,6 @@ impl fmt::Debug for TokenIdentity {
 impl ResolvesClientCert for TokenIdentity {
     /// The one certificate, for any issuers that the server names.
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        Record::note(|record| record.is_asked = true);
         let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         shown.as_ref().map(|shown| Arc::clone(&shown.certified))
     }
@@ -138,7 +146,7 @@ impl SigningKey for TokenKey {
         match signers.find(|signer| offered.contains(&signer.name)) {
             Some(signer) => Some(Box::new(signer)),
             None => {
-                Record::note(|record| record.is_out_of_schemes = true);
+                Record::note(|record| record.is_out_of_schemes.store(true, Ordering::Relaxed));
                 None
             }
         }
@@ -228,32 +236,4 @@ fn in_tls(scheme: Scheme) -> Option<(SignatureScheme, Option<Hash>)> {
         Scheme::RsaPkcs1 { .. } | Scheme::RsaPss { .. } => return None,
     };
     Some((name, Some(hash)))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Barrier;
-    use std::thread;
-
-    use super::*;
-
-    /// Handshakes with one key are made in several threads at once.
-    #[test]
-    fn each_handshake_has_a_record_of_its_own() {
-        let step = Barrier::new(2);
-        let is_refused = |is_out_of_schemes| {
-            let mut record = Record::default();
-            record.of_step(|| {
-                step.wait();
-                Record::note(|record| record.is_out_of_schemes |= is_out_of_schemes);
-                step.wait();
-            });
-            record.is_out_of_schemes
-        };
-        thread::scope(|scope| {
-            let refused = scope.spawn(|| is_refused(true));
-            assert!(!is_refused(false));
-            assert!(refused.join().unwrap());
-        });
-    }
 }

@@ -13,7 +13,6 @@ use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use x509_parser::prelude::{ASN1Time, FromDer as _, X509Certificate};
 
-use super::p521::Secp521r1;
 use crate::kubeconfig::Cluster;
 
 /// The cryptography of connections inside this machine.
@@ -23,15 +22,10 @@ pub(super) fn provider() -> Arc<CryptoProvider> {
 
 /// The cryptography of connections to a server: like kubectl it prefers the key exchange that a
 /// quantum computer can't break.
-pub(super) fn far_provider() -> Arc<CryptoProvider> {
+pub(super) fn server_provider() -> Arc<CryptoProvider> {
     let mut provider = default_provider();
-    provider.kx_groups = vec![
-        kx_group::X25519MLKEM768,
-        kx_group::X25519,
-        kx_group::SECP256R1,
-        kx_group::SECP384R1,
-        &Secp521r1,
-    ];
+    provider.kx_groups =
+        vec![kx_group::X25519MLKEM768, kx_group::X25519, kx_group::SECP256R1, kx_group::SECP384R1];
     Arc::new(provider)
 }
 
@@ -47,10 +41,6 @@ pub(super) struct ServerVerifier {
 }
 
 impl ServerVerifier {
-    /// # Errors
-    ///
-    /// Why the cluster's `certificate-authority`, or this machine's, can't be used, as a text for
-    /// people.
     pub(super) fn new(cluster: &Cluster, provider: &Arc<CryptoProvider>) -> Result<Self, String> {
         let authorities = match &cluster.authority {
             Some(pem) if !cluster.insecure => configured(pem)?,

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::error::TunnelProcessError;
+use super::error;
 use super::message::{
-    Answer, ControlRequest, Conversation, Greeting, KeptSecret, Question, Registered, Registration,
-    Reply, ToSign,
+    Answer, ControlRequest, Conversation, Greeting, Question, Registered, Registration, Reply,
+    ToSign,
 };
 use super::status::StatusDocument;
 use super::{ARGUMENT, VERSION};
@@ -37,10 +37,6 @@ const TRIES: usize = 3;
 
 /// Serves the key and the clusters, in the process that lives or in a new one. `pins` is where a PIN comes
 /// from if the key isn't open. What is waited for is reported.
-///
-/// # Errors
-/// [`TunnelProcessError`]; those of the stages of the [`pipeline`](crate::pipeline) up to the key; an
-/// address that another program has.
 pub fn register(
     registration: Registration,
     pins: &mut dyn PinProvider,
@@ -66,10 +62,10 @@ fn begin(
             Ok(Reply::Gone) => conversation.wait_for_end(),
             Ok(_) => return Err(out_of_turn()),
             Err(error) if is_end(&error) => {}
-            Err(reason) => return Err(unreachable(&socket, reason).into()),
+            Err(reason) => return Err(unreachable(&socket, &reason)),
         }
     }
-    Err(TunnelProcessError::Lost.into())
+    Err(error::lost())
 }
 
 /// Answers the process's questions until it has a reply.
@@ -126,15 +122,12 @@ impl KeptKeys for ProcessKeys {
             Ok(Reply::Signature(signature)) => Ok(signature),
             Ok(Reply::Failed(failure)) => Err(failure),
             Ok(_) => Err(out_of_turn()),
-            Err(_) => Err(TunnelProcessError::Lost.into()),
+            Err(_) => Err(error::lost()),
         }
     }
 }
 
 /// What the process serves; `None` if there is none.
-///
-/// # Errors
-/// [`TunnelProcessError`]
 pub fn status() -> Result<Option<StatusDocument>, Error> {
     match ask(ControlRequest::Status)? {
         None => Ok(None),
@@ -145,15 +138,12 @@ pub fn status() -> Result<Option<StatusDocument>, Error> {
 
 /// Ends the process and waits until it has ended; whether there was one. One that doesn't end when it is
 /// told to is ended by signals.
-///
-/// # Errors
-/// [`TunnelProcessError`]
 pub fn stop() -> Result<bool, Error> {
     let socket = socket()?;
     let Some(stream) = connect(&socket)? else {
         return Ok(false);
     };
-    let found = |reason| Error::from(unreachable(&socket, reason));
+    let found = |reason| unreachable(&socket, &reason);
     let number = peer(&stream).map_err(found)?.process;
     drop(stream);
     let process = match WatchedProcess::new(number) {
@@ -168,20 +158,6 @@ pub fn stop() -> Result<bool, Error> {
     Ok(true)
 }
 
-/// The secret that the process keeps under this name with the key, which it has open; `None` where there is none.
-pub fn find_secret(name: KeptSecret) -> Option<String> {
-    match ask(ControlRequest::Find(name)) {
-        Ok(Some((Reply::Kept(secret), _))) => secret,
-        _ => None,
-    }
-}
-
-/// Has the process keep the secret for so many seconds, and no longer than it has the key open; whether it does.
-pub fn keep_secret(name: KeptSecret, secret: String, seconds: u32) -> bool {
-    let request = ControlRequest::Keep { name, secret, seconds };
-    matches!(ask(request), Ok(Some((Reply::Kept(Some(_)), _))))
-}
-
 fn ask(request: ControlRequest) -> Result<Option<(Reply, Conversation)>, Error> {
     let socket = socket()?;
     let Some(mut conversation) = reach(&socket, END, || connect(&socket))? else {
@@ -191,7 +167,7 @@ fn ask(request: ControlRequest) -> Result<Option<(Reply, Conversation)>, Error> 
     match reply {
         Ok(reply) => Ok(Some((reply, conversation))),
         Err(error) if is_end(&error) => Ok(None),
-        Err(reason) => Err(unreachable(&socket, reason).into()),
+        Err(reason) => Err(unreachable(&socket, &reason)),
     }
 }
 
@@ -209,21 +185,20 @@ fn connect_or_start(socket: &ControlSocket) -> Result<UnixStream, Error> {
     if let Some(stream) = connect(socket)? {
         return Ok(stream);
     }
-    let not_started = |reason: String| TunnelProcessError::NotStarted { reason };
     socket.lock();
     if let Some(stream) = connect(socket)? {
         return Ok(stream);
     }
-    let listener = socket.listen().map_err(|reason| TunnelProcessError::NoPlace {
-        reason: format!("{}: {reason}", socket.path().display()),
-    })?;
-    background::start(ARGUMENT, listener.into()).map_err(|error| {
+    let listener = socket
+        .listen()
+        .map_err(|reason| error::no_socket(&format!("{}: {reason}", socket.path().display())))?;
+    background::start(ARGUMENT, listener.into()).map_err(|reason| {
         if let Ok(identity) = socket.identity() {
             socket.remove(identity);
         }
-        not_started(error.to_string())
+        error::not_started(&reason)
     })?;
-    connect(socket)?.ok_or_else(|| TunnelProcessError::Lost.into())
+    connect(socket)?.ok_or_else(error::lost)
 }
 
 fn answer(question: Question, pins: &mut dyn PinProvider) -> Answer {
@@ -240,13 +215,12 @@ fn answer(question: Question, pins: &mut dyn PinProvider) -> Answer {
     }
 }
 
-fn socket() -> Result<ControlSocket, TunnelProcessError> {
-    ControlSocket::find().map_err(|reason| TunnelProcessError::NoPlace { reason })
+fn socket() -> Result<ControlSocket, Error> {
+    ControlSocket::find().map_err(|reason| error::no_socket(&reason))
 }
 
 fn connect(socket: &ControlSocket) -> Result<Option<UnixStream>, Error> {
-    let stream = socket.connect();
-    Ok(stream.map_err(|reason| unreachable(socket, reason))?)
+    socket.connect().map_err(|reason| unreachable(socket, &reason))
 }
 
 /// A conversation with a process that listens, which may be silent for `patience` from then on; `None` if there is
@@ -261,7 +235,7 @@ fn reach(
             return Ok(None);
         };
         let mut conversation =
-            Conversation::new(stream, FIRST_WORD).map_err(|reason| unreachable(socket, reason))?;
+            Conversation::new(stream, FIRST_WORD).map_err(|reason| unreachable(socket, &reason))?;
         let reason = match conversation.receive() {
             Ok(Reply::Here) => match conversation.be_patient(patience) {
                 Ok(()) => return Ok(Some(conversation)),
@@ -274,10 +248,10 @@ fn reach(
             }
             Err(error) => error,
         };
-        return Err(unreachable(socket, reason).into());
+        return Err(unreachable(socket, &reason));
     }
     let reason = io::Error::other("it has as many connections as it takes");
-    Err(unreachable(socket, reason).into())
+    Err(unreachable(socket, &reason))
 }
 
 /// Whether the other process has ended, and not merely said nothing.
@@ -288,8 +262,8 @@ fn is_end(error: &io::Error) -> bool {
     )
 }
 
-fn unreachable(socket: &ControlSocket, reason: io::Error) -> TunnelProcessError {
-    TunnelProcessError::Unreachable { path: socket.path().to_owned(), reason }
+fn unreachable(socket: &ControlSocket, reason: &io::Error) -> Error {
+    error::unreachable(socket.path(), reason)
 }
 
 fn out_of_turn() -> Error {

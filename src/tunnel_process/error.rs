@@ -1,81 +1,73 @@
 //! Exit code 9: the tunnel process can't be started, reached or made to serve a cluster.
 
 use std::io;
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::Path;
 
-use crate::error::{Failure, Help, PROGRAM, THIS_KUBECONFIG, remedy};
+use super::message::RegisteredCluster;
+use super::status::ClusterStatus;
+use crate::error::{Error, THIS_KUBECONFIG};
+use crate::tunnel::tunnel_error;
 
-#[derive(Debug, thiserror::Error)]
-pub enum TunnelProcessError {
-    /// Two entries of a kubeconfig, or of two, have the same local address, or one has changed while it was in use.
-    #[error(
-        "{address} leads to cluster \"{served}\" ({server}) already, whose server, CA, tls-server-name or \
-         proxy-url is another than that of \"{wanted}\""
-    )]
-    AddressOfAnother { address: SocketAddr, served: String, server: String, wanted: String },
-    /// The program that ran the plugin has ended meanwhile, belongs to another user, or runs in another container.
-    #[error("the program that asked for the credential can't be watched: {reason}")]
-    Caller { reason: String },
-    /// A library that others than root can change could read the PINs of the keys beside it.
-    #[error(
-        "the tunnel process has {} loaded, and loads {} beside it only if nobody but root can change either",
-        .loaded.display(), .wanted.display()
-    )]
-    LibraryOfOwn { loaded: PathBuf, wanted: PathBuf },
-    /// It was stopped or killed, or has crashed.
-    #[error("the tunnel process has ended before it answered")]
-    Lost,
-    #[error("no place for the control socket: {reason}")]
-    NoPlace { reason: String },
-    #[error("the tunnel process can't be started: {reason}")]
-    NotStarted { reason: String },
-    /// It hangs, serves as many connections as it can, or is of another build of this program.
-    #[error("the tunnel process can't be reached at {}: {reason}", .path.display())]
-    Unreachable { path: PathBuf, reason: io::Error },
+/// Two entries of a kubeconfig, or of two, have the same local address, or one has changed while it was in use.
+pub fn address_of_another(wanted: &RegisteredCluster, served: &ClusterStatus) -> Error {
+    tunnel_error(
+        format!(
+            "{} leads to cluster \"{}\" ({}) already, whose server, CA, tls-server-name or proxy-url is \
+             another than that of \"{}\"",
+            wanted.address, served.name, served.server, wanted.name
+        ),
+        format!(
+            "give one of them another address: `pkcs11-external-signer kubeconfig --write{THIS_KUBECONFIG} \
+             --context NAME`; or end what is served with `pkcs11-external-signer stop`"
+        ),
+    )
 }
 
-impl TunnelProcessError {
-    pub fn caller(reason: impl ToString) -> Self {
-        let reason = reason.to_string();
-        Self::Caller { reason }
-    }
+/// The program that ran the plugin has ended meanwhile, belongs to another user, or runs in another container.
+pub fn caller_error(reason: &str) -> Error {
+    tunnel_error(
+        format!("the program that asked for the credential can't be watched: {reason}"),
+        "run the command again, outside of the container if it is in one",
+    )
 }
 
-impl Failure for TunnelProcessError {
-    fn exit_code(&self) -> u8 {
-        9
-    }
+/// A library that others than root can change could read the PINs of the keys beside it.
+pub(super) fn library_of_own(loaded: &Path, wanted: &Path) -> Error {
+    tunnel_error(
+        format!(
+            "the tunnel process has {} loaded, and loads {} beside it only if nobody but root can change either",
+            loaded.display(),
+            wanted.display()
+        ),
+        "end what is served with `pkcs11-external-signer stop` and run the command again; or give the library and \
+         the directories above it to root",
+    )
+}
 
-    fn remedy(&self) -> Help {
-        match self {
-            Self::AddressOfAnother { .. } => remedy!(
-                "give one of them another address: `",
-                format!("{PROGRAM} kubeconfig --write{THIS_KUBECONFIG}"),
-                " --context NAME`; or end what is served with `",
-                format!("{PROGRAM} stop"),
-                "`"
-            ),
-            Self::Caller { .. } => {
-                remedy!("run the command again, outside of the container if it is in one")
-            }
-            Self::Lost => remedy!("run the command again"),
-            Self::NoPlace { .. } => remedy!(
-                "see that one of those directories is yours alone (mode 0700) and its disk is not \
-                 full; where there is none, set XDG_RUNTIME_DIR to one"
-            ),
-            Self::NotStarted { .. } => remedy!(
-                "the system lacks something: memory, processes, or open files (`ulimit -u`, \
-                 `ulimit -n`)"
-            ),
-            Self::LibraryOfOwn { .. } => remedy!(
-                "end what is served with `",
-                format!("{PROGRAM} stop"),
-                "` and run the command again; or give the library and the directories above it to root"
-            ),
-            Self::Unreachable { .. } => {
-                remedy!("end it with `", format!("{PROGRAM} stop"), "`, and run the command again")
-            }
-        }
-    }
+/// It was stopped or killed, or has crashed.
+pub(super) fn lost() -> Error {
+    tunnel_error("the tunnel process has ended before it answered", "run the command again")
+}
+
+pub(super) fn no_socket(reason: &str) -> Error {
+    tunnel_error(
+        format!("no place for the control socket: {reason}"),
+        "see that one of those directories is yours alone (mode 0700) and its disk is not full; where there is \
+         none, set XDG_RUNTIME_DIR to one",
+    )
+}
+
+pub(super) fn not_started(reason: &io::Error) -> Error {
+    tunnel_error(
+        format!("the tunnel process can't be started: {reason}"),
+        "the system lacks something: memory, processes, or open files (`ulimit -u`, `ulimit -n`)",
+    )
+}
+
+/// It hangs, serves as many connections as it can, or is of another build of this program.
+pub(super) fn unreachable(socket: &Path, reason: &io::Error) -> Error {
+    tunnel_error(
+        format!("the tunnel process can't be reached at {}: {reason}", socket.display()),
+        "end it with `pkcs11-external-signer stop`, and run the command again",
+    )
 }

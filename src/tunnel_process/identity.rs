@@ -9,9 +9,6 @@ use crate::tunnel::ServerIdentity;
 const FILE: &str = "tunnel.pem";
 
 /// The identity in the file; `None` if there is no file.
-///
-/// # Errors
-/// Another user could have made the file, or it doesn't hold an identity.
 pub fn identity() -> Result<Option<ServerIdentity>, DataError> {
     let not_read = |reason| DataError::NotRead { reason };
     let Some(content) = data_file::read(FILE).map_err(not_read)? else {
@@ -24,9 +21,6 @@ pub fn identity() -> Result<Option<ServerIdentity>, DataError> {
 }
 
 /// The same, made for servers at this address if there is no file.
-///
-/// # Errors
-/// The file can't be kept, or can't be used once it is there.
 pub fn identity_or_new(address: IpAddr) -> Result<ServerIdentity, Error> {
     if let Some(identity) = identity()? {
         return Ok(identity);

@@ -46,25 +46,9 @@ impl Greeting {
 
 #[derive(Deserialize, Serialize)]
 pub(super) enum ControlRequest {
-    /// What is kept under this name.
-    Find(KeptSecret),
-    /// For so many seconds.
-    Keep {
-        name: KeptSecret,
-        secret: String,
-        seconds: u32,
-    },
     Register(Registration),
     Status,
     Stop,
-}
-
-/// The name of a secret that is kept with an open key.
-#[derive(Deserialize, Serialize)]
-pub struct KeptSecret {
-    /// Which key, without a PIN.
-    pub key: Vec<(String, String)>,
-    pub name: String,
 }
 
 /// What a client wants to have served, and for how long.
@@ -126,8 +110,6 @@ pub(super) enum Reply {
     Gone,
     /// The first of all: the process runs and listens. What follows may take as long as a person takes.
     Here,
-    /// The secret, or that it is kept.
-    Kept(Option<String>),
     Question(Question),
     Registered(Registered),
     Signature(Vec<u8>),

@@ -16,10 +16,10 @@ mod pins;
 mod service;
 mod status;
 
-pub use client::{ProcessKeys, find_secret, keep_secret, register, status, stop};
-pub use error::TunnelProcessError;
+pub use client::{ProcessKeys, register, status, stop};
+pub use error::{address_of_another, caller_error};
 pub use identity::{identity, identity_or_new};
-pub use message::{Greeting, KeptSecret, Registered, RegisteredCluster, Registration};
+pub use message::{Greeting, Registered, RegisteredCluster, Registration};
 pub use service::serve;
 pub use status::{CallerStatus, ClusterStatus, KeyStatus, StatusDocument};
 

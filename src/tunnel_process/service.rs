@@ -3,28 +3,26 @@
 //! Each client has a thread; the main thread waits for clients, for the ends of the programs that use a
 //! key, and for times. Only the threads of the keyring call a PKCS#11 library.
 
-use std::collections::HashMap;
 use std::io;
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::VERSION;
-use super::error::TunnelProcessError;
 use super::identity::identity;
 use super::lifetime::{FIRST_USE, Fate, Use};
 use super::message::{
-    ControlRequest, Conversation, Greeting, KeptSecret, Registered, RegisteredCluster,
-    Registration, Reply, ToSign,
+    ControlRequest, Conversation, Greeting, Registered, RegisteredCluster, Registration, Reply,
+    ToSign,
 };
 use super::pins::{ClientNotices, ClientPins};
 use super::status::{CallerStatus, ClusterStatus, KeyStatus, StatusDocument};
+use super::{VERSION, error};
 use crate::config::{Config, Keep, TrustedLibrary};
 use crate::error::Error;
 use crate::keyring::{KeyClient, KeyNumber, Keyring, OpenKey};
@@ -108,8 +106,6 @@ struct ServedKey {
     callers: Vec<Caller>,
     /// In time since boot.
     last_use: Duration,
-    /// By their names, each with its end in time since boot. They go when the key is closed.
-    secrets: HashMap<String, (String, Duration)>,
 }
 
 /// A program that was given the credential.
@@ -332,18 +328,6 @@ impl Service {
                 conversation.wait_for_end();
                 Ok(())
             }
-            ControlRequest::Find(_) | ControlRequest::Keep { .. } if !is_served => {
-                conversation.send(&Reply::Kept(None))
-            }
-            ControlRequest::Find(name) => {
-                let found = self.state().secret(&name);
-                conversation.send(&Reply::Kept(found))
-            }
-            ControlRequest::Keep { name, secret, seconds } => {
-                let limit = Duration::from_secs(seconds.into());
-                let is_kept = self.state().keep(name, secret, limit);
-                conversation.send(&Reply::Kept(is_kept.then(String::new)))
-            }
             ControlRequest::Status => conversation.send(&Reply::Status(self.status())),
             ControlRequest::Register(_) if !is_served => self.make_way(&mut conversation),
             ControlRequest::Register(registration) => {
@@ -379,21 +363,28 @@ impl Service {
         if other_authority(&self.state()) {
             return self.make_way(&mut conversation);
         }
+        let config = Config::from_map(&mut configured(&registration.configuration));
+        let config = match config {
+            Ok(config) => config,
+            Err(error) => return conversation.send(&failed(&error.into())),
+        };
+        let is_in_the_way =
+            |state: &State| state.library_beside(&config.library).is_some() && !state.holds_keys();
+        if is_in_the_way(&self.state()) {
+            return self.make_way(&mut conversation);
+        }
         let conversation = Arc::new(Mutex::new(conversation));
         let signs = registration.signs;
         let registered = if peer.process == process {
-            self.registered(&conversation, peer, registration)
+            self.registered(&conversation, peer, registration, config)
         } else {
-            Err(TunnelProcessError::caller("it is in another container").into())
+            Err(error::caller_error("it is in another container"))
         };
         let mut conversation = conversation.lock().unwrap_or_else(PoisonError::into_inner);
         let number = match registered {
             Ok((number, registered)) => {
                 conversation.send(&Reply::Registered(registered))?;
                 number
-            }
-            Err(error) if is_of_library(&error) && !self.state().holds_keys() => {
-                return self.make_way(&mut conversation);
             }
             Err(error) => return conversation.send(&failed(&error)),
         };
@@ -411,13 +402,15 @@ impl Service {
         conversation: &Arc<Mutex<Conversation>>,
         peer: Peer,
         registration: Registration,
+        config: Config,
     ) -> Result<(KeyNumber, Registered), Error> {
         let Registration { configuration, keep, caller, clusters, signs, .. } = registration;
         let caller = caller.map(|number| caller_of(peer, number)).transpose()?;
-        let config = Config::from_map(&mut configured(&configuration))?;
         let number = {
             let mut state = self.state();
-            state.check_library(&config.library)?;
+            if let Some(loaded) = state.library_beside(&config.library) {
+                return Err(error::library_of_own(loaded, config.library.path()));
+            }
             for cluster in clusters {
                 state.listen(cluster, &self.keyring, &self.observer)?;
             }
@@ -494,15 +487,7 @@ impl Service {
                     until: key.until(),
                 })
                 .collect(),
-            clusters: state
-                .clusters
-                .iter()
-                .map(|cluster| ClusterStatus {
-                    name: cluster.name.clone(),
-                    server: cluster.cluster.server.clone(),
-                    address: cluster.address.to_string(),
-                })
-                .collect(),
+            clusters: state.clusters.iter().map(cluster_status).collect(),
         }
     }
 
@@ -526,17 +511,14 @@ impl State {
 
     /// Closes the keys that are kept no longer; returns when to look again, if at a certain time.
     fn tidy(&mut self, keyring: &Keyring) -> Option<Duration> {
-        let now = time_since_boot();
         let Self { keys, tunnels, .. } = self;
         let limits = keys.iter_mut().map(|key| {
             key.open.as_ref()?;
-            key.secrets.retain(|_, (_, end)| *end > now);
             match key.used(usage(tunnels.as_ref(), key.number)).fate() {
                 Fate::Keep => None,
                 Fate::KeepFor(rest) => Some(rest),
                 Fate::Close => {
                     key.open = None;
-                    key.secrets.clear();
                     key.wishes.clear();
                     key.callers.clear();
                     if let Some(tunnels) = tunnels {
@@ -560,39 +542,13 @@ impl State {
         watched.cloned().collect()
     }
 
-    /// The one of this configuration, if it is open.
-    fn open_key(&mut self, configuration: &[(String, String)]) -> Option<&mut ServedKey> {
-        let mut open = self.keys.iter_mut().filter(|key| key.open.is_some());
-        open.find(|key| is_same_key(&key.configuration, configuration))
-    }
-
-    fn secret(&mut self, name: &KeptSecret) -> Option<String> {
-        let (secret, end) = self.open_key(&name.key)?.secrets.get(&name.name)?;
-        (*end > time_since_boot()).then(|| secret.clone())
-    }
-
-    /// Whether it is kept.
-    fn keep(&mut self, name: KeptSecret, secret: String, limit: Duration) -> bool {
-        let Some(key) = self.open_key(&name.key) else {
-            return false;
-        };
-        let end = time_since_boot().saturating_add(limit);
-        key.secrets.insert(name.name, (secret, end));
-        true
-    }
-
-    /// A library that the user's own programs can change is the only one of its process: it could read
-    /// the PINs of the others there.
-    fn check_library(&self, wanted: &TrustedLibrary) -> Result<(), TunnelProcessError> {
-        let is_roots = |library: &(PathBuf, bool)| library.1;
-        let mut others = self.libraries.iter();
-        let other = others.find(|it| it.0 != wanted.path() && !(is_roots(it) && wanted.is_roots()));
-        other.map_or(Ok(()), |(loaded, _)| {
-            Err(TunnelProcessError::LibraryOfOwn {
-                loaded: loaded.clone(),
-                wanted: wanted.path().to_owned(),
-            })
-        })
+    /// What keeps this library from being loaded here. One that the user's own programs can change is the only one of
+    /// its process: it could read the PINs of the others there.
+    fn library_beside(&self, wanted: &TrustedLibrary) -> Option<&Path> {
+        let mut loaded = self.libraries.iter();
+        let other = loaded
+            .find(|(path, is_roots)| path != wanted.path() && !(*is_roots && wanted.is_roots()));
+        other.map(|(path, _)| &**path)
     }
 
     /// The number of the key with this configuration, which may be closed.
@@ -618,7 +574,6 @@ impl State {
             wishes: Vec::new(),
             callers: Vec::new(),
             last_use: time_since_boot(),
-            secrets: HashMap::new(),
         });
         Ok(number)
     }
@@ -644,13 +599,7 @@ impl State {
                 return Ok(());
             }
             // Never exchanged: a client that runs would get to the other one.
-            return Err(TunnelProcessError::AddressOfAnother {
-                address: cluster.address,
-                served: served.name.clone(),
-                server: served.cluster.server.clone(),
-                wanted: cluster.name,
-            }
-            .into());
+            return Err(error::address_of_another(&cluster, &cluster_status(served)));
         }
         let tunnels = match &mut self.tunnels {
             Some(tunnels) => tunnels,
@@ -664,7 +613,6 @@ impl State {
         let target = TunnelTarget {
             name: cluster.name.clone(),
             cluster: Cluster { proxy_url: cluster.proxy_url.clone(), ..cluster.cluster.clone() },
-            heeds_environment: false,
         };
         tunnels.listen(target, Some(cluster.address))?;
         self.clusters.push(cluster);
@@ -673,17 +621,21 @@ impl State {
 }
 
 /// The process that the plugin names as its client.
-fn caller_of(plugin: Peer, number: i32) -> Result<WatchedProcess, TunnelProcessError> {
-    let process = WatchedProcess::new(number).map_err(TunnelProcessError::caller)?;
+fn caller_of(plugin: Peer, number: i32) -> Result<WatchedProcess, Error> {
+    let watched = WatchedProcess::new(number);
+    let process = watched.map_err(|reason| error::caller_error(&reason.to_string()))?;
     match number == plugin.process || is_caller(number, plugin.process) {
         true => Ok(process),
-        false => Err(TunnelProcessError::caller("it doesn't run the plugin")),
+        false => Err(error::caller_error("it doesn't run the plugin")),
     }
 }
 
-fn is_of_library(error: &Error) -> bool {
-    let error = error.downcast_ref();
-    matches!(error, Some(TunnelProcessError::LibraryOfOwn { .. }))
+fn cluster_status(served: &RegisteredCluster) -> ClusterStatus {
+    ClusterStatus {
+        name: served.name.clone(),
+        server: served.cluster.server.clone(),
+        address: served.address.to_string(),
+    }
 }
 
 fn usage(tunnels: Option<&Tunnels>, key: KeyNumber) -> KeyUsage {

@@ -29,7 +29,7 @@ use super::output::CommandOutput;
 use super::style::Palette;
 use crate::cluster_api::token_request::ServiceAccount;
 use crate::cluster_api::{ClusterUser, Recognition, TokenConnection};
-use crate::config::{Config, PinSource, key_selection};
+use crate::config::{Config, PinSource};
 use crate::error::{Error, PROGRAM, Setting, THIS_KUBECONFIG, remedy};
 use crate::keyring::{KeyNumber, Keyring};
 use crate::kubeconfig::KubeconfigError;
@@ -39,7 +39,7 @@ use crate::printable::excerpt;
 use crate::process::environment::SingleThreaded;
 use crate::process::watchdog;
 use crate::report;
-use crate::token::{HandedOverPin, ObjectError};
+use crate::token::ObjectError;
 use crate::tunnel::{TunnelObserver, TunnelTarget};
 
 /// Test each step up to a signature: what works, what doesn't, and what to do about it
@@ -138,12 +138,13 @@ fn check(
     }
     let mut source = checklist.keep(CheckStep::Configuration, Source::of(arguments))?;
     let variables = super::take_variables(source.key.configuration.clone(), alone);
-    let selection = key_selection(&source.key.configuration);
     let config = configuration(arguments, verbosity, &mut source, checklist);
     let mut config = checklist.keep(CheckStep::Configuration, config)?;
     // Before a PIN is asked for.
     let context = source.key.context.as_ref();
-    let client = context.and_then(|it| check_client(&it.kubeconfig, &it.context, checklist));
+    if let Some(context) = context {
+        check_client(&context.kubeconfig, &context.context, checklist);
+    }
     let target = match arguments.asks_server() {
         true => checklist.keep(CheckStep::Server, source.target())?,
         false => None,
@@ -156,22 +157,6 @@ fn check(
     }
     let target = target?;
     let library = opened.take()?;
-    // What is asked beyond that is asked directly.
-    let asks_more = matches!(arguments.kind, Some(ShortLived::Certificate | ShortLived::Token));
-    if let Some(client) = client.filter(|_| !asks_more) {
-        // Some libraries keep the token from other processes until then.
-        let step = watchdog::step("the end of the library (C_Finalize)");
-        library.close();
-        drop(step);
-        // From here on, the tunnel process limits the time.
-        watchdog::stop();
-        let mut pins = HandedOverPin::new(accepted, &mut pins);
-        let recognition = client.whoami(selection, &mut pins);
-        let address = client.address();
-        let asked = format!(" (asked by {address}, as clients do)");
-        tell_recognition(recognition, client.server(), &asked, checklist);
-        return None;
-    }
     // From here on, the keyring limits the time.
     watchdog::stop();
     // The library stays open: some see no token any more after C_Finalize.
@@ -300,7 +285,7 @@ impl Source {
         let context = self.of_cluster.as_ref().or(self.key.context.as_ref());
         let target = |selected: &SelectedContext| {
             let (name, cluster) = selected.kubeconfig.real_cluster(&selected.context.cluster)?;
-            Ok(TunnelTarget { name, cluster, heeds_environment: true })
+            Ok(TunnelTarget::new(name, cluster))
         };
         context.map(target).transpose()
     }
@@ -329,33 +314,28 @@ fn check_server(
         Ok(Recognition::User(user)) => Some(user.clone()),
         Ok(Recognition::NotTold) | Err(_) => None,
     };
-    tell_recognition(recognition, &server, "", checklist);
-    if let Some(concern) = connection.clock_concern() {
-        let remedy = "set it: tokens that a key signs are refused by clusters with another time";
-        checklist.concern(CheckStep::Server, concern, remedy);
-    }
+    tell_recognition(recognition, &server, checklist);
     if let (Some(wanted), Some(user)) = (wanted, user) {
         check_short_lived(&wanted, &connection, &user, checklist);
     }
 }
 
-/// Reports what the server said, and how it was asked.
+/// Reports what the server said.
 fn tell_recognition(
     recognition: Result<Recognition, Error>,
     server: &str,
-    asked: &str,
     checklist: &mut Checklist,
 ) {
     match recognition {
         Err(error) => checklist.bad(CheckStep::Server, &error),
         Ok(Recognition::User(ClusterUser { name, groups, .. })) => {
             let groups = quoted(&groups);
-            let text = format!("{server} knows us as user \"{name}\", groups {groups}{asked}");
+            let text = format!("{server} knows us as user \"{name}\", groups {groups}");
             checklist.good(CheckStep::Server, text);
         }
         Ok(Recognition::NotTold) => checklist.concern(
             CheckStep::Server,
-            format!("{server} was reached{asked}, but is too old to tell as whom it knows us"),
+            format!("{server} was reached, but is too old to tell as whom it knows us"),
             "try `run -- kubectl get namespaces`",
         ),
     }
@@ -379,8 +359,4 @@ impl TunnelObserver for Connections {
     fn trouble(&self, _: &Error) {}
 
     fn concern(&self, _: &str) {}
-
-    fn waiting(&self, text: &str) {
-        report::warning(text);
-    }
 }

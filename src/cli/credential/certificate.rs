@@ -8,7 +8,7 @@ use p256::ecdsa::signature::hazmat::PrehashSigner as _;
 use p256::ecdsa::{Signature, SigningKey};
 use p256::pkcs8::{EncodePrivateKey as _, LineEnding};
 
-use super::connection::{connect, show_clock};
+use super::connection::connect;
 use super::short_lived::{IssuedCredential, Making, Proof, random_id};
 use crate::certificate::{Curve, PublicKey};
 use crate::cli::issuance::{IssuedCertificate, WantedCertificate};
@@ -44,7 +44,6 @@ pub(super) fn make(making: Making<'_>, target: TunnelTarget) -> Result<IssuedCre
         return Err(Error::new(Exit::Cluster, text)
             .help("use --as token, or a cluster of Kubernetes 1.28 or later"));
     };
-    show_clock(&api);
     let key = MadeKey::new()?;
     let issued = issue(&api, &user, &key, life, limit)?;
     Ok(IssuedCredential {

@@ -11,7 +11,6 @@ use crate::keyring::Keyring;
 use crate::library::{self, LockReports};
 use crate::pin::{Pin, PinError, PinOrigin, PinProvider, PinRequest};
 use crate::pin_entry::Sources;
-use crate::printable::printable;
 use crate::process::watchdog;
 use crate::report;
 use crate::tunnel::{TunnelObserver, TunnelTarget};
@@ -73,18 +72,4 @@ pub(super) fn connect(making: Making<'_>, target: TunnelTarget) -> Result<TokenC
     }
     let observer: Arc<dyn TunnelObserver> = Arc::new(ConnectionLog);
     TokenConnection::new(target, key, &keyring, &observer)
-}
-
-/// That this machine's clock is wrong: by it clients judge when a credential ends.
-pub(super) fn show_clock(api: &TokenConnection) {
-    if let Some(concern) = api.clock_concern() {
-        report::warning(&format!("{concern}: set it, or clients use what has ended"));
-    }
-}
-
-/// What the server remarks of the request.
-pub(super) fn show_warnings(warnings: &[String]) {
-    for warning in warnings {
-        report::warning(&format!("the API server says: {}", printable(warning)));
-    }
 }

@@ -24,14 +24,15 @@ pub(super) fn target(
             true => (asked.server.clone(), Cluster::from(asked)),
             false => tunnelled(&asked.config)?,
         };
-        return Ok(TunnelTarget { name, cluster, heeds_environment: true });
+        return Ok(TunnelTarget::new(name, cluster));
     }
     let selected = match of_key {
         Some(selected) => selected,
         None => arguments.key.selected()?,
     };
     let name = selected.context.cluster;
-    Ok(TunnelTarget { cluster: selected.kubeconfig.cluster(&name)?, name, heeds_environment: true })
+    let cluster = selected.kubeconfig.cluster(&name)?;
+    Ok(TunnelTarget::new(name, cluster))
 }
 
 /// The document; `target` is needed for a kubeconfig.

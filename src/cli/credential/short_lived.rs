@@ -6,12 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
 
 use super::certificate::CertificateOptions;
 use super::connection::SharedPins;
 use super::jwt::JwtOptions;
-use super::kept::KeptName;
 use super::token::TokenOptions;
 use super::{CredentialArguments, certificate, jwt, output, token, version};
 use crate::certificate::rfc_3339;
@@ -19,7 +17,7 @@ use crate::cli::error::CredentialError;
 use crate::cli::jwks::lifetime;
 use crate::cli::key_options::KeySource;
 use crate::cli::output::CommandOutput;
-use crate::config::{Config, Keep, PinSource, key_selection};
+use crate::config::{Config, PinSource};
 use crate::error::Error;
 use crate::exec_credential::ExecRequest;
 use crate::keyring::Keyring;
@@ -105,7 +103,6 @@ impl ShortLivedOptions {
 }
 
 /// What authenticates a client without the token's key, and until when.
-#[derive(Deserialize, Serialize)]
 pub(super) struct IssuedCredential {
     pub(super) proof: Proof,
     /// In seconds since 1970.
@@ -116,7 +113,6 @@ pub(super) struct IssuedCredential {
     pub(super) user: String,
 }
 
-#[derive(Deserialize, Serialize)]
 pub(super) enum Proof {
     /// Both in PEM.
     Certificate {
@@ -184,7 +180,6 @@ pub(super) fn hand_out(
         completed.map_err(|error| no_key.unwrap_or(error))?;
     }
     let KeySource { mut configuration, context } = source;
-    let selection = key_selection(&configuration);
     let mut config = Config::from_map(&mut configuration)?;
     let pin_source = std::mem::replace(&mut config.pin, PinSource::Prompt);
     if matches!(pin_source, PinSource::StandardInput) {
@@ -196,32 +191,17 @@ pub(super) fn hand_out(
         true => Some(output::target(arguments, request.as_ref(), context)?),
         false => None,
     };
-    // What is for another place begins anew.
-    let stays = options.out.is_none() && options.output != OutputForm::Kubeconfig;
-    let kept = (stays && arguments.keep != Some(Keep::Command))
-        .then(|| KeptName::of(kind, options, selection, target.as_ref()));
-    let is_refused = request.as_ref().is_some_and(|request| request.is_refused);
-    let found = kept.as_ref().filter(|_| !is_refused);
-    let credential = match found.and_then(|name| name.find(unix_time())) {
-        Some(credential) => credential,
-        None => {
-            let mut pins = Sources::new(pin_source, &variables);
-            pins.leave_input();
-            drop(variables);
-            let pins = SharedPins::new(pins);
-            let making = Making { options, config, pins: pins.clone(), opened };
-            let made = make(kind, making, target.as_ref());
-            let made = made.inspect_err(|error| pins.failed(error))?;
-            if made.ends <= unix_time() {
-                let ends = rfc_3339(made.ends);
-                return Err(CredentialError::Ended { ends }.into());
-            }
-            if let Some(name) = &kept {
-                name.keep(&made, arguments.keep);
-            }
-            made
-        }
-    };
+    let mut pins = Sources::new(pin_source, &variables);
+    pins.leave_input();
+    drop(variables);
+    let pins = SharedPins::new(pins);
+    let making = Making { options, config, pins: pins.clone(), opened };
+    let made = make(kind, making, target.as_ref());
+    let credential = made.inspect_err(|error| pins.failed(error))?;
+    if credential.ends <= unix_time() {
+        let ends = rfc_3339(credential.ends);
+        return Err(CredentialError::Ended { ends }.into());
+    }
     let version = version(request.as_ref(), &arguments.key);
     let text = output::text(&credential, options.output, version, target.as_ref());
     match &options.out {

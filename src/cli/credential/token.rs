@@ -1,7 +1,7 @@
 //! `credential --as token`: a token of a service account, which the API server makes for the user of the token's
 //! key.
 
-use super::connection::{connect, show_clock, show_warnings};
+use super::connection::connect;
 use super::short_lived::{IssuedCredential, Making, Proof};
 use crate::cli::error::ArgumentNeeds;
 use crate::cluster_api::token_request::{
@@ -39,8 +39,6 @@ pub(super) fn make(
     };
     let api = connect(making, target)?;
     let made = request_token(&api, &wish)?;
-    show_clock(&api);
-    show_warnings(&made.warnings);
     Ok(IssuedCredential {
         proof: Proof::Token(made.token),
         begins: now,

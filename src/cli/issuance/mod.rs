@@ -256,7 +256,7 @@ fn request_name(
 pub(super) fn target(selected: &SelectedContext) -> Result<TunnelTarget, Error> {
     let name = selected.context.cluster.clone();
     let cluster = selected.kubeconfig.cluster(&name)?;
-    Ok(TunnelTarget { name, cluster, heeds_environment: true })
+    Ok(TunnelTarget::new(name, cluster))
 }
 
 /// Connects to the cluster with the key, and asks for whom it takes us: another user than that of the certificate is

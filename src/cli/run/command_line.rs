@@ -18,9 +18,6 @@ pub(super) struct CommandLine<'a>(pub(super) &'a [OsString]);
 
 impl CommandLine<'_> {
     /// Refuses a command that doesn't exist, before a PIN is asked for.
-    ///
-    /// # Errors
-    /// [`RunError::CommandNotFound`]
     pub(super) fn check_exists(&self) -> Result<(), RunError> {
         let name = self.0.first().cloned().unwrap_or_default();
         let is_path = name.as_encoded_bytes().contains(&b'/');

@@ -20,7 +20,6 @@ use self::reporter::Reporter;
 use self::served::ServedEntries;
 use super::again::Invocation;
 use super::completions::values;
-use super::presence::Presence;
 use crate::error::Error;
 use crate::keyring::{KeyNumber, Keyring};
 use crate::kubeconfig::{Context, Kubeconfig, KubeconfigError};
@@ -53,9 +52,6 @@ pub(super) struct RunArguments {
     /// The kubeconfig; without it KUBECONFIG, or ~/.kube/config
     #[arg(long, value_name = "FILE", add = values::files())]
     kubeconfig: Option<PathBuf>,
-    /// End the connections when a token goes, and make no new ones
-    #[arg(long)]
-    end_with_token: bool,
     /// The context to use; without it the one that the command's arguments name, or the current one
     #[arg(long, value_name = "NAME", add = values::contexts())]
     context: Option<String>,
@@ -154,23 +150,15 @@ fn serve(
     keyring.leave_terminal();
     memory::scrub_stack::<{ memory::KUBECONFIG_DEPTH }>();
 
-    let presence = Arc::new(Presence::new(arguments.end_with_token));
-    let observer: Arc<dyn TunnelObserver> = Arc::new(Reporter {
-        is_verbose,
-        presence: Arc::clone(&presence),
-        reported: Mutex::default(),
-    });
+    let observer: Arc<dyn TunnelObserver> =
+        Arc::new(Reporter { is_verbose, reported: Mutex::default() });
     let identity = ServerIdentity::generate(&[Ipv4Addr::LOCALHOST.into()])?;
     let tunnels = Tunnels::start(&identity, &keyring, &observer)?;
-    let addresses = tunnels.listen_for_each(served.targets)?;
-    // The tunnel has no key for other certificates.
-    let mut with_certificate = kubeconfig.contexts();
-    with_certificate.retain(|context| kubeconfig.may_show_certificate(&context.user));
-    for (name, address) in clusters.iter().zip(addresses) {
-        let address = address.to_string();
+    for (name, target) in clusters.iter().zip(served.targets) {
+        let address = tunnels.listen(target, None)?.to_string();
+        // The others have no certificate for the tunnel.
         kubeconfig.redirect(name, &identity.endpoint(&address), |context| {
-            !with_certificate.contains(context)
-                || users.contains(&context.user)
+            users.contains(&context.user)
                 || selected.as_ref().is_some_and(|selected| {
                     selected.name == context.name && users.contains(&selected.user)
                 })
@@ -180,10 +168,7 @@ fn serve(
         let certificate = tunnels.certificate(*key)?;
         kubeconfig.identify(user, &certificate.identity());
     }
-    presence.watch(tunnels, &keyring).map_err(preparation)?;
-    let code = run_with(arguments, &kubeconfig, inheritance)?;
-    presence.end();
-    Ok(code)
+    run_with(arguments, &kubeconfig, inheritance)
 }
 
 /// Runs the command with this kubeconfig; its exit code.

@@ -1,9 +1,8 @@
 //! Reports what happens in the tunnels of a run and can't be told to the command.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::cli::presence::Presence;
 use crate::error::Error;
 use crate::report;
 use crate::tunnel::TunnelObserver;
@@ -13,7 +12,6 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(2);
 
 pub(super) struct Reporter {
     pub(super) is_verbose: bool,
-    pub(super) presence: Arc<Presence>,
     pub(super) reported: Mutex<LastError>,
 }
 
@@ -22,10 +20,6 @@ impl TunnelObserver for Reporter {
         if self.is_verbose {
             report::note(line);
         }
-    }
-
-    fn asked(&self) {
-        self.presence.asked();
     }
 
     fn trouble(&self, error: &Error) {

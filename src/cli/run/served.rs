@@ -21,11 +21,6 @@ pub(super) struct ServedEntries {
 
 impl ServedEntries {
     /// The users with a key, and the clusters that a context joins with one of them.
-    ///
-    /// # Errors
-    /// What is wrong with a cluster or a user that the selected context needs, or, without a
-    /// selected one, any context. Others are left as they are, with a warning for each context that
-    /// has them.
     pub(super) fn of(kubeconfig: &Kubeconfig, selected: Option<&Context>) -> Result<Self, Error> {
         let mut served = Self::default();
         let contexts = kubeconfig.contexts();
@@ -72,11 +67,7 @@ impl ServedEntries {
             match kubeconfig.real_cluster(&name) {
                 Ok((real_name, cluster)) => {
                     served.entries.push(name);
-                    served.targets.push(TunnelTarget {
-                        name: real_name,
-                        cluster,
-                        heeds_environment: true,
-                    });
+                    served.targets.push(TunnelTarget::new(real_name, cluster));
                 }
                 Err(error) if is_selected || selected.is_none() => return Err(error.into()),
                 Err(error) => leave(with_key, &error),

@@ -30,7 +30,6 @@ pub mod reminder;
 pub mod replaced_file;
 pub mod run_directory;
 mod runtime;
-pub mod session_keyring;
 pub mod signals;
 mod user;
 pub mod watchdog;
