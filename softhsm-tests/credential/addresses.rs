@@ -67,7 +67,7 @@ fn the_proxy_is_that_of_who_was_first_at_the_address() {
         let outcome = ask.variable("HTTPS_PROXY", proxy).run();
         outcome.says(&[
             "no connection through the proxy http://127.0.0.1:1: ",
-            "until `pkcs11-external-signer stop`",
+            "`pkcs11-external-signer stop` ends",
         ]);
     }
 }

@@ -91,7 +91,7 @@ fn a_server_key_that_can_not_be_read_is_told_and_leads_to_no_other() {
     for content in ["", "version: 2\n", half] {
         fs::write(&path, content).unwrap();
         let outcome = user.kubectl(&["get", "pods"]).run();
-        let said = ["tunnel.pem: it does not hold three certificates", "kubeconfig --write"];
+        let said = ["tunnel.pem: it does not hold two certificates", "kubeconfig --write"];
         assert_told_through_kubectl(&outcome, 9, &said);
         assert_eq!(fs::read_to_string(&path).unwrap(), content);
         user.expect_nothing_left();

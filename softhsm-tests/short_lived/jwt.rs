@@ -174,8 +174,7 @@ fn clients_get_it_in_their_version() {
         assert_eq!(answer["status"]["expirationTimestamp"], ends);
         // A client that sets no request expects what its user's entry says.
         let own = [&store.faulty_module(), "--token-label=test token", "--object-id=1"];
-        let own =
-            [&JWT[..1], &own, &["--pin-source=env:TOKEN_PIN"], &JWT[1..], &["--keep=command"]];
+        let own = [&JWT[..1], &own, &["--pin-source=env:TOKEN_PIN"], &JWT[1..]];
         let user = json!({"name": "jane", "user": plugin::user(&version, &own.concat())});
         let path = store.directory.path().join("own");
         fs::write(&path, json!({"users": [user]}).to_string()).unwrap();

@@ -17,8 +17,6 @@ mod jwks;
 /// Tokens that the key signs, alone.
 mod jwt;
 /// One PIN for a session.
-#[cfg(target_os = "linux")]
-
 /// Clients that outlive what they are handed.
 mod long_lived;
 /// kubectl with the plugin.
@@ -33,16 +31,7 @@ mod token;
 const ISSUER: &str = "https://keys.example/jane";
 
 /// The program with the key under this id, through the library that keeps a record; the PIN is in a variable.
-/// Nothing is kept in the session in which the tests run.
 fn with_key(store: &Store, id: &str, arguments: &[&str]) -> Invocation {
-    let program = keeping(store, id, arguments);
-    match arguments.first() {
-        Some(&"credential") => program.argument("--keep=command"),
-        _ => program,
-    }
-}
-
-fn keeping(store: &Store, id: &str, arguments: &[&str]) -> Invocation {
     let (command, arguments) = arguments.split_first().unwrap();
     Invocation::new(store.directory.path())
         .arguments(&[command, &store.faulty_module(), "--token-label=test token"])

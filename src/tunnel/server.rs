@@ -74,7 +74,7 @@ impl Server {
     pub(super) fn address(&self) -> Result<(Uri, ServerName<'static>), Error> {
         let unusable = |reason: &str| self.error(UpstreamFailure::unusable(reason));
         let url = route::server_url(self.cluster()).map_err(unusable)?;
-        let name = self.cluster().tls_server_name.as_deref().unwrap_or(route::host(&url));
+        let name = self.cluster().tls_server_name.as_deref().unwrap_or_else(|| route::host(&url));
         let name = ServerName::try_from(name.to_owned())
             .map_err(|_| unusable("its server or tls-server-name is not a name"))?;
         Ok((url, name))
