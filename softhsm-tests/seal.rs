@@ -5,11 +5,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use serde_json::Value;
-
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::openssl;
-use crate::fixture::program::{Invocation, assert_contains};
+use crate::fixture::program::Invocation;
 use crate::fixture::tool::tool;
 
 pub(crate) const PASSWORD: &str = "not-to-be-seen-42";
@@ -42,7 +40,8 @@ fn opened(file: &Path, kind: Kind) -> Option<String> {
         .output()
         .unwrap();
     let content = String::from_utf8(output.stdout).unwrap();
-    output.status.success().then_some(content)
+    // It is filled up with spaces.
+    output.status.success().then(|| content.trim_end().to_owned())
 }
 
 fn written(directory: &Path, name: &str, content: &str) -> String {
@@ -62,7 +61,7 @@ fn openssl_opens_it_with_each_nodes_key_and_no_other() {
     let mode = fs::metadata(&out).unwrap().permissions().mode();
     assert_eq!(mode & 0o7777, 0o600);
     let text = fs::read_to_string(&out).unwrap();
-    assert!(text.starts_with("Registry: registry.example:5000\nSHA-256: "), "{text}");
+    assert!(text.starts_with("-----BEGIN CMS-----\n"), "{text}");
     for kind in KINDS {
         assert_eq!(opened(out.as_ref(), kind).as_deref(), Some(CONFIG), "{kind:?}");
     }
@@ -105,7 +104,7 @@ fn the_password_comes_from_standard_input_or_a_prompt_that_does_not_show_it() {
     let nothing = sealed().piped("").run();
     nothing.fails(3, &["no password was given for registry.example:5000"]);
     let several = sealed().piped("one\ntwo\n").run();
-    several.fails(3, &["the password on standard input is not one line of text"]);
+    several.fails(3, &["not one line"]);
     assert!(!several.stderr.contains("two"));
 }
 
@@ -119,12 +118,12 @@ fn what_cannot_be_sealed_is_refused_and_the_old_file_stays() {
         (
             "helper",
             r#"{"auths":{"a.example":{}},"credsStore":"pass"}"#.to_owned(),
-            "names the credential helper \"pass\"",
+            "a credential helper has the passwords",
         ),
         (
             "token",
             format!(r#"{{"auths":{{"a.example":{{"identitytoken":"{secret}"}}}}}}"#),
-            "identitytoken instead of a password",
+            "has no user name and password",
         ),
         (
             "twice",
@@ -147,7 +146,7 @@ fn what_cannot_be_sealed_is_refused_and_the_old_file_stays() {
         seal(directory.path(), &[Kind::Ed25519]).arguments(&["--out", &out, &config]).run();
     signs_only.fails(
         3,
-        &["nothing can be sealed to O=system:masters, CN=test ed25519: Ed25519 only signs"],
+        &["nothing can be sealed to O=system:masters, CN=test ed25519: its key is Ed25519"],
     );
     let twice = seal(directory.path(), &[Kind::P256, Kind::P256])
         .arguments(&["--out", &out, &config])
@@ -156,7 +155,7 @@ fn what_cannot_be_sealed_is_refused_and_the_old_file_stays() {
     let no_certificate = seal(directory.path(), &[])
         .arguments(&["--recipient", &config, "--out", &out, &config])
         .run();
-    no_certificate.fails(3, &["no usable X.509 certificate"]);
+    no_certificate.fails(3, &["not a usable X.509 certificate"]);
     assert_eq!(fs::read_to_string(&out).unwrap(), "before");
     let nowhere = directory.path().join("none/registry.cms");
     let outcome = seal(directory.path(), &[Kind::P256])
@@ -165,57 +164,10 @@ fn what_cannot_be_sealed_is_refused_and_the_old_file_stays() {
     outcome.fails(9, &["none/registry.cms can't be written"]);
 }
 
-#[test]
-fn a_list_shows_what_a_file_is_for_and_who_opens_it() {
-    let directory = tempfile::tempdir().unwrap();
-    let config = written(directory.path(), "config.json", CONFIG);
-    let out = directory.path().join("registry.cms");
-    let out = out.to_str().unwrap();
-    let sealed = seal(directory.path(), &[Kind::P256, Kind::Rsa(2048)]);
-    sealed.arguments(&["--out", out, &config]).run().printed();
-    let listed = |more: &[&str]| {
-        let list = Invocation::new(directory.path()).arguments(&["seal", "--list", out]);
-        list.arguments(more).run().printed()
-    };
-    let text = listed(&[]);
-    assert_contains(&text, &["registry.example:5000\n", "RSA-OAEP (SHA-256)\n", "ECDH on P-256\n"]);
-    let document: Value = serde_json::from_str(&listed(&["--json"])).unwrap();
-    assert_eq!(document["registries"][0], "registry.example:5000");
-    assert_eq!(document["recipients"].as_array().unwrap().len(), 2);
-}
-
 /// Makes a file with openssl.
 pub(crate) fn sealed_by_openssl(out: &Path, config: &str, options: &[&str]) {
     let mut arguments = vec!["cms", "-encrypt", "-binary", "-outform", "PEM", "-in", config];
     arguments.extend(["-out", out.to_str().unwrap()]);
     arguments.extend(options);
     openssl(arguments);
-}
-
-#[test]
-fn files_that_show_no_change_or_have_old_padding_are_refused_with_the_reason() {
-    let directory = tempfile::tempdir().unwrap();
-    let config = written(directory.path(), "config.json", CONFIG);
-    let out = directory.path().join("registry.cms");
-    let rsa = key(Kind::Rsa(2048)).certificate_pem();
-    let rsa = rsa.to_str().unwrap();
-    let oaep = ["-recip", rsa, "-keyopt", "rsa_padding_mode:oaep"];
-    let list = || {
-        let out = out.to_str().unwrap();
-        Invocation::new(directory.path()).arguments(&["seal", "--list", out]).run()
-    };
-    for (options, expected) in [
-        (
-            [&["-aes-256-cbc"][..], &oaep].concat(),
-            "AES-256-CBC, which does not show whether it was changed",
-        ),
-        ([&["-aes-128-gcm"][..], &oaep].concat(), "the cipher AES-128-GCM"),
-        (vec!["-aes-256-gcm", "-recip", rsa], "RSA encryption without OAEP"),
-        ([&["-aes-256-gcm", "-stream"][..], &oaep].concat(), "without -stream"),
-    ] {
-        sealed_by_openssl(&out, &config, &options);
-        list().fails(3, &[expected]);
-    }
-    sealed_by_openssl(&out, &config, &[&["-aes-256-gcm"][..], &oaep].concat());
-    assert!(list().printed().contains("RSA-OAEP (SHA-1)"));
 }

@@ -44,8 +44,6 @@ mod pins;
 mod refused;
 /// Requests of the external signer protocol.
 mod requests;
-/// What lives minutes.
-#[cfg(target_os = "linux")]
 /// Other users, and other processes of the same user.
 mod strangers;
 /// Other releases, and other libraries.

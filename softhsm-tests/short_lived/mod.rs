@@ -11,12 +11,10 @@ use crate::fixture::softhsm::{PIN, Store};
 mod certificate;
 /// `check --as`.
 mod checked;
-/// Clocks that differ.
 /// What a cluster has to know.
 mod jwks;
 /// Tokens that the key signs, alone.
 mod jwt;
-/// One PIN for a session.
 /// Clients that outlive what they are handed.
 mod long_lived;
 /// kubectl with the plugin.

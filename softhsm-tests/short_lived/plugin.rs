@@ -66,7 +66,6 @@ impl Holder {
             "--token-label=test token",
             "--object-id=1",
             "--pin-source=env:TOKEN_PIN",
-            "--keep=command",
         ];
         let path = self.write(&user(version, &[&own, plugin].concat()));
         self.surroundings()

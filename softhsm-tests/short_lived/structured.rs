@@ -1,5 +1,5 @@
-//! `credential --as jwt` and a real API server that has the printed configuration and the files from a static
-//! HTTPS server.
+//! `credential --as jwt` and a real API server that has the configuration of docs/short-lived.md, and the files from a
+//! static HTTPS server.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -100,19 +100,39 @@ impl Trusted {
     }
 }
 
-/// What `jwks` prints, with its files in `directory/NAME`; the entry alone.
+/// The block of the page that begins so, for another issuer.
+fn documented(begins: &str, issuer: &str) -> String {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/short-lived.md");
+    let page = fs::read_to_string(page).unwrap();
+    let (_, block) = page.split_once(&format!("```{begins}")).unwrap();
+    block.split_once("```").unwrap().0.replace(JANE, issuer)
+}
+
+/// The documented entry, with the files that it leads to in `directory/NAME`.
 fn entry(jwks: Invocation, issuer: &str, directory: &Path, files: &Files) -> String {
     let (_, name) = issuer.rsplit_once('/').unwrap();
-    let authority = &cluster().authority()[0];
-    let printed = jwks
-        .arguments(&["--issuer", issuer, "--group=dev", "--audience=test"])
-        .argument(&format!("--served-at={}/{name}", files.url))
-        .argument(&format!("--certificate-authority={}", authority.display()))
-        .argument(&format!("--out={}", directory.join(name).display()))
-        .argument(&format!("--user=hw:{name}"))
-        .run()
-        .printed();
-    printed.split_once("jwt:\n").unwrap().1.to_owned()
+    let served_at = format!("{}/{name}", files.url);
+    let directory = directory.join(name);
+    fs::create_dir_all(directory.join(".well-known")).unwrap();
+    fs::write(directory.join("jwks.json"), jwks.run().printed()).unwrap();
+    let keys = |text: String| {
+        text.replace(&format!("{issuer}/jwks.json"), &format!("{served_at}/jwks.json"))
+    };
+    let discovery = keys(documented("json\n", issuer));
+    fs::write(directory.join(".well-known/openid-configuration"), discovery).unwrap();
+    let authority = fs::read_to_string(&cluster().authority()[0]).unwrap();
+    let configuration = documented("yaml\napiVersion: apiserver.config.k8s.io", issuer)
+        .replace(
+            "# discoveryURL: https://files.example/jane",
+            &format!("discoveryURL: {served_at}"),
+        )
+        .replace(
+            "# certificateAuthority:",
+            &format!("certificateAuthority: {} #", json!(authority)),
+        )
+        .replace("[kubernetes]", "[test]")
+        .replace("'jane'", &format!("'hw:{name}'"));
+    configuration.split_once("jwt:\n").unwrap().1.to_owned()
 }
 
 /// Has the API server take the tokens of these entries alone.

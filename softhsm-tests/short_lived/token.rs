@@ -95,8 +95,8 @@ fn a_run_leaves_a_user_who_acts_as_the_account() {
     fs::set_permissions(&pin, Permissions::from_mode(0o600)).unwrap();
     let (module, pin) = (store.faulty_module(), format!("--pin-source=file:{}", pin.display()));
     let key = ["credential", &module, "--token-label=test token", "--object-id=1"];
-    let kind = ["--as=token", &option("runner"), "--keep=command", &pin];
-    let deploy = plugin::user("client.authentication.k8s.io/v1", &[key, kind].concat());
+    let kind = ["--as=token", &option("runner"), &pin];
+    let deploy = plugin::user("client.authentication.k8s.io/v1", &[&key[..], &kind].concat());
     let mut config: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     let context = json!({"name": "deploy", "context": {"cluster": "test", "user": "deploy"}});
     config["contexts"].as_array_mut().unwrap().push(context);
@@ -157,7 +157,9 @@ fn what_can_not_be_had_is_told_with_the_remedy() {
         holder.program(&arguments).run()
     };
     // Before a PIN.
-    refuses(&plugin(&[]), 2, &["--as token needs --service-account"]);
+    let missing = plugin(&[]);
+    assert_eq!(missing.status.code(), Some(2), "{missing:?}");
+    assert!(missing.stderr.contains("--service-account"), "{missing:?}");
     refuses(&plugin(&[&known, "--duration=5m"]), 2, &["lives 10 minutes at least", "--duration"]);
     let malformed = plugin(&["--service-account=known"]);
     assert_eq!(malformed.status.code(), Some(2));

@@ -58,7 +58,7 @@ impl Token<'_> {
         }
     }
 
-    /// A file of `seal`, and those of openssl.
+    /// A file of `seal`, and one of openssl.
     pub(crate) fn sealed(&self, certificate: &Path, kind: Kind) -> Vec<PathBuf> {
         let directory = self.environment.store.directory.path();
         let at = |name: &str| directory.join(name);
@@ -69,23 +69,16 @@ impl Token<'_> {
             .arguments(&["--out", text(&own), text(&config)])
             .run()
             .printed();
-        let hash = match kind {
-            Kind::Rsa(_) => "rsa_oaep_md",
-            _ => "ecdh_kdf_md",
-        };
-        let mut files = vec![own];
-        for name in ["sha1", "sha256", "sha384"] {
-            let file = at(&format!("{name}.cms"));
-            let mut options = vec!["-aes-256-gcm", "-recip", text(certificate)];
-            if matches!(kind, Kind::Rsa(_)) {
-                options.extend(["-keyopt", "rsa_padding_mode:oaep"]);
+        let file = at("openssl.cms");
+        let mut options = vec!["-aes-256-gcm", "-recip", text(certificate), "-keyopt"];
+        match kind {
+            Kind::Rsa(_) => {
+                options.extend(["rsa_padding_mode:oaep", "-keyopt", "rsa_oaep_md:sha256"]);
             }
-            let hash = format!("{hash}:{name}");
-            options.extend(["-keyopt", &hash]);
-            sealed_by_openssl(&file, text(&config), &options);
-            files.push(file);
+            _ => options.push("ecdh_kdf_md:sha256"),
         }
-        files
+        sealed_by_openssl(&file, text(&config), &options);
+        vec![own, file]
     }
 }
 

@@ -4,27 +4,22 @@
 #![forbid(unsafe_code)]
 
 mod certificate;
-mod connection;
-mod jwt;
 mod output;
 mod short_lived;
-mod token;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use http::Uri;
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
-pub(super) use self::jwt::choice;
-pub(super) use self::short_lived::ShortLived;
-use self::short_lived::{OpenedModule, ShortLivedOptions};
+use self::short_lived::{Finish, ShortLivedOptions};
+pub(super) use self::short_lived::{ShortLived, choice};
 use super::again::Invocation;
 use super::error::CredentialError;
 use super::key_options::{KeyOptions, KeySource};
 use super::output::CommandOutput;
-use crate::config::{Config, Keep, PinSource, key_selection};
+use crate::certificate::rfc_3339;
+use crate::config::{Config, Keep, PinSource, duration, key_selection};
 use crate::error::Error;
 use crate::exec_credential::{
     ApiVersion, ExecCredential, ExecProof, ExecRequest, ExecRequestError, LocalCluster,
@@ -43,7 +38,7 @@ use crate::tunnel_process::{self, RegisteredCluster, Registration, caller_error}
 pub(super) const REQUEST: &str = "KUBERNETES_EXEC_INFO";
 
 /// For whom a JSON Web Token is made if nothing else is said.
-pub(super) const AUDIENCE: &str = "kubernetes";
+const AUDIENCE: &str = "kubernetes";
 
 /// When a client asks again. One whose tunnel was killed is through again after this time.
 const LIFETIME: Duration = Duration::from_secs(5 * 60);
@@ -58,14 +53,14 @@ Examples:
       --issuer https://keys.example/jane
 
 Clients run it before they connect. It starts the tunnel process if none runs, asks for the PIN if the \
-key isn't open, and prints a certificate that only this user's tunnels accept. With --as, it hands out something that lives minutes and needs \
+key isn't open, and prints a certificate that only this user's tunnels accept. With --as, it prints a short-lived credential that needs \
 no tunnel.")]
 pub(super) struct CredentialArguments {
     #[command(flatten)]
     key: KeyOptions,
     /// How long the key stays open: command (until the programs that use it have ended), terminal (until
     /// the shell ends) or a time after the last use, such as 15m
-    #[arg(long, value_name = "HOW LONG")]
+    #[arg(long, value_name = "HOW LONG", conflicts_with = "kind")]
     keep: Option<Keep>,
     #[command(flatten)]
     short_lived: ShortLivedOptions,
@@ -85,7 +80,7 @@ pub(super) fn run(
     verbosity: u8,
     alone: SingleThreaded,
 ) -> u8 {
-    let mut opened = OpenedModule::None;
+    let mut finish: Finish = Box::new(|_| ());
     let request = request.map(|text| match text {
         Ok(text) => ExecRequest::decode(&text),
         Err(NotUtf8) => Err(ExecRequestError::NotUtf8),
@@ -94,15 +89,20 @@ pub(super) fn run(
         (Err(error), _) => Err(error.into()),
         (Ok(request), None) => answer(arguments, request, alone),
         (Ok(request), Some(kind)) => {
-            short_lived::hand_out(kind, arguments, request, verbosity, alone, &mut opened)
+            short_lived::hand_out(kind, arguments, request, verbosity, alone, &mut finish)
         }
     };
     let code = match answered {
         Ok(()) => 0,
         Err(error) => report::error_in_one_line(&error),
     };
-    opened.finish(code);
+    finish(code);
     code
+}
+
+/// A time as Go writes it.
+pub(super) fn lifetime(text: &str) -> Result<Duration, &'static str> {
+    duration(text).ok_or("it is no duration such as 5m or 1h30m, from 1s to 7d")
 }
 
 fn answer(
@@ -232,7 +232,5 @@ fn expiry(keep: Keep) -> String {
         Keep::Command | Keep::Terminal => LIFETIME,
     };
     let seconds = i64::try_from(lifetime.as_secs()).unwrap_or_default();
-    let time = OffsetDateTime::from_unix_timestamp(unix_time().saturating_add(seconds));
-    let text = time.ok().and_then(|time| time.format(&Rfc3339).ok());
-    text.unwrap_or_default()
+    rfc_3339(unix_time().saturating_add(seconds))
 }

@@ -1,9 +1,6 @@
 //! Arguments that don't go together, entries that a credential can't be made for, and requests that can't be
 //! approved.
 
-use std::path::PathBuf;
-use std::time::Duration;
-
 use crate::error::{Failure, Help, PROGRAM, Setting, THIS_KUBECONFIG, remedy};
 
 #[derive(Debug, thiserror::Error)]
@@ -26,9 +23,6 @@ impl Failure for ArgumentNeeds {
 /// Exit code 3, 2 for options that don't go together, or 9 for what a cluster has answered.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CredentialError {
-    /// Clients would ask again at once, for ever.
-    #[error("what was issued has ended already, at {ends}")]
-    Ended { ends: String },
     #[error("both --context and other options name the key")]
     KeyNamedTwice,
     #[error(
@@ -38,18 +32,12 @@ pub(crate) enum CredentialError {
     /// `kubeconfig --write` makes it; the kubeconfig of another user or machine is of no use here.
     #[error("this user has no tunnel.pem, by which clients know the tunnel")]
     NoIdentity,
-    /// A key without a certificate has no user's name.
-    #[error("nothing names the token's subject: the key has no certificate with a CN")]
-    NoSubject,
     /// The cluster is used with a user that another context is for.
     #[error("the cluster's server {server} is no address of this machine")]
     NotLocal { server: String },
     /// A kubeconfig was copied, or `tunnel.pem` was removed.
     #[error("the cluster's entry for {server} was written on another machine or for another user")]
     OfAnother { server: String },
-    /// API servers and their signers make none that ends earlier.
-    #[error("{what} lives {} minutes at least", .shortest.as_secs() / 60)]
-    TooShort { what: &'static str, shortest: Duration },
     /// `kubectl apply -f -` needs it for the manifest.
     #[error("pinSource is stdin, and standard input is the client's")]
     StandardInput,
@@ -58,27 +46,18 @@ pub(crate) enum CredentialError {
 impl Failure for CredentialError {
     fn exit_code(&self) -> u8 {
         match self {
-            Self::KeyNamedTwice | Self::NoSubject | Self::TooShort { .. } => 2,
+            Self::KeyNamedTwice => 2,
             Self::NoClusters
             | Self::NoIdentity
             | Self::NotLocal { .. }
             | Self::OfAnother { .. }
             | Self::StandardInput => 3,
-            Self::Ended { .. } => 9,
         }
     }
 
     fn remedy(&self) -> Help {
         match self {
             Self::KeyNamedTwice => remedy!("leave one of them out"),
-            Self::TooShort { shortest, .. } => {
-                remedy!(format!(
-                    "leave --duration out, or give at least {}m",
-                    shortest.as_secs() / 60
-                ))
-            }
-            Self::Ended { .. } => remedy!("set the clock of this machine, or the server's"),
-            Self::NoSubject => remedy!("name whom the token is about: --subject NAME"),
             Self::NoClusters => remedy!(
                 "set provideClusterInfo of the user's exec to true, or have the entry name the client's \
                  kubeconfig: `",
@@ -96,32 +75,5 @@ impl Failure for CredentialError {
                 ": prompt, askpass, file:/path or env:NAME"
             ),
         }
-    }
-}
-
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum JwksError {
-    #[error("--certificate-authority {}: {reason}", .path.display())]
-    Authority { path: PathBuf, reason: String },
-    /// The user in an AuthenticationConfiguration is a constant, and can't be left out.
-    #[error("nothing names the user: the key has no certificate with a CN")]
-    NoUser,
-}
-
-impl Failure for JwksError {
-    fn exit_code(&self) -> u8 {
-        2
-    }
-
-    fn remedy(&self) -> Help {
-        match self {
-            Self::Authority { .. } => {
-                "name the file with the CA of the server that serves the issuer's files"
-            }
-            Self::NoUser => {
-                "name the user that the API server shall take the holder for: --user NAME"
-            }
-        }
-        .into()
     }
 }

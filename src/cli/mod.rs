@@ -155,6 +155,7 @@ fn without_request(Started { core, alone }: Started) -> u8 {
         Command::Approve(_)
         | Command::Completions(_)
         | Command::KubeletConfig(_)
+        | Command::Seal(_)
         | Command::Status(_)
         | Command::Stop(_)
         | Command::TunnelProcess
@@ -165,7 +166,6 @@ fn without_request(Started { core, alone }: Started) -> u8 {
         Command::Kubeconfig(arguments) => arguments.invocation().set_call(),
         Command::KubeletCredentialProvider(arguments) => arguments.invocation().set_call(),
         Command::List(arguments) => arguments.invocation().set_call(),
-        Command::Seal(arguments) => arguments.invocation().set_call(),
         Command::Unseal(arguments) => arguments.invocation().set_call(),
         Command::Renew(arguments) => arguments.invocation().set_call(),
         Command::Run(arguments) => arguments.invocation().set_call(),

@@ -3,8 +3,8 @@
 
 #![forbid(unsafe_code)]
 
+use std::io;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 use crate::error::{Failure, Help};
 use crate::process::replaced_file::Directory;
@@ -27,16 +27,6 @@ impl Failure for NewFileError {
     }
 }
 
-/// Writes a file that everybody may read, with the directories above it.
-///
-/// # Errors
-/// [`NewFileError`]; an older file is as it was.
-pub(super) fn write_public(path: &Path, content: &str) -> Result<(), NewFileError> {
-    let parent = path.parent().unwrap_or(path);
-    let made = fs::create_dir_all(parent).map_err(|reason| failure(parent, reason));
-    made.and_then(|()| write(path, content, 0o644))
-}
-
 /// Writes a file with this mode: 0600 for one that this user alone may read.
 ///
 /// # Errors
@@ -53,7 +43,7 @@ fn failure(path: &Path, reason: io::Error) -> NewFileError {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::Permissions;
+    use std::fs::{self, Permissions};
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use super::*;
@@ -65,9 +55,8 @@ mod tests {
     #[test]
     fn a_file_replaces_an_older_one_with_its_own_mode() {
         let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("a/b/file");
-        write_public(&path, "first").unwrap();
-        assert_eq!(mode(&path) & 0o700, 0o600);
+        let path = place.path().join("file");
+        write(&path, "first", 0o644).unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
         write(&path, "second", 0o600).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "second");

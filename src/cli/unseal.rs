@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use super::again::Invocation;
 use super::completions::values;
 use super::output::CommandOutput;
-use super::sealed::{self, FileOpener, OpeningOptions, SealedCommandError};
+use super::sealed::{self, FileOpener, OpeningOptions};
 use crate::config::{Config, PinSource};
-use crate::error::Error;
+use crate::error::{Error, Exit};
 use crate::library::{self, LockReports};
 use crate::pin_entry::Sources;
 use crate::pipeline::Library;
@@ -56,14 +56,15 @@ pub(super) fn run(arguments: &UnsealArguments) -> u8 {
 
 fn unseal(arguments: &UnsealArguments, opened: &mut Option<Library>) -> Result<(), Error> {
     if !io::stdin().is_terminal() {
-        return Err(SealedCommandError::NoTerminal.into());
+        let text = "unsealing wants a person at a terminal, and there is none";
+        let help = "run it at a terminal; `check --sealed FILE` says without one whether the file can be opened";
+        return Err(Error::new(Exit::Login, text).help(help));
     }
     let mut output = CommandOutput::open()?;
     let file = sealed::read(&arguments.file)?;
     // A PIN that lies somewhere shows no person.
-    let mut map = arguments.options.configuration(Some("prompt"));
-    let config = Config::of_token(&mut map)?;
     let mut pins = Sources::new(PinSource::Prompt, &TakenVariables::default());
+    let config = Config::of_token(&mut arguments.options.configuration(Some("prompt")))?;
     let init_args = config.init_args.as_ref();
     let library = library::open(&config.library, init_args, lock::LIMIT, &mut LockReports)?;
     let library = opened.insert(library);
@@ -71,5 +72,5 @@ fn unseal(arguments: &UnsealArguments, opened: &mut Option<Library>) -> Result<(
     let mut opener = FileOpener::new(library, &config, Some(&mut pins), &mut observer)?;
     let own = opener.own_key(&file, Some(&mut pins))?;
     let registries = opener.open(&file, own, &mut pins)?;
-    Ok(output.print(&format!("{}\n", registries.to_config()))?)
+    Ok(output.print(&format!("{}\n", registries.to_config().trim_end()))?)
 }

@@ -2,37 +2,205 @@
 //!
 //! Source: KEP-2133 and kubelet's `pkg/credentialprovider/plugin`. It knows no file and no token.
 
-mod error;
 mod image;
-mod request;
-mod response;
 
-pub use error::ProviderRequestError;
-pub use image::{Image, best};
-pub use request::{LONGEST_REQUEST, ProviderRequest};
-pub use response::{ProviderAnswer, ProviderLogin};
+pub use image::Image;
 
-/// The versions of credentialprovider.kubelet.k8s.io. The response has that of the request.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum ProviderVersion {
-    V1Alpha1,
-    V1Beta1,
-    V1,
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::error::{Error, Exit};
+use crate::printable::excerpt;
+use crate::sealed::RegistryLogin;
+
+/// In bytes. A token of a service account and its annotations have a few thousand.
+pub const LONGEST_REQUEST: u64 = 1 << 20;
+
+/// The versions of the API. The response has that of the request.
+pub const VERSIONS: [&str; 3] = [
+    "credentialprovider.kubelet.k8s.io/v1alpha1",
+    "credentialprovider.kubelet.k8s.io/v1beta1",
+    "credentialprovider.kubelet.k8s.io/v1",
+];
+
+/// A request for the login of an image's registry, which kubelet writes to standard input. The service account's token
+/// and annotations, which it adds with `tokenAttributes`, are passed over.
+#[derive(Debug)]
+pub struct ProviderRequest {
+    pub version: &'static str,
+    pub image: Image,
 }
 
-impl ProviderVersion {
-    pub const ALL: [Self; 3] = [Self::V1Alpha1, Self::V1Beta1, Self::V1];
+impl ProviderRequest {
+    /// Parses a request: JSON, apiVersion, kind, then the image. Unknown fields pass.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Error> {
+        if bytes.len() as u64 > LONGEST_REQUEST {
+            return Err(refused("it is longer than a request of kubelet"));
+        }
+        let whole: Value = serde_json::from_slice(bytes).map_err(|error| {
+            let (line, column) = (error.line(), error.column());
+            refused(&format!("it is not valid JSON (line {line}, column {column})"))
+        })?;
+        let text = |field: &str| {
+            let value = whole.get(field).and_then(Value::as_str);
+            value.ok_or_else(|| refused(&format!("its field {field} is malformed or missing")))
+        };
+        let named = text("apiVersion")?;
+        let unknown = |text: &str| refused(&format!("\"{}\" is not known", excerpt(text)));
+        let version = VERSIONS.into_iter().find(|it| *it == named).ok_or_else(|| unknown(named))?;
+        let kind = text("kind")?;
+        if kind != "CredentialProviderRequest" {
+            return Err(unknown(kind));
+        }
+        let image = text("image")?;
+        let image = Image::parse(image).ok_or_else(|| {
+            let image = excerpt(image);
+            refused(&format!(
+                "\"{image}\" is not an image with its registry, without tag and digest"
+            ))
+        })?;
+        Ok(Self { version, image })
+    }
+}
 
-    /// The version of this name.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|known| known.name() == name)
+fn refused(reason: &str) -> Error {
+    Error::new(Exit::Request, format!("the request on standard input can't be answered: {reason}")).help("have kubelet's CredentialProviderConfig name credentialprovider.kubelet.k8s.io/v1 (or v1beta1, or v1alpha1) as \
+         the provider's apiVersion; by hand, `check --sealed FILE --image NAME` asks the same")
+}
+
+/// The response, with a newline: the login for the image and how long kubelet keeps it (`None`: for `defaultCacheDuration`)
+/// or, where there is none, nothing, which is not to be kept.
+pub fn answer(
+    request: &ProviderRequest,
+    logins: &[RegistryLogin],
+    kept_for: Option<Duration>,
+) -> String {
+    let image = &request.image;
+    let mut document = json!({
+        "apiVersion": request.version,
+        "kind": "CredentialProviderResponse",
+        "cacheKeyType": "Image",
+        "auth": {},
+    });
+    let kept_for = match image.login(logins) {
+        None => Some(Duration::ZERO),
+        Some((login, is_for_image)) => {
+            let (kind, key) = match is_for_image {
+                true => ("Image", image.text.clone()),
+                false => ("Registry", image.registry()),
+            };
+            document["cacheKeyType"] = json!(kind);
+            document["auth"][key] =
+                json!({ "username": login.username, "password": login.password });
+            kept_for
+        }
+    };
+    if let Some(limit) = kept_for {
+        document["cacheDuration"] = json!(format!("{}s", limit.as_secs()));
+    }
+    format!("{document}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> String {
+        let error = ProviderRequest::decode(text.as_bytes()).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        error.to_string()
     }
 
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::V1Alpha1 => "credentialprovider.kubelet.k8s.io/v1alpha1",
-            Self::V1Beta1 => "credentialprovider.kubelet.k8s.io/v1beta1",
-            Self::V1 => "credentialprovider.kubelet.k8s.io/v1",
+    #[test]
+    fn kubelets_requests_are_read() {
+        // As kubelet 1.36.3 writes them.
+        for text in [
+            r#"{"kind":"CredentialProviderRequest","apiVersion":"VERSION","image":"registry.example:5000/team/app"}"#,
+            r#"{"kind":"CredentialProviderRequest","apiVersion":"VERSION","image":"registry.example:5000/team/app",
+                "serviceAccountToken":"eyJ","serviceAccountAnnotations":{"a":"b"},"later":[1]}"#,
+        ] {
+            for version in VERSIONS {
+                let text = text.replace("VERSION", version) + "\n";
+                let request = ProviderRequest::decode(text.as_bytes()).unwrap();
+                assert_eq!(request.version, version);
+                assert_eq!(request.image.text, "registry.example:5000/team/app");
+                assert_eq!(request.image.registry(), "registry.example:5000");
+            }
         }
+    }
+
+    #[test]
+    fn other_requests_are_refused() {
+        for (text, expected) in [
+            ("", "it is not valid JSON (line 1, column 0)"),
+            ("[]", "its field apiVersion is malformed or missing"),
+            (r#"{"apiVersion":1}"#, "its field apiVersion is malformed or missing"),
+            (r#"{"apiVersion":"v1"}"#, "\"v1\" is not known"),
+            (
+                r#"{"apiVersion":"credentialprovider.kubelet.k8s.io/v1"}"#,
+                "its field kind is malformed or missing",
+            ),
+            (
+                r#"{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"ExecCredential"}"#,
+                "\"ExecCredential\" is not known",
+            ),
+            (
+                r#"{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"CredentialProviderRequest",
+                    "image":"a.example/b@sha256:00"}"#,
+                "\"a.example/b@sha256:00\" is not an image",
+            ),
+        ] {
+            assert!(refused(text).contains(expected), "{}", refused(text));
+        }
+        assert!(refused(&" ".repeat(2 << 20)).contains("longer"));
+    }
+
+    fn answered(image: &str, entries: &[&str], kept_for: Option<Duration>) -> Value {
+        let login = |it: &&str| RegistryLogin::new((*it).into(), "u".into(), "p\"q".into());
+        let logins: Vec<_> = entries.iter().map(|it| login(it).unwrap()).collect();
+        let image = Image::parse(image).unwrap();
+        let request = ProviderRequest { version: VERSIONS[1], image };
+        let answer = answer(&request, &logins, kept_for);
+        assert!(answer.ends_with("}\n") && !answer.trim_end().contains('\n'));
+        serde_json::from_str(&answer).unwrap()
+    }
+
+    #[test]
+    fn a_whole_registrys_login_is_kept_for_it() {
+        assert_eq!(
+            answered("registry.example/team/app", &["registry.example", "other/path"], None),
+            json!({
+                "apiVersion": "credentialprovider.kubelet.k8s.io/v1beta1",
+                "kind": "CredentialProviderResponse",
+                "cacheKeyType": "Registry",
+                "auth": {"registry.example": {"username": "u", "password": "p\"q"}},
+            })
+        );
+    }
+
+    #[test]
+    fn where_an_entry_has_a_path_the_login_is_for_the_image_alone() {
+        for image in ["registry.example/team/app", "registry.example/other"] {
+            let entries = ["registry.example", "registry.example/team"];
+            let answer = answered(image, &entries, Some(Duration::from_secs(90)));
+            assert_eq!(answer["cacheKeyType"], "Image");
+            assert_eq!(answer["cacheDuration"], "90s");
+            assert_eq!(answer["auth"][image]["username"], "u");
+        }
+    }
+
+    #[test]
+    fn nothing_is_not_kept() {
+        assert_eq!(
+            answered("other.example/app", &["registry.example"], None),
+            json!({
+                "apiVersion": "credentialprovider.kubelet.k8s.io/v1beta1",
+                "kind": "CredentialProviderResponse",
+                "cacheKeyType": "Image",
+                "cacheDuration": "0s",
+                "auth": {},
+            })
+        );
     }
 }

@@ -43,21 +43,17 @@ impl Node {
         }
     }
 
-    fn sealing_key(&self) -> SealingKey {
-        SealingKey::of(&self.certificate).unwrap()
-    }
-
     /// What a token does.
-    fn unlock(&self, lock: &KeyLock) -> Option<Vec<u8>> {
-        match lock {
-            KeyLock::Oaep { ciphertext, .. } => {
+    fn decrypt(&self, key: &EncryptedKey) -> Option<Vec<u8>> {
+        match key {
+            EncryptedKey::RsaOaep(ciphertext) => {
                 let key = PrivateDecryptingKey::from_pkcs8(&self.key).ok()?;
                 let key = OaepPrivateDecryptingKey::new(key).ok()?;
                 let mut out = vec![0; key.min_output_size()];
                 let opened = key.decrypt(&OAEP_SHA256_MGF1SHA256, ciphertext, &mut out, None);
                 opened.ok().map(|it| it.to_vec())
             }
-            KeyLock::Ecdh { curve, point, .. } => {
+            EncryptedKey::Ecdh { curve, point, .. } => {
                 let algorithm = match curve {
                     Curve::P256 => &ECDH_P256,
                     Curve::P384 => &ECDH_P384,
@@ -72,20 +68,23 @@ impl Node {
 
     fn open(&self, text: &[u8]) -> Option<Registries> {
         let file = SealedFile::read(text, "the file").ok()?;
+        let own = self.own(&file)?;
+        file.open(&own.key, &self.decrypt(&own.key)?).ok()
+    }
+
+    fn own<'a>(&self, file: &'a SealedFile) -> Option<&'a Recipient> {
         let names = KeyNames::of(&self.certificate);
-        let mut own = file.envelope.recipients.iter();
-        let own = own.find(|it| names.contains(&it.name))?;
-        file.open(&own.lock, &self.unlock(&own.lock)?).ok()
+        file.recipients.iter().find(|it| names.contains(&it.name))
     }
 }
 
 fn registries() -> Registries {
-    Registries::from_config(CONFIG.as_bytes()).unwrap()
+    Registries::from_config(CONFIG.as_bytes(), "config.json").unwrap()
 }
 
 fn sealed_to(nodes: &[&Node]) -> String {
-    let keys: Vec<_> = nodes.iter().map(|it| it.sealing_key()).collect();
-    seal(&registries(), &keys).unwrap()
+    let certificates: Vec<_> = nodes.iter().map(|it| it.certificate.clone()).collect();
+    NewEnvelope::new(&certificates).unwrap().seal(&registries()).unwrap()
 }
 
 fn logins(registries: &Registries) -> Vec<(String, &str, &str)> {
@@ -110,8 +109,7 @@ fn each_recipient_opens_it_and_no_other() {
     }
     assert!(Node::new("P-256", true).open(text.as_bytes()).is_none());
     let file = SealedFile::read(text.as_bytes(), "the file").unwrap();
-    assert_eq!(file.describe(), "docker.io, registry.example:5000");
-    assert_eq!(file.envelope.recipients.len(), 5);
+    assert_eq!(file.recipients.len(), 5);
 }
 
 #[test]
@@ -119,67 +117,50 @@ fn another_recipients_result_opens_nothing() {
     let (one, other) = (Node::new("P-256", true), Node::new("P-256", true));
     let text = sealed_to(&[&one]);
     let file = SealedFile::read(text.as_bytes(), "the file").unwrap();
-    let lock = &file.envelope.recipients[0].lock;
-    for unlocked in [other.unlock(lock).unwrap(), vec![0; 32], Vec::new()] {
-        let error = file.open(lock, &unlocked).unwrap_err();
-        assert!(matches!(error, SealedError::NotOpened { .. }), "{error}");
+    let key = &file.recipients[0].key;
+    for decrypted in [other.decrypt(key).unwrap(), vec![0; 32], Vec::new()] {
+        let error = file.open(key, &decrypted).unwrap_err();
+        assert_eq!(error.to_string(), "the file is damaged, or was sealed to another key");
     }
 }
 
 #[test]
-fn no_bit_can_be_flipped_and_nothing_be_cut_off() {
-    let nodes = [Node::new("P-256", true), Node::new("P-256", false)];
-    let text = sealed_to(&[&nodes[0], &nodes[1]]);
-    let mut bytes = text.clone().into_bytes();
-    for place in 0..bytes.len() {
-        for bit in 0..8 {
-            bytes[place] ^= 1 << bit;
-            assert!(SealedFile::read(&bytes, "the file").is_err(), "bit {bit} of byte {place}");
-            bytes[place] ^= 1 << bit;
-        }
-        assert!(SealedFile::read(&bytes[..place], "the file").is_err());
-    }
-    assert!(nodes[1].open(&bytes).is_some());
+fn the_length_shows_no_password() {
+    let length = |password: &str| {
+        let login = RegistryLogin::new("a".into(), "u".into(), password.into()).unwrap();
+        Registries::from(login).to_config().len()
+    };
+    assert_eq!(length("p"), 1024);
+    assert_eq!(length(&"p".repeat(500)), 1024);
+    assert_eq!(length(&"p".repeat(1000)), 2048);
 }
 
-/// Without the checksum, as openssl writes it: the structure and the encryption have to notice.
+/// The structure and the encryption notice it.
 #[test]
 fn no_bit_of_the_envelope_can_be_flipped() {
     for kind in ["RSA", "P-256"] {
         let node = Node::new(kind, kind == "RSA");
         let text = sealed_to(&[&node]);
         let file = SealedFile::read(text.as_bytes(), "the file").unwrap();
-        let known = node.unlock(&file.envelope.recipients[0].lock).unwrap();
-        let names = KeyNames::of(&node.certificate);
-        let base64: String = text.split("-----").nth(2).unwrap().split('\n').collect();
-        use base64::Engine as _;
-        let mut der = base64::engine::general_purpose::STANDARD.decode(base64).unwrap();
+        let original = &file.recipients[0].key;
+        let known = node.decrypt(original).unwrap();
+        let (_, mut der) = der::pem::decode_vec(text.as_bytes()).unwrap();
         let open = |der: &[u8]| -> Option<Registries> {
-            let text = file::written(None, der);
+            let text = der::pem::encode_string("CMS", der::pem::LineEnding::LF, der).ok()?;
             let changed = SealedFile::read(text.as_bytes(), "the file").ok()?;
-            let mut own = changed.envelope.recipients.iter();
-            let own = own.find(|it| names.contains(&it.name))?;
-            let original = &file.envelope.recipients[0].lock;
+            let own = node.own(&changed)?;
             // The private key is slow, and so used only for what has changed.
-            let unlocked = match (&own.lock, original) {
+            let decrypted = match (&own.key, original) {
+                (EncryptedKey::RsaOaep(one), EncryptedKey::RsaOaep(other)) if one == other => {
+                    known.clone()
+                }
                 (
-                    KeyLock::Oaep { hash, mask_hash, ciphertext },
-                    KeyLock::Oaep { hash: hash2, mask_hash: mask2, ciphertext: ciphertext2 },
-                ) if ciphertext == ciphertext2 => {
-                    // Another hash is other padding, which the token refuses.
-                    if (hash, mask_hash) != (hash2, mask2) {
-                        return None;
-                    }
-                    known.clone()
-                }
-                (KeyLock::Ecdh { point, .. }, KeyLock::Ecdh { point: point2, .. })
-                    if point == point2 =>
-                {
-                    known.clone()
-                }
-                (lock, _) => node.unlock(lock)?,
+                    EncryptedKey::Ecdh { point: one, .. },
+                    EncryptedKey::Ecdh { point: other, .. },
+                ) if one == other => known.clone(),
+                (key, _) => node.decrypt(key)?,
             };
-            changed.open(&own.lock, &unlocked).ok()
+            changed.open(&own.key, &decrypted).ok()
         };
         assert!(open(&der).is_some());
         for place in 0..der.len() {
@@ -195,100 +176,74 @@ fn no_bit_of_the_envelope_can_be_flipped() {
 }
 
 #[test]
-fn names_beside_the_envelope_have_to_be_those_in_it() {
-    let node = Node::new("P-256", true);
-    let text = sealed_to(&[&node]);
-    let base64: String = text.split("-----").nth(2).unwrap().split('\n').collect();
-    use base64::Engine as _;
-    let der = base64::engine::general_purpose::STANDARD.decode(base64).unwrap();
-    let other = [Registry::parse("registry.example:5000").unwrap()];
-    let text = file::written(Some(&other), &der);
-    let file = SealedFile::read(text.as_bytes(), "the file").unwrap();
-    let lock = &file.envelope.recipients[0].lock;
-    let error = file.open(lock, &node.unlock(lock).unwrap()).unwrap_err();
-    assert_eq!(error.to_string(), "the file is damaged: it has other registries than it says");
-}
-
-#[test]
 fn a_key_that_only_signs_is_refused() {
     let node = Node::new("Ed25519", true);
-    let error = SealingKey::of(&node.certificate).err().unwrap();
-    assert!(error.to_string().ends_with("Ed25519 only signs"), "{error}");
-    let error = seal(&registries(), &[]).unwrap_err();
-    assert!(matches!(error, SealedError::NoRecipient));
+    let error = NewEnvelope::new(&[node.certificate]).err().unwrap();
+    assert!(error.to_string().ends_with("its key is Ed25519"), "{error}");
 }
 
 #[test]
-fn other_files_say_what_they_are() {
-    let reason = |bytes: &[u8]| SealedFile::read(bytes, "x").unwrap_err().to_string();
-    for (text, expected) in [
-        ("", "it is empty"),
-        ("{\"auths\":{}}", "it is JSON, with readable passwords"),
-        ("hello", "no line -----BEGIN CMS-----"),
-        ("-----BEGIN CMS-----\r\nMAA=\r\n-----END CMS-----\r\n", "carriage return"),
-        ("-----BEGIN PKCS7-----\nMAA=\n-----END PKCS7-----\n", "it is PKCS #7"),
-        ("MIME-Version: 1.0\n", "it is S/MIME"),
-        ("\u{30}\u{80}", "it is in DER"),
-        ("-----BEGIN CMS-----\nMAA=\n", "does not end"),
-        ("-----BEGIN CMS-----\nM*A=\n-----END CMS-----\n", "base64"),
-        ("-----BEGIN CMS-----\nMAA=\n-----END CMS-----\n", "DER does not parse"),
-        ("Hello\n-----BEGIN CMS-----\nMAA=\n-----END CMS-----\n", "not of this program"),
-        ("-----BEGIN CMS-----\nMA\nA=\n-----END CMS-----\n", "its form is wrong"),
+fn other_files_are_refused() {
+    for text in [
+        "",
+        "{\"auths\":{}}",
+        "-----BEGIN PKCS7-----\nMAA=\n-----END PKCS7-----\n",
+        "MIME-Version: 1.0\n",
+        "\u{30}\u{80}",
+        "-----BEGIN CMS-----\nMAA=\n",
+        "-----BEGIN CMS-----\nM*A=\n-----END CMS-----\n",
+        "-----BEGIN CMS-----\nMAA=\n-----END CMS-----\n",
     ] {
-        assert!(reason(text.as_bytes()).contains(expected), "{}", reason(text.as_bytes()));
+        let error = SealedFile::read(text.as_bytes(), "x").unwrap_err();
+        assert_eq!(error.exit_code(), 3, "{text}");
+        assert!(error.to_string().starts_with("x is no sealed file: "), "{error}");
     }
-    assert!(reason(b"\xff\xfe").contains("it is not text"));
-}
-
-fn refused(config: &str) -> String {
-    Registries::from_config(config.as_bytes()).unwrap_err().to_string()
 }
 
 #[test]
 fn a_config_that_holds_no_passwords_is_refused_without_a_word_of_it() {
     for (config, expected) in [
-        ("", "it is not the JSON of a config.json (line 1, column 0)"),
-        ("[]", "it is not the JSON of a config.json (line 1, column 0)"),
-        ("{}", "it has no entries (auths)"),
-        (r#"{"auths":null}"#, "it has no entries (auths)"),
+        ("", "x: it is not the JSON of a config.json (line 1, column 0)"),
+        ("[]", "x: it is not the JSON of a config.json (line 1, column 2)"),
+        ("{}", "x: it has no entries (auths)"),
+        (r#"{"auths":null}"#, "x: it has no entries (auths)"),
         (
             r#"{"auths":{"a":{}},"credsStore":"desktop"}"#,
-            "it names the credential helper \"desktop\" (credsStore), which has the passwords in its stead",
+            "x: a credential helper has the passwords in its stead",
         ),
         (
             r#"{"auths":{"a":{"auth":"YTpi"}},"credHelpers":{"b":"ecr-login"}}"#,
-            "it names the credential helper \"ecr-login for b\" (credHelpers), which has the passwords in \
-             its stead",
+            "x: a credential helper has the passwords in its stead",
         ),
-        (r#"{"auths":{"a":{}}}"#, "the entry for \"a\" has no user name and password"),
+        (r#"{"auths":{"a":{}}}"#, "x: the entry for \"a\" has no user name and password"),
         (
             r#"{"auths":{"a":{"auth":"secret"}}}"#,
-            "the entry for \"a\" has no user name and password",
+            "x: the entry for \"a\" has no user name and password",
         ),
         (
-            r#"{"auths":{"a":{"identitytoken":"secret"}}}"#,
-            "the entry for \"a\" has identitytoken instead of a password",
+            r#"{"auths":{"a":{"auth":"YTpi","identitytoken":"secret"}}}"#,
+            "x: the entry for \"a\" has no user name and password",
         ),
         (r#"{"auths":{"a b":{"auth":"YTpi"}}}"#, "\"a b\" names no registry"),
         (
             r#"{"auths":{"a":{"auth":"YTpi"},"https://A/v1/":{"auth":"YTpi"}}}"#,
-            "there are two entries for a",
+            "x: there are two entries for a",
         ),
-        (r#"{"auths":{"a":{"auth":"YTpi"},"a":{"auth":"YTpi"}}}"#, "there are two entries for a"),
         (
             r#"{"auths":{"a":{"auth":{"secret":1}}}}"#,
-            "it is not the JSON of a config.json (line 1, column 22)",
+            "x: it is not the JSON of a config.json (line 1, column 22)",
         ),
         (
             r#"{"auths":{"a":{"username":"u:v","password":"secret"}}}"#,
-            "the user name for a has a colon, is empty or is not one line",
+            "user name and password for a are not one line each",
         ),
         (
             r#"{"auths":{"a":{"username":"u","password":"sec\nret"}}}"#,
-            "the password for a is empty or is not one line",
+            "user name and password for a are not one line each",
         ),
     ] {
-        assert_eq!(refused(config), expected, "{config}");
+        let error = Registries::from_config(config.as_bytes(), "x").unwrap_err();
+        assert_eq!((error.exit_code(), error.to_string().as_str()), (3, expected), "{config}");
     }
 }
 
@@ -296,11 +251,11 @@ fn a_config_that_holds_no_passwords_is_refused_without_a_word_of_it() {
 fn docker_reads_what_is_sealed() {
     let config = registries().to_config();
     assert_eq!(
-        config,
+        config.trim_end(),
         r#"{"auths":{"https://index.docker.io/v1/":{"auth":"amFuZTpzM2NyZXQ="},"registry.example:5000":{"auth":"dXNlcjpwYXNzOndvcmQ="}}}"#
     );
     // docker fills up the password with zeros.
     let padded = r#"{"auths":{"a":{"auth":"dTpwAAA="}}}"#;
-    let padded = Registries::from_config(padded.as_bytes()).unwrap();
+    let padded = Registries::from_config(padded.as_bytes(), "config.json").unwrap();
     assert_eq!(padded.logins()[0].password, "p");
 }

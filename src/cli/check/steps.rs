@@ -7,7 +7,7 @@ use super::checklist::{CheckStep, Checklist, quoted};
 use crate::certificate::renewal_remedy;
 use crate::cli::credential::{ShortLived, choice};
 use crate::config::Config;
-use crate::error::{Error, PROGRAM, remedy};
+use crate::error::Error;
 use crate::jose::Algorithm;
 use crate::library;
 use crate::pin::{PinError, PinOrigin, PinProvider};
@@ -126,7 +126,7 @@ impl KeyCheck<'_> {
         self.checklist.concern(
             CheckStep::Mechanisms,
             "whether the API server takes them depends on its AuthenticationConfiguration",
-            remedy!("have an administrator apply what `", PROGRAM, " jwks --issuer URL` prints"),
+            "have an administrator apply the configuration in docs/short-lived.md, with the key set that `jwks` prints",
         );
     }
 

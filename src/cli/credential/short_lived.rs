@@ -1,35 +1,47 @@
-//! `credential --as`: something that lives minutes and comes from the token's key, for clients that can't use
-//! a tunnel.
+//! `credential --as`: a short-lived credential that comes from the token's key, for clients that can't use a tunnel.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use clap::ValueEnum;
+use clap::builder::NonEmptyStringValueParser;
+use serde_json::json;
 
-use super::certificate::CertificateOptions;
-use super::connection::SharedPins;
-use super::jwt::JwtOptions;
-use super::token::TokenOptions;
-use super::{CredentialArguments, certificate, jwt, output, token, version};
-use crate::certificate::rfc_3339;
+use super::{AUDIENCE, CredentialArguments, certificate, lifetime, output, version};
+use crate::certificate::{PublicKey, of_subject, rfc_3339};
+use crate::cli::completions::values;
+use crate::cli::connection_log::ConnectionLog;
 use crate::cli::error::CredentialError;
-use crate::cli::jwks::lifetime;
+use crate::cli::holder::KeyHolder;
 use crate::cli::key_options::KeySource;
 use crate::cli::output::CommandOutput;
+use crate::cluster_api::TokenConnection;
+use crate::cluster_api::token_request::{
+    BoundObject, SHORTEST, ServiceAccount, TokenWish, request_token,
+};
 use crate::config::{Config, PinSource};
-use crate::error::Error;
+use crate::error::{Error, Exit};
 use crate::exec_credential::ExecRequest;
+use crate::jose::{self, Algorithm, Jwk};
 use crate::keyring::Keyring;
+use crate::library::{self, LockReports};
+use crate::pin::{Pin, PinError, PinOrigin, PinProvider, PinRequest};
 use crate::pin_entry::Sources;
-use crate::pipeline::Library;
+use crate::pipeline::{Library, Pipeline};
 use crate::printable::hex;
 use crate::process::environment::SingleThreaded;
-use crate::process::unix_time;
-use crate::tunnel::TunnelTarget;
+use crate::process::{lock, unix_time, watchdog};
+use crate::report;
+use crate::scheme::Scheme;
+use crate::token::Token;
+use crate::tunnel::{TunnelObserver, TunnelTarget};
 
 /// A margin before the end, in seconds, in which a request that was begun is still answered.
 const MARGIN: i64 = 30;
+
+/// Of a JSON Web Token, if nothing else is asked for, in seconds.
+const LIFETIME: u64 = 5 * 60;
 
 /// What is handed out.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -40,16 +52,6 @@ pub(in crate::cli) enum ShortLived {
     Jwt,
     /// A token of a service account, from the API server
     Token,
-}
-
-impl ShortLived {
-    /// Whether the API server makes it.
-    fn is_asked_for(self) -> bool {
-        match self {
-            Self::Jwt => false,
-            Self::Certificate | Self::Token => true,
-        }
-    }
 }
 
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
@@ -64,16 +66,16 @@ pub(in crate::cli) enum OutputForm {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Something that lives minutes")]
+#[command(next_help_heading = "Short-lived credentials")]
 pub(in crate::cli) struct ShortLivedOptions {
-    /// Hand out something that lives minutes, for clients that can't use the tunnel
+    /// Print a short-lived credential, for clients that can't use the tunnel
     #[arg(long = "as", value_name = "WHAT")]
     pub(super) kind: Option<ShortLived>,
     /// In which form
     #[arg(long, value_name = "FORM", default_value = "exec", requires = "kind")]
     pub(super) output: OutputForm,
     /// Write it into this file, which you alone can read, rather than to standard output
-    #[arg(long, value_name = "FILE", requires = "kind", add = crate::cli::completions::values::files())]
+    #[arg(long, value_name = "FILE", requires = "kind", add = values::files())]
     pub(super) out: Option<PathBuf>,
     /// How long it lives, such as 5m
     #[arg(long, value_name = "TIME", value_parser = lifetime, requires = "kind")]
@@ -81,28 +83,27 @@ pub(in crate::cli) struct ShortLivedOptions {
     /// For whom a token is made; may be repeated
     #[arg(long, value_name = "NAME", requires = "kind")]
     pub(super) audience: Vec<String>,
-    #[command(flatten)]
-    pub(super) certificate: CertificateOptions,
-    #[command(flatten)]
-    pub(super) jwt: JwtOptions,
-    #[command(flatten)]
-    pub(super) token: TokenOptions,
+    /// certificate: how long to wait for it to be approved and signed
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = lifetime, requires = "kind")]
+    pub(super) wait: Duration,
+    /// jwt: who signs it, a URL that the API server has in its AuthenticationConfiguration
+    #[arg(long, value_name = "URL", value_parser = jose::issuer, requires = "kind", required_if_eq("kind", "jwt"))]
+    issuer: Option<String>,
+    /// jwt: whom it is about; without it the certificate's user
+    #[arg(long, value_name = "NAME", requires = "kind", value_parser = NonEmptyStringValueParser::new())]
+    subject: Option<String>,
+    /// jwt: how it is signed, such as PS256; without it the first that key and token can make
+    #[arg(long, value_name = "NAME", requires = "kind")]
+    algorithm: Option<Algorithm>,
+    /// token: the service account, whose rights the token has
+    #[arg(long, value_name = "NAMESPACE/NAME", requires = "kind", required_if_eq("kind", "token"))]
+    service_account: Option<ServiceAccount>,
+    /// token: an object with which it ends, such as Pod/runner-1, a Secret or a Node
+    #[arg(long, value_name = "KIND/NAME", requires = "kind")]
+    bound_to: Option<BoundObject>,
 }
 
-impl ShortLivedOptions {
-    /// How long it is to live, in seconds: as long as was asked for, and otherwise as short as an API server makes it.
-    pub(super) fn life(&self, what: &'static str, shortest: u64) -> Result<u64, CredentialError> {
-        let seconds = self.duration.map_or(shortest, |it| it.as_secs());
-        match seconds < shortest {
-            true => {
-                Err(CredentialError::TooShort { what, shortest: Duration::from_secs(shortest) })
-            }
-            false => Ok(seconds),
-        }
-    }
-}
-
-/// What authenticates a client without the token's key, and until when.
+/// What authenticates a client without the token's key.
 pub(super) struct IssuedCredential {
     pub(super) proof: Proof,
     /// In seconds since 1970.
@@ -130,33 +131,8 @@ impl IssuedCredential {
     }
 }
 
-/// What all kinds are made with.
-pub(super) struct Making<'a> {
-    pub(super) options: &'a ShortLivedOptions,
-    pub(super) config: Config,
-    pub(super) pins: SharedPins,
-    pub(super) opened: &'a mut OpenedModule,
-}
-
-/// What is open when the credential is out.
-#[derive(Default)]
-pub(super) enum OpenedModule {
-    Keyring(Arc<Keyring>),
-    Library(Box<Library>),
-    #[default]
-    None,
-}
-
-impl OpenedModule {
-    /// Finalises it at the end of the process, which has this exit code.
-    pub(super) fn finish(self, code: u8) {
-        match self {
-            Self::Keyring(keyring) => keyring.finish(code),
-            Self::Library(library) => library.finalize(code),
-            Self::None => {}
-        }
-    }
-}
+/// Finalises what is open when the credential is out; the process ends with this code.
+pub(super) type Finish = Box<dyn FnOnce(u8)>;
 
 /// Makes it and prints or writes it.
 pub(super) fn hand_out(
@@ -165,7 +141,7 @@ pub(super) fn hand_out(
     request: Option<ExecRequest>,
     verbosity: u8,
     alone: SingleThreaded,
-    opened: &mut OpenedModule,
+    finish: &mut Finish,
 ) -> Result<(), Error> {
     let mut output = CommandOutput::open()?;
     let options = &arguments.short_lived;
@@ -186,7 +162,7 @@ pub(super) fn hand_out(
         return Err(CredentialError::StandardInput.into());
     }
     // Before a PIN is asked for.
-    let needs_cluster = kind.is_asked_for() || options.output == OutputForm::Kubeconfig;
+    let needs_cluster = kind != ShortLived::Jwt || options.output == OutputForm::Kubeconfig;
     let target = match needs_cluster {
         true => Some(output::target(arguments, request.as_ref(), context)?),
         false => None,
@@ -194,34 +170,172 @@ pub(super) fn hand_out(
     let mut pins = Sources::new(pin_source, &variables);
     pins.leave_input();
     drop(variables);
-    let pins = SharedPins::new(pins);
-    let making = Making { options, config, pins: pins.clone(), opened };
-    let made = make(kind, making, target.as_ref());
-    let credential = made.inspect_err(|error| pins.failed(error))?;
-    if credential.ends <= unix_time() {
-        let ends = rfc_3339(credential.ends);
-        return Err(CredentialError::Ended { ends }.into());
+    let mut pins = SharedPins(Arc::new(Mutex::new(pins)));
+    let made = match &target {
+        Some(target) if kind != ShortLived::Jwt => {
+            from_cluster(kind, options, config, &pins, target.clone(), finish)
+        }
+        _ => jwt(options, &config, &mut pins, finish),
+    };
+    let made = made.inspect_err(|error| pins.source().failed(error))?;
+    if made.ends <= unix_time() {
+        // Clients would ask again at once, for ever.
+        let text = format!("what was issued has ended already, at {}", rfc_3339(made.ends));
+        let help = "set the clock of this machine, or the server's";
+        return Err(Error::new(Exit::Cluster, text).help(help));
     }
     let version = version(request.as_ref(), &arguments.key);
-    let text = output::text(&credential, options.output, version, target.as_ref());
+    let text = output::text(&made, options.output, version, target.as_ref());
     match &options.out {
         Some(path) => Ok(crate::cli::new_file::write(path, &text, 0o600)?),
         None => Ok(output.print(&text)?),
     }
 }
 
-fn make(
+/// What the API server makes for the user of the key's certificate.
+fn from_cluster(
     kind: ShortLived,
-    making: Making<'_>,
-    target: Option<&TunnelTarget>,
+    options: &ShortLivedOptions,
+    config: Config,
+    pins: &SharedPins,
+    target: TunnelTarget,
+    finish: &mut Finish,
 ) -> Result<IssuedCredential, Error> {
-    let now = unix_time();
-    let asked = || target.cloned().ok_or_else(|| Error::internal("no cluster to ask"));
-    match kind {
-        ShortLived::Certificate => certificate::make(making, asked()?),
-        ShortLived::Jwt => jwt::make(making, now),
-        ShortLived::Token => token::make(making, asked()?, now),
+    // As short as an API server makes it.
+    let life = options.duration.map_or(SHORTEST, |it| it.as_secs());
+    if life < SHORTEST {
+        return Err(Error::new(
+            Exit::Request,
+            "what an API server makes lives 10 minutes at least",
+        )
+        .help("leave --duration out, or give at least 10m"));
     }
+    let api = connect(config, pins, target, finish)?;
+    let account = match &options.service_account {
+        Some(account) if kind == ShortLived::Token => account,
+        _ => return certificate::make(&api, life, options.wait),
+    };
+    let begins = unix_time();
+    let wish = TokenWish {
+        account,
+        seconds: life,
+        audiences: &options.audience,
+        bound_to: options.bound_to.as_ref(),
+    };
+    let made = request_token(&api, &wish)?;
+    let proof = Proof::Token(made.token);
+    Ok(IssuedCredential { proof, begins, ends: made.ends, user: account.to_string() })
+}
+
+/// Opens the key, with a PIN if it takes one, and is ready to ask the cluster as its certificate's user.
+fn connect(
+    config: Config,
+    pins: &SharedPins,
+    target: TunnelTarget,
+    finish: &mut Finish,
+) -> Result<TokenConnection, Error> {
+    let keyring = Arc::new(Keyring::default());
+    let key = keyring.add_with(config, Box::new(pins.clone()))?;
+    let opened = Arc::clone(&keyring);
+    *finish = Box::new(move |code| opened.finish(code));
+    library::end_if_it_hangs(&keyring.library(key));
+    let open = keyring.open(key, Box::new(LockReports));
+    // From here on, the keyring limits the time.
+    watchdog::stop();
+    let open = open?;
+    for concern in &open.concerns {
+        report::warning(&of_subject(&open.subject, concern));
+    }
+    let observer: Arc<dyn TunnelObserver> = Arc::new(ConnectionLog);
+    TokenConnection::new(target, key, &keyring, &observer)
+}
+
+/// A token that the key signs.
+fn jwt(
+    options: &ShortLivedOptions,
+    config: &Config,
+    pins: &mut SharedPins,
+    finish: &mut Finish,
+) -> Result<IssuedCredential, Error> {
+    let init_args = config.init_args.as_ref();
+    let library = library::open(&config.library, init_args, lock::LIMIT, &mut LockReports)?;
+    let signed = signed(options, config, pins, &library);
+    *finish = Box::new(move |code| library.finalize(code));
+    signed
+}
+
+fn signed(
+    options: &ShortLivedOptions,
+    config: &Config,
+    pins: &mut SharedPins,
+    library: &Library,
+) -> Result<IssuedCredential, Error> {
+    let observer = &mut LockReports;
+    let mut token = library.token(&config.token, Some(pins), observer)?;
+    let mut pipeline = Pipeline { config, observer };
+    let KeyHolder { key, user } = KeyHolder::find(&mut pipeline, &mut token, Some(pins))?;
+    let (algorithm, scheme) = choice(options.algorithm, key.public_key(), &token)?;
+    let user = options.subject.clone().or(user).ok_or_else(|| {
+        Error::new(
+            Exit::Request,
+            "nothing names the token's subject: the key has no certificate with a CN",
+        )
+        .help("name whom the token is about: --subject NAME")
+    })?;
+    let life = options.duration.map_or(LIFETIME, |it| it.as_secs());
+    let begins = unix_time();
+    let ends = begins.saturating_add(i64::try_from(life).unwrap_or(i64::MAX));
+    let claims = json!({
+        "iss": options.issuer,
+        // A list of one is understood by fewer servers.
+        "aud": match options.audience.as_slice() {
+            [] => json!(AUDIENCE),
+            [one] => json!(one),
+            several => json!(several),
+        },
+        "sub": user,
+        "iat": begins,
+        "nbf": begins,
+        "exp": ends,
+        // Never the same again: the API server's audit log has it as the credential's id.
+        "jti": random_id()?,
+    });
+    let unsigned = jose::unsigned(algorithm, &Jwk::of(key.public_key())?.id(), &claims);
+    let digest = jose::digest(algorithm, &unsigned)
+        .ok_or_else(|| Error::internal("an algorithm without a hash"))?;
+    let key = pipeline.key(&mut token, key, pins)?;
+    let signature = pipeline.sign(&mut token, &key, scheme, &digest, pins)?;
+    let signed = jose::signed(&unsigned, scheme, &signature)
+        .ok_or_else(|| Error::internal("a signature of another scheme"))?;
+    Ok(IssuedCredential { proof: Proof::Token(signed), begins, ends, user })
+}
+
+/// The algorithm that was asked for, or the first for which the token has a mechanism.
+pub(in crate::cli) fn choice(
+    wanted: Option<Algorithm>,
+    key: &PublicKey,
+    token: &Token<'_>,
+) -> Result<(Algorithm, Scheme), Error> {
+    let mut possible = Algorithm::of_key(key)?;
+    if let Some(wanted) = wanted {
+        let names: Vec<_> = possible.iter().map(|(it, _)| it.to_string()).collect();
+        possible.retain(|(it, _)| *it == wanted);
+        if possible.is_empty() {
+            return Err(Error::new(
+                Exit::Request,
+                format!("algorithm {wanted} is none of a key {key}"),
+            )
+            .help(format!("leave --algorithm out, or name one of {}", names.join(", "))));
+        }
+    }
+    let mut refusal = None;
+    for (algorithm, scheme) in possible {
+        match token.check_mechanism(&scheme) {
+            Ok(()) => return Ok((algorithm, scheme)),
+            Err(error) => refusal = refusal.or(Some(error)),
+        }
+    }
+    Err(refusal.unwrap_or_else(|| Error::internal("a key without an algorithm")))
 }
 
 /// Never the same again.
@@ -229,4 +343,36 @@ pub(super) fn random_id() -> Result<String, Error> {
     let mut random = [0; 16];
     getrandom::fill(&mut random).map_err(|error| Error::internal(error.to_string()))?;
     Ok(hex(&random))
+}
+
+/// A source of PINs for the thread that opens the key, of which this one learns what became of it.
+#[derive(Clone)]
+struct SharedPins(Arc<Mutex<Sources>>);
+
+impl SharedPins {
+    fn source(&self) -> MutexGuard<'_, Sources> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PinProvider for SharedPins {
+    fn origin(&mut self) -> PinOrigin {
+        self.source().origin()
+    }
+
+    fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, PinError> {
+        self.source().pin(request)
+    }
+
+    fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), PinError> {
+        self.source().confirm_at_reader(request)
+    }
+
+    fn at_reader(&mut self, notice: &str) {
+        self.source().at_reader(notice);
+    }
+
+    fn insert(&mut self, missing: &str) -> bool {
+        self.source().insert(missing)
+    }
 }

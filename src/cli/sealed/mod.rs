@@ -1,26 +1,26 @@
-//! What the commands for sealed files share: reading and writing them.
+//! What the commands for sealed files share: which token opens one, and reading it.
 
 #![forbid(unsafe_code)]
 
-mod error;
 mod opening;
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-pub(super) use error::SealedCommandError;
-pub(super) use opening::{FileOpener, library};
+pub(super) use opening::FileOpener;
 
 use super::again::Invocation;
 use super::completions::values;
 use super::selection::{self, HEADING, Selection};
+use crate::certificate::Certificate;
 use crate::config::PinSource;
-use crate::protocol::Configuration;
-
-use crate::certificate::{Certificate, CertificateError};
-use crate::error::Error;
+use crate::error::{Error, Exit};
 use crate::process::open_regular;
-use crate::sealed::{LONGEST_FILE, SealedFile};
+use crate::protocol::Configuration;
+use crate::sealed::SealedFile;
+
+/// In bytes; a thousand recipients take a fifth of it.
+const LONGEST_FILE: u64 = 1 << 20;
 
 /// The options that say with which token files are opened. Which key of it follows from the file.
 #[derive(Debug, Default, clap::Args)]
@@ -38,9 +38,9 @@ pub(super) struct OpeningOptions {
 /// The options that kubelet runs the provider with.
 #[derive(Debug, clap::Args)]
 pub(super) struct ProviderOptions {
-    /// A file that `seal` has made; may be repeated
-    #[arg(long, value_name = "FILE", required = true, add = values::files())]
-    pub(super) sealed: Vec<PathBuf>,
+    /// The file that `seal` has made
+    #[arg(long, value_name = "FILE", add = values::files())]
+    pub(super) sealed: PathBuf,
     #[command(flatten)]
     pub(super) opening: OpeningOptions,
     /// Where the PIN comes from: file:/path or env:NAME
@@ -49,10 +49,6 @@ pub(super) struct ProviderOptions {
 }
 
 impl OpeningOptions {
-    pub(super) fn is_empty(&self) -> bool {
-        self.selection.is_empty() && self.uri.is_none() && self.certificate_file.is_none()
-    }
-
     /// For what remedies say.
     pub(super) fn invocation<'a>(&'a self, pin_source: Option<&'a str>) -> Invocation<'a> {
         Invocation {
@@ -88,45 +84,31 @@ impl OpeningOptions {
 }
 
 /// Reads a sealed file.
-///
-/// # Errors
-/// It can't be read, or is none.
 pub(super) fn read(path: &Path) -> Result<SealedFile, Error> {
-    let bytes = content(path)?;
-    Ok(SealedFile::read(&bytes, &path.display().to_string())?)
+    SealedFile::read(&content(path)?, &path.display().to_string())
 }
 
-/// The content of a regular file.
-///
-/// # Errors
-/// It can't be read, or is longer than any sealed file.
-pub(super) fn content(path: &Path) -> Result<Vec<u8>, SealedCommandError> {
-    let unreadable =
-        |reason: String| SealedCommandError::Unreadable { path: path.to_owned(), reason };
-    let (file, _) = open_regular(path).map_err(|error| unreadable(error.to_string()))?;
+/// The content of a regular file, which is no longer than any sealed file.
+pub(super) fn content(path: &Path) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
-    file.take(LONGEST_FILE + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|error| unreadable(error.to_string()))?;
-    match bytes.len() as u64 > LONGEST_FILE {
-        true => Err(unreadable("it is longer than 1 MiB".to_owned())),
-        false => Ok(bytes),
-    }
+    let read = open_regular(path)
+        .and_then(|(file, _)| file.take(LONGEST_FILE + 1).read_to_end(&mut bytes));
+    let reason = match read {
+        Ok(length) if length as u64 <= LONGEST_FILE => return Ok(bytes),
+        Ok(_) => "it is longer than 1 MiB".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let help = "name a file that is there and that you may read";
+    Err(Error::new(Exit::Configuration, format!("{}: {reason}", path.display())).help(help))
 }
 
 /// A node's certificate from a file of PEM or DER; the others of a chain are passed over.
-///
-/// # Errors
-/// The file can't be read, or holds no usable certificate.
 pub(super) fn certificate(path: &Path) -> Result<Certificate, Error> {
-    let bytes = content(path)?;
-    let parsed = Certificate::chain_from_pem_or_der(&bytes, "");
-    let (certificate, _) = parsed.map_err(|error| match error {
-        CertificateError::Unusable { reason, .. } => Error::from(SealedCommandError::Unreadable {
-            path: path.to_owned(),
-            reason: format!("no usable X.509 certificate: {reason}"),
-        }),
-        other => other.into(),
-    })?;
-    Ok(certificate)
+    let name = path.display().to_string();
+    let parsed = Certificate::chain_from_pem_or_der(&content(path)?, &name);
+    let unusable = |error| {
+        Error::new(Exit::Configuration, format!("{error}"))
+            .help("name a node's certificate, in PEM or DER")
+    };
+    Ok(parsed.map_err(unusable)?.0)
 }
