@@ -48,9 +48,6 @@ pub enum EncryptedKey {
     Ecdh { curve: Curve, point: Vec<u8>, wrapped: Vec<u8> },
 }
 
-/// Why a file isn't one that `seal` could have made.
-type Reason = &'static str;
-
 impl SealedFile {
     /// Reads a file's text; `name` is for messages.
     pub fn read(bytes: &[u8], name: &str) -> Result<Self, Error> {
@@ -67,7 +64,7 @@ impl SealedFile {
         Self::of(data, name).map_err(refused)
     }
 
-    fn of(data: AuthEnvelopedData, name: &str) -> Result<Self, Reason> {
+    fn of(data: AuthEnvelopedData, name: &str) -> Result<Self, &'static str> {
         let content = data.auth_encrypted_content_info;
         let has_others = data.originator_info.is_some()
             || data.auth_attrs.is_some()
@@ -144,7 +141,7 @@ fn decoded_data(der: &[u8]) -> der::Result<Option<AuthEnvelopedData>> {
     Ok(is_canonical.then_some(data))
 }
 
-fn transported(info: &KeyTransRecipientInfo) -> Result<Recipient, Reason> {
+fn transported(info: &KeyTransRecipientInfo) -> Result<Recipient, &'static str> {
     let version = match info.rid {
         RecipientIdentifier::IssuerAndSerialNumber(_) => CmsVersion::V0,
         RecipientIdentifier::SubjectKeyIdentifier(_) => CmsVersion::V2,
@@ -160,7 +157,10 @@ fn transported(info: &KeyTransRecipientInfo) -> Result<Recipient, Reason> {
     }
 }
 
-fn agreed(info: &KeyAgreeRecipientInfo, recipients: &mut Vec<Recipient>) -> Result<(), Reason> {
+fn agreed(
+    info: &KeyAgreeRecipientInfo,
+    recipients: &mut Vec<Recipient>,
+) -> Result<(), &'static str> {
     let refused = "it is sealed to an EC key by another method than ephemeral ECDH with SHA-256 and \
                    AES-256 key wrap, on P-256, P-384 or P-521";
     let OriginatorIdentifierOrKey::OriginatorKey(sender) = &info.originator else {

@@ -126,7 +126,7 @@ impl KeyCheck<'_> {
         self.checklist.concern(
             CheckStep::Mechanisms,
             "whether the API server takes them depends on its AuthenticationConfiguration",
-            "have an administrator apply the configuration in docs/short-lived.md, with the key set that `jwks` prints",
+            "have an administrator apply the configuration in docs/short-lived.md, with the key set that `pkcs11-external-signer jwks` prints",
         );
     }
 
