@@ -80,17 +80,11 @@ pub struct AnswerChannel(StandardOutput);
 
 impl AnswerChannel {
     /// To be called once, before a module is loaded.
-    ///
-    /// # Errors
-    /// Those of [`StandardOutput::set_aside`].
     pub fn open() -> Result<Self, AnswerError> {
         StandardOutput::set_aside().map(Self)
     }
 
     /// Writes the document and a newline.
-    ///
-    /// # Errors
-    /// [`AnswerError::Lost`]; a part of the document may have been written.
     pub fn send(mut self, response: &Response<'_>, spelling: Spelling) -> Result<(), AnswerError> {
         let document = response.encode(spelling) + "\n";
         self.0.write(&document)

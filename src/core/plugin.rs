@@ -21,9 +21,6 @@ use crate::verify::{VerifiedSignature, verify};
 /// A process in which keys stay open.
 pub trait KeptKeys {
     /// Has the key stay open for so long from now on, and opens it if it isn't.
-    ///
-    /// # Errors
-    /// Those of the stages up to the key, and those of the connection to the process.
     fn open(
         &mut self,
         key: Vec<(String, String)>,
@@ -32,9 +29,6 @@ pub trait KeptKeys {
     ) -> Result<KeptKey, Error>;
 
     /// Signs with the key that was opened last.
-    ///
-    /// # Errors
-    /// [`SigningError`]
     fn sign(&mut self, scheme: Scheme, digest: &[u8]) -> Result<Vec<u8>, Error>;
 }
 

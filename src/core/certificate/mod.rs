@@ -81,10 +81,6 @@ pub struct Certificate {
 
 impl Certificate {
     /// Parses a certificate. `source` says in messages where it comes from.
-    ///
-    /// # Errors
-    ///
-    /// It is malformed, or its key is not one that TLS clients sign with.
     pub fn from_der(der: &[u8], source: &str) -> Result<Self, CertificateError> {
         let unusable = |reason: &str| unusable(source, reason);
         if der.is_empty() {
@@ -132,10 +128,6 @@ impl Certificate {
 
     /// Parses a file of PEM or DER: the certificate that is not a CA's, and the DER of the others,
     /// beginning with its issuer.
-    ///
-    /// # Errors
-    ///
-    /// The file holds no certificate, or a malformed one.
     pub fn chain_from_pem_or_der(
         bytes: &[u8],
         source: &str,

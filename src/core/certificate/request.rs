@@ -57,10 +57,6 @@ impl CertificationRequest {
     /// Parses a PEM text that is one request and nothing else, in the only form that it has: a text with a second
     /// block in it, or DER that another parser reads otherwise, could show an approver another request than the signer
     /// gets.
-    ///
-    /// # Errors
-    ///
-    /// It isn't one, or its key is not one that TLS clients sign with; the text says so of an `it`.
     pub fn from_pem(pem: &str) -> Result<Self, String> {
         let parsed = CertReq::from_pem(pem).ok();
         let is_canonical = |it: &CertReq| it.to_pem(LineEnding::LF).is_ok_and(|again| again == pem);

@@ -29,11 +29,6 @@ pub struct TrustedLibrary {
 
 impl TrustedLibrary {
     /// Checks the file and the directories above it.
-    ///
-    /// # Errors
-    ///
-    /// The path is relative or leads through /proc, a component of it can be changed by others (the
-    /// problem names it), or the administrator does not allow the library.
     pub fn check(value: &str) -> Result<Self, Problem> {
         let path = Path::new(value);
         if !path.is_absolute() {

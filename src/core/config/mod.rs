@@ -54,19 +54,11 @@ pub struct Config {
 
 impl Config {
     /// Takes the values of the keys it knows out of `map` and ignores all other keys.
-    ///
-    /// # Errors
-    ///
-    /// Every key that is malformed or missing, and a library that others can change.
     pub fn from_map(map: &mut Configuration) -> Result<Self, ConfigError> {
         Self::read(map, true)
     }
 
     /// The same where the key follows from something else, so that no object has to be named.
-    ///
-    /// # Errors
-    ///
-    /// As above.
     pub fn of_token(map: &mut Configuration) -> Result<Self, ConfigError> {
         Self::read(map, false)
     }
@@ -141,11 +133,6 @@ pub struct Filter {
 
 impl Filter {
     /// Takes the values of the keys it knows out of `map` and ignores all other keys.
-    ///
-    /// # Errors
-    ///
-    /// Every key that is malformed, a library that others can change, and an unusable list of
-    /// allowed libraries.
     pub fn from_map(map: &mut Configuration) -> Result<Self, ConfigError> {
         let mut reader = Reader::new(map);
         if !reader.has_value(&["pathLib"])

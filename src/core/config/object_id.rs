@@ -17,10 +17,6 @@ pub struct ObjectId(Vec<u8>);
 
 impl ObjectId {
     /// Parses decimal 0 to 255, or hexadecimal of any length: `0x0102`, `01:02`.
-    ///
-    /// # Errors
-    ///
-    /// Digits that are neither, or could be both.
     pub fn parse(value: &str) -> Result<Self, Problem> {
         let problem = |fault: &str, remedy: Help| {
             let what = format!("objectId {} {fault}", quoted(value));

@@ -27,10 +27,6 @@ pub enum PinSource {
 impl PinSource {
     /// The source that a map names, `None` for a map that names none. Takes the keys it knows out
     /// of the map.
-    ///
-    /// # Errors
-    ///
-    /// A key that is malformed: `uri`, `pin` or `pinSource`.
     pub fn from_map(map: &mut Configuration) -> Result<Option<Self>, ConfigError> {
         let mut reader = Reader::new(map);
         let source = reader.pin();
@@ -55,10 +51,6 @@ impl PinSource {
     }
 
     /// Parses the value of `pinSource`.
-    ///
-    /// # Errors
-    ///
-    /// A value of another form, which is not quoted where it can be a PIN.
     pub fn parse(value: &str) -> Result<Self, Problem> {
         match value.split_once(':') {
             None if value == "askpass" => Ok(Self::Askpass),

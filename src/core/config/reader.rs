@@ -114,10 +114,6 @@ impl<'a> Reader<'a> {
     }
 
     /// What was read.
-    ///
-    /// # Errors
-    ///
-    /// There were problems.
     pub(super) fn finish<T>(self, read: Option<T>) -> Result<T, ConfigError> {
         match (read, self.problems) {
             (Some(read), problems) if problems.is_empty() => Ok(read),

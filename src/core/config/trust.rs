@@ -26,10 +26,6 @@ pub(super) enum Weakness {
 /// down: each is looked at when others can no longer replace it. The path has to be canonical,
 /// and lead to a regular file if `is_file`. A sticky directory above what counts is accepted if
 /// `accepts_sticky`: only the owner of an entry can replace it there.
-///
-/// # Errors
-///
-/// A component can't be looked at.
 pub(super) fn weakness(
     path: &Path,
     is_file: bool,

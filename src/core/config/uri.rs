@@ -80,10 +80,6 @@ fn without(uri: &str, names: [&str; 2]) -> String {
 
 impl Uri {
     /// Parses a URI.
-    ///
-    /// # Errors
-    ///
-    /// The first attribute that is malformed or unknown, by its name.
     pub fn parse(text: &str) -> Result<Self, Problem> {
         let scheme = text.get(..SCHEME.len()).unwrap_or_default();
         if !scheme.eq_ignore_ascii_case(SCHEME) {

@@ -18,9 +18,6 @@ use super::descriptors::{hand_on_none, raise_limit};
 
 /// Starts this program with this argument. It gets `input` as its standard input and no other
 /// descriptor: a client waits until everybody has closed its standard output.
-///
-/// # Errors
-/// Of fork(2) and execve(2).
 pub fn start(argument: &str, input: OwnedFd) -> io::Result<()> {
     let own = std::env::current_exe()?;
     // It was replaced while this process ran.
@@ -53,9 +50,6 @@ pub fn leave_session() {
 
 /// The listening socket that this process was started with as its standard input, which is /dev/null
 /// from now on.
-///
-/// # Errors
-/// Standard input is no socket.
 pub fn take_listener() -> io::Result<UnixListener> {
     let listener = UnixListener::from(fcntl_dupfd_cloexec(stdin(), 3)?);
     // From now on clients see that this process listens, and not the one that made the socket.
@@ -68,9 +62,6 @@ pub fn take_listener() -> io::Result<UnixListener> {
 }
 
 /// From now on, a signal that would end the process makes what this gives readable instead.
-///
-/// # Errors
-/// There are no descriptors left.
 pub fn on_termination() -> io::Result<UnixStream> {
     let (read, write) = UnixStream::pair()?;
     for signal in [SIGHUP, SIGINT, SIGTERM] {

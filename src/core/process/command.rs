@@ -42,9 +42,6 @@ pub struct Inheritance {
 impl Inheritance {
     /// To be called before a library is loaded. `core` is the limit of core files before
     /// [`harden`](super::harden::harden).
-    ///
-    /// # Errors
-    /// There is no descriptor left for standard output.
     pub fn keep(core: Rlimit) -> io::Result<Self> {
         let descriptors = open_descriptors();
         let output = output::duplicate()?;
@@ -65,9 +62,6 @@ pub struct Signals {
 
 impl Signals {
     /// Signals that the parent had ignored (`nohup`) stay ignored, also for the command.
-    ///
-    /// # Errors
-    /// There are no descriptors left.
     pub fn hold() -> io::Result<Self> {
         signals::restore_defaults();
         let wanted = PASSED_ON.into_iter().filter(|signal| !signals::is_ignored(*signal));
@@ -91,9 +85,6 @@ pub struct Running {
 impl Running {
     /// Starts the command in our environment with these variables set in addition. From now on a
     /// thread passes the signals on to it.
-    ///
-    /// # Errors
-    /// [`RunError::CommandNotFound`] and [`RunError::Command`]
     pub fn start(
         command: &[OsString],
         variables: impl IntoIterator<Item = (&'static str, OsString)>,
@@ -130,9 +121,6 @@ impl Running {
     /// Waits for its end, and returns its exit code, or 128 and the number of the signal that ended
     /// it, as a shell does. While it is stopped we stop, too: the shell above us waits for that. Its process
     /// number stays its own, as signals are still passed on to it.
-    ///
-    /// # Errors
-    /// Of waitid(2).
     pub fn wait(self) -> io::Result<u8> {
         let process = WaitId::Pid(self.process);
         let news = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;

@@ -39,9 +39,6 @@ pub struct FileIdentity {
 
 impl ControlSocket {
     /// Finds the directory, and makes it if it isn't there.
-    ///
-    /// # Errors
-    /// A text for the user: there is no directory that is this user's alone.
     pub fn find() -> Result<Self, String> {
         let (path, directory) = runtime::open_first(&runtime::SESSION)?;
         let path = path.join(NAME);
@@ -53,9 +50,6 @@ impl ControlSocket {
     }
 
     /// Connects, if a process listens.
-    ///
-    /// # Errors
-    /// The socket can't be used, or is another user's.
     pub fn connect(&self) -> io::Result<Option<UnixStream>> {
         let stream = match UnixStream::connect(&self.path) {
             Ok(stream) => stream,
@@ -83,9 +77,6 @@ impl ControlSocket {
 
     /// Listens, in place of a process that left its socket behind. The caller makes sure that there
     /// is no other.
-    ///
-    /// # Errors
-    /// There is no room, or no permission.
     pub fn listen(&self) -> io::Result<UnixListener> {
         match std::fs::remove_file(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -97,9 +88,6 @@ impl ControlSocket {
     }
 
     /// Which file is there now.
-    ///
-    /// # Errors
-    /// There is none.
     pub fn identity(&self) -> io::Result<FileIdentity> {
         let found = std::fs::symlink_metadata(&self.path)?;
         Ok(FileIdentity { device: found.dev(), number: found.ino() })
@@ -120,9 +108,6 @@ impl Peer {
 }
 
 /// Whose process is at the other end.
-///
-/// # Errors
-/// The system doesn't say.
 #[cfg(target_os = "linux")]
 pub fn peer(stream: impl AsFd) -> io::Result<Peer> {
     use std::mem::MaybeUninit;
@@ -150,9 +135,6 @@ pub fn peer(stream: impl AsFd) -> io::Result<Peer> {
 }
 
 /// Whose process is at the other end.
-///
-/// # Errors
-/// The system doesn't say.
 #[cfg(target_os = "macos")]
 pub fn peer(stream: impl AsFd) -> io::Result<Peer> {
     use std::os::fd::AsRawFd as _;

@@ -23,9 +23,6 @@ pub fn path(name: &str) -> Option<PathBuf> {
 }
 
 /// The content of the file of this name, if there is one.
-///
-/// # Errors
-/// A text for the user: it can't be read, or another user can read or could have made it.
 pub fn read(name: &str) -> Result<Option<Vec<u8>>, String> {
     match runtime::data_directory() {
         Some(directory) => read_in(&directory, name),
@@ -34,9 +31,6 @@ pub fn read(name: &str) -> Result<Option<Vec<u8>>, String> {
 }
 
 /// Makes the file, whole or not at all. One that another process has made meanwhile stays.
-///
-/// # Errors
-/// A text for the user.
 pub fn create(name: &str, content: &[u8]) -> Result<(), String> {
     let directory = runtime::make_data_directory()?;
     create_in(&directory, name, content)

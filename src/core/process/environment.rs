@@ -31,9 +31,6 @@ impl SingleThreaded {
 
 /// The value of the variable, which is gone from the environment afterwards: every entry of that
 /// name is overwritten and removed, and the first one's value returned. `None` if there is none.
-///
-/// # Errors
-/// [`NotUtf8`]; the variable is gone all the same.
 pub fn take(name: &str, _alone: &SingleThreaded) -> Option<Result<String, NotUtf8>> {
     // No variable has such a name, and removing one panics.
     if name.is_empty() || name.contains(['=', '\0']) {
@@ -76,9 +73,6 @@ impl TakenVariables {
     }
 
     /// `None` for a variable that was not set.
-    ///
-    /// # Errors
-    /// [`NotUtf8`]
     pub fn get(&self, name: &str) -> Option<Result<&str, NotUtf8>> {
         let value = self.0.get(name)?;
         Some(value.as_deref().map_err(|error| *error))

@@ -68,9 +68,6 @@ pub enum LockError {
 impl Lock {
     /// Takes the lock of this name, which can be any text, and waits for it no longer than `limit`.
     /// `on_wait` is called once, with the holder's process number, if that takes over a second.
-    ///
-    /// # Errors
-    /// Others keep it, or there can be none.
     pub fn acquire_within(
         limit: Duration,
         name: &str,
@@ -83,9 +80,6 @@ impl Lock {
 
     /// Takes a lock whose lines stay when the machine is restarted, and waits for it for [`LIMIT`].
     /// `earlier` names it in an earlier release.
-    ///
-    /// # Errors
-    /// Others keep it, or there can be none, or an earlier holder's lines can't be changed.
     pub fn acquire_lasting(name: &str, earlier: &str) -> Result<Self, LockError> {
         let places = &runtime::LASTING;
         let names = [file_name(name, "ledger"), file_name(earlier, "refused")];
@@ -176,9 +170,6 @@ impl Lock {
     }
 
     /// Adds a line.
-    ///
-    /// # Errors
-    /// Why it can't be written, for people; then nothing was added.
     pub fn add(&mut self, line: &str) -> Result<(), String> {
         self.added = None;
         let failed = |error| runtime::failure(&self.path, error);

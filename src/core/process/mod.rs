@@ -64,9 +64,6 @@ pub fn time_since_boot() -> Duration {
 
 /// Opens a regular file to read it. Anything else is refused without being waited for, such as a FIFO
 /// that has no writer.
-///
-/// # Errors
-/// It can't be opened, or is no regular file.
 pub fn open_regular(path: &Path) -> io::Result<(File, Metadata)> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     let found = file.metadata()?;

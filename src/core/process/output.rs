@@ -35,10 +35,6 @@ pub struct StandardOutput {
 
 impl StandardOutput {
     /// Sets standard output aside; to be called once, before a module is loaded.
-    ///
-    /// # Errors
-    /// [`AnswerError::Closed`] if the program was started without a standard output,
-    /// [`AnswerError::NotSetAside`] if there is no descriptor left to keep it under.
     pub fn set_aside() -> Result<Self, AnswerError> {
         if CLOSED_AT_START.load(Ordering::Relaxed) {
             return Err(AnswerError::Closed);
@@ -49,9 +45,6 @@ impl StandardOutput {
 
     /// Writes the whole text. A reader that is gone is an error, not a signal: Rust's runtime
     /// ignores SIGPIPE.
-    ///
-    /// # Errors
-    /// [`AnswerError::Lost`]; a part of the text may have been written.
     pub fn write(&mut self, text: &str) -> Result<(), AnswerError> {
         let mut rest = text.as_bytes();
         while !rest.is_empty() {

@@ -48,9 +48,6 @@ pub struct Temporary {
 
 impl ReplacedFile {
     /// The file, or the one that a symbolic link leads to.
-    ///
-    /// # Errors
-    /// It can't be opened, or its directory.
     pub fn open(path: &Path) -> io::Result<Self> {
         let target = match path.canonicalize() {
             Err(error) if error.kind() == ErrorKind::NotFound && !path.is_symlink() => {
@@ -63,9 +60,6 @@ impl ReplacedFile {
     }
 
     /// The content beside the file, with the old one's mode and owner, or readable by this user alone.
-    ///
-    /// # Errors
-    /// It can't be written.
     pub fn write(&self, content: &[u8]) -> io::Result<Temporary> {
         let mode = Mode::RUSR | Mode::WUSR;
         let (new, file) = self.directory.create_temporary(&self.name, mode)?;
@@ -74,9 +68,6 @@ impl ReplacedFile {
     }
 
     /// Puts what was written in the place of the file that was opened.
-    ///
-    /// # Errors
-    /// The file was written to or replaced since, or it can't be put there.
     pub fn replace(&self, new: &Temporary) -> io::Result<()> {
         // Programs that heed no lock write in place.
         let state = |old: &OldFile| {
@@ -93,17 +84,12 @@ impl ReplacedFile {
 }
 
 impl Directory {
-    /// # Errors
-    /// It can't be opened.
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self { open: rustix::fs::open(path, flags, Mode::empty())?, path: path.to_owned() })
     }
 
     /// The directory of a file, and the file's name in it.
-    ///
-    /// # Errors
-    /// It can't be opened; the path is not a file's.
     pub fn of(path: &Path) -> io::Result<(Self, &OsStr)> {
         let parent = path.parent().filter(|it| !it.as_os_str().is_empty());
         let name = path.file_name();
@@ -124,9 +110,6 @@ impl Directory {
     }
 
     /// Makes a file that isn't there yet.
-    ///
-    /// # Errors
-    /// It is there, or can't be made.
     pub fn create(&self, name: &OsStr, mode: Mode) -> rustix::io::Result<File> {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -145,18 +128,12 @@ impl Directory {
     }
 
     /// A file that was made, and is to be removed.
-    ///
-    /// # Errors
-    /// There are too many open files.
     pub fn temporary(&self, name: OsString) -> io::Result<Temporary> {
         let directory = self.open.try_clone()?;
         Ok(Temporary { directory, name })
     }
 
     /// Makes the file of this name, or puts it in the place of the one that is there, whatever that is.
-    ///
-    /// # Errors
-    /// It can't be written.
     pub fn put(&self, name: &OsStr, content: &[u8], mode: u32) -> io::Result<()> {
         let mode = Mode::from_raw_mode(mode as RawMode);
         let (new, file) = self.create_temporary(name, mode)?;
@@ -165,9 +142,6 @@ impl Directory {
     }
 
     /// Makes the file of this name, whole; one that is there stays.
-    ///
-    /// # Errors
-    /// It can't be written.
     pub(super) fn add(&self, name: &OsStr, content: &[u8]) -> io::Result<()> {
         let (new, file) = self.create_temporary(name, Mode::RUSR | Mode::WUSR)?;
         write(file, content, None, None)?;
@@ -196,9 +170,6 @@ impl Drop for Temporary {
 }
 
 /// Fills a new file and gives it the owner of another, and its mode unless another is given.
-///
-/// # Errors
-/// It can't be written; this user can't give it that owner.
 pub fn write(
     mut file: File,
     content: &[u8],

@@ -28,9 +28,6 @@ pub struct RunDirectory {
 impl RunDirectory {
     /// Makes one with an unpredictable name, readable by this user alone, and removes those of runs
     /// that have ended.
-    ///
-    /// # Errors
-    /// A text for the user.
     pub fn create() -> Result<Self, String> {
         let (parent, directory) = runtime::open_first(&runtime::SESSION)?;
         Self::create_in(parent, &directory)
@@ -54,9 +51,6 @@ impl RunDirectory {
     }
 
     /// Writes a new file into it, readable by this user alone, and returns its path.
-    ///
-    /// # Errors
-    /// A text for the user.
     pub fn write(&self, name: &str, content: &[u8]) -> Result<PathBuf, String> {
         let path = self.path.join(name);
         let failed = |error| runtime::failure(&path, error);

@@ -47,9 +47,6 @@ pub(super) fn data_directory() -> Option<PathBuf> {
 }
 
 /// The same, with the directories above it made.
-///
-/// # Errors
-/// There is no home, for people.
 pub(super) fn make_data_directory() -> Result<PathBuf, String> {
     let Some(home) = user::home() else {
         return Err("the user database has no home for this user".to_owned());
@@ -75,9 +72,6 @@ fn is_own(path: &Path) -> bool {
 }
 
 /// Opens the first of the directories that can be used.
-///
-/// # Errors
-/// Why none can, for people.
 pub(super) fn open_first(places: &[PathBuf]) -> Result<(&Path, OwnedFd), String> {
     let mut reasons = Vec::new();
     for place in places {
@@ -90,9 +84,6 @@ pub(super) fn open_first(places: &[PathBuf]) -> Result<(&Path, OwnedFd), String>
 }
 
 /// Opens the directory, made if it isn't there, unless another user could have prepared it.
-///
-/// # Errors
-/// Why it can't be used, for people.
 pub(super) fn open_directory(path: &Path) -> Result<OwnedFd, String> {
     match mkdir(path, Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => open_existing(path),
@@ -133,9 +124,6 @@ pub(super) fn open_own(path: &Path) -> Result<OwnedFd, String> {
 }
 
 /// Opens a directory of this user's that is there, whatever its mode, to read what was left in it before.
-///
-/// # Errors
-/// It is this user's and can't be opened: why, for people.
 pub(super) fn find_own(path: &Path) -> Result<Option<OwnedFd>, String> {
     let is_own = lstat(path).is_ok_and(|found| {
         found.st_uid == geteuid().as_raw()

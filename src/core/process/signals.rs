@@ -210,8 +210,6 @@ pub struct PromptSignals {
 }
 
 impl PromptSignals {
-    /// # Errors
-    /// There are no descriptors left.
     pub fn new() -> io::Result<Self> {
         if WAKE.get().is_none() {
             let (wake, source) = UnixStream::pair()?;

@@ -20,8 +20,6 @@ pub struct WatchedProcess {
 }
 
 impl WatchedProcess {
-    /// # Errors
-    /// There is no such process, or the system can't watch it.
     pub fn new(number: i32) -> io::Result<Self> {
         let process = Some(number).filter(|it| *it > 0).and_then(Pid::from_raw);
         let process = process.ok_or_else(|| io::Error::other("it is in another PID namespace"))?;
@@ -50,9 +48,6 @@ impl WatchedProcess {
     }
 
     /// Ends it: SIGTERM, and after a while SIGKILL.
-    ///
-    /// # Errors
-    /// It can't be ended.
     pub fn end(&self, patience: Duration) -> io::Result<()> {
         for signal in [Signal::TERM, Signal::KILL] {
             let process = Pid::from_raw(self.number).filter(|_| !self.has_ended());

@@ -39,10 +39,6 @@ const FIELDS: [&str; 6] =
 
 impl Request {
     /// Parses a request.
-    ///
-    /// # Errors
-    ///
-    /// The first fault, by the name of its field.
     pub fn decode(text: &str) -> Result<Self, RequestError> {
         let fields = members(text, FIELDS).map_err(|error| not_an_object(text, &error))?;
         let [api_version, kind, configuration, digest, options_type, options] = fields;

@@ -9,10 +9,6 @@ use crate::protocol::RequestError;
 use crate::protocol::{SaltLength, SignerOptions};
 
 /// The scheme that these options mean for a signature with this key.
-///
-/// # Errors
-///
-/// The key can't make such a signature: it is of another type, or too short for the hash and salt.
 pub fn requested(options: &SignerOptions, key: &PublicKey) -> Result<Scheme, RequestError> {
     let contradiction = |wanted: &str| {
         Err(RequestError::OptionsContradictKey { options: wanted.to_owned(), key: key.to_string() })
