@@ -710,7 +710,7 @@ impl OpenToken<'_> {
             subject: certificate.subject.clone(),
             schemes,
             concerns: certificate.concerns(unix_time()),
-            renewal: Mutex::new(identity.renewal_of_today()),
+            renewal: Mutex::new(identity.certificate.renewal(unix_time())),
         });
         Ok(OpenedKey { key, shown })
     }

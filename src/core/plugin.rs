@@ -75,6 +75,7 @@ fn answer(
     let selection = selection.then(|| key_selection(&request.configuration));
     let mut config = Config::from_map(&mut request.configuration)?;
     let pin_source = std::mem::replace(&mut config.pin, PinSource::Prompt);
+    let asks_a_person = matches!(pin_source, PinSource::Askpass | PinSource::Prompt);
     let pin_in_configuration = matches!(pin_source, PinSource::Configuration(_));
     let variables = TakenVariables::take(pin_source.variable(), alone);
     let pins = pins.insert(Sources::new(pin_source, &variables));
@@ -109,12 +110,14 @@ fn answer(
             for concern in certificate.concerns(unix_time()) {
                 report::warning(&of_subject(&certificate.subject, concern));
             }
-            if let Some(expiry) = identity.renewal_of_today() {
-                report::renewal(&certificate.subject, &expiry);
-            }
             channel.send(&Response::Certificate(certificate.der()), request.spelling)?;
         }
         Operation::Sign(sign) => {
+            // Who is asked for the PIN can renew it; a script can't.
+            let certificate = &identity.certificate;
+            if asks_a_person && let Some(expiry) = certificate.renewal(unix_time()) {
+                report::renewal(&certificate.subject, &expiry);
+            }
             let public_key = identity.certificate.public_key();
             let scheme = pipeline.scheme(&token, public_key, &sign.options)?;
             let key = pipeline.key(&mut token, identity.into_key(), pins)?;

@@ -28,7 +28,6 @@ use crate::pipeline::StageObserver;
 use crate::process::RunError;
 use crate::process::command::{Inheritance, Running, Signals};
 use crate::process::environment::{SingleThreaded, TakenVariables};
-use crate::process::memory;
 use crate::process::run_directory::RunDirectory;
 use crate::process::watchdog;
 use crate::report;
@@ -148,7 +147,6 @@ fn serve(
         open(&keyring, *key)?;
     }
     keyring.leave_terminal();
-    memory::scrub_stack::<{ memory::KUBECONFIG_DEPTH }>();
 
     let observer: Arc<dyn TunnelObserver> =
         Arc::new(Reporter { is_verbose, reported: Mutex::default() });

@@ -8,7 +8,7 @@ use crate::certificate::{Certificate, CertificateError};
 use crate::config::ObjectSelector;
 use crate::error::Error;
 use crate::pin::PinProvider;
-use crate::process::{open_regular, reminder, unix_time};
+use crate::process::open_regular;
 use crate::token::{ObjectError, Token};
 
 /// In bytes.
@@ -84,13 +84,6 @@ impl Identity {
             chain.extend(self.file_chain.iter().cloned());
         }
         Ok(chain)
-    }
-
-    /// When the certificate expires, in words, if it should be renewed by now and this user's processes
-    /// have not said so today.
-    pub fn renewal_of_today(&self) -> Option<String> {
-        let renewal = self.certificate.renewal(unix_time());
-        renewal.filter(|_| reminder::is_due(&self.certificate.credential_id()))
     }
 }
 

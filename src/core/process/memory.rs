@@ -1,12 +1,10 @@
-//! An allocator that wipes what is freed, and a function that wipes the stack.
+//! An allocator that wipes what is freed.
 //!
 //! A PIN passes through a parser's scratch space, through strings that grow, through error paths,
 //! and each may leave a copy behind. Wiping every freed block covers them all, in dependencies
-//! too, for the cost of a memset. It doesn't cover memory of the module's own, nor the stack:
-//! [`scrub_stack`] does that.
+//! too, for the cost of a memset. It doesn't cover memory of the module's own, nor the stack.
 
 use std::alloc::{GlobalAlloc, Layout};
-use std::hint::black_box;
 
 use zeroize::optimization_barrier;
 
@@ -37,26 +35,6 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Wiping<A> {
         optimization_barrier(wiped);
         // SAFETY: the caller's promises are those that `dealloc` asks for.
         unsafe { self.0.dealloc(block, layout) }
-    }
-}
-
-/// Deeper than a request goes, which touches 28 KiB of the stack in all.
-pub const REQUEST_DEPTH: usize = 24 * 1024;
-/// Deeper than a kubeconfig goes, however it is nested.
-pub const KUBECONFIG_DEPTH: usize = 256 * 1024;
-/// memcpy uses other registers for each range of lengths.
-const COPIED: [usize; 10] = [8, 16, 32, 64, 128, 256, 512, 1024, 2048, 8192];
-
-/// Wipes what functions that have returned left in so many bytes of this thread's stack, and in the registers that
-/// memcpy uses. A copy stays in those until the next one of its length, and comes to the stack when
-/// they are saved: by a signal, or by the first call of each function in a library that is bound
-/// lazily, as modules are.
-#[inline(never)]
-pub fn scrub_stack<const DEPTH: usize>() {
-    let mut stack = [0_u8; DEPTH];
-    for length in COPIED {
-        stack.copy_within(..black_box(length), DEPTH / 2);
-        optimization_barrier(&stack);
     }
 }
 
@@ -110,8 +88,6 @@ mod tests {
     use super::observed::{MARK, Observed, freed};
     use super::*;
 
-    const SECRET: &[u8] = b"a secret of this test";
-
     #[test]
     fn what_grows_and_what_is_freed_leaves_nothing_behind() {
         let allocator = Wiping(Observed);
@@ -130,38 +106,5 @@ mod tests {
         // SAFETY: the block has this layout now.
         unsafe { allocator.dealloc(block, large) };
         assert_eq!(freed(), before);
-    }
-
-    /// How often the secret stands in the 64 KiB of this thread's stack below `top`.
-    #[cfg(target_os = "linux")]
-    fn secrets_below(top: usize) -> usize {
-        use std::os::unix::fs::FileExt as _;
-
-        let mut stack = vec![0; 64 * 1024];
-        let memory = std::fs::File::open("/proc/self/mem").unwrap();
-        let start = u64::try_from(top - stack.len()).unwrap();
-        memory.read_exact_at(&mut stack, start).unwrap();
-        let windows = stack.windows(SECRET.len());
-        windows.filter(|window| *window == SECRET).count()
-    }
-
-    #[test]
-    #[cfg(target_os = "linux")]
-    fn what_a_function_left_on_the_stack_is_wiped() {
-        #[inline(never)]
-        fn leave_secret() {
-            let mut left = [0; 32 * 1024];
-            for copy in left.chunks_exact_mut(SECRET.len()) {
-                copy.copy_from_slice(SECRET);
-            }
-            black_box(&left);
-        }
-
-        let here = 0_u8;
-        let here = std::ptr::from_ref(&here).addr();
-        leave_secret();
-        assert!(secrets_below(here) > 0);
-        scrub_stack::<KUBECONFIG_DEPTH>();
-        assert_eq!(secrets_below(here), 0);
     }
 }

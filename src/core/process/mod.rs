@@ -2,15 +2,14 @@
 //!
 //! In this order, while there is one thread and no library: [`harden`] (no core file, no access by
 //! other processes), [`signals`] (interruptions are announced), [`environment`] (the request is taken
-//! out and wiped), [`output`] (standard output is set aside). Then [`lock`], which other processes
+//! out), [`output`] (standard output is set aside). Then [`lock`], which other processes
 //! see, [`watchdog`], and when the answer is out [`exit_guard`]. [`memory`] wipes what is freed, and
 //! [`descriptors`] limits what other programs inherit. A run also has a [`command`] and a
-//! [`run_directory`] for the command's kubeconfig; what stays is in a [`data_file`], and what
-//! was said today is in a [`reminder`]. The tunnel process
+//! [`run_directory`] for the command's kubeconfig; what stays is in a [`data_file`]. The tunnel process
 //! is started in the [`background`], found by its [`control_socket`], and knows by [`watched`] when a
 //! client has ended. Because of its system calls, `unsafe` is allowed here.
 
-#![allow(unsafe_code, reason = "system calls and the environment block")]
+#![allow(unsafe_code, reason = "system calls")]
 
 pub mod background;
 #[cfg(test)]
@@ -26,7 +25,6 @@ pub mod harden;
 pub mod lock;
 pub mod memory;
 pub mod output;
-pub mod reminder;
 pub mod replaced_file;
 pub mod run_directory;
 mod runtime;

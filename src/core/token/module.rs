@@ -17,7 +17,7 @@ use super::{ckr, exports};
 use crate::config::{InitArgs, TrustedLibrary};
 use crate::error::Error;
 use crate::printable::printable;
-use crate::process::{exit_guard, memory, watchdog};
+use crate::process::{exit_guard, watchdog};
 
 /// How long C_Finalize may take before the process ends without it.
 const FINALIZE_LIMIT: Duration = Duration::from_secs(2);
@@ -49,8 +49,6 @@ impl Module {
         on_wait: WaitObserver,
     ) -> Result<Self, ModuleError> {
         let _step = watchdog::step("loading and initialising it (C_Initialize)");
-        // Loading it saves registers in which a piece of the configuration may stand.
-        memory::scrub_stack::<{ memory::REQUEST_DEPTH }>();
         let Some(path) = library.file().map(Path::to_owned) else {
             return Err(ModuleError::Load {
                 path: library.path().to_owned(),
@@ -119,7 +117,6 @@ impl Module {
     /// process ends with `code` even if the library hangs or crashes meanwhile.
     pub fn finalize(self, code: u8) {
         TRIED.clear();
-        memory::scrub_stack::<{ memory::REQUEST_DEPTH }>();
         exit_guard::arm(FINALIZE_LIMIT, code);
         if self.borrowed {
             return;
