@@ -142,7 +142,7 @@ fn manual_pages_have_their_sections_and_no_faults() {
             .collect();
         assert_contains(
             &rendered,
-            &["config.toml", "PKCS11_EXTERNAL_SIGNER_ASKPASS", "70     a bug"],
+            &["signer/libraries", "PKCS11_EXTERNAL_SIGNER_ASKPASS", "70     a bug"],
         );
         if name.ends_with("-run") {
             for known in ["[--kubeconfig FILE]", "COMMAND..."] {

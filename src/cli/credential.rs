@@ -19,7 +19,7 @@ use super::error::CredentialError;
 use super::key_options::{KeyOptions, KeySource};
 use super::output::CommandOutput;
 use crate::certificate::rfc_3339;
-use crate::config::{Config, Keep, PinSource, duration, key_selection};
+use crate::config::{Config, Keep, PinSource, key_selection};
 use crate::error::Error;
 use crate::exec_credential::{
     ApiVersion, ExecCredential, ExecProof, ExecRequest, ExecRequestError, LocalCluster,
@@ -98,11 +98,6 @@ pub(super) fn run(
     };
     finish(code);
     code
-}
-
-/// A time as Go writes it.
-pub(super) fn lifetime(text: &str) -> Result<Duration, &'static str> {
-    duration(text).ok_or("it is no duration such as 5m or 1h30m, from 1s to 7d")
 }
 
 fn answer(

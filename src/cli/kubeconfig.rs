@@ -16,9 +16,7 @@ use super::output::CommandOutput;
 use super::question;
 use super::selection::{self, HEADING, Selection};
 use crate::certificate::of_subject;
-use crate::config::{
-    Config, ConfigError, Filter, Keep, ObjectSelector, PinSource, TokenName, without_object,
-};
+use crate::config::{Config, Filter, Keep, ObjectSelector, PinSource, TokenName, without_object};
 use crate::error::{Error, PROGRAM};
 use crate::kubeconfig::{
     Context, KubeconfigError, KubeconfigFile, Provider, ProviderConfig, SELECTORS, Saved, file_for,
@@ -159,7 +157,7 @@ fn produce(
     let wanted = Filter::from_map(&mut map)?.object;
     let pin_source = map.value("pinSource");
     if let Some(source) = pin_source {
-        PinSource::parse(source).map_err(|problem| ConfigError { problems: vec![problem] })?;
+        PinSource::parse(source)?;
     }
     let search = Search {
         selection: &arguments.selection,

@@ -7,10 +7,9 @@ use std::thread;
 use std::time::Duration;
 
 use super::again::Invocation;
-use super::credential::lifetime;
 use super::output::CommandOutput;
 use super::sealed::{self, FileOpener, ProviderOptions};
-use crate::config::{Config, PinSource};
+use crate::config::{Config, PinSource, duration};
 use crate::credential_provider::{LONGEST_REQUEST, ProviderRequest, answer};
 use crate::error::{Error, Exit};
 use crate::library;
@@ -40,7 +39,7 @@ pub(super) struct ProviderArguments {
     #[command(flatten)]
     provider: ProviderOptions,
     /// How long kubelet keeps a login, such as 30m; without it, kubelet's defaultCacheDuration
-    #[arg(long, value_name = "DURATION", value_parser = lifetime)]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
     cache: Option<Duration>,
 }
 

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use clap::builder::NonEmptyStringValueParser;
 use serde_json::json;
 
-use super::{AUDIENCE, CredentialArguments, certificate, lifetime, output, version};
+use super::{AUDIENCE, CredentialArguments, certificate, output, version};
 use crate::certificate::{PublicKey, of_subject, rfc_3339};
 use crate::cli::completions::values;
 use crate::cli::connection_log::ConnectionLog;
@@ -20,7 +20,7 @@ use crate::cluster_api::TokenConnection;
 use crate::cluster_api::token_request::{
     BoundObject, SHORTEST, ServiceAccount, TokenWish, request_token,
 };
-use crate::config::{Config, PinSource};
+use crate::config::{Config, PinSource, duration};
 use crate::error::{Error, Exit};
 use crate::exec_credential::ExecRequest;
 use crate::jose::{self, Algorithm, Jwk};
@@ -78,13 +78,13 @@ pub(in crate::cli) struct ShortLivedOptions {
     #[arg(long, value_name = "FILE", requires = "kind", add = values::files())]
     pub(super) out: Option<PathBuf>,
     /// How long it lives, such as 5m
-    #[arg(long, value_name = "TIME", value_parser = lifetime, requires = "kind")]
+    #[arg(long, value_name = "TIME", value_parser = duration, requires = "kind")]
     pub(super) duration: Option<Duration>,
     /// For whom a token is made; may be repeated
     #[arg(long, value_name = "NAME", requires = "kind")]
     pub(super) audience: Vec<String>,
     /// certificate: how long to wait for it to be approved and signed
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = lifetime, requires = "kind")]
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration, requires = "kind")]
     pub(super) wait: Duration,
     /// jwt: who signs it, a URL that the API server has in its AuthenticationConfiguration
     #[arg(long, value_name = "URL", value_parser = jose::issuer, requires = "kind", required_if_eq("kind", "jwt"))]

@@ -22,7 +22,7 @@ use super::key_options::SelectedContext;
 use crate::certificate::{Certificate, CertificationRequest, PublicKey};
 use crate::cluster_api::signing_request::{RequestState, SHORTEST, SigningRequest};
 use crate::cluster_api::{ClusterApi, Recognition, TokenConnection};
-use crate::config::long_duration;
+use crate::config::duration;
 use crate::enrollment::{Applicant, ExpectedCertificate, check_issued, fingerprint};
 use crate::error::{Error, Exit};
 use crate::keyring::{KeyNumber, Keyring};
@@ -52,21 +52,17 @@ pub(super) struct IssuanceOptions {
     #[arg(long, value_name = "TIME", value_parser = life)]
     pub(super) duration: Option<Duration>,
     /// How long to wait for the approval
-    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = time)]
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration)]
     wait: Duration,
     /// Make another request after one that was denied or has failed
     #[arg(long)]
     again: bool,
 }
 
-/// A time as Go writes it.
-fn time(text: &str) -> Result<Duration, &'static str> {
-    long_duration(text).ok_or("it is no duration such as 5m or 1h30m")
-}
-
 /// How long a certificate can be asked for.
 fn life(text: &str) -> Result<Duration, &'static str> {
-    let life = long_duration(text)
+    let life = duration(text)
+        .ok()
         .filter(|it| it.as_secs() >= SHORTEST.into() && u32::try_from(it.as_secs()).is_ok());
     life.ok_or("it is no duration from 10m on, such as 90d or 12h")
 }

@@ -18,7 +18,7 @@ use self::library::{ObjectAccess, list_library};
 use self::machine::{list_libraries, list_machine};
 use super::selection::Selection;
 use crate::cli::error::ArgumentNeeds;
-use crate::config::{ConfigError, Filter, PinSource, Uri};
+use crate::config::{Filter, PinSource, Uri};
 use crate::discovery::Installed;
 use crate::error::Error;
 use crate::pipeline::Library;
@@ -133,7 +133,7 @@ impl ListQuery<'_> {
         list_machine(&arguments, self.login, self.verbosity > 0)
     }
 
-    pub(super) fn filter(&self) -> Result<Filter, ConfigError> {
+    pub(super) fn filter(&self) -> Result<Filter, Error> {
         Filter::from_map(&mut self.configuration())
     }
 

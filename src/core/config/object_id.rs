@@ -6,9 +6,8 @@
 
 use std::fmt;
 
-use super::error::Problem;
-use super::{after_0x, quoted};
-use crate::error::{Help, Setting, remedy};
+use super::{after_0x, misconfigured, quoted};
+use crate::error::Error;
 use crate::printable::{excerpt, hex};
 
 /// The bytes of a CKA_ID.
@@ -17,10 +16,12 @@ pub struct ObjectId(Vec<u8>);
 
 impl ObjectId {
     /// Parses decimal 0 to 255, or hexadecimal of any length: `0x0102`, `01:02`.
-    pub fn parse(value: &str) -> Result<Self, Problem> {
-        let problem = |fault: &str, remedy: Help| {
-            let what = format!("objectId {} {fault}", quoted(value));
-            Err(Problem::new(what, remedy))
+    pub fn parse(value: &str) -> Result<Self, Error> {
+        let wrong = |fault: &str, help: &str| {
+            Err(misconfigured(
+                format!("objectId {} {fault}", quoted(value)),
+                format!("write objectId {help}"),
+            ))
         };
         let prefixed = after_0x(value);
         let groups: Vec<&str> = match prefixed {
@@ -30,56 +31,35 @@ impl ObjectId {
         let is_hexadecimal =
             |it: &&str| !it.is_empty() && it.bytes().all(|it| it.is_ascii_hexdigit());
         if !groups.iter().all(is_hexadecimal) {
-            return problem(
+            return wrong(
                 "is neither decimal nor hexadecimal",
-                remedy!(
-                    "write ",
-                    Setting("objectId"),
-                    " as a decimal number from 0 to 255 for one byte, or in hexadecimal as 0x0102 or 01:02"
-                ),
+                "as a decimal number from 0 to 255 for one byte, or in hexadecimal as 0x0102 or 01:02",
             );
         }
-        let is_odd = |group: &&str| group.len() % 2 == 1;
-        let padded = groups
-            .iter()
-            .map(|group| if is_odd(group) { format!("0{group}") } else { (*group).to_owned() });
-        let digits: String = padded.collect();
-        let bytes = bytes(&digits);
+        let is_odd = groups.iter().any(|group| group.len() % 2 == 1);
+        let padded = |group: &&str| format!("{}{group}", ["", "0"][group.len() % 2]);
+        let digits: String = groups.iter().map(padded).collect();
         let spelt = format!("0x{}", excerpt(&digits));
         if prefixed.is_some() || groups.len() > 1 {
-            return match groups.iter().any(is_odd) {
-                false => Ok(Self(bytes)),
-                true => problem(
+            return match is_odd {
+                false => Ok(Self(bytes(&digits))),
+                true => wrong(
                     "has an odd number of digits",
-                    remedy!(
-                        "write ",
-                        Setting("objectId"),
-                        format!(" with two digits for each byte: {spelt}")
-                    ),
+                    &format!("with two digits for each byte: {spelt}"),
                 ),
             };
         }
         match value.parse::<u8>() {
             // 00 to 09 are the same byte either way.
             Ok(byte) if !value.starts_with('0') || value.len() <= 2 => Ok(Self(vec![byte])),
-            Ok(byte) => problem(
+            Ok(byte) => wrong(
                 "can be read as decimal and as hexadecimal",
-                remedy!(
-                    "write ",
-                    Setting("objectId"),
-                    format!(" as {byte} if it is decimal, or {spelt} if it is hexadecimal")
-                ),
+                &format!("as {byte} if it is decimal, or {spelt} if it is hexadecimal"),
             ),
-            Err(_) => problem(
-                if value.bytes().all(|digit| digit.is_ascii_digit()) {
-                    "is no single byte"
-                } else {
-                    "is hexadecimal without saying so"
-                },
-                remedy!(
-                    format!("write {spelt} for these hexadecimal digits as "),
-                    Setting("objectId"),
-                    "; decimal is for one byte, 0 to 255"
+            Err(_) => wrong(
+                "is no single byte, or hexadecimal without saying so",
+                &format!(
+                    "as {spelt} for these hexadecimal digits; decimal is for one byte, 0 to 255"
                 ),
             ),
         }
@@ -151,18 +131,18 @@ mod tests {
                 "can be read as decimal and as hexadecimal",
                 "as 102 if it is decimal, or 0x0102",
             ),
-            ("0300", "is no single byte", "0x0300 for"),
-            ("256", "is no single byte", "0x0256 for"),
-            ("ab", "is hexadecimal without saying so", "write 0xab for"),
-            ("a1b2c3", "is hexadecimal without saying so", "0xa1b2c3 for"),
+            ("0300", "is no single byte, or hexadecimal without saying so", "as 0x0300 for"),
+            ("256", "is no single byte, or hexadecimal without saying so", "as 0x0256 for"),
+            ("ab", "is no single byte, or hexadecimal without saying so", "0xab for"),
+            ("a1b2c3", "is no single byte, or hexadecimal without saying so", "0xa1b2c3 for"),
             ("0x1", "has an odd number of digits", "0x01"),
             ("0x102", "has an odd number of digits", "0x0102"),
             ("1:2", "has an odd number of digits", "0x0102"),
             ("1:02", "has an odd number of digits", "0x0102"),
         ] {
-            let problem = ObjectId::parse(value).unwrap_err();
-            assert_eq!(problem.what, format!("objectId \"{value}\" {fault}"));
-            assert!(problem.remedy.to_string().contains(text), "{value}: {}", problem.remedy);
+            let error = ObjectId::parse(value).unwrap_err();
+            assert_eq!(error.to_string(), format!("configuration: objectId \"{value}\" {fault}"));
+            assert!(error.remedy().text.contains(text), "{value}: {}", error.remedy().text);
         }
     }
 
@@ -172,18 +152,18 @@ mod tests {
             "", "0x", "0xg1", "0x01:02", ":", "01:", ":01", "01::02", "x", "+5", "-1", " 2", "２",
             "9a ",
         ] {
-            let problem = ObjectId::parse(value).unwrap_err();
+            let error = ObjectId::parse(value).unwrap_err();
             assert!(
-                problem.remedy.to_string().contains("0x0102 or 01:02"),
+                error.remedy().text.contains("0x0102 or 01:02"),
                 "{value}: {}",
-                problem.remedy
+                error.remedy().text
             );
         }
     }
 
     #[test]
     fn remedies_stay_readable() {
-        let problem = ObjectId::parse(&"a".repeat(10_001)).unwrap_err();
-        assert!(problem.what.len() < 200 && problem.remedy.to_string().len() < 200);
+        let error = ObjectId::parse(&"a".repeat(10_001)).unwrap_err();
+        assert!(error.to_string().len() < 200 && error.remedy().text.len() < 200);
     }
 }

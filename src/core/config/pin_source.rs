@@ -1,13 +1,11 @@
 //! `pin` and `pinSource`: where the PIN comes from.
 //!
-//! No problem shows `pin`, nor a `pinSource` that might be a PIN in the wrong place.
+//! No error shows `pin`, nor a `pinSource` that might be a PIN in the wrong place.
 
 use std::path::PathBuf;
 
-use super::error::{ConfigError, Problem};
-use super::uri::without_pin;
-use super::{Reader, absolute_path, quoted};
-use crate::error::{Setting, remedy};
+use super::{absolute_path, misconfigured, quoted, take, unfold, without_pin};
+use crate::error::Error;
 use crate::pin::{MAX_PIN_LENGTH, Pin};
 use crate::protocol::Configuration;
 
@@ -27,10 +25,15 @@ pub enum PinSource {
 impl PinSource {
     /// The source that a map names, `None` for a map that names none. Takes the keys it knows out
     /// of the map.
-    pub fn from_map(map: &mut Configuration) -> Result<Option<Self>, ConfigError> {
-        let mut reader = Reader::new(map);
-        let source = reader.pin();
-        reader.finish(Some(source))
+    pub fn from_map(map: &mut Configuration) -> Result<Option<Self>, Error> {
+        unfold(map)?;
+        Self::take(map)
+    }
+
+    /// The same without looking at `uri`.
+    pub(super) fn take(map: &mut Configuration) -> Result<Option<Self>, Error> {
+        let pin = take(map, "pin", pin)?.map(Self::Configuration);
+        Ok(pin.or(take(map, "pinSource", Self::parse)?))
     }
 
     /// Replaces what the map says of the PIN by this `pinSource`.
@@ -50,49 +53,37 @@ impl PinSource {
         }
     }
 
-    /// Parses the value of `pinSource`.
-    pub fn parse(value: &str) -> Result<Self, Problem> {
+    /// Parses the value of `pinSource`, which no error quotes where it can be a PIN.
+    pub fn parse(value: &str) -> Result<Self, Error> {
         match value.split_once(':') {
             None if value == "askpass" => Ok(Self::Askpass),
             None if value == "prompt" => Ok(Self::Prompt),
             None if value == "stdin" => Ok(Self::StandardInput),
             Some(("env", name)) if is_variable(name) => Ok(Self::Environment(name.to_owned())),
-            Some(("env", _)) => Err(Problem::new(
+            Some(("env", _)) => Err(misconfigured(
                 "pinSource env: names no environment variable",
-                remedy!(
-                    "write ",
-                    Setting("pinSource"),
-                    " as env: and the variable's name, without its value: env:TOKEN_PIN"
-                ),
+                "write pinSource as env: and the variable's name, without its value: env:TOKEN_PIN",
             )),
             Some(("file", path)) => absolute_path(path).map(Self::File).ok_or_else(|| {
                 // Without a slash it may be a PIN.
                 let shown = if path.contains('/') { quoted(value) } else { "file:".to_owned() };
-                Problem::new(
+                misconfigured(
                     format!("pinSource {shown} holds no absolute path"),
-                    remedy!(
-                        "write ",
-                        Setting("pinSource"),
-                        " as file: and the file's whole path: file:/home/jane/.pin"
-                    ),
+                    "write pinSource as file: and the file's whole path: file:/home/jane/.pin",
                 )
             }),
-            _ => Err(Problem::new(
+            _ => Err(misconfigured(
                 "pinSource is none of prompt, askpass, stdin, file:/path and env:NAME",
-                remedy!(
-                    "set ",
-                    Setting("pinSource"),
-                    " to prompt, askpass, stdin, file:/path or env:NAME; the PIN itself has no place in it"
-                ),
+                "set pinSource to prompt, askpass, stdin, file:/path or env:NAME; the PIN itself has no place in it",
             )),
         }
     }
 }
 
 /// Parses the value of `pin`.
-pub(super) fn pin(value: &str) -> Result<Pin, Problem> {
+fn pin(value: &str) -> Result<Pin, Error> {
     Pin::new(value).ok_or_else(|| {
-        Problem::new(
+        misconfigured(
             "pin holds a line break or another control character, or is too long",
             format!(
                 "write pin on one line, at most {MAX_PIN_LENGTH} bytes, or leave it out to be asked"
@@ -138,7 +129,11 @@ mod tests {
             ("env:987654", "pinSource env: names no environment variable"),
             ("env:98-7654", "pinSource env: names no environment variable"),
         ] {
-            assert_eq!(PinSource::parse(value).err().unwrap().what, what, "{value}");
+            assert_eq!(
+                PinSource::parse(value).err().unwrap().to_string(),
+                format!("configuration: {what}"),
+                "{value}"
+            );
         }
     }
 

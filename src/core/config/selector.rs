@@ -2,9 +2,8 @@
 
 use std::fmt;
 
-use super::error::Problem;
-use super::{ObjectId, after_0x, quoted};
-use crate::error::{Setting, listed, remedy};
+use super::{ObjectId, after_0x, misconfigured, quoted};
+use crate::error::{Error, listed};
 
 /// What isn't given doesn't matter; no text is empty.
 #[derive(Clone, Default, Eq, PartialEq)]
@@ -74,29 +73,45 @@ fn text(key: &str, value: &Option<String>) -> Option<String> {
 }
 
 /// CK_SLOT_ID, in decimal digits or in hexadecimal ones after `0x`.
-pub(super) fn slot(value: &str) -> Result<u64, Problem> {
+pub(super) fn slot(value: &str) -> Result<u64, Error> {
     let (digits, radix) = match after_0x(value) {
         Some(digits) => (digits, 16),
         None => (value, 10),
     };
-    let remedy = remedy!(
-        "write ",
-        Setting("slotId"),
-        " as a decimal number (5) or as 0x and hexadecimal digits (0x5)"
-    );
-    if digits.is_empty() || !digits.chars().all(|digit| digit.is_digit(radix)) {
-        return Err(Problem::new(format!("slotId {} is not a number", quoted(value)), remedy));
-    }
-    u64::from_str_radix(digits, radix).map_err(|_| {
-        Problem::new(
-            format!("slotId {} is too large", quoted(value)),
-            remedy!(
-                "write a ",
-                Setting("slotId"),
-                " below 0x10000000000000000; the token's tool shows it"
-            ),
+    let is_number = !digits.is_empty() && digits.chars().all(|digit| digit.is_digit(radix));
+    let fault = if is_number { "is too large" } else { "is not a number" };
+    u64::from_str_radix(digits, radix).ok().filter(|_| is_number).ok_or_else(|| {
+        misconfigured(
+            format!("slotId {} {fault}", quoted(value)),
+            "write slotId as a decimal number (5) or as 0x and hexadecimal digits (0x5), below 2^64",
         )
     })
+}
+
+/// A token as people tell it from others.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct TokenName {
+    pub slot: u64,
+    /// Without the padding.
+    pub label: String,
+    pub serial: String,
+}
+
+impl TokenName {
+    /// Whether both are one token, in whichever slots it was seen.
+    pub fn is_same_token(&self, other: &Self) -> bool {
+        self.label == other.label && self.serial == other.serial
+    }
+}
+
+impl fmt::Display for TokenName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { slot, label, serial } = self;
+        match serial.as_str() {
+            "" => write!(f, "\"{label}\" (no serial, slotId {slot})"),
+            serial => write!(f, "\"{label}\" (serial {serial}, slotId {slot})"),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -125,12 +140,12 @@ mod tests {
         for value in
             ["+5", "-1", " 5", "5 ", "0x", "0x+5", "x5", "1f", "５", "1_000", "0b1", "0x0x5"]
         {
-            let what = slot(value).unwrap_err().what;
-            assert_eq!(what, format!("slotId \"{value}\" is not a number"));
+            let what = slot(value).unwrap_err().to_string();
+            assert_eq!(what, format!("configuration: slotId \"{value}\" is not a number"));
         }
         for value in ["18446744073709551616", "0x10000000000000000"] {
-            let what = slot(value).unwrap_err().what;
-            assert_eq!(what, format!("slotId \"{value}\" is too large"));
+            let what = slot(value).unwrap_err().to_string();
+            assert_eq!(what, format!("configuration: slotId \"{value}\" is too large"));
         }
     }
 

@@ -3,14 +3,12 @@
 //! Strict: an attribute that this program can't match is refused, since ignoring it could find
 //! another key. No problem quotes a PIN, nor a whole URI that might hold one.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 
-use super::ObjectId;
-use super::error::Problem;
-use crate::error::{Help, PROGRAM, Setting, remedy};
+use super::{ObjectId, misconfigured};
+use crate::error::Error;
 use crate::printable::excerpt;
 
 /// What a URI says of a token, an object, a library and a PIN; no text in it is empty.
@@ -37,25 +35,10 @@ const SCHEME: &str = "pkcs11:";
 /// 2.3). Some programs print a `/`, `?` or `&` of a label unescaped.
 const UNESCAPED: &[u8] = b"-._~:[]@!$'()*+,=/?|&";
 
-/// What is escaped when a URI is printed. A `'` would end the single quotes of a shell.
-const PATH: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~')
-    .remove(b':')
-    .remove(b'[')
-    .remove(b']')
-    .remove(b'@')
-    .remove(b'!')
-    .remove(b'$')
-    .remove(b'(')
-    .remove(b')')
-    .remove(b'*')
-    .remove(b'+')
-    .remove(b',')
-    .remove(b'=');
-const QUERY: &AsciiSet = &PATH.remove(b'/').remove(b'?').remove(b'|');
+/// What is escaped when a URI is printed.
+const PATH: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':').remove(b'=');
+const QUERY: &AsciiSet = &PATH.remove(b'/');
 
 /// The URI as it is written, without the PIN and its source.
 pub fn without_pin(uri: &str) -> String {
@@ -79,19 +62,13 @@ fn without(uri: &str, names: [&str; 2]) -> String {
 }
 
 impl Uri {
-    /// Parses a URI.
-    pub fn parse(text: &str) -> Result<Self, Problem> {
+    /// Parses a URI; an error names the first attribute that is malformed or unknown.
+    pub fn parse(text: &str) -> Result<Self, Error> {
         let scheme = text.get(..SCHEME.len()).unwrap_or_default();
         if !scheme.eq_ignore_ascii_case(SCHEME) {
-            return Err(Problem::new(
+            return Err(misconfigured(
                 "uri does not begin with pkcs11:",
-                remedy!(
-                    "write ",
-                    Setting("uri"),
-                    " as in pkcs11:token=prod;id=%02; ",
-                    PROGRAM,
-                    " list --uri prints them"
-                ),
+                "write uri as in pkcs11:token=prod;id=%02; pkcs11-external-signer list --uri prints them",
             ));
         }
         let rest = text.get(SCHEME.len()..).unwrap_or_default();
@@ -103,16 +80,14 @@ impl Uri {
                 continue;
             }
             for attribute in component.split(separator) {
-                let (name, value) = attribute.split_once('=').ok_or_else(|| {
-                    Problem::new(
+                let Some((name, value)) = attribute.split_once('=') else {
+                    return Err(misconfigured(
                         "uri has an attribute without a value",
-                        remedy!(
-                            "write each attribute of ",
-                            Setting("uri"),
-                            format!(" as name=value, separated by {separator}")
+                        format!(
+                            "write each attribute of uri as name=value, separated by {separator}"
                         ),
-                    )
-                })?;
+                    ));
+                };
                 // Only a vendor's own in the query may be repeated (RFC 7512, section 2.3).
                 if seen.contains(&name) && !name.starts_with("x-") {
                     return Err(problem(name, "occurs twice", "leave one of them out"));
@@ -124,70 +99,59 @@ impl Uri {
         Ok(uri)
     }
 
-    fn set(&mut self, name: &str, value: &str, is_query: bool) -> Result<(), Problem> {
+    fn set(&mut self, name: &str, value: &str, is_query: bool) -> Result<(), Error> {
+        let text = || text(name, value);
         match (is_query, name) {
-            (false, "token") => self.token = Some(text(name, value)?),
-            (false, "manufacturer") => self.manufacturer = Some(text(name, value)?),
-            (false, "model") => self.model = Some(text(name, value)?),
-            (false, "serial") => self.serial = Some(text(name, value)?),
-            (false, "slot-id") => self.slot_id = Some(number(name, &text(name, value)?)?),
+            (false, "token") => self.token = Some(text()?),
+            (false, "manufacturer") => self.manufacturer = Some(text()?),
+            (false, "model") => self.model = Some(text()?),
+            (false, "serial") => self.serial = Some(text()?),
+            (false, "slot-id") => self.slot_id = Some(number(name, &text()?)?),
             (false, "id") => self.id = Some(ObjectId::from_bytes(bytes(name, value)?)),
-            (false, "object") => self.object = Some(text(name, value)?),
+            (false, "object") => self.object = Some(text()?),
             // One object stands for the pair that shares its CKA_ID.
             (false, "type") if matches!(value, "cert" | "private" | "public") => {}
             (false, "type") => {
-                return Err(problem(
-                    name,
-                    "names no certificate and no key pair",
-                    "write type=private, or leave it out",
-                ));
+                let what = "names no certificate and no key pair";
+                return Err(problem(name, what, "write type=private, or leave it out"));
             }
-            (true, "module-path") => self.module_path = Some(text(name, value)?),
-            (true, "pin-source") => self.pin_source = Some(pin_source(&text(name, value)?)?),
-            (true, "pin-value") => self.pin_value = Some(text(name, value)?),
+            (true, "module-path") => self.module_path = Some(text()?),
+            (true, "pin-source") => self.pin_source = Some(pin_source(&text()?)?),
+            (true, "pin-value") => self.pin_value = Some(text()?),
             // A vendor's own, which a consumer may ignore (RFC 7512, section 2.4).
             (true, _) if name.starts_with("x-") => {}
             (true, "module-name") => {
-                return Err(problem(
-                    name,
-                    "can't be looked up",
-                    remedy!(
-                        "give module-path, or ",
-                        Setting("pathLib"),
-                        ", with the library's whole path"
-                    ),
-                ));
+                let help = "give module-path, or pathLib, with the library's whole path";
+                return Err(problem(name, "can't be looked up", help));
             }
-            (true, _) => return Err(unknown(name, "pin-source, pin-value and module-path")),
-            (false, _) => {
-                return Err(unknown(
-                    name,
-                    "token, manufacturer, model, serial, slot-id, id, object and type",
-                ));
+            _ => {
+                let known = match is_query {
+                    true => "pin-source, pin-value and module-path",
+                    false => "token, manufacturer, model, serial, slot-id, id, object and type",
+                };
+                let help = format!(
+                    "leave it out, since what it demands can't be looked at; known there are {known}"
+                );
+                return Err(problem(name, "is not known here", &help));
             }
         }
         Ok(())
     }
 
     /// What keys of the configuration can say as well: the attribute, the key and its value.
-    pub(super) fn settings(
-        &self,
-    ) -> impl Iterator<Item = (&'static str, &'static str, Cow<'_, str>)> {
-        fn text(value: &Option<String>) -> Option<Cow<'_, str>> {
-            value.as_deref().map(Cow::Borrowed)
-        }
-        [
-            ("module-path", "pathLib", text(&self.module_path)),
-            ("slot-id", "slotId", self.slot_id.map(|it| it.to_string().into())),
-            ("token", "tokenLabel", text(&self.token)),
-            ("serial", "tokenSerial", text(&self.serial)),
-            ("id", "objectId", self.id.as_ref().map(|it| it.to_string().into())),
-            ("object", "objectLabel", text(&self.object)),
-            ("pin-source", "pinSource", text(&self.pin_source)),
-            ("pin-value", "pin", text(&self.pin_value)),
-        ]
-        .into_iter()
-        .filter_map(|(attribute, key, value)| Some((attribute, key, value?)))
+    pub(super) fn settings(&self) -> Vec<(&'static str, &'static str, String)> {
+        let settings = [
+            ("module-path", "pathLib", self.module_path.clone()),
+            ("slot-id", "slotId", self.slot_id.map(|it| it.to_string())),
+            ("token", "tokenLabel", self.token.clone()),
+            ("serial", "tokenSerial", self.serial.clone()),
+            ("id", "objectId", self.id.as_ref().map(ToString::to_string)),
+            ("object", "objectLabel", self.object.clone()),
+            ("pin-source", "pinSource", self.pin_source.clone()),
+            ("pin-value", "pin", self.pin_value.clone()),
+        ];
+        let given = settings.into_iter();
+        given.filter_map(|(attribute, key, value)| Some((attribute, key, value?))).collect()
     }
 }
 
@@ -199,17 +163,14 @@ impl fmt::Display for Uri {
             Some(percent_encode(value.as_bytes(), set).to_string())
         };
         // Bytes whose letters mean nothing.
-        let id = self.id.as_ref().map(|id| {
-            let bytes = id.as_bytes().iter();
-            bytes.map(|byte| format!("%{byte:02X}")).collect()
-        });
+        let hex = |id: &ObjectId| id.as_bytes().iter().map(|byte| format!("%{byte:02X}")).collect();
         let path = [
             ("token", escaped(&self.token, PATH)),
             ("manufacturer", escaped(&self.manufacturer, PATH)),
             ("model", escaped(&self.model, PATH)),
             ("serial", escaped(&self.serial, PATH)),
             ("slot-id", self.slot_id.map(|slot| slot.to_string())),
-            ("id", id),
+            ("id", self.id.as_ref().map(hex)),
             ("object", escaped(&self.object, PATH)),
         ];
         let query = [
@@ -229,7 +190,7 @@ impl fmt::Display for Uri {
     }
 }
 
-fn text(name: &str, value: &str) -> Result<String, Problem> {
+fn text(name: &str, value: &str) -> Result<String, Error> {
     match String::from_utf8(bytes(name, value)?) {
         Ok(text) if !text.contains('\0') => Ok(text),
         Ok(_) => Err(problem(name, "holds a NUL", "correct it")),
@@ -237,14 +198,14 @@ fn text(name: &str, value: &str) -> Result<String, Problem> {
     }
 }
 
-fn number(name: &str, digits: &str) -> Result<u64, Problem> {
+fn number(name: &str, digits: &str) -> Result<u64, Error> {
     let is_decimal = digits.bytes().all(|digit| digit.is_ascii_digit());
     let number = digits.parse().ok().filter(|_| is_decimal);
     number.ok_or_else(|| problem(name, "is not a number", "write it in decimal digits"))
 }
 
 /// Decodes a value strictly.
-fn bytes(name: &str, value: &str) -> Result<Vec<u8>, Problem> {
+fn bytes(name: &str, value: &str) -> Result<Vec<u8>, Error> {
     const ESCAPES: &str = "write other characters than letters, digits and -._~ as % and two \
                            hexadecimal digits: %20 for a space, %25 for a %";
     let is_escape = |rest: &str| {
@@ -254,8 +215,7 @@ fn bytes(name: &str, value: &str) -> Result<Vec<u8>, Problem> {
     let is_allowed =
         |byte: u8| byte == b'%' || byte.is_ascii_alphanumeric() || UNESCAPED.contains(&byte);
     if value.is_empty() {
-        let remedy = "leave it out, or give it a value";
-        Err(problem(name, "is empty", remedy))
+        Err(problem(name, "is empty", "leave it out, or give it a value"))
     } else if !value.split('%').skip(1).all(is_escape) {
         Err(problem(name, "has a % without two digits", ESCAPES))
     } else if !value.bytes().all(is_allowed) {
@@ -267,7 +227,7 @@ fn bytes(name: &str, value: &str) -> Result<Vec<u8>, Problem> {
 
 /// `pin-source` as `pinSource` has it. A path alone is a file's (RFC 7512, section 2.4), and so is a
 /// file URI of this machine's (RFC 8089, section 2).
-fn pin_source(value: &str) -> Result<String, Problem> {
+fn pin_source(value: &str) -> Result<String, Error> {
     let path = match value.strip_prefix("file://") {
         Some(rest) => rest.strip_prefix("localhost").unwrap_or(rest),
         None if value.starts_with('/') => value,
@@ -284,20 +244,11 @@ fn pin_source(value: &str) -> Result<String, Problem> {
     Ok(format!("file:/{}", path.trim_start_matches('/')))
 }
 
-fn unknown(name: &str, known: &str) -> Problem {
-    problem(
-        name,
-        "is not known here",
-        format!("leave it out, since what it demands can't be looked at; known there are {known}"),
-    )
-}
-
-fn problem(name: &str, what: &str, remedy: impl Into<Help>) -> Problem {
+fn problem(name: &str, what: &str, help: &str) -> Error {
     // A name of other characters may be a piece of a PIN.
     let is_name = |byte: u8| byte.is_ascii_alphabetic() || byte == b'-';
     let name = if name.bytes().all(is_name) { excerpt(name) } else { "…".to_owned() };
-    let remedy = remedy!("in ", Setting("uri"), ", ", name, ": ", remedy.into());
-    Problem::new(format!("uri: {name} {what}"), remedy)
+    misconfigured(format!("uri: {name} {what}"), format!("in uri, {name}: {help}"))
 }
 
 #[cfg(test)]
@@ -309,7 +260,7 @@ mod tests {
     fn shown(text: &str) -> String {
         match Uri::parse(text) {
             Ok(uri) => uri.to_string(),
-            Err(problem) => problem.what,
+            Err(error) => error.to_string().replace("configuration: ", ""),
         }
     }
 
