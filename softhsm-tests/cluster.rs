@@ -113,7 +113,7 @@ fn a_renewal_that_is_due_is_said_where_a_pin_is_asked() {
     let id = [1];
     let store = token_with(Object::certified(Kind::P256, certificate, &id));
     let notice = "warning: the certificate of CN=jane: it expires in 2 days; renew it: \
-        `pkcs11-external-signer renew --context NAME`";
+        `pkcs11-external-signer renew`";
     let outcome = client(&store, &["whoami"]);
     assert!(outcome.status.success(), "{outcome:?}");
     assert_eq!(outcome.stderr, "");

@@ -29,14 +29,15 @@ impl TrustedLibrary {
         let shown = quoted(value);
         let wrong = |what: &str, help: &str| misconfigured(format!("pathLib {shown} {what}"), help);
         let unchecked = |error| {
-            let help = "set pathLib to a library that you can read, by a path that leads there";
+            let help =
+                "set pathLib (--module) to a library that you can read, by a path that leads there";
             wrong(&format!("can't be checked: {error}"), help)
         };
         let path = Path::new(value);
         if !path.is_absolute() {
             return Err(wrong(
                 "is not an absolute path",
-                "write the whole path of the library into pathLib, such as \
+                "write the whole path of the library into pathLib (--module), such as \
                  /usr/lib/x86_64-linux-gnu/opensc-pkcs11.so",
             ));
         }
@@ -47,7 +48,7 @@ impl TrustedLibrary {
                     "leads through {}, where each process finds something else",
                     place.display()
                 ),
-                "set pathLib to the path at which the library is installed, which `realpath` prints",
+                "set pathLib (--module) to the path at which the library is installed, which `realpath` prints",
             ));
         }
         let found = match path.canonicalize() {
@@ -71,7 +72,7 @@ impl TrustedLibrary {
             return Err(misconfigured(
                 format!("pathLib {shown}{target} is not allowed by {PLACE}"),
                 format!(
-                    "set pathLib to a library that this file lists ({listed}), or have the machine's \
+                    "set pathLib (--module) to a library that this file lists ({listed}), or have the machine's \
                      administrator add this one"
                 ),
             ));
@@ -80,7 +81,7 @@ impl TrustedLibrary {
             Ok(None) => Ok(Self { path: found, is_there: true }),
             Ok(Some(weakness)) => Err(wrong(
                 &format!("is not safe to load: {weakness}"),
-                "set pathLib to a library's file in a directory of root's, or have only root and yourself change \
+                "set pathLib (--module) to a library's file in a directory of root's, or have only root and yourself change \
                  this one and each directory above it (chown, chmod go-w)",
             )),
             Err(error) => Err(unchecked(error)),

@@ -64,7 +64,7 @@ impl Config {
         let library = library.ok_or_else(|| {
             misconfigured(
                 "pathLib is missing",
-                "set pathLib to the absolute path of the token's PKCS#11 library, such as \
+                "set pathLib (--module) to the absolute path of the token's PKCS#11 library, such as \
                  /usr/lib/x86_64-linux-gnu/opensc-pkcs11.so",
             )
         })?;
