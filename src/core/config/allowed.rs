@@ -50,7 +50,7 @@ impl Allowed {
 fn read_trusted() -> Result<Allowed, Error> {
     // macOS: /etc is a link of the system's.
     let etc = fs::canonicalize("/etc").map_err(|error| unreadable(&error))?;
-    let path = etc.join(Path::new(PLACE).strip_prefix("/etc").unwrap_or(Path::new(PLACE)));
+    let path = etc.join(PLACE.trim_start_matches("/etc/"));
     if let Some(weakness) = weakness(&path, ROOT, false).map_err(|error| unreadable(&error))? {
         return Err(refused(format!("{PLACE} can't be trusted: {weakness}")));
     }
