@@ -366,7 +366,7 @@ impl Service {
         let config = Config::from_map(&mut configured(&registration.configuration));
         let config = match config {
             Ok(config) => config,
-            Err(error) => return conversation.send(&failed(&error.into())),
+            Err(error) => return conversation.send(&failed(&error)),
         };
         let is_in_the_way =
             |state: &State| state.library_beside(&config.library).is_some() && !state.holds_keys();

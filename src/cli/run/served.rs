@@ -49,7 +49,7 @@ impl ServedEntries {
                     served.users.push(user);
                     served.configs.push(config);
                 }
-                Err(error) if is_needed => return Err(error.into()),
+                Err(error) if is_needed => return Err(error),
                 Err(error) => leave(contexts.iter().filter(of_user), &error),
             }
         }
