@@ -309,30 +309,6 @@ fn a_wrong_command_line_is_told_without_its_values() {
 }
 
 #[test]
-fn messages_are_folded_for_a_terminal_and_for_nothing_else() {
-    let directory = tempfile::tempdir().unwrap();
-    let told = |redirection: &str| {
-        let script = format!(
-            "stty cols 60 </dev/tty; \"$SIGNER\" list --module={} --token-label=none {redirection}",
-            softhsm_library().display(),
-        );
-        let (outcome, screen) =
-            Invocation::new(directory.path()).within("sh", &script).at_terminal().finish();
-        (outcome.stderr, screen)
-    };
-    let (logged, _) = told("");
-    assert!(logged.lines().any(|line| line.chars().count() > 60), "{logged}");
-    let (_, screen) = told("2>/dev/tty");
-    assert!(screen.contains("error: "), "{screen}");
-    for line in screen.lines().filter(|line| !line.starts_with(' ')) {
-        assert!(line.chars().count() <= 60 || line.contains('`'), "{line}\n{screen}");
-    }
-    let unfolded: Vec<_> = screen.split_whitespace().collect();
-    let expected: Vec<_> = logged.split_whitespace().collect();
-    assert_eq!(unfolded, expected);
-}
-
-#[test]
 fn a_command_is_explained_and_the_version_told() {
     let directory = tempfile::tempdir().unwrap();
     let run = |arguments: &[&str]| program(directory.path(), arguments).run();

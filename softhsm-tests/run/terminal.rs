@@ -1,14 +1,10 @@
 //! A run at a terminal: the PIN is asked for first, then the terminal is the command's.
 
-use std::time::Duration;
-
 use rustix::process::Signal;
 
-use super::gate::TOOLS;
 use super::left_behind;
 use crate::fixture::cluster::{ADMINISTRATOR, JANE, cluster};
 use crate::fixture::keys::Kind;
-use crate::fixture::ports::free_address;
 use crate::fixture::program::{Invocation, PROGRAM};
 use crate::fixture::request::{Hash, Options, sample, sign_request};
 use crate::fixture::softhsm::{PIN, Store, WRONG_PIN};
@@ -167,41 +163,4 @@ fn what_a_tunnel_tells_stops_nobody_where_a_shell_has_the_terminal() {
     terminal.expect("ready: ").type_line("stty -tostop; exit");
     let (outcome, screen) = terminal.finish();
     assert!(outcome.status.success(), "{screen}");
-}
-
-/// Of a program that draws on the whole screen, such as k9s, and a user without a key, who can't be told
-/// otherwise.
-#[test]
-fn nothing_is_written_over_a_program_that_draws_on_the_screen() {
-    let store = cluster().token(Kind::P256, JANE);
-    // A client that asks nothing isn't answered: why there is no connection is reported.
-    let whole_screen = format!(
-        "{TOOLS} cooked=$(stty -g); stty raw -echo
-        timeout 600 openssl s_client -connect $address -cert certificate -key key </dev/null >/dev/null 2>&1
-        printf drawn; head -c 1 >/dev/null"
-    );
-    for (script, first, last) in [
-        // It ends, and its shell goes on; it ends with the command.
-        ("stty $cooked; echo cooked; read line; echo end", "cooked", "end"),
-        ("printf end; stty $cooked", "end", ""),
-    ] {
-        let configuration = store.configuration_with_pin_source();
-        let shell = "exec \"$SIGNER\" run -- sh -c \"$SCRIPT\" </dev/tty >/dev/tty 2>&1";
-        let run = cluster().run(&store, &configuration, &[]);
-        cluster().lead_to(&store, &format!("https://{}", free_address()));
-        let mut terminal = run
-            .variable("SCRIPT", format!("{whole_screen}; {script}"))
-            .within("sh", shell)
-            .at_terminal();
-        terminal.expect("drawn");
-        assert!(!terminal.shows("error: ", Duration::from_secs(1)), "{}", terminal.screen());
-        terminal.type_text("x").expect(first);
-        terminal.expect("pkcs11-external-signer: error: cluster \"test\"");
-        if !last.is_empty() {
-            terminal.type_line("").expect(last);
-        }
-        let (outcome, screen) = terminal.finish();
-        assert!(outcome.status.success(), "{screen}");
-        assert_eq!(screen.matches("error: cluster").count(), 1, "{screen}");
-    }
 }

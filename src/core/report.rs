@@ -7,22 +7,17 @@
 
 #![forbid(unsafe_code)]
 
-use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write as _};
 use std::os::fd::AsFd;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use log::{LevelFilter, Log, Metadata, Record};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::termios::{LocalModes, tcgetattr, tcgetwinsize};
+use rustix::termios::tcgetwinsize;
 
 use crate::certificate;
 use crate::error::{Error, PROGRAM};
 use crate::printable::{line, printable};
-use crate::process::{signals, watchdog};
+use crate::process::watchdog;
 
 /// Reports the error in one line, what to do in the next, and the candidates that it lists, one a
 /// line. Returns its exit code.
@@ -45,7 +40,7 @@ pub fn last_error(error: &Error) {
     let mut ready = [PollFd::new(&stderr, PollFlags::OUT)];
     let limit = Timespec { tv_sec: 1, tv_nsec: 0 };
     if poll(&mut ready, Some(&limit)).is_ok_and(|ready| ready > 0) {
-        write(&error_message(error));
+        to_standard_error(&error_message(error));
     }
 }
 
@@ -72,65 +67,9 @@ pub fn steps(text: &str, next: &[String]) {
     to_standard_error(&(message("", text) + &next));
 }
 
-/// Something that is waited for: a line at the terminal with a sign that turns and is gone in the end, or
-/// elsewhere a line that stays.
-pub struct Progress {
-    /// `None` elsewhere. The thread ends when nothing can be sent to it any more.
-    turning: Option<(Sender<()>, JoinHandle<()>)>,
-}
-
-/// One after the other.
-const FRAMES: [char; 4] = ['|', '/', '-', '\\'];
-/// How long each stands there.
-const TURN: Duration = Duration::from_millis(125);
-
-impl Progress {
-    pub fn start(text: &str) -> Self {
-        let turning = columns(&io::stderr()).and_then(|columns| {
-            let text = printable(text);
-            let line: String = text.chars().take(columns.saturating_sub(3)).collect();
-            let (sender, ended) = mpsc::channel();
-            let thread = thread::Builder::new().name("progress".to_owned());
-            Some((sender, thread.spawn(move || turn(&line, &ended)).ok()?))
-        });
-        if turning.is_none() {
-            note(text);
-        }
-        Self { turning }
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        if let Some((sender, thread)) = self.turning.take() {
-            drop(sender);
-            let _ = thread.join();
-        }
-    }
-}
-
-/// Turns the sign until nothing can be received any more.
-fn turn(line: &str, ended: &Receiver<()>) {
-    for frame in FRAMES.iter().cycle() {
-        screen().draw(&format!("{frame} {line}"));
-        if ended.recv_timeout(TURN) != Err(RecvTimeoutError::Timeout) {
-            break;
-        }
-    }
-    write(&screen().erased());
-}
-
 /// A text of several lines, as it stands, to standard error.
 pub fn lines(text: &str) {
     to_standard_error(&each_line(text));
-}
-
-/// What a program of the person's writes for them, as it comes: a prompt has no end of line.
-pub fn passed_on(bytes: &[u8]) {
-    let mut screen = screen();
-    write(&screen.erased());
-    let _ = io::stderr().write_all(bytes);
-    screen.has_prompt = !bytes.ends_with(b"\n");
 }
 
 /// The text that was asked for with `--help` or `--version`, to standard output. Not for a process
@@ -204,121 +143,13 @@ fn each_line(text: &str) -> String {
     text.lines().map(|line| format!("{}\n", printable(line))).collect()
 }
 
-/// The screen of the command of a run, and what could not be written without drawing over it.
-struct Screen {
-    is_commands: bool,
-    kept: String,
-    /// How long the line of a [`Progress`] is that stands there, in characters.
-    progress: usize,
-    /// Another program's text stands there, and has no end of line.
-    has_prompt: bool,
-}
-
-static SCREEN: Mutex<Screen> =
-    Mutex::new(Screen { is_commands: false, kept: String::new(), progress: 0, has_prompt: false });
-
-/// In bytes. Later text is lost: the first error explains the others.
-const KEPT: usize = 16 * 1024;
-
-/// In characters: a text isn't folded to less.
-const NARROWEST: usize = 20;
-
-/// How often the screen is checked.
-const LOOK: Duration = Duration::from_millis(200);
-
-/// Leaves the terminal to a command: while it draws on the whole screen (`k9s`), messages are kept.
-pub fn leave_screen() {
-    screen().is_commands = true;
-}
-
-/// Writes what was kept, after the command has ended.
-pub fn take_screen_back() {
-    let kept = {
-        let mut screen = screen();
-        screen.is_commands = false;
-        std::mem::take(&mut screen.kept)
-    };
-    write(&kept);
-}
-
-fn screen() -> MutexGuard<'static, Screen> {
-    SCREEN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Screen {
-    /// Whether a program reads each key by itself, and shows it or not.
-    fn is_drawn_on(&self) -> bool {
-        self.is_commands
-            && tcgetattr(io::stderr()).is_ok_and(|settings| {
-                let modes = settings.local_modes;
-                !modes.intersects(LocalModes::ICANON | LocalModes::ECHO)
-            })
-    }
-
-    /// Draws the line of a [`Progress`] over itself, unless somebody is asked something there.
-    fn draw(&mut self, line: &str) {
-        let is_asked = tcgetattr(io::stderr())
-            .is_ok_and(|settings| !settings.local_modes.contains(LocalModes::ECHO));
-        if !self.has_prompt && !is_asked {
-            write(&format!("\r{line}"));
-            self.progress = line.chars().count();
-        }
-    }
-
-    /// What takes that line away.
-    fn erased(&mut self) -> String {
-        match std::mem::take(&mut self.progress) {
-            0 => String::new(),
-            width => format!("\r{}\r", " ".repeat(width)),
-        }
-    }
-
-    fn keep(&mut self, text: &str) {
-        let is_first = self.kept.is_empty();
-        if self.kept.len() + text.len() <= KEPT {
-            self.kept.push_str(text);
-        }
-        if is_first {
-            // Without the thread it is written when the command has ended.
-            let _ = thread::Builder::new().name("screen".to_owned()).spawn(write_when_free);
-        }
-    }
-}
-
-fn write_when_free() {
-    signals::write_in_background();
-    loop {
-        thread::sleep(LOOK);
-        let mut screen = screen();
-        if !screen.is_drawn_on() {
-            let kept = std::mem::take(&mut screen.kept);
-            drop(screen);
-            return write(&kept);
-        }
-    }
-}
-
 fn to_standard_error(text: &str) {
-    let mut screen = screen();
-    if screen.is_drawn_on() {
-        return screen.keep(text);
-    }
-    write(&screen.erased());
-    let before = std::mem::take(&mut screen.kept);
-    write(&(before + text));
-    screen.has_prompt = false;
-}
-
-fn write(text: &str) {
-    let stderr = io::stderr();
-    let text = match columns(&stderr) {
-        Some(columns) => Cow::Owned(folded(text, columns)),
-        // A line of a log stays one.
-        None => Cow::Borrowed(text),
-    };
     // Unbuffered: one write.
     let _ = io::stderr().write_all(text.as_bytes());
 }
+
+/// In characters: a text isn't folded to less.
+const NARROWEST: usize = 20;
 
 /// How wide a terminal is; `None` for what is none.
 pub fn columns(stream: &(impl AsFd + IsTerminal)) -> Option<usize> {

@@ -189,10 +189,7 @@ fn run_with(
         (MARK, std::process::id().to_string().into()),
     ]);
     let running = Running::start(&arguments.command, variables, inheritance, signals)?;
-    report::leave_screen();
-    let code = running.wait();
-    report::take_screen_back();
-    let code = code.map_err(preparation)?;
+    let code = running.wait().map_err(preparation)?;
     if fs::read(&file).is_ok_and(|left| left != content.as_bytes()) {
         report::warning(
             "the command has changed its kubeconfig, which ends with the run; \
