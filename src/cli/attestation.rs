@@ -63,40 +63,26 @@ fn show(
     let init_args = config.init_args.as_ref();
     let library = library::open(&config.library, init_args, lock::LIMIT, &mut LockReports)?;
     let library = opened.insert(library);
-    let mut token = library.token(&config.token, None, &mut ())?;
+    let token = library.token(&config.token, None, &mut ())?;
     let chain = token.attestation(&config.object)?;
-    let said = chain.first().and_then(|der| KeyAttestation::from_der(der));
-    if let Some(said) = &said {
-        report::note(&printable(&words(said)));
-    }
-    // A certificate of another key, written beside this one.
-    if let Ok(found) = token.certificate(&config.object, None)
-        && let Some(said) = &said
-        && let Some(other) = KeyAttestation::from_der(found.certificate.der())
-        && other.key_fingerprint != said.key_fingerprint
-    {
-        report::warning(&format!(
-            "the certificate of {} is not that of the attested key",
-            printable(&found.certificate.subject)
-        ));
-    }
     let (own, others) = chain.split_first().ok_or_else(|| Error::internal("an empty chain"))?;
+    if let Some(attestation) = KeyAttestation::from_der(own) {
+        report::note(&printable(&describe(&attestation)));
+    }
     Ok(output.print(&certificates_pem(own, others)?)?)
 }
 
 /// What the attestation says, in one line.
-fn words(said: &KeyAttestation) -> String {
-    let mut words = "made on this device".to_owned();
-    if let Some(number) = said.serial_number {
-        words = format!("made on YubiKey {number}");
+fn describe(attestation: &KeyAttestation) -> String {
+    let mut text = match attestation.serial_number {
+        Some(number) => format!("made on YubiKey {number}"),
+        None => "made on this device".to_owned(),
+    };
+    if let Some(firmware) = &attestation.firmware {
+        text += &format!(" with firmware {firmware}");
     }
-    if let Some(firmware) = &said.firmware {
-        words.push_str(&format!(" with firmware {firmware}"));
+    for (name, policy) in [("PIN", attestation.pin_policy), ("touch", attestation.touch_policy)] {
+        text += &policy.map_or_else(String::new, |policy| format!(", {name} {policy}"));
     }
-    for (name, policy) in [("PIN", said.pin_policy), ("touch", said.touch_policy)] {
-        if let Some(policy) = policy {
-            words.push_str(&format!(", {name} {policy}"));
-        }
-    }
-    format!("{words}; the key's SHA-256 is {}", said.key_fingerprint)
+    format!("{text}; the key's SHA-256 is {}", attestation.key_fingerprint)
 }

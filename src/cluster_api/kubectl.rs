@@ -1,6 +1,7 @@
 //! The person's kubectl, which brings the credentials that they have now, whatever those are. What it and its credential
 //! plugins write to standard error is for the person, and goes there.
 
+use std::ffi::OsString;
 use std::io::{self, PipeReader, Write as _};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,7 @@ const RESOURCE: &str = "certificatesigningrequests.v1.certificates.k8s.io";
 /// The cluster, asked by the person's kubectl as the user of a context.
 pub struct Kubectl {
     program: PathBuf,
-    options: Vec<String>,
+    options: Vec<OsString>,
     cluster: String,
 }
 
@@ -44,14 +45,13 @@ impl Kubectl {
             )
         })?;
         // One word each: a name could begin with a hyphen. A server that doesn't answer has an end.
-        let mut options = vec![format!("--context={context}"), "--request-timeout=60s".to_owned()];
-        if let Some(file) = file {
-            let file = file.to_str().ok_or_else(|| {
-                let text = format!("{}: its path is not UTF-8", file.display());
-                Error::new(Exit::Configuration, text).help("give the kubeconfig another name")
-            })?;
-            options.push(format!("--kubeconfig={file}"));
-        }
+        let mut options: Vec<OsString> =
+            vec![format!("--context={context}").into(), "--request-timeout=60s".into()];
+        options.extend(file.map(|file| {
+            let mut option = OsString::from("--kubeconfig=");
+            option.push(file);
+            option
+        }));
         Ok(Self { program, options, cluster: format!("context \"{context}\"") })
     }
 

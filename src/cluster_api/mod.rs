@@ -51,3 +51,18 @@ fn unusable(cluster: &str, purpose: &str, reason: impl Display) -> Error {
         "check that the cluster's server is an API server, and that the kubectl in PATH is Kubernetes's own",
     )
 }
+
+/// Whether objects can have this name, which then leads to no other path in a URL.
+fn is_name(name: &str) -> bool {
+    const LONGEST: usize = 253;
+    name.len() <= LONGEST && name.split('.').all(is_label)
+}
+
+/// A part of a name: lower-case letters, digits and hyphens, which begin and end nothing.
+fn is_label(text: &str) -> bool {
+    let is_inside = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    !text.is_empty()
+        && text.bytes().all(is_inside)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}

@@ -10,12 +10,10 @@ use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{ClusterApi, TokenConnection, decoded, is_not_found, unusable};
+use super::{ClusterApi, TokenConnection, decoded, is_name, is_not_found, unusable};
 use crate::error::{Error, Exit};
 use crate::printable::excerpt;
 
-/// In characters, of any object's name.
-const LONGEST_NAME: usize = 253;
 pub(super) const PATH: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 /// The signer of client certificates for the API server.
 pub const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
@@ -28,23 +26,18 @@ pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(10)];
 
 /// A CertificateSigningRequest as the API server gave it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
 pub struct SigningRequest {
-    /// All of it, to be sent back.
-    object: Value,
     pub metadata: Metadata,
     pub spec: RequestSpec,
-    status: RequestStatus,
-    /// PKCS#10, as PEM.
-    pub pem: String,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct Known {
-    metadata: Metadata,
-    spec: RequestSpec,
     #[serde(default)]
     status: RequestStatus,
+    /// All of it, to be sent back.
+    #[serde(skip)]
+    object: Value,
+    /// PKCS#10, as PEM.
+    #[serde(skip)]
+    pub pem: String,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -108,16 +101,17 @@ pub enum RequestState {
 impl SigningRequest {
     fn of(api: &dyn ClusterApi, object: Value) -> Result<Self, Error> {
         let purpose = "show the CertificateSigningRequest";
-        let Known { metadata, spec, status } = decoded(api.cluster(), purpose, object.clone())?;
+        let mut request: Self = decoded(api.cluster(), purpose, object.clone())?;
         let is_whole = object.is_object()
             && object.get("status").is_none_or(Value::is_object)
             // Without it, sending the object back would approve whatever is there by then.
-            && !metadata.resource_version.is_empty();
+            && !request.metadata.resource_version.is_empty();
         if !is_whole {
             return Err(unusable(api.cluster(), purpose, "it is no whole object"));
         }
-        let pem = from_base64(&spec.request).unwrap_or_default();
-        Ok(Self { object, metadata, spec, status, pem })
+        request.pem = from_base64(&request.spec.request).unwrap_or_default();
+        request.object = object;
+        Ok(request)
     }
 
     /// The request of this name; `None` if there is none.
@@ -256,14 +250,7 @@ fn from_base64(text: &str) -> Option<String> {
 
 /// A name from elsewhere must not lead to another path.
 fn check_name(name: &str) -> Result<(), Error> {
-    let is_part = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let is_inside = |byte: u8| is_part(byte) || matches!(byte, b'-' | b'.');
-    let ends = [name.bytes().next(), name.bytes().next_back()];
-    let is_name = name.len() <= LONGEST_NAME
-        && name.bytes().all(is_inside)
-        && ends.into_iter().all(|end| end.is_some_and(is_part))
-        && !name.contains("..");
-    match is_name {
+    match is_name(name) {
         true => Ok(()),
         false => Err(Error::new(
             Exit::Request,
@@ -280,7 +267,7 @@ mod tests {
     #[test]
     fn a_name_leads_to_no_other_path() {
         assert!(check_name("jane-0a1b2c3d4e").is_ok());
-        let long = "a".repeat(LONGEST_NAME + 1);
+        let long = "a".repeat(254);
         for name in ["", ".", "..", "a/b", "a/../b", "A", "a?x", "-a", "a..b", "a\n", &long] {
             assert!(check_name(name).is_err(), "{name}");
         }

@@ -8,15 +8,13 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::{TokenConnection, decoded, is_not_found, unusable};
+use super::{TokenConnection, decoded, is_label, is_name, is_not_found, unusable};
 use crate::error::Error;
 
 /// The shortest life that can be asked for, in seconds.
 pub const SHORTEST: u64 = 600;
 /// In characters, of a namespace.
 const LONGEST_LABEL: usize = 63;
-/// In characters, of any other object's name.
-const LONGEST_NAME: usize = 253;
 
 /// A service account, as `NAMESPACE/NAME`. Both are fit for a URL.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -121,17 +119,6 @@ fn made(answer: Value, cluster: &str, purpose: &str) -> Result<AccountToken, Err
 fn is_header(token: &str) -> bool {
     let is_of_it = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
     !token.is_empty() && token.bytes().all(is_of_it)
-}
-
-/// A part of a name: lower-case letters, digits and hyphens, which begin and end nothing.
-fn is_label(text: &str) -> bool {
-    let is_end = |byte: Option<u8>| byte.is_some_and(|it| it.is_ascii_alphanumeric());
-    let is_of_it = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    text.bytes().all(is_of_it) && is_end(text.bytes().next()) && is_end(text.bytes().next_back())
-}
-
-fn is_name(text: &str) -> bool {
-    text.len() <= LONGEST_NAME && text.split('.').all(is_label)
 }
 
 impl FromStr for ServiceAccount {

@@ -1,10 +1,11 @@
 //! The cluster's own CA: whom it takes the person for, and the context that uses the key in the end.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::EnrollArguments;
 use crate::cli::issuance::{prove, target};
+use crate::cli::key_options::KeyOptions;
 use crate::cli::kubeconfig::{ContextKey, use_in_context};
 use crate::cli::selection::Selection;
 use crate::cluster_api::Kubectl;
@@ -66,40 +67,35 @@ impl AskedCluster {
     }
 }
 
-/// What names the key.
-pub(super) fn selection(library: &Library, token: &TokenName, key: &FoundKey) -> Selection {
-    let object = key.selector();
-    let given = |text: &str| Some(text.to_owned()).filter(|it| !it.is_empty());
-    Selection {
-        module: Some(library.module.path().to_string_lossy().into_owned()),
-        token_label: given(&token.label),
-        token_serial: given(&token.serial),
-        object_id: object.id.map(|id| id.to_string()),
-        object_label: object.label,
-        ..Selection::default()
-    }
-}
-
-/// Has the context use the key from now on.
+/// Has the context use the key of this token from now on.
 pub(super) fn write_context(
     arguments: &EnrollArguments,
-    selection: Selection,
+    context: String,
+    token: TokenName,
+    key: &FoundKey,
     certificate_file: Option<PathBuf>,
     opened: &mut Option<Library>,
 ) -> Result<(), Error> {
-    let options = &arguments.key_options;
-    let key = ContextKey {
-        selection: Selection {
-            module: options.selection.module.clone().or(selection.module),
-            init_args: options.selection.init_args.clone(),
-            ..selection
-        },
-        certificate_file: certificate_file.map(|path| path.to_string_lossy().into_owned()),
-        pin_source: options.pin_source.clone(),
-        context: options.kubeconfig()?.selected_context()?.name,
-        kubeconfig: options.kubeconfig.clone(),
+    let KeyOptions { selection, pin_source, kubeconfig, .. } = &arguments.key_options;
+    let object = key.selector();
+    let given = |text: String| Some(text).filter(|it| !it.is_empty());
+    let path = |path: &Path| path.to_string_lossy().into_owned();
+    let found = opened.as_ref().map(|library| path(library.module.path()));
+    let selection = Selection {
+        module: selection.module.clone().or(found),
+        init_args: selection.init_args.clone(),
+        token_label: given(token.label),
+        token_serial: given(token.serial),
+        object_id: object.id.map(|id| id.to_string()),
+        object_label: object.label,
+        ..Selection::default()
     };
-    use_in_context(key, opened)
+    let certificate_file = certificate_file.as_deref().map(path);
+    let (pin_source, kubeconfig) = (pin_source.clone(), kubeconfig.clone());
+    use_in_context(
+        ContextKey { selection, certificate_file, pin_source, context, kubeconfig },
+        opened,
+    )
 }
 
 /// Connects to the cluster with the key that the context uses: the last line of an enrollment.

@@ -14,7 +14,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use self::choice::TokenChoice;
 use self::cluster::AskedCluster;
 use self::piv::PivOptions;
 use self::token::{EnrollmentToken, already_enrolled, describe, in_words, newest};
@@ -26,17 +25,18 @@ use super::issuance::{
 };
 use super::key_options::KeyOptions;
 use super::output::CommandOutput;
-use super::selection::Selection;
+use crate::config::Filter;
 use crate::enrollment::{Applicant, ExpectedCertificate, check_issued, for_another};
 use crate::error::{Error, Exit};
 use crate::keyring::Keyring;
+use crate::library::{self, LockReports};
 use crate::pin_entry::Sources;
 use crate::pipeline::Library;
 use crate::printable::printable;
 use crate::process::environment::SingleThreaded;
-use crate::process::unix_time;
+use crate::process::{lock, unix_time};
 use crate::report;
-use crate::token::{KeyKind, KeyPurpose};
+use crate::token::{FoundKey, KeyKind, KeyPurpose};
 
 /// Make a key on a token, request a certificate for it, and put that beside it
 #[derive(Debug, clap::Args)]
@@ -200,13 +200,14 @@ fn enroll(
         report::note("the context uses a key on a token already");
         return Ok(output.print(&format!("{}\n", printable(&proof)))?);
     }
-    let choice = TokenChoice::of(options, verbosity)?;
-    let selector = choice.open(opened)?;
-    let library = opened.as_ref().ok_or_else(|| Error::internal("no library is open"))?;
-    let officer = Sources::of_person(&choice.pin);
-    let pins = [Sources::new(choice.pin, &variables), officer];
-    let piv = &arguments.piv;
-    let mut token = EnrollmentToken::open(library, choice.filter, selector, pins, piv, purpose)?;
+    let (filter, pin) = choice::choose(options, verbosity, opened)?;
+    let library = match opened {
+        Some(library) => library,
+        None => opened.insert(open_library(&filter)?),
+    };
+    let officer = Sources::of_person(&pin);
+    let pins = [Sources::new(pin, &variables), officer];
+    let mut token = EnrollmentToken::open(library, filter, pins, &arguments.piv, purpose)?;
     let mut lines = Vec::new();
     match task {
         Task::Request(applicant, target) => {
@@ -221,16 +222,21 @@ fn enroll(
         }
         Task::Install(issued) => install(arguments, &issued, &mut token, &mut lines)?,
         Task::Certify(cluster) => {
-            let (key, file) = certify(arguments, &cluster, library, &mut token, &mut lines)?;
-            let accepted = token.close();
-            cluster::write_context(arguments, key, file, opened)?;
+            let (key, file) = certify(arguments, &cluster, &mut token, &mut lines)?;
             lines.push(format!("context: \"{}\", uses the key", cluster.context));
+            let (name, accepted) = (token.name().clone(), token.close());
+            cluster::write_context(arguments, cluster.context, name, &key, file, opened)?;
             lines.push(cluster::proof(arguments, opened, accepted, &variables, keyring)?);
         }
         Task::Prove => {}
     }
     let text: String = lines.iter().map(|line| format!("{}\n", printable(line))).collect();
     Ok(output.print(&text)?)
+}
+
+fn open_library(filter: &Filter) -> Result<Library, Error> {
+    let path = filter.library.as_ref().ok_or_else(|| Error::internal("no library was found"))?;
+    library::open(path, filter.init_args.as_ref(), lock::LIMIT, &mut LockReports)
 }
 
 /// The request that the applicant's key signs, as PEM.
@@ -246,41 +252,38 @@ fn request(
     }
 }
 
-/// A key, and the certificate that the cluster issues for it; then what names the key in a configuration, and the file
-/// that the certificate is in, if it isn't on the token.
+/// A key, and the certificate that the cluster issues for it; the file that it is in, if it isn't on the token.
 fn certify(
     arguments: &EnrollArguments,
     cluster: &AskedCluster,
-    library: &Library,
     token: &mut EnrollmentToken<'_>,
     lines: &mut Vec<String>,
-) -> Result<(Selection, Option<PathBuf>), Error> {
+) -> Result<(FoundKey, Option<PathBuf>), Error> {
     let applicant = &cluster.applicant;
     let (key, candidates, is_done) = token.key(arguments, applicant, lines)?;
-    let selection = cluster::selection(library, token.name(), &key);
     if is_done {
         // An earlier call has got so far.
         let own = newest(&candidates, &key);
         let own = own.filter(|own| own.user.as_deref() == Some(applicant.user()));
         let own = own.ok_or_else(|| already_enrolled(&candidates, &key))?;
         lines.push(describe(own, "beside the key"));
-        return Ok((selection, None));
+        return Ok((key, None));
     }
     let (public_key, options) = (&key.public_key, &arguments.issuance);
     let wanted = WantedCertificate { applicant, public_key, duration: options.duration };
     let issuance = Issuance::new(&cluster.kubectl, wanted, None)?;
     let kubeconfig = arguments.key_options.kubeconfig.as_deref();
     // Others can use the token while this waits for people.
-    library.lock.release();
+    token.unlock();
     let issued = issuance.obtain(options, &cluster.context, kubeconfig, || {
-        token.lock(library)?;
+        token.lock()?;
         let csr = token.sign_request(applicant, &key);
-        library.lock.release();
+        token.unlock();
         csr
     })?;
-    token.lock(library)?;
+    token.lock()?;
     let file = token.install(arguments, &issued, &key, &candidates, lines)?;
-    Ok((selection, file))
+    Ok((key, file))
 }
 
 /// The certificate that was issued, beside its key.

@@ -7,7 +7,7 @@ use super::piv::PivOptions;
 use crate::certificate::{Certificate, day};
 use crate::cli::issuance::{IssuedCertificate, log_in_to_write};
 use crate::cli::question::confirm;
-use crate::config::{Config, Filter, ObjectId, PinSource, TokenName, TokenSelector};
+use crate::config::{Config, Filter, ObjectId, PinSource, TokenName};
 use crate::enrollment::{
     Applicant, KeyWish, find_key, fingerprint, has_valid_certificate, installation, of_key,
     selector, sign_request,
@@ -24,6 +24,7 @@ use crate::token::{
 
 /// The token that a key is enrolled on, with a session in which it can be changed.
 pub(super) struct EnrollmentToken<'l> {
+    library: &'l Library,
     token: Token<'l>,
     config: Config,
     pins: Sources,
@@ -39,14 +40,13 @@ impl<'l> EnrollmentToken<'l> {
     pub(super) fn open(
         library: &'l Library,
         filter: Filter,
-        selector: TokenSelector,
         [mut pins, officer]: [Sources; 2],
         piv: &PivOptions,
         purpose: KeyPurpose,
     ) -> Result<Self, Error> {
         let trusted = filter.library;
         let trusted = trusted.ok_or_else(|| Error::internal("a token without a library"))?;
-        let token = library.token_to_write(&selector, Some(&mut pins), &mut LockReports)?;
+        let token = library.token_to_write(&filter.token, Some(&mut pins), &mut LockReports)?;
         let mut object = filter.object;
         let is_usual = match (token.is_yubikey(), piv.given()) {
             (false, Some(option)) => {
@@ -66,23 +66,27 @@ impl<'l> EnrollmentToken<'l> {
         let config = Config {
             library: trusted,
             init_args: filter.init_args,
-            token: selector,
+            token: filter.token,
             object,
             certificate_file: None,
             pin: PinSource::Prompt,
             keep: None,
         };
         let piv = piv.clone();
-        Ok(Self { token, config, pins, officer, piv, purpose, is_usual })
+        Ok(Self { library, token, config, pins, officer, piv, purpose, is_usual })
     }
 
     pub(super) fn name(&self) -> &TokenName {
         &self.token.state().name
     }
 
-    /// Locks the library again, after a wait in which others could use it.
-    pub(super) fn lock(&self, library: &Library) -> Result<(), Error> {
-        library.lock.acquire(&self.config.library, lock::LIMIT, &mut LockReports)
+    /// Lets others use the library during a wait.
+    pub(super) fn unlock(&self) {
+        self.library.lock.release();
+    }
+
+    pub(super) fn lock(&self) -> Result<(), Error> {
+        self.library.lock.acquire(&self.config.library, lock::LIMIT, &mut LockReports)
     }
 
     /// The end, and the PIN for the next session.

@@ -274,8 +274,7 @@ pub(super) fn check_user(
     known: &Recognition,
     certificate: Option<&Certificate>,
 ) -> Result<(), Error> {
-    let expected = certificate.and_then(|it| it.user.as_deref());
-    match (known, expected) {
+    match (known, certificate.and_then(|it| it.user.as_deref())) {
         (Recognition::User(known), Some(user)) if known.name != user => {
             let text = format!("the cluster knows us as \"{}\", and not as \"{user}\"", known.name);
             Err(Error::new(Exit::Cluster, text).help(
