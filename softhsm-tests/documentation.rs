@@ -4,9 +4,6 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-#[path = "../scripts/troubleshooting.rs"]
-mod troubleshooting;
-
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
@@ -36,14 +33,6 @@ fn each_attacker_is_stopped_by_what_a_test_shows() {
         let who = row.split(" | ").next().unwrap();
         assert!(who == "| root" || !tests_named(row).is_empty(), "no test for {who}");
     }
-}
-
-#[test]
-fn the_troubleshooting_page_has_the_errors_of_the_sources() {
-    assert!(
-        troubleshooting::page().unwrap() == troubleshooting::written().unwrap(),
-        "docs/troubleshooting.md is stale: run `cargo run --example troubleshooting`"
-    );
 }
 
 /// All pages.
