@@ -328,42 +328,10 @@ fn a_bomb_of_aliases_is_refused() {
 }
 
 #[test]
-fn what_slips_past_the_tunnel_is_told() {
+fn contexts_that_are_left_as_they_are_are_told() {
     let store = cluster().token(Kind::P256, JANE);
     drop(run(&store, &["true"]));
     let own = store.path("kubeconfig");
-    let outcome = run(&store, &["echo", "--kubeconfig", own.to_str().unwrap()]).run();
-    outcome.printed_beside(&["goes past the tunnel"]);
-    // It belongs to another program, after the second "--".
-    let quiet = run(&store, &["echo", "exec", "--", "--kubeconfig=x"]).run();
-    quiet.silently();
-    for (arguments, variable, told) in [
-        (
-            &["kubectl", "version", "--client", "--server=https://x"][..],
-            "",
-            "a --server of its own and goes past the tunnel",
-        ),
-        (
-            &["kubectl", "version", "--client", "-s", "https://x"],
-            "",
-            "a -s of its own and goes past",
-        ),
-        (
-            &["echo", "--kube-apiserver", "https://x"],
-            "",
-            "a --kube-apiserver of its own and goes past",
-        ),
-        (&["echo"], "https://x", "HELM_KUBEAPISERVER is set, and helm goes past"),
-        // Another program's server, and its own -s.
-        (&["echo", "--server=https://x", "-s", "x"], "", ""),
-    ] {
-        let outcome = run(&store, arguments).variable("HELM_KUBEAPISERVER", variable).run();
-        match told {
-            "" => outcome.silently().printed(),
-            told => outcome.printed_beside(&[told]),
-        };
-    }
-
     let mut config: Value = read_json(&own);
     for (name, provider) in [
         ("broken", json!({"name": "externalSigner", "config": {"pathLib": "relative"}})),

@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use super::completions::values;
+use super::completions;
 use super::output::CommandOutput;
 use super::question::says_yes;
 use crate::certificate::CertificationRequest;
@@ -32,10 +32,10 @@ pub(super) struct ApproveArguments {
     #[arg(value_name = "NAME")]
     name: String,
     /// The context of the kubeconfig; without it the current one
-    #[arg(long, value_name = "NAME", add = values::contexts())]
+    #[arg(long, value_name = "NAME", add = completions::contexts())]
     context: Option<String>,
     /// The kubeconfig; without it KUBECONFIG, or ~/.kube/config
-    #[arg(long, value_name = "FILE", add = values::files())]
+    #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// Approve although the request asks for what the requester isn't
     #[arg(long)]

@@ -16,9 +16,6 @@ pub(super) struct KeyHolder {
 impl KeyHolder {
     /// By the key's certificate, or by its public key where there is no certificate. Without `pins` only
     /// what the token shows without a login is found.
-    ///
-    /// # Errors
-    /// There is neither, or more than one; the errors of a login.
     pub(super) fn find(
         pipeline: &mut Pipeline<'_>,
         token: &mut Token<'_>,

@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
+use clap::ValueHint;
+
 use super::again::Invocation;
-use super::completions::values;
+use super::completions;
 use super::kubeconfig::{Search, provider_config, set_token};
 use super::selection::{self, HEADING, Selection};
 use crate::config::{Filter, PinSource};
@@ -22,16 +24,16 @@ pub(super) struct KeyOptions {
     #[arg(long, value_name = "URI", help_heading = HEADING)]
     pub(super) uri: Option<String>,
     /// The certificate, for a token that holds none
-    #[arg(long, value_name = "FILE", value_parser = selection::path, help_heading = HEADING, add = values::files())]
+    #[arg(long, value_name = "FILE", value_parser = selection::path, help_heading = HEADING, value_hint = ValueHint::FilePath)]
     pub(super) certificate_file: Option<String>,
     /// Where the PIN comes from: prompt, askpass, stdin, file:/path or env:NAME
-    #[arg(long, value_name = "SOURCE", value_parser = selection::pin_source, help_heading = HEADING, add = values::pin_sources())]
+    #[arg(long, value_name = "SOURCE", value_parser = selection::pin_source, help_heading = HEADING)]
     pub(super) pin_source: Option<String>,
     /// The kubeconfig; without it KUBECONFIG, or ~/.kube/config
-    #[arg(long, value_name = "FILE", add = values::files())]
+    #[arg(long, value_name = "FILE")]
     pub(super) kubeconfig: Option<PathBuf>,
     /// The context; without it the current one
-    #[arg(long, value_name = "NAME", add = values::contexts())]
+    #[arg(long, value_name = "NAME", add = completions::contexts())]
     pub(super) context: Option<String>,
 }
 
@@ -67,9 +69,6 @@ impl KeyOptions {
     }
 
     /// The key of the options or, if they name none, that of the context's user.
-    ///
-    /// # Errors
-    /// Those of [`Self::selected`], and a context whose user isn't one of this program.
     pub(super) fn source(&self) -> Result<KeySource, Error> {
         if self.names_a_key() {
             return Ok(self.own_source());
@@ -78,9 +77,6 @@ impl KeyOptions {
     }
 
     /// The key of the context's user.
-    ///
-    /// # Errors
-    /// Those of [`Self::source`].
     pub(super) fn source_of_context(&self) -> Result<KeySource, Error> {
         let selected = self.selected()?;
         let configuration = selected.kubeconfig.key_of(&selected.context)?;
@@ -89,9 +85,6 @@ impl KeyOptions {
 
     /// [`Self::source`]; where nothing names a key, what is to be [completed](Self::complete), and why the
     /// current context names none.
-    ///
-    /// # Errors
-    /// Those of [`Self::source`], for a context or a kubeconfig that was named.
     pub(super) fn source_if_any(&self) -> Result<(KeySource, Option<Error>), Error> {
         let is_named = self.context.is_some() || self.kubeconfig.is_some();
         match self.source() {
@@ -117,9 +110,6 @@ impl KeyOptions {
     }
 
     /// The context that is meant, with its kubeconfig.
-    ///
-    /// # Errors
-    /// Those of [`Self::kubeconfig`], and a kubeconfig without a current context.
     pub(super) fn selected(&self) -> Result<SelectedContext, Error> {
         let kubeconfig = self.kubeconfig()?;
         let context = kubeconfig.selected_context()?;
@@ -127,9 +117,6 @@ impl KeyOptions {
     }
 
     /// The kubeconfig, with the context that is meant as its current one.
-    ///
-    /// # Errors
-    /// There is none, it can't be read, or it has no context of that name.
     pub(super) fn kubeconfig(&self) -> Result<Kubeconfig, Error> {
         let locations = super::locations(self.kubeconfig.as_deref());
         let mut kubeconfig = super::load(&locations.required())?;
@@ -141,9 +128,6 @@ impl KeyOptions {
 
     /// Adds what the options don't say of library, token and key, if there is only one or a person picks
     /// one. Returns the URI of the key, or `None` if nothing was missing.
-    ///
-    /// # Errors
-    /// None or several fit, or a library or a token can't be looked at.
     pub(super) fn complete(
         &self,
         map: &mut Configuration,

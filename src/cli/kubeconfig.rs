@@ -6,8 +6,10 @@ mod plugin;
 
 use std::path::PathBuf;
 
+use clap::ValueHint;
+
 use super::again::Invocation;
-use super::completions::values;
+use super::completions;
 use super::error::ArgumentNeeds;
 use super::listing::{
     CertificateEntry, KeyEntry, KeyNote, LibraryEntry, ListQuery, Listing, TokenEntry,
@@ -56,23 +58,23 @@ pub(super) struct KubeconfigArguments {
     #[arg(long, help_heading = HEADING)]
     login: bool,
     /// The user's name; without it the certificate's
-    #[arg(long, value_name = "NAME", add = values::users())]
+    #[arg(long, value_name = "NAME")]
     user: Option<String>,
     /// Write down a certificate file, for a token that holds none
-    #[arg(long, value_name = "FILE", value_parser = selection::path, add = values::files())]
+    #[arg(long, value_name = "FILE", value_parser = selection::path, value_hint = ValueHint::FilePath)]
     certificate_file: Option<String>,
     /// Write down where the PIN comes from: prompt, askpass, stdin, file:/path or env:NAME; that of
     /// --login comes from there, too
-    #[arg(long, value_name = "SOURCE", value_parser = selection::pin_source, add = values::pin_sources())]
+    #[arg(long, value_name = "SOURCE", value_parser = selection::pin_source)]
     pin_source: Option<String>,
     /// Write it into the kubeconfig
     #[arg(long)]
     write: bool,
     /// The context that is to use it, by stock kubectl
-    #[arg(long, value_name = "NAME", add = values::contexts())]
+    #[arg(long, value_name = "NAME", add = completions::contexts())]
     context: Option<String>,
     /// How long one PIN serves: command, terminal, or a time such as 15m
-    #[arg(long, value_name = "HOW LONG", add = values::keeps())]
+    #[arg(long, value_name = "HOW LONG")]
     keep: Option<Keep>,
     /// For clients with the externalSigner provider, in place of stock ones
     #[arg(long)]
@@ -85,7 +87,7 @@ pub(super) struct KubeconfigArguments {
     )]
     undo: bool,
     /// The kubeconfig to write; without it KUBECONFIG, or ~/.kube/config
-    #[arg(long, value_name = "FILE", requires = "what", add = values::files())]
+    #[arg(long, value_name = "FILE", requires = "what")]
     kubeconfig: Option<PathBuf>,
 }
 

@@ -2,19 +2,16 @@
 
 #![forbid(unsafe_code)]
 
-use std::io;
-
 use super::again::Invocation;
-use super::completions::values;
 use super::listing::{
     CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, ListQuery, Listing, TokenEntry,
 };
-use super::output::CommandOutput;
+use super::output::{CommandOutput, quoted};
 use super::selection::{self, Selection};
 use super::style::{Palette, Style};
-use super::table::{Cell, Heading, TableLine, full_width, table};
 use crate::error::{Error, Failure as _};
 use crate::pipeline::Library;
+use crate::printable::printable;
 use crate::process::environment::SingleThreaded;
 use crate::report;
 use crate::token::{PinState, TokenError};
@@ -39,9 +36,9 @@ pub(super) struct ListArguments {
     #[arg(long)]
     login: bool,
     /// Where the PIN comes from: prompt, askpass, stdin, file:/path or env:NAME
-    #[arg(long, value_name = "SOURCE", value_parser = selection::pin_source, requires = "login", add = values::pin_sources())]
+    #[arg(long, value_name = "SOURCE", value_parser = selection::pin_source, requires = "login")]
     pin_source: Option<String>,
-    /// Only what this URI names; without a value, print a URI for each key instead of the table
+    /// Only what this URI names; without a value, print a URI for each key and nothing else
     #[arg(long, value_name = "URI", num_args = 0..=1)]
     uri: Option<Option<String>>,
     /// Print a JSON document
@@ -83,7 +80,6 @@ fn list(
     opened: &mut Option<Library>,
 ) -> Result<u8, Error> {
     let palette = Palette::for_standard_output();
-    let columns = report::columns(&io::stdout());
     let mut output = CommandOutput::open()?;
     let uri = arguments.uri();
     let pin_source = arguments.pin_source.as_deref();
@@ -104,11 +100,11 @@ fn list(
         }])),
         _ => Err(error),
     })?;
-    let missed = query.miss(&listing);
     if arguments.json {
         output.print_json(&listing)?;
     } else if let Some(None) = arguments.uri {
-        output.print(&uris(&listing))?;
+        let uris = listing.keys().map(|(_, _, key)| format!("{}\n", key.uri));
+        output.print(&uris.collect::<String>())?;
     } else {
         let filter = query.filter()?;
         let asked = Asked {
@@ -116,9 +112,9 @@ fn list(
             object: filter.object.is_given(),
             login: arguments.login,
         };
-        output.print(&text(&listing, asked, palette, columns))?;
+        output.print(&text(&listing, asked, palette))?;
     }
-    match missed {
+    match query.miss(&listing) {
         Some(error) => Err(error),
         None => Ok(exit_code(&listing)),
     }
@@ -126,32 +122,13 @@ fn list(
 
 /// 0 if something was listed or there was nothing to list, or else that of the first error.
 fn exit_code(listing: &Listing) -> u8 {
-    if listing.tokens().any(|token| !token.keys.is_empty()) {
+    if listing.keys().next().is_some() {
         return 0;
     }
     let libraries = listing.libraries.iter().map(|library| &library.error);
     let tokens = listing.tokens().map(|token| &token.error);
     let first = tokens.chain(libraries).find_map(Option::as_ref);
     first.map_or(0, |error| error.exit_code)
-}
-
-/// With 80 columns, kinds and expiries are not shortened.
-const HEADINGS: [Heading<'_>; 9] = [
-    ("OBJECTID", 0),
-    ("LABEL", 0),
-    ("KEY", 11),
-    ("USER", 0),
-    ("GROUPS", 0),
-    ("ISSUER", 0),
-    ("EXPIRES", 11),
-    ("NOTES", 12),
-    ("CREDENTIAL-ID", 0),
-];
-
-/// The URI of each key, one a line.
-fn uris(listing: &Listing) -> String {
-    let keys = listing.tokens().flat_map(|token| &token.keys);
-    keys.map(|key| format!("{}\n", key.uri)).collect()
 }
 
 /// What was asked for, which decides what to say if nothing is listed.
@@ -164,14 +141,32 @@ struct Asked {
     login: bool,
 }
 
-fn text(listing: &Listing, asked: Asked, palette: Palette, columns: Option<usize>) -> String {
-    let mut lines = Vec::new();
-    for library in &listing.libraries {
-        lines.push(TableLine::across(&library.path_lib, Some(Style::Heading)));
+/// The list as a person reads it: a line for each library, below it its tokens, below each its keys.
+struct Lines {
+    text: String,
+    palette: Palette,
+}
+
+impl Lines {
+    fn add(&mut self, style: Option<Style>, line: &str) {
+        let line = printable(line);
+        match style {
+            Some(style) => self.text.push_str(&self.palette.paint(style, &line)),
+            None => self.text.push_str(&line),
+        }
+        self.text.push('\n');
+    }
+
+    fn error(&mut self, error: &ErrorEntry) {
+        self.add(Some(Style::Bad), &format!("  {}", error.message));
+        self.add(None, &format!("  help: {}", error.help));
+    }
+
+    fn library(&mut self, library: &LibraryEntry, asked: Asked) {
+        self.add(Some(Style::Heading), &library.path_lib);
         if let Some(error) = &library.error {
-            error_lines(error, &mut lines);
+            self.error(error);
         } else if library.tokens.is_empty() {
-            let absence = absence(library.empty_slots.as_deref(), asked);
             match library.uninitialized_slots.first() {
                 Some(slot) if !asked.token => {
                     let error = TokenError::NotInitialized {
@@ -179,96 +174,94 @@ fn text(listing: &Listing, asked: Asked, palette: Palette, columns: Option<usize
                         library: library.path_lib.clone(),
                         present: Vec::new(),
                     };
-                    error_lines(&ErrorEntry::from(&error.into()), &mut lines);
+                    self.error(&ErrorEntry::from(&error.into()));
                 }
-                _ => lines.push(TableLine::across(format!("  {absence}"), None)),
+                _ => self.add(None, &absence(library.empty_slots.as_deref(), asked)),
             }
         }
         for token in &library.tokens {
-            token_lines(token, asked, &mut lines);
+            self.token(token, asked);
         }
+    }
+
+    fn token(&mut self, token: &TokenEntry, asked: Asked) {
+        let pin = token.pin_words().map(|words| format!(": {words}")).unwrap_or_default();
+        let style = match token.pin {
+            Some(PinState::Locked | PinState::ToBeChanged | PinState::FinalTry) => Some(Style::Bad),
+            Some(PinState::CountLow) => Some(Style::Concern),
+            Some(PinState::Good) | None => None,
+        };
+        let name = format!(
+            "  slotId {}, tokenLabel \"{}\", tokenSerial \"{}\"{pin}",
+            token.slot_id, token.token_label, token.token_serial
+        );
+        self.add(style, &name);
+        for key in &token.keys {
+            let style = match &*key.notes {
+                [] => None,
+                notes if notes.iter().any(KeyNote::is_grave) => Some(Style::Bad),
+                _ => Some(Style::Concern),
+            };
+            self.add(style, &line(key));
+        }
+        if let Some(error) = &token.error {
+            self.error(error);
+        } else if token.keys.is_empty() {
+            let more = match token.login_required && !asked.login {
+                true => ", as far as it shows without --login",
+                false => "",
+            };
+            let missing = match token.ca_certificates {
+                _ if asked.object => "no such key".to_owned(),
+                0 => "no key and no certificate".to_owned(),
+                1 => "no key, and no certificate but that of a CA".to_owned(),
+                several => format!("no key, and no certificates but those of {several} CAs"),
+            };
+            self.add(None, &format!("  {missing}{more}"));
+        }
+    }
+}
+
+fn text(listing: &Listing, asked: Asked, palette: Palette) -> String {
+    let mut lines = Lines { text: String::new(), palette };
+    for library in &listing.libraries {
+        lines.library(library, asked);
     }
     if let Some(nothing) = listing.emptiness().filter(|_| !asked.object) {
         let help = nothing.remedy().in_this_call();
-        lines.push(TableLine::across(format!("  help: {help}"), None));
+        lines.add(None, &format!("  help: {help}"));
     }
-    // The last column is for logs and searches, rather than for a narrow terminal.
-    let has_room = columns.is_none_or(|columns| full_width(&HEADINGS, &lines) <= columns);
-    let shown = HEADINGS.len() - usize::from(!has_room);
-    table(HEADINGS.split_at(shown).0, &lines, palette, columns)
+    lines.text
 }
 
 /// What to say of a library without tokens.
 fn absence(empty_slots: Option<&[String]>, asked: Asked) -> String {
     match empty_slots {
-        Some([]) => "no token, and no reader for one".to_owned(),
-        Some(names) => format!("no token in {}", names.join(", ")),
-        None if asked.token => "no such token".to_owned(),
-        None => "no token".to_owned(),
+        Some([]) => "  no token, and no reader for one".to_owned(),
+        Some(names) => format!("  no token in {}", names.join(", ")),
+        None if asked.token => "  no such token".to_owned(),
+        None => "  no token".to_owned(),
     }
 }
 
-fn token_lines(token: &TokenEntry, asked: Asked, lines: &mut Vec<TableLine>) {
-    let mut name = format!(
-        "  slotId {}, tokenLabel \"{}\", tokenSerial \"{}\"",
-        token.slot_id, token.token_label, token.token_serial
-    );
-    if let Some(words) = token.pin_words() {
-        name = format!("{name}: {words}");
+/// `objectId 2, objectLabel "SIGN", RSA-2048, user "jane", …`
+fn line(key: &KeyEntry) -> String {
+    let id = key.object_id.as_deref().unwrap_or("none");
+    let mut parts =
+        vec![format!("    objectId {id}"), format!("objectLabel \"{}\"", key.object_label)];
+    parts.extend(Some(key.kind.clone()).filter(|kind| !kind.is_empty()));
+    if let Some(CertificateEntry { user, groups, issuer, expires, credential_id, .. }) =
+        &key.certificate
+    {
+        parts.extend(user.as_ref().map(|user| format!("user \"{user}\"")));
+        parts.extend((!groups.is_empty()).then(|| format!("groups {}", quoted(groups))));
+        parts.push(format!("issued by {issuer}"));
+        let verb = if expires.ends_with("ago") { "expired" } else { "expires" };
+        parts.push(format!("{verb} {expires}"));
+        parts.push(credential_id.clone());
     }
-    let style = match token.pin {
-        Some(PinState::Locked | PinState::ToBeChanged | PinState::FinalTry) => Some(Style::Bad),
-        Some(PinState::CountLow) => Some(Style::Concern),
-        Some(PinState::Good) | None => None,
-    };
-    lines.push(TableLine::across(name, style));
-    lines.extend(token.keys.iter().map(row));
-    if let Some(error) = &token.error {
-        error_lines(error, lines);
-    } else if token.keys.is_empty() {
-        let more = if token.login_required && !asked.login {
-            ", as far as it shows without --login"
-        } else {
-            ""
-        };
-        let missing = match token.ca_certificates {
-            _ if asked.object => "no such key".to_owned(),
-            0 => "no key and no certificate".to_owned(),
-            1 => "no key, and no certificate but that of a CA".to_owned(),
-            several => format!("no key, and no certificates but those of {several} CAs"),
-        };
-        lines.push(TableLine::across(format!("  {missing}{more}"), None));
-    }
-}
-
-fn row(key: &KeyEntry) -> TableLine {
-    let certificate = key.certificate.as_ref();
-    let user = certificate.map_or("", |it| it.user.as_deref().unwrap_or("none"));
-    let groups = certificate.map_or_else(String::new, groups);
     let notes: Vec<_> = key.notes.iter().map(KeyNote::to_string).collect();
-    let style = if key.notes.iter().any(KeyNote::is_grave) { Style::Bad } else { Style::Concern };
-    let plain = |text: &str| Cell::new(text, None);
-    TableLine::Row(vec![
-        plain(key.object_id.as_deref().unwrap_or("none")),
-        plain(&key.object_label),
-        plain(&key.kind),
-        plain(user),
-        plain(&groups),
-        plain(certificate.map_or("", |it| &it.issuer)),
-        plain(certificate.map_or("", |it| &it.expires)),
-        Cell::new(&notes.join(", "), Some(style)),
-        plain(certificate.map_or("", |it| &it.credential_id)),
-    ])
-}
-
-/// Separated by commas; those inside a name are escaped.
-fn groups(certificate: &CertificateEntry) -> String {
-    let escaped: Vec<_> =
-        certificate.groups.iter().map(|group| group.replace(',', "\\,")).collect();
-    escaped.join(", ")
-}
-
-fn error_lines(error: &ErrorEntry, lines: &mut Vec<TableLine>) {
-    lines.push(TableLine::across(format!("  {}", error.message), Some(Style::Bad)));
-    lines.push(TableLine::across(format!("  help: {}", error.help), None));
+    let notes = Some(notes.join(", ")).filter(|notes| !notes.is_empty());
+    let notes = notes.map(|notes| format!(": {notes}")).unwrap_or_default();
+    format!("{}{notes}", parts.join(", "))
 }

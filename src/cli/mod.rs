@@ -31,7 +31,6 @@ mod selection;
 mod status;
 mod stop;
 mod style;
-mod table;
 mod unseal;
 mod version;
 
@@ -133,9 +132,8 @@ pub fn main(alone: SingleThreaded) -> u8 {
 /// Runs what the command line asks for; its exit code.
 #[cold]
 fn without_request(Started { core, alone }: Started) -> u8 {
-    // A shell shows what is written during completion in the middle of the line.
-    if let Some(words) = completions::asked_for() {
-        return completions::complete(words);
+    if let Some(code) = completions::complete() {
+        return code;
     }
     let logged = start::logged();
     if std::env::args_os().len() <= 1 {
@@ -241,9 +239,6 @@ pub fn command() -> clap::Command {
 }
 
 /// Loads the kubeconfig from these files, with a warning for each that somebody else can change.
-///
-/// # Errors
-/// Those of [`Kubeconfig::load`].
 fn load(locations: &Locations) -> Result<Kubeconfig, Error> {
     let kubeconfig = Kubeconfig::load(locations)?;
     for (path, who) in kubeconfig.concerns() {

@@ -28,9 +28,6 @@ impl Failure for NewFileError {
 }
 
 /// Writes a file with this mode: 0600 for one that this user alone may read.
-///
-/// # Errors
-/// [`NewFileError`]; an older file is as it was.
 pub(super) fn write(path: &Path, content: &str, mode: u32) -> Result<(), NewFileError> {
     let outcome = Directory::of(path)
         .and_then(|(directory, name)| directory.put(name, content.as_bytes(), mode));

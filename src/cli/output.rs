@@ -16,17 +16,11 @@ pub(super) struct CommandOutput(StandardOutput);
 
 impl CommandOutput {
     /// To be called once, before a module is loaded.
-    ///
-    /// # Errors
-    /// Those of [`StandardOutput::set_aside`].
     pub(super) fn open() -> Result<Self, AnswerError> {
         StandardOutput::set_aside().map(Self)
     }
 
     /// Prints the text. A reader that stops reading, such as `head`, is no error.
-    ///
-    /// # Errors
-    /// [`AnswerError::Lost`]; a part of the text may have been written.
     pub(super) fn print(&mut self, text: &str) -> Result<(), AnswerError> {
         match self.0.write(text) {
             Err(AnswerError::Lost(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
@@ -35,12 +29,15 @@ impl CommandOutput {
     }
 
     /// Prints a JSON document.
-    ///
-    /// # Errors
-    /// Those of [`CommandOutput::print`].
     pub(super) fn print_json(&mut self, document: &impl Serialize) -> Result<(), Error> {
         let document = serde_json::to_string_pretty(document)
             .map_err(|error| Error::internal(format!("JSON: {error}")))?;
         Ok(self.print(&format!("{}\n", printable_json(&document)))?)
     }
+}
+
+/// `"a", "b"`: an item with a comma in it stays one.
+pub(super) fn quoted(texts: &[String]) -> String {
+    let quoted: Vec<_> = texts.iter().map(|text| format!("{text:?}")).collect();
+    quoted.join(", ")
 }

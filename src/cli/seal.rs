@@ -5,7 +5,6 @@
 use std::io::{self, IsTerminal as _, Read as _};
 use std::path::PathBuf;
 
-use super::completions::values;
 use super::new_file;
 use super::output::CommandOutput;
 use super::sealed;
@@ -32,10 +31,14 @@ Examples:
 The password for --username is asked for; without a terminal on standard input it is read from there.")]
 pub(super) struct SealArguments {
     /// docker's config.json, with the passwords in it
-    #[arg(value_name = "CONFIG", required_unless_present = "registry", conflicts_with = "registry", add = values::files())]
+    #[arg(
+        value_name = "CONFIG",
+        required_unless_present = "registry",
+        conflicts_with = "registry"
+    )]
     config: Option<PathBuf>,
     /// A node's certificate, in PEM or DER; once for each node that opens the file
-    #[arg(long, value_name = "FILE", required = true, add = values::files())]
+    #[arg(long, value_name = "FILE", required = true)]
     recipient: Vec<PathBuf>,
     /// The registry, as HOST, HOST:PORT or HOST/PATH
     #[arg(long, value_name = "HOST", requires = "username")]
@@ -44,7 +47,7 @@ pub(super) struct SealArguments {
     #[arg(long, value_name = "USER", requires = "registry")]
     username: Option<String>,
     /// The sealed file; without it, standard output
-    #[arg(long, value_name = "FILE", add = values::files())]
+    #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
 

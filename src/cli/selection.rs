@@ -5,7 +5,8 @@
 use std::ffi::OsString;
 use std::io;
 
-use super::completions::values;
+use clap::ValueHint;
+
 use crate::kubeconfig::SELECTORS;
 use crate::protocol::Configuration;
 
@@ -34,25 +35,25 @@ pub(super) fn pin_source(value: &str) -> Result<String, io::Error> {
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct Selection {
     /// The token's PKCS#11 library (pathLib)
-    #[arg(long, value_name = "FILE", value_parser = path, help_heading = HEADING, add = values::modules())]
+    #[arg(long, value_name = "FILE", value_parser = path, help_heading = HEADING, value_hint = ValueHint::FilePath)]
     pub(super) module: Option<String>,
     /// What that library wants at its start, such as NSS's configDir='sql:/path'
     #[arg(long, value_name = "TEXT", help_heading = HEADING)]
     pub(super) init_args: Option<String>,
     /// The slot's number
-    #[arg(long, value_name = "NUMBER", help_heading = HEADING, add = values::slot_ids())]
+    #[arg(long, value_name = "NUMBER", help_heading = HEADING)]
     pub(super) slot_id: Option<String>,
     /// The token's label
-    #[arg(long, value_name = "LABEL", help_heading = HEADING, add = values::token_labels())]
+    #[arg(long, value_name = "LABEL", help_heading = HEADING)]
     pub(super) token_label: Option<String>,
     /// The token's serial number
-    #[arg(long, value_name = "SERIAL", help_heading = HEADING, add = values::token_serials())]
+    #[arg(long, value_name = "SERIAL", help_heading = HEADING)]
     pub(super) token_serial: Option<String>,
     /// The key's CKA_ID: 2, 0x0102 or 01:02
-    #[arg(long, value_name = "ID", help_heading = HEADING, add = values::object_ids())]
+    #[arg(long, value_name = "ID", help_heading = HEADING)]
     pub(super) object_id: Option<String>,
     /// The certificate's label
-    #[arg(long, value_name = "LABEL", help_heading = HEADING, add = values::object_labels())]
+    #[arg(long, value_name = "LABEL", help_heading = HEADING)]
     pub(super) object_label: Option<String>,
 }
 

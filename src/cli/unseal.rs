@@ -6,7 +6,6 @@ use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 
 use super::again::Invocation;
-use super::completions::values;
 use super::output::CommandOutput;
 use super::sealed::{self, FileOpener, OpeningOptions};
 use crate::config::{Config, PinSource};
@@ -28,7 +27,7 @@ Examples:
 It prints docker's config.json, with the passwords.")]
 pub(super) struct UnsealArguments {
     /// The sealed file
-    #[arg(value_name = "FILE", add = values::files())]
+    #[arg(value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]
     options: OpeningOptions,

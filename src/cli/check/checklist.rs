@@ -8,55 +8,37 @@ use crate::error::{Error, Help};
 use crate::printable::line;
 use crate::report;
 
-/// What a finding is about.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum CheckStep {
-    Configuration,
-    /// What a client with the credential plugin meets.
-    Client,
-    Library,
-    Token,
-    PinTries,
-    Certificate,
-    /// What an audit log calls the certificate.
-    CredentialId,
-    Validity,
-    PublicKey,
-    Mechanisms,
-    Login,
-    PrivateKey,
-    Signature,
-    TlsVersions,
-    Server,
-    /// A sealed file.
-    Sealed,
-    /// What kubelet is told.
-    Answer,
+/// What a finding is about: its name in the document, and what its line begins with.
+#[derive(Clone, Copy)]
+pub(super) struct Step {
+    name: &'static str,
+    title: &'static str,
 }
 
-impl CheckStep {
-    /// What a line about it begins with.
-    fn title(self) -> &'static str {
-        match self {
-            Self::Configuration => "configuration",
-            Self::Client => "client",
-            Self::Library => "library",
-            Self::Token => "token",
-            Self::PinTries => "PIN tries",
-            Self::Certificate => "certificate",
-            Self::CredentialId => "credential-id",
-            Self::Validity => "validity",
-            Self::PublicKey => "public key",
-            Self::Mechanisms => "mechanisms",
-            Self::Login => "PIN",
-            Self::PrivateKey => "private key",
-            Self::Signature => "signature",
-            Self::TlsVersions => "TLS",
-            Self::Server => "cluster",
-            Self::Sealed => "sealed file",
-            Self::Answer => "for kubelet",
-        }
+impl Step {
+    pub(super) const CONFIGURATION: Self = Self::new("configuration", "configuration");
+    /// The local address that clients with the credential plugin use.
+    pub(super) const CLIENT: Self = Self::new("client", "client");
+    pub(super) const LIBRARY: Self = Self::new("library", "library");
+    pub(super) const TOKEN: Self = Self::new("token", "token");
+    pub(super) const PIN_TRIES: Self = Self::new("pin-tries", "PIN tries");
+    pub(super) const CERTIFICATE: Self = Self::new("certificate", "certificate");
+    /// What an audit log calls the certificate.
+    pub(super) const CREDENTIAL_ID: Self = Self::new("credential-id", "credential-id");
+    pub(super) const VALIDITY: Self = Self::new("validity", "validity");
+    pub(super) const PUBLIC_KEY: Self = Self::new("public-key", "public key");
+    pub(super) const MECHANISMS: Self = Self::new("mechanisms", "mechanisms");
+    pub(super) const LOGIN: Self = Self::new("login", "PIN");
+    pub(super) const PRIVATE_KEY: Self = Self::new("private-key", "private key");
+    pub(super) const SIGNATURE: Self = Self::new("signature", "signature");
+    pub(super) const TLS_VERSIONS: Self = Self::new("tls-versions", "TLS");
+    pub(super) const SERVER: Self = Self::new("server", "cluster");
+    pub(super) const SEALED: Self = Self::new("sealed", "sealed file");
+    /// What kubelet is answered.
+    pub(super) const ANSWER: Self = Self::new("answer", "for kubelet");
+
+    const fn new(name: &'static str, title: &'static str) -> Self {
+        Self { name, title }
     }
 }
 
@@ -73,7 +55,7 @@ enum StepStatus {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct StepEntry {
-    step: CheckStep,
+    step: &'static str,
     status: StepStatus,
     text: String,
     help: Option<String>,
@@ -94,8 +76,6 @@ struct CheckDocument<'a> {
 pub(super) struct Checklist {
     output: CommandOutput,
     palette: Palette,
-    /// The width of standard output if it is a terminal.
-    columns: Option<usize>,
     is_json: bool,
     /// Of printing.
     failure: Option<Error>,
@@ -103,30 +83,20 @@ pub(super) struct Checklist {
 }
 
 impl Checklist {
-    pub(super) fn new(
-        output: CommandOutput,
-        palette: Palette,
-        columns: Option<usize>,
-        is_json: bool,
-    ) -> Self {
-        Self { output, palette, columns, is_json, failure: None, entries: Vec::new() }
+    pub(super) fn new(output: CommandOutput, palette: Palette, is_json: bool) -> Self {
+        Self { output, palette, is_json, failure: None, entries: Vec::new() }
     }
 
-    pub(super) fn good(&mut self, step: CheckStep, text: impl Into<String>) {
+    pub(super) fn good(&mut self, step: Step, text: impl Into<String>) {
         self.add(step, StepStatus::Good, text.into(), None, None);
     }
 
-    pub(super) fn concern(
-        &mut self,
-        step: CheckStep,
-        text: impl Into<String>,
-        remedy: impl Into<Help>,
-    ) {
-        let help = remedy.into().in_this_call();
+    pub(super) fn concern(&mut self, step: Step, text: impl Into<String>, help: impl Into<Help>) {
+        let help = help.into().in_this_call();
         self.add(step, StepStatus::Concern, text.into(), Some(help), None);
     }
 
-    pub(super) fn bad(&mut self, step: CheckStep, error: &Error) {
+    pub(super) fn bad(&mut self, step: Step, error: &Error) {
         let help = Some(error.remedy());
         let code = Some(error.exit_code());
         self.add(step, StepStatus::Bad, error.to_string(), help, code);
@@ -135,7 +105,7 @@ impl Checklist {
     /// What came of a step; an error is reported.
     pub(super) fn keep<T, E: Into<Error>>(
         &mut self,
-        step: CheckStep,
+        step: Step,
         outcome: Result<T, E>,
     ) -> Option<T> {
         outcome.map_err(|error| self.bad(step, &error.into())).ok()
@@ -143,18 +113,18 @@ impl Checklist {
 
     fn add(
         &mut self,
-        step: CheckStep,
+        step: Step,
         status: StepStatus,
         text: String,
         help: Option<Help>,
         exit_code: Option<u8>,
     ) {
         if !self.is_json {
-            let shown = self.shown(step.title(), status, &text, help.as_ref());
+            let shown = self.shown(step.title, status, &text, help.as_ref());
             self.print(&shown);
         }
         self.entries.push(StepEntry {
-            step,
+            step: step.name,
             status,
             text,
             help: help.map(|help| help.to_string()),
@@ -168,16 +138,10 @@ impl Checklist {
             StepStatus::Concern => ("!", Style::Concern),
             StepStatus::Bad => ("✘", Style::Bad),
         };
-        let folded = |line: String| match self.columns {
-            Some(columns) => report::hanging(&line, columns),
-            None => line,
-        };
         let mark = self.palette.paint(style, mark);
-        let finding = folded(format!("  {title:14} {}", line(text)));
-        let mut shown = format!("{mark} {}\n", finding.trim_start());
+        let mut shown = format!("{mark} {title:14} {}\n", line(text));
         if let Some(help) = help {
-            shown.push_str(&folded(format!("  help: {}", line(&help.text))));
-            shown.push('\n');
+            shown.push_str(&format!("  help: {}\n", line(&help.text)));
             for candidate in &help.candidates {
                 shown.push_str(&format!("    {}\n", line(candidate)));
             }
@@ -193,8 +157,7 @@ impl Checklist {
 
     /// That of the first step that failed, or 0.
     pub(super) fn exit_code(&self) -> u8 {
-        let mut codes = self.entries.iter().filter_map(|entry| entry.exit_code);
-        codes.next().unwrap_or(0)
+        self.entries.iter().find_map(|entry| entry.exit_code).unwrap_or(0)
     }
 
     /// Prints the document, if that is wanted; the process's exit code.
@@ -213,10 +176,4 @@ impl Checklist {
             None => code,
         }
     }
-}
-
-/// `"a", "b"`: an item with a comma in it stays one.
-pub(super) fn quoted(texts: &[String]) -> String {
-    let quoted: Vec<_> = texts.iter().map(|text| format!("{text:?}")).collect();
-    quoted.join(", ")
 }

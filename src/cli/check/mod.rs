@@ -4,33 +4,30 @@
 
 mod checklist;
 mod client;
-mod error;
 mod sealed;
 mod short_lived;
 mod steps;
 
-use std::io;
 use std::mem;
-use std::path::Path;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use self::checklist::{CheckStep, Checklist, quoted};
+use self::checklist::{Checklist, Step};
 use self::client::check_client;
 use self::sealed::check_sealed;
-use self::short_lived::{WantedCredential, check_short_lived};
+use self::short_lived::check_short_lived;
 use self::steps::check_key;
 use super::again::Invocation;
-use super::completions::values;
+use super::connection_log::ConnectionLog;
 use super::credential::ShortLived;
 use super::error::ArgumentNeeds;
 use super::key_options::{KeyOptions, KeySource, SelectedContext};
-use super::output::CommandOutput;
+use super::output::{CommandOutput, quoted};
 use super::style::Palette;
 use crate::cluster_api::token_request::ServiceAccount;
 use crate::cluster_api::{ClusterUser, Recognition, TokenConnection};
 use crate::config::{Config, PinSource};
-use crate::error::{Error, PROGRAM, Setting, THIS_KUBECONFIG, remedy};
+use crate::error::{Error, PROGRAM, Setting, THIS_KUBECONFIG};
 use crate::keyring::{KeyNumber, Keyring};
 use crate::kubeconfig::KubeconfigError;
 use crate::pin_entry::Sources;
@@ -74,7 +71,7 @@ pub(super) struct CheckArguments {
     #[arg(long, conflicts_with = "no_login")]
     despite_refusal: bool,
     /// Open this sealed file, as kubelet-credential-provider does
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["server", "kubeconfig", "context"], add = values::files())]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["server", "kubeconfig", "context"])]
     sealed: Option<PathBuf>,
     /// Say what kubelet would be told for this image
     #[arg(long, value_name = "NAME", requires = "sealed")]
@@ -93,23 +90,17 @@ impl CheckArguments {
     fn asks_server(&self) -> bool {
         self.server || matches!(self.kind, Some(ShortLived::Certificate | ShortLived::Token))
     }
-
-    fn wanted(&self) -> Option<WantedCredential<'_>> {
-        let account = self.service_account.as_ref();
-        self.kind.map(|kind| WantedCredential { kind, account })
-    }
 }
 
 /// Reports each step; the exit code.
 #[cold]
 pub(super) fn run(arguments: &CheckArguments, verbosity: u8, alone: SingleThreaded) -> u8 {
     let palette = Palette::for_standard_output();
-    let columns = report::columns(&io::stdout());
     let output = match CommandOutput::open() {
         Ok(output) => output,
         Err(error) => return report::error(&error.into()),
     };
-    let mut checklist = Checklist::new(output, palette, columns, arguments.json);
+    let mut checklist = Checklist::new(output, palette, arguments.json);
     let mut library = None;
     let keyring = check(arguments, verbosity, alone, &mut library, &mut checklist);
     let code = checklist.finish();
@@ -136,17 +127,16 @@ fn check(
         check_sealed(path, arguments, alone, opened, checklist);
         return None;
     }
-    let mut source = checklist.keep(CheckStep::Configuration, Source::of(arguments))?;
+    let mut source = checklist.keep(Step::CONFIGURATION, Source::of(arguments))?;
     let variables = super::take_variables(source.key.configuration.clone(), alone);
     let config = configuration(arguments, verbosity, &mut source, checklist);
-    let mut config = checklist.keep(CheckStep::Configuration, config)?;
+    let mut config = checklist.keep(Step::CONFIGURATION, config)?;
     // Before a PIN is asked for.
-    let context = source.key.context.as_ref();
-    if let Some(context) = context {
-        check_client(&context.kubeconfig, &context.context, checklist);
+    if let Some(SelectedContext { kubeconfig, context }) = &source.key.context {
+        check_client(kubeconfig, context, checklist);
     }
     let target = match arguments.asks_server() {
-        true => checklist.keep(CheckStep::Server, source.target())?,
+        true => checklist.keep(Step::SERVER, source.target())?,
         false => None,
     };
     // The token is opened twice; the second time with the PIN that it has accepted the first time.
@@ -162,8 +152,8 @@ fn check(
     // The library stays open: some see no token any more after C_Finalize.
     let keyring = Arc::new(Keyring::default());
     let key = keyring.add_open(config, library, accepted);
-    let key = checklist.keep(CheckStep::Server, key)?;
-    check_server(target, key, &keyring, arguments.wanted(), checklist);
+    let key = checklist.keep(Step::SERVER, key)?;
+    check_server(arguments, target, key, &keyring, checklist);
     Some(keyring)
 }
 
@@ -179,39 +169,34 @@ fn configuration(
         Some(_) => Ok(None),
         None => arguments.key.complete(map, verbosity),
     };
-    let (found, no_key) = match (found, source.no_key.take()) {
-        // If there isn't one key to be found, the error is that nothing names one; if there are
-        // several, it lists them.
-        (Err(error), Some(why))
-            if !matches!(error.downcast_ref(), Some(ObjectError::Choice { .. })) =>
-        {
-            return Err(why);
+    let no_key = source.no_key.take();
+    let found = match (found, no_key) {
+        // Several keys are listed; if there is none, what is wrong is that nothing names one.
+        (Err(error), Some(why)) => {
+            let is_choice = matches!(error.downcast_ref(), Some(ObjectError::Choice { .. }));
+            return Err(if is_choice { error } else { why });
         }
-        (found, no_key) => (found?, no_key),
+        (found, no_key) => found?.map(|uri| (uri, no_key)),
     };
     let config = Config::from_map(map)?;
-    let step = CheckStep::Configuration;
-    match (&*context, found, no_key) {
-        (_, Some(uri), Some(why)) => checklist.concern(
+    let step = Step::CONFIGURATION;
+    match (found, &*context) {
+        (Some((uri, Some(why))), _) => checklist.concern(
             step,
             format!("{why}; the only key that can be used is checked: {uri}"),
-            remedy!(
-                "have a context use it: `",
-                format!("{PROGRAM} kubeconfig --write{THIS_KUBECONFIG}"),
-                " --context NAME`"
-            ),
+            format!("have a context use it: `{PROGRAM} kubeconfig --write{THIS_KUBECONFIG} --context NAME`"),
         ),
-        (_, Some(uri), None) => {
+        (Some((uri, None)), _) => {
             checklist.good(step, format!("from the options, completed: {uri}"));
         }
-        (Some(SelectedContext { context, .. }), ..) => checklist.good(
+        (None, Some(SelectedContext { context, .. })) => checklist.good(
             step,
             format!(
                 "context \"{}\", cluster \"{}\", user \"{}\"",
                 context.name, context.cluster, context.user
             ),
         ),
-        _ => checklist.good(step, "from the options"),
+        (None, None) => checklist.good(step, "from the options"),
     }
     if let Some(program) = map.value("pathExec")
         && !Path::new(program).is_file()
@@ -219,26 +204,21 @@ fn configuration(
         checklist.concern(
             step,
             format!("pathExec {} is no program that is there", excerpt(program)),
-            remedy!(
-                "clients with the provider need it: ",
-                PROGRAM,
-                " kubeconfig prints the right one; `run` does without"
+            format!(
+                "clients with the provider need it: `{PROGRAM} kubeconfig --external-signer` prints the right one; \
+                 `run` does without"
             ),
         );
     }
     if let PinSource::Configuration(_) = config.pin {
+        let readers = match context {
+            Some(_) => "in the configuration, where every program of yours can read it",
+            None => "on the command line, where every user of the machine can read it",
+        };
         checklist.concern(
             step,
-            match context {
-                Some(_) => {
-                    "the PIN stands in the configuration, where every program of yours can read it"
-                }
-                None => {
-                    "the PIN stands on the command line, where every user of the machine can read \
-                     it"
-                }
-            },
-            remedy!("leave pin out to be asked, or set ", Setting("pinSource")),
+            format!("the PIN stands {readers}"),
+            format!("leave pin out to be asked, or set {}", Setting("pinSource")),
         );
     }
     Ok(config)
@@ -256,18 +236,17 @@ struct Source {
 impl Source {
     fn of(arguments: &CheckArguments) -> Result<Self, Error> {
         let (options, server) = (&arguments.key, arguments.asks_server());
+        let needs = |argument, other| Err(ArgumentNeeds { argument, other }.into());
         if arguments.kind == Some(ShortLived::Token) && arguments.service_account.is_none() {
-            let (argument, other) = ("--as token", "--service-account");
-            return Err(ArgumentNeeds { argument, other }.into());
+            return needs("--as token", "--service-account");
         }
-        let (context, file) = (options.context.is_some(), options.kubeconfig.is_some());
-        if options.names_a_key() && !server && (context || file) {
-            let argument = match context {
-                true => "--context beside options that name a key",
-                false => "--kubeconfig beside options that name a key",
-            };
-            let other = "--server";
-            return Err(ArgumentNeeds { argument, other }.into());
+        if options.names_a_key() && !server {
+            if options.context.is_some() {
+                return needs("--context beside options that name a key", "--server");
+            }
+            if options.kubeconfig.is_some() {
+                return needs("--kubeconfig beside options that name a key", "--server");
+            }
         }
         let (key, no_key) = match server {
             true => (options.source()?, None),
@@ -293,70 +272,34 @@ impl Source {
 
 /// Connects as `run` would, and asks the server for whom it takes us.
 fn check_server(
+    arguments: &CheckArguments,
     target: TunnelTarget,
     key: KeyNumber,
     keyring: &Arc<Keyring>,
-    wanted: Option<WantedCredential<'_>>,
     checklist: &mut Checklist,
 ) {
     let server = target.cluster.server.clone();
-    let connections = Arc::new(Connections::default());
-    let observer: Arc<dyn TunnelObserver> = Arc::clone(&connections) as _;
+    let observer: Arc<dyn TunnelObserver> = Arc::new(ConnectionLog);
     let connection = TokenConnection::new(target, key, keyring, &observer);
-    let Some(connection) = checklist.keep(CheckStep::Server, connection) else {
+    let Some(connection) = checklist.keep(Step::SERVER, connection) else {
         return;
     };
-    let recognition = connection.whoami();
-    for line in mem::take(&mut *connections.lines()) {
-        checklist.good(CheckStep::Server, line);
-    }
-    let user = match &recognition {
-        Ok(Recognition::User(user)) => Some(user.clone()),
-        Ok(Recognition::NotTold) | Err(_) => None,
-    };
-    tell_recognition(recognition, &server, checklist);
-    if let (Some(wanted), Some(user)) = (wanted, user) {
-        check_short_lived(&wanted, &connection, &user, checklist);
-    }
-}
-
-/// Reports what the server said.
-fn tell_recognition(
-    recognition: Result<Recognition, Error>,
-    server: &str,
-    checklist: &mut Checklist,
-) {
-    match recognition {
-        Err(error) => checklist.bad(CheckStep::Server, &error),
-        Ok(Recognition::User(ClusterUser { name, groups, .. })) => {
-            let groups = quoted(&groups);
+    let recognition = checklist.keep(Step::SERVER, connection.whoami());
+    match &recognition {
+        Some(Recognition::User(ClusterUser { name, groups, .. })) => {
+            let groups = quoted(groups);
             let text = format!("{server} knows us as user \"{name}\", groups {groups}");
-            checklist.good(CheckStep::Server, text);
+            checklist.good(Step::SERVER, text);
         }
-        Ok(Recognition::NotTold) => checklist.concern(
-            CheckStep::Server,
+        Some(Recognition::NotTold) => checklist.concern(
+            Step::SERVER,
             format!("{server} was reached, but is too old to tell as whom it knows us"),
             "try `run -- kubectl get namespaces`",
         ),
+        None => {}
     }
-}
-
-/// Collects the lines about connections.
-#[derive(Default)]
-struct Connections(Mutex<Vec<String>>);
-
-impl Connections {
-    fn lines(&self) -> MutexGuard<'_, Vec<String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    if let (Some(kind), Some(Recognition::User(user))) = (arguments.kind, &recognition) {
+        let account = arguments.service_account.as_ref();
+        check_short_lived(kind, account, &connection, user, checklist);
     }
-}
-
-impl TunnelObserver for Connections {
-    fn connection(&self, line: &str) {
-        self.lines().push(line.to_owned());
-    }
-
-    fn trouble(&self, _: &Error) {}
-
-    fn concern(&self, _: &str) {}
 }

@@ -3,9 +3,10 @@
 //! was to find: an expired certificate is reported, and its key is tried all the same.
 
 use super::CheckArguments;
-use super::checklist::{CheckStep, Checklist, quoted};
-use crate::certificate::renewal_remedy;
+use super::checklist::{Checklist, Step};
+use crate::certificate::{Certificate, renewal_remedy};
 use crate::cli::credential::{ShortLived, choice};
+use crate::cli::output::quoted;
 use crate::config::Config;
 use crate::error::Error;
 use crate::jose::Algorithm;
@@ -32,12 +33,12 @@ pub(super) fn check_key(
     let init_args = config.init_args.as_ref();
     let library = library::open(&config.library, init_args, lock::LIMIT, &mut steps);
     let step = match &library {
-        Err(error) if error.is::<TokenError>() => CheckStep::Token,
-        _ => CheckStep::Library,
+        Err(error) if error.is::<TokenError>() => Step::TOKEN,
+        _ => Step::LIBRARY,
     };
     let library = opened.insert(steps.keep(step, library)?);
     let token = library.token(&config.token, None, &mut steps);
-    let mut token = steps.keep(CheckStep::Token, token)?;
+    let mut token = steps.keep(Step::TOKEN, token)?;
     if arguments.despite_refusal {
         token.disregard_refusals();
     }
@@ -52,19 +53,19 @@ pub(super) fn check_key(
             // That no PIN can be tried has been reported.
             if !with_login {
                 steps.checklist.concern(
-                    CheckStep::Certificate,
+                    Step::CERTIFICATE,
                     format!("no certificate with {} is seen without a login", config.object),
                     "run check without --no-login to look at the private objects too",
                 );
             }
             return None;
         }
-        identity => steps.keep(CheckStep::Certificate, identity)?,
+        identity => steps.keep(Step::CERTIFICATE, identity)?,
     };
     steps.public_key(&token, &identity, can_log_in);
     let public_key = identity.certificate.public_key();
     let schemes = steps.pipeline(config).tls_schemes(&token, public_key);
-    let schemes = steps.keep(CheckStep::Mechanisms, schemes)?;
+    let schemes = steps.keep(Step::MECHANISMS, schemes)?;
     if arguments.kind == Some(ShortLived::Jwt) {
         steps.jwt(choice(None, public_key, &token));
     }
@@ -73,7 +74,7 @@ pub(super) fn check_key(
         return None;
     }
     let key = steps.pipeline(config).key(&mut token, identity.into_key(), pins);
-    let key = steps.keep(CheckStep::PrivateKey, key)?;
+    let key = steps.keep(Step::PRIVATE_KEY, key)?;
     let mut made = Vec::new();
     for scheme in schemes {
         let digest = vec![0x5a; scheme.digest_length()];
@@ -84,7 +85,7 @@ pub(super) fn check_key(
                 // Another try could cost a PIN try or another prompt; and a key that isn't the
                 // certificate's makes no other signature either.
                 let is_last = is_of_login(&error) || error.is::<ObjectError>();
-                steps.checklist.bad(CheckStep::Signature, &error);
+                steps.checklist.bad(Step::SIGNATURE, &error);
                 if is_last {
                     break;
                 }
@@ -118,95 +119,87 @@ impl KeyCheck<'_> {
 
     /// Which algorithm tokens are signed with, and what no look from here shows.
     fn jwt(&mut self, choice: Result<(Algorithm, Scheme), Error>) {
-        let Some((algorithm, _)) = self.keep(CheckStep::Mechanisms, choice) else {
-            return;
-        };
-        let text = format!("tokens are signed with {algorithm}");
-        self.checklist.good(CheckStep::Mechanisms, text);
-        self.checklist.concern(
-            CheckStep::Mechanisms,
-            "whether the API server takes them depends on its AuthenticationConfiguration",
-            "have an administrator apply the configuration in docs/short-lived.md, with the key set that `pkcs11-external-signer jwks` prints",
-        );
+        if let Some((algorithm, _)) = self.keep(Step::MECHANISMS, choice) {
+            self.checklist.good(Step::MECHANISMS, format!("tokens are signed with {algorithm}"));
+            let text =
+                "whether the API server takes them depends on its AuthenticationConfiguration";
+            let help = "have an administrator apply the configuration in docs/short-lived.md, with the key set that \
+                        `pkcs11-external-signer jwks` prints";
+            self.checklist.concern(Step::MECHANISMS, text, help);
+        }
     }
 
     /// Reports an error: of the step, or of the login in it.
-    fn keep<T>(&mut self, step: CheckStep, outcome: Result<T, Error>) -> Option<T> {
-        let step = match &outcome {
-            Err(error) if is_of_login(error) => CheckStep::Login,
-            _ => step,
-        };
-        self.checklist.keep(step, outcome)
+    fn keep<T>(&mut self, step: Step, outcome: Result<T, Error>) -> Option<T> {
+        let is_login = outcome.as_ref().is_err_and(is_of_login);
+        self.checklist.keep(if is_login { Step::LOGIN } else { step }, outcome)
     }
 
     fn pin_tries(&mut self, token: &Token<'_>) {
+        let (checklist, step) = (&mut *self.checklist, Step::PIN_TRIES);
         if let Err(refused) = token.check_pin_state() {
-            return self.checklist.bad(CheckStep::PinTries, &refused);
+            return checklist.bad(step, &refused);
         }
         match token.state().pin {
-            PinState::FinalTry => self.checklist.concern(
-                CheckStep::PinTries,
-                "one PIN try is left before the token locks",
-                "make sure which PIN it wants, and type it yourself",
-            ),
-            PinState::CountLow => self.checklist.concern(
-                CheckStep::PinTries,
-                "the token has counted a wrong PIN since the last right one",
-                "the right PIN clears it; if it wasn't a typing mistake, look for a kubeconfig with a \
-                 wrong one",
-            ),
-            _ if token.state().login_required => self
-                .checklist
-                .good(CheckStep::PinTries, "the token reports no wrong PIN"),
-            _ => self
-                .checklist
-                .good(CheckStep::PinTries, "the token wants no login"),
+            PinState::FinalTry => {
+                let help = "make sure which PIN it wants, and type it yourself";
+                checklist.concern(step, "one PIN try is left before the token locks", help);
+            }
+            PinState::CountLow => {
+                let text = "the token has counted a wrong PIN since the last right one";
+                let help = "the right PIN clears it; if it wasn't a typing mistake, look for a kubeconfig with a \
+                            wrong one";
+                checklist.concern(step, text, help);
+            }
+            _ if token.state().login_required => {
+                checklist.good(step, "the token reports no wrong PIN");
+            }
+            _ => checklist.good(step, "the token wants no login"),
         }
     }
 
-    fn validity(&mut self, identity: &Identity) {
-        let certificate = &identity.certificate;
+    fn validity(&mut self, certificate: &Certificate) {
         let now = unix_time();
         let concerns = certificate.concerns(now);
         if !concerns.is_empty() {
-            let subject = certificate.subject.clone();
-            let reason = concerns.join("; ");
-            let error = ObjectError::Invalid { subject, reason };
-            self.checklist.bad(CheckStep::Validity, &error.into());
+            self.invalid(Step::VALIDITY, certificate, concerns.join("; "));
         } else if let Some(expiry) = certificate.renewal(now) {
-            self.checklist.concern(CheckStep::Validity, expiry, renewal_remedy());
+            self.checklist.concern(Step::VALIDITY, expiry, renewal_remedy());
         } else {
             let expiry = certificate.validity.expiry(now);
             let text = format!("valid for TLS clients; it expires {expiry}");
-            self.checklist.good(CheckStep::Validity, text);
+            self.checklist.good(Step::VALIDITY, text);
         }
     }
 
+    fn invalid(&mut self, step: Step, certificate: &Certificate, reason: String) {
+        let subject = certificate.subject.clone();
+        self.checklist.bad(step, &ObjectError::Invalid { subject, reason }.into());
+    }
+
     fn public_key(&mut self, token: &Token<'_>, identity: &Identity, tries_key: bool) {
+        let step = Step::PUBLIC_KEY;
         match identity.check_public_key(token) {
-            Ok(()) => self
-                .checklist
-                .good(CheckStep::PublicKey, "nothing on the token contradicts the certificate"),
+            Ok(()) => {
+                self.checklist.good(step, "nothing on the token contradicts the certificate");
+            }
             // Requests don't look at the public key; the signature decides, if there is one.
             Err(_) if tries_key => self.checklist.concern(
-                CheckStep::PublicKey,
+                step,
                 "the token holds another public key under this id or label",
                 "requests pass over it; if the signature below is right, it is stale: remove it",
             ),
-            Err(error) => self.checklist.bad(CheckStep::PublicKey, &error),
+            Err(error) => self.checklist.bad(step, &error),
         }
     }
 
     fn tls_versions(&mut self, schemes: &[Scheme], verb: &str) {
+        let step = Step::TLS_VERSIONS;
         if schemes.iter().any(Scheme::is_of_tls_1_3) {
-            let text = format!("{verb} TLS 1.3 and TLS 1.2");
-            self.checklist.good(CheckStep::TlsVersions, text);
+            self.checklist.good(step, format!("{verb} TLS 1.3 and TLS 1.2"));
         } else if !schemes.is_empty() {
-            self.checklist.concern(
-                CheckStep::TlsVersions,
-                format!("{verb} TLS 1.2, not TLS 1.3"),
-                "TLS 1.3 needs RSA-PSS of an RSA key: use an ECDSA key, or a newer token or library",
-            );
+            let help = "TLS 1.3 needs RSA-PSS of an RSA key: use an ECDSA key, or a newer token or library";
+            self.checklist.concern(step, format!("{verb} TLS 1.2, not TLS 1.3"), help);
         }
     }
 }
@@ -222,15 +215,13 @@ impl StageObserver for KeyCheck<'_> {
 
     fn library(&mut self, library: &Library) {
         let path = library.module.path().display();
-        let text = match library.module.description() {
-            Some(description) => format!("{path} is trusted and loaded: {description}"),
-            None => format!("{path} is trusted and loaded"),
-        };
-        self.checklist.good(CheckStep::Library, text);
+        let description = library.module.description();
+        let description = description.map(|text| format!(": {text}")).unwrap_or_default();
+        self.checklist.good(Step::LIBRARY, format!("{path} is trusted and loaded{description}"));
     }
 
     fn token(&mut self, token: &Token<'_>) {
-        self.checklist.good(CheckStep::Token, token.name());
+        self.checklist.good(Step::TOKEN, token.name());
         self.pin_tries(token);
     }
 
@@ -240,35 +231,28 @@ impl StageObserver for KeyCheck<'_> {
             Some(origin) if !(at_reader && origin.leaves_it_to_a_reader()) => origin,
             _ => &PinOrigin::Reader,
         };
-        let text = format!("the PIN {origin} was accepted");
-        self.checklist.good(CheckStep::Login, text);
+        self.checklist.good(Step::LOGIN, format!("the PIN {origin} was accepted"));
     }
 
     fn identity(&mut self, identity: &Identity) {
         let certificate = &identity.certificate;
-        let groups = match certificate.groups.as_slice() {
-            [] => "no groups".to_owned(),
-            groups => format!("groups {}", quoted(groups)),
-        };
         match &certificate.user {
             Some(user) => {
+                let groups = match &*certificate.groups {
+                    [] => "no groups".to_owned(),
+                    groups => format!("groups {}", quoted(groups)),
+                };
                 let (key, issuer) = (certificate.public_key(), &certificate.issuer_text);
                 let text = format!("user {user:?}, {groups}; {key}, issued by {issuer}");
-                self.checklist.good(CheckStep::Certificate, text);
+                self.checklist.good(Step::CERTIFICATE, text);
             }
             None => {
-                let error = ObjectError::Invalid {
-                    subject: certificate.subject.clone(),
-                    reason: "it names no user (CN)".to_owned(),
-                };
-                self.checklist.bad(CheckStep::Certificate, &error.into());
+                self.invalid(Step::CERTIFICATE, certificate, "it names no user (CN)".to_owned());
             }
         }
-        self.checklist.good(
-            CheckStep::CredentialId,
-            format!("{} in the API server's audit log", certificate.credential_id()),
-        );
-        self.validity(identity);
+        let id = certificate.credential_id();
+        self.checklist.good(Step::CREDENTIAL_ID, format!("{id} in the API server's audit log"));
+        self.validity(certificate);
     }
 
     fn tls_schemes(&mut self, offered: &[Scheme], missing: &[Scheme]) {
@@ -276,35 +260,28 @@ impl StageObserver for KeyCheck<'_> {
             let names: Vec<_> = schemes.iter().map(Scheme::to_string).collect();
             names.join("; ")
         });
+        let text = format!("the token offers {offered}");
         if missing.is_empty() {
-            let text = format!("the token offers {offered}");
-            return self.checklist.good(CheckStep::Mechanisms, text);
+            return self.checklist.good(Step::MECHANISMS, text);
         }
-        self.checklist.concern(
-            CheckStep::Mechanisms,
-            format!("the token offers {offered}; it lacks {missing}"),
-            "servers that want what is missing can't be reached with this key",
-        );
+        let help = "servers that want what is missing can't be reached with this key";
+        self.checklist.concern(Step::MECHANISMS, format!("{text}; it lacks {missing}"), help);
     }
 
     fn key(&mut self, token: &Token<'_>, key: &SigningKey) {
         if !token.is_logged_in() {
-            let text = match token.state().login_required {
-                true => "not needed for this key",
-                false => "not needed",
-            };
-            self.checklist.good(CheckStep::Login, text);
+            let for_key = if token.state().login_required { " for this key" } else { "" };
+            self.checklist.good(Step::LOGIN, format!("not needed{for_key}"));
         }
-        let what = key.reference.describe();
-        let text = match key.wants_pin_each_time() {
-            true => format!("{what} is there; it wants the PIN for every signature"),
-            false => format!("{what} is there"),
+        let each_time = match key.wants_pin_each_time() {
+            true => "; it wants the PIN for every signature",
+            false => "",
         };
-        self.checklist.good(CheckStep::PrivateKey, text);
+        let text = format!("{} is there{each_time}", key.reference.describe());
+        self.checklist.good(Step::PRIVATE_KEY, text);
     }
 
     fn signature(&mut self, scheme: Scheme) {
-        let text = format!("{scheme}: signed and verified");
-        self.checklist.good(CheckStep::Signature, text);
+        self.checklist.good(Step::SIGNATURE, format!("{scheme}: signed and verified"));
     }
 }

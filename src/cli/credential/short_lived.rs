@@ -10,7 +10,6 @@ use serde_json::json;
 
 use super::{AUDIENCE, CredentialArguments, certificate, output, version};
 use crate::certificate::{PublicKey, of_subject, rfc_3339};
-use crate::cli::completions::values;
 use crate::cli::connection_log::ConnectionLog;
 use crate::cli::error::CredentialError;
 use crate::cli::holder::KeyHolder;
@@ -75,7 +74,7 @@ pub(in crate::cli) struct ShortLivedOptions {
     #[arg(long, value_name = "FORM", default_value = "exec", requires = "kind")]
     pub(super) output: OutputForm,
     /// Write it into this file, which you alone can read, rather than to standard output
-    #[arg(long, value_name = "FILE", requires = "kind", add = values::files())]
+    #[arg(long, value_name = "FILE", requires = "kind")]
     pub(super) out: Option<PathBuf>,
     /// How long it lives, such as 5m
     #[arg(long, value_name = "TIME", value_parser = duration, requires = "kind")]

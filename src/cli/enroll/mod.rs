@@ -18,7 +18,6 @@ use self::cluster::AskedCluster;
 use self::piv::PivOptions;
 use self::token::{EnrollmentToken, already_enrolled, describe, in_words, newest};
 use super::again::Invocation;
-use super::completions::values;
 use super::issuance::{
     Issuance, IssuanceOptions, IssuedCertificate, WantedCertificate, file_error, read_file,
     replace_file,
@@ -71,10 +70,10 @@ pub(super) struct EnrollArguments {
     #[arg(long = "for", value_name = "PURPOSE", value_parser = purpose, requires = "csr")]
     purpose: Option<KeyPurpose>,
     /// Write the request here, for any CA, and stop; - prints it
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["certificate", "IssuanceOptions"], add = values::files())]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["certificate", "IssuanceOptions"])]
     csr: Option<PathBuf>,
     /// Go on with the certificate that was issued
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["groups", "key", "IssuanceOptions"], add = values::files())]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["groups", "key", "IssuanceOptions"])]
     certificate: Option<PathBuf>,
     /// Put the certificate in the place of another one of the key, or on a YubiKey a new key in the place of
     /// another one, which is lost; after a yes that is typed

@@ -27,8 +27,8 @@ const ATTENDED_LIMIT: Duration = Duration::from_secs(300);
 /// More than any token holds.
 const LONGEST_DOCUMENT: u64 = 16 << 20;
 
-/// What each library of this machine shows to `list --json` with these arguments. With a login
-/// they come one after another, since they share the terminal.
+/// What each library of this machine shows to `list --json` with these arguments, all at the same time. With a
+/// login they come one after another, since they share the terminal.
 pub(super) fn list_machine(
     arguments: &[OsString],
     asks: bool,
@@ -39,35 +39,25 @@ pub(super) fn list_machine(
     if libraries.is_empty() {
         return Err(ModuleError::NoneFound.into());
     }
-    if !asks {
-        return Ok(list_libraries(&libraries, arguments, LIMIT, shows_noise));
-    }
-    let list = |library| {
-        let _deferral = Deferral::of_ctrl_c_for_child();
-        ask(library, arguments, ATTENDED_LIMIT, shows_noise)
-    };
-    Ok(Listing::new(libraries.iter().map(list).collect()))
-}
-
-/// All of these at the same time.
-pub(super) fn list_libraries(
-    libraries: &[Installed],
-    arguments: &[OsString],
-    limit: Duration,
-    shows_noise: bool,
-) -> Listing {
-    let list = |library| ask(library, arguments, limit, shows_noise);
-    Listing::new(thread::scope(|scope| {
-        let threads: Vec<_> =
-            libraries.iter().map(|library| (library, scope.spawn(move || list(library)))).collect();
-        threads
-            .into_iter()
-            .map(|(library, thread)| {
+    let list = |library, limit| ask(library, arguments, limit, shows_noise);
+    let entries = if asks {
+        let attended = |library| {
+            let _deferral = Deferral::of_ctrl_c_for_child();
+            list(library, ATTENDED_LIMIT)
+        };
+        libraries.iter().map(attended).collect()
+    } else {
+        thread::scope(|scope| {
+            let look = |library| (library, scope.spawn(move || list(library, LIMIT)));
+            let threads: Vec<_> = libraries.iter().map(look).collect();
+            let entries = threads.into_iter().map(|(library, thread)| {
                 let died = |_| failed(&library.path, "looking at it panicked".to_owned());
                 thread.join().unwrap_or_else(died)
-            })
-            .collect()
-    }))
+            });
+            entries.collect()
+        })
+    };
+    Ok(Listing::new(entries))
 }
 
 fn ask(

@@ -8,18 +8,15 @@ mod library;
 mod machine;
 
 use std::iter;
-use std::path::PathBuf;
-use std::time::Duration;
 
 pub(super) use self::document::{
     CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, Listing, TokenEntry,
 };
 use self::library::{ObjectAccess, list_library};
-use self::machine::{list_libraries, list_machine};
+use self::machine::list_machine;
 use super::selection::Selection;
 use crate::cli::error::ArgumentNeeds;
 use crate::config::{Filter, PinSource, Uri};
-use crate::discovery::Installed;
 use crate::error::Error;
 use crate::pipeline::Library;
 use crate::process::environment::TakenVariables;
@@ -38,23 +35,6 @@ pub(super) struct ListQuery<'a> {
     pub(super) variables: &'a TakenVariables,
     /// The number of `-v`; with any, what the libraries write to standard error is shown.
     pub(super) verbosity: u8,
-}
-
-/// What the selected library shows without a login and within `limit`; if none is selected, each of
-/// `found`.
-pub(super) fn list_briefly(
-    selection: &Selection,
-    found: Vec<Installed>,
-    limit: Duration,
-) -> Listing {
-    let mut selection = selection.clone();
-    let named = selection
-        .module
-        .take()
-        .map(|path| Installed { path: PathBuf::from(path), init_args: selection.init_args.take() });
-    let libraries = named.map_or(found, |named| vec![named]);
-    let arguments: Vec<_> = selection.arguments().collect();
-    list_libraries(&libraries, &arguments, limit, false)
 }
 
 impl ListQuery<'_> {

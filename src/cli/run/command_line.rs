@@ -5,13 +5,9 @@ use std::path::Path;
 
 use crate::kubeconfig::{Context, Kubeconfig};
 use crate::process::RunError;
-use crate::report;
 
 /// kubectl commands whose `--user` names the subject of a role binding.
 const OTHER_USERS: [&str; 3] = ["clusterrolebinding", "rolebinding", "subject"];
-
-/// helm's `--kube-apiserver`, where it isn't given.
-const HELM_SERVER: &str = "HELM_KUBEAPISERVER";
 
 /// A command's name and its arguments.
 pub(super) struct CommandLine<'a>(pub(super) &'a [OsString]);
@@ -29,32 +25,6 @@ impl CommandLine<'_> {
             Some(path) => std::env::split_paths(&path).any(|it| it.join(&name).exists()),
         };
         if exists { Ok(()) } else { Err(RunError::CommandNotFound { name }) }
-    }
-
-    /// Warns of options and variables with which the command bypasses the tunnel.
-    pub(super) fn warn_of_bypass(&self) {
-        if self.option("--kubeconfig").is_some() {
-            report::warning(
-                "the command is given a --kubeconfig of its own and goes past the tunnel; \
-                 give --kubeconfig to run, before the command",
-            );
-        }
-        let name = self.0.first().map(Path::new).and_then(Path::file_name);
-        // Other programs have other servers.
-        let options: &[&str] = match name.and_then(|name| name.to_str()) {
-            Some("kubectl" | "oc") => &["--kube-apiserver", "--server", "-s"],
-            _ => &["--kube-apiserver"],
-        };
-        let given = options.iter().find(|name| self.option(name).is_some());
-        let helms = std::env::var_os(HELM_SERVER).is_some_and(|server| !server.is_empty());
-        let bypass = match given {
-            Some(name) => format!("the command is given a {name} of its own and"),
-            None if helms => format!("{HELM_SERVER} is set, and helm"),
-            None => return,
-        };
-        report::warning(&format!(
-            "{bypass} goes past the tunnel; have the kubeconfig's cluster name that server"
-        ));
     }
 
     /// The context that the arguments name, as kubectl and helm take it.

@@ -19,12 +19,11 @@ use self::command_line::CommandLine;
 use self::reporter::Reporter;
 use self::served::ServedEntries;
 use super::again::Invocation;
-use super::completions::values;
+use super::completions;
 use crate::error::Error;
 use crate::keyring::{KeyNumber, Keyring};
 use crate::kubeconfig::{Context, Kubeconfig, KubeconfigError};
-use crate::library;
-use crate::pipeline::StageObserver;
+use crate::library::{self, LockReports};
 use crate::process::RunError;
 use crate::process::command::{Inheritance, Running, Signals};
 use crate::process::environment::{SingleThreaded, TakenVariables};
@@ -49,13 +48,13 @@ externalSigner, …}`) is led through a tunnel that only this command can use an
 exit code is the command's.")]
 pub(super) struct RunArguments {
     /// The kubeconfig; without it KUBECONFIG, or ~/.kube/config
-    #[arg(long, value_name = "FILE", add = values::files())]
+    #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// The context to use; without it the one that the command's arguments name, or the current one
-    #[arg(long, value_name = "NAME", add = values::contexts())]
+    #[arg(long, value_name = "NAME", add = completions::contexts())]
     context: Option<String>,
     /// Like --context, and the command gets no other context: no other is in its kubeconfig or has a port
-    #[arg(long, value_name = "NAME", conflicts_with = "context", add = values::contexts())]
+    #[arg(long, value_name = "NAME", conflicts_with = "context", add = completions::contexts())]
     only_context: Option<String>,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
@@ -109,8 +108,6 @@ fn serve(
     })?;
     let command_line = arguments.command_line();
     command_line.check_exists()?;
-    command_line.warn_of_bypass();
-
     let mut kubeconfig = load(arguments)?;
     let selected = command_line.selected_context(&kubeconfig);
     let served = ServedEntries::of(&kubeconfig, selected.as_ref())?;
@@ -223,7 +220,7 @@ fn load(arguments: &RunArguments) -> Result<Kubeconfig, Error> {
 fn open(keyring: &Keyring, key: KeyNumber) -> Result<(), Error> {
     // While the command runs, the keyring keeps the time.
     library::end_if_it_hangs(&keyring.library(key));
-    let key = keyring.open(key, Box::new(WaitReports));
+    let key = keyring.open(key, Box::new(LockReports));
     watchdog::stop();
     let key = key?;
     for warning in key.warnings() {
@@ -233,15 +230,6 @@ fn open(keyring: &Keyring, key: KeyNumber) -> Result<(), Error> {
         report::renewal(&key.subject, &expiry);
     }
     Ok(())
-}
-
-/// Reports waits for the lock on a library.
-struct WaitReports;
-
-impl StageObserver for WaitReports {
-    fn waiting(&mut self, holder: Option<u32>) {
-        library::note_wait(holder);
-    }
 }
 
 /// The variables with which the command goes to its ports directly, also where it has a proxy: Go

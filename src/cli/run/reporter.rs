@@ -12,7 +12,22 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(2);
 
 pub(super) struct Reporter {
     pub(super) is_verbose: bool,
-    pub(super) reported: Mutex<LastError>,
+    /// The error that was reported last, and when.
+    pub(super) reported: Mutex<Option<(String, Instant)>>,
+}
+
+impl Reporter {
+    /// Whether this is to be reported now.
+    fn is_news(&self, text: String, now: Instant) -> bool {
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_known = reported.as_ref().is_some_and(|(known, at)| {
+            *known == text && now.saturating_duration_since(*at) < REPORT_INTERVAL
+        });
+        if !is_known {
+            *reported = Some((text, now));
+        }
+        !is_known
+    }
 }
 
 impl TunnelObserver for Reporter {
@@ -23,9 +38,7 @@ impl TunnelObserver for Reporter {
     }
 
     fn trouble(&self, error: &Error) {
-        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
-        if reported.is_news(error.to_string(), Instant::now()) {
-            drop(reported);
+        if self.is_news(error.to_string(), Instant::now()) {
             report::error(error);
         }
     }
@@ -39,33 +52,16 @@ impl TunnelObserver for Reporter {
     }
 }
 
-/// The error that was reported last, and when.
-#[derive(Default)]
-pub(super) struct LastError(Option<(String, Instant)>);
-
-impl LastError {
-    /// Whether this is to be reported now.
-    fn is_news(&mut self, text: String, now: Instant) -> bool {
-        let is_known = self.0.as_ref().is_some_and(|(known, at)| {
-            *known == text && now.saturating_duration_since(*at) < REPORT_INTERVAL
-        });
-        if !is_known {
-            self.0 = Some((text, now));
-        }
-        !is_known
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_same_trouble_is_told_once_in_two_seconds() {
-        let mut reported = LastError::default();
+        let reporter = Reporter { is_verbose: false, reported: Mutex::default() };
         let start = Instant::now();
-        let mut told = |seconds, text: &str| {
-            reported.is_news(text.to_owned(), start + Duration::from_secs_f32(seconds))
+        let told = |seconds, text: &str| {
+            reporter.is_news(text.to_owned(), start + Duration::from_secs_f32(seconds))
         };
         let attempts = [(0.0, "gone"), (0.5, "gone"), (1.9, "gone"), (2.1, "gone")];
         assert_eq!(attempts.map(|(at, text)| told(at, text)), [true, false, false, true]);

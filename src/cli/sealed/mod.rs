@@ -7,10 +7,11 @@ mod opening;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use clap::ValueHint;
+
 pub(super) use opening::FileOpener;
 
 use super::again::Invocation;
-use super::completions::values;
 use super::selection::{self, HEADING, Selection};
 use crate::certificate::Certificate;
 use crate::config::PinSource;
@@ -31,7 +32,7 @@ pub(super) struct OpeningOptions {
     #[arg(long, value_name = "URI", help_heading = HEADING)]
     uri: Option<String>,
     /// The key's certificate, for a token that holds none
-    #[arg(long, value_name = "FILE", value_parser = selection::path, help_heading = HEADING, add = values::files())]
+    #[arg(long, value_name = "FILE", value_parser = selection::path, help_heading = HEADING, value_hint = ValueHint::FilePath)]
     certificate_file: Option<String>,
 }
 
@@ -39,12 +40,12 @@ pub(super) struct OpeningOptions {
 #[derive(Debug, clap::Args)]
 pub(super) struct ProviderOptions {
     /// The file that `seal` has made
-    #[arg(long, value_name = "FILE", add = values::files())]
+    #[arg(long, value_name = "FILE")]
     pub(super) sealed: PathBuf,
     #[command(flatten)]
     pub(super) opening: OpeningOptions,
     /// Where the PIN comes from: file:/path or env:NAME
-    #[arg(long, value_name = "SOURCE", value_parser = selection::pin_source, add = values::pin_sources())]
+    #[arg(long, value_name = "SOURCE", value_parser = selection::pin_source)]
     pub(super) pin_source: Option<String>,
 }
 

@@ -76,14 +76,6 @@ impl AcceptedPin {
     pub fn token(&self) -> &TokenName {
         &self.token
     }
-
-    pub(super) fn origin(&self) -> PinOrigin {
-        self.kept.origin.clone()
-    }
-
-    pub(super) fn into_pin(self) -> Pin {
-        self.kept.pin
-    }
 }
 
 impl Login {

@@ -10,7 +10,6 @@ mod ckr;
 mod error;
 mod exports;
 mod generation;
-mod handed_over;
 mod inventory;
 mod key;
 mod ledger;
@@ -36,7 +35,6 @@ pub use error::{
     TokenError, UnusableSlot, WhyUnusable, WritingError,
 };
 pub use generation::{GeneratedKey, KeyKind, KeyPurpose, NewKey};
-pub use handed_over::HandedOverPin;
 pub use inventory::{Candidate, Standing, VisibleKey};
 pub use key::WantedKey;
 pub use login::AcceptedPin;

@@ -1,0 +1,87 @@
+//! `completions`: the script that lets a shell complete this program's commands, options and contexts.
+
+#![forbid(unsafe_code)]
+
+use std::borrow::Cow;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use clap_complete::env::{CompleteEnv, Shells};
+use clap_complete::{ArgValueCandidates, CompletionCandidate, Shell};
+
+use super::output::CommandOutput;
+use crate::error::{Error, PROGRAM};
+use crate::kubeconfig::Kubeconfig;
+use crate::printable::shell_word;
+use crate::report;
+
+/// Set by the script when it asks for what may stand at the cursor.
+const VARIABLE: &str = "PKCS11_EXTERNAL_SIGNER_COMPLETE";
+
+/// Print the completions of a shell
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  pkcs11-external-signer completions bash \\
+      > ~/.local/share/bash-completion/completions/pkcs11-external-signer
+  pkcs11-external-signer completions zsh \\
+      > \"${fpath[1]}/_pkcs11-external-signer\"
+  pkcs11-external-signer completions fish \\
+      > ~/.config/fish/completions/pkcs11-external-signer.fish
+
+The packages install those of bash, zsh and fish.")]
+pub(super) struct CompletionsArguments {
+    shell: Shell,
+}
+
+/// Prints the script; the exit code.
+#[cold]
+pub(super) fn run(arguments: &CompletionsArguments) -> u8 {
+    match script(arguments.shell) {
+        Ok(()) => 0,
+        Err(error) => report::error(&error),
+    }
+}
+
+fn script(shell: Shell) -> Result<(), Error> {
+    let (name, mut script) = (PROGRAM, Vec::new());
+    let shells = Shells::builtins();
+    if let Some(shell) = shells.completer(&shell.to_string()) {
+        shell
+            .write_registration(VARIABLE, name, name, name, &mut script)
+            .map_err(|error| Error::internal(error.to_string()))?;
+    }
+    Ok(CommandOutput::open()?.print(&String::from_utf8_lossy(&script))?)
+}
+
+/// Answers a shell's script, if it is one that asks; the exit code. Nothing is written to standard error:
+/// it would end up in the middle of the line that a person types.
+#[cold]
+pub(super) fn complete() -> Option<u8> {
+    let words = std::env::args_os();
+    let directory = std::env::current_dir().ok();
+    let environment = CompleteEnv::with_factory(super::command).var(VARIABLE);
+    match environment.try_complete(words, directory.as_deref()) {
+        Ok(false) => None,
+        Ok(true) => Some(if io::stdout().flush().is_ok() { 0 } else { 2 }),
+        Err(_) => Some(2),
+    }
+}
+
+/// The contexts of kubectl's kubeconfig. Shells take a candidate as it is, so none that needs quotes is offered.
+pub(super) fn contexts() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        let contexts = kubeconfig().map(|it| it.contexts()).into_iter().flatten();
+        let names = contexts.map(|context| context.name);
+        let plain = names.filter(|name| matches!(shell_word(name), Cow::Borrowed(_)));
+        plain.map(CompletionCandidate::new).collect()
+    })
+}
+
+/// A pipe isn't read: its next reader would find it empty.
+fn kubeconfig() -> Option<Kubeconfig> {
+    let locations = super::locations(None);
+    let is_file = |path: &PathBuf| !Path::exists(path) || path.is_file();
+    let is_all_files = locations.files().iter().all(is_file);
+    is_all_files.then(|| Kubeconfig::load(&locations).ok())?
+}
