@@ -49,7 +49,7 @@ fn served(kubeconfig: &Kubeconfig, context: &Context) -> Result<RegisteredCluste
         && let Err(error) = check_port(&served.name, served.address)
         && !is_ours()?
     {
-        return Err(error.into());
+        return Err(error);
     }
     Ok(served)
 }

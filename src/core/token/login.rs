@@ -659,17 +659,6 @@ fn ask<T>(
 }
 
 #[cfg(test)]
-pub(super) fn accepted_pin(token: TokenName, pin: Pin) -> AcceptedPin {
-    let kept = Kept {
-        pin,
-        origin: PinOrigin::Configuration,
-        is_accepted: true,
-        outlasts_final_try: false,
-    };
-    AcceptedPin { token, kept }
-}
-
-#[cfg(test)]
 mod tests {
     use cryptoki::context::Function;
 
