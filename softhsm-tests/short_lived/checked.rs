@@ -37,9 +37,9 @@ fn what_is_missing_is_told_and_where_the_role_is() {
     let expected = "may not create and get CertificateSigningRequests";
     assert!(told.contains(expected) && told.contains(role), "{told}");
     let rule = ["--verb=create,get", "--resource=certificatesigningrequests"];
-    create(&[&["clusterrole", "certificate-requester"], &rule[..]].concat());
-    let binding = ["--clusterrole=certificate-requester", "--user=heidi"];
-    create(&[&["clusterrolebinding", "certificate-requester"], &binding[..]].concat());
+    create(&[&["clusterrole", "heidi-requester"], &rule[..]].concat());
+    let binding = ["--clusterrole=heidi-requester", "--user=heidi"];
+    create(&[&["clusterrolebinding", "heidi-requester"], &binding[..]].concat());
     let told = check(&holder, &["--as=certificate"]).told(0);
     assert!(told.contains("user \"heidi\" may request a certificate"), "{told}");
     assert!(told.contains("somebody else has to approve each request"), "{told}");
