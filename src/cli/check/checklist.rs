@@ -10,12 +10,12 @@ use crate::report;
 
 /// What a finding is about: its name in the document, and what its line begins with.
 #[derive(Clone, Copy)]
-pub(super) struct Step {
+pub(super) struct CheckStep {
     name: &'static str,
     title: &'static str,
 }
 
-impl Step {
+impl CheckStep {
     pub(super) const CONFIGURATION: Self = Self::new("configuration", "configuration");
     /// The local address that clients with the credential plugin use.
     pub(super) const CLIENT: Self = Self::new("client", "client");
@@ -87,16 +87,21 @@ impl Checklist {
         Self { output, palette, is_json, failure: None, entries: Vec::new() }
     }
 
-    pub(super) fn good(&mut self, step: Step, text: impl Into<String>) {
+    pub(super) fn good(&mut self, step: CheckStep, text: impl Into<String>) {
         self.add(step, StepStatus::Good, text.into(), None, None);
     }
 
-    pub(super) fn concern(&mut self, step: Step, text: impl Into<String>, help: impl Into<Help>) {
+    pub(super) fn concern(
+        &mut self,
+        step: CheckStep,
+        text: impl Into<String>,
+        help: impl Into<Help>,
+    ) {
         let help = help.into().in_this_call();
         self.add(step, StepStatus::Concern, text.into(), Some(help), None);
     }
 
-    pub(super) fn bad(&mut self, step: Step, error: &Error) {
+    pub(super) fn bad(&mut self, step: CheckStep, error: &Error) {
         let help = Some(error.remedy());
         let code = Some(error.exit_code());
         self.add(step, StepStatus::Bad, error.to_string(), help, code);
@@ -105,7 +110,7 @@ impl Checklist {
     /// What came of a step; an error is reported.
     pub(super) fn keep<T, E: Into<Error>>(
         &mut self,
-        step: Step,
+        step: CheckStep,
         outcome: Result<T, E>,
     ) -> Option<T> {
         outcome.map_err(|error| self.bad(step, &error.into())).ok()
@@ -113,7 +118,7 @@ impl Checklist {
 
     fn add(
         &mut self,
-        step: Step,
+        step: CheckStep,
         status: StepStatus,
         text: String,
         help: Option<Help>,

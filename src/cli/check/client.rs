@@ -1,7 +1,7 @@
 //! The local address that a context's cluster has for clients with the credential plugin: whether it is this user's,
 //! and whether its entry still fits the cluster that it leads to. No PIN is needed for that, and nothing is started.
 
-use super::checklist::{Checklist, Step};
+use super::checklist::{CheckStep, Checklist};
 use crate::cli::credential::registered;
 use crate::cli::error::CredentialError;
 use crate::error::{Error, PROGRAM, THIS_KUBECONFIG};
@@ -15,7 +15,7 @@ pub(super) fn check_client(kubeconfig: &Kubeconfig, context: &Context, checklist
     if kubeconfig.plugin(&context.user).is_none() {
         return;
     }
-    let Some(served) = checklist.keep(Step::CLIENT, served(kubeconfig, context)) else {
+    let Some(served) = checklist.keep(CheckStep::CLIENT, served(kubeconfig, context)) else {
         return;
     };
     let RegisteredCluster { address, name, cluster, .. } = &served;
@@ -25,14 +25,14 @@ pub(super) fn check_client(kubeconfig: &Kubeconfig, context: &Context, checklist
         let help = format!(
             "have the context's entries written again: `{PROGRAM} kubeconfig --write{THIS_KUBECONFIG} --context {context}`"
         );
-        checklist.concern(Step::CLIENT, text, help);
+        checklist.concern(CheckStep::CLIENT, text, help);
     }
     if concerns.is_empty() {
         let (local, server) = (&context.cluster, &cluster.server);
         let text = format!(
             "cluster \"{local}\" leads by {address} to cluster \"{name}\" ({server}), and is this user's"
         );
-        checklist.good(Step::CLIENT, text);
+        checklist.good(CheckStep::CLIENT, text);
     }
 }
 

@@ -12,7 +12,7 @@ use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use self::checklist::{Checklist, Step};
+use self::checklist::{CheckStep, Checklist};
 use self::client::check_client;
 use self::sealed::check_sealed;
 use self::short_lived::check_short_lived;
@@ -127,16 +127,16 @@ fn check(
         check_sealed(path, arguments, alone, opened, checklist);
         return None;
     }
-    let mut source = checklist.keep(Step::CONFIGURATION, Source::of(arguments))?;
+    let mut source = checklist.keep(CheckStep::CONFIGURATION, Source::of(arguments))?;
     let variables = super::take_variables(source.key.configuration.clone(), alone);
     let config = configuration(arguments, verbosity, &mut source, checklist);
-    let mut config = checklist.keep(Step::CONFIGURATION, config)?;
+    let mut config = checklist.keep(CheckStep::CONFIGURATION, config)?;
     // Before a PIN is asked for.
     if let Some(SelectedContext { kubeconfig, context }) = &source.key.context {
         check_client(kubeconfig, context, checklist);
     }
     let target = match arguments.asks_server() {
-        true => checklist.keep(Step::SERVER, source.target())?,
+        true => checklist.keep(CheckStep::SERVER, source.target())?,
         false => None,
     };
     // The token is opened twice; the second time with the PIN that it has accepted the first time.
@@ -152,7 +152,7 @@ fn check(
     // The library stays open: some see no token any more after C_Finalize.
     let keyring = Arc::new(Keyring::default());
     let key = keyring.add_open(config, library, accepted);
-    let key = checklist.keep(Step::SERVER, key)?;
+    let key = checklist.keep(CheckStep::SERVER, key)?;
     check_server(arguments, target, key, &keyring, checklist);
     Some(keyring)
 }
@@ -179,7 +179,7 @@ fn configuration(
         (found, no_key) => found?.map(|uri| (uri, no_key)),
     };
     let config = Config::from_map(map)?;
-    let step = Step::CONFIGURATION;
+    let step = CheckStep::CONFIGURATION;
     match (found, &*context) {
         (Some((uri, Some(why))), _) => checklist.concern(
             step,
@@ -281,18 +281,18 @@ fn check_server(
     let server = target.cluster.server.clone();
     let observer: Arc<dyn TunnelObserver> = Arc::new(ConnectionLog);
     let connection = TokenConnection::new(target, key, keyring, &observer);
-    let Some(connection) = checklist.keep(Step::SERVER, connection) else {
+    let Some(connection) = checklist.keep(CheckStep::SERVER, connection) else {
         return;
     };
-    let recognition = checklist.keep(Step::SERVER, connection.whoami());
+    let recognition = checklist.keep(CheckStep::SERVER, connection.whoami());
     match &recognition {
         Some(Recognition::User(ClusterUser { name, groups, .. })) => {
             let groups = quoted(groups);
             let text = format!("{server} knows us as user \"{name}\", groups {groups}");
-            checklist.good(Step::SERVER, text);
+            checklist.good(CheckStep::SERVER, text);
         }
         Some(Recognition::NotTold) => checklist.concern(
-            Step::SERVER,
+            CheckStep::SERVER,
             format!("{server} was reached, but is too old to tell as whom it knows us"),
             "try `run -- kubectl get namespaces`",
         ),

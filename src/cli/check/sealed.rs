@@ -4,7 +4,7 @@ use std::mem;
 use std::path::Path;
 
 use super::CheckArguments;
-use super::checklist::{Checklist, Step};
+use super::checklist::{CheckStep, Checklist};
 use crate::cli::sealed::{self, FileOpener};
 use crate::config::{Config, PinSource};
 use crate::credential_provider::Image;
@@ -29,20 +29,20 @@ pub(super) fn check_sealed(
         let help = "name it without tag and digest, as kubelet does: registry.example/team/app";
         Image::parse(text).ok_or_else(|| Error::new(Exit::Request, refused).help(help))
     });
-    let image = checklist.keep(Step::CONFIGURATION, image.transpose())?;
-    let file = checklist.keep(Step::SEALED, sealed::read(path))?;
+    let image = checklist.keep(CheckStep::CONFIGURATION, image.transpose())?;
+    let file = checklist.keep(CheckStep::SEALED, sealed::read(path))?;
     let mut map = arguments.key.own_source().configuration;
     let variables = crate::cli::take_variables(map.clone(), alone);
-    let mut config = checklist.keep(Step::CONFIGURATION, Config::of_token(&mut map))?;
+    let mut config = checklist.keep(CheckStep::CONFIGURATION, Config::of_token(&mut map))?;
     let mut pins = Sources::new(mem::replace(&mut config.pin, PinSource::Prompt), &variables);
     let library =
         library::open(&config.library, config.init_args.as_ref(), lock::LIMIT, &mut LockReports);
-    let library = &*opened.insert(checklist.keep(Step::LIBRARY, library)?);
-    checklist.good(Step::LIBRARY, config.library.path().display().to_string());
+    let library = &*opened.insert(checklist.keep(CheckStep::LIBRARY, library)?);
+    checklist.good(CheckStep::LIBRARY, config.library.path().display().to_string());
     let mut observer = ();
     let opener = FileOpener::new(library, &config, Some(&mut pins), &mut observer);
-    let mut opener = checklist.keep(Step::TOKEN, opener)?;
-    checklist.good(Step::TOKEN, opener.token.name());
+    let mut opener = checklist.keep(CheckStep::TOKEN, opener)?;
+    checklist.good(CheckStep::TOKEN, opener.token.name());
     if arguments.despite_refusal {
         opener.token.disregard_refusals();
     }
@@ -50,25 +50,26 @@ pub(super) fn check_sealed(
         true => opener.own_key(&file, None),
         false => opener.own_key(&file, Some(&mut pins)),
     };
-    let own = checklist.keep(Step::PRIVATE_KEY, own)?;
+    let own = checklist.keep(CheckStep::PRIVATE_KEY, own)?;
     let (number, of) = (own.recipient + 1, file.recipients.len());
-    checklist.good(Step::PRIVATE_KEY, format!("recipient {number} of {of}: {}", own.describe()));
+    checklist
+        .good(CheckStep::PRIVATE_KEY, format!("recipient {number} of {of}: {}", own.describe()));
     if let Some(expired) = own.expired() {
-        checklist.concern(Step::VALIDITY, expired, "renew it, with the same key");
+        checklist.concern(CheckStep::VALIDITY, expired, "renew it, with the same key");
     }
     if arguments.no_login {
         return Some(());
     }
     let registries = opener.open(&file, own, &mut pins);
-    let registries = checklist.keep(Step::SEALED, registries)?;
+    let registries = checklist.keep(CheckStep::SEALED, registries)?;
     for login in registries.logins() {
         let (registry, username) = (&login.registry, excerpt(&login.username));
-        checklist.good(Step::SEALED, format!("{registry}: user \"{username}\""));
+        checklist.good(CheckStep::SEALED, format!("{registry}: user \"{username}\""));
     }
     match image.as_ref().map(|image| (image, image.login(registries.logins()))) {
         None => {}
         Some((image, None)) => checklist.concern(
-            Step::ANSWER,
+            CheckStep::ANSWER,
             format!("{}: {} has no entry for it; kubelet is told nothing", image.text, file.name),
             "seal a login for its registry, or leave the registry out of matchImages",
         ),
@@ -77,7 +78,7 @@ pub(super) fn check_sealed(
             let (user, registry) = (excerpt(&login.username), &login.registry);
             let text =
                 format!("{}: user \"{user}\" of {registry}, kept for {kept_for}", image.text);
-            checklist.good(Step::ANSWER, text);
+            checklist.good(CheckStep::ANSWER, text);
         }
     }
     Some(())

@@ -1,6 +1,6 @@
 //! `check --as`: what the cluster still needs before `credential --as` works.
 
-use super::checklist::{Checklist, Step};
+use super::checklist::{CheckStep, Checklist};
 use crate::cli::credential::ShortLived;
 use crate::cli::output::quoted;
 use crate::cluster_api::signing_request::SIGNER;
@@ -24,7 +24,7 @@ pub(super) fn check_short_lived(
         (ShortLived::Jwt | ShortLived::Token, _) => Ok(()),
     };
     if let Err(error) = outcome {
-        checklist.bad(Step::SERVER, &error);
+        checklist.bad(CheckStep::SERVER, &error);
     }
 }
 
@@ -59,7 +59,7 @@ fn token(
         return missing(text, help);
     }
     let text = format!("user \"{name}\" may ask for tokens of the service account {account}");
-    checklist.good(Step::SERVER, text);
+    checklist.good(CheckStep::SERVER, text);
     Ok(())
 }
 
@@ -86,14 +86,14 @@ fn certificate(
     }
     let groups = quoted(&groups);
     let text = format!("user \"{name}\" may request a certificate with groups {groups}");
-    checklist.good(Step::SERVER, text);
+    checklist.good(CheckStep::SERVER, text);
     if may("update", requests, "approval", "")? && may("approve", "signers", "", SIGNER)? {
         let text = format!("user \"{name}\" may approve requests, too, and so can be everybody");
         let help = "take one of the two rights away: an approver is somebody else";
-        checklist.concern(Step::SERVER, text, help);
+        checklist.concern(CheckStep::SERVER, text, help);
     } else {
         let help = "they compare and approve with `pkcs11-external-signer approve`, which shows this certificate";
-        checklist.concern(Step::SERVER, "somebody else has to approve each request", help);
+        checklist.concern(CheckStep::SERVER, "somebody else has to approve each request", help);
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 //! was to find: an expired certificate is reported, and its key is tried all the same.
 
 use super::CheckArguments;
-use super::checklist::{Checklist, Step};
+use super::checklist::{CheckStep, Checklist};
 use crate::certificate::{Certificate, renewal_remedy};
 use crate::cli::credential::{ShortLived, choice};
 use crate::cli::output::quoted;
@@ -33,12 +33,12 @@ pub(super) fn check_key(
     let init_args = config.init_args.as_ref();
     let library = library::open(&config.library, init_args, lock::LIMIT, &mut steps);
     let step = match &library {
-        Err(error) if error.is::<TokenError>() => Step::TOKEN,
-        _ => Step::LIBRARY,
+        Err(error) if error.is::<TokenError>() => CheckStep::TOKEN,
+        _ => CheckStep::LIBRARY,
     };
     let library = opened.insert(steps.keep(step, library)?);
     let token = library.token(&config.token, None, &mut steps);
-    let mut token = steps.keep(Step::TOKEN, token)?;
+    let mut token = steps.keep(CheckStep::TOKEN, token)?;
     if arguments.despite_refusal {
         token.disregard_refusals();
     }
@@ -53,19 +53,19 @@ pub(super) fn check_key(
             // That no PIN can be tried has been reported.
             if !with_login {
                 steps.checklist.concern(
-                    Step::CERTIFICATE,
+                    CheckStep::CERTIFICATE,
                     format!("no certificate with {} is seen without a login", config.object),
                     "run check without --no-login to look at the private objects too",
                 );
             }
             return None;
         }
-        identity => steps.keep(Step::CERTIFICATE, identity)?,
+        identity => steps.keep(CheckStep::CERTIFICATE, identity)?,
     };
     steps.public_key(&token, &identity, can_log_in);
     let public_key = identity.certificate.public_key();
     let schemes = steps.pipeline(config).tls_schemes(&token, public_key);
-    let schemes = steps.keep(Step::MECHANISMS, schemes)?;
+    let schemes = steps.keep(CheckStep::MECHANISMS, schemes)?;
     if arguments.kind == Some(ShortLived::Jwt) {
         steps.jwt(choice(None, public_key, &token));
     }
@@ -74,7 +74,7 @@ pub(super) fn check_key(
         return None;
     }
     let key = steps.pipeline(config).key(&mut token, identity.into_key(), pins);
-    let key = steps.keep(Step::PRIVATE_KEY, key)?;
+    let key = steps.keep(CheckStep::PRIVATE_KEY, key)?;
     let mut made = Vec::new();
     for scheme in schemes {
         let digest = vec![0x5a; scheme.digest_length()];
@@ -85,7 +85,7 @@ pub(super) fn check_key(
                 // Another try could cost a PIN try or another prompt; and a key that isn't the
                 // certificate's makes no other signature either.
                 let is_last = is_of_login(&error) || error.is::<ObjectError>();
-                steps.checklist.bad(Step::SIGNATURE, &error);
+                steps.checklist.bad(CheckStep::SIGNATURE, &error);
                 if is_last {
                     break;
                 }
@@ -119,24 +119,25 @@ impl KeyCheck<'_> {
 
     /// Which algorithm tokens are signed with, and what no look from here shows.
     fn jwt(&mut self, choice: Result<(Algorithm, Scheme), Error>) {
-        if let Some((algorithm, _)) = self.keep(Step::MECHANISMS, choice) {
-            self.checklist.good(Step::MECHANISMS, format!("tokens are signed with {algorithm}"));
+        if let Some((algorithm, _)) = self.keep(CheckStep::MECHANISMS, choice) {
+            self.checklist
+                .good(CheckStep::MECHANISMS, format!("tokens are signed with {algorithm}"));
             let text =
                 "whether the API server takes them depends on its AuthenticationConfiguration";
             let help = "have an administrator apply the configuration in docs/short-lived.md, with the key set that \
                         `pkcs11-external-signer jwks` prints";
-            self.checklist.concern(Step::MECHANISMS, text, help);
+            self.checklist.concern(CheckStep::MECHANISMS, text, help);
         }
     }
 
     /// Reports an error: of the step, or of the login in it.
-    fn keep<T>(&mut self, step: Step, outcome: Result<T, Error>) -> Option<T> {
+    fn keep<T>(&mut self, step: CheckStep, outcome: Result<T, Error>) -> Option<T> {
         let is_login = outcome.as_ref().is_err_and(is_of_login);
-        self.checklist.keep(if is_login { Step::LOGIN } else { step }, outcome)
+        self.checklist.keep(if is_login { CheckStep::LOGIN } else { step }, outcome)
     }
 
     fn pin_tries(&mut self, token: &Token<'_>) {
-        let (checklist, step) = (&mut *self.checklist, Step::PIN_TRIES);
+        let (checklist, step) = (&mut *self.checklist, CheckStep::PIN_TRIES);
         if let Err(refused) = token.check_pin_state() {
             return checklist.bad(step, &refused);
         }
@@ -162,23 +163,23 @@ impl KeyCheck<'_> {
         let now = unix_time();
         let concerns = certificate.concerns(now);
         if !concerns.is_empty() {
-            self.invalid(Step::VALIDITY, certificate, concerns.join("; "));
+            self.invalid(CheckStep::VALIDITY, certificate, concerns.join("; "));
         } else if let Some(expiry) = certificate.renewal(now) {
-            self.checklist.concern(Step::VALIDITY, expiry, renewal_remedy());
+            self.checklist.concern(CheckStep::VALIDITY, expiry, renewal_remedy());
         } else {
             let expiry = certificate.validity.expiry(now);
             let text = format!("valid for TLS clients; it expires {expiry}");
-            self.checklist.good(Step::VALIDITY, text);
+            self.checklist.good(CheckStep::VALIDITY, text);
         }
     }
 
-    fn invalid(&mut self, step: Step, certificate: &Certificate, reason: String) {
+    fn invalid(&mut self, step: CheckStep, certificate: &Certificate, reason: String) {
         let subject = certificate.subject.clone();
         self.checklist.bad(step, &ObjectError::Invalid { subject, reason }.into());
     }
 
     fn public_key(&mut self, token: &Token<'_>, identity: &Identity, tries_key: bool) {
-        let step = Step::PUBLIC_KEY;
+        let step = CheckStep::PUBLIC_KEY;
         match identity.check_public_key(token) {
             Ok(()) => {
                 self.checklist.good(step, "nothing on the token contradicts the certificate");
@@ -194,7 +195,7 @@ impl KeyCheck<'_> {
     }
 
     fn tls_versions(&mut self, schemes: &[Scheme], verb: &str) {
-        let step = Step::TLS_VERSIONS;
+        let step = CheckStep::TLS_VERSIONS;
         if schemes.iter().any(Scheme::is_of_tls_1_3) {
             self.checklist.good(step, format!("{verb} TLS 1.3 and TLS 1.2"));
         } else if !schemes.is_empty() {
@@ -217,11 +218,12 @@ impl StageObserver for KeyCheck<'_> {
         let path = library.module.path().display();
         let description = library.module.description();
         let description = description.map(|text| format!(": {text}")).unwrap_or_default();
-        self.checklist.good(Step::LIBRARY, format!("{path} is trusted and loaded{description}"));
+        self.checklist
+            .good(CheckStep::LIBRARY, format!("{path} is trusted and loaded{description}"));
     }
 
     fn token(&mut self, token: &Token<'_>) {
-        self.checklist.good(Step::TOKEN, token.name());
+        self.checklist.good(CheckStep::TOKEN, token.name());
         self.pin_tries(token);
     }
 
@@ -231,7 +233,7 @@ impl StageObserver for KeyCheck<'_> {
             Some(origin) if !(at_reader && origin.leaves_it_to_a_reader()) => origin,
             _ => &PinOrigin::Reader,
         };
-        self.checklist.good(Step::LOGIN, format!("the PIN {origin} was accepted"));
+        self.checklist.good(CheckStep::LOGIN, format!("the PIN {origin} was accepted"));
     }
 
     fn identity(&mut self, identity: &Identity) {
@@ -244,14 +246,19 @@ impl StageObserver for KeyCheck<'_> {
                 };
                 let (key, issuer) = (certificate.public_key(), &certificate.issuer_text);
                 let text = format!("user {user:?}, {groups}; {key}, issued by {issuer}");
-                self.checklist.good(Step::CERTIFICATE, text);
+                self.checklist.good(CheckStep::CERTIFICATE, text);
             }
             None => {
-                self.invalid(Step::CERTIFICATE, certificate, "it names no user (CN)".to_owned());
+                self.invalid(
+                    CheckStep::CERTIFICATE,
+                    certificate,
+                    "it names no user (CN)".to_owned(),
+                );
             }
         }
         let id = certificate.credential_id();
-        self.checklist.good(Step::CREDENTIAL_ID, format!("{id} in the API server's audit log"));
+        self.checklist
+            .good(CheckStep::CREDENTIAL_ID, format!("{id} in the API server's audit log"));
         self.validity(certificate);
     }
 
@@ -262,26 +269,26 @@ impl StageObserver for KeyCheck<'_> {
         });
         let text = format!("the token offers {offered}");
         if missing.is_empty() {
-            return self.checklist.good(Step::MECHANISMS, text);
+            return self.checklist.good(CheckStep::MECHANISMS, text);
         }
         let help = "servers that want what is missing can't be reached with this key";
-        self.checklist.concern(Step::MECHANISMS, format!("{text}; it lacks {missing}"), help);
+        self.checklist.concern(CheckStep::MECHANISMS, format!("{text}; it lacks {missing}"), help);
     }
 
     fn key(&mut self, token: &Token<'_>, key: &SigningKey) {
         if !token.is_logged_in() {
             let for_key = if token.state().login_required { " for this key" } else { "" };
-            self.checklist.good(Step::LOGIN, format!("not needed{for_key}"));
+            self.checklist.good(CheckStep::LOGIN, format!("not needed{for_key}"));
         }
         let each_time = match key.wants_pin_each_time() {
             true => "; it wants the PIN for every signature",
             false => "",
         };
         let text = format!("{} is there{each_time}", key.reference.describe());
-        self.checklist.good(Step::PRIVATE_KEY, text);
+        self.checklist.good(CheckStep::PRIVATE_KEY, text);
     }
 
     fn signature(&mut self, scheme: Scheme) {
-        self.checklist.good(Step::SIGNATURE, format!("{scheme}: signed and verified"));
+        self.checklist.good(CheckStep::SIGNATURE, format!("{scheme}: signed and verified"));
     }
 }
