@@ -11,6 +11,7 @@ use super::question::says_yes;
 use crate::certificate::CertificationRequest;
 use crate::cluster_api::signing_request::{CREDENTIAL_ID, RequestState, SigningRequest};
 use crate::cluster_api::{Kubectl, objections};
+use crate::enrollment::quoted;
 use crate::error::{Error, Exit, listed};
 use crate::printable::printable;
 use crate::report;
@@ -160,14 +161,14 @@ fn shown(request: &SigningRequest, asked: &CertificationRequest, objections: &[S
     add("request", &request.metadata.name);
     add("made", request.metadata.creation_timestamp.as_deref().unwrap_or("not told"));
     add("requester", &format!("{:?}", spec.username));
-    add("  groups", &quoted(&spec.groups));
+    add("  groups", &shown_names(&spec.groups));
     add("  authenticated by", &credentials);
     for (key, values) in spec.extra.iter().filter(|(key, _)| *key != CREDENTIAL_ID) {
-        add(&format!("  {key}"), &quoted(values));
+        add(&format!("  {key}"), &shown_names(values));
     }
     let user = asked.user.as_ref().map(|user| format!("{user:?}"));
     add("asks to be", user.as_deref().unwrap_or("no user"));
-    add("  groups", &quoted(&asked.groups));
+    add("  groups", &shown_names(&asked.groups));
     add("  subject", &asked.subject);
     add("  key", &asked.public_key.to_string());
     add("  SHA-256 of the key", &asked.fingerprint);
@@ -183,11 +184,10 @@ fn shown(request: &SigningRequest, asked: &CertificationRequest, objections: &[S
     text
 }
 
-fn quoted(names: &[String]) -> String {
-    let quoted: Vec<_> = names.iter().map(|name| format!("{name:?}")).collect();
-    match quoted.as_slice() {
+fn shown_names(names: &[String]) -> String {
+    match names {
         [] => "none".to_owned(),
-        quoted => quoted.join(", "),
+        names => quoted(names),
     }
 }
 

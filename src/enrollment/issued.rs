@@ -1,7 +1,7 @@
 //! Whether an issued certificate is the one that was asked for.
 
 use crate::certificate::{Certificate, issuer_among};
-use crate::error::{Error, Exit, listed};
+use crate::error::{Error, Exit};
 
 /// What is expected of it. What isn't given doesn't matter.
 #[derive(Clone, Copy, Default)]
@@ -94,12 +94,17 @@ fn sorted(groups: &[String]) -> Vec<&str> {
 }
 
 fn in_groups(groups: &[String]) -> String {
-    let quoted: Vec<_> = groups.iter().map(|group| format!("{group:?}")).collect();
-    match quoted.as_slice() {
+    match groups {
         [] => "no group".to_owned(),
-        [_] => format!("group {}", listed(&quoted, "and")),
-        _ => format!("groups {}", listed(&quoted, "and")),
+        [only] => format!("group {only:?}"),
+        several => format!("groups {}", quoted(several)),
     }
+}
+
+/// Names as in `"dev", "ops"`, with what is harmful in them escaped.
+pub fn quoted(names: &[String]) -> String {
+    let quoted: Vec<_> = names.iter().map(|name| format!("{name:?}")).collect();
+    quoted.join(", ")
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::cli::issuance::{IssuedCertificate, log_in_to_write};
 use crate::cli::question::confirm;
 use crate::config::{Config, Filter, ObjectId, PinSource, TokenName};
 use crate::enrollment::{
-    Applicant, KeyWish, find_key, fingerprint, has_valid_certificate, installation, of_key,
+    Applicant, KeyWish, find_key, fingerprint, has_valid_certificate, installation, of_key, quoted,
     selector, sign_request,
 };
 use crate::error::{Error, Exit};
@@ -276,12 +276,7 @@ impl<'l> EnrollmentToken<'l> {
             confirm(&self.replacement(key, &replaced))?;
         }
         let mut holds_all = true;
-        if is_there {
-            if !replaced.is_empty() {
-                let what = format!("to write the certificate of {}", certificate.subject);
-                log_in_to_write(&mut self.token, &what, &mut self.pins, &mut self.officer)?;
-            }
-        } else {
+        if !is_there {
             let (pins, officer) = (&mut self.pins, &mut self.officer);
             holds_all = match issued.write(&mut self.token, key, pins, officer) {
                 Ok(holds_all) => holds_all,
@@ -291,25 +286,18 @@ impl<'l> EnrollmentToken<'l> {
                 },
             };
         }
-        // The new one is there and was read.
-        for old in &replaced {
-            self.token.remove_certificate(old, Some(certificate))?;
+        let mut kept = None;
+        let mut place = "beside the key".to_owned();
+        if !holds_all {
+            let path = issued.keep(file)?;
+            let shown = path.display();
+            report::note(&format!(
+                "token {name} has no room for the certificates of CAs, which a server may need: the certificate \
+                 is in {shown}, too, with those above it; give the file to `kubeconfig` with --certificate-file"
+            ));
+            place += &format!(", and in {shown}");
+            kept = Some(path);
         }
-        let kept = match holds_all {
-            true => None,
-            false => Some(issued.keep(file)?),
-        };
-        let place = match &kept {
-            None => "beside the key".to_owned(),
-            Some(path) => {
-                let path = path.display();
-                report::note(&format!(
-                    "token {name} has no room for the certificates of CAs, which a server may need: the certificate \
-                     is in {path}, too, with those above it; give the file to `kubeconfig` with --certificate-file"
-                ));
-                format!("beside the key, and in {path}")
-            }
-        };
         lines.push(describe(certificate, &place));
         if !is_there && holds_all {
             let authorities = issued.authorities().into_iter();
@@ -317,11 +305,11 @@ impl<'l> EnrollmentToken<'l> {
                 authorities.map(|it| format!("CA certificate: {}, on the token", it.subject)),
             );
         }
-        lines.extend(
-            replaced.iter().map(|old| {
-                format!("removed: certificate with serial number {}", old.serial_number)
-            }),
-        );
+        // The new one is there and was read.
+        for old in replaced {
+            self.token.remove_certificate(old, Some(certificate))?;
+            lines.push(format!("removed: certificate with serial number {}", old.serial_number));
+        }
         Ok(kept)
     }
 
@@ -371,10 +359,9 @@ pub(super) fn describe(certificate: &Certificate, place: &str) -> String {
 
 /// As in `user "jane", groups "dev", "ops"`.
 pub(super) fn in_words(user: &str, groups: &[String]) -> String {
-    let quoted: Vec<_> = groups.iter().map(|group| format!("{group:?}")).collect();
-    match quoted.as_slice() {
+    match groups {
         [] => format!("user {user:?}, no groups"),
-        [only] => format!("user {user:?}, group {only}"),
-        several => format!("user {user:?}, groups {}", several.join(", ")),
+        [only] => format!("user {user:?}, group {only:?}"),
+        several => format!("user {user:?}, groups {}", quoted(several)),
     }
 }
