@@ -40,13 +40,7 @@ impl AttestationArguments {
 /// Prints it; the exit code.
 #[cold]
 pub(super) fn run(arguments: &AttestationArguments, verbosity: u8) -> u8 {
-    let mut opened = None;
-    let outcome = show(arguments, verbosity, &mut opened);
-    let code = outcome.map_or_else(|error| report::error(&error), |()| 0);
-    if let Some(library) = opened {
-        library.finalize(code);
-    }
-    code
+    super::with_library(report::error, |opened| show(arguments, verbosity, opened))
 }
 
 fn show(

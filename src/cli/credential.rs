@@ -15,12 +15,12 @@ use http::Uri;
 use self::short_lived::{Finish, ShortLivedOptions};
 pub(super) use self::short_lived::{ShortLived, choice};
 use super::again::Invocation;
-use super::error::CredentialError;
+use super::error::{foreign_entry, no_identity, standard_input_is_the_clients};
 use super::key_options::{KeyOptions, KeySource};
 use super::output::CommandOutput;
 use crate::certificate::rfc_3339;
 use crate::config::{Config, Keep, PinSource, key_selection};
-use crate::error::Error;
+use crate::error::{Error, Exit, PROGRAM, THIS_KUBECONFIG};
 use crate::exec_credential::{
     ApiVersion, ExecCredential, ExecProof, ExecRequest, ExecRequestError, LocalCluster,
 };
@@ -110,22 +110,22 @@ fn answer(
     let caller = parent().ok_or_else(caller_has_ended)?;
     let options = &arguments.key;
     if options.names_a_key() && options.context.is_some() {
-        return Err(CredentialError::KeyNamedTwice.into());
+        return Err(Error::new(Exit::Request, "both --context and other options name the key")
+            .help("leave one of them out"));
     }
     let KeySource { mut configuration, context } = options.source()?;
     let variables = super::take_variables(configuration.clone(), alone);
     let selection = key_selection(&configuration);
     let config = Config::from_map(&mut configuration)?;
     if matches!(config.pin, PinSource::StandardInput) {
-        return Err(CredentialError::StandardInput.into());
+        return Err(standard_input_is_the_clients());
     }
     let keep = arguments.keep.or(config.keep).unwrap_or_default();
     let mut pins = Sources::new(config.pin, &variables);
     pins.leave_input();
     drop(variables);
 
-    let identity = tunnel_process::identity()?;
-    let identity = identity.ok_or(CredentialError::NoIdentity)?;
+    let identity = tunnel_process::identity()?.ok_or_else(no_identity)?;
     let clusters = match request.as_ref().and_then(|it| it.cluster.as_ref()) {
         Some(cluster) => vec![registered(cluster, &identity)?],
         None => {
@@ -187,29 +187,34 @@ fn local_clusters(
 ) -> Result<Vec<RegisteredCluster>, Error> {
     let clusters = kubeconfig.local_clusters();
     if clusters.is_empty() {
-        return Err(CredentialError::NoClusters.into());
+        let text = "the client doesn't say which cluster it wants, and the kubeconfig has none for this program";
+        return Err(Error::new(Exit::Configuration, text).help(format!(
+            "set provideClusterInfo of the user's exec to true, or have the entry name the client's kubeconfig: `{PROGRAM} \
+             kubeconfig --write{THIS_KUBECONFIG} --context NAME --kubeconfig FILE`"
+        )));
     }
     clusters.iter().map(|cluster| registered(cluster, identity)).collect()
 }
 
 /// The cluster that is served at the local address of its entry, if the entry was made for this user on
 /// this machine.
-///
-/// # Errors
-/// [`CredentialError`], and those of [`tunnelled`].
 pub(super) fn registered(
     cluster: &LocalCluster,
     identity: &ServerIdentity,
 ) -> Result<RegisteredCluster, Error> {
-    let server = || excerpt(&cluster.server);
+    let server = excerpt(&cluster.server);
     let (name, real) = tunnelled(&cluster.config)?;
     let address = local_address(&cluster.server);
-    let address = address.ok_or_else(|| CredentialError::NotLocal { server: server() })?;
+    let address = address.ok_or_else(|| {
+        foreign_entry(format!("the cluster's server {server} is no address of this machine"))
+    })?;
     let is_own = cluster.authority.as_deref() == Some(identity.authority_pem().as_bytes());
     // Without a name a client asks for the address's certificate.
     let name_asked = cluster.tls_server_name.as_deref();
     if !is_own || name_asked.is_some_and(|it| it != identity.server_name()) {
-        return Err(CredentialError::OfAnother { server: server() }.into());
+        return Err(foreign_entry(format!(
+            "the cluster's entry for {server} was written on another machine or for another user"
+        )));
     }
     Ok(RegisteredCluster { address, name, proxy_url: effective_proxy(&real), cluster: real })
 }

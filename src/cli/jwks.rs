@@ -40,15 +40,7 @@ impl JwksArguments {
 /// Prints the set; the exit code.
 #[cold]
 pub(super) fn run(arguments: &JwksArguments, verbosity: u8, alone: SingleThreaded) -> u8 {
-    let mut opened = None;
-    let code = match print(&arguments.key, verbosity, alone, &mut opened) {
-        Ok(()) => 0,
-        Err(error) => report::error(&error),
-    };
-    if let Some(library) = opened {
-        library.finalize(code);
-    }
-    code
+    super::with_library(report::error, |opened| print(&arguments.key, verbosity, alone, opened))
 }
 
 fn print(

@@ -57,16 +57,7 @@ impl ProviderArguments {
 /// Answers the request; the exit code.
 #[cold]
 pub(super) fn run(arguments: &ProviderArguments, alone: SingleThreaded) -> u8 {
-    let mut library = None;
-    let code = match provide(arguments, alone, &mut library) {
-        Ok(()) => 0,
-        Err(error) => report::error_in_one_line(&error),
-    };
-    // The answer is out: a library that hangs or crashes at its end changes nothing.
-    if let Some(library) = library {
-        library.finalize(code);
-    }
-    code
+    super::with_library(report::error_in_one_line, |opened| provide(arguments, alone, opened))
 }
 
 fn provide(

@@ -43,6 +43,7 @@ use clap::{Args as _, CommandFactory as _, FromArgMatches as _};
 use crate::config::PinSource;
 use crate::error::{Error, PROGRAM};
 use crate::kubeconfig::{Kubeconfig, Locations};
+use crate::pipeline::Library;
 use crate::process::AnswerError;
 use crate::process::environment::{self, SingleThreaded, TakenVariables};
 use crate::protocol::Configuration;
@@ -248,6 +249,21 @@ fn load(locations: &Locations) -> Result<Kubeconfig, Error> {
         ));
     }
     Ok(kubeconfig)
+}
+
+/// Runs what may open a library, which is finalised when the answer is out: one that hangs or crashes at its end changes
+/// nothing. An error is shown; the exit code.
+fn with_library(
+    show: fn(&Error) -> u8,
+    run: impl FnOnce(&mut Option<Library>) -> Result<(), Error>,
+) -> u8 {
+    let mut library = None;
+    let outcome = run(&mut library);
+    let code = outcome.map_or_else(|error| show(&error), |()| 0);
+    if let Some(library) = library {
+        library.finalize(code);
+    }
+    code
 }
 
 /// Takes the variable that a configuration names for the PIN out of the environment. Errors in the

@@ -42,15 +42,7 @@ impl UnsealArguments {
 /// Prints it; the exit code.
 #[cold]
 pub(super) fn run(arguments: &UnsealArguments) -> u8 {
-    let mut library = None;
-    let code = match unseal(arguments, &mut library) {
-        Ok(()) => 0,
-        Err(error) => report::error(&error),
-    };
-    if let Some(library) = library {
-        library.finalize(code);
-    }
-    code
+    super::with_library(report::error, |opened| unseal(arguments, opened))
 }
 
 fn unseal(arguments: &UnsealArguments, opened: &mut Option<Library>) -> Result<(), Error> {

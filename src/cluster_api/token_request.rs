@@ -3,12 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::Deserialize;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::{TokenConnection, decoded, is_label, is_name, is_not_found, unusable};
+use super::{TokenConnection, is_label, is_name, is_not_found, unusable};
 use crate::error::Error;
 
 /// The shortest life that can be asked for, in seconds.
@@ -30,15 +29,6 @@ pub struct BoundObject {
     name: String,
 }
 
-/// The text names no account or object.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum AccountError {
-    #[error("it is not NAMESPACE/NAME, such as default/deployer")]
-    Account,
-    #[error("it is none of Secret/NAME, Pod/NAME and Node/NAME")]
-    Object,
-}
-
 /// A token that is asked for.
 #[derive(Clone, Debug)]
 pub struct TokenWish<'a> {
@@ -56,24 +46,12 @@ pub struct AccountToken {
     pub ends: i64,
 }
 
-#[derive(Deserialize)]
-struct MadeRequest {
-    status: MadeToken,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct MadeToken {
-    token: String,
-    expiration_timestamp: String,
-}
-
 /// Asks for a token.
 pub fn request_token(api: &TokenConnection, wish: &TokenWish<'_>) -> Result<AccountToken, Error> {
     let ServiceAccount { namespace, name } = wish.account;
     let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
     let purpose = format!("make a token of the service account {}", wish.account);
-    made(api.create(&path, &wish.object(), &purpose)?, &api.cluster, &purpose)
+    made(&api.create(&path, &wish.object(), &purpose)?, &api.cluster, &purpose)
 }
 
 /// Whether the account is there, for a user who may ask for its tokens: by one that is forgotten, since reading an
@@ -104,14 +82,13 @@ impl TokenWish<'_> {
 }
 
 /// The token in the server's answer.
-fn made(answer: Value, cluster: &str, purpose: &str) -> Result<AccountToken, Error> {
-    let MadeRequest { status: MadeToken { token, expiration_timestamp } } =
-        decoded(cluster, purpose, answer)?;
-    if !is_header(&token) {
-        return Err(unusable(cluster, purpose, "it holds no token"));
-    }
-    let ends = OffsetDateTime::parse(&expiration_timestamp, &Rfc3339)
-        .map_err(|_| unusable(cluster, purpose, "it doesn't say when the token ends"))?;
+fn made(answer: &Value, cluster: &str, purpose: &str) -> Result<AccountToken, Error> {
+    let text = |field: &str| answer["status"][field].as_str();
+    let token = text("token").filter(|it| is_header(it));
+    let token = token.ok_or_else(|| unusable(cluster, purpose, "it holds no token"))?.to_owned();
+    let ends = text("expirationTimestamp").and_then(|it| OffsetDateTime::parse(it, &Rfc3339).ok());
+    let ends =
+        ends.ok_or_else(|| unusable(cluster, purpose, "it doesn't say when the token ends"))?;
     Ok(AccountToken { token, ends: ends.unix_timestamp() })
 }
 
@@ -122,15 +99,15 @@ fn is_header(token: &str) -> bool {
 }
 
 impl FromStr for ServiceAccount {
-    type Err = AccountError;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, AccountError> {
-        let (namespace, name) = text.split_once('/').ok_or(AccountError::Account)?;
-        let is_namespace = namespace.len() <= LONGEST_LABEL && is_label(namespace);
-        match is_namespace && is_name(name) {
-            true => Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() }),
-            false => Err(AccountError::Account),
-        }
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parts = text.split_once('/').filter(|(namespace, name)| {
+            namespace.len() <= LONGEST_LABEL && is_label(namespace) && is_name(name)
+        });
+        let (namespace, name) =
+            parts.ok_or("it is not NAMESPACE/NAME, such as default/deployer")?;
+        Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() })
     }
 }
 
@@ -151,16 +128,14 @@ impl ServiceAccount {
 }
 
 impl FromStr for BoundObject {
-    type Err = AccountError;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, AccountError> {
-        let (kind, name) = text.split_once('/').ok_or(AccountError::Object)?;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (kind, name) = text.split_once('/').unwrap_or_default();
         let mut kinds = ["Secret", "Pod", "Node"].into_iter();
-        let kind = kinds.find(|known| kind.eq_ignore_ascii_case(known));
-        match kind.filter(|_| is_name(name)) {
-            Some(kind) => Ok(Self { kind, name: name.to_owned() }),
-            None => Err(AccountError::Object),
-        }
+        let kind = kinds.find(|known| kind.eq_ignore_ascii_case(known) && is_name(name));
+        let kind = kind.ok_or("it is none of Secret/NAME, Pod/NAME and Node/NAME")?;
+        Ok(Self { kind, name: name.to_owned() })
     }
 }
 
@@ -169,8 +144,7 @@ mod tests {
     use super::*;
 
     fn answered(object: Value) -> Result<AccountToken, Error> {
-        let answer = object;
-        made(answer, "cluster \"test\"", "make a token")
+        made(&object, "cluster \"test\"", "make a token")
     }
 
     #[test]
@@ -215,10 +189,10 @@ mod tests {
         }
         let long = format!("{}/a", "n".repeat(64));
         for text in ["", "a", "a/", "/a", "a/b/c", "a/..", "A/b", "a/b?c", "a.b/c", "a/-b", &long] {
-            assert_eq!(text.parse::<ServiceAccount>(), Err(AccountError::Account), "{text}");
+            assert!(text.parse::<ServiceAccount>().is_err(), "{text}");
         }
         for text in ["Pod", "Deployment/a", "Pod/", "Pod/A"] {
-            assert_eq!(text.parse::<BoundObject>(), Err(AccountError::Object), "{text}");
+            assert!(text.parse::<BoundObject>().is_err(), "{text}");
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use super::checklist::{CheckStep, Checklist};
 use crate::cli::credential::registered;
-use crate::cli::error::CredentialError;
+use crate::cli::error::no_identity;
 use crate::error::{Error, PROGRAM, THIS_KUBECONFIG};
 use crate::kubeconfig::{Cluster, Context, Kubeconfig, local_address};
 use crate::printable::shell_word;
@@ -38,7 +38,7 @@ pub(super) fn check_client(kubeconfig: &Kubeconfig, context: &Context, checklist
 
 /// What the tunnel process would serve, at an address that nobody else has.
 fn served(kubeconfig: &Kubeconfig, context: &Context) -> Result<RegisteredCluster, Error> {
-    let identity = tunnel_process::identity()?.ok_or(CredentialError::NoIdentity)?;
+    let identity = tunnel_process::identity()?.ok_or_else(no_identity)?;
     let served = registered(&kubeconfig.handed_over(&context.cluster)?, &identity)?;
     let is_ours = || -> Result<bool, Error> {
         let status = tunnel_process::status()?;

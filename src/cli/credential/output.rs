@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use super::CredentialArguments;
 use super::short_lived::{IssuedCredential, OutputForm, Proof};
@@ -66,15 +66,16 @@ pub(super) fn text(
 /// JSON is YAML, but for the comment.
 fn kubeconfig(credential: &IssuedCredential, target: &TunnelTarget) -> String {
     let Cluster { server, authority, tls_server_name, insecure, proxy_url } = &target.cluster;
-    let members = [
-        ("server", Some(json!(server))),
-        ("certificate-authority-data", authority.as_ref().map(|pem| json!(STANDARD.encode(pem)))),
-        ("tls-server-name", tls_server_name.as_ref().map(|name| json!(name))),
-        ("insecure-skip-tls-verify", insecure.then_some(json!(true))),
-        ("proxy-url", proxy_url.as_ref().map(|url| json!(url))),
-    ];
-    let cluster: Map<String, Value> =
-        members.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
+    let mut cluster = json!({
+        "server": server,
+        "certificate-authority-data": authority.as_ref().map(|pem| STANDARD.encode(pem)),
+        "tls-server-name": tls_server_name,
+        "insecure-skip-tls-verify": insecure.then_some(true),
+        "proxy-url": proxy_url,
+    });
+    if let Some(members) = cluster.as_object_mut() {
+        members.retain(|_, value| !value.is_null());
+    }
     let user = match &credential.proof {
         Proof::Certificate { certificate, key } => json!({
             "client-certificate-data": STANDARD.encode(certificate),

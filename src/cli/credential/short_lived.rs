@@ -11,7 +11,7 @@ use serde_json::json;
 use super::{AUDIENCE, CredentialArguments, certificate, output, version};
 use crate::certificate::{PublicKey, of_subject, rfc_3339};
 use crate::cli::connection_log::ConnectionLog;
-use crate::cli::error::CredentialError;
+use crate::cli::error::standard_input_is_the_clients;
 use crate::cli::holder::KeyHolder;
 use crate::cli::key_options::KeySource;
 use crate::cli::output::CommandOutput;
@@ -158,7 +158,7 @@ pub(super) fn hand_out(
     let mut config = Config::from_map(&mut configuration)?;
     let pin_source = std::mem::replace(&mut config.pin, PinSource::Prompt);
     if matches!(pin_source, PinSource::StandardInput) {
-        return Err(CredentialError::StandardInput.into());
+        return Err(standard_input_is_the_clients());
     }
     // Before a PIN is asked for.
     let needs_cluster = kind != ShortLived::Jwt || options.output == OutputForm::Kubeconfig;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::{KubeconfigArguments, Place, names, provider_config, save};
-use crate::cli::error::CredentialError;
+use crate::cli::error::standard_input_is_the_clients;
 use crate::error::Error;
 use crate::kubeconfig::{
     Cluster, EntryKind, Kubeconfig, KubeconfigError, KubeconfigFile, LocalHop, Locations,
@@ -95,7 +95,7 @@ impl Wanted<'_> {
         let file = option(arguments.certificate_file.as_deref(), "certificateFile");
         let pin_source = option(self.pin_source, "pinSource");
         if pin_source.as_deref() == Some("stdin") {
-            return Err(CredentialError::StandardInput.into());
+            return Err(standard_input_is_the_clients());
         }
         let mut config = provider_config(file.as_deref(), self.place, pin_source.as_deref());
         let keep = arguments.keep.map(|keep| keep.to_string());
