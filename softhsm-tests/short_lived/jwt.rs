@@ -183,7 +183,7 @@ fn clients_get_it_in_their_version() {
         assert_eq!(outcome.answer()["apiVersion"], version);
     }
     let garbage = with_key(&store, "1", &JWT).variable("KUBERNETES_EXEC_INFO", "{");
-    refuses(&garbage.run(), 2, &["KUBERNETES_EXEC_INFO is not valid JSON"]);
+    refuses(&garbage.run(), 2, &["KUBERNETES_EXEC_INFO is not a request"]);
 }
 
 fn time(seconds: i64) -> String {

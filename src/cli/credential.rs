@@ -21,9 +21,7 @@ use super::output::CommandOutput;
 use crate::certificate::rfc_3339;
 use crate::config::{Config, Keep, PinSource, key_selection};
 use crate::error::{Error, Exit, PROGRAM, THIS_KUBECONFIG};
-use crate::exec_credential::{
-    ApiVersion, ExecCredential, ExecProof, ExecRequest, ExecRequestError, LocalCluster,
-};
+use crate::exec_credential::{ApiVersion, ExecCredential, ExecProof, ExecRequest, LocalCluster};
 use crate::kubeconfig::{Kubeconfig, tunnelled};
 use crate::pin_entry::Sources;
 use crate::printable::excerpt;
@@ -83,10 +81,10 @@ pub(super) fn run(
     let mut finish: Finish = Box::new(|_| ());
     let request = request.map(|text| match text {
         Ok(text) => ExecRequest::decode(&text),
-        Err(NotUtf8) => Err(ExecRequestError::NotUtf8),
+        Err(NotUtf8) => Err(ExecRequest::error("it is not UTF-8")),
     });
     let answered = match (request.transpose(), arguments.short_lived.kind) {
-        (Err(error), _) => Err(error.into()),
+        (Err(error), _) => Err(error),
         (Ok(request), None) => answer(arguments, request, alone),
         (Ok(request), Some(kind)) => {
             short_lived::hand_out(kind, arguments, request, verbosity, alone, &mut finish)
@@ -139,7 +137,7 @@ fn answer(
     let registered = tunnel_process::register(
         Registration {
             configuration: selection,
-            keep: Some(keep),
+            keep,
             caller: Some(caller),
             clusters,
             authority: Some(identity.authority_pem().to_owned()),
@@ -155,10 +153,11 @@ fn answer(
     if parent() != Some(caller) {
         return Err(caller_has_ended());
     }
+    let client = registered.client.unwrap_or_default();
     let credential = ExecCredential {
         proof: ExecProof::Certificate {
-            certificate: &registered.certificate,
-            key: &registered.key,
+            certificate: &client.certificate_pem,
+            key: &client.key_pem,
         },
         expires: &expiry(keep),
     };

@@ -10,6 +10,7 @@ use rcgen::{
     BasicConstraints, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
 };
 use rustls::pki_types::CertificateDer;
+use serde::{Deserialize, Serialize};
 use tokio::task::AbortHandle;
 
 use super::server_identity::{key_pair, lasting};
@@ -20,7 +21,7 @@ use crate::process::{RunError, time_since_boot};
 
 /// A certificate and its key, in PEM. They are worth nothing but at the tunnels that they were made
 /// for.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct ClientCertificate {
     pub certificate_pem: String,
     pub key_pem: String,

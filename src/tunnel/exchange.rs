@@ -10,6 +10,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Method, Request, Response, header};
 use hyper_util::rt::TokioIo;
 use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::error::UpstreamFailure;
@@ -22,6 +23,9 @@ use crate::keyring::{KeyNumber, Keyring};
 /// How long an answer may take, once there is a connection.
 const LIMIT: Duration = Duration::from_secs(30);
 
+/// How long a connection on which a request has failed may take to end.
+const END_LIMIT: Duration = Duration::from_secs(1);
+
 /// An API server that is sent requests, one after the other. The connection is made with the first one, and
 /// anew where the server has closed it.
 pub struct ServerExchange {
@@ -32,8 +36,11 @@ pub struct ServerExchange {
     /// What the server's URL has behind its host, without a slash at its end.
     path: String,
     longest_answer: usize,
-    connection: Mutex<Option<SendRequest<String>>>,
+    connection: Mutex<Option<Connection>>,
 }
+
+/// A connection, and the task that serves it.
+type Connection = (SendRequest<String>, JoinHandle<hyper::Result<()>>);
 
 /// What an API server answered.
 pub struct ServerAnswer {
@@ -90,22 +97,22 @@ impl ServerExchange {
         runtime.block_on(async {
             let kept = match connection.take() {
                 // A server closes a connection that was idle for long.
-                Some(mut kept) => kept.ready().await.is_ok().then_some(kept),
+                Some(mut kept) => kept.0.ready().await.is_ok().then_some(kept),
                 None => None,
             };
             let is_kept = kept.is_some();
-            let mut sender = match kept {
+            let mut used = match kept {
                 Some(kept) => kept,
                 None => self.connect().await?,
             };
-            let mut answer = self.ask(&mut sender, request()?).await;
+            let mut answer = self.ask(&mut used, request()?).await;
             // It may have done so just now, and what is only read can be asked for once more.
             if is_kept && answer.is_err() && method == Method::GET {
-                sender = self.connect().await?;
-                answer = self.ask(&mut sender, request()?).await;
+                used = self.connect().await?;
+                answer = self.ask(&mut used, request()?).await;
             }
             let answer = answer?;
-            *connection = Some(sender);
+            *connection = Some(used);
             Ok(answer)
         })
     }
@@ -115,7 +122,7 @@ impl ServerExchange {
         self.upstream.error(failure)
     }
 
-    async fn connect(&self) -> Result<SendRequest<String>, Error> {
+    async fn connect(&self) -> Result<Connection, Error> {
         let connection = self.upstream.connect(Some(HTTP_1_1.to_vec())).await;
         let connection = connection.map_err(|_| Error::internal("a connection was lost"))??;
         self.upstream.connected(&connection);
@@ -128,13 +135,12 @@ impl ServerExchange {
         }
         let made = http1::handshake(TokioIo::new(connection.stream)).await;
         let (sender, connection) = made.map_err(|error| self.upstream.exchange_error(&error))?;
-        tokio::spawn(connection);
-        Ok(sender)
+        Ok((sender, tokio::spawn(connection)))
     }
 
     async fn ask(
         &self,
-        sender: &mut SendRequest<String>,
+        (sender, connection): &mut Connection,
         request: Request<String>,
     ) -> Result<ServerAnswer, Error> {
         let exchange =
@@ -144,7 +150,11 @@ impl ServerExchange {
                 Err(self.error(UpstreamFailure::unusable("its answer is too long")))
             }
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) => Err(self.upstream.exchange_error(&error)),
+            Ok(Err(error)) => match timeout(END_LIMIT, connection).await {
+                // How the connection has ended tells more.
+                Ok(Ok(Err(end))) => Err(self.upstream.exchange_error(&end)),
+                _ => Err(self.upstream.exchange_error(&error)),
+            },
             Err(_) => Err(self.error(UpstreamFailure::timed_out("the answer", LIMIT.as_secs()))),
         }
     }

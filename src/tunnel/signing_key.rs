@@ -9,7 +9,6 @@ use rustls::client::ResolvesClientCert;
 use rustls::pki_types::CertificateDer;
 use rustls::sign::{CertifiedKey, Signer, SigningKey};
 use rustls::{OtherError, SignatureAlgorithm, SignatureScheme};
-use sha2::{Digest as _, Sha256, Sha384, Sha512};
 use tokio::task::block_in_place;
 
 use super::resumption::Sessions;
@@ -174,18 +173,10 @@ impl Signer for TokenSigner {
     /// A signature that the certificate's public key has accepted. Here alone it is taken out of
     /// its [`VerifiedSignature`].
     fn sign(&self, message: &[u8]) -> Result<Vec<u8>, rustls::Error> {
-        let digest = match self.hash {
-            Some(Hash::Sha256) => Sha256::digest(message).to_vec(),
-            Some(Hash::Sha384) => Sha384::digest(message).to_vec(),
-            Some(Hash::Sha512) => Sha512::digest(message).to_vec(),
-            Some(Hash::Md5Sha1 | Hash::Sha1 | Hash::Sha224) | None => message.to_owned(),
-        };
-        match self.identity.sign(self.scheme, digest) {
+        let digest = self.hash.and_then(|hash| hash.digest(&[message]));
+        match self.identity.sign(self.scheme, digest.unwrap_or_else(|| message.to_owned())) {
             Ok(signature) => Ok(signature.into_bytes()),
-            Err(error) => {
-                let trouble = TokenTrouble(Mutex::new(Some(error)));
-                Err(rustls::Error::Other(OtherError(Arc::new(trouble))))
-            }
+            Err(error) => Err(rustls::Error::Other(OtherError(Arc::new(error)))),
         }
     }
 
@@ -194,25 +185,12 @@ impl Signer for TokenSigner {
     }
 }
 
-/// The reason for a missing signature, passed through rustls.
-#[derive(Debug)]
-struct TokenTrouble(Mutex<Option<Error>>);
-
-impl fmt::Display for TokenTrouble {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the token made no signature")
-    }
-}
-
-impl std::error::Error for TokenTrouble {}
-
 /// The error that a token gave for this failure of a handshake, if it was one.
 pub(super) fn token_trouble(error: &rustls::Error) -> Option<Error> {
-    let rustls::Error::Other(OtherError(error)) = error else {
-        return None;
-    };
-    let trouble = error.downcast_ref::<TokenTrouble>()?;
-    trouble.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    match error {
+        rustls::Error::Other(OtherError(error)) => error.downcast_ref().map(Error::to_send),
+        _ => None,
+    }
 }
 
 /// The name of a scheme in TLS (RFC 8446, section 4.2.3), if it has one, and the hash of the message

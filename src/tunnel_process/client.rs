@@ -98,7 +98,7 @@ impl KeptKeys for ProcessKeys {
     ) -> Result<KeptKey, Error> {
         let registration = Registration {
             configuration: key,
-            keep: Some(keep),
+            keep,
             caller: None,
             clusters: Vec::new(),
             authority: None,
@@ -131,7 +131,7 @@ impl KeptKeys for ProcessKeys {
 pub fn status() -> Result<Option<StatusDocument>, Error> {
     match ask(ControlRequest::Status)? {
         None => Ok(None),
-        Some((Reply::Status(status), _)) => Ok(Some(status)),
+        Some(Reply::Status(status)) => Ok(Some(status)),
         Some(_) => Err(out_of_turn()),
     }
 }
@@ -158,14 +158,14 @@ pub fn stop() -> Result<bool, Error> {
     Ok(true)
 }
 
-fn ask(request: ControlRequest) -> Result<Option<(Reply, Conversation)>, Error> {
+fn ask(request: ControlRequest) -> Result<Option<Reply>, Error> {
     let socket = socket()?;
     let Some(mut conversation) = reach(&socket, END, || connect(&socket))? else {
         return Ok(None);
     };
     let reply = conversation.send(&greeting(request)).and_then(|()| conversation.receive());
     match reply {
-        Ok(reply) => Ok(Some((reply, conversation))),
+        Ok(reply) => Ok(Some(reply)),
         Err(error) if is_end(&error) => Ok(None),
         Err(reason) => Err(unreachable(&socket, &reason)),
     }

@@ -5,7 +5,6 @@
 use std::io;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -18,6 +17,7 @@ use crate::error::Error;
 use crate::kubeconfig::Cluster;
 use crate::pin::{PinError, PinKind, PinOrigin, PinRequest};
 use crate::scheme::Scheme;
+use crate::tunnel::ClientCertificate;
 
 /// The longest message, in bytes: a chain of certificates and a cluster's authorities fit many times.
 const LONGEST: u64 = 4 << 20;
@@ -56,8 +56,7 @@ pub(super) enum ControlRequest {
 pub struct Registration {
     /// Which key, without a PIN.
     pub configuration: Vec<(String, String)>,
-    /// `None`: as long as the caller runs, and otherwise as long as others wish.
-    pub keep: Option<Keep>,
+    pub keep: Keep,
     /// The program that waits for the credential, by its process number.
     pub caller: Option<i32>,
     pub clusters: Vec<RegisteredCluster>,
@@ -90,9 +89,8 @@ pub struct RegisteredCluster {
 /// What a client gets when its key is open and its clusters are served.
 #[derive(Deserialize, Serialize)]
 pub struct Registered {
-    /// The certificate and key for the local connections, in PEM; empty without clusters.
-    pub certificate: String,
-    pub key: String,
+    /// For the local connections, if there are clusters.
+    pub client: Option<ClientCertificate>,
     /// The certificate of the key in the token, in DER.
     pub token_certificate: Vec<u8>,
     /// Whether this registration has opened the key.
@@ -114,7 +112,6 @@ pub(super) enum Reply {
     Registered(Registered),
     Signature(Vec<u8>),
     Status(StatusDocument),
-    Stopping,
     /// Another process, with this number if it is known, has had the library for a while.
     Waiting(Option<u32>),
 }
@@ -216,11 +213,5 @@ impl Conversation {
     /// Waits until the other end has closed the connection.
     pub(super) fn wait_for_end(&mut self) {
         let _ = self.0.read(&mut [0]);
-    }
-}
-
-impl AsFd for Conversation {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.get_ref().as_fd()
     }
 }

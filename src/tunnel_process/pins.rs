@@ -1,20 +1,24 @@
 //! The PIN of a key, asked for at the client that wants the key opened.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::message::{Answer, Conversation, Question, Reply};
 use crate::pin::{Pin, PinError, PinOrigin, PinProvider, PinRequest};
 use crate::pipeline::StageObserver;
 
-/// Has the client's PIN source asked. The PIN crosses this one connection.
+/// Has the client's PIN source asked, and has the client say what is waited for. The PIN crosses this one connection.
 pub(super) struct ClientPins(pub(super) Arc<Mutex<Conversation>>);
 
 impl ClientPins {
     /// The client's answer; `None` if it has gone.
     fn ask(&self, question: Question) -> Option<Answer> {
+        self.tell(&Reply::Question(question))?.receive().ok()
+    }
+
+    fn tell(&self, reply: &Reply) -> Option<MutexGuard<'_, Conversation>> {
         let mut conversation = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        conversation.send(&Reply::Question(question)).ok()?;
-        conversation.receive().ok()
+        conversation.send(reply).ok()?;
+        Some(conversation)
     }
 }
 
@@ -47,8 +51,7 @@ impl PinProvider for ClientPins {
     }
 
     fn at_reader(&mut self, notice: &str) {
-        let mut conversation = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = conversation.send(&Reply::AtReader(notice.to_owned()));
+        self.tell(&Reply::AtReader(notice.to_owned()));
     }
 
     fn insert(&mut self, missing: &str) -> bool {
@@ -57,12 +60,8 @@ impl PinProvider for ClientPins {
     }
 }
 
-/// Has the client say what is waited for.
-pub(super) struct ClientNotices(pub(super) Arc<Mutex<Conversation>>);
-
-impl StageObserver for ClientNotices {
+impl StageObserver for ClientPins {
     fn waiting(&mut self, holder: Option<u32>) {
-        let mut conversation = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = conversation.send(&Reply::Waiting(holder));
+        self.tell(&Reply::Waiting(holder));
     }
 }

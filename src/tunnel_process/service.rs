@@ -20,7 +20,7 @@ use super::message::{
     ControlRequest, Conversation, Greeting, Registered, RegisteredCluster, Registration, Reply,
     ToSign,
 };
-use super::pins::{ClientNotices, ClientPins};
+use super::pins::ClientPins;
 use super::status::{CallerStatus, ClusterStatus, KeyStatus, StatusDocument};
 use super::{VERSION, error};
 use crate::config::{Config, Keep, TrustedLibrary};
@@ -32,9 +32,7 @@ use crate::process::environment::TakenVariables;
 use crate::process::watched::{WatchedProcess, is_caller};
 use crate::process::{background, session_of, time_since_boot};
 use crate::protocol::Configuration;
-use crate::tunnel::{
-    ClientCertificate, KeyUsage, PAUSE_AFTER_FAILURE, TunnelObserver, TunnelTarget, Tunnels,
-};
+use crate::tunnel::{KeyUsage, PAUSE_AFTER_FAILURE, TunnelObserver, TunnelTarget, Tunnels};
 
 /// How long a process that serves nothing waits for a client.
 const FIRST_CLIENT: Duration = Duration::from_secs(10);
@@ -68,7 +66,6 @@ struct Service {
     socket: Option<(ControlSocket, FileIdentity)>,
     state: Mutex<State>,
     waker: Arc<Waker>,
-    observer: Arc<dyn TunnelObserver>,
 }
 
 #[derive(Default)]
@@ -228,14 +225,7 @@ impl Service {
             let identity = socket.identity().ok()?;
             Some((socket, identity))
         });
-        let service = Self {
-            keyring: Arc::new(keyring),
-            socket,
-            state: Mutex::default(),
-            observer: Arc::clone(&waker) as _,
-            waker,
-        };
-        Ok((service, woken))
+        Ok((Self { keyring: Arc::new(keyring), socket, state: Mutex::default(), waker }, woken))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -317,69 +307,46 @@ impl Service {
         }
         let mut conversation = Conversation::new(stream, PATIENCE)?;
         conversation.send(&Reply::Here)?;
-        let greeting: Greeting = conversation.receive()?;
-        let is_served = greeting.version == VERSION;
-        match greeting.request {
-            ControlRequest::Stop => {
-                self.state().is_stopping = true;
-                self.waker.wake();
-                conversation.send(&Reply::Stopping)?;
-                // The client waits for the end of this process.
-                conversation.wait_for_end();
-                Ok(())
-            }
+        let Greeting { version, process, request } = conversation.receive()?;
+        match request {
             ControlRequest::Status => conversation.send(&Reply::Status(self.status())),
-            ControlRequest::Register(_) if !is_served => self.make_way(&mut conversation),
-            ControlRequest::Register(registration) => {
-                self.register(conversation, peer, greeting.process, registration)
+            ControlRequest::Register(registration) if version == VERSION => {
+                let config = Config::from_map(&mut configured(&registration.configuration));
+                let is_served = self.state().can_serve(&registration, config.as_ref().ok());
+                match (is_served, config) {
+                    (false, _) => self.stop(conversation),
+                    (true, Ok(_)) if peer.process != process => {
+                        let error = error::caller_error("it is in another container");
+                        conversation.send(&failed(&error))
+                    }
+                    (true, Ok(config)) => self.register(conversation, peer, registration, config),
+                    (true, Err(error)) => conversation.send(&failed(&error)),
+                }
             }
+            ControlRequest::Register(_) | ControlRequest::Stop => self.stop(conversation),
         }
     }
 
-    /// Ends for a process that can serve the client.
-    fn make_way(&self, conversation: &mut Conversation) -> io::Result<()> {
+    /// Ends this process; the client may start one that can serve it.
+    fn stop(&self, mut conversation: Conversation) -> io::Result<()> {
         self.state().is_stopping = true;
         self.waker.wake();
         conversation.send(&Reply::Gone)?;
+        // The client waits for the end of this process.
         conversation.wait_for_end();
         Ok(())
     }
 
     fn register(
         &self,
-        mut conversation: Conversation,
+        conversation: Conversation,
         peer: Peer,
-        process: i32,
         registration: Registration,
+        config: Config,
     ) -> io::Result<()> {
-        if self.state().is_stopping {
-            return conversation.send(&Reply::Gone);
-        }
-        let other_authority = |state: &State| {
-            let served = state.authority.as_ref();
-            let wanted = registration.authority.as_ref();
-            served.is_some() && wanted.is_some() && served != wanted
-        };
-        if other_authority(&self.state()) {
-            return self.make_way(&mut conversation);
-        }
-        let config = Config::from_map(&mut configured(&registration.configuration));
-        let config = match config {
-            Ok(config) => config,
-            Err(error) => return conversation.send(&failed(&error)),
-        };
-        let is_in_the_way =
-            |state: &State| state.library_beside(&config.library).is_some() && !state.holds_keys();
-        if is_in_the_way(&self.state()) {
-            return self.make_way(&mut conversation);
-        }
-        let conversation = Arc::new(Mutex::new(conversation));
         let signs = registration.signs;
-        let registered = if peer.process == process {
-            self.registered(&conversation, peer, registration, config)
-        } else {
-            Err(error::caller_error("it is in another container"))
-        };
+        let conversation = Arc::new(Mutex::new(conversation));
+        let registered = self.registered(&conversation, peer, registration, config);
         let mut conversation = conversation.lock().unwrap_or_else(PoisonError::into_inner);
         let number = match registered {
             Ok((number, registered)) => {
@@ -412,20 +379,21 @@ impl Service {
                 return Err(error::library_of_own(loaded, config.library.path()));
             }
             for cluster in clusters {
-                state.listen(cluster, &self.keyring, &self.observer)?;
+                self.listen(&mut state, cluster)?;
             }
-            let place = state.key(configuration, config, &self.keyring)?;
-            let (key, usage) = state.used_key(place)?;
+            let number = state.key(configuration, config, &self.keyring)?;
+            let (key, usage) = state.used_key(number)?;
             if !key.used(usage).admits_clients() {
-                self.keyring.dismiss_clients(key.number);
+                self.keyring.dismiss_clients(number);
             }
             key.waiting += 1;
-            key.number
+            number
         };
-        let client = KeyClient { pins: Box::new(ClientPins(Arc::clone(conversation))), signs };
-        let notices = Box::new(ClientNotices(Arc::clone(conversation)));
-        let opened = self.keyring.open_for(number, client, notices);
+        let pins = Box::new(ClientPins(Arc::clone(conversation)));
+        let notices = Box::new(ClientPins(Arc::clone(conversation)));
+        let opened = self.keyring.open_for(number, KeyClient { pins, signs }, notices);
         let mut state = self.state();
+        let client = state.tunnels.as_ref().map(|tunnels| tunnels.certificate(number));
         let (key, usage) = state.used_key(number)?;
         key.waiting -= 1;
         if opened.is_err() && key.waiting == 0 && key.open.is_none() {
@@ -435,58 +403,70 @@ impl Service {
         let opened = opened?;
         let is_new = key.open.is_none();
         let warnings = match is_new {
-            true => {
-                let warnings = opened.warnings().into_iter();
-                warnings.chain(opened.renewal_warning()).collect()
-            }
+            true => opened.warnings().into_iter().chain(opened.renewal_warning()).collect(),
             false => Vec::new(),
         };
         let token_certificate = opened.chain.first().cloned().unwrap_or_default();
         key.open = Some(opened);
         key.last_use = time_since_boot();
-        if let (Some(caller), None | Some(Keep::Command | Keep::Terminal)) = (caller, keep) {
+        if let (Some(caller), Keep::Command | Keep::Terminal) = (caller, keep) {
             let awaits_client = caller.number() != peer.process;
             key.add_caller(caller, usage, awaits_client);
         }
-        if let Some(keep) = keep {
-            let leader = || WatchedProcess::new(session_of(peer.process)).ok().map(Arc::new);
-            let bound_to = (keep == Keep::Terminal).then(leader).flatten();
-            key.add(Wish { keep, bound_to });
+        let leader = || WatchedProcess::new(session_of(peer.process)).ok().map(Arc::new);
+        let bound_to = (keep == Keep::Terminal).then(leader).flatten();
+        key.add(Wish { keep, bound_to });
+        let client = client.transpose()?;
+        Ok((number, Registered { client, token_certificate, is_new, warnings }))
+    }
+
+    /// Serves the cluster at its address, unless it is served there already.
+    fn listen(&self, state: &mut State, cluster: RegisteredCluster) -> Result<(), Error> {
+        let mut served = state.clusters.iter();
+        if let Some(served) = served.find(|it| it.address == cluster.address) {
+            return match served.cluster == cluster.cluster {
+                true => Ok(()),
+                // Never exchanged: a client that runs would get to the other one.
+                false => Err(error::address_of_another(&cluster, &cluster_status(served))),
+            };
         }
-        let client = state.tunnels.as_ref();
-        let client = client.map(|tunnels| tunnels.certificate(number)).transpose()?;
-        let (certificate, key) = client.map_or_else(Default::default, |client| {
-            let ClientCertificate { certificate_pem, key_pem } = client;
-            (certificate_pem, key_pem)
-        });
-        let registered = Registered { certificate, key, token_certificate, is_new, warnings };
-        Ok((number, registered))
+        let tunnels = match &mut state.tunnels {
+            Some(tunnels) => tunnels,
+            None => {
+                let identity =
+                    identity()?.ok_or_else(|| Error::internal("a client without tunnel.pem"))?;
+                state.authority = Some(identity.authority_pem().to_owned());
+                let observer: Arc<dyn TunnelObserver> = Arc::clone(&self.waker) as _;
+                state.tunnels.insert(Tunnels::start(&identity, &self.keyring, &observer)?)
+            }
+        };
+        let proxy_url = cluster.proxy_url.clone();
+        let target = Cluster { proxy_url, ..cluster.cluster.clone() };
+        let target = TunnelTarget { name: cluster.name.clone(), cluster: target };
+        tunnels.listen(target, Some(cluster.address))?;
+        state.clusters.push(cluster);
+        Ok(())
     }
 
     fn status(&self) -> StatusDocument {
         let state = self.state();
-        let open = state.keys.iter().filter_map(|key| Some((key, key.open.as_ref()?)));
+        let open = state.keys.iter().filter_map(|key| {
+            let callers = key.callers.iter().map(|caller| &caller.process);
+            let callers = callers.filter(|process| !process.has_ended()).map(|process| {
+                CallerStatus { pid: process.number(), name: process.name().to_owned() }
+            });
+            Some(KeyStatus {
+                subject: key.open.as_ref()?.subject.clone(),
+                configuration: key.configuration.clone(),
+                connections: usage(state.tunnels.as_ref(), key.number).open,
+                callers: callers.collect(),
+                until: key.until(),
+            })
+        });
         StatusDocument {
             pid: std::process::id(),
             version: VERSION.to_owned(),
-            keys: open
-                .map(|(key, open)| KeyStatus {
-                    subject: open.subject.clone(),
-                    configuration: key.configuration.clone(),
-                    connections: usage(state.tunnels.as_ref(), key.number).open,
-                    callers: key
-                        .callers
-                        .iter()
-                        .map(|caller| &caller.process)
-                        .filter(|process| !process.has_ended())
-                        .map(|process| CallerStatus {
-                            pid: process.number(),
-                            name: process.name().to_owned(),
-                        })
-                        .collect(),
-                    until: key.until(),
-                })
-                .collect(),
+            keys: open.collect(),
             clusters: state.clusters.iter().map(cluster_status).collect(),
         }
     }
@@ -503,6 +483,15 @@ impl Service {
 }
 
 impl State {
+    /// Whether this process can serve the client, or has to make way for another one.
+    fn can_serve(&self, registration: &Registration, config: Option<&Config>) -> bool {
+        let authorities = self.authority.as_ref().zip(registration.authority.as_ref());
+        let is_alone = config.is_none_or(|config| self.library_beside(&config.library).is_none());
+        !self.is_stopping
+            && authorities.is_none_or(|(served, wanted)| served == wanted)
+            && (is_alone || self.holds_keys())
+    }
+
     /// Whether a key is open, or a client waits for one.
     fn holds_keys(&self) -> bool {
         let mut keys = self.keys.iter();
@@ -584,39 +573,6 @@ impl State {
         let key = self.keys.iter_mut().find(|key| key.number == number);
         let key = key.ok_or_else(|| Error::internal("a key is served no longer"))?;
         Ok((key, usage))
-    }
-
-    /// Serves the cluster at its address, unless it is served there already.
-    fn listen(
-        &mut self,
-        cluster: RegisteredCluster,
-        keyring: &Arc<Keyring>,
-        observer: &Arc<dyn TunnelObserver>,
-    ) -> Result<(), Error> {
-        let mut served = self.clusters.iter();
-        if let Some(served) = served.find(|it| it.address == cluster.address) {
-            if served.cluster == cluster.cluster {
-                return Ok(());
-            }
-            // Never exchanged: a client that runs would get to the other one.
-            return Err(error::address_of_another(&cluster, &cluster_status(served)));
-        }
-        let tunnels = match &mut self.tunnels {
-            Some(tunnels) => tunnels,
-            None => {
-                let identity =
-                    identity()?.ok_or_else(|| Error::internal("a client without tunnel.pem"))?;
-                self.authority = Some(identity.authority_pem().to_owned());
-                self.tunnels.insert(Tunnels::start(&identity, keyring, observer)?)
-            }
-        };
-        let target = TunnelTarget {
-            name: cluster.name.clone(),
-            cluster: Cluster { proxy_url: cluster.proxy_url.clone(), ..cluster.cluster.clone() },
-        };
-        tunnels.listen(target, Some(cluster.address))?;
-        self.clusters.push(cluster);
-        Ok(())
     }
 }
 

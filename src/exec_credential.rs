@@ -1,27 +1,52 @@
-//! The request, which clients put into KUBERNETES_EXEC_INFO.
+//! The wire of client-go's exec credential plugins, as data: one request, one answer.
+//!
+//! Source: KEP-541, "External credential providers", and client-go's
+//! `pkg/apis/clientauthentication`. It knows no environment and no file. No error quotes a value of
+//! the request: a proxy's URL can hold a password.
 
-use std::collections::BTreeMap;
+#![forbid(unsafe_code)]
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::de::{Error as _, Unexpected};
+use serde::de::{DeserializeOwned, Error as _, Unexpected};
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{ApiVersion, ExecRequestError};
+use crate::error::{Error, Exit};
 use crate::printable::excerpt;
 
-/// The status of an answer to a credential that isn't accepted.
-const UNAUTHORIZED: i32 = 401;
+/// The versions of client.authentication.k8s.io. The answer has that of the request.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum ApiVersion {
+    V1Alpha1,
+    V1Beta1,
+    #[default]
+    V1,
+}
 
-/// A request for a credential.
+impl ApiVersion {
+    const ALL: [Self; 3] = [Self::V1Alpha1, Self::V1Beta1, Self::V1];
+
+    /// The version of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| known.name() == name)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::V1Alpha1 => "client.authentication.k8s.io/v1alpha1",
+            Self::V1Beta1 => "client.authentication.k8s.io/v1beta1",
+            Self::V1 => "client.authentication.k8s.io/v1",
+        }
+    }
+}
+
+/// A request for a credential, which clients put into KUBERNETES_EXEC_INFO.
 #[derive(Debug)]
 pub struct ExecRequest {
     pub api_version: ApiVersion,
     /// The cluster that the client is about to connect to; only with `provideClusterInfo`.
     pub cluster: Option<LocalCluster>,
-    /// The server has refused the credential before (v1alpha1 alone says so).
-    pub is_refused: bool,
 }
 
 /// A cluster as the client's kubeconfig describes it; what this program has no use for is left out.
@@ -43,74 +68,55 @@ pub struct LocalCluster {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Envelope {
-    #[serde(rename = "apiVersion")]
     api_version: String,
     kind: String,
 }
 
 #[derive(Deserialize)]
 struct Document {
-    #[serde(default)]
     spec: Option<Spec>,
 }
 
-/// What isn't used is decoded all the same, so that a client that means something else is noticed.
 #[derive(Deserialize)]
 struct Spec {
     cluster: Option<LocalCluster>,
-    #[serde(rename = "interactive")]
-    _interactive: Option<bool>,
-    /// v1alpha1: the server's refusal of the credential before.
-    response: Option<ServerResponse>,
-}
-
-#[derive(Deserialize)]
-struct ServerResponse {
-    #[serde(default)]
-    code: i32,
-    #[serde(default, rename = "header")]
-    _header: Option<BTreeMap<String, Option<Vec<String>>>>,
 }
 
 impl ExecRequest {
-    /// Parses a request: JSON, apiVersion, kind, then the fields. Unknown fields pass.
-    pub fn decode(text: &str) -> Result<Self, ExecRequestError> {
-        let whole: Value = serde_json::from_str(text).map_err(|error| {
-            ExecRequestError::NotJson { line: error.line(), column: error.column() }
-        })?;
-        // serde takes an array for the fields of a struct.
-        if !whole.is_object() {
-            return Err(ExecRequestError::NotObject);
-        }
-        let Envelope { api_version, kind } = fields(&whole)?;
-        let api_version = ApiVersion::named(&api_version)
-            .ok_or_else(|| ExecRequestError::ApiVersion(excerpt(&api_version)))?;
+    /// Parses a request: apiVersion and kind, then the fields. Unknown fields pass.
+    pub fn decode(text: &str) -> Result<Self, Error> {
+        let Envelope { api_version, kind } = parsed(text)?;
+        let Some(version) = ApiVersion::named(&api_version) else {
+            let text = format!(
+                "KUBERNETES_EXEC_INFO: unsupported apiVersion \"{}\"",
+                excerpt(&api_version)
+            );
+            return Err(Error::new(Exit::Request, text).help(
+                "set apiVersion of the user's exec to client.authentication.k8s.io/v1 (or v1beta1, or v1alpha1)",
+            ));
+        };
         if kind != "ExecCredential" {
-            return Err(ExecRequestError::Kind(excerpt(&kind)));
+            let text = format!("KUBERNETES_EXEC_INFO: unknown kind \"{}\"", excerpt(&kind));
+            return Err(Error::new(Exit::Request, text)
+                .help("update the client: this program understands the kind ExecCredential"));
         }
-        let Document { spec } = fields(&whole)?;
-        let (cluster, response) = spec.map_or((None, None), |it| (it.cluster, it.response));
-        Ok(Self {
-            api_version,
-            cluster,
-            is_refused: response.is_some_and(|it| it.code == UNAUTHORIZED),
-        })
+        let Document { spec } = parsed(text)?;
+        Ok(Self { api_version: version, cluster: spec.and_then(|spec| spec.cluster) })
+    }
+
+    /// What is no request, for this reason.
+    pub fn error(reason: &str) -> Error {
+        Error::new(Exit::Request, format!("KUBERNETES_EXEC_INFO is not a request: {reason}")).help(
+            "the client sets this variable for its credential plugins; by hand, run the command without it",
+        )
     }
 }
 
-fn fields<'de, T: Deserialize<'de>>(document: &'de Value) -> Result<T, ExecRequestError> {
-    serde_path_to_error::deserialize(document).map_err(|error| {
-        // A field that is missing is one of the object that the path leads to.
-        let missing = error.inner().to_string();
-        let missing = missing.strip_prefix("missing field `").and_then(|it| it.strip_suffix('`'));
-        let path = error.path().to_string();
-        let field = match (path.as_str(), missing) {
-            ("." | "?", Some(missing)) => missing.to_owned(),
-            (path, None) => path.to_owned(),
-            (path, Some(missing)) => format!("{path}.{missing}"),
-        };
-        ExecRequestError::Field { field: excerpt(&field) }
+fn parsed<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
+    serde_json::from_str(text).map_err(|error| {
+        ExecRequest::error(&format!("see line {}, column {}", error.line(), error.column()))
     })
 }
 
@@ -122,16 +128,40 @@ fn base64_bytes<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Vec<u8>>, 
     bytes.map(Some).map_err(|_| D::Error::invalid_value(Unexpected::Other("text"), &"base64"))
 }
 
+/// What a client shows to a server, and until when.
+pub struct ExecCredential<'a> {
+    pub proof: ExecProof<'a>,
+    /// When the client has to ask again, as RFC 3339 text in UTC.
+    pub expires: &'a str,
+}
+
+pub enum ExecProof<'a> {
+    /// A certificate and its key, both in PEM.
+    Certificate { certificate: &'a str, key: &'a str },
+    /// A bearer token.
+    Token(&'a str),
+}
+
+impl ExecCredential<'_> {
+    /// The document, with a newline.
+    pub fn encode(&self, version: ApiVersion) -> String {
+        let mut status = match self.proof {
+            ExecProof::Certificate { certificate, key } => json!({
+                "clientCertificateData": certificate,
+                "clientKeyData": key,
+            }),
+            ExecProof::Token(token) => json!({ "token": token }),
+        };
+        status["expirationTimestamp"] = json!(self.expires);
+        let document =
+            json!({"apiVersion": version.name(), "kind": "ExecCredential", "status": status});
+        format!("{document}\n")
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
-    use super::super::{ExecCredential, ExecProof};
     use super::*;
-
-    fn refused(text: &str) -> String {
-        ExecRequest::decode(text).unwrap_err().to_string()
-    }
 
     #[test]
     fn every_version_is_understood_and_answered_in_kind() {
@@ -179,10 +209,6 @@ mod tests {
                 config: json!({"anything": "goes"}),
             })
         );
-        let text = r#"{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1alpha1","spec":{
-            "response":{"code":401,"header":{"Www-Authenticate":["Bearer"]}},"interactive":true}}"#;
-        let request = ExecRequest::decode(text).unwrap();
-        assert!(request.cluster.is_none() && request.is_refused);
     }
 
     #[test]
@@ -192,35 +218,20 @@ mod tests {
             json!({"kind": "ExecCredential", "apiVersion": version, "spec": spec}).to_string()
         };
         for (text, told) in [
-            ("{".to_owned(), "KUBERNETES_EXEC_INFO is not valid JSON (line 1, column 1)"),
-            ("[]".to_owned(), "KUBERNETES_EXEC_INFO is not a JSON object"),
-            ("{}".to_owned(), "KUBERNETES_EXEC_INFO: malformed field apiVersion"),
-            (
-                r#"{"apiVersion":"v2","kind":"ExecCredential"}"#.to_owned(),
-                "KUBERNETES_EXEC_INFO: unsupported apiVersion \"v2\"",
-            ),
-            (
-                json!({"apiVersion": version, "kind": "ExecInfo"}).to_string(),
-                "KUBERNETES_EXEC_INFO: unknown kind \"ExecInfo\"",
-            ),
-            (
-                with(json!({"cluster": {"config": null}})),
-                "KUBERNETES_EXEC_INFO: malformed field spec.cluster.server",
-            ),
+            ("{".to_owned(), "is not a request: see line 1, column 1"),
+            ("[]".to_owned(), "is not a request: see line 1"),
+            ("{}".to_owned(), "is not a request: see line 1, column 2"),
+            (r#"{"apiVersion":"v2","kind":"ExecCredential"}"#.to_owned(), "apiVersion \"v2\""),
+            (json!({"apiVersion": version, "kind": "ExecInfo"}).to_string(), "kind \"ExecInfo\""),
+            (with(json!({"cluster": {"config": null}})), "is not a request: see line 1"),
             (
                 with(json!({"cluster": {"server": "a", "certificate-authority-data": "secret!"}})),
-                "KUBERNETES_EXEC_INFO: malformed field spec.cluster.certificate-authority-data",
-            ),
-            (
-                with(json!({"response": {"code": "secret"}})),
-                "KUBERNETES_EXEC_INFO: malformed field spec.response.code",
-            ),
-            (
-                with(json!({"interactive": "secret"})),
-                "KUBERNETES_EXEC_INFO: malformed field spec.interactive",
+                "is not a request: see line 1",
             ),
         ] {
-            assert_eq!(refused(&text), told, "{text}");
+            let error = ExecRequest::decode(&text).unwrap_err();
+            let shown = format!("{error} {}", error.remedy());
+            assert!(shown.contains(told) && !shown.contains("secret"), "{shown}");
         }
     }
 }
