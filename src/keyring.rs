@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::certificate::{of_subject, renewal_remedy};
+use crate::certificate::{Certificate, of_subject, renewal_remedy};
 use crate::config::{Config, InitArgs, PinSource, TokenName};
 use crate::error::Error;
 use crate::pin::PinProvider;
@@ -52,44 +52,36 @@ pub struct OpenKey {
     pub subject: String,
     /// The schemes that the key and its token can make, those that TLS prefers first.
     pub schemes: Vec<Scheme>,
-    /// Why a server refuses the certificate.
-    pub concerns: Vec<String>,
-    /// When the certificate expires, if that is to be said now.
-    renewal: Mutex<Option<String>>,
+    /// Why servers refuse it or will, now or soon, until that is said.
+    warnings: Mutex<Vec<String>>,
 }
 
 impl OpenKey {
-    /// When the certificate expires, in words, if that is to be said; once.
-    pub fn take_renewal(&self) -> Option<String> {
-        let mut renewal = self.renewal.lock().unwrap_or_else(PoisonError::into_inner);
-        renewal.take()
-    }
-
-    /// The same as a warning.
-    pub fn renewal_warning(&self) -> Option<String> {
-        let expiry = self.take_renewal()?;
-        let said = format!("{expiry}; {}", renewal_remedy());
-        Some(of_subject(&self.subject, said))
-    }
-
     /// Whether it can make a signature of TLS 1.3; an RSA key needs RSA-PSS for that.
     pub fn serves_tls_1_3(&self) -> bool {
         self.schemes.iter().any(Scheme::is_of_tls_1_3)
     }
 
-    /// Why servers refuse it or will, now or soon.
-    pub fn warnings(&self) -> Vec<String> {
-        let subject = &self.subject;
-        let concerns = self.concerns.iter();
-        let mut warnings: Vec<_> = concerns.map(|it| of_subject(subject, it)).collect();
-        if !self.serves_tls_1_3() {
-            warnings.push(format!(
-                "the key of {subject} can serve TLS 1.2 only, which not every server speaks: an RSA key \
-                 needs RSA-PSS for TLS 1.3, and its token has none"
-            ));
-        }
-        warnings
+    /// Why servers refuse it or will, now or soon; once.
+    pub fn take_warnings(&self) -> Vec<String> {
+        mem::take(&mut *self.warnings.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+/// What should not stay as it is, of a certificate and what its key can make.
+fn warnings(certificate: &Certificate, schemes: &[Scheme]) -> Vec<String> {
+    let (subject, now) = (&certificate.subject, unix_time());
+    let renewal = certificate.renewal(now);
+    let renewal = renewal.map(|expiry| format!("{expiry}; {}", renewal_remedy().in_this_call()));
+    let concerns = certificate.concerns(now).into_iter().chain(renewal);
+    let mut warnings: Vec<_> = concerns.map(|it| of_subject(subject, it)).collect();
+    if !schemes.iter().any(Scheme::is_of_tls_1_3) {
+        warnings.push(format!(
+            "the key of {subject} can serve TLS 1.2 only, which not every server speaks: an RSA key \
+             needs RSA-PSS for TLS 1.3, and its token has none"
+        ));
+    }
+    warnings
 }
 
 /// Keys, and the threads of their libraries.
@@ -708,9 +700,8 @@ impl OpenToken<'_> {
         let shown = Arc::new(OpenKey {
             chain: identity.chain(token)?,
             subject: certificate.subject.clone(),
+            warnings: Mutex::new(warnings(certificate, &schemes)),
             schemes,
-            concerns: certificate.concerns(unix_time()),
-            renewal: Mutex::new(identity.certificate.renewal(unix_time())),
         });
         Ok(OpenedKey { key, shown })
     }

@@ -88,13 +88,13 @@ fn without_keep_each_request_logs_in_and_no_process_is_left() {
 #[test]
 fn errors_are_those_of_a_request_without_keep() {
     let store = token_with_pair(Kind::P256);
-    for (keep, code) in [("15m", 7), ("command", 7), ("15 m", 3)] {
+    for (keep, code) in [("15m", 7), ("command", 7), ("15 x", 3)] {
         let configuration =
             store.faulty(store.configuration()).with("keep", keep).with("pin", WRONG_PIN);
         let options = Options::hash(Hash::Sha256);
         let request = sign_request(&configuration, &options, &sample(32));
         let outcome = store.ask(&request).suffering(&store, "").run();
-        outcome.fails(code, &[if code == 3 { "keep \"15 m\"" } else { "PIN" }]);
+        outcome.fails(code, &[if code == 3 { "keep \"15 x\"" } else { "PIN" }]);
     }
     // Sent once: the second request finds the refusal in the token's ledger.
     assert_eq!(store.calls("C_Login"), ["0xa0"]);

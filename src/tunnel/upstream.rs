@@ -211,12 +211,8 @@ impl Upstream {
         if let Some(config) = &*config {
             return Ok(Arc::clone(config));
         }
-        for concern in &key.concerns {
-            let text = format!("the certificate of {}: {concern}", key.subject);
-            self.server.observer.concern(&text);
-        }
-        if let Some(text) = key.renewal_warning() {
-            self.server.observer.concern(&text);
+        for warning in key.take_warnings() {
+            self.server.observer.concern(&warning);
         }
         let identity = Arc::clone(&self.identity);
         let mut new = self.client_config(Some(&key))?.with_client_cert_resolver(identity);

@@ -402,10 +402,7 @@ impl Service {
         }
         let opened = opened?;
         let is_new = key.open.is_none();
-        let warnings = match is_new {
-            true => opened.warnings().into_iter().chain(opened.renewal_warning()).collect(),
-            false => Vec::new(),
-        };
+        let warnings = opened.take_warnings();
         let token_certificate = opened.chain.first().cloned().unwrap_or_default();
         key.open = Some(opened);
         key.last_use = time_since_boot();

@@ -9,7 +9,7 @@ use clap::builder::NonEmptyStringValueParser;
 use serde_json::json;
 
 use super::{AUDIENCE, CredentialArguments, certificate, output, version};
-use crate::certificate::{PublicKey, of_subject, rfc_3339};
+use crate::certificate::{PublicKey, rfc_3339};
 use crate::cli::connection_log::ConnectionLog;
 use crate::cli::error::standard_input_is_the_clients;
 use crate::cli::holder::KeyHolder;
@@ -242,8 +242,8 @@ fn connect(
     // From here on, the keyring limits the time.
     watchdog::stop();
     let open = open?;
-    for concern in &open.concerns {
-        report::warning(&of_subject(&open.subject, concern));
+    for warning in open.take_warnings() {
+        report::warning(&warning);
     }
     let observer: Arc<dyn TunnelObserver> = Arc::new(ConnectionLog);
     TokenConnection::new(target, key, &keyring, &observer)

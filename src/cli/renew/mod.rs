@@ -86,7 +86,7 @@ fn renew(
     watchdog::stop();
     let open = open?;
     // What is being done needn't be said.
-    let _ = open.take_renewal();
+    let _ = open.take_warnings();
     let der = open.chain.first().map(Vec::as_slice).unwrap_or_default();
     let present = Certificate::from_der(der, "the certificate")?;
     if let Some(reason) = present.concerns(unix_time()).into_iter().next() {

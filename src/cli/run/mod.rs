@@ -223,11 +223,8 @@ fn open(keyring: &Keyring, key: KeyNumber) -> Result<(), Error> {
     let key = keyring.open(key, Box::new(LockReports));
     watchdog::stop();
     let key = key?;
-    for warning in key.warnings() {
+    for warning in key.take_warnings() {
         report::warning(&warning);
-    }
-    if let Some(expiry) = key.take_renewal() {
-        report::renewal(&key.subject, &expiry);
     }
     Ok(())
 }
