@@ -36,11 +36,11 @@ pub struct ServerExchange {
     /// What the server's URL has behind its host, without a slash at its end.
     path: String,
     longest_answer: usize,
-    connection: Mutex<Option<Connection>>,
+    connection: Mutex<Option<HttpConnection>>,
 }
 
 /// A connection, and the task that serves it.
-type Connection = (SendRequest<String>, JoinHandle<hyper::Result<()>>);
+type HttpConnection = (SendRequest<String>, JoinHandle<hyper::Result<()>>);
 
 /// What an API server answered.
 pub struct ServerAnswer {
@@ -122,7 +122,7 @@ impl ServerExchange {
         self.upstream.error(failure)
     }
 
-    async fn connect(&self) -> Result<Connection, Error> {
+    async fn connect(&self) -> Result<HttpConnection, Error> {
         let connection = self.upstream.connect(Some(HTTP_1_1.to_vec())).await;
         let connection = connection.map_err(|_| Error::internal("a connection was lost"))??;
         self.upstream.connected(&connection);
@@ -140,7 +140,7 @@ impl ServerExchange {
 
     async fn ask(
         &self,
-        (sender, connection): &mut Connection,
+        (sender, connection): &mut HttpConnection,
         request: Request<String>,
     ) -> Result<ServerAnswer, Error> {
         let exchange =
