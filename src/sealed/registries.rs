@@ -116,11 +116,9 @@ impl RegistryLogin {
         };
         let is_one_line = |text: &str| !text.is_empty() && !text.contains(['\n', '\r', '\0']);
         if !is_one_line(&username) || username.contains(':') || !is_one_line(&password) {
-            return Err(Error::new(
-                Exit::Configuration,
-                format!("user name and password for {registry} are not one line each"),
-            )
-            .help("give both as the registry knows them, and the user name without a colon"));
+            let text = format!("user name and password for {registry} are not one line each");
+            return Err(Error::new(Exit::Configuration, text)
+                .help("give both as the registry knows them, and the user name without a colon"));
         }
         Ok(Self { key, registry, username, password })
     }

@@ -203,11 +203,10 @@ fn from_cluster(
     // As short as an API server makes it.
     let life = options.duration.map_or(SHORTEST, |it| it.as_secs());
     if life < SHORTEST {
-        return Err(Error::new(
-            Exit::Request,
-            "what an API server makes lives 10 minutes at least",
-        )
-        .help("leave --duration out, or give at least 10m"));
+        let text = "what an API server makes lives 10 minutes at least";
+        return Err(
+            Error::new(Exit::Request, text).help("leave --duration out, or give at least 10m")
+        );
     }
     let api = connect(config, pins, target, finish)?;
     let account = match &options.service_account {
@@ -320,11 +319,9 @@ pub(in crate::cli) fn choice(
         let names: Vec<_> = possible.iter().map(|(it, _)| it.to_string()).collect();
         possible.retain(|(it, _)| *it == wanted);
         if possible.is_empty() {
-            return Err(Error::new(
-                Exit::Request,
-                format!("algorithm {wanted} is none of a key {key}"),
-            )
-            .help(format!("leave --algorithm out, or name one of {}", names.join(", "))));
+            let text = format!("algorithm {wanted} is none of a key {key}");
+            return Err(Error::new(Exit::Request, text)
+                .help(format!("leave --algorithm out, or name one of {}", names.join(", "))));
         }
     }
     let mut refusal = None;
