@@ -1,30 +1,35 @@
 //! `kubeconfig --context`: what a context needs so that stock clients use a key with it, written and taken out
-//! again, with nothing else in the file changed.
+//! again, with nothing else in the file changed but its comments and its layout.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::fixture::cluster::{ADMINISTRATOR, cluster, kubectl};
 use crate::fixture::keys::{Kind, issued};
+use crate::fixture::kubeconfigs::CORPUS;
 use crate::fixture::places::data;
 use crate::fixture::program::{Invocation, Outcome, PROGRAM, assert_contains};
 use crate::fixture::root::need_root;
 use crate::fixture::softhsm::{Object, PIN, Store, softhsm_option, token_with};
+use crate::fixture::wait::wait_until;
 
-/// As kubectl writes it, with comments and another context.
+/// As kubectl writes it, with another context.
 const BEFORE: &str = "\
-# ours
 apiVersion: v1
 clusters:
-- cluster: # the real one
+- cluster:
     certificate-authority-data: Zm9v
-    server: https://10.0.0.1:6443/k8s/clusters/c-x # Rancher
+    server: https://10.0.0.1:6443/k8s/clusters/c-x
   name: prod
 - cluster:
     insecure-skip-tls-verify: true
@@ -35,11 +40,11 @@ clusters:
 contexts:
 - context:
     cluster: lab
-    namespace: web # mind
+    namespace: web
     user: jane
   name: lab
 - context:
-    cluster: prod # here
+    cluster: prod
     user: jane
   name: prod
 current-context: lab
@@ -48,8 +53,7 @@ preferences: {}
 users:
 - name: jane
   user:
-    token: abc # secret
-# the end
+    token: abc
 ";
 
 fn token() -> Store {
@@ -171,31 +175,42 @@ fn what_is_written_is_what_stock_kubectl_reads() {
     assert_eq!(exec["interactiveMode"], "IfAvailable");
     assert_eq!(exec["provideClusterInfo"], true);
     assert!(exec["installHint"].as_str().unwrap().ends_with('.'));
-    // Who reads the file sees which key it is.
-    let after = text(&path);
-    let comment = "--object-id=2   # ECDSA P-256, CN=jane, until ";
-    assert!(after.contains(comment), "{after}");
+}
+
+/// The kubeconfigs that clusters' tools write, and one that is hard to read.
+#[test]
+fn everything_else_stays_and_comes_back() {
+    let store = token();
+    let path = store.path("config");
+    for (name, content) in CORPUS {
+        fs::write(&path, content).unwrap();
+        fs::write(store.path("ca.crt"), "ca").unwrap();
+        let before = view(&store, &path);
+        let outcome = write(&store, &path, "prod", &[]);
+        assert!(outcome.status.success(), "{name}: {}", outcome.stderr);
+        let written = view(&store, &path);
+        let now = entry(&written, "contexts", "prod");
+        assert!(entry(&written, "clusters", now["cluster"].as_str().unwrap()).is_object());
+        assert!(entry(&written, "users", now["user"].as_str().unwrap())["exec"].is_object());
+        // What kubectl leaves out is still there, too.
+        let unknown = |text: &str| text.lines().filter(|it| it.contains("x-")).count();
+        assert_eq!(unknown(&text(&path)), unknown(content), "{name}");
+        undo(&store, &path, "prod");
+        assert_eq!(view(&store, &path), before, "{name}");
+        let copies = fs::read_dir(store.directory.path()).unwrap().map(|it| it.unwrap().path());
+        let copies = copies.filter(|it| it.to_string_lossy().contains("config.backup-"));
+        let copies: Vec<_> = copies.collect();
+        assert!(copies.iter().any(|copy| text(copy) == content), "{name}: {copies:?}");
+        copies.iter().for_each(|copy| fs::remove_file(copy).unwrap());
+    }
 }
 
 #[test]
-fn everything_else_stays_and_comes_back_byte_for_byte() {
+fn a_context_is_written_once_and_others_beside_it() {
     let store = token();
     let path = file(&store, BEFORE);
     write(&store, &path, "prod", &[]);
     let once = text(&path);
-    // All lines that were there are there, in their order, but for the two of the context.
-    let mut lines = once.lines();
-    for line in BEFORE.lines() {
-        let line = match line {
-            "    cluster: prod # here" => "    cluster: prod+token # here",
-            _ => line,
-        };
-        let is_its_user = line == "    user: jane";
-        assert!(
-            lines.any(|it| it == line || is_its_user && it == "    user: jane+token"),
-            "no {line} in\n{once}"
-        );
-    }
     let again = write(&store, &path, "prod", &[]);
     again.says(&["context \"prod\" is there already"]);
     assert_eq!(text(&path), once);
@@ -231,24 +246,25 @@ fn a_plugin_that_was_written_by_hand_stays_and_comes_back() {
     for (user, exec) in [
         (
             "deploy",
-            "[credential, --as=token, --service-account=ci/deployer, --module=/a.so, --object-id=2]",
+            &["credential", "--as=token", "--service-account=ci/deployer", "--object-id=2"][..],
         ),
-        ("jane", "[credential, --module=/a.so, --object-id=7] # mine"),
+        ("jane", &["credential", "--module=/a.so", "--object-id=7"]),
     ] {
+        let args: String = exec.iter().map(|word| format!("      - {word}\n")).collect();
         let exec = format!(
             "    exec:\n      apiVersion: client.authentication.k8s.io/v1\n      \
-             command: pkcs11-external-signer\n      args: {exec}\n"
+             command: pkcs11-external-signer\n      args:\n{args}"
         );
         let before = BEFORE
-            .replace("mind\n    user: jane", "mind\n    user: other")
-            .replace("    token: abc # secret\n", &exec)
+            .replace("web\n    user: jane", "web\n    user: other")
+            .replace("    token: abc\n", &exec)
             .replace(": jane\n", &format!(": {user}\n"));
         let path = file(&store, &before);
         let outcome = write(&store, &path, "prod", &[]);
         assert!(outcome.status.success(), "{}", outcome.stderr);
         let written = text(&path);
         assert!(written.contains(&exec), "{written}");
-        assert!(written.contains("--object-id=2   # ECDSA"), "{written}");
+        assert!(written.matches("--object-id=2").count() > before.matches("--object-id=2").count());
         undo(&store, &path, "prod");
         assert_eq!(text(&path), before);
     }
@@ -308,10 +324,8 @@ fn twenty_clusters_have_twenty_ports() {
     for name in &names {
         undo(&store, &path, name);
     }
-    let mut after: Value = serde_json::from_str(&text(&path)).unwrap();
-    // A list that wasn't there is an empty one.
-    assert_eq!(after.as_object_mut().unwrap().remove("users"), Some(json!([])));
-    assert_eq!(after, config);
+    assert_eq!(self::view(&store, &path)["contexts"].as_array().unwrap().len(), 20);
+    assert!(!text(&path).contains("+token"), "{}", text(&path));
 }
 
 #[test]
@@ -358,46 +372,26 @@ fn each_entry_is_found_in_the_file_it_stands_in() {
     let real = &local["extensions"][0]["extension"];
     let authority = directory.join("sub/ca.pem");
     assert_eq!(real["certificate-authority"], authority.to_str().unwrap());
-    // Moved to another file, it is changed there.
-    let moved = text(&first).split("users:").nth(1).unwrap().to_owned();
-    fs::write(&first, text(&first).replace(&format!("users:{moved}"), "")).unwrap();
+    // Moved to another file, it would be read there.
+    let written = text(&first);
+    let (contexts_alone, moved) = written.split_once("users:").unwrap();
+    fs::write(&first, contexts_alone).unwrap();
     fs::write(&second, format!("{clusters}users:{moved}")).unwrap();
-    write(&store, list, "prod", &["--keep=terminal"]);
-    assert!(text(&second).contains("--keep=terminal"), "{}", text(&second));
-    assert!(!text(&first).contains("users:\n- name"), "{}", text(&first));
+    write(&store, list, "prod", &["--keep=terminal"])
+        .fails(3, &["can't be written: user \"jane+token\" stands in another file"]);
+    assert_eq!(text(&first), contexts_alone);
+    fs::write(&first, &written).unwrap();
+    fs::write(&second, clusters).unwrap();
     undo(&store, list, "prod");
-    assert!(text(&first).starts_with(contexts), "{}", text(&first));
-    assert_eq!(text(&second), format!("{clusters}users: []\n"));
-}
-
-#[test]
-fn the_other_form_takes_its_place() {
-    let store = token();
-    let path = file(&store, BEFORE);
-    write(&store, &path, "prod", &["--pin-source=env:TOKEN_PIN"]);
-    let outcome = write(&store, &path, "prod", &["--external-signer", "--user=hans"]);
-    assert!(outcome.status.success(), "{}", outcome.stderr);
-    let view = view(&store, &path);
-    let context = entry(&view, "contexts", "prod");
-    assert_eq!(context, &json!({"cluster": "prod", "user": "hans"}));
-    let provider = &entry(&view, "users", "hans")["auth-provider"];
-    assert_eq!(provider["config"]["pinSource"], "env:TOKEN_PIN");
-    let after = text(&path);
-    assert!(!after.contains("+token"), "{after}");
-    // And back, with what the user says of the PIN.
-    let outcome = write(&store, &path, "prod", &[]);
-    assert!(outcome.status.success(), "{}", outcome.stderr);
-    let written = text(&path);
-    assert!(written.contains("--pin-source=env:TOKEN_PIN"), "{written}");
-    undo(&store, &path, "prod");
-    assert_eq!(text(&path), after);
+    assert!(text(&first).contains(contexts), "{}", text(&first));
+    assert_eq!(text(&second), clusters);
 }
 
 #[test]
 fn a_pin_is_not_taken_over() {
     let store = token();
     let before = BEFORE.replace(
-        "    token: abc # secret\n",
+        "    token: abc\n",
         &format!(
             "    auth-provider:\n      name: externalSigner\n      config:\n        tokenLabel: test token\n        \
              objectId: \"2\"\n        pin: \"{PIN}\"\n"
@@ -411,7 +405,7 @@ fn a_pin_is_not_taken_over() {
     let outcome = write(&store, &path, "prod", &["--pin-source=prompt"]);
     assert!(!outcome.stderr.contains(told), "{}", outcome.stderr);
     undo(&store, &path, "prod");
-    assert_eq!(text(&path), before);
+    assert!(text(&path).contains(PIN) && !text(&path).contains("+token"));
 }
 
 /// A run leads to the real cluster, not to the local address.
@@ -441,13 +435,13 @@ fn stock_kubectl_works_with_what_is_written() {
     let nothing = store.configuration();
     let kubectl = cluster().kubectl(&store, &nothing);
     let path = store.path("kubeconfig");
-    let before = text(&path);
+    let before = view(&store, &path);
     let outcome = write(&store, &path, "test", &["--pin-source=env:TOKEN_PIN"]);
     assert!(outcome.status.success(), "{}", outcome.stderr);
     let whoami = kubectl.arguments(&["auth", "whoami"]).run();
     assert!(whoami.printed().contains("jane"), "{}", whoami.stderr);
     undo(&store, &path, "test");
-    assert_eq!(text(&path), before);
+    assert_eq!(view(&store, &path), before);
 }
 
 #[test]
@@ -493,11 +487,7 @@ fn what_can_not_be_written_leaves_everything_as_it_was() {
     );
     refused(write(&store, &path, "gone", &[]), 3, &["no context \"gone\"", "lab", "prod"]);
     let module = softhsm_option();
-    refused(
-        command(&store, &path, &["--write", module]).run(),
-        2,
-        &["--write needs --context or --external-signer"],
-    );
+    assert_eq!(command(&store, &path, &["--write", module]).run().status.code(), Some(2));
     let lock = store.path("config.lock");
     fs::write(&lock, "").unwrap();
     refused(write(&store, &path, "prod", &[]), 3, &["another program is writing it"]);
@@ -612,4 +602,140 @@ fn the_local_address_follows_from_what_the_entry_says_and_not_from_its_name() {
     fs::write(&path, copy.replace("https://10.0.0.1", "https://10.0.0.3")).unwrap();
     write(&store, &path, "prod", &[]).printed();
     assert_eq!(local_server(&path), others[0]);
+}
+
+/// The names of what is in a directory beside these.
+fn others(directory: &Path, known: &[&str]) -> Vec<String> {
+    fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.starts_with("config") && !known.contains(&name.as_str()))
+        .collect()
+}
+
+fn writing(store: &Store, path: &Path) -> Invocation {
+    command(store, path, &["--write", "--context=prod", softhsm_option()])
+}
+
+#[test]
+fn what_is_no_file_is_not_written() {
+    let store = token();
+    let path = file(&store, BEFORE);
+    for (files, named) in [
+        ("<(cat config)", "/dev/fd/"),
+        ("config:/dev/null", "/dev/null"),
+        ("/dev/stdin", "/dev/stdin"),
+    ] {
+        let script = format!(
+            "cd \"$HOME\" && cat config | KUBECONFIG={files} \"$SIGNER\" kubeconfig --write --context=prod {}",
+            softhsm_option()
+        );
+        let outcome = Invocation::new(store.directory.path()).within("bash", &script).run();
+        let told = format!("kubeconfig {named}");
+        outcome.fails(3, &[&told, "can't be written: it is not a regular file", "without --write"]);
+        assert_eq!(text(&path), BEFORE);
+    }
+    assert_eq!(others(store.directory.path(), &["config"]), [""; 0]);
+}
+
+#[test]
+fn interruptions_at_any_moment_leave_the_old_file_or_the_new_one_and_nothing_else() {
+    let store = token();
+    let path = file(&store, BEFORE);
+    let took = writing(&store, &path).run().took;
+    let new = text(&path);
+    let moments = (0..40).flat_map(|moment| [(moment, Signal::INT), (moment, Signal::KILL)]);
+    for (moment, signal) in moments {
+        for name in others(store.directory.path(), &["config"]) {
+            fs::remove_file(store.path(name)).unwrap();
+        }
+        fs::write(&path, BEFORE).unwrap();
+        let running = writing(&store, &path).start(None);
+        thread::sleep(took * moment / 40);
+        kill_process(running.pid(), signal).unwrap();
+        running.finish();
+        let left = others(store.directory.path(), &["config"]);
+        let copies: Vec<_> = left.iter().filter(|it| it.starts_with("config.backup-")).collect();
+        let is_old = text(&path) == BEFORE;
+        if !is_old {
+            assert_eq!(text(&path), new);
+            assert_eq!(copies.len(), 1, "{left:?}");
+            assert_eq!(text(&store.path(copies[0])), BEFORE);
+        }
+        // Nothing can be tidied up after SIGKILL.
+        if signal == Signal::INT {
+            assert_eq!(left.len(), usize::from(!is_old), "{left:?}");
+        }
+    }
+}
+
+/// While it waits for another program's lock.
+#[test]
+fn an_interruption_leaves_the_file_alone_and_no_lock_behind() {
+    let store = token();
+    let path = file(&store, BEFORE);
+    fs::write(store.path("config.lock"), "").unwrap();
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let running = writing(&store, &path).start(None);
+        wait_until("it knows its tunnel's name", || store.path("data/tunnel.pem").exists());
+        thread::sleep(Duration::from_millis(500));
+        kill_process(running.pid(), signal).unwrap();
+        let outcome = running.finish();
+        assert_eq!(outcome.status.signal(), Some(signal.as_raw()), "{outcome:?}");
+        assert_eq!(others(store.directory.path(), &["config", "config.lock"]), [""; 0]);
+        assert_eq!(text(&path), BEFORE);
+    }
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "nobody else is here")]
+fn what_can_not_be_replaced_as_it_was_is_left_alone() {
+    need_root();
+    let store = token();
+    let place = store.path("place");
+    fs::create_dir(&place).unwrap();
+    let path = place.join("config");
+    fs::write(&path, BEFORE).unwrap();
+    let refused = |invocation: Invocation, fragments: &[&str]| {
+        let outcome = invocation.run();
+        outcome.fails(3, &["paste what it prints"]).fails(3, fragments);
+        assert_eq!(text(&path), BEFORE);
+        assert_eq!(fs::read_dir(&place).unwrap().count(), 1);
+    };
+    let read_only = format!(
+        "echo root:x:0:0::/root:/bin/sh > passwd; mkdir -p $machine{1}; mount --bind {0} $machine{0} && mount \
+         -o remount,bind,ro $machine{0}",
+        place.display(),
+        data()
+    );
+    let fragments = &["config can't be written", "Read-only file system"];
+    refused(writing(&store, &path).with_etc(&read_only), fragments);
+    // Of a group that its owner isn't in.
+    chown(&path, None, Some(12345)).unwrap();
+    let mortal = ["--bounding-set=-chown".to_owned()];
+    let writing = writing(&store, &path).through("setpriv", &mortal);
+    refused(writing, &["the group of the file can't be kept"]);
+}
+
+#[test]
+fn writers_at_the_same_time_lose_nothing() {
+    let store = token();
+    let names: Vec<String> = (0..12).map(|number| format!("c{number}")).collect();
+    let contexts = names.iter().map(|it| format!("- {{name: {it}, context: {{cluster: prod}}}}\n"));
+    let before =
+        BEFORE.replace("contexts:\n", &format!("contexts:\n{}", contexts.collect::<String>()));
+    let path = file(&store, &before);
+    thread::scope(|scope| {
+        for name in &names {
+            let (store, path) = (&store, &path);
+            scope.spawn(move || {
+                let outcome = write(store, path, name, &[]);
+                assert!(outcome.status.success(), "{}", outcome.stderr);
+            });
+        }
+    });
+    let view = view(&store, &path);
+    for name in &names {
+        assert_eq!(entry(&view, "contexts", name)["cluster"], "prod+token");
+    }
 }

@@ -21,7 +21,7 @@ fn elsewhere(user: &PlainUser, text: &str, other: &str, script: &str) -> Invocat
 fn two_kubeconfigs_for_one_server_share_its_address_whatever_they_call_it() {
     let user = PlainUser::new(&["--keep=15m"]);
     assert_eq!(user.shell(ASK).run().printed(), ANSWER);
-    let other = elsewhere(&user, "\"test\"", "\"my prod cluster\"", ASK);
+    let other = elsewhere(&user, ": test\n", ": my prod cluster\n", ASK);
     assert_eq!(other.run().printed(), ANSWER);
     assert_eq!(user.counts(), (1, 1));
 }

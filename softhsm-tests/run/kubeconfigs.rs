@@ -178,12 +178,12 @@ fn unknown_fields_survive_and_other_contexts_stay() {
     // The tunnel can't show Joe's certificate: his way to the cluster is the old one, under another name.
     assert_eq!(copy["clusters"][1]["name"], "test+direct");
     assert_eq!(copy["clusters"][1]["cluster"], config["clusters"][0]["cluster"]);
-    assert_eq!(copy["contexts"][0]["context"]["cluster"], "test+direct");
-    assert_eq!(copy["contexts"][0]["context"]["user"], "joe");
-    assert_eq!(copy["contexts"][0]["context"]["novelty"], "yes");
+    assert_eq!(copy["contexts"][1]["context"]["cluster"], "test+direct");
+    assert_eq!(copy["contexts"][1]["context"]["user"], "joe");
+    assert_eq!(copy["contexts"][1]["context"]["novelty"], "yes");
     assert_eq!(copy["users"][1], config["users"][1]);
     assert_eq!(copy["clusters"][0]["cluster"]["novelty"], json!(true));
-    assert_eq!(copy["contexts"][1], config["contexts"][0]);
+    assert_eq!(copy["contexts"][0], config["contexts"][0]);
 }
 
 /// A run with this kubeconfig as it stands.
@@ -242,7 +242,7 @@ fn nothing_is_started_where_there_is_nothing_to_serve() {
     refused("a: b: c\n", 3, &["refused, line 1"]);
     refused("[1, 2]", 3, &["not a map"]);
     refused("kind: Pod\n", 3, &["kind is not Config"]);
-    refused("clusters: {}\n", 3, &["clusters is not a sequence"]);
+    refused("clusters: {}\n", 3, &["clusters is not a list"]);
     refused("a: &a [x]\nb: [*a, *nowhere]\n", 3, &["line 2"]);
     refused(&format!("x: {}", "[".repeat(100_000)), 3, &["kubeconfig"]);
     let user = |config: &str| {
@@ -259,7 +259,7 @@ fn nothing_is_started_where_there_is_nothing_to_serve() {
     refused(&lost, 3, &["pathLib"]);
     for (arguments, fragment) in [
         (["--kubeconfig", "/nowhere/at/all"], "/nowhere/at/all"),
-        (["--kubeconfig", "/"], "it is a directory"),
+        (["--kubeconfig", "/"], "Is a directory"),
         (["--context", "neverland"], "neverland"),
     ] {
         let outcome = run(&store, &[&arguments[..], &["echo", "started"]].concat()).run();

@@ -6,11 +6,11 @@ use clap::ValueHint;
 
 use super::again::Invocation;
 use super::completions;
-use super::kubeconfig::{Search, provider_config, set_token};
+use super::key_choice::{Search, key_configuration, token_configuration};
 use super::selection::{self, HEADING, Selection};
 use crate::config::{Filter, PinSource};
 use crate::error::Error;
-use crate::kubeconfig::{Context, Kubeconfig, KubeconfigError, ProviderConfig};
+use crate::kubeconfig::{Context, Kubeconfig, NoContextKey};
 use crate::process::environment::TakenVariables;
 use crate::process::watchdog;
 use crate::protocol::Configuration;
@@ -89,14 +89,10 @@ impl KeyOptions {
         let is_named = self.context.is_some() || self.kubeconfig.is_some();
         match self.source() {
             Ok(source) => Ok((source, None)),
-            Err(error) => match error.downcast_ref() {
-                Some(
-                    KubeconfigError::Missing { .. }
-                    | KubeconfigError::NoCurrentContext { .. }
-                    | KubeconfigError::NotExternalSigner { .. },
-                ) if !is_named => Ok((self.own_source(), Some(error))),
-                _ => Err(error),
-            },
+            Err(error) if error.is::<NoContextKey>() && !is_named => {
+                Ok((self.own_source(), Some(error)))
+            }
+            Err(error) => Err(error),
         }
     }
 
@@ -164,14 +160,14 @@ impl KeyOptions {
             _ => Err(error),
         });
         let (config, uri) = match (chosen, listing.only_token()) {
-            (Ok(place @ (_, _, key)), _) => (provider_config(None, place, None), key.uri.clone()),
+            (Ok(chosen @ (_, _, key)), _) => {
+                (key_configuration(None, chosen, None), key.uri.clone())
+            }
             // The token may hide the key.
             (Err(error), Some((library, token)))
                 if matches!(error.downcast_ref(), Some(ObjectError::NoneFits { .. })) =>
             {
-                let mut config = ProviderConfig::default();
-                set_token(&mut config, library, token);
-                (config, format!("token {}", token.name()))
+                (token_configuration(library, token), format!("token {}", token.name()))
             }
             (Err(error), _) => return Err(error),
         };

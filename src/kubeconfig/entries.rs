@@ -1,12 +1,14 @@
 //! What the entries of a kubeconfig say, as far as a connection to the cluster needs it.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::error::KubeconfigError;
-use super::exec;
-use super::file::{self, ReadFailure};
-use super::model::{ClusterEntry, Kubeconfig, UserEntry, decode_base64};
+use super::error::{NoContextKey, absent, error};
+use super::load::read;
+use super::shape::decode_base64;
 use super::tunnelled::{self, tunnelled};
+use super::{EntryKind, Kubeconfig, exec, name_of, text};
+use crate::error::Error;
 use crate::exec_credential::LocalCluster;
 use crate::protocol::Configuration;
 
@@ -41,6 +43,31 @@ impl Cluster {
         let Self { server, authority, tls_server_name, insecure, proxy_url } = self;
         format!("{server} {authority:?} {tls_server_name:?} {insecure} {proxy_url:?}")
     }
+
+    /// What the entry of the cluster of this name says.
+    pub(super) fn of_entry(entry: &Value, name: &str) -> Result<Self, Error> {
+        let insecure = entry["insecure-skip-tls-verify"] == true;
+        let authority = authority(entry, name)?;
+        if insecure && authority.is_some() {
+            return Err(error(
+                format!(
+                    "cluster \"{name}\" has both a certificate authority and insecure-skip-tls-verify"
+                ),
+                "take insecure-skip-tls-verify out of that cluster to have its server verified",
+            ));
+        }
+        let server = text(entry, "server").ok_or_else(|| {
+            let text = format!("cluster \"{name}\" has no server");
+            error(text, "set server of that cluster, as https://HOST:PORT")
+        })?;
+        Ok(Self {
+            server: without_user(server),
+            authority,
+            tls_server_name: text(entry, "tls-server-name").map(str::to_owned),
+            insecure,
+            proxy_url: text(entry, "proxy-url").map(str::to_owned),
+        })
+    }
 }
 
 /// A cluster that a client has handed to its credential plugin, as the client sees it.
@@ -68,198 +95,120 @@ pub enum Provider {
 }
 
 impl Kubeconfig {
-    /// The clusters' names, in their order.
-    pub fn cluster_names(&self) -> Vec<String> {
-        self.clusters.names()
-    }
-
-    /// The users' names, in their order.
-    pub fn user_names(&self) -> Vec<String> {
-        self.users.names()
-    }
-
     /// In the order of their names.
     pub fn contexts(&self) -> Vec<Context> {
-        let entries = self.contexts.0.iter();
-        entries
-            .map(|(name, entry)| {
-                let entry = entry.context.clone().unwrap_or_default();
-                Context {
-                    name: name.clone(),
-                    cluster: entry.cluster.unwrap_or_default(),
-                    user: entry.user.unwrap_or_default(),
-                }
+        let mut contexts: Vec<_> = self
+            .elements(EntryKind::Context)
+            .map(|element| {
+                let member = |key| text(&element["context"], key).unwrap_or_default().to_owned();
+                let name = name_of(element).to_owned();
+                Context { name, cluster: member("cluster"), user: member("user") }
             })
-            .collect()
+            .collect();
+        contexts.sort_by(|one, other| one.name.cmp(&other.name));
+        contexts
     }
 
     /// The context of this name.
-    ///
-    /// # Errors
-    ///
-    /// There is none.
-    pub fn context(&self, name: &str) -> Result<Context, KubeconfigError> {
-        self.contexts().into_iter().find(|context| context.name == name).ok_or_else(|| {
-            KubeconfigError::NoContext { name: name.to_owned(), candidates: self.contexts.names() }
-        })
+    pub fn context(&self, name: &str) -> Result<Context, Error> {
+        let found = self.contexts().into_iter().find(|context| context.name == name);
+        found.ok_or_else(|| absent("context", name, &self.names(EntryKind::Context)))
     }
 
     /// The current context.
-    ///
-    /// # Errors
-    ///
-    /// None is set, or there is none of that name.
-    pub fn selected_context(&self) -> Result<Context, KubeconfigError> {
+    pub fn selected_context(&self) -> Result<Context, Error> {
         match self.current_context() {
             Some(name) => self.context(name),
-            None => Err(KubeconfigError::NoCurrentContext { candidates: self.contexts.names() }),
+            None => Err(NoContextKey::no_current_context(&self.names(EntryKind::Context))),
         }
     }
 
     /// The cluster of this name, as [`Kubeconfig::real_cluster`] gives it.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Kubeconfig::real_cluster`].
-    pub fn cluster(&self, name: &str) -> Result<Cluster, KubeconfigError> {
+    pub fn cluster(&self, name: &str) -> Result<Cluster, Error> {
         self.real_cluster(name).map(|(_, cluster)| cluster)
     }
 
     /// The cluster of this name, its authority read from the file where it is in one; of an entry
     /// that `kubeconfig --write` made for the credential plugin, the real cluster and its name.
-    ///
-    /// # Errors
-    ///
-    /// There is none, it has no server, its authority can't be read, or it has one and is not to be
-    /// verified, which client-go refuses as well.
-    pub fn real_cluster(&self, name: &str) -> Result<(String, Cluster), KubeconfigError> {
-        let of_entry = |cluster: &ClusterEntry| Ok((name.to_owned(), cluster.resolved(name)?));
-        let entry = self.clusters.0.get(name);
-        let entry = entry.ok_or_else(|| KubeconfigError::NoCluster {
-            name: name.to_owned(),
-            candidates: self.clusters.names(),
-        })?;
-        let Some(cluster) = &entry.cluster else {
-            return of_entry(&ClusterEntry::default());
-        };
-        match tunnelled::of(cluster) {
+    pub fn real_cluster(&self, name: &str) -> Result<(String, Cluster), Error> {
+        let entry = self.cluster_entry(name)?;
+        match tunnelled::of(entry) {
             Some(real) => tunnelled(real),
-            None => of_entry(cluster),
+            None => Ok((name.to_owned(), Cluster::of_entry(entry, name)?)),
         }
+    }
+
+    pub(super) fn cluster_entry(&self, name: &str) -> Result<&Value, Error> {
+        if !self.has(EntryKind::Cluster, name) {
+            return Err(absent("cluster", name, &self.names(EntryKind::Cluster)));
+        }
+        Ok(self.entry(EntryKind::Cluster, name))
     }
 
     /// Whether the user has a client certificate, or a plugin that may provide one.
     pub fn may_show_certificate(&self, user: &str) -> bool {
-        self.user(user).is_some_and(|user| {
-            user.auth_provider.is_some()
-                || user.client_certificate.is_some()
-                || user.client_certificate_data.is_some()
-                || user.exec.is_some()
-        })
+        let user = self.entry(EntryKind::User, user);
+        ["auth-provider", "client-certificate", "client-certificate-data", "exec"]
+            .iter()
+            .any(|key| !user[key].is_null())
     }
 
     /// Who authenticates the user of this name: its `auth-provider`, or this program as its `exec`
     /// plugin.
-    ///
-    /// # Errors
-    ///
-    /// It has both, of which one is this program, or the plugin's arguments can't be understood.
-    pub fn provider(&self, user: &str) -> Result<Provider, KubeconfigError> {
-        let entry = self.user(user);
-        let plugin = entry.and_then(|it| it.exec.as_ref());
-        let ours = plugin.filter(|exec| exec::is_ours(exec));
-        let provider = entry.and_then(|it| it.auth_provider.as_ref());
-        let name = provider.map(|it| it.name.as_deref().unwrap_or_default());
-        match (name, ours) {
-            (Some(_), Some(_)) => Err(both(user)),
-            (Some(EXTERNAL_SIGNER), None) if plugin.is_some() => Err(both(user)),
-            (Some(EXTERNAL_SIGNER), None) => {
-                let config = provider.and_then(|it| it.config.as_ref());
-                let config = config.into_iter().flatten();
-                let pairs = config.map(|(key, it)| (key.as_str(), it.0.as_str()));
-                Ok(Provider::ExternalSigner(pairs.collect()))
-            }
-            (Some(name), None) => Ok(Provider::Other(name.to_owned())),
-            (None, Some(exec)) => exec::configuration(exec, user).map(Provider::ExternalSigner),
-            (None, None) => Ok(Provider::None),
+    pub fn provider(&self, user: &str) -> Result<Provider, Error> {
+        let entry = self.entry(EntryKind::User, user);
+        let (exec, provider) = (&entry["exec"], &entry["auth-provider"]);
+        let name = provider["name"].as_str().unwrap_or_default();
+        let is_plugin = exec::is_ours(exec);
+        if !provider.is_null() && (is_plugin || name == EXTERNAL_SIGNER && !exec.is_null()) {
+            return Err(error(
+                format!("user \"{user}\" has both exec and auth-provider"),
+                "take one of them out; kubectl refuses such a user",
+            ));
         }
+        if is_plugin {
+            return exec::configuration(exec, user).map(Provider::ExternalSigner);
+        }
+        Ok(match provider.is_null() {
+            true => Provider::None,
+            false if name != EXTERNAL_SIGNER => Provider::Other(name.to_owned()),
+            false => {
+                let config = provider["config"].as_object().into_iter().flatten();
+                let pairs = config.map(|(key, it)| (key.as_str(), it.as_str().unwrap_or_default()));
+                Provider::ExternalSigner(pairs.collect())
+            }
+        })
     }
 
     /// The configuration of the key that the context's user has, also for something that lives minutes.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Kubeconfig::provider`]; another provider, or none.
-    pub fn key_of(&self, context: &Context) -> Result<Configuration, KubeconfigError> {
-        let (name, user) = (&context.name, &context.user);
-        let plugin = self.user(user).and_then(|it| it.exec.as_ref());
-        match (self.provider(user)?, plugin) {
-            (Provider::ExternalSigner(configuration), _) => Ok(configuration),
-            (Provider::None, Some(exec)) if exec::names_key(exec) => {
-                exec::configuration(exec, user)
-            }
-            _ => Err(KubeconfigError::NotExternalSigner {
-                context: name.clone(),
-                user: user.clone(),
-            }),
+    pub fn key_of(&self, context: &Context) -> Result<Configuration, Error> {
+        let user = &context.user;
+        let exec = &self.entry(EntryKind::User, user)["exec"];
+        match self.provider(user)? {
+            Provider::ExternalSigner(configuration) => Ok(configuration),
+            Provider::None if exec::names_key(exec) => exec::configuration(exec, user),
+            _ => Err(NoContextKey::other_user(user, &context.name)),
         }
     }
-
-    pub(super) fn user(&self, name: &str) -> Option<&UserEntry> {
-        self.users.0.get(name)?.user.as_ref()
-    }
 }
 
-impl ClusterEntry {
-    /// What a connection needs, for the cluster of this name.
-    pub(super) fn resolved(&self, name: &str) -> Result<Cluster, KubeconfigError> {
-        let insecure = self.insecure_skip_tls_verify == Some(true);
-        let authority = authority(self, name)?;
-        if insecure && authority.is_some() {
-            return Err(KubeconfigError::InsecureAuthority { cluster: name.to_owned() });
-        }
-        let server = given(&self.server)
-            .ok_or_else(|| KubeconfigError::NoServer { cluster: name.to_owned() })?;
-        Ok(Cluster {
-            server: without_user(server),
-            authority,
-            tls_server_name: given(&self.tls_server_name).map(str::to_owned),
-            insecure,
-            proxy_url: given(&self.proxy_url).map(str::to_owned),
-        })
-    }
-}
-
-/// A text that isn't empty, which is the same as none for kubectl.
-fn given(text: &Option<String>) -> Option<&str> {
-    text.as_deref().filter(|text| !text.is_empty())
-}
-
-fn authority(cluster: &ClusterEntry, name: &str) -> Result<Option<Vec<u8>>, KubeconfigError> {
-    let data = given(&cluster.certificate_authority_data).and_then(decode_base64);
+fn authority(cluster: &Value, name: &str) -> Result<Option<Vec<u8>>, Error> {
+    let data = text(cluster, "certificate-authority-data").and_then(decode_base64);
     if let Some(pem) = data.filter(|pem| !pem.is_empty()) {
         return Ok(Some(pem));
     }
-    let Some(path) = given(&cluster.certificate_authority) else {
+    let Some(path) = text(cluster, "certificate-authority") else {
         return Ok(None);
     };
-    match file::read(path.as_ref()) {
-        Ok(content) => Ok(Some(content.bytes)),
-        Err(failure) => Err(KubeconfigError::Authority {
-            cluster: name.to_owned(),
-            path: path.into(),
-            reason: match failure {
-                ReadFailure::Missing => "there is no such file".to_owned(),
-                ReadFailure::Other(reason) => reason,
-            },
-        }),
+    match read(path.as_ref()) {
+        Ok((content, _)) => Ok(Some(content)),
+        Err(reason) => Err(error(
+            format!("certificate-authority {path} of cluster \"{name}\" can't be read: {reason}"),
+            "correct certificate-authority of that cluster; a relative path starts from the directory of the \
+             kubeconfig it stands in",
+        )),
     }
 }
-
-fn both(user: &str) -> KubeconfigError {
-    KubeconfigError::PluginBesideProvider { user: user.to_owned() }
-}
-
 /// A password in a URL would end up in messages, and none is sent to the server.
 pub(super) fn without_user(server: &str) -> String {
     let start = server.find("://").map_or(0, |at| at + "://".len());
@@ -316,7 +265,7 @@ mod tests {
             (
                 "f",
                 "certificate-authority /nowhere/ca of cluster \"f\" can't be read: \
-                 there is no such file",
+                 No such file or directory (os error 2)",
             ),
             ("g", "the kubeconfig has no cluster \"g\""),
         ] {
@@ -357,8 +306,8 @@ mod tests {
     fn a_provider_is_ours_by_its_name() {
         let config = config(
             "users:\n\
-             - {name: a, user: {auth-provider: {name: externalSigner, config: {slotId: 0}}}}\n\
-             - {name: b, user: {auth-provider: {name: oidc, config: {slotId: 0}}}}\n\
+             - {name: a, user: {auth-provider: {name: externalSigner, config: {slotId: '0'}}}}\n\
+             - {name: b, user: {auth-provider: {name: oidc, config: {slotId: '0'}}}}\n\
              - {name: c, user: {auth-provider: {name: externalSigner, config: null}}}\n\
              - {name: d, user: {auth-provider: null}}\n\
              - {name: e}\n",

@@ -3,8 +3,12 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use super::error::KubeconfigError;
-use super::model::{Exec, Kubeconfig};
+use serde_json::{Map, Value, json};
+
+use super::entries::EXTERNAL_SIGNER;
+use super::error::{error, write_command};
+use super::{EntryKind, Kubeconfig, text, yaml};
+use crate::error::Error;
 use crate::printable::excerpt;
 use crate::protocol::Configuration;
 
@@ -15,6 +19,9 @@ const PROGRAMS: [&str; 2] = [PROGRAM, "kubectl-pkcs11"];
 
 /// The command that answers exec credential requests.
 pub(super) const COMMAND: &str = "credential";
+
+/// What clients show where the program is missing.
+const HINT: &str = "Install pkcs11-external-signer where this user's exec.command says.";
 
 /// The keys of a configuration that select, and their options.
 pub const SELECTORS: [(&str, &str); 7] = [
@@ -27,21 +34,19 @@ pub const SELECTORS: [(&str, &str); 7] = [
     ("objectLabel", "--object-label"),
 ];
 
-/// The others that can be given as options.
-const OTHERS: [(&str, &str); 4] = [
-    ("certificateFile", "--certificate-file"),
-    ("pinSource", "--pin-source"),
-    ("uri", "--uri"),
-    ("keep", "--keep"),
-];
-
 /// Where a client's cluster is looked for, if the client doesn't say it: an option, and no key of a
 /// configuration.
 pub(super) const KUBECONFIG: (&str, &str) = ("kubeconfig", "--kubeconfig");
 
 /// The keys of a configuration that can be given as options, and the options.
 pub fn options() -> impl Iterator<Item = (&'static str, &'static str)> {
-    SELECTORS.into_iter().chain(OTHERS)
+    // What isn't about the key comes first.
+    let others = [
+        ("uri", "--uri"),
+        ("certificateFile", "--certificate-file"),
+        ("pinSource", "--pin-source"),
+    ];
+    [("keep", "--keep")].into_iter().chain(SELECTORS).chain(others)
 }
 
 /// What clients heed of a user whose plugin is this program, beside the arguments.
@@ -58,65 +63,60 @@ pub struct Plugin<'a> {
 impl Kubeconfig {
     /// The version that a plugin which is called with these arguments has in its entry.
     pub fn version_of_call(&self, arguments: &[OsString]) -> Option<&str> {
-        let users = self.users.0.values();
-        let mut plugins = users.filter_map(|it| it.user.as_ref()?.exec.as_ref());
-        let entry = plugins.find(|exec| words(exec).map(OsStr::new).eq(arguments))?;
-        entry.api_version.as_deref()
+        let mut plugins = self.elements(EntryKind::User).map(|it| &it["user"]["exec"]);
+        plugins.find(|exec| words(exec).map(OsStr::new).eq(arguments))?["apiVersion"].as_str()
     }
 
     /// The plugin of the user of this name; `None` if it is no user, or not this program.
     pub fn plugin(&self, user: &str) -> Option<Plugin<'_>> {
-        let entry = self.user(user)?;
-        let exec = entry.exec.as_ref().filter(|exec| is_ours(exec))?;
-        let credentials = [
-            ("client-certificate", &entry.client_certificate),
-            ("client-certificate-data", &entry.client_certificate_data),
-            ("token", &entry.token),
-            ("tokenFile", &entry.token_file),
-            ("username", &entry.username),
-        ];
-        let is_given = |text: &Option<String>| text.as_ref().is_some_and(|it| !it.is_empty());
-        let mut credentials = credentials.into_iter();
+        let entry = self.entry(EntryKind::User, user);
+        let exec = Some(&entry["exec"]).filter(|exec| is_ours(exec))?;
+        let mut credentials =
+            ["client-certificate", "client-certificate-data", "token", "tokenFile", "username"]
+                .into_iter();
         Some(Plugin {
-            command: exec.command.as_deref().unwrap_or_default(),
-            api_version: exec.api_version.as_deref().unwrap_or_default(),
-            interactive_mode: exec.interactive_mode.as_deref().unwrap_or_default(),
-            provides_cluster: exec.provide_cluster_info == Some(true),
-            other_credential: credentials.find_map(|(name, value)| is_given(value).then_some(name)),
+            command: text(exec, "command").unwrap_or_default(),
+            api_version: text(exec, "apiVersion").unwrap_or_default(),
+            interactive_mode: text(exec, "interactiveMode").unwrap_or_default(),
+            provides_cluster: exec["provideClusterInfo"] == true,
+            other_credential: credentials.find(|name| text(entry, name).is_some()),
         })
     }
 }
 
 /// Whether the plugin leads clients through the tunnel. With `--as` it doesn't, and is as another's: it may
 /// stand for somebody else than the key's own user.
-pub(super) fn is_ours(exec: &Exec) -> bool {
+pub(super) fn is_ours(exec: &Value) -> bool {
     names_key(exec) && !is_short_lived(exec)
 }
 
 /// Whether the plugin is this program, whatever it hands out.
-pub(super) fn names_key(exec: &Exec) -> bool {
-    let command = exec.command.as_deref().unwrap_or_default();
-    let program = Path::new(command).file_name();
+pub(super) fn names_key(exec: &Value) -> bool {
+    let program = text(exec, "command").and_then(|it| Path::new(it).file_name());
     program.is_some_and(|name| PROGRAMS.iter().any(|it| name == *it))
         && words(exec).next() == Some(COMMAND)
 }
 
-fn is_short_lived(exec: &Exec) -> bool {
+fn is_short_lived(exec: &Value) -> bool {
     words(exec).any(|word| word == "--as" || word.starts_with("--as="))
 }
 
 /// What the plugin's arguments say of the key, as a configuration.
-///
-/// # Errors
-///
-/// One of them is no option of `credential`, has no value or is given twice.
-pub(super) fn configuration(exec: &Exec, user: &str) -> Result<Configuration, KubeconfigError> {
-    let refused =
-        |problem: String| KubeconfigError::PluginArguments { user: user.to_owned(), problem };
+pub(super) fn configuration(exec: &Value, user: &str) -> Result<Configuration, Error> {
+    let refused = |problem: String| {
+        error(
+            format!("in the plugin arguments of user \"{user}\", {problem}"),
+            format!(
+                "correct exec.args of that user, or have it written with {}",
+                write_command("NAME")
+            ),
+        )
+    };
     let mut configuration = Configuration::default();
     let mut words = words(exec).skip(1);
     while let Some(word) = words.next() {
-        if is_verbosity(word) {
+        let letters = word.strip_prefix('-').unwrap_or_default();
+        if word == "--verbose" || !letters.is_empty() && letters.bytes().all(|it| it == b'v') {
             continue;
         }
         // A word that is no option could be a PIN.
@@ -125,20 +125,16 @@ pub(super) fn configuration(exec: &Exec, user: &str) -> Result<Configuration, Ku
         }
         let (option, value) = match word.split_once('=') {
             Some((option, value)) => (option, Some(value)),
-            None => (word, None),
+            None => (word, words.next()),
         };
-        let value = value.or_else(|| words.next());
-        let known = options().find(|(_, known)| *known == option);
-        let Some((key, option)) = known else {
+        let Some((key, _)) = options().find(|(_, known)| *known == option) else {
             // It says where the cluster is, or what is handed out.
             if option == KUBECONFIG.1 || is_short_lived(exec) {
                 continue;
             }
             return Err(refused(format!("{} is not known", excerpt(option))));
         };
-        let Some(value) = value else {
-            return Err(refused(format!("{option} has no value")));
-        };
+        let value = value.ok_or_else(|| refused(format!("{option} has no value")))?;
         if configuration.has(key) {
             return Err(refused(format!("{option} is there twice")));
         }
@@ -147,46 +143,50 @@ pub(super) fn configuration(exec: &Exec, user: &str) -> Result<Configuration, Ku
     Ok(configuration)
 }
 
-/// The options that every command takes, and that say nothing of a key.
-fn is_verbosity(word: &str) -> bool {
-    let letters = word.strip_prefix('-').unwrap_or_default();
-    word == "--verbose" || !letters.is_empty() && letters.bytes().all(|it| it == b'v')
-}
-
-/// The plugin's arguments with others in the place of those for these keys of a configuration.
-pub(super) fn arguments_with(
-    exec: &Exec,
-    without: &[&str],
-    others: impl Iterator<Item = String>,
-) -> Vec<Option<String>> {
-    let is_gone = |word: &str| {
-        let mut options = options();
-        options.any(|(key, option)| option == word && without.contains(&key))
-    };
-    let mut arguments = Vec::new();
-    let mut place = None;
-    let mut words = words(exec);
-    while let Some(word) = words.next() {
-        let (option, value) = match word.split_once('=') {
-            _ if !word.starts_with("--") || is_verbosity(word) => (word, None),
-            Some((option, _)) => (option, None),
-            None => (word, words.next()),
-        };
-        if is_gone(option) {
-            place.get_or_insert(arguments.len());
-        } else {
-            let own = [Some(word), value].into_iter().flatten();
-            arguments.extend(own.map(|word| Some(word.to_owned())));
-        }
+/// The `exec` of a user with this configuration. `old` is one of ours, whose other fields stay, or null.
+pub(super) fn with(configuration: &Configuration, old: &Value) -> Value {
+    let mut exec = json!({
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": configuration.value("pathExec").unwrap_or(PROGRAM),
+        "args": null,
+        "interactiveMode": "IfAvailable",
+        "provideClusterInfo": null,
+        "installHint": HINT,
+    });
+    for (key, value) in old.as_object().into_iter().flatten().filter(|(_, it)| !it.is_null()) {
+        exec[key] = value.clone();
     }
-    let place = place.unwrap_or(arguments.len());
-    arguments.splice(place..place, others.map(Some));
-    arguments
+    // In one word each, since a value could begin with a hyphen.
+    let words = options().chain([KUBECONFIG]).filter_map(|(key, option)| {
+        Some(format!("{option}={}", configuration.value(key).filter(|it| !it.is_empty())?))
+    });
+    exec["args"] = [COMMAND.to_owned()].into_iter().chain(words).collect();
+    exec["provideClusterInfo"] = true.into();
+    exec
 }
 
-fn words(exec: &Exec) -> impl Iterator<Item = &str> {
-    let words = exec.args.iter().flatten();
-    words.map(|word| word.as_deref().unwrap_or_default())
+/// The list `users` of a kubeconfig with one user of this configuration: with this program as its plugin, or
+/// for clients with the auth provider.
+pub fn user_excerpt(
+    name: &str,
+    configuration: &Configuration,
+    is_plugin: bool,
+) -> Result<String, Error> {
+    let user = match is_plugin {
+        true => json!({"exec": with(configuration, &Value::Null)}),
+        false => {
+            let config: Map<_, _> = configuration
+                .pairs()
+                .map(|(key, value)| (key.to_owned(), Value::from(value)))
+                .collect();
+            json!({"auth-provider": {"name": EXTERNAL_SIGNER, "config": config}})
+        }
+    };
+    yaml::excerpt(&json!({"users": [{"name": name, "user": user}]}))
+}
+
+fn words(exec: &Value) -> impl Iterator<Item = &str> {
+    exec["args"].as_array().into_iter().flatten().map(|word| word.as_str().unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -1,165 +1,245 @@
-//! From files to one kubeconfig: which value counts where several files have one (client-go,
-//! tools/clientcmd, loader.go).
+//! Which files make up the kubeconfig, and which value counts where several of them have one (client-go,
+//! tools/clientcmd, loader.go and ClientConfigLoadingRules).
 
-use std::path::Path;
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::fs::{File, Metadata};
+use std::io::{self, ErrorKind, Read as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Component, Path, PathBuf};
 
-use super::decode::{self, Reason, YamlError};
-use super::error::KubeconfigError;
-use super::file::{self, FileContent, ReadFailure};
-use super::locations::Locations;
-use super::model::{Extensions, Kubeconfig, Preferences};
-use super::yaml;
+use serde_json::{Value, json};
+
+use super::error::{NoContextKey, error, unreadable};
+use super::shape::{self, Misfit};
+use super::{EntryKind, Kubeconfig, name_of, text, yaml};
+use crate::error::Error;
+use crate::printable::shell_word;
+
+/// In bytes. A kubeconfig with a thousand clusters has a few MiB.
+const MAX_SIZE: u64 = 16 << 20;
+
+/// Which files, in kubectl's order.
+#[derive(Clone)]
+pub struct Locations {
+    files: Vec<PathBuf>,
+    /// One of them has to be there: the one that the command line names, or any.
+    required: bool,
+}
+
+impl Locations {
+    /// The file of `--kubeconfig` alone; else those of the variable KUBECONFIG, separated by colons,
+    /// empty and repeated ones left out; else `~/.kube/config`. What is empty counts as not given; without a
+    /// home there is no file, where kubectl would take one from the working directory.
+    pub fn new(explicit: Option<&Path>, variable: Option<&OsStr>, home: Option<&Path>) -> Self {
+        if let Some(path) = explicit.filter(|path| !path.as_os_str().is_empty()) {
+            return Self { files: vec![path.to_owned()], required: true };
+        }
+        let files = match variable.filter(|list| !list.is_empty()) {
+            Some(list) => {
+                let mut seen = HashSet::new();
+                let files = std::env::split_paths(list).filter(|it| !it.as_os_str().is_empty());
+                files.filter(|path| seen.insert(path.as_os_str().to_owned())).collect()
+            }
+            None => {
+                let home = home.filter(|home| !home.as_os_str().is_empty());
+                home.map(|home| home.join(".kube/config")).into_iter().collect()
+            }
+        };
+        Self { files, required: false }
+    }
+
+    /// The same files, of which one has to be there.
+    pub fn required(&self) -> Self {
+        Self { required: true, ..self.clone() }
+    }
+
+    /// The files, whether they are there or not.
+    pub fn files(&self) -> &[PathBuf] {
+        &self.files
+    }
+}
 
 impl Kubeconfig {
-    /// All files that are there: of entries with the same name the first counts, whole; of current
-    /// contexts the first that is set. No file at all makes an empty kubeconfig, as it does for
-    /// kubectl, unless one is required.
-    ///
-    /// # Errors
-    ///
-    /// A file can't be read, can be written by others, isn't YAML or has a field of a wrong type;
-    /// or there is no file where one is required.
-    pub fn load(locations: &Locations) -> Result<Self, KubeconfigError> {
+    /// All files that are there: of entries with the same name the first counts, whole; of other fields the
+    /// first that is set. No file at all makes an empty kubeconfig, as it does for kubectl, unless one is
+    /// required.
+    pub fn load(locations: &Locations) -> Result<Self, Error> {
         let mut merged = Self::default();
         let mut is_there = false;
         for path in &locations.files {
-            let FileContent { bytes, access } = match file::read(path) {
-                Ok(content) => content,
-                Err(ReadFailure::Missing) => continue,
-                Err(ReadFailure::Other(reason)) => return Err(unreadable(path, reason)),
+            let (content, found) = match read(path) {
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                read => read.map_err(|error| unreadable(path, error))?,
             };
-            if let Some(access) = access {
-                if access.is_writable_by_others() {
-                    let (path, mode) = (path.clone(), access.mode);
-                    return Err(KubeconfigError::WritableByOthers { path, mode });
+            if found.is_file() {
+                if is_writable_by_others(&found) {
+                    let (mode, file) = (found.mode() & 0o7777, path.display());
+                    return Err(error(
+                        format!(
+                            "kubeconfig {file} can be changed by other users (mode {mode:04o})"
+                        ),
+                        format!(
+                            "make sure that it was not changed, then take the permission away: `chmod go-w {}`",
+                            shell_word(&path.to_string_lossy())
+                        ),
+                    ));
                 }
-                merged.concerns.extend(access.concern().map(|who| (path.clone(), who)));
+                merged.concerns.extend(concern(&found).map(|who| (path.clone(), who)));
             }
-            merged.absorb(Self::parse(&bytes, path)?);
+            merged.add(Self::parse(&content, path)?);
             is_there = true;
         }
         if locations.required && !is_there {
-            let paths = locations.files.clone();
-            return Err(KubeconfigError::Missing { paths });
+            return Err(NoContextKey::missing(&locations.files));
         }
         Ok(merged)
     }
 
     /// The content of one file, whose path is where relative paths start and what errors name.
-    ///
-    /// # Errors
-    ///
-    /// It isn't YAML or has a field of a wrong type.
-    pub fn parse(content: &[u8], path: &Path) -> Result<Self, KubeconfigError> {
-        let text = std::str::from_utf8(content).map_err(|error| {
-            let before = content.get(..error.valid_up_to()).unwrap_or_default();
-            let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
-            malformed(path, line, "it is not UTF-8".to_owned())
-        })?;
-        let root = yaml::parse(text).map_err(|error| refused(path, error))?;
-        let config = root.as_deref().map(decode::from_node::<Option<Self>>);
-        let config = config.transpose().map_err(|error| refused(path, error))?;
-        let mut config = config.flatten().unwrap_or_default();
-        for (field, value, expected) in
-            [("apiVersion", &config.api_version, "v1"), ("kind", &config.kind, "Config")]
-        {
-            if !value.is_empty() && value != expected {
-                return Err(KubeconfigError::Field {
-                    path: path.to_owned(),
-                    line: None,
-                    field: field.to_owned(),
-                    expected: expected.to_owned(),
-                });
-            }
-        }
+    pub fn parse(content: &[u8], path: &Path) -> Result<Self, Error> {
+        let mut config = Self::as_written(content, path)?;
         config.resolve_paths(path)?;
         Ok(config)
     }
 
+    /// As the file has it, relative paths included.
+    pub(super) fn as_written(content: &[u8], path: &Path) -> Result<Self, Error> {
+        let malformed = |place: Option<yaml::Place>, reason: &str| {
+            let place = place.map(|place| format!(", {place}")).unwrap_or_default();
+            error(
+                format!("kubeconfig {}{place}: {reason}", path.display()),
+                "correct the file, which kubectl has to read, too; a number or a word such as yes that is meant \
+                 as text stands in quotes",
+            )
+        };
+        let text = str::from_utf8(content).map_err(|error| {
+            let before = content.get(..error.valid_up_to()).unwrap_or_default();
+            let line = 1 + before.iter().filter(|byte| **byte == b'\n').count() as u64;
+            let column = 1 + before.iter().rev().take_while(|byte| **byte != b'\n').count() as u64;
+            malformed(Some(yaml::Place { line, column }), "it is not UTF-8")
+        })?;
+        let config = yaml::read(text).map_err(|(place, reason)| malformed(place, reason))?;
+        if config.is_null() {
+            return Ok(Self::default());
+        }
+        let refused = |misfit: &Misfit| {
+            let field = misfit.field();
+            let field = if field.is_empty() { "it" } else { &field };
+            malformed(
+                yaml::place(text, &misfit.path),
+                &format!("{field} is not {}", misfit.expected),
+            )
+        };
+        if let Some(misfit) = shape::KUBECONFIG.misfit(&config) {
+            return Err(refused(&misfit));
+        }
+        for (field, expected) in [("apiVersion", "v1"), ("kind", "Config")] {
+            if self::text(&config, field).is_some_and(|it| it != expected) {
+                let path = vec![shape::Step::Member(field.to_owned())];
+                return Err(refused(&Misfit { path, expected }));
+            }
+        }
+        Ok(Self { config, ..Self::default() })
+    }
+
     /// Relative paths start from the directory of the file they stand in; the command of a
     /// credential plugin is a path where it has a slash.
-    fn resolve_paths(&mut self, path: &Path) -> Result<(), KubeconfigError> {
-        let directory =
-            file::directory_of(path).map_err(|error| unreadable(path, error.to_string()))?;
-        let clusters = self.clusters.0.values_mut();
-        let users = self.users.0.values_mut();
-        let in_clusters = clusters
-            .filter_map(|entry| entry.cluster.as_mut())
-            .map(|cluster| &mut cluster.certificate_authority);
-        let in_users = users.filter_map(|entry| entry.user.as_mut()).flat_map(|user| {
-            let command = user.exec.as_mut().map(|exec| &mut exec.command);
-            let command = command.filter(|it| it.as_ref().is_some_and(|it| it.contains('/')));
-            [&mut user.client_certificate, &mut user.client_key, &mut user.token_file]
-                .into_iter()
-                .chain(command)
-        });
-        for written in in_clusters.chain(in_users).flatten() {
-            if written.is_empty() || written.starts_with('/') {
-                continue;
+    fn resolve_paths(&mut self, path: &Path) -> Result<(), Error> {
+        let absolute = std::path::absolute(path).map_err(|error| unreadable(path, error))?;
+        let absolute = cleaned(&absolute);
+        let directory = absolute.parent().unwrap_or(&absolute);
+        let resolve = |written: &mut Value| -> Result<(), Error> {
+            let Some(relative) =
+                written.as_str().filter(|it| !it.is_empty() && !it.starts_with('/'))
+            else {
+                return Ok(());
+            };
+            let resolved = cleaned(&directory.join(relative));
+            let resolved = resolved.to_str();
+            let resolved =
+                resolved.ok_or_else(|| unreadable(path, "its directory's name is not UTF-8"))?;
+            *written = resolved.into();
+            Ok(())
+        };
+        for (kind, fields) in [
+            (EntryKind::Cluster, &["certificate-authority"][..]),
+            (EntryKind::User, &["client-certificate", "client-key", "tokenFile"]),
+        ] {
+            let elements = self.config.get_mut(kind.list()).and_then(Value::as_array_mut);
+            for element in elements.into_iter().flatten() {
+                let Some(entry) = element.get_mut(kind.name()) else { continue };
+                for field in fields {
+                    entry.get_mut(*field).map_or(Ok(()), resolve)?;
+                }
+                let command = entry.get_mut("exec").and_then(|it| it.get_mut("command"));
+                let command = command.filter(|it| it.as_str().is_some_and(|it| it.contains('/')));
+                command.map_or(Ok(()), resolve)?;
             }
-            *written = file::resolved(&directory, written)
-                .into_os_string()
-                .into_string()
-                .map_err(|_| unreadable(path, "its directory's name is not UTF-8".to_owned()))?;
         }
         Ok(())
     }
 
     /// Adds what a later file has.
-    fn absorb(&mut self, later: Self) {
-        self.clusters.add_missing(later.clusters);
-        self.users.add_missing(later.users);
-        self.contexts.add_missing(later.contexts);
-        add_extensions(&mut self.extensions, later.extensions);
-        if self.current_context.is_empty() {
-            self.current_context = later.current_context;
-        }
-        match (&mut self.preferences, later.preferences) {
-            (Some(mine), Some(later)) => mine.absorb(later),
-            (mine, later) => *mine = mine.take().or(later),
-        }
-        for (key, value) in later.other {
-            self.other.entry(key).or_insert(value);
-        }
-    }
-}
-
-impl Preferences {
-    /// Adds what a later file has; colors stay on once they are.
-    fn absorb(&mut self, later: Self) {
-        self.colors = self.colors.max(later.colors);
-        add_extensions(&mut self.extensions, later.extensions);
-        for (key, value) in later.other {
-            self.other.entry(key).or_insert(value);
+    fn add(&mut self, later: Self) {
+        let Value::Object(members) = later.config else { return };
+        for (key, later) in members {
+            match (&mut self.config[&key], later) {
+                (Value::Array(mine), Value::Array(later)) => {
+                    for element in later {
+                        if mine.iter().all(|it| name_of(it) != name_of(&element)) {
+                            mine.push(element);
+                        }
+                    }
+                }
+                (mine, later) if mine.is_null() || *mine == json!("") => *mine = later,
+                _ => {}
+            }
         }
     }
 }
 
-fn add_extensions(mine: &mut Extensions, later: Extensions) {
-    match (mine, later) {
-        (Some(mine), Some(later)) => mine.add_missing(later),
-        (mine, later) => *mine = mine.take().or(later),
+/// The content of a file, or of what can be read only once, to its end: a FIFO, a shell's `<(…)`.
+pub(super) fn read(path: &Path) -> io::Result<(Vec<u8>, Metadata)> {
+    let file = File::open(path)?;
+    let found = file.metadata()?;
+    let mut content = Vec::new();
+    file.take(MAX_SIZE + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > MAX_SIZE {
+        return Err(io::Error::other("it is larger than 16 MiB"));
     }
+    Ok((content, found))
 }
 
-fn refused(path: &Path, error: YamlError) -> KubeconfigError {
-    let YamlError { line, field, reason } = error;
-    match reason {
-        Reason::Expected(expected) if !field.is_empty() => {
-            KubeconfigError::Field { path: path.to_owned(), line: Some(line), field, expected }
+/// By more than this user's own group, of which many systems make this user the only member.
+fn is_writable_by_others(found: &Metadata) -> bool {
+    let is_of_own_group = found.gid() == rustix::process::getegid().as_raw();
+    found.mode() & 0o002 != 0 || found.mode() & 0o020 != 0 && !is_of_own_group
+}
+
+/// Who else can change the file without its being refused, in words.
+fn concern(found: &Metadata) -> Option<String> {
+    let is_foreign = found.uid() != 0 && found.uid() != rustix::process::geteuid().as_raw();
+    match found.mode() & 0o020 {
+        _ if is_foreign => Some(format!("belongs to uid {}, who", found.uid())),
+        0 => None,
+        _ => {
+            Some(format!("can be changed by its group (mode {:04o}), which", found.mode() & 0o7777))
         }
-        Reason::Expected(expected) => malformed(path, line, format!("it is not {expected}")),
-        Reason::Malformed(reason) if field.is_empty() => malformed(path, line, reason),
-        Reason::Malformed(reason) => malformed(path, line, format!("{field}: {reason}")),
     }
 }
 
-fn malformed(path: &Path, line: usize, reason: String) -> KubeconfigError {
-    KubeconfigError::Malformed { path: path.to_owned(), line, reason }
-}
-
-fn unreadable(path: &Path, reason: String) -> KubeconfigError {
-    KubeconfigError::Unreadable { path: path.to_owned(), reason }
+/// An absolute path without `.` and `..`, as Go's filepath.Clean makes it: links aren't followed.
+fn cleaned(path: &Path) -> PathBuf {
+    let mut clean = PathBuf::from("/");
+    for component in path.components() {
+        match component {
+            Component::Normal(name) => clean.push(name),
+            Component::ParentDir => drop(clean.pop()),
+            Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
+        }
+    }
+    clean
 }
 
 #[cfg(test)]
@@ -211,7 +291,7 @@ mod tests {
         let path = directory.path().join("config");
         fs::write(&path, b"a: b\nc: \xff1234\n").unwrap();
         let error = load(&explicit(&path)).err().unwrap();
-        assert!(error.ends_with("config, line 2: it is not UTF-8"), "{error}");
+        assert!(error.ends_with("config, line 2, column 4: it is not UTF-8"), "{error}");
         fs::write(&path, b"a: \0\n").unwrap();
         assert!(load(&explicit(&path)).is_err());
     }
@@ -221,7 +301,7 @@ mod tests {
     fn a_directory_whose_name_is_not_text_serves_absolute_paths() {
         use std::os::unix::ffi::OsStrExt as _;
         let directory = tempfile::tempdir().unwrap();
-        let odd = directory.path().join(std::ffi::OsStr::from_bytes(b"\xff"));
+        let odd = directory.path().join(OsStr::from_bytes(b"\xff"));
         if fs::create_dir(&odd).is_err() {
             return; // macOS has no such names.
         }
@@ -241,59 +321,125 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_type_is_named_with_its_entry_and_without_its_value() {
+    fn a_wrong_type_is_named_with_its_place_and_without_its_value() {
         for (text, expected) in [
-            ("current-context: 5", "current-context is not a string"),
-            ("clusters: {}", "clusters is not a sequence"),
-            ("clusters: [5]", "clusters[0] is not a map"),
-            ("clusters: [{name: 5}]", "clusters[\"5\"].name is not a string"),
+            ("current-context: 5", "column 18: current-context is not a string"),
+            ("clusters: {}", "column 11: clusters is not a list"),
+            ("clusters: [5]", "column 12: clusters[0] is not a map"),
+            ("clusters: [{name: 5}]", "column 19: clusters[0].name is not a string"),
             (
                 "clusters: [{name: a, cluster: {insecure-skip-tls-verify: 1}}]",
-                "clusters[\"a\"].cluster.insecure-skip-tls-verify is not a boolean",
+                "column 58: clusters[\"a\"].cluster.insecure-skip-tls-verify is not a boolean",
             ),
-            ("clusters: [{name: a, cluster: 5}]", "clusters[\"a\"].cluster is not a map"),
-            ("clusters: [{name: a}, {name: a}]", "clusters: \"a\" is there twice"),
+            (
+                "clusters: [{name: a, cluster: 5}]",
+                "column 31: clusters[\"a\"].cluster is not a map",
+            ),
+            (
+                "clusters: [{name: a}, {name: a}]",
+                "column 23: clusters[\"a\"] is not the only one of its name",
+            ),
             (
                 "users: [{name: j, user: {auth-provider: {config: {pin: 012}}}}]",
-                "users[\"j\"].user.auth-provider.config.pin is not a string",
-            ),
-            (
-                "users: [{name: j, user: {auth-provider: {config: {a: yes}}}}]",
-                "users[\"j\"].user.auth-provider.config.a is not a string",
+                "column 56: users[\"j\"].user.auth-provider.config.pin is not a string",
             ),
             (
                 "users: [{name: j, user: {auth-provider: {config: {a: [b]}}}}]",
-                "users[\"j\"].user.auth-provider.config.a is not a string",
+                "column 54: users[\"j\"].user.auth-provider.config.a is not a string",
             ),
             (
                 "users: [{name: j, user: {exec: {env: [{name: 1}]}}}]",
-                "users[\"j\"].user.exec.env[\"1\"].name is not a string",
+                "column 46: users[\"j\"].user.exec.env[0].name is not a string",
             ),
             (
                 "users: [{name: j, user: {client-key-data: secret}}]",
-                "users[\"j\"].user.client-key-data is not base64",
+                "column 43: users[\"j\"].user.client-key-data is not base64",
             ),
-            (
-                "users: [{name: j, user: {extensions: [{name: e}, {name: e}]}}]",
-                "users[\"j\"].user.extensions: \"e\" is there twice",
-            ),
+            ("kind: Pod", "column 7: kind is not Config"),
+            ("[secret]", "column 1: it is not a map"),
         ] {
-            assert_eq!(parsed(text), format!("line 1: {expected}"), "{text}");
+            assert_eq!(parsed(text), format!("line 1, {expected}"), "{text}");
         }
     }
 
     #[test]
-    fn what_can_mean_one_thing_only_becomes_a_text() {
-        let json = parsed(
-            "users: [{name: j, user: {auth-provider: {config: {slotId: 0, pin: 123456, x: }}}}]",
-        );
-        let config = r#""config":{"pin":"123456","slotId":"0","x":""}"#;
-        assert!(json.contains(config), "{json}");
+    fn what_is_no_yaml_is_refused_with_its_place_and_without_its_text() {
+        let deep = |open: &str| open.repeat(1000);
+        let mut bomb = "a0: &a0 [1]\n".to_owned();
+        for index in 1..40 {
+            let previous = index - 1;
+            bomb += &format!("a{index}: &a{index} [*a{previous}, *a{previous}, *a{previous}]\n");
+        }
+        for (text, place) in [
+            ("a: 1\nb: [1234\n", "line "),
+            ("a: 1\n\tb: 1234\n", "line 1, "),
+            ("pin: \"1234\nb: c\n", "line "),
+            ("a: 1\nb: *1234\n", "line 2, column 4: "),
+            ("a: .inf # 1234", "line 1, column 4: "),
+            ("a: 1\n---\nb: 1234\n", "line 3, column 1: "),
+            // Line breaks for kubectl, which would read the line behind them.
+            ("a: b\nc # 1234\u{2028}c: d\n", "line 2, column 9: U+0085, U+2028 or U+2029"),
+            ("a: '1234\u{85}'\n", "line 1, column 9: U+0085"),
+            ("{\"a\": \"1234\u{2029}\"}", "line 1, column 12: U+0085"),
+            (&deep("["), "line 1, "),
+            (&deep("- "), "line 1, "),
+            (&bomb, "line "),
+        ] {
+            let error = parsed(text);
+            assert!(error.starts_with(place) && !error.contains("1234"), "{text:.60}: {error}");
+        }
     }
 
     #[test]
     fn null_and_what_is_not_listed_pass() {
         let text = "clusters:\nusers: [null]\ncontexts: []\nfoo: [1]\npreferences: {bar: 2}";
         assert!(parsed(text).starts_with('{'), "{}", parsed(text));
+    }
+
+    #[test]
+    fn what_has_an_end_within_the_limits_is_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let large = directory.path().join("large");
+        File::create(&large).unwrap().set_len(MAX_SIZE + 1).unwrap();
+        for (path, expected) in [
+            (Path::new("/dev/null"), "read"),
+            (Path::new("/dev/zero"), "it is larger than 16 MiB"),
+            (&large, "it is larger than 16 MiB"),
+            (directory.path(), "irectory"),
+        ] {
+            let read = read(path).map_or_else(|error| error.to_string(), |_| "read".to_owned());
+            assert!(read.contains(expected), "{}: {read}", path.display());
+        }
+    }
+
+    #[test]
+    fn relative_paths_start_from_the_files_directory() {
+        for (file, path, expected) in [
+            ("/a/b/config", "ca.pem", "/a/b/ca.pem"),
+            ("/a/b/config", "../c/./ca.pem", "/a/c/ca.pem"),
+            ("/a/../b/config", "../../../ca.pem", "/ca.pem"),
+            ("/config", "ca.pem", "/ca.pem"),
+            ("/a/config", "/b/../ca.pem", "/b/../ca.pem"),
+        ] {
+            let text =
+                format!("clusters: [{{name: a, cluster: {{certificate-authority: {path}}}}}]");
+            let config = Kubeconfig::parse(text.as_bytes(), Path::new(file)).unwrap();
+            assert_eq!(config.entry(EntryKind::Cluster, "a")["certificate-authority"], expected);
+        }
+    }
+
+    #[test]
+    fn the_explicit_file_then_the_variable_then_home() {
+        let files = |explicit: &str, variable: &str| {
+            let home = Some(Path::new("/home/jane"));
+            let locations = Locations::new(Some(explicit.as_ref()), Some(variable.as_ref()), home);
+            let files = locations.files().iter();
+            let files: Vec<_> = files.map(|path| path.to_str().unwrap().to_owned()).collect();
+            (files, locations.required)
+        };
+        assert_eq!(files("x", "a:b"), (vec!["x".into()], true));
+        assert_eq!(files("", "a::b:a:"), (vec!["a".into(), "b".into()], false));
+        assert_eq!(files("", ":"), (vec![], false));
+        assert_eq!(files("", ""), (vec!["/home/jane/.kube/config".into()], false));
     }
 }

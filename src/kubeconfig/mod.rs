@@ -1,44 +1,81 @@
-//! kubectl's kubeconfig as data: found, read, merged, pointed at other servers and edited.
+//! kubectl's kubeconfig as data: found, read, merged, pointed at other servers and written.
 //!
 //! Read as client-go's tools/clientcmd reads it, so that a command that gets our copy sees what it
-//! would have seen without us, except for the clusters that were redirected. Unknown fields are kept.
-//! Only files that are named are read, and only `edit` writes one.
+//! would have seen without us, except for the clusters that were redirected. What isn't known here is kept.
+//! Only files that are named are read, and only `file` writes one.
 
 #![forbid(unsafe_code)]
 
-mod decode;
-mod edit;
 mod entries;
 mod error;
 mod exec;
 mod file;
-mod json;
 mod load;
-mod locations;
-mod model;
+mod plugin;
 mod program;
 mod redirect;
 mod replace;
-mod scalar;
+mod shape;
 mod tunnelled;
 mod yaml;
 
-pub use edit::{
-    EntryKind, KubeconfigFile, LocalHop, OF_OBJECT, OriginalContext, PluginEntries, PluginUser,
-    ProviderConfig, Saved, file_for, local_address,
-};
 pub use entries::{Cluster, Context, Provider};
-pub use error::KubeconfigError;
-pub use exec::{Plugin, SELECTORS, options};
-pub use locations::Locations;
-pub use model::Kubeconfig;
+pub use error::{NoContextKey, unreadable, write_command};
+pub use exec::{Plugin, SELECTORS, options, user_excerpt};
+pub use file::{KubeconfigFile, file_for};
+pub use load::Locations;
+pub use plugin::{LocalHop, OriginalContext, PluginEntries, PluginUser, local_address};
 pub use program::find_program;
 pub use redirect::{ClientIdentity, TunnelEndpoint};
 pub use tunnelled::tunnelled;
 
 use std::path::PathBuf;
 
-use serde_json::Value;
+use serde_json::{Value, json};
+
+use crate::error::Error;
+
+/// One kubeconfig, of a file or merged from several. No `Debug`: it can hold a PIN and keys.
+#[derive(Clone)]
+pub struct Kubeconfig {
+    /// A map, whose known fields have kubectl's types or are null.
+    config: Value,
+    /// The files that somebody else can change, and who, as "belongs to uid 7, who".
+    concerns: Vec<(PathBuf, String)>,
+}
+
+/// A list of a kubeconfig.
+#[derive(Clone, Copy, Eq, PartialEq)]
+pub enum EntryKind {
+    Cluster,
+    User,
+    Context,
+}
+
+impl EntryKind {
+    fn list(self) -> &'static str {
+        match self {
+            Self::Cluster => "clusters",
+            Self::User => "users",
+            Self::Context => "contexts",
+        }
+    }
+
+    /// The kind's name, which is also the member with what an entry says.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cluster => "cluster",
+            Self::User => "user",
+            Self::Context => "context",
+        }
+    }
+}
+
+impl Default for Kubeconfig {
+    fn default() -> Self {
+        Self { config: json!({}), concerns: Vec::new() }
+    }
+}
 
 impl Kubeconfig {
     /// The files that somebody else can change, and who, as "belongs to uid 7, who".
@@ -48,47 +85,126 @@ impl Kubeconfig {
 
     /// The name of the current context, which need not exist.
     pub fn current_context(&self) -> Option<&str> {
-        Some(self.current_context.as_str()).filter(|name| !name.is_empty())
+        text(&self.config, "current-context")
     }
 
-    /// # Errors
-    ///
-    /// There is no context of this name.
-    pub fn set_current_context(&mut self, name: &str) -> Result<(), KubeconfigError> {
+    /// Fails if there is no context of this name.
+    pub fn set_current_context(&mut self, name: &str) -> Result<(), Error> {
         self.context(name)?;
-        self.current_context = name.to_owned();
+        self.config["current-context"] = name.into();
         Ok(())
     }
 
     /// Makes the context of this name the current one and removes what it doesn't need, unknown
     /// members too, since they can hold what others need: `kubectl config view --minify`.
-    ///
-    /// # Errors
-    ///
-    /// There is no context of this name.
-    pub fn keep_only(&mut self, name: &str) -> Result<(), KubeconfigError> {
+    pub fn keep_only(&mut self, name: &str) -> Result<(), Error> {
         let Context { cluster, user, .. } = self.context(name)?;
         self.set_current_context(name)?;
-        self.contexts.0.retain(|other, _| other == name);
-        self.clusters.0.retain(|other, _| *other == cluster);
-        self.users.0.retain(|other, _| *other == user);
-        self.other.clear();
+        for (kind, name) in
+            [(EntryKind::Context, name), (EntryKind::Cluster, &cluster), (EntryKind::User, &user)]
+        {
+            self.retain(kind, |it| it == name);
+        }
+        let known =
+            ["clusters", "contexts", "current-context", "extensions", "preferences", "users"];
+        if let Some(members) = self.config.as_object_mut() {
+            members.retain(|key, _| known.contains(&&**key));
+        }
         Ok(())
     }
 
-    /// The whole as JSON, which is a kubeconfig too; lists are in the order of names, as kubectl
-    /// writes them.
+    /// The whole as JSON, which is a kubeconfig too and says the same to kubectl, which reads it as YAML 1.1.
     pub fn to_json(&self) -> String {
-        json::text(&self.to_value())
+        let mut config = self.config.clone();
+        config["apiVersion"] = "v1".into();
+        config["kind"] = "Config".into();
+        yaml::json(&config)
     }
 
-    fn to_value(&self) -> Value {
-        let mut value = json::value(self);
-        if let Value::Object(members) = &mut value {
-            members.insert("apiVersion".to_owned(), "v1".into());
-            members.insert("kind".to_owned(), "Config".into());
+    fn elements(&self, kind: EntryKind) -> impl Iterator<Item = &Value> {
+        self.config[kind.list()].as_array().into_iter().flatten()
+    }
+
+    /// The names of the entries of a list, sorted.
+    pub fn names(&self, kind: EntryKind) -> Vec<String> {
+        let mut names: Vec<_> = self.elements(kind).map(|it| name_of(it).to_owned()).collect();
+        names.sort();
+        names
+    }
+
+    /// Whether there is an entry of this name.
+    pub fn has(&self, kind: EntryKind, name: &str) -> bool {
+        self.elements(kind).any(|it| name_of(it) == name)
+    }
+
+    /// What an entry says; null if there is none.
+    fn entry(&self, kind: EntryKind, name: &str) -> &Value {
+        let element = self.elements(kind).find(|it| name_of(it) == name);
+        element.map_or(&Value::Null, |it| &it[kind.name()])
+    }
+
+    fn entry_mut(&mut self, kind: EntryKind, name: &str) -> Option<&mut Value> {
+        let mut elements = self.config.get_mut(kind.list())?.as_array_mut()?.iter_mut();
+        elements.find(|it| name_of(it) == name).map(|it| &mut it[kind.name()])
+    }
+
+    /// Makes an entry, or gives it another content.
+    fn set_entry(&mut self, kind: EntryKind, name: &str, content: Value) {
+        if let Some(entry) = self.entry_mut(kind, name) {
+            *entry = content;
+            return;
         }
-        value
+        let list = &mut self.config[kind.list()];
+        let mut elements = list.as_array().cloned().unwrap_or_default();
+        elements.push(json!({"name": name, kind.name(): content}));
+        *list = elements.into();
+    }
+
+    /// Keeps the entries of a list with such names.
+    fn retain(&mut self, kind: EntryKind, is_kept: impl Fn(&str) -> bool) {
+        if let Some(Value::Array(elements)) = self.config.get_mut(kind.list()) {
+            elements.retain(|it| is_kept(name_of(it)));
+        }
+    }
+}
+
+fn name_of(element: &Value) -> &str {
+    element["name"].as_str().unwrap_or_default()
+}
+
+/// A text that isn't empty, which is the same as none for kubectl.
+fn text<'a>(map: &'a Value, key: &str) -> Option<&'a str> {
+    map[key].as_str().filter(|text| !text.is_empty())
+}
+
+fn remove(map: &mut Value, keys: &[&str]) {
+    if let Some(members) = map.as_object_mut() {
+        members.retain(|key, _| !keys.contains(&&**key));
+    }
+}
+
+/// The content of the extension of this name, or null.
+fn extension<'a>(entry: &'a Value, name: &str) -> &'a Value {
+    let mut extensions = entry["extensions"].as_array().into_iter().flatten();
+    let found = extensions.find(|it| name_of(it) == name);
+    found.map_or(&Value::Null, |it| &it["extension"])
+}
+
+/// Gives the extension of this name another content, or removes it.
+fn set_extension(entry: &mut Value, name: &str, content: Option<Value>) {
+    let mut extensions = match entry["extensions"].take() {
+        Value::Array(extensions) => extensions,
+        _ => Vec::new(),
+    };
+    let place = extensions.iter().position(|it| name_of(it) == name);
+    let content = content.map(|content| json!({"name": name, "extension": content}));
+    match place {
+        Some(place) => drop(extensions.splice(place..=place, content)),
+        None => extensions.extend(content),
+    }
+    match extensions.is_empty() {
+        true => remove(entry, &["extensions"]),
+        false => entry["extensions"] = extensions.into(),
     }
 }
 
@@ -113,7 +229,7 @@ mod tests {
         assert_eq!(config.current_context(), Some("gone"));
         config.set_current_context("a").unwrap();
         assert_eq!(config.current_context(), Some("a"));
-        let error = crate::error::Error::from(config.set_current_context("c").unwrap_err());
+        let error = config.set_current_context("c").unwrap_err();
         assert_eq!(error.to_string(), "the kubeconfig has no context \"c\"");
         assert_eq!(error.remedy().to_string(), "name a context that is there: a; b");
         assert_eq!(error.exit_code(), 3);
@@ -121,21 +237,16 @@ mod tests {
     }
 
     #[test]
-    fn json_is_escaped() {
-        let config = config("current-context: \"a\\\"\\n\\u001b\"\n");
-        let json: Value = serde_json::from_str(&config.to_json()).unwrap();
-        assert_eq!(json["current-context"], "a\"\n\u{1b}");
-    }
-
-    #[test]
     fn json_holds_nothing_that_yaml_reads_otherwise() {
         for (text, written) in [
+            ("a\"\n\u{1b}", r#"a\"\n\u001b"#),
             ("\u{7f}~\u{80}", r"\u007f~\u0080"),
             ("a\u{85}\u{9f}\u{a0}", "a\\u0085\\u009f\u{a0}"),
             ("\u{2028}x\u{2029}", r"\u2028x\u2029"),
             ("\u{fffd}\u{fffe}\u{ffff}😀", "\u{fffd}\\ufffe\\uffff😀"),
         ] {
-            let before = Kubeconfig { current_context: text.to_owned(), ..Kubeconfig::default() };
+            let mut before = Kubeconfig::default();
+            before.config["current-context"] = text.into();
             let json = before.to_json();
             assert!(json.contains(&format!("\"{written}\"")), "{json}");
             assert_eq!(config(&json).current_context(), Some(text));

@@ -3,8 +3,9 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::model::{ClusterEntry, Kubeconfig};
-use super::{Context, tunnelled};
+use serde_json::Value;
+
+use super::{Context, EntryKind, Kubeconfig, remove, tunnelled};
 
 /// Where a tunnel serves a cluster.
 #[derive(Clone, Copy)]
@@ -35,59 +36,48 @@ impl Kubeconfig {
     ) {
         let mut others = self.contexts();
         others.retain(|context| context.cluster == cluster && !is_for(context));
-        let direct_name = self.free_name(cluster);
-        let Some(entry) = self.clusters.0.get_mut(cluster) else {
+        let Some(entry) = self.entry_mut(EntryKind::Cluster, cluster) else {
             return;
         };
-        let mut direct = entry.clone();
-        point_at(entry.cluster.get_or_insert_default(), endpoint);
+        let direct = entry.clone();
+        point_at(entry, endpoint);
         if others.is_empty() {
             return;
         }
+        let direct_name = self.free_name(EntryKind::Cluster, &format!("{cluster}+direct"));
         for other in others {
-            if let Some(entry) = self.contexts.0.get_mut(&other.name) {
-                let context = entry.context.get_or_insert_default();
-                context.cluster = Some(direct_name.clone());
+            if let Some(context) = self.entry_mut(EntryKind::Context, &other.name) {
+                context["cluster"] = direct_name.as_str().into();
             }
         }
-        direct.name.clone_from(&direct_name);
-        self.clusters.0.insert(direct_name, direct);
+        self.set_entry(EntryKind::Cluster, &direct_name, direct);
     }
 
     /// Gives the user this certificate, for all clusters.
     pub fn identify(&mut self, user: &str, identity: &ClientIdentity<'_>) {
-        let Some(entry) = self.users.0.get_mut(user) else {
-            return;
-        };
-        let user = entry.user.get_or_insert_default();
-        user.auth_provider = None;
-        user.exec = None;
-        user.client_certificate = None;
-        user.client_key = None;
-        user.client_certificate_data = Some(STANDARD.encode(identity.certificate_pem));
-        user.client_key_data = Some(STANDARD.encode(identity.key_pem));
+        if let Some(user) = self.entry_mut(EntryKind::User, user) {
+            remove(user, &["auth-provider", "exec", "client-certificate", "client-key"]);
+            user["client-certificate-data"] = STANDARD.encode(identity.certificate_pem).into();
+            user["client-key-data"] = STANDARD.encode(identity.key_pem).into();
+        }
     }
 
-    /// A name for a copy of the cluster that no cluster has yet.
-    fn free_name(&self, cluster: &str) -> String {
-        let name = format!("{cluster}+direct");
+    /// The first of `NAME`, `NAME+2` … that no entry has.
+    pub(super) fn free_name(&self, kind: EntryKind, name: &str) -> String {
         let counted = (2_u64..).map(|count| format!("{name}+{count}"));
-        std::iter::once(name.clone())
-            .chain(counted)
-            .find(|name| !self.clusters.0.contains_key(name))
-            .unwrap_or_default()
+        let mut names = std::iter::once(name.to_owned()).chain(counted);
+        names.find(|name| !self.has(kind, name)).unwrap_or_default()
     }
 }
 
-fn point_at(cluster: &mut ClusterEntry, endpoint: &TunnelEndpoint<'_>) {
-    let path = path_of(cluster.server.as_deref().unwrap_or_default());
-    cluster.server = Some(format!("https://{}{path}", endpoint.address));
-    cluster.certificate_authority = None;
-    cluster.certificate_authority_data = Some(STANDARD.encode(endpoint.authority_pem));
-    cluster.tls_server_name = Some(endpoint.server_name.to_owned());
+/// Has a cluster's entry lead to the tunnel.
+pub(super) fn point_at(cluster: &mut Value, endpoint: &TunnelEndpoint<'_>) {
+    let server = cluster["server"].as_str().unwrap_or_default();
+    cluster["server"] = format!("https://{}{}", endpoint.address, path_of(server)).into();
+    cluster["certificate-authority-data"] = STANDARD.encode(endpoint.authority_pem).into();
+    cluster["tls-server-name"] = endpoint.server_name.into();
+    remove(cluster, &["certificate-authority", "insecure-skip-tls-verify", "proxy-url"]);
     tunnelled::forget(cluster);
-    cluster.insecure_skip_tls_verify = None;
-    cluster.proxy_url = None;
 }
 
 /// The path of a server's URL, as in Rancher's `https://HOST/k8s/clusters/c-x`. client-go passes
@@ -160,9 +150,7 @@ contexts:
             row("x-l", "https://x", Json::Null),
         ];
         assert_eq!(destinations(&config), expected);
-        let copies = config.contexts.0.len() - 1;
-        assert_eq!(config.clusters.0.len(), copies);
-        assert!(config.clusters.0.contains_key("c+direct+2"));
+        assert_eq!(config.names(EntryKind::Cluster), ["c", "c+direct", "c+direct+2"]);
         assert!(!config.to_json().contains("auth-provider"));
     }
 
@@ -170,7 +158,7 @@ contexts:
     fn a_cluster_that_is_not_shared_has_no_copy() {
         let mut config = config(SHARED);
         config.redirect("c", &endpoint("1"), |_| true);
-        assert_eq!(config.clusters.0.len(), 2);
+        assert_eq!(config.names(EntryKind::Cluster).len(), 2);
     }
 
     #[test]

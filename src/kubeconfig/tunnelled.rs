@@ -5,12 +5,10 @@
 
 use serde_json::Value;
 
-use super::decode::{self, Reason};
-use super::error::KubeconfigError;
-use super::json;
-use super::model::{ClusterEntry, decode_base64, extension, set_extension};
-use super::yaml;
-use super::{Cluster, Kubeconfig};
+use super::error::{error, write_command};
+use super::shape::{self, decode_base64};
+use super::{Cluster, EntryKind, Kubeconfig, extension, set_extension, text};
+use crate::error::Error;
 use crate::exec_credential::LocalCluster;
 
 /// The one extension of a cluster that reaches a plugin.
@@ -21,57 +19,46 @@ pub(super) const PLUGIN: &str = "pkcs11-external-signer";
 
 /// The real cluster, with its name, that an extension describes: `spec.cluster.config` in
 /// KUBERNETES_EXEC_INFO. Its authority is read where it is in a file.
-///
-/// # Errors
-///
-/// There is no extension, it is another program's or incomplete, or what [`super::Kubeconfig::cluster`]
-/// refuses.
-pub fn tunnelled(extension: &Value) -> Result<(String, Cluster), KubeconfigError> {
-    let refused = |problem: &str| KubeconfigError::Extension { problem: problem.to_owned() };
+pub fn tunnelled(extension: &Value) -> Result<(String, Cluster), Error> {
+    let refused = |problem: &str| {
+        error(
+            format!("the cluster's extension {EXTENSION} {problem}"),
+            format!("have the context's entries written with {}", write_command("NAME")),
+        )
+    };
     if extension.is_null() {
         return Err(refused("is missing"));
     }
     if !is_ours(extension) {
         return Err(refused("is another program's"));
     }
-    // For errors that name the field and never its value.
-    let node = yaml::parse(&json::text(extension)).ok().flatten();
-    let node = node.ok_or_else(|| refused("is too large"))?;
-    let entry: ClusterEntry = decode::from_node(&node).map_err(|error| {
-        let field = error.field;
-        match error.reason {
-            Reason::Expected(expected) => refused(&format!("has {field} that is not {expected}")),
-            Reason::Malformed(reason) => refused(&format!("has {field} with a fault: {reason}")),
-        }
-    })?;
+    if let Some(misfit) = shape::CLUSTER.misfit(extension) {
+        return Err(refused(&format!("has {} that is not {}", misfit.field(), misfit.expected)));
+    }
     // The plugin runs wherever the client does.
-    let path = entry.certificate_authority.as_deref().unwrap_or_default();
-    if !path.is_empty() && !path.starts_with('/') {
+    if text(extension, "certificate-authority").is_some_and(|path| !path.starts_with('/')) {
         return Err(refused("has certificate-authority that is not an absolute path"));
     }
-    let Some(name) = extension.get("name").and_then(Value::as_str) else {
+    let Some(name) = extension["name"].as_str() else {
         return Err(refused("has no name"));
     };
-    let cluster = entry.resolved(name).map_err(|error| match error {
-        KubeconfigError::NoServer { .. } => refused("has no server"),
-        error => error,
-    })?;
-    Ok((name.to_owned(), cluster))
+    if text(extension, "server").is_none() {
+        return Err(refused("has no server"));
+    }
+    Ok((name.to_owned(), Cluster::of_entry(extension, name)?))
 }
 
 impl Kubeconfig {
     /// The entries that this program has written, as a client would hand them to the credential plugin.
     pub fn local_clusters(&self) -> Vec<LocalCluster> {
-        let entries = self.clusters.0.values();
-        let entries = entries.filter_map(|entry| entry.cluster.as_ref());
+        let entries = self.elements(EntryKind::Cluster).map(|it| &it["cluster"]);
         entries
             .filter_map(|entry| {
-                let authority = entry.certificate_authority_data.as_deref();
                 Some(LocalCluster {
                     config: of(entry)?.clone(),
-                    server: entry.server.clone().unwrap_or_default(),
-                    tls_server_name: entry.tls_server_name.clone(),
-                    authority: authority.and_then(decode_base64),
+                    server: text(entry, "server").unwrap_or_default().to_owned(),
+                    tls_server_name: text(entry, "tls-server-name").map(str::to_owned),
+                    authority: text(entry, "certificate-authority-data").and_then(decode_base64),
                     insecure: false,
                     proxy_url: None,
                 })
@@ -81,52 +68,35 @@ impl Kubeconfig {
 
     /// The cluster of this name as a client would hand it to the credential plugin, also of an entry that
     /// this program has not written.
-    ///
-    /// # Errors
-    ///
-    /// As [`Kubeconfig::cluster`], of the entry itself.
-    pub fn handed_over(&self, name: &str) -> Result<LocalCluster, KubeconfigError> {
-        let entry = self.clusters.0.get(name).and_then(|it| it.cluster.as_ref());
-        let Some(entry) = entry else {
-            return Err(KubeconfigError::NoCluster {
-                name: name.to_owned(),
-                candidates: self.cluster_names(),
-            });
-        };
+    pub fn handed_over(&self, name: &str) -> Result<LocalCluster, Error> {
+        let entry = self.cluster_entry(name)?;
         let Cluster { server, authority, tls_server_name, insecure, proxy_url } =
-            entry.resolved(name)?;
-        let config = extension(&entry.extensions, EXTENSION);
-        Ok(LocalCluster {
-            server,
-            tls_server_name,
-            authority,
-            insecure,
-            proxy_url,
-            config: config.cloned().unwrap_or_default(),
-        })
+            Cluster::of_entry(entry, name)?;
+        let config = extension(entry, EXTENSION).clone();
+        Ok(LocalCluster { server, tls_server_name, authority, insecure, proxy_url, config })
     }
 }
 
 /// The extension of a cluster entry, if this program has written it.
-pub(super) fn of(cluster: &ClusterEntry) -> Option<&Value> {
-    extension(&cluster.extensions, EXTENSION).filter(|it| is_ours(it))
+pub(super) fn of(cluster: &Value) -> Option<&Value> {
+    Some(extension(cluster, EXTENSION)).filter(|it| is_ours(it))
 }
 
 /// Takes the extension out of a cluster entry, if this program has written it.
-pub(super) fn forget(cluster: &mut ClusterEntry) {
+pub(super) fn forget(cluster: &mut Value) {
     if of(cluster).is_some() {
-        set_extension(&mut cluster.extensions, EXTENSION, None);
+        set_extension(cluster, EXTENSION, None);
     }
 }
 
 /// Notes the real cluster in an entry, as [`tunnelled`] reads it.
-pub(super) fn describe(cluster: &mut ClusterEntry, real: Value) {
-    set_extension(&mut cluster.extensions, EXTENSION, Some(real));
+pub(super) fn describe(cluster: &mut Value, real: Value) {
+    set_extension(cluster, EXTENSION, Some(real));
 }
 
 /// Whether this program has written the extension.
 fn is_ours(extension: &Value) -> bool {
-    extension.get("plugin").and_then(Value::as_str) == Some(PLUGIN)
+    extension["plugin"] == PLUGIN
 }
 
 #[cfg(test)]
@@ -176,7 +146,7 @@ mod tests {
         assert_eq!(
             at("/nowhere/ca").unwrap_err(),
             "certificate-authority /nowhere/ca of cluster \"prod\" can't be read: \
-             there is no such file"
+             No such file or directory (os error 2)"
         );
     }
 
@@ -211,7 +181,7 @@ mod tests {
                 "has certificate-authority-data that is not base64",
             ),
         ] {
-            let error = crate::error::Error::from(tunnelled(&extension).unwrap_err());
+            let error = tunnelled(&extension).unwrap_err();
             assert_eq!(
                 error.to_string(),
                 format!("the cluster's extension client.authentication.k8s.io/exec {problem}")

@@ -9,8 +9,9 @@ use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
 use pkcs11_external_signer::kubeconfig::{
-    ClientIdentity, Context, Kubeconfig, Provider, ProviderConfig, TunnelEndpoint,
+    ClientIdentity, Context, Kubeconfig, Provider, TunnelEndpoint, user_excerpt,
 };
+use pkcs11_external_signer::protocol::Configuration;
 use serde_json::Value;
 
 const ADDRESS: &str = "127.0.0.1:21234";
@@ -62,7 +63,7 @@ fn document(config: &Kubeconfig) -> Value {
     let again = parse(written.as_bytes()).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(again.to_json(), written);
     let document: Value = serde_json::from_str(&written).expect("JSON");
-    assert_eq!(document["contexts"].as_array().map(Vec::len), Some(config.contexts().len()));
+    assert_eq!(document["contexts"].as_array().map_or(0, Vec::len), config.contexts().len());
     document
 }
 
@@ -88,7 +89,7 @@ fn look_at(config: &Kubeconfig, document: &Value, context: &Context) {
         let user = users.find(|entry| entry["name"].as_str().unwrap_or_default() == context.user);
         let settings = user.map(|entry| &entry["user"]["auth-provider"]["config"]);
         for (key, value) in settings.and_then(Value::as_object).into_iter().flatten() {
-            assert_eq!(configuration.value(key), value.as_str());
+            assert_eq!(configuration.value(key), Some(value.as_str().unwrap_or_default()));
         }
     }
     let named = cluster(document, &context.cluster);
@@ -115,22 +116,20 @@ fn look_at(config: &Kubeconfig, document: &Value, context: &Context) {
 /// A user made of the lines of any text is read as what it was made of.
 fn assert_pasted_as_set(content: &[u8]) {
     let text = String::from_utf8_lossy(content);
-    let mut lines = text.split('\n');
-    let (name, label, comment) = (lines.next(), lines.next(), lines.next());
-    let (name, label) = (name.unwrap_or_default(), label.unwrap_or_default());
-    let mut config = ProviderConfig::default();
-    let comment = comment.unwrap_or_default().to_owned();
-    config.set_explained("pathLib", &format!("/{name}"), comment);
-    config.set("objectLabel", Some(label));
-    let excerpt = config.as_excerpt(name);
+    let (name, label) = text.split_once('\n').unwrap_or((&text, ""));
+    let library = format!("/{name}");
+    let pairs = [("pathLib", &*library), ("objectLabel", label)];
     let is_fit = |character| character == '\n' || is_of_yaml(character);
-    assert!(excerpt.chars().all(is_fit), "{excerpt:?}");
-    let config = parse(excerpt.as_bytes()).unwrap_or_else(|error| panic!("{excerpt}: {error}"));
-    let Ok(Provider::ExternalSigner(configuration)) = config.provider(name) else {
-        panic!("{excerpt}");
-    };
-    assert_eq!(configuration.value("pathLib"), Some(&*format!("/{name}")));
-    assert_eq!(configuration.value("objectLabel").unwrap_or_default(), label);
+    for is_plugin in [true, false] {
+        let excerpt = user_excerpt(name, &pairs.into_iter().collect(), is_plugin).expect("a user");
+        assert!(excerpt.chars().all(is_fit), "{excerpt:?}");
+        let config = parse(excerpt.as_bytes()).unwrap_or_else(|error| panic!("{excerpt}: {error}"));
+        let Ok(Provider::ExternalSigner(configuration)) = config.provider(name) else {
+            panic!("{excerpt}");
+        };
+        let value = |key| Configuration::value(&configuration, key).unwrap_or_default();
+        assert_eq!((value("pathLib"), value("objectLabel")), (&*library, label));
+    }
 }
 
 fn endpoint() -> TunnelEndpoint<'static> {

@@ -5,7 +5,7 @@ use super::checklist::{CheckStep, Checklist};
 use crate::cli::credential::registered;
 use crate::cli::error::no_identity;
 use crate::error::{Error, PROGRAM, THIS_KUBECONFIG};
-use crate::kubeconfig::{Cluster, Context, Kubeconfig, local_address};
+use crate::kubeconfig::{Cluster, Context, EntryKind, Kubeconfig, local_address};
 use crate::printable::shell_word;
 use crate::tunnel::check_port;
 use crate::tunnel_process::{self, RegisteredCluster};
@@ -66,7 +66,7 @@ fn concerns(
     });
     // The copy, without the proxy that the environment would add.
     let copy = kubeconfig.cluster(&context.cluster).ok();
-    let copy = copy.filter(|_| kubeconfig.cluster_names().contains(name));
+    let copy = copy.filter(|_| kubeconfig.has(EntryKind::Cluster, name));
     let changed = copy.and_then(|copy| match kubeconfig.cluster(name) {
         Ok(real) => Some(differences(&copy, &real)).filter(|it| !it.is_empty()),
         Err(error) => Some(error.to_string()),

@@ -29,7 +29,6 @@ use crate::cluster_api::{ClusterUser, Recognition, TokenConnection};
 use crate::config::{Config, PinSource};
 use crate::error::{Error, PROGRAM, Setting, THIS_KUBECONFIG};
 use crate::keyring::{KeyNumber, Keyring};
-use crate::kubeconfig::KubeconfigError;
 use crate::pin_entry::Sources;
 use crate::pipeline::Library;
 use crate::printable::excerpt;
@@ -260,7 +259,7 @@ impl Source {
     }
 
     /// The cluster that is asked, if one is to be.
-    fn target(&self) -> Result<Option<TunnelTarget>, KubeconfigError> {
+    fn target(&self) -> Result<Option<TunnelTarget>, Error> {
         let context = self.of_cluster.as_ref().or(self.key.context.as_ref());
         let target = |selected: &SelectedContext| {
             let (name, cluster) = selected.kubeconfig.real_cluster(&selected.context.cluster)?;

@@ -1,11 +1,10 @@
 //! The token that a key is made on: the one that is named, the only one, or the one that a person picks.
 
+use crate::cli::key_choice::{Search, token_configuration};
 use crate::cli::key_options::KeyOptions;
-use crate::cli::kubeconfig::{Search, set_token};
 use crate::cli::question::pick;
 use crate::config::{Filter, PinSource};
 use crate::error::{Error, Exit, Help};
-use crate::kubeconfig::ProviderConfig;
 use crate::pipeline::Library;
 use crate::printable::shell_word;
 use crate::process::environment::TakenVariables;
@@ -86,9 +85,7 @@ fn add_found(
             })?
         }
     };
-    let mut config = ProviderConfig::default();
-    set_token(&mut config, library, token);
-    for (key, value) in config.pairs() {
+    for (key, value) in token_configuration(library, token).pairs() {
         if !map.has(key) {
             map.set(key, value);
         }

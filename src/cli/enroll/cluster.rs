@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::EnrollArguments;
+use crate::cli::context_key::ContextKey;
 use crate::cli::issuance::{prove, target};
 use crate::cli::key_options::KeyOptions;
-use crate::cli::kubeconfig::{ContextKey, use_in_context};
 use crate::cli::selection::Selection;
 use crate::cluster_api::Kubectl;
 use crate::config::{Config, Filter, TokenName};
@@ -92,10 +92,7 @@ pub(super) fn write_context(
     };
     let certificate_file = certificate_file.as_deref().map(path);
     let (pin_source, kubeconfig) = (pin_source.clone(), kubeconfig.clone());
-    use_in_context(
-        ContextKey { selection, certificate_file, pin_source, context, kubeconfig },
-        opened,
-    )
+    ContextKey { selection, certificate_file, pin_source, context, kubeconfig }.write(opened)
 }
 
 /// Connects to the cluster with the key that the context uses: the last line of an enrollment.

@@ -20,9 +20,9 @@ use self::reporter::Reporter;
 use self::served::ServedEntries;
 use super::again::Invocation;
 use super::completions;
-use crate::error::Error;
+use crate::error::{Error, Exit};
 use crate::keyring::{KeyNumber, Keyring};
-use crate::kubeconfig::{Context, Kubeconfig, KubeconfigError};
+use crate::kubeconfig::{Context, Kubeconfig, NoContextKey, write_command};
 use crate::library::{self, LockReports};
 use crate::process::RunError;
 use crate::process::command::{Inheritance, Running, Signals};
@@ -255,17 +255,22 @@ fn nothing_to_serve(arguments: &RunArguments, kubeconfig: &Kubeconfig) -> Error 
     let inside = std::env::var_os(MARK).is_some();
     if arguments.only_context.is_some() && !inside {
         return match kubeconfig.selected_context() {
-            Ok(Context { name, user, .. }) => {
-                KubeconfigError::NotExternalSigner { context: name, user }
-            }
+            Ok(Context { name, user, .. }) => NoContextKey::other_user(&user, &name),
             Err(error) => error,
-        }
-        .into();
+        };
     }
     let locations = super::locations(arguments.kubeconfig.as_deref());
     let files = locations.files().iter().map(|file| file.display().to_string());
-    KubeconfigError::NothingToServe { kubeconfig: files.collect::<Vec<_>>().join(":"), inside }
-        .into()
+    let files = files.collect::<Vec<_>>().join(":");
+    let help = match inside {
+        true => "this shell is inside a run already: start the command as it is".to_owned(),
+        false => format!(
+            "name the file with --kubeconfig or KUBECONFIG, or have a context of it use a key: {}",
+            write_command("NAME")
+        ),
+    };
+    let text = format!("no context of {files} has a user with a key for this program");
+    Error::new(Exit::Configuration, text).help(help)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::fmt::Display;
 
 use crate::config::Config;
 use crate::error::Error;
-use crate::kubeconfig::{Context, Kubeconfig, Provider};
+use crate::kubeconfig::{Context, EntryKind, Kubeconfig, Provider};
 use crate::report;
 use crate::tunnel::TunnelTarget;
 
@@ -24,7 +24,7 @@ impl ServedEntries {
     pub(super) fn of(kubeconfig: &Kubeconfig, selected: Option<&Context>) -> Result<Self, Error> {
         let mut served = Self::default();
         let contexts = kubeconfig.contexts();
-        for user in kubeconfig.user_names() {
+        for user in kubeconfig.names(EntryKind::User) {
             let of_user = |it: &&Context| it.user == user;
             let is_needed = match selected {
                 Some(selected) => selected.user == user,
@@ -38,7 +38,7 @@ impl ServedEntries {
                     continue;
                 }
                 Ok(Provider::ExternalSigner(configuration)) => configuration,
-                Err(error) if is_needed => return Err(error.into()),
+                Err(error) if is_needed => return Err(error),
                 Err(error) => {
                     leave(contexts.iter().filter(of_user), &error);
                     continue;
@@ -55,7 +55,8 @@ impl ServedEntries {
         }
         // A context can name a cluster that doesn't exist.
         let named = contexts.iter().map(|context| context.cluster.clone());
-        let names: BTreeSet<_> = kubeconfig.cluster_names().into_iter().chain(named).collect();
+        let names: BTreeSet<_> =
+            kubeconfig.names(EntryKind::Cluster).into_iter().chain(named).collect();
         for name in names {
             let has_key = |it: &&Context| it.cluster == name && served.users.contains(&it.user);
             let with_key: Vec<_> = contexts.iter().filter(has_key).collect();
@@ -69,7 +70,7 @@ impl ServedEntries {
                     served.entries.push(name);
                     served.targets.push(TunnelTarget::new(real_name, cluster));
                 }
-                Err(error) if is_selected || selected.is_none() => return Err(error.into()),
+                Err(error) if is_selected || selected.is_none() => return Err(error),
                 Err(error) => leave(with_key, &error),
             }
         }

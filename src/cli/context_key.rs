@@ -1,0 +1,211 @@
+//! A context that stock kubectl uses with a key: given to it, printed, and taken from it again.
+
+use std::path::{Path, PathBuf};
+
+use super::error::standard_input_is_the_clients;
+use super::key_choice::{Search, SelectedKey, key_configuration, names_key, set, tried, user_name};
+use super::selection::Selection;
+use crate::config::{Filter, Keep};
+use crate::error::Error;
+use crate::kubeconfig::{
+    Cluster, EntryKind, Kubeconfig, KubeconfigFile, LocalHop, Locations, PluginEntries, PluginUser,
+    Provider, file_for, local_address,
+};
+use crate::pipeline::Library;
+use crate::printable::shell_word;
+use crate::process::environment::TakenVariables;
+use crate::process::signals::Deferral;
+use crate::protocol::Configuration;
+use crate::report;
+use crate::start;
+use crate::tunnel::{ServerIdentity, check_port, preferred_ports};
+use crate::tunnel_process::{self, identity_or_new};
+
+/// A key that a context is to use.
+pub(super) struct ContextKey {
+    pub(super) selection: Selection,
+    pub(super) certificate_file: Option<String>,
+    /// To be written down.
+    pub(super) pin_source: Option<String>,
+    pub(super) context: String,
+    pub(super) kubeconfig: Option<PathBuf>,
+}
+
+impl ContextKey {
+    /// Has the context use the key, as `kubeconfig --write` does.
+    pub(super) fn write(&self, opened: &mut Option<Library>) -> Result<(), Error> {
+        let certificate_file = self.certificate_file.as_deref();
+        let search = Search {
+            selection: &self.selection,
+            uri: None,
+            wanted: Filter::from_map(&mut self.selection.configuration([]))?.object,
+            has_certificate: certificate_file.is_some(),
+            login: false,
+            pin_source: None,
+            variables: &TakenVariables::default(),
+            verbosity: 0,
+        };
+        let listing = search.look(opened)?;
+        let (library, token, key) = search.choose(&listing)?;
+        let key = &tried(certificate_file, (library, token, key), opened)?;
+        ContextEntries {
+            context: &self.context,
+            kubeconfig: self.kubeconfig.as_deref(),
+            user: user_name(None, key)?,
+            is_user_named: false,
+            key: (library, token, key),
+            certificate_file,
+            pin_source: self.pin_source.as_deref(),
+            keep: None,
+        }
+        .write()
+    }
+}
+
+/// What a context is to be given.
+pub(super) struct ContextEntries<'a> {
+    pub(super) context: &'a str,
+    pub(super) kubeconfig: Option<&'a Path>,
+    /// The user's name, if no other entry has it.
+    pub(super) user: &'a str,
+    pub(super) is_user_named: bool,
+    pub(super) key: SelectedKey<'a>,
+    pub(super) certificate_file: Option<&'a str>,
+    pub(super) pin_source: Option<&'a str>,
+    pub(super) keep: Option<Keep>,
+}
+
+impl ContextEntries<'_> {
+    /// The entries, for pasting.
+    pub(super) fn excerpt(&self) -> Result<String, Error> {
+        let kubeconfig = super::load(&super::locations(self.kubeconfig).required())?;
+        kubeconfig.context(self.context)?;
+        let identity = identity_or_new(local_address().into())?;
+        self.entries(&kubeconfig, &identity)?.as_excerpt()
+    }
+
+    /// Writes the entries that aren't there yet.
+    pub(super) fn write(&self) -> Result<(), Error> {
+        let locations = super::locations(self.kubeconfig);
+        // Refused before anything is written.
+        super::load(&locations.required())?.context(self.context)?;
+        let identity = identity_or_new(local_address().into())?;
+        let user = change(&locations, self.context, |file, kubeconfig| {
+            let entries = self.entries(kubeconfig, &identity)?;
+            file.put(&entries, kubeconfig)?;
+            Ok(entries.user)
+        })?;
+        let option = |name: &str, value: &str| format!(" {name}={}", shell_word(value));
+        let file = self.kubeconfig.map(|it| option("--kubeconfig", &it.to_string_lossy()));
+        let options = file.unwrap_or_default() + &option("--context", self.context);
+        report::steps(
+            &format!("context \"{}\" uses user \"{user}\"; next:", self.context),
+            &[
+                format!("{} check{options} --server", start::called()),
+                format!("kubectl{options} get namespaces"),
+            ],
+        );
+        Ok(())
+    }
+
+    fn entries(
+        &self,
+        kubeconfig: &Kubeconfig,
+        identity: &ServerIdentity,
+    ) -> Result<PluginEntries, Error> {
+        let user = kubeconfig.context(self.context)?.user;
+        // What the first of these users that has this key says of it.
+        let users = [&*user, self.user];
+        let inherited = users.iter().find_map(|user| match kubeconfig.provider(user) {
+            Ok(Provider::ExternalSigner(mut map)) => names_key(&mut map, self.key).then_some(map),
+            _ => None,
+        });
+        let old = inherited.unwrap_or_default();
+        if old.has("pin") && self.pin_source.is_none() {
+            report::warning(
+                "the PIN that stands in the kubeconfig is not taken over, since it would stand in the \
+                 plugin's arguments: it will be asked for, unless --pin-source says where it comes from",
+            );
+        }
+        let pin_source = self.pin_source.or_else(|| old.value("pinSource"));
+        if pin_source == Some("stdin") {
+            return Err(standard_input_is_the_clients());
+        }
+        let file = self.certificate_file.or_else(|| old.value("certificateFile"));
+        let mut configuration = key_configuration(file, self.key, pin_source);
+        let keep = self.keep.map(|keep| keep.to_string());
+        set(&mut configuration, "keep", keep.as_deref().or_else(|| old.value("keep")));
+        // A client that passes no cluster on doesn't say either which file it was given.
+        let file = self.kubeconfig.and_then(|it| std::path::absolute(it).ok());
+        set(&mut configuration, "kubeconfig", file.as_deref().and_then(Path::to_str));
+        self.at_local_address(kubeconfig, identity, &configuration)
+    }
+
+    fn at_local_address(
+        &self,
+        kubeconfig: &Kubeconfig,
+        identity: &ServerIdentity,
+        configuration: &Configuration,
+    ) -> Result<PluginEntries, Error> {
+        let process = tunnel_process::status().ok().flatten();
+        let served = process.map(|it| it.clusters).unwrap_or_default();
+        let hop = LocalHop {
+            address: local_address(),
+            server_name: identity.server_name(),
+            authority_pem: identity.authority_pem(),
+            ports: &|cluster: &Cluster| {
+                preferred_ports(&cluster.identity(), Some(identity.server_name())).collect()
+            },
+            is_free: &|port, cluster| {
+                let address = (local_address(), port).into();
+                match served.iter().find(|it| it.is_at(address)) {
+                    Some(served) => served.server == cluster.server,
+                    None => check_port("", address).is_ok(),
+                }
+            },
+        };
+        let user = PluginUser { name: self.user, is_named: self.is_user_named, configuration };
+        PluginEntries::of(kubeconfig, self.context, &user, &hop)
+    }
+}
+
+/// Gives the context back what it had.
+pub(super) fn undo(kubeconfig: Option<&Path>, context: &str) -> Result<(), Error> {
+    let locations = super::locations(kubeconfig);
+    let kubeconfig = super::load(&locations.required())?;
+    let original = kubeconfig.original(context)?;
+    change(&locations, context, |file, kubeconfig| file.restore(context, kubeconfig))?;
+    let user = original.user.unwrap_or_default();
+    for (kind, name) in [(EntryKind::Cluster, &original.cluster), (EntryKind::User, &user)] {
+        if !name.is_empty() && !kubeconfig.has(kind, name) {
+            report::warning(&format!(
+                "{} \"{name}\", which context \"{context}\" had, is not there any more",
+                kind.name()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Changes the file of the context, and says what became of it.
+fn change<T>(
+    locations: &Locations,
+    context: &str,
+    edit: impl FnOnce(&mut KubeconfigFile, &Kubeconfig) -> Result<T, Error>,
+) -> Result<T, Error> {
+    // A lock that stays behind would keep kubectl from the file.
+    let _deferral = Deferral::for_files();
+    let path = file_for(locations, context)?;
+    let mut file = KubeconfigFile::open(&path)?;
+    // As it is behind the lock.
+    let result = edit(&mut file, &Kubeconfig::load(locations)?)?;
+    let path = path.display();
+    report::note(&match file.save()? {
+        Some(copy) => {
+            let copy = copy.display();
+            format!("{path}: context \"{context}\" written; what was there is in {copy}")
+        }
+        None => format!("{path}: context \"{context}\" is there already"),
+    });
+    Ok(result)
+}

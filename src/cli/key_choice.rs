@@ -1,0 +1,288 @@
+//! The key that a command is about: the one that is named, the only one that can be used, or the one that a
+//! person picks; and the configuration that names it.
+
+#![forbid(unsafe_code)]
+
+use super::listing::{
+    CertificateEntry, KeyEntry, KeyNote, LibraryEntry, ListQuery, Listing, TokenEntry,
+};
+use super::question;
+use super::selection::Selection;
+use crate::certificate::of_subject;
+use crate::config::{Config, Filter, ObjectSelector, TokenName, without_object};
+use crate::error::{Error, Exit, PROGRAM};
+use crate::library::{self, LockReports};
+use crate::pipeline::{Library, Pipeline};
+use crate::process::environment::TakenVariables;
+use crate::process::{lock, unix_time};
+use crate::protocol::Configuration;
+use crate::report;
+use crate::start;
+use crate::token::ObjectError;
+
+/// A key with its token and library.
+pub(super) type SelectedKey<'a> = (&'a LibraryEntry, &'a TokenEntry, &'a KeyEntry);
+
+/// For the key that is meant, by what was said of it.
+pub(super) struct Search<'a> {
+    pub(super) selection: &'a Selection,
+    pub(super) uri: Option<&'a str>,
+    /// What both say of the object.
+    pub(super) wanted: ObjectSelector,
+    /// Its certificate is in a file.
+    pub(super) has_certificate: bool,
+    pub(super) login: bool,
+    /// Of the login.
+    pub(super) pin_source: Option<&'a str>,
+    pub(super) variables: &'a TakenVariables,
+    pub(super) verbosity: u8,
+}
+
+impl Search<'_> {
+    /// What the library and the token that are named hold, or all of them.
+    pub(super) fn look(&self, opened: &mut Option<Library>) -> Result<Listing, Error> {
+        // All objects, so that a miss can say which there are.
+        let selection = self.selection.of_token();
+        let uri = self.uri.map(without_object);
+        let query = ListQuery {
+            selection: &selection,
+            uri: uri.as_deref(),
+            login: self.login,
+            pin_source: self.pin_source,
+            variables: self.variables,
+            verbosity: self.verbosity,
+        };
+        let mut listing = query.run(opened)?;
+        // What wasn't seen can be why nothing is found.
+        for fault in listing.faults_of_tokens() {
+            report::warning(&format!("not everything was seen: {}", fault.message));
+        }
+        if let Some(error) = query.miss(&listing) {
+            return Err(error);
+        }
+        // A certificate that is a CA's is seen by its name alone.
+        if self.wanted.is_given() && !listing.keys().any(|(_, _, key)| key.fits(&self.wanted)) {
+            let query = ListQuery {
+                selection: self.selection,
+                uri: self.uri,
+                login: false,
+                pin_source: None,
+                ..query
+            };
+            let named = query.run(opened)?;
+            if named.keys().next().is_some() {
+                listing = named;
+            }
+        }
+        Ok(listing)
+    }
+
+    /// The key that is named, the only one that can be used, or the one that the user picks.
+    pub(super) fn choose<'a>(&self, listing: &'a Listing) -> Result<SelectedKey<'a>, Error> {
+        let selector = self.wanted.to_string();
+        let can_be_meant = |key: &KeyEntry| {
+            if selector.is_empty() {
+                key.usable || self.has_certificate && !key.notes.contains(&KeyNote::NoPrivateKey)
+            } else {
+                key.fits(&self.wanted)
+            }
+        };
+        let mut found: Vec<SelectedKey<'_>> =
+            listing.keys().filter(|(_, _, key)| can_be_meant(key)).collect();
+        let is_superseded =
+            |(_, _, key): &SelectedKey<'_>| key.notes.contains(&KeyNote::Superseded);
+        if !found.iter().all(is_superseded) {
+            found.retain(|place| !is_superseded(place));
+        }
+        // What nothing tells apart is no choice either: the selection that is tried says so.
+        found.dedup_by(|(_, _, one), (_, _, other)| one.uri == other.uri);
+        match found.as_slice() {
+            [only] => Ok(*only),
+            [] => {
+                let found = listing.keys().map(described).collect();
+                Err(if selector.is_empty() {
+                    let nothing = listing.emptiness();
+                    nothing.unwrap_or(ObjectError::NoUsable { found }).into()
+                } else {
+                    ObjectError::NoneFits { selector, found }.into()
+                })
+            }
+            several => pick(several),
+        }
+    }
+}
+
+/// The key as the configuration that is written finds it: with the certificate of the file, if one
+/// is named. Nothing is done that needs a PIN.
+pub(super) fn tried(
+    certificate_file: Option<&str>,
+    selected: SelectedKey<'_>,
+    opened: &mut Option<Library>,
+) -> Result<KeyEntry, Error> {
+    let (_, _, key) = selected;
+    let config = Config::from_map(&mut key_configuration(certificate_file, selected, None))?;
+    let library = match opened {
+        Some(library) => library,
+        None => {
+            let init_args = config.init_args.as_ref();
+            let reports = &mut LockReports;
+            opened.insert(library::open(&config.library, init_args, lock::LIMIT, reports)?)
+        }
+    };
+    let (config, observer) = (&config, &mut ());
+    let mut token = library.token(&config.token, None, observer)?;
+    let has_file = config.certificate_file.is_some();
+    let certificate = match (Pipeline { config, observer }).identity(&mut token, None) {
+        Ok(identity) if has_file => identity.certificate,
+        Ok(_) => return Ok(key.clone()),
+        Err(error) if error.downcast_ref().is_some_and(ObjectError::may_be_hidden) => {
+            return Ok(key.clone());
+        }
+        // One that was named although it has none, or none yet.
+        Err(error) if !has_file && key.certificate.is_none() => {
+            report::warning(&format!("nothing works with this user yet: {error}"));
+            return Ok(key.clone());
+        }
+        Err(error) => return Err(error),
+    };
+    let now = unix_time();
+    let subject = &certificate.subject;
+    for concern in certificate.concerns(now) {
+        report::warning(&of_subject(subject, concern));
+    }
+    if let Some(expiry) = certificate.renewal(now) {
+        report::renewal(subject, &expiry);
+    }
+    Ok(KeyEntry {
+        kind: certificate.public_key().to_string(),
+        certificate: Some(CertificateEntry::from(&certificate)),
+        ..key.clone()
+    })
+}
+
+/// Asks at the terminal.
+fn pick<'a>(found: &[SelectedKey<'a>]) -> Result<SelectedKey<'a>, Error> {
+    let items: Vec<_> = found.iter().map(|it| described(*it)).collect();
+    let picked = question::pick("Which key?", &items);
+    if let Some(picked) = picked.and_then(|place| found.get(place)) {
+        return Ok(*picked);
+    }
+    let found = found.iter().map(|(_, _, key)| key.uri.clone()).collect();
+    Err(ObjectError::Choice { found }.into())
+}
+
+/// In one line: `CN=jane, RSA-2048, expires in 3 months, serial number 0A; object 2 on token "prod"
+/// (serial 5d9c, slotId 1), LIBRARY`.
+fn described((library, token, key): SelectedKey<'_>) -> String {
+    let mut parts = vec![key.kind.clone()];
+    if let Some(certificate) = &key.certificate {
+        parts.insert(0, certificate.subject.clone());
+        parts.push(format!("expires {}", certificate.expires));
+        parts.push(format!("serial number {}", certificate.serial_number));
+    }
+    parts.extend(key.notes.iter().map(KeyNote::to_string));
+    parts.extend(token.pin_words().map(str::to_owned));
+    let parts = parts.join(", ");
+    let object = key.object_id.as_deref().unwrap_or(&key.object_label);
+    let token = TokenName {
+        slot: token.slot_id,
+        label: token.token_label.clone(),
+        serial: token.token_serial.clone(),
+    };
+    let path = &library.path_lib;
+    format!("{parts}; object {object} on token {token}, {path}")
+}
+
+/// The name of the key's user: the one that is asked for, or what the certificate or the label says.
+pub(super) fn user_name<'a>(asked: Option<&'a str>, key: &'a KeyEntry) -> Result<&'a str, Error> {
+    let of_certificate = key.certificate.as_ref().and_then(|it| it.user.as_deref());
+    let names = of_certificate.into_iter().chain([key.object_label.as_str()]);
+    let name = asked.or_else(|| names.into_iter().find(|name| !name.is_empty()));
+    name.filter(|name| !name.is_empty()).ok_or_else(|| {
+        Error::new(Exit::Configuration, "the kubeconfig's user would have no name").help(
+            "name it with --user; without that it is called as the certificate's CN, or else as the key's \
+             label",
+        )
+    })
+}
+
+/// The configuration that selects the key.
+pub(super) fn key_configuration(
+    certificate_file: Option<&str>,
+    (library, token, key): SelectedKey<'_>,
+    pin_source: Option<&str>,
+) -> Configuration {
+    let mut configuration = token_configuration(library, token);
+    set(&mut configuration, "pathExec", program().as_deref());
+    set(&mut configuration, "objectId", key.object_id.as_deref());
+    set(&mut configuration, "objectLabel", key.needs_label.then_some(&*key.object_label));
+    set(&mut configuration, "certificateFile", certificate_file);
+    set(&mut configuration, "pinSource", pin_source);
+    configuration
+}
+
+/// Library and token, by what stays: the serial number, since slot numbers move.
+pub(super) fn token_configuration(library: &LibraryEntry, token: &TokenEntry) -> Configuration {
+    let (label, serial) = (&token.token_label, &token.token_serial);
+    let mut configuration = Configuration::default();
+    set(&mut configuration, "pathLib", Some(&library.path_lib));
+    set(&mut configuration, "initArgs", library.init_args.as_deref());
+    set(&mut configuration, "tokenSerial", Some(serial));
+    if serial.is_empty() || token.needs_label {
+        set(&mut configuration, "tokenLabel", Some(label));
+    }
+    if token.needs_slot_id || serial.is_empty() && label.is_empty() {
+        set(&mut configuration, "slotId", Some(&token.slot_id.to_string()));
+    }
+    configuration
+}
+
+/// An empty value is the same as none.
+pub(super) fn set(configuration: &mut Configuration, key: &str, value: Option<&str>) {
+    if let Some(value) = value.filter(|it| !it.is_empty()) {
+        configuration.set(key, value);
+    }
+}
+
+/// This program, by a name that outlives an update: as PATH finds it, links not followed.
+fn program() -> Option<String> {
+    let own = std::env::current_exe().ok()?;
+    let canonical = own.canonicalize().ok()?;
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    // By the second name alone where kubectl's plugin manager has installed it.
+    let found = [PROGRAM, start::PLUGIN]
+        .into_iter()
+        .flat_map(|name| std::env::split_paths(&folders).map(move |folder| folder.join(name)))
+        .filter(|path| path.is_absolute())
+        .find(|path| path.canonicalize().is_ok_and(|it| it == canonical));
+    found.unwrap_or(own).into_os_string().into_string().ok()
+}
+
+/// Whether a configuration names this key, by any selectors. Its URI, if it has one, is then
+/// unfolded.
+pub(super) fn names_key(
+    configuration: &mut Configuration,
+    (library, token, key): SelectedKey<'_>,
+) -> bool {
+    let path = configuration.take("pathLib");
+    let Ok(filter) = Filter::from_map(configuration) else {
+        return false;
+    };
+    let same = |wanted: &Option<String>, actual: &str| {
+        let wanted = wanted.as_deref();
+        wanted.is_none_or(|wanted| wanted.trim_end_matches(' ') == actual)
+    };
+    let (has_label, has_serial) = (filter.token.label.is_some(), filter.token.serial.is_some());
+    // Another library numbers its slots otherwise, and can have a token of the same label.
+    let is_same_library = path.is_none_or(|it| *it == library.path_lib);
+    let names_token = (has_label || filter.token.slot.is_some()) && is_same_library
+        || has_serial && (has_label || !token.needs_label);
+    let names_key = filter.object.label.is_some() || filter.object.id.is_some() && !key.needs_label;
+    names_token
+        && names_key
+        && (filter.token.slot.is_some() || !token.needs_slot_id)
+        && filter.token.slot.is_none_or(|slot| slot == token.slot_id)
+        && same(&filter.token.label, &token.token_label)
+        && same(&filter.token.serial, &token.token_serial)
+        && key.fits(&filter.object)
+}

@@ -1,0 +1,370 @@
+//! The entries with which a context works for stock clients: a user whose exec plugin is this program,
+//! and a cluster at a local address, of which the plugin is told the real one.
+//!
+//! The context notes what it had before. The real cluster and the user before stay as they are.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::entries::without_user;
+use super::error::error;
+use super::redirect::point_at;
+use super::{
+    Cluster, EntryKind, Kubeconfig, TunnelEndpoint, exec, extension, name_of, set_extension, text,
+    tunnelled, yaml,
+};
+use crate::error::{Error, Help};
+use crate::protocol::Configuration;
+
+/// The extension of a context that notes what it had before.
+const ORIGINAL: &str = "pkcs11-external-signer";
+
+/// Where the plugin's tunnel serves clusters, and how clients know it.
+pub struct LocalHop<'a> {
+    pub address: Ipv4Addr,
+    pub server_name: &'a str,
+    pub authority_pem: &'a str,
+    /// The ports that follow from what the cluster's entry says, the best one first.
+    pub ports: &'a dyn Fn(&Cluster) -> Vec<u16>,
+    /// Whether nothing but this cluster is served at the port.
+    pub is_free: &'a dyn Fn(u16, &Cluster) -> bool,
+}
+
+/// The user to be written.
+pub struct PluginUser<'a> {
+    /// Its name, if no other entry has it.
+    pub name: &'a str,
+    /// The name was asked for.
+    pub is_named: bool,
+    pub configuration: &'a Configuration,
+}
+
+/// What a context with this program as its plugin consists of: names and contents of its entries.
+pub struct PluginEntries {
+    context: String,
+    pub cluster: String,
+    pub user: String,
+    local: Value,
+    with_plugin: Value,
+    original: OriginalContext,
+}
+
+/// What a context had before it was given a plugin; the user can be missing.
+#[derive(Clone)]
+pub struct OriginalContext {
+    pub cluster: String,
+    pub user: Option<String>,
+}
+
+/// The address of this user's tunnels: on Linux one of its own, which keeps users apart.
+pub fn local_address() -> Ipv4Addr {
+    match cfg!(target_os = "linux") {
+        true => address_of(rustix::process::geteuid().as_raw()),
+        // There is only this one.
+        false => Ipv4Addr::LOCALHOST,
+    }
+}
+
+fn address_of(user: u32) -> Ipv4Addr {
+    let [_, _, third, fourth] = user.to_be_bytes();
+    let second = 1 + (user >> 16) % 254;
+    Ipv4Addr::new(127, u8::try_from(second).unwrap_or(1), third, fourth)
+}
+
+impl Kubeconfig {
+    /// What the context had before it was given this program as its plugin.
+    pub fn original(&self, context: &str) -> Result<OriginalContext, Error> {
+        self.context(context)?;
+        original(self.entry(EntryKind::Context, context)).ok_or_else(|| {
+            let contexts = self.elements(EntryKind::Context);
+            let written = contexts.filter(|it| original(&it["context"]).is_some());
+            let candidates: Vec<_> = written.map(name_of).collect();
+            let help = match candidates.is_empty() {
+                true => "nothing is to be undone: no context was".into(),
+                false => Help::from("name one that was:").with_candidates(&candidates),
+            };
+            error(format!("context \"{context}\" was not written for the credential plugin"), help)
+        })
+    }
+
+    /// Which of the entries that the context has from this program can go with it, since no other
+    /// context uses them and it didn't have them before.
+    pub(super) fn entries_of_plugin(&self, context: &str) -> Vec<(EntryKind, String)> {
+        let (Ok(original), Ok(now)) = (self.original(context), self.context(context)) else {
+            return Vec::new();
+        };
+        let mut others = self.contexts();
+        others.retain(|it| it.name != context);
+        let local = tunnelled::of(self.entry(EntryKind::Cluster, &now.cluster));
+        let mut entries = Vec::new();
+        if local.is_some() && others.iter().all(|it| it.cluster != now.cluster) {
+            entries.push((EntryKind::Cluster, now.cluster));
+        }
+        if self.has_plugin(&now.user)
+            && original.user.as_ref() != Some(&now.user)
+            && others.iter().all(|it| it.user != now.user)
+        {
+            entries.push((EntryKind::User, now.user));
+        }
+        entries
+    }
+
+    /// Whether the user's exec plugin is this program, for the tunnel.
+    pub fn has_plugin(&self, user: &str) -> bool {
+        exec::is_ours(&self.entry(EntryKind::User, user)["exec"])
+    }
+
+    /// Gives a context back what it had before it was given this program as its plugin, and takes these of
+    /// the entries that it had from it.
+    pub(super) fn restore(
+        &mut self,
+        context: &str,
+        gone: &[(EntryKind, String)],
+    ) -> Result<(), Error> {
+        let OriginalContext { cluster, user } = self.original(context)?;
+        if let Some(entry) = self.entry_mut(EntryKind::Context, context) {
+            set_extension(entry, ORIGINAL, None);
+            entry["cluster"] = cluster.into();
+            match user {
+                Some(user) => entry["user"] = user.into(),
+                None => super::remove(entry, &["user"]),
+            }
+        }
+        for (kind, name) in gone {
+            self.retain(*kind, |it| it != name);
+        }
+        Ok(())
+    }
+}
+
+impl PluginEntries {
+    /// The entries that give the context this user and its cluster a local address. What is there
+    /// already stays, as far as it can.
+    pub fn of(
+        kubeconfig: &Kubeconfig,
+        context: &str,
+        user: &PluginUser<'_>,
+        hop: &LocalHop<'_>,
+    ) -> Result<Self, Error> {
+        let now = kubeconfig.context(context)?;
+        let original = kubeconfig.original(context).unwrap_or_else(|_| {
+            let entry = kubeconfig.entry(EntryKind::Context, context);
+            // A context that was pointed at a local address by hand.
+            let real = tunnelled::of(kubeconfig.entry(EntryKind::Cluster, &now.cluster));
+            let real = real.and_then(|it| it["name"].as_str()).unwrap_or(&now.cluster);
+            let user = entry["user"].as_str();
+            OriginalContext { cluster: real.to_owned(), user: user.map(str::to_owned) }
+        });
+        let (cluster, local) = local_cluster(kubeconfig, &now.cluster, &original.cluster, hop)?;
+        let before = original.user.as_deref();
+        let (user, with_plugin) = plugin_user(kubeconfig, context, before, user);
+        let context = context.to_owned();
+        Ok(Self { context, cluster, user, local, with_plugin, original })
+    }
+
+    /// The entries as the lists of a kubeconfig.
+    pub fn as_excerpt(&self) -> Result<String, Error> {
+        let mut context = Value::Null;
+        self.point(&mut context);
+        yaml::excerpt(&json!({
+            "clusters": [{"name": self.cluster, "cluster": self.local}],
+            "users": [{"name": self.user, "user": self.with_plugin}],
+            "contexts": [{"name": self.context, "context": context}],
+        }))
+    }
+
+    /// Puts the entries into the kubeconfig of one file, which has the context. Those that are the same in
+    /// `all` files stay where they are. The name of one that isn't, and is in another file.
+    pub(super) fn put_into(&self, file: &mut Kubeconfig, all: &Kubeconfig) -> Result<(), String> {
+        for (kind, name, content) in [
+            (EntryKind::Cluster, &self.cluster, &self.local),
+            (EntryKind::User, &self.user, &self.with_plugin),
+        ] {
+            if all.entry(kind, name) == content {
+                continue;
+            }
+            if all.has(kind, name) && !file.has(kind, name) {
+                return Err(format!("{} \"{name}\" stands in another file", kind.name()));
+            }
+            file.set_entry(kind, name, content.clone());
+        }
+        if let Some(entry) = file.entry_mut(EntryKind::Context, &self.context) {
+            self.point(entry);
+        }
+        for (kind, name) in all.entries_of_plugin(&self.context) {
+            if name != self.cluster && name != self.user {
+                file.retain(kind, |it| it != name);
+            }
+        }
+        Ok(())
+    }
+
+    /// Points a context at the entries.
+    fn point(&self, context: &mut Value) {
+        context["cluster"] = self.cluster.as_str().into();
+        context["user"] = self.user.as_str().into();
+        let mut noted = json!({"cluster": self.original.cluster});
+        if let Some(user) = &self.original.user {
+            noted["user"] = user.as_str().into();
+        }
+        set_extension(context, ORIGINAL, Some(noted));
+    }
+}
+
+fn original(context: &Value) -> Option<OriginalContext> {
+    let noted = extension(context, ORIGINAL);
+    let text = |member: &str| noted[member].as_str().map(str::to_owned);
+    Some(OriginalContext { cluster: text("cluster")?, user: text("user") })
+}
+
+/// The cluster at a local address for the real one, by its name: the one of the context, or of another
+/// context, or a new one.
+fn local_cluster(
+    kubeconfig: &Kubeconfig,
+    now: &str,
+    real: &str,
+    hop: &LocalHop<'_>,
+) -> Result<(String, Value), Error> {
+    let names = kubeconfig.names(EntryKind::Cluster);
+    let entries = [now].into_iter().chain(names.iter().map(String::as_str));
+    let mut entries = entries.map(|name| (name, kubeconfig.entry(EntryKind::Cluster, name)));
+    let known = entries.find(|(_, it)| tunnelled::of(it).is_some_and(|it| it["name"] == real));
+    let (cluster, description, name, mut entry, kept) = match known {
+        // One whose real entry is gone says what it said.
+        Some((name, entry)) if !kubeconfig.has(EntryKind::Cluster, real) => {
+            let description = tunnelled::of(entry).cloned().unwrap_or_default();
+            (kubeconfig.cluster(name)?, description, name.to_owned(), entry.clone(), port_of(entry))
+        }
+        _ => {
+            let cluster = kubeconfig.cluster(real)?;
+            let entry = kubeconfig.entry(EntryKind::Cluster, real);
+            let (name, local) = known.map_or_else(
+                || {
+                    let name = format!("{real}+token");
+                    (kubeconfig.free_name(EntryKind::Cluster, &name), json!({"server": null}))
+                },
+                |(name, local)| (name.to_owned(), local.clone()),
+            );
+            let kept = known.and_then(|(_, local)| port_of(local));
+            (cluster, described(entry, real), name, local, kept)
+        }
+    };
+    let port = free_port(kubeconfig, &cluster, kept, hop);
+    entry["server"] = cluster.server.as_str().into();
+    point_at(
+        &mut entry,
+        &TunnelEndpoint {
+            address: &format!("{}:{port}", hop.address),
+            server_name: hop.server_name,
+            authority_pem: hop.authority_pem,
+        },
+    );
+    if kubeconfig.has(EntryKind::Cluster, real) {
+        super::remove(&mut entry, &["disable-compression"]);
+        let compression = &kubeconfig.entry(EntryKind::Cluster, real)["disable-compression"];
+        if !compression.is_null() {
+            entry["disable-compression"] = compression.clone();
+        }
+    }
+    tunnelled::describe(&mut entry, description);
+    Ok((name, entry))
+}
+
+/// What the plugin is told of the real cluster.
+fn described(entry: &Value, name: &str) -> Value {
+    let mut described = json!({"plugin": tunnelled::PLUGIN, "name": name});
+    for key in [
+        "server",
+        "certificate-authority",
+        "certificate-authority-data",
+        "tls-server-name",
+        "proxy-url",
+    ] {
+        if let Some(value) = text(entry, key) {
+            described[key] = value.into();
+        }
+    }
+    described["server"] = without_user(text(entry, "server").unwrap_or_default()).into();
+    if text(entry, "certificate-authority-data").is_some() {
+        super::remove(&mut described, &["certificate-authority"]);
+    }
+    if entry["insecure-skip-tls-verify"] == true {
+        described["insecure-skip-tls-verify"] = true.into();
+    }
+    described
+}
+
+/// The first of the cluster's ports that leads nowhere else. One that it has already comes first: clients cache what
+/// they learn of a cluster under its address.
+fn free_port(
+    kubeconfig: &Kubeconfig,
+    cluster: &Cluster,
+    kept: Option<u16>,
+    hop: &LocalHop<'_>,
+) -> u16 {
+    let place = format!("https://{}:", hop.address);
+    let leads_elsewhere = |element: &&Value| {
+        let server = text(&element["cluster"], "server");
+        server.is_some_and(|it| it.starts_with(&place))
+            && kubeconfig.cluster(name_of(element)).is_ok_and(|it| it != *cluster)
+    };
+    let others = kubeconfig.elements(EntryKind::Cluster).filter(leads_elsewhere);
+    let others: Vec<_> = others.filter_map(|it| port_of(&it["cluster"])).collect();
+    let mut ports = (hop.ports)(cluster);
+    ports.sort_by_key(|port| Some(*port) != kept);
+    let mut free = ports.iter().filter(|port| !others.contains(port));
+    let free = free.find(|port| (hop.is_free)(**port, cluster));
+    free.or_else(|| ports.first()).copied().unwrap_or_default()
+}
+
+/// The port of a local address.
+fn port_of(entry: &Value) -> Option<u16> {
+    let (_, rest) = entry["server"].as_str()?.split_once("://")?;
+    let (address, _) = rest.split_once('/').unwrap_or((rest, ""));
+    let (_, port) = address.rsplit_once(':')?;
+    port.parse().ok()
+}
+
+/// The user with the plugin, by its name: that of the context if it was given one already, or a new one
+/// where an entry of the name is another's. What the context had `before` is left as it was, missing or not.
+fn plugin_user(
+    kubeconfig: &Kubeconfig,
+    context: &str,
+    before: Option<&str>,
+    user: &PluginUser<'_>,
+) -> (String, Value) {
+    let contexts = kubeconfig.contexts();
+    let written = |name: &str| {
+        let mut entry = kubeconfig.entry(EntryKind::User, name).clone();
+        let mut old = match exec::is_ours(&entry["exec"]) {
+            true => entry["exec"].clone(),
+            false => Value::Null,
+        };
+        let is_gone = |it: &str| it.starts_with('/') && !Path::new(it).is_file();
+        if text(&old, "command").is_some_and(is_gone) {
+            super::remove(&mut old, &["command"]);
+        }
+        entry["exec"] = exec::with(user.configuration, &old);
+        entry
+    };
+    let is_fit = |name: &str| {
+        if !kubeconfig.has(EntryKind::User, name) {
+            return before != Some(name);
+        }
+        let entry = kubeconfig.entry(EntryKind::User, name);
+        let mut others = contexts.iter().filter(|it| it.name != context);
+        kubeconfig.has_plugin(name)
+            && entry["auth-provider"].is_null()
+            && (before != Some(name) && others.all(|it| it.user != name) || written(name) == *entry)
+    };
+    let now = contexts.iter().find(|it| it.name == context).map(|it| it.user.as_str());
+    let now = now.filter(|now| kubeconfig.has_plugin(now) && (!user.is_named || *now == user.name));
+    let counted = (2_u64..).map(|count| format!("{}+token+{count}", user.name));
+    let names = now.map(str::to_owned).into_iter().chain([user.name.to_owned()]);
+    let mut names = names.chain([format!("{}+token", user.name)]).chain(counted);
+    let name = names.find(|name| is_fit(name)).unwrap_or_default();
+    let entry = written(&name);
+    (name, entry)
+}

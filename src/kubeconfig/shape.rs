@@ -1,0 +1,165 @@
+//! kubectl's own fields of a kubeconfig (client-go, tools/clientcmd/api/v1, types.go) and their types. A field
+//! of another type is refused, as kubectl refuses it; `null` is the same as no field.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use base64::Engine as _;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use serde_json::Value;
+
+use crate::printable::excerpt;
+
+pub(super) enum Shape {
+    Any,
+    Text,
+    Flag,
+    Base64,
+    List(&'static Self),
+    /// A list whose elements are distinguished by their names.
+    Named(&'static Self),
+    Map(&'static [(&'static str, Self)]),
+    /// A map with any keys.
+    Each(&'static Self),
+}
+
+use Shape::{Any, Base64, Each, Flag, List, Map, Named, Text};
+
+const TEXTS: Shape = List(&Text);
+const EXTENSIONS: Shape = Named(&Map(&[("name", Text), ("extension", Any)]));
+
+pub(super) const KUBECONFIG: Shape = Map(&[
+    ("apiVersion", Text),
+    ("kind", Text),
+    ("preferences", Map(&[("colors", Flag), ("extensions", EXTENSIONS)])),
+    ("clusters", Named(&Map(&[("name", Text), ("cluster", CLUSTER)]))),
+    ("users", Named(&Map(&[("name", Text), ("user", USER)]))),
+    ("contexts", Named(&Map(&[("name", Text), ("context", CONTEXT)]))),
+    ("current-context", Text),
+    ("extensions", EXTENSIONS),
+]);
+
+pub(super) const CLUSTER: Shape = Map(&[
+    ("server", Text),
+    ("tls-server-name", Text),
+    ("insecure-skip-tls-verify", Flag),
+    ("certificate-authority", Text),
+    ("certificate-authority-data", Base64),
+    ("proxy-url", Text),
+    ("disable-compression", Flag),
+    ("extensions", EXTENSIONS),
+]);
+
+const USER: Shape = Map(&[
+    ("client-certificate", Text),
+    ("client-certificate-data", Base64),
+    ("client-key", Text),
+    ("client-key-data", Base64),
+    ("token", Text),
+    ("tokenFile", Text),
+    ("as", Text),
+    ("as-uid", Text),
+    ("as-groups", TEXTS),
+    ("as-user-extra", Each(&TEXTS)),
+    ("username", Text),
+    ("password", Text),
+    ("auth-provider", Map(&[("name", Text), ("config", Each(&Text))])),
+    ("exec", EXEC),
+    ("extensions", EXTENSIONS),
+]);
+
+const EXEC: Shape = Map(&[
+    ("command", Text),
+    ("args", TEXTS),
+    ("env", List(&Map(&[("name", Text), ("value", Text)]))),
+    ("apiVersion", Text),
+    ("installHint", Text),
+    ("provideClusterInfo", Flag),
+    ("interactiveMode", Text),
+]);
+
+const CONTEXT: Shape =
+    Map(&[("cluster", Text), ("user", Text), ("namespace", Text), ("extensions", EXTENSIONS)]);
+
+/// A step to a value.
+pub(super) enum Step {
+    Member(String),
+    Item { index: usize, name: Option<String> },
+}
+
+/// What a value is not, and the path to it.
+pub(super) struct Misfit {
+    pub(super) path: Vec<Step>,
+    pub(super) expected: &'static str,
+}
+
+impl Misfit {
+    /// As `users["jane"].user.auth-provider.config.pin`.
+    pub(super) fn field(&self) -> String {
+        self.path.iter().map(Step::to_string).collect::<String>().trim_start_matches('.').to_owned()
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Member(name) => write!(f, ".{}", excerpt(name)),
+            Self::Item { name: Some(name), .. } => write!(f, "[\"{}\"]", excerpt(name)),
+            Self::Item { index, .. } => write!(f, "[{index}]"),
+        }
+    }
+}
+
+impl Shape {
+    /// The first value that is of another type.
+    pub(super) fn misfit(&self, value: &Value) -> Option<Misfit> {
+        let mut path = Vec::new();
+        let expected = self.look(value, &mut path)?;
+        path.reverse();
+        Some(Misfit { path, expected })
+    }
+
+    /// What is expected; the path to it begins with its last step.
+    fn look(&self, value: &Value, path: &mut Vec<Step>) -> Option<&'static str> {
+        match (self, value) {
+            (Any, _) | (_, Value::Null) | (Text, Value::String(_)) | (Flag, Value::Bool(_)) => None,
+            (Base64, Value::String(text)) => decode_base64(text).is_none().then_some("base64"),
+            (List(shape) | Named(shape), Value::Array(items)) => {
+                let mut names = HashSet::new();
+                items.iter().enumerate().find_map(|(index, item)| {
+                    let name = item["name"].as_str();
+                    let is_first = names.insert(name) || matches!(self, List(_));
+                    let step = Step::Item { index, name: name.map(str::to_owned) };
+                    let expected = match is_first {
+                        true => shape.look(item, path),
+                        false => Some("the only one of its name"),
+                    };
+                    expected.inspect(|_| path.push(step))
+                })
+            }
+            (Map(fields), Value::Object(members)) => fields.iter().find_map(|(name, shape)| {
+                let expected = shape.look(members.get(*name)?, path);
+                expected.inspect(|_| path.push(Step::Member((*name).to_owned())))
+            }),
+            (Each(shape), Value::Object(members)) => members.iter().find_map(|(name, value)| {
+                shape.look(value, path).inspect(|_| path.push(Step::Member(name.clone())))
+            }),
+            (Text | Base64, _) => Some("a string"),
+            (Flag, _) => Some("a boolean"),
+            (List(_) | Named(_), _) => Some("a list"),
+            (Map(_) | Each(_), _) => Some("a map"),
+        }
+    }
+}
+
+/// As Go decodes it: padded, line breaks passed over, the last bits not looked at.
+pub(super) fn decode_base64(text: &str) -> Option<Vec<u8>> {
+    const LENIENT: GeneralPurpose = GeneralPurpose::new(
+        &alphabet::STANDARD,
+        GeneralPurposeConfig::new()
+            .with_decode_allow_trailing_bits(true)
+            .with_decode_padding_mode(DecodePaddingMode::RequireCanonical),
+    );
+    LENIENT.decode(text.replace(['\r', '\n'], "")).ok()
+}
