@@ -575,7 +575,7 @@ fn nesting_and_repeated_keys_are_refused() {
         assert!(outcome.stderr.len() < 2000, "{} bytes", outcome.stderr.len());
     }
     for (configuration, fragment) in
-        [(&arrays, "can't be read there"), (&objects, "can't be read there")]
+        [(&arrays, "can't be read there"), (&objects, "more than a kubeconfig can")]
     {
         let [run, check] = read_by_commands(&store, configuration);
         refused(&run, 3, &[fragment]);
