@@ -136,7 +136,7 @@ impl Kubeconfig {
         }
         for (field, expected) in [("apiVersion", "v1"), ("kind", "Config")] {
             if self::text(&config, field).is_some_and(|it| it != expected) {
-                let path = vec![shape::Step::Member(field.to_owned())];
+                let path = vec![shape::PathStep::Member(field.to_owned())];
                 return Err(refused(&Misfit { path, expected }));
             }
         }

@@ -83,25 +83,30 @@ const CONTEXT: Shape =
     Map(&[("cluster", Text), ("user", Text), ("namespace", Text), ("extensions", EXTENSIONS)]);
 
 /// A step to a value.
-pub(super) enum Step {
+pub(super) enum PathStep {
     Member(String),
     Item { index: usize, name: Option<String> },
 }
 
 /// What a value is not, and the path to it.
 pub(super) struct Misfit {
-    pub(super) path: Vec<Step>,
+    pub(super) path: Vec<PathStep>,
     pub(super) expected: &'static str,
 }
 
 impl Misfit {
     /// As `users["jane"].user.auth-provider.config.pin`.
     pub(super) fn field(&self) -> String {
-        self.path.iter().map(Step::to_string).collect::<String>().trim_start_matches('.').to_owned()
+        self.path
+            .iter()
+            .map(PathStep::to_string)
+            .collect::<String>()
+            .trim_start_matches('.')
+            .to_owned()
     }
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for PathStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Member(name) => write!(f, ".{}", excerpt(name)),
@@ -121,7 +126,7 @@ impl Shape {
     }
 
     /// What is expected; the path to it begins with its last step.
-    fn look(&self, value: &Value, path: &mut Vec<Step>) -> Option<&'static str> {
+    fn look(&self, value: &Value, path: &mut Vec<PathStep>) -> Option<&'static str> {
         match (self, value) {
             (Any, _) | (_, Value::Null) | (Text, Value::String(_)) | (Flag, Value::Bool(_)) => None,
             (Base64, Value::String(text)) => decode_base64(text).is_none().then_some("base64"),
@@ -130,7 +135,7 @@ impl Shape {
                 items.iter().enumerate().find_map(|(index, item)| {
                     let name = item["name"].as_str();
                     let is_first = names.insert(name) || matches!(self, List(_));
-                    let step = Step::Item { index, name: name.map(str::to_owned) };
+                    let step = PathStep::Item { index, name: name.map(str::to_owned) };
                     let expected = match is_first {
                         true => shape.look(item, path),
                         false => Some("the only one of its name"),
@@ -140,10 +145,10 @@ impl Shape {
             }
             (Map(fields), Value::Object(members)) => fields.iter().find_map(|(name, shape)| {
                 let expected = shape.look(members.get(*name)?, path);
-                expected.inspect(|_| path.push(Step::Member((*name).to_owned())))
+                expected.inspect(|_| path.push(PathStep::Member((*name).to_owned())))
             }),
             (Each(shape), Value::Object(members)) => members.iter().find_map(|(name, value)| {
-                shape.look(value, path).inspect(|_| path.push(Step::Member(name.clone())))
+                shape.look(value, path).inspect(|_| path.push(PathStep::Member(name.clone())))
             }),
             (Text | Base64, _) => Some("a string"),
             (Flag, _) => Some("a boolean"),

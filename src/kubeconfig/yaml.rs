@@ -11,7 +11,7 @@ use serde_json::Value;
 use serde_saphyr::options::DuplicateKeyPolicy;
 use serde_saphyr::{Location, Options, Spanned};
 
-use super::shape::Step;
+use super::shape::PathStep;
 use crate::error::Error;
 use crate::printable::is_harmful;
 
@@ -96,7 +96,7 @@ pub(super) fn excerpt(data: &Value) -> Result<String, Error> {
 }
 
 /// Where the value stands to which the path leads.
-pub(super) fn place(text: &str, path: &[Step]) -> Option<Place> {
+pub(super) fn place(text: &str, path: &[PathStep]) -> Option<Place> {
     let found = serde_saphyr::with_deserializer_from_str_with_options(text, options(), |it| {
         Descent(path).deserialize(it)
     });
@@ -104,7 +104,7 @@ pub(super) fn place(text: &str, path: &[Step]) -> Option<Place> {
 }
 
 /// Follows a path; what is beside it is passed over.
-struct Descent<'a>(&'a [Step]);
+struct Descent<'a>(&'a [PathStep]);
 
 impl<'de> DeserializeSeed<'de> for Descent<'_> {
     type Value = Option<Location>;
@@ -128,7 +128,7 @@ impl<'de> Visitor<'de> for Descent<'_> {
         let mut found = None;
         while let Some(key) = members.next_key::<String>()? {
             match self.0 {
-                [Step::Member(name), rest @ ..] if *name == key => {
+                [PathStep::Member(name), rest @ ..] if *name == key => {
                     found = members.next_value_seed(Descent(rest))?;
                 }
                 _ => drop(members.next_value::<IgnoredAny>()?),
@@ -138,7 +138,7 @@ impl<'de> Visitor<'de> for Descent<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
-        let [Step::Item { index, .. }, rest @ ..] = self.0 else {
+        let [PathStep::Item { index, .. }, rest @ ..] = self.0 else {
             return Ok(None);
         };
         for _ in 0..*index {
