@@ -62,10 +62,6 @@ impl PinProvider for Person {
         assert!(notice.starts_with("enter the PIN at the reader of token \"one\""));
         self.asked.fetch_add(10, Ordering::Relaxed);
     }
-
-    fn insert(&mut self, _: &str) -> bool {
-        false
-    }
 }
 
 /// What a test does in a process of its own, with two keys of one token and one of another.
@@ -102,7 +98,7 @@ impl Keys {
         let asked = Arc::clone(&self.asked);
         let pins = Box::new(Person { pin, asked });
         let client = KeyClient { pins, signs };
-        let opened = self.keyring.open_for(self.numbers[number], client, Box::new(()));
+        let opened = self.keyring.open_for(self.numbers[number], client, Box::new(|_| ()));
         opened.map_err(|error| error.exit_code())?;
         // Dropped with the request, so that what it holds ends.
         assert_eq!(Arc::strong_count(&self.asked), 1);

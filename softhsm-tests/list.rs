@@ -411,7 +411,7 @@ fn libraries_are_found_and_one_that_fails_is_a_line() {
         &[
             "crashes the process that loads it",
             "PKCS#11 library /nowhere/missing.so does not load",
-            "/etc/passwd is not a PKCS#11 library: it is no ELF file",
+            "PKCS#11 library /etc/passwd does not load",
             // SoftHSM gets what p11-kit would pass, and needs nothing.
             "does not initialise: C_Initialize: CKR_ARGUMENTS_BAD\n  help: set --init-args to",
             // SoftHSM itself, which p11-kit has registered or which stands in its usual place.

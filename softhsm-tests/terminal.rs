@@ -9,7 +9,7 @@ use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::assert_signed;
 use crate::fixture::program::Invocation;
 use crate::fixture::pty::Terminal;
-use crate::fixture::request::{Configuration, Hash, Options, sample};
+use crate::fixture::request::{Hash, Options, sample};
 use crate::fixture::softhsm::{
     Object, PIN, Store, WRONG_PIN, blueprint, token_asking_each_time, token_with_pair,
 };
@@ -269,64 +269,6 @@ fn the_next_request_waits_for_the_prompt_of_this_one() {
     terminal.type_line(PIN);
     assert_signed(&terminal.finish().0);
     assert_signed(&waiting.finish());
-}
-
-/// The library's slots are empty at first, and then they aren't.
-fn sign_before_insertion(store: &Store, configuration: Configuration) -> Invocation {
-    store.sign_suffering(configuration, "C_GetSlotList#1:return=0,C_GetSlotList#2:return=0")
-}
-
-fn sign_without_slots(store: &Store) -> Invocation {
-    store.sign_suffering(store.configuration(), "C_GetSlotList:count=0")
-}
-
-#[test]
-fn a_token_that_is_missing_is_asked_for() {
-    let store = token_with_pair(Kind::P256);
-    let mut terminal = sign_before_insertion(&store, store.configuration()).at_terminal();
-    terminal.expect("holds no token").expect("press Enter: ");
-    terminal.type_line("").expect_prompt().type_line(PIN);
-    assert_signed(terminal.finish().0.silently());
-}
-
-#[test]
-fn a_token_is_asked_for_only_where_somebody_could_insert_it() {
-    let store = token_with_pair(Kind::P256);
-    sign_before_insertion(&store, store.configuration()).run().fails(5, &["insert the token"]);
-    let not_asked = |invocation: Invocation, texts: &[&str]| {
-        let (outcome, screen) = invocation.at_terminal().finish();
-        outcome.fails(5, texts);
-        assert_eq!(screen, "");
-    };
-    // A script's.
-    let stored = store.configuration_with_pin_source();
-    not_asked(sign_before_insertion(&store, stored), &["insert the token"]);
-    // Another token is there: it may be the configuration that is wrong.
-    let labelled = |label| store.configuration().without("slotId").with("tokenLabel", label);
-    let other = store.sign_with(&labelled("other"));
-    not_asked(other, &["other", "name one that is there"]);
-    // It is inserted.
-    let unreadable = store.sign_suffering(labelled("test token"), "C_GetTokenInfo:return=0x30");
-    let remedy = "no other program holds the token";
-    not_asked(unreadable, &["CKR_DEVICE_ERROR", remedy]);
-}
-
-#[test]
-fn a_token_that_stays_missing_or_is_not_wanted_any_more_is_not_asked_for_again() {
-    let store = token_with_pair(Kind::P256);
-    let remedy = "the library sees no token at all";
-    let mut terminal = sign_without_slots(&store).at_terminal();
-    terminal.expect("press Enter: ").type_line("");
-    let (outcome, screen) = terminal.finish();
-    outcome.fails(5, &["there is no slotId", remedy]);
-    assert_eq!(screen.matches("press Enter").count(), 1, "{screen}");
-
-    let script = "trap : INT; \"$SIGNER\" 2>/dev/null; exec \"$SIGNER\"";
-    let mut terminal = sign_without_slots(&store).within("sh", script).at_terminal();
-    terminal.expect("press Enter: ").press_ctrl('c');
-    let (outcome, screen) = terminal.finish();
-    outcome.fails(5, &["there is no slotId", remedy]);
-    assert_eq!(screen.matches("press Enter").count(), 1, "{screen}");
 }
 
 /// Takes a minute, because the prompt does.

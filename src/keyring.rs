@@ -20,14 +20,15 @@ use std::time::Duration;
 use crate::certificate::{Certificate, of_subject, renewal_remedy};
 use crate::config::{Config, InitArgs, PinSource, TokenName};
 use crate::error::Error;
+use crate::library::{Library, LibraryLock, LockWait};
 use crate::pin::PinProvider;
-use crate::pin_entry::{self, Sources};
-use crate::pipeline::{KeyReference, Library, LibraryLock, Pipeline, SigningKey, StageObserver};
+use crate::pin_entry::Sources;
 use crate::process::environment::TakenVariables;
 use crate::process::{RunError, lock, unix_time};
 use crate::scheme::Scheme;
 use crate::token::{
-    AcceptedPin, LoginError, ModuleError, ObjectError, SigningError, Token, TokenError,
+    AcceptedPin, FoundToken, KeyReference, LoginError, ModuleError, ObjectError, PrivateKey,
+    SigningError, Token, TokenError,
 };
 use crate::verify::VerifiedSignature;
 
@@ -137,23 +138,17 @@ enum KeyAccess {
     /// For a TLS client, unless the key was closed.
     InTime,
     /// For this client of ours, or for whoever has this keyring.
-    Opening(Option<KeyClient>, Observer),
+    Opening(Option<KeyClient>, Waiting),
     /// Like opening, and no other process uses the library meanwhile.
-    Exclusive(Observer),
+    Exclusive(Waiting),
 }
 
-type Observer = Box<dyn StageObserver + Send>;
+/// Called when another process, with this number if it is known, has had the library for a while.
+pub type Waiting = Box<dyn FnMut(Option<u32>) + Send>;
 
 /// In the session and the login of the keyring. It is done once more if the token was lost in it.
-type KeyWork = Box<
-    dyn FnMut(
-            &mut Token<'_>,
-            &OpenedKey,
-            &mut Pipeline<'_>,
-            &mut dyn PinProvider,
-        ) -> Result<(), Error>
-        + Send,
->;
+type KeyWork =
+    Box<dyn FnMut(&mut Token<'_>, &OpenedKey, &mut dyn PinProvider) -> Result<(), Error> + Send>;
 
 impl Keyring {
     /// A keyring whose sessions can change their tokens.
@@ -231,8 +226,8 @@ impl Keyring {
 
     /// Opens the key, unless it is open, with a login if its token requires one. There is no limit
     /// of time; a person may be typing.
-    pub fn open(&self, key: KeyNumber, observer: Observer) -> Result<Arc<OpenKey>, Error> {
-        self.shown(key, KeyAccess::Opening(None, observer))
+    pub fn open(&self, key: KeyNumber, waiting: Waiting) -> Result<Arc<OpenKey>, Error> {
+        self.shown(key, KeyAccess::Opening(None, waiting))
     }
 
     /// [`Keyring::open`] for this client, which logs in to the token itself unless the key is open for
@@ -241,9 +236,9 @@ impl Keyring {
         &self,
         key: KeyNumber,
         client: KeyClient,
-        observer: Observer,
+        waiting: Waiting,
     ) -> Result<Arc<OpenKey>, Error> {
-        self.shown(key, KeyAccess::Opening(Some(client), observer))
+        self.shown(key, KeyAccess::Opening(Some(client), waiting))
     }
 
     /// [`Keyring::open`] while a client waits, 60 s at most, unless the key was closed.
@@ -252,7 +247,7 @@ impl Keyring {
     }
 
     fn shown(&self, key: KeyNumber, access: KeyAccess) -> Result<Arc<OpenKey>, Error> {
-        self.request(key, access, |_, opened, _, _| Ok(Arc::clone(&opened.shown)))
+        self.request(key, access, |_, opened, _| Ok(Arc::clone(&opened.shown)))
     }
 
     /// Signs, and opens the key first if it isn't open, unless it was closed. For Ed25519 the digest
@@ -263,8 +258,8 @@ impl Keyring {
         scheme: Scheme,
         digest: Vec<u8>,
     ) -> Result<VerifiedSignature, Error> {
-        self.request(key, KeyAccess::InTime, move |token, opened, pipeline, pins| {
-            pipeline.sign(token, &opened.key, scheme, &digest, pins)
+        self.request(key, KeyAccess::InTime, move |token, opened, pins| {
+            token.sign(&opened.key, scheme, &digest, pins)
         })
     }
 
@@ -273,12 +268,12 @@ impl Keyring {
     pub fn with_token<T: Send + 'static>(
         &self,
         key: KeyNumber,
-        observer: Observer,
+        waiting: Waiting,
         mut work: impl FnMut(&mut Token<'_>, &KeyReference, &mut dyn PinProvider) -> Result<T, Error>
         + Send
         + 'static,
     ) -> Result<T, Error> {
-        self.request(key, KeyAccess::Exclusive(observer), move |token, opened, _, pins| {
+        self.request(key, KeyAccess::Exclusive(waiting), move |token, opened, pins| {
             work(token, &opened.key.reference, pins)
         })
     }
@@ -287,20 +282,15 @@ impl Keyring {
         &self,
         KeyNumber { library, key }: KeyNumber,
         access: KeyAccess,
-        mut work: impl FnMut(
-            &mut Token<'_>,
-            &OpenedKey,
-            &mut Pipeline<'_>,
-            &mut dyn PinProvider,
-        ) -> Result<T, Error>
+        mut work: impl FnMut(&mut Token<'_>, &OpenedKey, &mut dyn PinProvider) -> Result<T, Error>
         + Send
         + 'static,
     ) -> Result<T, Error> {
         let library = self.threads().get(library).cloned().ok_or_else(ended)?;
         let is_limited = matches!(access, KeyAccess::InTime);
         let (sender, made) = mpsc::channel();
-        let work: KeyWork = Box::new(move |token, opened, pipeline, pins| {
-            let _ = sender.send(work(token, opened, pipeline, pins)?);
+        let work: KeyWork = Box::new(move |token, opened, pins| {
+            let _ = sender.send(work(token, opened, pins)?);
             Ok(())
         });
         let (reply, answer) = mpsc::channel();
@@ -551,12 +541,11 @@ impl Worker {
         }
         let config = &self.keys.get(request.key).ok_or_else(unknown_key)?.config;
         let (init_args, lock) = (config.init_args.as_ref(), self.lock.clone());
-        let on_wait = pin_entry::show_after;
-        let observer: &mut dyn StageObserver = match &mut request.access {
-            KeyAccess::InTime => &mut (),
-            KeyAccess::Opening(_, observer) | KeyAccess::Exclusive(observer) => &mut **observer,
+        let waiting: LockWait<'_> = match &mut request.access {
+            KeyAccess::InTime => &mut |_| (),
+            KeyAccess::Opening(_, waiting) | KeyAccess::Exclusive(waiting) => &mut **waiting,
         };
-        Library::open(&config.library, init_args, on_wait, lock, lock::LIMIT, observer)
+        Library::open(&config.library, init_args, lock, lock::LIMIT, waiting)
     }
 
     fn serve_one(
@@ -566,10 +555,10 @@ impl Worker {
     ) -> Result<(), Error> {
         let key = self.keys.get_mut(*number).ok_or_else(unknown_key)?;
         let is_exclusive = matches!(access, KeyAccess::Exclusive(_));
-        let (client, observer): (_, &mut dyn StageObserver) = match access {
-            KeyAccess::InTime => (None, &mut ()),
-            KeyAccess::Opening(client, observer) => (client.as_mut(), &mut **observer),
-            KeyAccess::Exclusive(observer) => (None, &mut **observer),
+        let (client, waiting): (_, LockWait<'_>) = match access {
+            KeyAccess::InTime => (None, &mut |_| ()),
+            KeyAccess::Opening(client, waiting) => (client.as_mut(), &mut **waiting),
+            KeyAccess::Exclusive(waiting) => (None, &mut **waiting),
         };
         let signs = client.as_ref().map(|client| client.signs);
         let logs_in = signs.is_some_and(|signs| key.open_for.is_none_or(|open| signs && !open));
@@ -578,15 +567,14 @@ impl Worker {
             Some(client) => &mut *client.pins,
             None => &mut **pins,
         };
-        let mut pipeline = Pipeline { config, observer };
         let index = open.index(*number).filter(|_| !logs_in);
         // Work that looks and then writes is one process's at a time.
         if index.is_none() || is_exclusive {
-            self.lock.acquire(&config.library, lock::LIMIT, pipeline.observer)?;
+            self.lock.acquire(&config.library, lock::LIMIT, waiting)?;
         }
         let index = match index {
             Some(index) => index,
-            None => open.open(*number, &mut pipeline, pins, &mut self.accepted, logs_in)?,
+            None => open.open(*number, config, pins, &mut self.accepted, logs_in)?,
         };
         let OpenToken { token, keys } = open.tokens.get_mut(index).ok_or_else(unknown_key)?;
         let opened = keys.get(number).ok_or_else(unknown_key)?;
@@ -595,7 +583,7 @@ impl Worker {
         if logs_in {
             key.open_for = signs;
         }
-        work(token, opened, &mut pipeline, pins)
+        work(token, opened, pins)
     }
 }
 
@@ -615,7 +603,7 @@ struct OpenToken<'m> {
 }
 
 struct OpenedKey {
-    key: SigningKey,
+    key: PrivateKey,
     shown: Arc<OpenKey>,
 }
 
@@ -632,44 +620,42 @@ impl OpenKeys<'_> {
     fn open(
         &mut self,
         number: usize,
-        pipeline: &mut Pipeline<'_>,
+        config: &Config,
         pins: &mut dyn PinProvider,
         accepted: &mut Vec<AcceptedPin>,
         logs_in: bool,
     ) -> Result<usize, Error> {
         let (library, tokens, writes) = (self.library, &mut self.tokens, self.writes);
-        let config = pipeline.config;
         if config.init_args != self.init_args {
             return Err(
                 ModuleError::OtherInitArgs { path: library.module.path().to_owned() }.into()
             );
         }
-        let index = library.token_with(&config.token, Some(pins), |found| {
-            let name = found.name();
-            let known = tokens.iter().position(|open| open.token.name() == name);
-            if let Some(index) = known {
-                if !logs_in {
-                    // Before a PIN is sent to it.
-                    tokens.get(index).ok_or_else(unknown_key)?.token.check_session()?;
-                    return Ok(index);
+        let found = FoundToken::find(&library.module, &config.token)?;
+        let name = found.name();
+        let known = tokens.iter().position(|open| open.token.name() == name);
+        if let Some(open) = known.filter(|_| !logs_in).and_then(|index| tokens.get(index)) {
+            // Before a PIN is sent to it.
+            open.token.check_session()?;
+        }
+        let index = match known {
+            Some(index) if !logs_in => index,
+            known => {
+                accepted.extend(known.and_then(|index| tokens.swap_remove(index).token.close()));
+                let mut token = match writes {
+                    true => found.open_to_write(&library.module)?,
+                    false => found.open(&library.module)?,
+                };
+                match logs_in {
+                    true => token.forget_tries(),
+                    false => token.recall(accepted),
                 }
-                accepted.extend(tokens.swap_remove(index).token.close_keeping_pin());
+                tokens.push(OpenToken { token, keys: HashMap::new() });
+                tokens.len() - 1
             }
-            let mut token = match writes {
-                true => found.open_to_write(&library.module)?,
-                false => found.open(&library.module)?,
-            };
-            if logs_in {
-                token.forget_tries();
-            } else {
-                token.recall(accepted);
-            }
-            let keys = HashMap::new();
-            tokens.push(OpenToken { token, keys });
-            Ok(tokens.len() - 1)
-        })?;
+        };
         let opened = tokens.get_mut(index).ok_or_else(unknown_key)?;
-        match opened.open(pipeline, pins) {
+        match opened.open(config, pins) {
             Ok(key) => opened.keys.insert(number, key),
             Err(error) if logs_in => {
                 // The next to use another key of it recalls the PIN.
@@ -687,16 +673,12 @@ impl OpenKeys<'_> {
 }
 
 impl OpenToken<'_> {
-    fn open(
-        &mut self,
-        pipeline: &mut Pipeline<'_>,
-        pins: &mut dyn PinProvider,
-    ) -> Result<OpenedKey, Error> {
+    fn open(&mut self, config: &Config, pins: &mut dyn PinProvider) -> Result<OpenedKey, Error> {
         let token = &mut self.token;
-        let identity = pipeline.identity(token, Some(pins))?;
+        let identity = token.identity(config, Some(pins))?;
         let certificate = &identity.certificate;
-        let schemes = pipeline.tls_schemes(token, certificate.public_key())?;
-        let key = pipeline.key(token, identity.key().clone(), pins)?;
+        let schemes = token.tls_schemes(certificate.public_key())?;
+        let key = token.key(identity.key().clone(), pins)?;
         let shown = Arc::new(OpenKey {
             chain: identity.chain(token)?,
             subject: certificate.subject.clone(),
@@ -763,13 +745,13 @@ mod tests {
     fn a_library_that_does_not_load_fails_each_request_and_ends() {
         let (keyring, numbers) = keyring(&[("/no/a.so", "1")]);
         for _ in 0..2 {
-            let error = keyring.open(numbers[0], Box::new(())).unwrap_err();
+            let error = keyring.open(numbers[0], Box::new(|_| ())).unwrap_err();
             assert!(matches!(error.downcast_ref(), Some(ModuleError::Load { .. })), "{error}");
         }
         let error = keyring.sign(numbers[0], Scheme::Ed25519, Vec::new()).unwrap_err();
         assert_eq!(error.exit_code(), 4);
         keyring.finish(0);
-        assert_eq!(keyring.open(numbers[0], Box::new(())).unwrap_err().exit_code(), 70);
+        assert_eq!(keyring.open(numbers[0], Box::new(|_| ())).unwrap_err().exit_code(), 70);
     }
 
     #[test]

@@ -5,8 +5,8 @@
 //! module may touch of the outside (files, the environment, the terminal, …).
 
 pub use pkcs11_external_signer_core::{
-    answer, certificate, config, error, hash, library, pin, pin_entry, pipeline, plugin, printable,
-    process, protocol, report, scheme, start, token, verify,
+    answer, certificate, config, error, hash, library, pin, pin_entry, plugin, printable, process,
+    protocol, report, scheme, start, token, verify,
 };
 
 // The messages of exec credential plugins, as data.

@@ -136,7 +136,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("token", &["PKCS#11", "files", "the clock"]),
     // The salt of PSS where the token can't make it.
-    ("token::mechanism", &["randomness"]),
+    ("token::sign", &["randomness"]),
     ("token::raw", &["unsafe code"]),
     (
         "pin_entry",
@@ -151,7 +151,6 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "users",
         ],
     ),
-    ("pipeline", &["files", "the clock"]),
     // The content's key, and the ephemeral keys of EC recipients.
     ("sealed::seal", &["randomness"]),
     ("keyring", &["the clock", "threads"]),

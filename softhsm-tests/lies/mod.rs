@@ -31,7 +31,7 @@ const LIES: &[(&str, i32, &str)] = &[
     ("C_GetAttributeValue:length=max", 6, "it is empty"),
     ("C_GetAttributeValue:refuse-query", 0, ""),
     ("C_GetAttributeValue:garble", 6, "its DER does not parse"),
-    ("C_GetAttributeValue:zero", 6, "session objects passed over: 1"),
+    ("C_GetAttributeValue:zero", 6, "no certificate with"),
     // The PIN was right, and the login is there.
     ("C_Login:then-return=0x100", 0, ""),
     // The library has no such attribute, so the buffer's zeros aren't taken for one.

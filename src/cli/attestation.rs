@@ -9,8 +9,7 @@ use crate::certificate::KeyAttestation;
 use crate::config::Config;
 use crate::enrollment::certificates_pem;
 use crate::error::Error;
-use crate::library::{self, LockReports};
-use crate::pipeline::Library;
+use crate::library::{self, Library};
 use crate::printable::printable;
 use crate::process::lock;
 use crate::report;
@@ -55,9 +54,9 @@ fn show(
     }
     let config = Config::from_map(&mut source.configuration)?;
     let init_args = config.init_args.as_ref();
-    let library = library::open(&config.library, init_args, lock::LIMIT, &mut LockReports)?;
+    let library = library::open(&config.library, init_args, lock::LIMIT)?;
     let library = opened.insert(library);
-    let token = library.token(&config.token, None, &mut ())?;
+    let token = library.token(&config.token)?;
     let chain = token.attestation(&config.object)?;
     let (own, others) = chain.split_first().ok_or_else(|| Error::internal("an empty chain"))?;
     if let Some(attestation) = KeyAttestation::from_der(own) {

@@ -11,7 +11,7 @@ use crate::kubeconfig::{
     Cluster, EntryKind, Kubeconfig, KubeconfigFile, LocalHop, Locations, PluginEntries, PluginUser,
     Provider, file_for, local_address,
 };
-use crate::pipeline::Library;
+use crate::library::Library;
 use crate::printable::shell_word;
 use crate::process::environment::TakenVariables;
 use crate::process::signals::Deferral;

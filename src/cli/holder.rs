@@ -2,10 +2,10 @@
 
 #![forbid(unsafe_code)]
 
+use crate::config::Config;
 use crate::error::Error;
 use crate::pin::PinProvider;
-use crate::pipeline::{KeyReference, Pipeline};
-use crate::token::{ObjectError, Token};
+use crate::token::{KeyReference, ObjectError, Token};
 
 pub(super) struct KeyHolder {
     pub(super) key: KeyReference,
@@ -17,8 +17,8 @@ impl KeyHolder {
     /// By the key's certificate, or by its public key where there is no certificate. Without `pins` only
     /// what the token shows without a login is found.
     pub(super) fn find(
-        pipeline: &mut Pipeline<'_>,
         token: &mut Token<'_>,
+        config: &Config,
         mut pins: Option<&mut dyn PinProvider>,
     ) -> Result<Self, Error> {
         // Not as_deref_mut, which would keep the provider's lifetime.
@@ -26,7 +26,7 @@ impl KeyHolder {
             Some(pins) => Some(&mut **pins),
             None => None,
         };
-        match pipeline.identity(token, asked) {
+        match token.identity(config, asked) {
             Ok(identity) => {
                 Ok(Self { user: identity.certificate.user.clone(), key: identity.into_key() })
             }
@@ -34,8 +34,8 @@ impl KeyHolder {
                 if matches!(error.downcast_ref(), Some(ObjectError::NoCertificate { .. })) =>
             {
                 // What is missing is rather the certificate than a public key.
-                let key = pipeline.bare_key(token, pins).map_err(|_| error)?;
-                Ok(Self { key, user: None })
+                let key = token.bare_key(&config.object, pins).map_err(|_| error)?;
+                Ok(Self { key: KeyReference::of_key(key), user: None })
             }
             Err(error) => Err(error),
         }

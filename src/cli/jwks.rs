@@ -12,11 +12,11 @@ use crate::certificate::PublicKey;
 use crate::config::Config;
 use crate::error::Error;
 use crate::jose::Jwk;
-use crate::library::{self, LockReports};
-use crate::pipeline::{Library, Pipeline, read_certificates};
+use crate::library::{self, Library};
 use crate::process::environment::SingleThreaded;
 use crate::process::lock;
 use crate::report;
+use crate::token::read_certificates;
 
 /// Print the key set (JWKS) by which a cluster verifies tokens that a key signs (`credential --as jwt`)
 #[derive(Debug, clap::Args)]
@@ -73,9 +73,8 @@ fn key_on_token(
         completed.map_err(|error| no_key.unwrap_or(error))?;
     }
     let config = &Config::from_map(&mut source.configuration)?;
-    let (init_args, observer) = (config.init_args.as_ref(), &mut LockReports);
-    let library = library::open(&config.library, init_args, lock::LIMIT, observer)?;
-    let mut token = opened.insert(library).token(&config.token, None, observer)?;
-    let holder = KeyHolder::find(&mut Pipeline { config, observer }, &mut token, None)?;
+    let library = library::open(&config.library, config.init_args.as_ref(), lock::LIMIT)?;
+    let mut token = opened.insert(library).token(&config.token)?;
+    let holder = KeyHolder::find(&mut token, config, None)?;
     Ok(holder.key.public_key().clone())
 }

@@ -11,8 +11,7 @@ use super::selection::Selection;
 use crate::certificate::of_subject;
 use crate::config::{Config, Filter, ObjectSelector, TokenName, without_object};
 use crate::error::{Error, Exit, PROGRAM};
-use crate::library::{self, LockReports};
-use crate::pipeline::{Library, Pipeline};
+use crate::library::{self, Library};
 use crate::process::environment::TakenVariables;
 use crate::process::{lock, unix_time};
 use crate::protocol::Configuration;
@@ -125,14 +124,12 @@ pub(super) fn tried(
         Some(library) => library,
         None => {
             let init_args = config.init_args.as_ref();
-            let reports = &mut LockReports;
-            opened.insert(library::open(&config.library, init_args, lock::LIMIT, reports)?)
+            opened.insert(library::open(&config.library, init_args, lock::LIMIT)?)
         }
     };
-    let (config, observer) = (&config, &mut ());
-    let mut token = library.token(&config.token, None, observer)?;
+    let mut token = library.token(&config.token)?;
     let has_file = config.certificate_file.is_some();
-    let certificate = match (Pipeline { config, observer }).identity(&mut token, None) {
+    let certificate = match token.identity(&config, None) {
         Ok(identity) if has_file => identity.certificate,
         Ok(_) => return Ok(key.clone()),
         Err(error) if error.downcast_ref().is_some_and(ObjectError::may_be_hidden) => {

@@ -15,7 +15,7 @@ use super::selection::{self, HEADING, Selection};
 use crate::config::{Filter, Keep, PinSource};
 use crate::error::Error;
 use crate::kubeconfig::user_excerpt;
-use crate::pipeline::Library;
+use crate::library::Library;
 use crate::process::environment::SingleThreaded;
 use crate::report;
 

@@ -13,8 +13,8 @@ use crate::config::{Config, PinSource, duration};
 use crate::credential_provider::{LONGEST_REQUEST, ProviderRequest, answer};
 use crate::error::{Error, Exit};
 use crate::library;
+use crate::library::Library;
 use crate::pin_entry::Sources;
-use crate::pipeline::Library;
 use crate::process::environment::SingleThreaded;
 use crate::process::leave;
 use crate::protocol::Configuration;
@@ -82,9 +82,8 @@ fn provide(
     drop(variables);
 
     // Without a word about waiting.
-    let library = library::open(&config.library, config.init_args.as_ref(), PATIENCE, &mut ())?;
-    let mut observer = ();
-    let mut opener = FileOpener::new(opened.insert(library), &config, None, &mut observer)?;
+    let library = library::open(&config.library, config.init_args.as_ref(), PATIENCE)?;
+    let mut opener = FileOpener::new(opened.insert(library), &config)?;
     let own = opener.own_key(&file, Some(&mut pins))?;
     let registries = opener.open(&file, own, &mut pins)?;
     Ok(output.print(&answer(&request, registries.logins(), arguments.cache))?)

@@ -10,7 +10,7 @@ use super::output::{CommandOutput, quoted};
 use super::selection::{self, Selection};
 use super::style::{Palette, Style};
 use crate::error::{Error, Failure as _};
-use crate::pipeline::Library;
+use crate::library::Library;
 use crate::printable::printable;
 use crate::process::environment::SingleThreaded;
 use crate::report;

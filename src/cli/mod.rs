@@ -45,7 +45,7 @@ use clap::{Args as _, CommandFactory as _, FromArgMatches as _};
 use crate::config::PinSource;
 use crate::error::{Error, PROGRAM};
 use crate::kubeconfig::{Kubeconfig, Locations};
-use crate::pipeline::Library;
+use crate::library::Library;
 use crate::process::AnswerError;
 use crate::process::environment::{self, SingleThreaded, TakenVariables};
 use crate::protocol::Configuration;

@@ -10,9 +10,8 @@ use super::output::CommandOutput;
 use super::sealed::{self, FileOpener, OpeningOptions};
 use crate::config::{Config, PinSource};
 use crate::error::{Error, Exit};
-use crate::library::{self, LockReports};
+use crate::library::{self, Library};
 use crate::pin_entry::Sources;
-use crate::pipeline::Library;
 use crate::process::environment::TakenVariables;
 use crate::process::lock;
 use crate::report;
@@ -57,10 +56,9 @@ fn unseal(arguments: &UnsealArguments, opened: &mut Option<Library>) -> Result<(
     let mut pins = Sources::new(PinSource::Prompt, &TakenVariables::default());
     let config = Config::of_token(&mut arguments.options.configuration(Some("prompt")))?;
     let init_args = config.init_args.as_ref();
-    let library = library::open(&config.library, init_args, lock::LIMIT, &mut LockReports)?;
+    let library = library::open(&config.library, init_args, lock::LIMIT)?;
     let library = opened.insert(library);
-    let mut observer = ();
-    let mut opener = FileOpener::new(library, &config, Some(&mut pins), &mut observer)?;
+    let mut opener = FileOpener::new(library, &config)?;
     let own = opener.own_key(&file, Some(&mut pins))?;
     let registries = opener.open(&file, own, &mut pins)?;
     Ok(output.print(&format!("{}\n", registries.to_config().trim_end()))?)

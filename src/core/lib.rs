@@ -26,15 +26,13 @@ pub mod scheme;
 pub mod verify;
 // The one document that answers a request.
 pub mod answer;
-// The only part that speaks PKCS#11.
+// The only part that speaks PKCS#11: from a configuration to a verified signature.
 pub mod token;
 // The PIN sources of the configuration: a file, a prompt at the terminal, another program.
 pub mod pin_entry;
-// From a configuration to a verified signature, in stages.
-pub mod pipeline;
 // Writes messages to standard error.
 pub mod report;
-// Opens a library for a command, and reports what it waits for.
+// A library under its lock; reports what it waits for.
 pub mod library;
 // The external signer: one request, one answer.
 pub mod plugin;

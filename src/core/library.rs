@@ -1,46 +1,122 @@
-//! How the commands open a library: waits and trouble with the lock are reported, and a library
-//! that hangs ends the process.
+//! A library that a command or a request uses: under its lock, loaded and initialised. Waits for the lock are
+//! reported, and a library that hangs ends the process.
 
 #![forbid(unsafe_code)]
 
 use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::config::{InitArgs, TrustedLibrary};
+use crate::config::{InitArgs, TokenSelector, TrustedLibrary};
 use crate::error::Error;
 use crate::pin_entry;
-use crate::pipeline::{Library, LibraryLock, StageObserver};
+use crate::process::lock::{Lock, LockError};
 use crate::process::{leave, watchdog};
 use crate::report;
-use crate::token::ModuleError;
+use crate::token::{FoundToken, Module, ModuleError, Token, TokenError};
+
+/// Called when another process, with this number if it is known, has had the library for a while.
+pub type LockWait<'a> = &'a mut dyn FnMut(Option<u32>);
+
+/// A library that is loaded and initialised. Its lock is held until it is released or this is
+/// dropped.
+pub struct Library {
+    pub module: Module,
+    pub lock: LibraryLock,
+}
 
 /// Opens the library, for which other processes may take `patience` to finish. From now on each call
 /// has a limit of time, and a token that waits for a person says so on the terminal.
-///
-/// # Errors
-/// Those of [`Library::open`].
 pub fn open(
     library: &TrustedLibrary,
     init_args: Option<&InitArgs>,
     patience: Duration,
-    observer: &mut dyn StageObserver,
 ) -> Result<Library, Error> {
     end_if_it_hangs(library.path());
-    let lock = LibraryLock::default();
-    let on_wait = pin_entry::show_after;
-    Library::open(library, init_args, on_wait, lock, patience, observer)
+    Library::open(library, init_args, LibraryLock::default(), patience, &mut note_wait)
 }
 
-/// Reports waits for the lock on a library, and that there is none.
-pub struct LockReports;
-
-impl StageObserver for LockReports {
-    fn waiting(&mut self, holder: Option<u32>) {
-        note_wait(holder);
+impl Library {
+    /// Waits for other processes to finish with the library, at most `patience`, and opens it.
+    pub fn open(
+        library: &TrustedLibrary,
+        init_args: Option<&InitArgs>,
+        lock: LibraryLock,
+        patience: Duration,
+        waiting: LockWait<'_>,
+    ) -> Result<Self, Error> {
+        lock.acquire(library, patience, waiting)?;
+        let module = Module::open(library, init_args, pin_entry::show_after)?;
+        Ok(Self { module, lock })
     }
 
-    fn unlocked(&mut self, reason: &str) {
-        warn_of_no_lock(reason);
+    /// Opens a session to the one token that the selector names.
+    pub fn token(&self, selector: &TokenSelector) -> Result<Token<'_>, Error> {
+        FoundToken::find(&self.module, selector)?.open(&self.module)
+    }
+
+    /// [`Library::token`] with a session in which objects can be made and removed.
+    pub fn token_to_write(&self, selector: &TokenSelector) -> Result<Token<'_>, Error> {
+        FoundToken::find(&self.module, selector)?.open_to_write(&self.module)
+    }
+
+    /// Finalises the library (C_Finalize) so that it can be opened again, without a limit of time.
+    pub fn close(self) {
+        self.module.close();
+    }
+
+    /// Finalises the library (C_Finalize) at the end of the process, which ends with `code` even
+    /// if the library hangs or crashes: to be called when the answer is out.
+    pub fn finalize(self, code: u8) {
+        self.module.finalize(code);
+    }
+}
+
+/// A lock on a library between the processes of this user: SoftHSM's files, for example, don't
+/// survive two logins at once. Clones are the same lock, so that a thread which waits for another
+/// can release what that one holds.
+#[derive(Clone, Default)]
+pub struct LibraryLock {
+    held: Arc<Mutex<Option<Lock>>>,
+    /// Of the one thread that waits for other processes: two would wait for each other.
+    turn: Arc<Mutex<()>>,
+}
+
+impl LibraryLock {
+    /// Acquires the lock unless it is held. If there is no place for a lock, that is a
+    /// warning, and the library is used without.
+    pub fn acquire(
+        &self,
+        library: &TrustedLibrary,
+        patience: Duration,
+        waiting: LockWait<'_>,
+    ) -> Result<(), Error> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.held().is_some() {
+            return Ok(());
+        }
+        let name = library.path().to_string_lossy();
+        match Lock::acquire_within(patience, &name, waiting) {
+            Ok(lock) => *self.held() = Some(lock),
+            Err(LockError::Busy(busy)) => return Err(TokenError::from(busy).into()),
+            Err(LockError::Unavailable(reason)) => report::warning(&format!(
+                "requests at the same time may disturb each other: {reason}"
+            )),
+        }
+        Ok(())
+    }
+
+    pub fn release(&self) {
+        *self.held() = None;
+    }
+
+    /// Whether another process held the lock when it was acquired.
+    pub fn has_waited(&self) -> bool {
+        self.held().as_ref().is_some_and(Lock::waited)
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<Lock>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -48,10 +124,6 @@ impl StageObserver for LockReports {
 pub fn note_wait(holder: Option<u32>) {
     let holder = holder.map_or_else(String::new, |holder| format!(" (process {holder})"));
     report::note(&format!("waiting for another request{holder} to finish with the token"));
-}
-
-pub fn warn_of_no_lock(reason: &str) {
-    report::warning(&format!("requests at the same time may disturb each other: {reason}"));
 }
 
 /// From now on, ends the process with an error if a call of the library takes too long.
@@ -62,4 +134,33 @@ pub fn end_if_it_hangs(library: &Path) {
         report::last_error(&error);
         leave(error.exit_code())
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn two_threads_that_wait_for_another_process_both_get_the_lock() {
+        let own = std::env::current_exe().unwrap();
+        let library = &TrustedLibrary::check(own.to_str().unwrap()).ok().unwrap();
+        let (long, other) = (Duration::from_secs(10), LibraryLock::default());
+        other.acquire(library, long, &mut |_| ()).unwrap();
+        let lock = LibraryLock::default();
+        let (waiting, waits) = channel();
+        thread::scope(|threads| {
+            let all = [(); 2].map(|()| {
+                let (lock, waiting) = (lock.clone(), waiting.clone());
+                threads.spawn(move || {
+                    lock.acquire(library, long, &mut |_| waiting.send(()).unwrap()).is_ok()
+                })
+            });
+            waits.recv().unwrap();
+            other.release();
+            assert_eq!(all.map(|it| it.join().unwrap()), [true; 2]);
+        });
+    }
 }

@@ -6,10 +6,9 @@ use crate::answer::{AnswerChannel, Response};
 use crate::certificate::{Certificate, of_subject};
 use crate::config::{Config, Keep, PinSource, key_selection};
 use crate::error::Error;
-use crate::library::{self, LockReports};
+use crate::library::{self, Library};
 use crate::pin::PinProvider;
 use crate::pin_entry::Sources;
-use crate::pipeline::{Library, Pipeline};
 use crate::process::environment::{NotUtf8, SingleThreaded, TakenVariables};
 use crate::process::{lock, unix_time};
 use crate::protocol::{Operation, Request, RequestError, SignRequest};
@@ -91,19 +90,15 @@ fn answer(
         return Ok(channel.send(&Response::Signature(&signature), request.spelling)?);
     }
     let init_args = config.init_args.as_ref();
-    let reports = &mut LockReports;
-    let library = library::open(&config.library, init_args, lock::LIMIT, reports)?;
+    let library = library::open(&config.library, init_args, lock::LIMIT)?;
     let library = opened.insert(library);
     // Of several requests at once, only the first says it, and not those that waited for it.
     let is_signature = matches!(request.operation, Operation::Sign(_));
     if pin_in_configuration && is_signature && !library.lock.has_waited() {
         warn_of_stored_pin();
     }
-    let observer = &mut ();
-    let mut token = library.token(&config.token, Some(pins), observer)?;
-    let config = &config;
-    let mut pipeline = Pipeline { config, observer };
-    let identity = pipeline.identity(&mut token, Some(pins))?;
+    let mut token = library.token(&config.token)?;
+    let identity = token.identity(&config, Some(pins))?;
     match &request.operation {
         Operation::Certificate => {
             let certificate = &identity.certificate;
@@ -119,9 +114,10 @@ fn answer(
                 report::renewal(&certificate.subject, &expiry);
             }
             let public_key = identity.certificate.public_key();
-            let scheme = pipeline.scheme(&token, public_key, &sign.options)?;
-            let key = pipeline.key(&mut token, identity.into_key(), pins)?;
-            let signature = pipeline.sign(&mut token, &key, scheme, &sign.digest, pins)?;
+            let scheme = requested(&sign.options, public_key)?;
+            token.check_mechanism(&scheme)?;
+            let key = token.key(identity.into_key(), pins)?;
+            let signature = token.sign(&key, scheme, &sign.digest, pins)?;
             channel.send(&Response::Signature(&signature), request.spelling)?;
         }
     }

@@ -206,7 +206,6 @@ fn answer(question: Question, pins: &mut dyn PinProvider) -> Answer {
         Question::ConfirmAtReader(question) => {
             Answer::ConfirmAtReader(pins.confirm_at_reader(&question.request()))
         }
-        Question::Insert(missing) => Answer::Insert(pins.insert(&missing)),
         Question::Origin => Answer::Origin(pins.origin()),
         Question::Pin(question) => {
             let pin = pins.pin(&question.request());

@@ -120,7 +120,6 @@ pub(super) enum Reply {
 #[derive(Deserialize, Serialize)]
 pub(super) enum Question {
     ConfirmAtReader(PinQuestion),
-    Insert(String),
     Origin,
     Pin(PinQuestion),
 }
@@ -141,7 +140,6 @@ pub(super) struct PinQuestion {
 #[derive(Deserialize, Serialize)]
 pub(super) enum Answer {
     ConfirmAtReader(Result<(), PinError>),
-    Insert(bool),
     Origin(PinOrigin),
     Pin(Result<String, PinError>),
 }

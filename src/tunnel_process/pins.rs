@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::message::{Answer, Conversation, Question, Reply};
 use crate::pin::{Pin, PinError, PinOrigin, PinProvider, PinRequest};
-use crate::pipeline::StageObserver;
 
 /// Has the client's PIN source asked, and has the client say what is waited for. The PIN crosses this one connection.
 pub(super) struct ClientPins(pub(super) Arc<Mutex<Conversation>>);
@@ -15,7 +14,7 @@ impl ClientPins {
         self.tell(&Reply::Question(question))?.receive().ok()
     }
 
-    fn tell(&self, reply: &Reply) -> Option<MutexGuard<'_, Conversation>> {
+    pub(super) fn tell(&self, reply: &Reply) -> Option<MutexGuard<'_, Conversation>> {
         let mut conversation = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         conversation.send(reply).ok()?;
         Some(conversation)
@@ -52,16 +51,5 @@ impl PinProvider for ClientPins {
 
     fn at_reader(&mut self, notice: &str) {
         self.tell(&Reply::AtReader(notice.to_owned()));
-    }
-
-    fn insert(&mut self, missing: &str) -> bool {
-        let answer = self.ask(Question::Insert(missing.to_owned()));
-        matches!(answer, Some(Answer::Insert(true)))
-    }
-}
-
-impl StageObserver for ClientPins {
-    fn waiting(&mut self, holder: Option<u32>) {
-        self.tell(&Reply::Waiting(holder));
     }
 }

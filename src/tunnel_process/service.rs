@@ -390,7 +390,8 @@ impl Service {
             number
         };
         let pins = Box::new(ClientPins(Arc::clone(conversation)));
-        let notices = Box::new(ClientPins(Arc::clone(conversation)));
+        let client = ClientPins(Arc::clone(conversation));
+        let notices = Box::new(move |holder| drop(client.tell(&Reply::Waiting(holder))));
         let opened = self.keyring.open_for(number, KeyClient { pins, signs }, notices);
         let mut state = self.state();
         let client = state.tunnels.as_ref().map(|tunnels| tunnels.certificate(number));

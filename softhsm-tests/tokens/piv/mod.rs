@@ -298,20 +298,6 @@ fn a_card_is_found_once_it_is_there() {
     }
 }
 
-#[test]
-#[ignore = "scripts/test --all-tokens"]
-fn a_card_may_be_inserted_when_it_is_asked_for() {
-    for library in LIBRARIES {
-        let cards = Cards::inserted(0);
-        let (token, key) = (cards.token(library, 1), cards.key(1, "9a"));
-        let mut terminal = sign_at_terminal(&token, "1", &key);
-        terminal.expect("press Enter: ");
-        cards.insert(1);
-        terminal.type_line("").expect_prompt().type_line(PIN);
-        assert_signed(&terminal.finish().0, &key);
-    }
-}
-
 /// What happens to the card while its PIN is typed.
 #[derive(Clone, Copy, Debug)]
 enum Meanwhile {

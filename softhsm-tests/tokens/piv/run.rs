@@ -61,24 +61,6 @@ fn the_pin_of_a_key_that_wants_it_each_time_is_typed_once() {
     }
 }
 
-#[test]
-#[ignore = "scripts/test --all-tokens"]
-fn a_card_may_be_inserted_before_the_command_starts() {
-    let cards = Cards::issued_by(cluster().authority());
-    for library in LIBRARIES {
-        let configuration = cards.token(library, 1).configuration("1");
-        let configuration = configuration.without("pinSource");
-        cards.pull(1);
-        let store = &cards.environment.store;
-        let run = cluster().run(store, &configuration, &["sh", "-c", KUBECTL]);
-        let mut terminal = cards.enter(run).at_terminal();
-        terminal.expect("press Enter: ");
-        cards.insert(1);
-        terminal.type_line("").expect_prompt().type_line(PIN);
-        assert_eq!(terminal.finish().0.printed(), "namespace/default\n");
-    }
-}
-
 /// A run whose commands each begin when the test says so.
 struct Steps<'c> {
     cards: &'c Cards,

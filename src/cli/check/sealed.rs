@@ -9,9 +9,8 @@ use crate::cli::sealed::{self, FileOpener};
 use crate::config::{Config, PinSource};
 use crate::credential_provider::Image;
 use crate::error::{Error, Exit};
-use crate::library::{self, LockReports};
+use crate::library::{self, Library};
 use crate::pin_entry::Sources;
-use crate::pipeline::Library;
 use crate::printable::excerpt;
 use crate::process::environment::SingleThreaded;
 use crate::process::lock;
@@ -35,12 +34,10 @@ pub(super) fn check_sealed(
     let variables = crate::cli::take_variables(map.clone(), alone);
     let mut config = checklist.keep(CheckStep::CONFIGURATION, Config::of_token(&mut map))?;
     let mut pins = Sources::new(mem::replace(&mut config.pin, PinSource::Prompt), &variables);
-    let library =
-        library::open(&config.library, config.init_args.as_ref(), lock::LIMIT, &mut LockReports);
+    let library = library::open(&config.library, config.init_args.as_ref(), lock::LIMIT);
     let library = &*opened.insert(checklist.keep(CheckStep::LIBRARY, library)?);
     checklist.good(CheckStep::LIBRARY, config.library.path().display().to_string());
-    let mut observer = ();
-    let opener = FileOpener::new(library, &config, Some(&mut pins), &mut observer);
+    let opener = FileOpener::new(library, &config);
     let mut opener = checklist.keep(CheckStep::TOKEN, opener)?;
     checklist.good(CheckStep::TOKEN, opener.token.name());
     if arguments.despite_refusal {

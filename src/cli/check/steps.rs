@@ -1,5 +1,5 @@
 //! The steps of a check that concern the key: those of a request, made by the same
-//! [`pipeline`](crate::pipeline). A step that fails ends the check only if later ones need what it
+//! [token](crate::token). A step that fails ends the check only if later ones need what it
 //! was to find: an expired certificate is reported, and its key is tried all the same.
 
 use super::CheckArguments;
@@ -10,13 +10,14 @@ use crate::cli::output::quoted;
 use crate::config::Config;
 use crate::error::Error;
 use crate::jose::Algorithm;
-use crate::library;
+use crate::library::{self, Library};
 use crate::pin::{PinError, PinOrigin, PinProvider};
 use crate::pin_entry::Sources;
-use crate::pipeline::{Identity, Library, Pipeline, SigningKey, StageObserver};
 use crate::process::{lock, unix_time};
 use crate::scheme::Scheme;
-use crate::token::{AcceptedPin, LoginError, ObjectError, PinState, Token, TokenError};
+use crate::token::{
+    AcceptedPin, Identity, LoginError, ObjectError, PinState, PrivateKey, Token, TokenError,
+};
 
 /// Makes the steps from the library, which stays open in `opened`, to the signatures. Returns the
 /// PIN that the token has accepted if all of them could be made.
@@ -31,14 +32,16 @@ pub(super) fn check_key(
     let origin = with_login.then(|| pins.origin());
     let mut steps = KeyCheck { checklist, origin };
     let init_args = config.init_args.as_ref();
-    let library = library::open(&config.library, init_args, lock::LIMIT, &mut steps);
+    let library = library::open(&config.library, init_args, lock::LIMIT);
     let step = match &library {
         Err(error) if error.is::<TokenError>() => CheckStep::TOKEN,
         _ => CheckStep::LIBRARY,
     };
     let library = opened.insert(steps.keep(step, library)?);
-    let token = library.token(&config.token, None, &mut steps);
-    let mut token = steps.keep(CheckStep::TOKEN, token)?;
+    steps.library(library);
+    let mut token = steps.keep(CheckStep::TOKEN, library.token(&config.token))?;
+    steps.checklist.good(CheckStep::TOKEN, token.name());
+    steps.pin_tries(&token);
     if arguments.despite_refusal {
         token.disregard_refusals();
     }
@@ -47,7 +50,11 @@ pub(super) fn check_key(
         true => Some(pins),
         false => None,
     };
-    let identity = steps.pipeline(config).identity(&mut token, asked);
+    let identity = token.identity(config, asked);
+    let has_logged_in = token.is_logged_in();
+    if has_logged_in {
+        steps.logged_in(&token);
+    }
     let identity = match identity {
         Err(error) if !can_log_in && is_hidden(&error) => {
             // That no PIN can be tried has been reported.
@@ -62,10 +69,11 @@ pub(super) fn check_key(
         }
         identity => steps.keep(CheckStep::CERTIFICATE, identity)?,
     };
+    steps.identity(&identity);
     steps.public_key(&token, &identity, can_log_in);
     let public_key = identity.certificate.public_key();
-    let schemes = steps.pipeline(config).tls_schemes(&token, public_key);
-    let schemes = steps.keep(CheckStep::MECHANISMS, schemes)?;
+    let schemes = steps.keep(CheckStep::MECHANISMS, token.tls_schemes(public_key))?;
+    steps.mechanisms(&schemes, &Scheme::of_tls(public_key));
     if arguments.kind == Some(ShortLived::Jwt) {
         steps.jwt(choice(None, public_key, &token));
     }
@@ -73,14 +81,21 @@ pub(super) fn check_key(
         steps.tls_versions(&schemes, "the token offers what is needed for");
         return None;
     }
-    let key = steps.pipeline(config).key(&mut token, identity.into_key(), pins);
+    let key = token.key(identity.into_key(), pins);
+    if token.is_logged_in() && !has_logged_in {
+        steps.logged_in(&token);
+    }
     let key = steps.keep(CheckStep::PRIVATE_KEY, key)?;
+    steps.key(&token, &key);
     let mut made = Vec::new();
     for scheme in schemes {
         let digest = vec![0x5a; scheme.digest_length()];
-        let mut pipeline = steps.pipeline(config);
-        match pipeline.sign(&mut token, &key, scheme, &digest, pins) {
-            Ok(_) => made.push(scheme),
+        match token.sign(&key, scheme, &digest, pins) {
+            Ok(_) => {
+                let text = format!("{scheme}: signed and verified");
+                steps.checklist.good(CheckStep::SIGNATURE, text);
+                made.push(scheme);
+            }
             Err(error) => {
                 // Another try could cost a PIN try or another prompt; and a key that isn't the
                 // certificate's makes no other signature either.
@@ -105,7 +120,7 @@ fn is_of_login(error: &Error) -> bool {
     error.is::<LoginError>() || error.is::<PinError>()
 }
 
-/// Reports what the stages of the pipeline find.
+/// Reports what the steps find.
 struct KeyCheck<'a> {
     checklist: &'a mut Checklist,
     /// Where the PIN comes from, if one may be asked for.
@@ -113,10 +128,6 @@ struct KeyCheck<'a> {
 }
 
 impl KeyCheck<'_> {
-    fn pipeline<'a>(&'a mut self, config: &'a Config) -> Pipeline<'a> {
-        Pipeline { config, observer: self }
-    }
-
     /// Which algorithm tokens are signed with, and what no look from here shows.
     fn jwt(&mut self, choice: Result<(Algorithm, Scheme), Error>) {
         if let Some((algorithm, _)) = self.keep(CheckStep::MECHANISMS, choice) {
@@ -203,16 +214,6 @@ impl KeyCheck<'_> {
             self.checklist.concern(step, format!("{verb} TLS 1.2, not TLS 1.3"), help);
         }
     }
-}
-
-impl StageObserver for KeyCheck<'_> {
-    fn waiting(&mut self, holder: Option<u32>) {
-        library::note_wait(holder);
-    }
-
-    fn unlocked(&mut self, reason: &str) {
-        library::warn_of_no_lock(reason);
-    }
 
     fn library(&mut self, library: &Library) {
         let path = library.module.path().display();
@@ -220,11 +221,6 @@ impl StageObserver for KeyCheck<'_> {
         let description = description.map(|text| format!(": {text}")).unwrap_or_default();
         self.checklist
             .good(CheckStep::LIBRARY, format!("{path} is trusted and loaded{description}"));
-    }
-
-    fn token(&mut self, token: &Token<'_>) {
-        self.checklist.good(CheckStep::TOKEN, token.name());
-        self.pin_tries(token);
     }
 
     fn logged_in(&mut self, token: &Token<'_>) {
@@ -262,11 +258,12 @@ impl StageObserver for KeyCheck<'_> {
         self.validity(certificate);
     }
 
-    fn tls_schemes(&mut self, offered: &[Scheme], missing: &[Scheme]) {
-        let [offered, missing] = [offered, missing].map(|schemes| {
-            let names: Vec<_> = schemes.iter().map(Scheme::to_string).collect();
-            names.join("; ")
-        });
+    fn mechanisms(&mut self, offered: &[Scheme], all: &[Scheme]) {
+        let names = |is_offered| {
+            let schemes = all.iter().filter(|scheme| offered.contains(scheme) == is_offered);
+            schemes.map(Scheme::to_string).collect::<Vec<_>>().join("; ")
+        };
+        let [offered, missing] = [true, false].map(names);
         let text = format!("the token offers {offered}");
         if missing.is_empty() {
             return self.checklist.good(CheckStep::MECHANISMS, text);
@@ -275,20 +272,16 @@ impl StageObserver for KeyCheck<'_> {
         self.checklist.concern(CheckStep::MECHANISMS, format!("{text}; it lacks {missing}"), help);
     }
 
-    fn key(&mut self, token: &Token<'_>, key: &SigningKey) {
+    fn key(&mut self, token: &Token<'_>, key: &PrivateKey) {
         if !token.is_logged_in() {
             let for_key = if token.state().login_required { " for this key" } else { "" };
             self.checklist.good(CheckStep::LOGIN, format!("not needed{for_key}"));
         }
-        let each_time = match key.wants_pin_each_time() {
+        let each_time = match key.always_authenticate {
             true => "; it wants the PIN for every signature",
             false => "",
         };
         let text = format!("{} is there{each_time}", key.reference.describe());
         self.checklist.good(CheckStep::PRIVATE_KEY, text);
-    }
-
-    fn signature(&mut self, scheme: Scheme) {
-        self.checklist.good(CheckStep::SIGNATURE, format!("{scheme}: signed and verified"));
     }
 }

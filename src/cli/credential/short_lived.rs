@@ -24,10 +24,9 @@ use crate::error::{Error, Exit};
 use crate::exec_credential::ExecRequest;
 use crate::jose::{self, Algorithm, Jwk};
 use crate::keyring::Keyring;
-use crate::library::{self, LockReports};
+use crate::library::{self, Library};
 use crate::pin::{Pin, PinError, PinOrigin, PinProvider, PinRequest};
 use crate::pin_entry::Sources;
-use crate::pipeline::{Library, Pipeline};
 use crate::printable::hex;
 use crate::process::environment::SingleThreaded;
 use crate::process::{lock, unix_time, watchdog};
@@ -237,7 +236,7 @@ fn connect(
     let opened = Arc::clone(&keyring);
     *finish = Box::new(move |code| opened.finish(code));
     library::end_if_it_hangs(&keyring.library(key));
-    let open = keyring.open(key, Box::new(LockReports));
+    let open = keyring.open(key, Box::new(library::note_wait));
     // From here on, the keyring limits the time.
     watchdog::stop();
     let open = open?;
@@ -256,7 +255,7 @@ fn jwt(
     finish: &mut Finish,
 ) -> Result<IssuedCredential, Error> {
     let init_args = config.init_args.as_ref();
-    let library = library::open(&config.library, init_args, lock::LIMIT, &mut LockReports)?;
+    let library = library::open(&config.library, init_args, lock::LIMIT)?;
     let signed = signed(options, config, pins, &library);
     *finish = Box::new(move |code| library.finalize(code));
     signed
@@ -268,10 +267,8 @@ fn signed(
     pins: &mut SharedPins,
     library: &Library,
 ) -> Result<IssuedCredential, Error> {
-    let observer = &mut LockReports;
-    let mut token = library.token(&config.token, Some(pins), observer)?;
-    let mut pipeline = Pipeline { config, observer };
-    let KeyHolder { key, user } = KeyHolder::find(&mut pipeline, &mut token, Some(pins))?;
+    let mut token = library.token(&config.token)?;
+    let KeyHolder { key, user } = KeyHolder::find(&mut token, config, Some(pins))?;
     let (algorithm, scheme) = choice(options.algorithm, key.public_key(), &token)?;
     let user = options.subject.clone().or(user).ok_or_else(|| {
         Error::new(
@@ -301,8 +298,8 @@ fn signed(
     let unsigned = jose::unsigned(algorithm, &Jwk::of(key.public_key())?.id(), &claims);
     let digest = jose::digest(algorithm, &unsigned)
         .ok_or_else(|| Error::internal("an algorithm without a hash"))?;
-    let key = pipeline.key(&mut token, key, pins)?;
-    let signature = pipeline.sign(&mut token, &key, scheme, &digest, pins)?;
+    let key = token.key(key, pins)?;
+    let signature = token.sign(&key, scheme, &digest, pins)?;
     let signed = jose::signed(&unsigned, scheme, &signature)
         .ok_or_else(|| Error::internal("a signature of another scheme"))?;
     Ok(IssuedCredential { proof: Proof::Token(signed), begins, ends, user })
@@ -366,9 +363,5 @@ impl PinProvider for SharedPins {
 
     fn at_reader(&mut self, notice: &str) {
         self.source().at_reader(notice);
-    }
-
-    fn insert(&mut self, missing: &str) -> bool {
-        self.source().insert(missing)
     }
 }

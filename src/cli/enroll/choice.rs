@@ -5,7 +5,7 @@ use crate::cli::key_options::KeyOptions;
 use crate::cli::question::pick;
 use crate::config::{Filter, PinSource};
 use crate::error::{Error, Exit, Help};
-use crate::pipeline::Library;
+use crate::library::Library;
 use crate::printable::shell_word;
 use crate::process::environment::TakenVariables;
 use crate::protocol::Configuration;

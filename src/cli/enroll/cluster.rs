@@ -14,7 +14,7 @@ use crate::enrollment::Applicant;
 use crate::error::{Error, Exit};
 use crate::keyring::Keyring;
 use crate::kubeconfig::Provider;
-use crate::pipeline::Library;
+use crate::library::Library;
 use crate::process::environment::TakenVariables;
 use crate::process::watchdog;
 use crate::token::{AcceptedPin, FoundKey};

@@ -28,9 +28,8 @@ use crate::config::Filter;
 use crate::enrollment::{Applicant, ExpectedCertificate, check_issued, for_another};
 use crate::error::{Error, Exit};
 use crate::keyring::Keyring;
-use crate::library::{self, LockReports};
+use crate::library::{self, Library};
 use crate::pin_entry::Sources;
-use crate::pipeline::Library;
 use crate::printable::printable;
 use crate::process::environment::SingleThreaded;
 use crate::process::{lock, unix_time};
@@ -235,7 +234,7 @@ fn enroll(
 
 fn open_library(filter: &Filter) -> Result<Library, Error> {
     let path = filter.library.as_ref().ok_or_else(|| Error::internal("no library was found"))?;
-    library::open(path, filter.init_args.as_ref(), lock::LIMIT, &mut LockReports)
+    library::open(path, filter.init_args.as_ref(), lock::LIMIT)
 }
 
 /// The request that the applicant's key signs, as PEM.

@@ -13,13 +13,13 @@ use crate::enrollment::{
     selector, sign_request,
 };
 use crate::error::{Error, Exit};
-use crate::library::LockReports;
+use crate::library::{self, Library};
 use crate::pin_entry::Sources;
-use crate::pipeline::{KeyReference, Library, Pipeline};
 use crate::process::{lock, unix_time};
 use crate::report;
 use crate::token::{
-    AcceptedPin, Candidate, FoundKey, KeyPurpose, NewKey, PivSlot, Token, WritingError,
+    AcceptedPin, Candidate, FoundKey, KeyPurpose, KeyReference, NewKey, PivSlot, Token,
+    WritingError,
 };
 
 /// The token that a key is enrolled on, with a session in which it can be changed.
@@ -40,13 +40,13 @@ impl<'l> EnrollmentToken<'l> {
     pub(super) fn open(
         library: &'l Library,
         filter: Filter,
-        [mut pins, officer]: [Sources; 2],
+        [pins, officer]: [Sources; 2],
         piv: &PivOptions,
         purpose: KeyPurpose,
     ) -> Result<Self, Error> {
         let trusted = filter.library;
         let trusted = trusted.ok_or_else(|| Error::internal("a token without a library"))?;
-        let token = library.token_to_write(&filter.token, Some(&mut pins), &mut LockReports)?;
+        let token = library.token_to_write(&filter.token)?;
         let mut object = filter.object;
         let is_usual = match (token.is_yubikey(), piv.given()) {
             (false, Some(option)) => {
@@ -86,12 +86,12 @@ impl<'l> EnrollmentToken<'l> {
     }
 
     pub(super) fn lock(&self) -> Result<(), Error> {
-        self.library.lock.acquire(&self.config.library, lock::LIMIT, &mut LockReports)
+        self.library.lock.acquire(&self.config.library, lock::LIMIT, &mut library::note_wait)
     }
 
     /// The end, and the PIN for the next session.
     pub(super) fn close(self) -> Option<AcceptedPin> {
-        self.token.close_keeping_pin()
+        self.token.close()
     }
 
     /// The label of the key, which the options name or the user gives.
@@ -206,7 +206,7 @@ impl<'l> EnrollmentToken<'l> {
         let what = format!("for a new key{place}");
         log_in_to_write(&mut self.token, &what, &mut self.pins, &mut self.officer)?;
         let new = NewKey { kind, purpose: self.purpose, id: &id, label };
-        let made = self.token.generate_in_slot(&new, self.piv.of_new_key(arguments.replace))?;
+        let made = self.token.generate(&new, self.piv.of_new_key(arguments.replace))?;
         for promise in &made.unconfirmed {
             report::warning(&format!("the token does not confirm of the new key that {promise}"));
         }
@@ -222,8 +222,7 @@ impl<'l> EnrollmentToken<'l> {
         let candidates = self.candidates(certificate.user.as_deref().unwrap_or_default())?;
         let public_key = certificate.public_key();
         let found = self.token.key_of(public_key, &issued.origin, Some(&mut self.pins))?;
-        let mut pipeline = Pipeline { config: &self.config, observer: &mut () };
-        pipeline.key(&mut self.token, KeyReference::of_key(found.clone()), &mut self.pins)?;
+        self.token.key(KeyReference::of_key(found.clone()), &mut self.pins)?;
         Ok((found, candidates))
     }
 
@@ -238,10 +237,9 @@ impl<'l> EnrollmentToken<'l> {
         key: &FoundKey,
     ) -> Result<String, Error> {
         let (token, pins) = (&mut self.token, &mut self.pins);
-        let mut pipeline = Pipeline { config: &self.config, observer: &mut () };
-        let open = pipeline.key(token, KeyReference::of_key(key.clone()), pins)?;
+        let open = token.key(KeyReference::of_key(key.clone()), pins)?;
         sign_request(self.purpose, applicant, &key.public_key, |scheme, digest| {
-            pipeline.sign(token, &open, scheme, digest, pins)
+            token.sign(&open, scheme, digest, pins)
         })
     }
 

@@ -8,10 +8,9 @@ use crate::config::{
     Filter, ObjectId, ObjectSelector, PinSource, TokenSelector, TrustedLibrary, Uri,
 };
 use crate::error::Error;
-use crate::library::{self, LockReports};
+use crate::library::{self, Library};
 use crate::pin::{PinError, PinProvider as _};
 use crate::pin_entry::Sources;
-use crate::pipeline::Library;
 use crate::process::environment::TakenVariables;
 use crate::process::unix_time;
 use crate::token::{Candidate, OccupiedSlot, PinState, Standing, TokenError, TokenState};
@@ -47,7 +46,7 @@ pub(super) fn list_library(
     let init_args = filter.init_args.as_ref();
     let library = match opened {
         Some(library) => library,
-        None => opened.insert(library::open(trusted, init_args, PATIENCE, &mut LockReports)?),
+        None => opened.insert(library::open(trusted, init_args, PATIENCE)?),
     };
     let slots = library.module.occupied_slots()?;
     let chosen: Vec<_> = slots
@@ -133,7 +132,7 @@ fn shown(
     pins: Option<&mut Sources>,
 ) -> Result<(Vec<Candidate>, Option<Error>), Error> {
     let selector = TokenSelector { slot: Some(state.name.slot), ..TokenSelector::default() };
-    let mut token = library.token(&selector, None, &mut ())?;
+    let mut token = library.token(&selector)?;
     let refused = match pins.map(|pins| token.reveal("to see its private objects", pins)) {
         // A person who gives up is done with all tokens, not with one.
         Some(Err(error)) if matches!(error.downcast_ref(), Some(PinError::Cancelled { .. })) => {

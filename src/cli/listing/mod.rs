@@ -18,7 +18,7 @@ use super::selection::Selection;
 use crate::cli::error::ArgumentNeeds;
 use crate::config::{Filter, PinSource, Uri};
 use crate::error::Error;
-use crate::pipeline::Library;
+use crate::library::Library;
 use crate::process::environment::TakenVariables;
 use crate::protocol::Configuration;
 use crate::report;

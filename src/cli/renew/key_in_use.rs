@@ -10,14 +10,13 @@ use crate::config::Config;
 use crate::enrollment::of_key;
 use crate::error::Error;
 use crate::keyring::{KeyNumber, Keyring};
-use crate::library::LockReports;
+use crate::library::note_wait;
 use crate::pin::PinProvider;
 use crate::pin_entry::Sources;
-use crate::pipeline::KeyReference;
 use crate::process::environment::TakenVariables;
 use crate::process::unix_time;
 use crate::protocol::Configuration;
-use crate::token::{FoundKey, Token};
+use crate::token::{FoundKey, KeyReference, Token};
 
 pub(super) struct KeyInUse<'a> {
     pub(super) keyring: &'a Arc<Keyring>,
@@ -34,7 +33,7 @@ impl KeyInUse<'_> {
         + Send
         + 'static,
     ) -> Result<T, Error> {
-        self.keyring.with_token(self.number, Box::new(LockReports), work)
+        self.keyring.with_token(self.number, Box::new(note_wait), work)
     }
 
     /// The other certificates of the key on the token that are still valid.
@@ -84,7 +83,7 @@ impl KeyInUse<'_> {
         let config = Config::from_map(&mut map)?;
         // Its token has accepted the PIN already.
         let key = self.keyring.add(config, &TakenVariables::default())?;
-        let open = self.keyring.open(key, Box::new(LockReports))?;
+        let open = self.keyring.open(key, Box::new(note_wait))?;
         if open.chain.first().map(Vec::as_slice) != Some(new.der()) {
             return Err(Error::internal("another certificate is taken than the new one"));
         }

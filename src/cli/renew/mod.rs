@@ -24,7 +24,7 @@ use crate::config::Config;
 use crate::enrollment::{Applicant, sign_request};
 use crate::error::{Error, Exit, THIS_KEY};
 use crate::keyring::Keyring;
-use crate::library::{self, LockReports};
+use crate::library;
 use crate::process::environment::SingleThreaded;
 use crate::process::{unix_time, watchdog};
 use crate::report;
@@ -82,7 +82,7 @@ fn renew(
     let variables = super::take_variables(map.clone(), alone);
     let number = keyring.add(Config::from_map(&mut map.clone())?, &variables)?;
     library::end_if_it_hangs(&keyring.library(number));
-    let open = keyring.open(number, Box::new(LockReports));
+    let open = keyring.open(number, Box::new(library::note_wait));
     watchdog::stop();
     let open = open?;
     // What is being done needn't be said.

@@ -23,7 +23,7 @@ use super::completions;
 use crate::error::{Error, Exit};
 use crate::keyring::{KeyNumber, Keyring};
 use crate::kubeconfig::{Context, Kubeconfig, NoContextKey, write_command};
-use crate::library::{self, LockReports};
+use crate::library;
 use crate::process::RunError;
 use crate::process::command::{Inheritance, Running, Signals};
 use crate::process::environment::{SingleThreaded, TakenVariables};
@@ -220,7 +220,7 @@ fn load(arguments: &RunArguments) -> Result<Kubeconfig, Error> {
 fn open(keyring: &Keyring, key: KeyNumber) -> Result<(), Error> {
     // While the command runs, the keyring keeps the time.
     library::end_if_it_hangs(&keyring.library(key));
-    let key = keyring.open(key, Box::new(LockReports));
+    let key = keyring.open(key, Box::new(library::note_wait));
     watchdog::stop();
     let key = key?;
     for warning in key.take_warnings() {

@@ -4,12 +4,12 @@ use crate::certificate::{Certificate, ValidityState};
 use crate::config::{Config, ObjectId, ObjectSelector};
 use crate::error::{Error, Exit, Help};
 use crate::hash::Hash;
+use crate::library::Library;
 use crate::pin::PinProvider;
-use crate::pipeline::{KeyReference, Library, Pipeline, StageObserver};
 use crate::process::unix_time;
 use crate::report;
 use crate::sealed::{EncryptedKey, KeyNames, Registries, SealedFile, describe};
-use crate::token::{LockedSecret, Token};
+use crate::token::{KeyReference, LockedSecret, Token};
 
 /// AES-256.
 const CONTENT_KEY_LENGTH: usize = 32;
@@ -43,21 +43,13 @@ impl OwnKey {
 /// A token that sealed files are opened with.
 pub(in crate::cli) struct FileOpener<'a, 'm> {
     pub(in crate::cli) token: Token<'m>,
-    pipeline: Pipeline<'a>,
+    config: &'a Config,
 }
 
 impl<'a, 'm> FileOpener<'a, 'm> {
     /// With the token that the configuration names.
-    pub(in crate::cli) fn new(
-        library: &'m Library,
-        config: &'a Config,
-        pins: Option<&mut dyn PinProvider>,
-        observer: &'a mut dyn StageObserver,
-    ) -> Result<Self, Error> {
-        Ok(Self {
-            token: library.token(&config.token, pins, observer)?,
-            pipeline: Pipeline { config, observer },
-        })
+    pub(in crate::cli) fn new(library: &'m Library, config: &'a Config) -> Result<Self, Error> {
+        Ok(Self { token: library.token(&config.token)?, config })
     }
 
     /// The first recipient that is a key of the token, by the certificates and public keys on it or by
@@ -67,16 +59,16 @@ impl<'a, 'm> FileOpener<'a, 'm> {
         file: &SealedFile,
         pins: Option<&mut dyn PinProvider>,
     ) -> Result<OwnKey, Error> {
-        if let Some(path) = &self.pipeline.config.certificate_file {
+        if let Some(path) = &self.config.certificate_file {
             let certificate = super::certificate(path)?;
             let recipient = recipient(file, &KeyNames::of(&certificate));
             let recipient = recipient.ok_or_else(|| self.no_recipient(file))?;
-            let selector = &self.pipeline.config.object;
+            let selector = &self.config.object;
             let reference = match selector.is_given() {
                 true => KeyReference::of_certificate(&certificate, selector, None),
                 false => {
                     let (key, subject) = (certificate.public_key(), &certificate.subject);
-                    self.pipeline.key_of(&mut self.token, key, subject, pins)?
+                    KeyReference::of_key(self.token.key_of(key, subject, pins)?)
                 }
             };
             return Ok(OwnKey { reference, certificate: Some(certificate), recipient });
@@ -95,7 +87,7 @@ impl<'a, 'm> FileOpener<'a, 'm> {
     }
 
     fn visible(&self, file: &SealedFile) -> Result<Option<OwnKey>, Error> {
-        let selector = &self.pipeline.config.object;
+        let selector = &self.config.object;
         for candidate in self.token.candidates()? {
             let object = named(&candidate.id, &candidate.label);
             let Some(Ok(certificate)) = candidate.certificate.filter(|_| fits(selector, &object))
@@ -153,8 +145,8 @@ impl<'a, 'm> FileOpener<'a, 'm> {
         if let Some(warning) = own.expired() {
             report::warning(&warning);
         }
-        let key = self.pipeline.key(&mut self.token, own.reference, pins)?;
-        let decrypted = self.pipeline.open(&mut self.token, &key, &locked, pins)?;
+        let key = self.token.key(own.reference, pins)?;
+        let decrypted = self.token.open(&key, &locked, pins)?;
         file.open(encrypted, &decrypted)
     }
 }

@@ -105,10 +105,6 @@ pub trait PinProvider {
     /// From now on the reader waits for the PIN. Says so to a person who doesn't sit at the terminal of
     /// this process, where it is shown anyway.
     fn at_reader(&mut self, _notice: &str) {}
-
-    /// Asks a person to insert the token that is missing; whether they say that they have. Without
-    /// a person who would be asked for the PIN, `false`.
-    fn insert(&mut self, missing: &str) -> bool;
 }
 
 #[cfg(test)]
@@ -141,10 +137,6 @@ mod tests {
         fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), PinError> {
             let token = request.token.to_string();
             Err(PinError::Cancelled { kind: request.kind, token })
-        }
-
-        fn insert(&mut self, _missing: &str) -> bool {
-            false
         }
     }
 

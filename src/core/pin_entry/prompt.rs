@@ -137,13 +137,6 @@ impl Prompt {
         })
     }
 
-    /// Asks for the token that is missing; whether it is said to be there.
-    pub(super) fn insert(&self, missing: &str) -> bool {
-        let question = line(missing) + "Insert it and press Enter: ";
-        let entry = self.enter_again(&question, true);
-        matches!(entry, Ok(Entry::Empty | Entry::Line(_)))
-    }
-
     fn cancelled(&self) {
         self.slot.iter().for_each(|slot| slot.leave(CANCELLED));
     }

@@ -219,19 +219,4 @@ impl PinProvider for Sources {
         let prompt = prompt.ok_or(PinError::FinalTryAtReader { token })?;
         prompt.confirm(request, PinOrigin::Reader)
     }
-
-    fn insert(&mut self, missing: &str) -> bool {
-        let asks = match &self.source {
-            PinSource::Prompt => true,
-            PinSource::StandardInput => standard_input::is_terminal(),
-            _ => false,
-        };
-        if !asks || self.is_left() {
-            return false;
-        }
-        let _pause = watchdog::pause();
-        let since = self.since.unwrap_or_else(SystemTime::now);
-        let prompt = Prompt::open(missing, since);
-        prompt.is_ok_and(|prompt| prompt.is_some_and(|prompt| prompt.insert(missing)))
-    }
 }

@@ -1,125 +1,247 @@
-//! The certificate that a selector names, and its issuers.
+//! The certificate that a selector names, on the token or in `certificateFile`, its issuers, and the attestation of a
+//! key.
 
 #![forbid(unsafe_code)]
+
+use std::io::Read as _;
+use std::path::Path;
 
 use cryptoki::object::{Attribute, AttributeType, ObjectClass};
 
 use super::error::ObjectError;
-use super::object::{Objects, Query};
+use super::key::KeyReference;
+use super::object::Query;
 use super::raw::ObjectHandle;
-use crate::certificate::{Certificate, day, issuer_among, issuer_of, meant};
-use crate::config::ObjectSelector;
+use super::{Token, TokenSession, is_without_pin};
+use crate::certificate::{Certificate, CertificateError, day, issuer_among, issuer_of, meant};
+use crate::config::{Config, ObjectSelector};
 use crate::error::Error;
-use crate::process::{unix_time, watchdog};
+use crate::pin::PinProvider;
+use crate::process::{open_regular, unix_time, watchdog};
 
 /// Certificates above the first one.
 const LONGEST_CHAIN: usize = 8;
 
-/// A certificate on the token, and the CKA_ID that it shares with its key (may be empty).
-pub struct FoundCertificate {
+/// In bytes.
+const LONGEST_CERTIFICATE_FILE: u64 = 1 << 20;
+
+/// A certificate, and a reference to its key.
+pub struct Identity {
     pub certificate: Certificate,
-    pub id: Vec<u8>,
+    /// The certificates that follow the first one in `certificateFile`, in DER.
+    file_chain: Vec<Vec<u8>>,
+    key: KeyReference,
 }
 
-/// Finds the one certificate that fits among those that can be seen; `None` if there is none.
-pub(super) fn find(
-    objects: Objects<'_>,
-    selector: &ObjectSelector,
-) -> Result<Option<FoundCertificate>, Error> {
-    let failed = objects.failed("reading the certificates");
-    let query = Query::new(ObjectClass::CERTIFICATE, selector);
-    let stored = objects.find_stored(query).map_err(failed)?;
-    let mut found = Vec::with_capacity(stored.len());
-    for object in &stored {
-        match read(objects, *object, selector) {
-            Ok(certificate) => found.push((*object, certificate)),
-            // Among several, one that can't be read is no candidate.
-            Err(_) if stored.len() > 1 => {}
-            Err(error) => return Err(error),
+impl Identity {
+    /// Looks at the public keys under the certificate's CKA_ID: one of them must be the certificate's, if
+    /// there is any.
+    pub fn check_public_key(&self, token: &Token<'_>) -> Result<(), Error> {
+        let public_key = self.certificate.public_key();
+        match token.session.contradicts(&self.key.neighbours(), public_key)? {
+            true => Err(self.key.mismatch()),
+            false => Ok(()),
         }
     }
-    let certificates: Vec<_> = found.iter().map(|(_, certificate)| certificate).collect();
-    let meant = meant(&certificates, unix_time());
-    let [place] = meant[..] else {
-        let several = meant.iter().filter_map(|place| Some(found.get(*place)?.0));
-        let several: Vec<_> = several.collect();
-        if several.is_empty() {
-            return Ok(None);
+
+    /// Where its key is, for [`Token::key`].
+    pub fn key(&self) -> &KeyReference {
+        &self.key
+    }
+
+    /// [`Identity::key`], where the certificate isn't needed any more.
+    pub fn into_key(self) -> KeyReference {
+        self.key
+    }
+
+    /// The certificate and its issuers from `certificateFile` or the token, in DER. Issuers from
+    /// the token don't include the root, which a server must have anyway.
+    pub fn chain(&self, token: &Token<'_>) -> Result<Vec<Vec<u8>>, Error> {
+        let mut chain = vec![self.certificate.der().to_owned()];
+        match self.file_chain.is_empty() {
+            true => chain.extend(token.session.issuers(&self.certificate)?),
+            false => chain.extend(self.file_chain.iter().cloned()),
         }
+        Ok(chain)
+    }
+}
+
+/// The certificate in a file of PEM or DER that is not a CA's, and the DER of the others, beginning with its
+/// issuer.
+pub fn read_certificates(path: &Path) -> Result<(Certificate, Vec<Vec<u8>>), Error> {
+    let failure = |reason: String| -> Error {
+        ObjectError::CertificateFile { path: path.to_owned(), reason }.into()
+    };
+    let mut bytes = Vec::new();
+    let read = open_regular(path)
+        .and_then(|(file, _)| file.take(LONGEST_CERTIFICATE_FILE).read_to_end(&mut bytes));
+    read.map_err(|error| failure(error.to_string()))?;
+    Certificate::chain_from_pem_or_der(&bytes, "").map_err(|error| match error {
+        CertificateError::Unusable { reason, .. } => {
+            failure(format!("no usable X.509 certificate: {reason}"))
+        }
+        other => other.into(),
+    })
+}
+
+impl Token<'_> {
+    /// Finds the configured certificate, on the token or in `certificateFile`, which must not contradict a
+    /// public key that the token shows. Without `pins` it looks only at what the token shows without a
+    /// login.
+    pub fn identity(
+        &mut self,
+        config: &Config,
+        pins: Option<&mut dyn PinProvider>,
+    ) -> Result<Identity, Error> {
+        let selector = &config.object;
+        let Some(path) = &config.certificate_file else {
+            return self.certificate(selector, pins);
+        };
+        let (certificate, file_chain) = read_certificates(path)?;
+        if self.session.contradicts(selector, certificate.public_key())? {
+            return Err(ObjectError::Mismatch {
+                certificate: format!("the certificate in {}", path.display()),
+                key: format!("the key with {selector} on token {}", self.name()),
+            }
+            .into());
+        }
+        let key = KeyReference::of_certificate(&certificate, selector, None);
+        Ok(Identity { certificate, file_chain, key })
+    }
+
+    /// Finds the one certificate that fits: session objects are passed over, and CA certificates as
+    /// long as another one is left. Logs in only if none is visible without, and not without `pins`.
+    fn certificate(
+        &mut self,
+        selector: &ObjectSelector,
+        pins: Option<&mut dyn PinProvider>,
+    ) -> Result<Identity, Error> {
+        let _step = watchdog::step("looking for the certificate (C_FindObjects)");
+        let mut found = self.session.certificate(selector)?;
+        let mut is_unsearched = false;
+        if found.is_none() && self.may_hide_objects() {
+            match pins.map(|pins| self.reveal(&selector.to_string(), pins)) {
+                // It may be a private object, or it may not be there.
+                None => is_unsearched = true,
+                Some(Err(error)) if is_without_pin(&error) => is_unsearched = true,
+                Some(login) => {
+                    login?;
+                    found = self.session.certificate(selector)?;
+                }
+            }
+        }
+        let identity = found.ok_or_else(|| ObjectError::NoCertificate {
+            selector: selector.to_string(),
+            token: self.name(),
+            is_unsearched,
+            present: self.session.summaries(ObjectClass::CERTIFICATE, selector),
+        })?;
+        log::info!("certificate of {}, with {selector}", identity.certificate.subject);
+        Ok(identity)
+    }
+
+    /// The attestation certificate of a key, the token's own word for where it was made, and the certificates above
+    /// it, in DER. ykcs11 shows it before any login, as a certificate that exists in the session alone, under the
+    /// CKA_ID of its key. The one above it is stored on the card.
+    pub fn attestation(&self, selector: &ObjectSelector) -> Result<Vec<Vec<u8>>, Error> {
+        let _step = watchdog::step("reading the attestation (C_FindObjects)");
+        let session = &self.session;
+        let failed = session.failed("reading the attestation");
+        let id = match &selector.id {
+            Some(id) => id.as_bytes().to_owned(),
+            None => session.labelled_id(selector)?,
+        };
+        let query = Query { class: ObjectClass::CERTIFICATE, id: Some(&id), label: None };
+        for object in session.find(query).map_err(failed)? {
+            if session.flag(object, AttributeType::Token).map_err(failed)? == Some(false) {
+                let der = session.bytes(object, AttributeType::Value).map_err(failed)?;
+                let certificate = Certificate::from_der(&der, "the attestation")?;
+                let mut chain = vec![certificate.der().to_owned()];
+                chain.extend(session.issuers(&certificate)?);
+                return Ok(chain);
+            }
+        }
+        let (selector, token) = (selector.to_string(), self.name());
+        Err(ObjectError::NoAttestation { selector, token }.into())
+    }
+}
+
+impl TokenSession<'_> {
+    /// The one certificate that fits among those that can be seen; `None` if there is none.
+    fn certificate(&self, selector: &ObjectSelector) -> Result<Option<Identity>, Error> {
+        let failed = self.failed("reading the certificates");
         let class = ObjectClass::CERTIFICATE;
-        return Err(objects.several("certificates", selector, &several, class));
-    };
-    let others = found.len() - 1;
-    let (object, certificate) = found.swap_remove(place);
-    if others > 0 {
-        log::info!(
-            "{} certificates with {selector}: the one valid until {} is taken, serial number {}",
-            others + 1,
-            day(certificate.validity.not_after),
-            certificate.serial_number,
-        );
-    }
-    let id = match &selector.id {
-        Some(id) => id.as_bytes().to_owned(),
-        None => objects.bytes(object, AttributeType::Id).map_err(failed)?,
-    };
-    Ok(Some(FoundCertificate { certificate, id }))
-}
-
-fn read(
-    objects: Objects<'_>,
-    object: ObjectHandle,
-    selector: &ObjectSelector,
-) -> Result<Certificate, Error> {
-    let der = objects.bytes(object, AttributeType::Value);
-    let der = der.map_err(objects.failed("reading the certificate"))?;
-    let source = format!("the certificate with {selector}");
-    Ok(Certificate::from_der(&der, &source)?)
-}
-
-/// Why [`find`] has found none. `is_unsearched`: there may be one that is hidden without a login.
-pub(super) fn missing(
-    objects: Objects<'_>,
-    selector: &ObjectSelector,
-    is_unsearched: bool,
-) -> ObjectError {
-    let query = Query::new(ObjectClass::CERTIFICATE, selector);
-    let matching = objects.find(query).unwrap_or_default();
-    let all = matching.len();
-    // None was left of the stored ones, so they couldn't be read.
-    let stored = objects.unless_false(matching, AttributeType::Token).ok();
-    ObjectError::NoCertificate {
-        selector: selector.to_string(),
-        token: objects.token.to_string(),
-        passed_over: stored.as_ref().map_or(0, |stored| all - stored.len()),
-        unreadable: stored.map_or(0, |stored| stored.len()),
-        is_unsearched,
-        present: objects.summaries(ObjectClass::CERTIFICATE, selector),
-    }
-}
-
-/// The certificates on the token that lead from this one towards its root, in DER, found by
-/// CKA_SUBJECT; without the root.
-pub(super) fn issuers(
-    objects: Objects<'_>,
-    certificate: &Certificate,
-) -> Result<Vec<Vec<u8>>, Error> {
-    let _step = watchdog::step("reading the issuers' certificates (C_FindObjects)");
-    let failed = objects.failed("reading the issuer's certificate");
-    let mut chain: Vec<Vec<u8>> = Vec::new();
-    while chain.len() < LONGEST_CHAIN {
-        let last = chain.last().map_or_else(|| certificate.der(), Vec::as_slice);
-        let Some(subject) = issuer_of(last) else {
-            break;
+        let stored = self.find_stored(Query::new(class, selector)).map_err(failed)?;
+        let mut found: Vec<(ObjectHandle, Certificate)> = Vec::with_capacity(stored.len());
+        for object in &stored {
+            let der = self.bytes(*object, AttributeType::Value).map_err(failed)?;
+            match Certificate::from_der(&der, &format!("the certificate with {selector}")) {
+                Ok(certificate) => found.push((*object, certificate)),
+                // Among several, one that can't be read is no candidate.
+                Err(_) if stored.len() > 1 => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let certificates: Vec<_> = found.iter().map(|(_, certificate)| certificate).collect();
+        let best = meant(&certificates, unix_time());
+        let [index] = best[..] else {
+            let several = best.iter().filter_map(|index| Some(found.get(*index)?.0));
+            let several: Vec<_> = several.collect();
+            return match several.is_empty() {
+                true => Ok(None),
+                false => Err(self.several("certificates", selector, &several, class)),
+            };
         };
-        let template = [Attribute::Class(ObjectClass::CERTIFICATE), Attribute::Subject(subject)];
-        let found = objects.session.find(&template).map_err(failed)?;
-        let found = found.iter().map(|it| objects.bytes(*it, AttributeType::Value));
-        let found: Vec<_> = found.collect::<Result<_, _>>().map_err(failed)?;
-        let Some(issuer) = issuer_among(&found, last) else {
-            break;
+        let count = found.len();
+        let (object, certificate) = found.swap_remove(index);
+        if count > 1 {
+            log::info!(
+                "{count} certificates with {selector}: the one valid until {} is taken, serial number {}",
+                day(certificate.validity.not_after),
+                certificate.serial_number,
+            );
+        }
+        let id = match &selector.id {
+            Some(id) => id.as_bytes().to_owned(),
+            None => self.bytes(object, AttributeType::Id).map_err(failed)?,
         };
-        chain.push(issuer.clone());
+        let key = KeyReference::of_certificate(&certificate, selector, Some(id));
+        Ok(Some(Identity { certificate, file_chain: Vec::new(), key }))
     }
-    Ok(chain)
+
+    /// The certificates on the token that lead from this one towards its root, in DER, found by
+    /// CKA_SUBJECT; without the root.
+    fn issuers(&self, certificate: &Certificate) -> Result<Vec<Vec<u8>>, Error> {
+        let _step = watchdog::step("reading the issuers' certificates (C_FindObjects)");
+        let failed = self.failed("reading the issuer's certificate");
+        let mut chain: Vec<Vec<u8>> = Vec::new();
+        while chain.len() < LONGEST_CHAIN {
+            let last = chain.last().map_or_else(|| certificate.der(), Vec::as_slice);
+            let Some(subject) = issuer_of(last) else {
+                break;
+            };
+            let template =
+                [Attribute::Class(ObjectClass::CERTIFICATE), Attribute::Subject(subject)];
+            let found = self.raw.find(&template).map_err(failed)?;
+            let found = found.iter().map(|it| self.bytes(*it, AttributeType::Value));
+            let found: Vec<_> = found.collect::<Result<_, _>>().map_err(failed)?;
+            let Some(issuer) = issuer_among(&found, last) else {
+                break;
+            };
+            chain.push(issuer.clone());
+        }
+        Ok(chain)
+    }
+
+    /// CKA_ID of the certificate or key with this label; empty if there is none.
+    fn labelled_id(&self, selector: &ObjectSelector) -> Result<Vec<u8>, Error> {
+        let failed = self.failed("looking for the key");
+        for class in [ObjectClass::CERTIFICATE, ObjectClass::PUBLIC_KEY] {
+            let found = self.find(Query::new(class, selector)).map_err(failed)?;
+            if let Some(object) = found.first() {
+                return self.bytes(*object, AttributeType::Id).map_err(failed);
+            }
+        }
+        Ok(Vec::new())
+    }
 }

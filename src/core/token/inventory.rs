@@ -5,8 +5,10 @@
 
 use cryptoki::object::{AttributeType, ObjectClass};
 
-use super::object::{Objects, Query};
+use super::object::Query;
 use super::raw::ObjectHandle;
+use super::yubikey::{ATTESTATION_KEY, is_placeholder};
+use super::{Token, TokenSession};
 use crate::certificate::{Certificate, CertificateError, meant};
 use crate::error::Error;
 use crate::process::{unix_time, watchdog};
@@ -56,9 +58,24 @@ pub struct VisibleKey {
     pub can_sign: bool,
 }
 
-/// The certificates and keys that could authenticate, in the order of CKA_ID; without those that
-/// exist in the session alone.
-pub(super) fn candidates(objects: Objects<'_>) -> Result<Vec<Candidate>, Error> {
+impl Token<'_> {
+    /// The certificates and keys that could authenticate, in the order of CKA_ID; without those that
+    /// exist in the session alone; of a YubiKey's, without the key that attests the others, and without
+    /// certificates that the library has made up.
+    pub fn candidates(&self) -> Result<Vec<Candidate>, Error> {
+        let mut candidates = candidates(&self.session)?;
+        if self.is_yubikey() {
+            candidates.retain(|candidate| candidate.id != ATTESTATION_KEY);
+            for candidate in &mut candidates {
+                let is_kept = |it: &Result<Certificate, _>| !it.as_ref().is_ok_and(is_placeholder);
+                candidate.certificate = candidate.certificate.take().filter(is_kept);
+            }
+        }
+        Ok(candidates)
+    }
+}
+
+fn candidates(objects: &TokenSession<'_>) -> Result<Vec<Candidate>, Error> {
     let _step = watchdog::step("listing the objects (C_FindObjects)");
     let mut keys = keys(objects)?;
     let mut candidates: Vec<Candidate> = Vec::new();
@@ -114,7 +131,7 @@ pub(super) fn candidates(objects: Objects<'_>) -> Result<Vec<Candidate>, Error> 
 }
 
 /// Private keys, and public keys, which are listed if the private one isn't seen.
-fn keys(objects: Objects<'_>) -> Result<Vec<KeyObject>, Error> {
+fn keys(objects: &TokenSession<'_>) -> Result<Vec<KeyObject>, Error> {
     let mut keys: Vec<KeyObject> = Vec::new();
     for class in [ObjectClass::PRIVATE_KEY, ObjectClass::PUBLIC_KEY] {
         let is_private = class == ObjectClass::PRIVATE_KEY;
@@ -133,13 +150,13 @@ fn keys(objects: Objects<'_>) -> Result<Vec<KeyObject>, Error> {
     Ok(keys)
 }
 
-fn every(objects: Objects<'_>, class: ObjectClass) -> Result<Vec<ObjectHandle>, Error> {
+fn every(objects: &TokenSession<'_>, class: ObjectClass) -> Result<Vec<ObjectHandle>, Error> {
     let found = objects.find_stored(Query::every(class));
     found.map_err(objects.failed("listing the objects"))
 }
 
 /// CKA_ID and CKA_LABEL.
-fn names(objects: Objects<'_>, object: ObjectHandle) -> Result<(Vec<u8>, String), Error> {
+fn names(objects: &TokenSession<'_>, object: ObjectHandle) -> Result<(Vec<u8>, String), Error> {
     let failed = objects.failed("reading an object");
     let label = objects.label(object).map_err(failed)?;
     let id = objects.bytes(object, AttributeType::Id).map_err(failed)?;
@@ -196,7 +213,7 @@ struct KeyObject {
 }
 
 impl KeyObject {
-    fn shown(&self, objects: Objects<'_>) -> VisibleKey {
+    fn shown(&self, objects: &TokenSession<'_>) -> VisibleKey {
         let asks = AttributeType::AlwaysAuthenticate;
         let is_asking = || matches!(objects.flag(self.object, asks), Ok(Some(true)));
         VisibleKey {

@@ -1,143 +1,456 @@
-//! The private key of a certificate, and the public keys beside it.
+//! Keys: found by the public key that a certificate has or the token shows, and the private key, after a login if
+//! the token requires one.
 
 #![forbid(unsafe_code)]
 
-use cryptoki::error::Error as CryptokiError;
-use cryptoki::object::{AttributeType, ObjectClass};
+use cryptoki::object::{AttributeType, KeyType, ObjectClass};
+use cryptoki::session::UserType;
 
 use super::error::ObjectError;
-use super::object::{Objects, Query};
-use super::raw::ObjectHandle;
-use crate::certificate::PublicKey;
-use crate::config::ObjectSelector;
+use super::object::{Query, key_type};
+use super::raw::{CallResult, ObjectHandle};
+use super::{Token, TokenSession, is_without_pin, login};
+use crate::certificate::{Certificate, Curve, PublicKey, without_leading_zeros};
+use crate::config::{ObjectId, ObjectSelector};
 use crate::error::Error;
+use crate::pin::PinProvider;
 use crate::process::watchdog;
 
-/// Names the private key of a certificate.
-pub struct WantedKey<'a> {
-    pub selector: &'a ObjectSelector,
-    /// CKA_ID of the certificate on the token, which leads to its key; the label decides if that is
-    /// empty or several keys have it. Without one the selector names the key itself.
-    pub id: Option<&'a [u8]>,
-    /// The certificate's.
-    pub public_key: &'a PublicKey,
+/// CKA_EC_PARAMS of Ed25519: the curve's name (PKCS#11, section 6.3.6), or the object identifier (RFC 8410, section 3).
+pub(super) const ED25519_PARAMETERS: [&[u8]; 2] =
+    [b"\x13\x0cedwards25519", b"\x06\x03\x2b\x65\x70"];
+
+/// A key on the token, and its public key.
+#[derive(Clone, Debug)]
+pub struct FoundKey {
+    /// CKA_ID; empty if there is none.
+    pub id: Vec<u8>,
+    /// CKA_LABEL.
+    pub label: String,
+    pub public_key: PublicKey,
 }
 
-/// Finds the one private key that fits.
-pub(super) fn find(objects: Objects<'_>, wanted: &WantedKey<'_>) -> Result<ObjectHandle, Error> {
-    let class = ObjectClass::PRIVATE_KEY;
-    let selector = wanted.selector;
-    let found = candidates(objects, wanted).map_err(objects.failed("looking for the key"))?;
-    match found.as_slice() {
-        [only] => Ok(*only),
-        [] => Err(ObjectError::NoKey {
-            selector: selector.to_string(),
-            token: objects.token.to_string(),
-            present: objects.summaries(class, selector),
+impl FoundKey {
+    /// What names it: its CKA_ID, or its label if it has none.
+    pub fn selector(&self) -> ObjectSelector {
+        let has_id = !self.id.is_empty();
+        ObjectSelector {
+            id: has_id.then(|| ObjectId::from_bytes(self.id.clone())),
+            label: (!has_id).then(|| self.label.clone()),
         }
-        .into()),
-        several => Err(objects.several("private keys", selector, several, class)),
     }
 }
 
-/// Finds the one private key that can be used without a login because its CKA_PRIVATE is false, like a
-/// PIV card's card authentication key.
-pub(super) fn find_public(objects: Objects<'_>, wanted: &WantedKey<'_>) -> Option<ObjectHandle> {
-    let [only] = candidates(objects, wanted).ok()?[..] else {
-        return None;
-    };
-    let is_private = objects.flag(only, AttributeType::Private);
-    matches!(is_private, Ok(Some(false))).then_some(only)
+/// A private key that may not be open yet: how to find it, and the public key that its signatures are verified
+/// with, which is the certificate's, or what the token shows of a key without a certificate.
+#[derive(Clone)]
+pub struct KeyReference {
+    public_key: PublicKey,
+    selector: ObjectSelector,
+    /// CKA_ID of the certificate or of the public key on the token. The label decides if it is empty or several
+    /// keys have it. Without one the selector names the key itself.
+    id: Option<Vec<u8>>,
+    /// The subject of its certificate.
+    subject: Option<String>,
 }
 
-/// The private keys under the certificate's CKA_ID, or under the label if it has none. Of several,
-/// those that can be the certificate's.
-fn candidates(
-    objects: Objects<'_>,
-    wanted: &WantedKey<'_>,
-) -> Result<Vec<ObjectHandle>, CryptokiError> {
-    let _step = watchdog::step("looking for the key (C_FindObjects)");
-    let every = Query::every(ObjectClass::PRIVATE_KEY);
-    let label = wanted.selector.label.as_deref();
-    let query = match wanted.id {
-        None => Query::new(ObjectClass::PRIVATE_KEY, wanted.selector),
-        Some([]) => Query { label, ..every },
-        id => Query { id, ..every },
-    };
-    let mut found = objects.find(query)?;
-    for kind in [AttributeType::Token, AttributeType::Sign] {
-        if found.len() > 1 {
-            found = objects.unless_false(found, kind)?;
+impl KeyReference {
+    /// The key of a certificate: under its CKA_ID, or named by the selector.
+    pub fn of_certificate(
+        certificate: &Certificate,
+        selector: &ObjectSelector,
+        id: Option<Vec<u8>>,
+    ) -> Self {
+        Self {
+            public_key: certificate.public_key().clone(),
+            selector: selector.clone(),
+            id,
+            subject: Some(certificate.subject.clone()),
         }
     }
-    if found.len() > 1 {
-        let mut possible = Vec::new();
-        for object in &found {
-            let is_own = objects.belongs_to(*object, wanted.public_key)?;
-            possible.extend((is_own != Some(false)).then_some(*object));
-        }
-        // If none is left, the error says that the key is another certificate's.
-        if !possible.is_empty() {
-            found = possible;
+
+    /// A key whose public key the token shows.
+    pub fn of_key(found: FoundKey) -> Self {
+        Self {
+            selector: found.selector(),
+            public_key: found.public_key,
+            id: Some(found.id),
+            subject: None,
         }
     }
-    if found.len() > 1 {
-        found = labelled(objects, query, found, label, wanted.public_key)?;
+
+    pub fn public_key(&self) -> &PublicKey {
+        &self.public_key
     }
-    Ok(found)
+
+    /// CKA_ID, if it is known and not empty.
+    pub fn id(&self) -> Option<&[u8]> {
+        self.id.as_deref().filter(|id| !id.is_empty())
+    }
+
+    /// The objects that stand beside the key: those with its CKA_ID.
+    pub(super) fn neighbours(&self) -> ObjectSelector {
+        match self.id() {
+            Some(id) => {
+                ObjectSelector { id: Some(ObjectId::from_bytes(id.to_owned())), label: None }
+            }
+            None => self.selector.clone(),
+        }
+    }
+
+    /// The key for messages: `the key with objectId "2" (CN=jane)`, or with its kind where it has no
+    /// certificate.
+    pub fn describe(&self) -> String {
+        let selector = &self.selector;
+        match &self.subject {
+            Some(subject) => format!("the key with {selector} ({subject})"),
+            None => format!("the key with {selector} ({})", self.public_key),
+        }
+    }
+
+    pub(super) fn mismatch(&self) -> Error {
+        ObjectError::Mismatch {
+            certificate: match &self.subject {
+                Some(subject) => format!("the certificate of {subject}"),
+                None => format!("the public key with {}", self.selector),
+            },
+            key: self.describe(),
+        }
+        .into()
+    }
 }
 
-/// Chooses among several by CKA_LABEL: that of the configuration, or that of the certificate's
-/// public key, which distinguishes keys on one curve.
-fn labelled(
-    objects: Objects<'_>,
-    query: Query<'_>,
-    found: Vec<ObjectHandle>,
-    label: Option<&str>,
-    key: &PublicKey,
-) -> Result<Vec<ObjectHandle>, CryptokiError> {
-    let mut labelled = Vec::with_capacity(found.len());
-    for object in found {
-        labelled.push((object, objects.bytes(object, AttributeType::Label)?));
+/// A private key that can be used while its token is open.
+pub struct PrivateKey {
+    pub reference: KeyReference,
+    /// CKA_ALWAYS_AUTHENTICATE, if the token says so.
+    pub always_authenticate: bool,
+    pub(super) object: ObjectHandle,
+}
+
+impl Token<'_> {
+    /// Finds the one key that fits by its public key, whether or not it has a certificate. Logs in only
+    /// if none is visible without, and not without `pins`.
+    pub fn bare_key(
+        &mut self,
+        selector: &ObjectSelector,
+        pins: Option<&mut dyn PinProvider>,
+    ) -> Result<FoundKey, Error> {
+        let find = |session: &TokenSession<'_>| {
+            let mut found = session.public_keys(selector)?;
+            if found.len() > 1 {
+                let found: Vec<_> = found.into_iter().map(|(object, _)| object).collect();
+                let class = ObjectClass::PUBLIC_KEY;
+                return Err(session.several("public keys", selector, &found, class));
+            }
+            Ok(found.pop().map(|(_, key)| key))
+        };
+        let found = self.visible_or_hidden(&selector.to_string(), pins, find)?;
+        let missing = || {
+            let private = Query::new(ObjectClass::PRIVATE_KEY, selector);
+            match self.session.find(private).is_ok_and(|found| !found.is_empty()) {
+                true => {
+                    let (selector, token) = (selector.to_string(), self.name());
+                    ObjectError::NoPublicKey { selector, token }.into()
+                }
+                false => self.session.no_key(selector.to_string(), selector),
+            }
+        };
+        found.ok_or_else(missing)
     }
-    if let Some(label) = label.map(str::as_bytes)
-        && labelled.iter().any(|(_, own)| own == label)
-    {
-        labelled.retain(|(_, own)| own == label);
+
+    /// Finds the key with this public key, which is that of `holder`. Logs in only if none is visible
+    /// without, and not without `pins`.
+    pub fn key_of(
+        &mut self,
+        public_key: &PublicKey,
+        holder: &str,
+        pins: Option<&mut dyn PinProvider>,
+    ) -> Result<FoundKey, Error> {
+        let find = |session: &TokenSession<'_>| {
+            let found = session.public_keys(&ObjectSelector::default())?;
+            let mut same = found.into_iter().map(|(_, found)| found);
+            Ok(same.find(|found| found.public_key == *public_key))
+        };
+        let found = self.visible_or_hidden(holder, pins, find)?;
+        let any = ObjectSelector::default();
+        found.ok_or_else(|| self.session.no_key(format!("the public key of {holder}"), &any))
     }
-    if labelled.len() > 1 {
-        let class = ObjectClass::PUBLIC_KEY;
-        let mut labels = Vec::new();
-        for object in objects.find(Query { class, ..query })? {
-            if objects.belongs_to(object, key)? == Some(true) {
-                labels.push(objects.bytes(object, AttributeType::Label)?);
+
+    /// The keys whose public key the token shows.
+    pub fn public_keys(&self) -> Result<Vec<FoundKey>, Error> {
+        let found = self.session.public_keys(&ObjectSelector::default())?;
+        Ok(found.into_iter().map(|(_, found)| found).collect())
+    }
+
+    /// What the search finds without a login, or else after one.
+    fn visible_or_hidden<T>(
+        &mut self,
+        purpose: &str,
+        pins: Option<&mut dyn PinProvider>,
+        find: impl Fn(&TokenSession<'_>) -> Result<Option<T>, Error>,
+    ) -> Result<Option<T>, Error> {
+        let found = find(&self.session)?;
+        let Some(pins) = pins.filter(|_| found.is_none() && self.may_hide_objects()) else {
+            return Ok(found);
+        };
+        self.reveal(purpose, pins)?;
+        find(&self.session)
+    }
+
+    /// Finds the one private key that fits, after a login if the token requires one for it.
+    pub fn key(
+        &mut self,
+        reference: KeyReference,
+        pins: &mut dyn PinProvider,
+    ) -> Result<PrivateKey, Error> {
+        let name = reference.describe();
+        // What the token shows before a login is another question than what it shows after one.
+        let public = match self.may_hide_objects() {
+            true => self.session.public_private_key(&reference),
+            false => None,
+        };
+        let object = match public {
+            Some(object) => object,
+            None => {
+                self.reveal(&name, pins)?;
+                self.find_key(&reference, &name, pins)?
+            }
+        };
+        let traits = self.session.key_traits(object, &reference.public_key);
+        let (always_authenticate, is_mismatch) =
+            traits.map_err(self.session.failed("reading the key"))?;
+        if is_mismatch {
+            return Err(reference.mismatch());
+        }
+        log::info!("{name}: found");
+        log::debug!("key: PIN for every signature: {always_authenticate}");
+        Ok(PrivateKey { reference, always_authenticate, object })
+    }
+
+    /// Looks for the key, and once more after a login that the token doesn't require: it may hide
+    /// its keys all the same.
+    fn find_key(
+        &mut self,
+        reference: &KeyReference,
+        name: &str,
+        pins: &mut dyn PinProvider,
+    ) -> Result<ObjectHandle, Error> {
+        let session = &self.session;
+        let missing = match session.private_key(reference) {
+            Err(error)
+                if !self.login.is_done()
+                    && matches!(error.downcast_ref(), Some(ObjectError::NoKey { .. })) =>
+            {
+                error
+            }
+            outcome => return outcome,
+        };
+        match self.login.authenticate(session, UserType::User, name, pins) {
+            Ok(()) => session.private_key(reference),
+            Err(error) if is_without_pin(&error) || login::is_pin_not_set(&error) => Err(missing),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl TokenSession<'_> {
+    fn private_key(&self, reference: &KeyReference) -> Result<ObjectHandle, Error> {
+        let selector = &reference.selector;
+        let found = self.private_keys(reference).map_err(self.failed("looking for the key"))?;
+        match found.as_slice() {
+            [only] => Ok(*only),
+            [] => Err(self.no_key(selector.to_string(), selector)),
+            several => {
+                Err(self.several("private keys", selector, several, ObjectClass::PRIVATE_KEY))
             }
         }
-        let mut own = labelled.iter().filter(|(_, own)| labels.contains(own));
-        if let (Some((only, _)), None) = (own.next(), own.next()) {
-            return Ok(vec![*only]);
-        }
     }
-    Ok(labelled.into_iter().map(|(object, _)| object).collect())
+
+    fn no_key(&self, wanted: String, selector: &ObjectSelector) -> Error {
+        let present = self.summaries(ObjectClass::PRIVATE_KEY, selector);
+        ObjectError::NoKey { selector: wanted, token: self.state.name.to_string(), present }.into()
+    }
+
+    /// The one private key that can be used without a login because its CKA_PRIVATE is false, like a
+    /// PIV card's card authentication key.
+    fn public_private_key(&self, reference: &KeyReference) -> Option<ObjectHandle> {
+        let [only] = self.private_keys(reference).ok()?[..] else {
+            return None;
+        };
+        let is_private = self.flag(only, AttributeType::Private);
+        matches!(is_private, Ok(Some(false))).then_some(only)
+    }
+
+    /// The private keys under the certificate's CKA_ID, or under the label if it has none. Of several,
+    /// those that can be the certificate's, and of these the one with the configuration's label.
+    fn private_keys(&self, reference: &KeyReference) -> CallResult<Vec<ObjectHandle>> {
+        let _step = watchdog::step("looking for the key (C_FindObjects)");
+        let every = Query::every(ObjectClass::PRIVATE_KEY);
+        let label = reference.selector.label.as_deref();
+        let mut found = self.find(match reference.id.as_deref() {
+            None => Query::new(ObjectClass::PRIVATE_KEY, &reference.selector),
+            Some([]) => Query { label, ..every },
+            id => Query { id, ..every },
+        })?;
+        for kind in [AttributeType::Token, AttributeType::Sign] {
+            if found.len() > 1 {
+                found = self.unless_false(found, kind)?;
+            }
+        }
+        if found.len() > 1 {
+            let (mut possible, mut labelled) = (Vec::new(), Vec::new());
+            for object in &found {
+                if self.belongs_to(*object, &reference.public_key)? != Some(false) {
+                    possible.push(*object);
+                    let is_labelled = label == Some(self.label(*object)?.as_str());
+                    labelled.extend(is_labelled.then_some(*object));
+                }
+            }
+            // If none is left, the error says that the key is another certificate's.
+            if let Some(fewer) = [labelled, possible].into_iter().find(|it| !it.is_empty()) {
+                found = fewer;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether the token shows a public key, under this selector, that isn't the certificate's, and
+    /// none that is.
+    pub(super) fn contradicts(
+        &self,
+        selector: &ObjectSelector,
+        key: &PublicKey,
+    ) -> Result<bool, Error> {
+        let _step = watchdog::step("reading the public key (C_FindObjects)");
+        let failed = self.failed("reading the public key");
+        let query = Query::new(ObjectClass::PUBLIC_KEY, selector);
+        let mut is_contradicted = false;
+        for object in self.find(query).map_err(failed)? {
+            match self.belongs_to(object, key).map_err(failed)? {
+                Some(true) => return Ok(false),
+                Some(false) => is_contradicted = true,
+                None => {}
+            }
+        }
+        Ok(is_contradicted)
+    }
+
+    /// The keys under the selector whose public key can be read: from the public key object, or from the
+    /// private key, which shows it if it is an RSA key. Each public key once.
+    fn public_keys(
+        &self,
+        selector: &ObjectSelector,
+    ) -> Result<Vec<(ObjectHandle, FoundKey)>, Error> {
+        let _step = watchdog::step("reading the public keys (C_FindObjects)");
+        let failed = self.failed("reading the public keys");
+        let mut found: Vec<(ObjectHandle, FoundKey)> = Vec::new();
+        for class in [ObjectClass::PUBLIC_KEY, ObjectClass::PRIVATE_KEY] {
+            for object in self.find_stored(Query::new(class, selector)).map_err(failed)? {
+                let Some(public_key) = self.public_key(object).map_err(failed)? else {
+                    continue;
+                };
+                if found.iter().all(|(_, it)| it.public_key != public_key) {
+                    let id = self.bytes(object, AttributeType::Id).map_err(failed)?;
+                    let label = self.label(object).map_err(failed)?;
+                    found.push((object, FoundKey { id, label, public_key }));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// The public key that a key object shows; `None` if it shows none, or none that TLS clients sign with.
+    pub(super) fn public_key(&self, object: ObjectHandle) -> CallResult<Option<PublicKey>> {
+        let bytes = |kind| self.bytes(object, kind);
+        Ok(match key_type(&bytes(AttributeType::KeyType)?) {
+            Some(KeyType::RSA) => {
+                let modulus = without_leading_zeros(&bytes(AttributeType::Modulus)?);
+                let exponent = without_leading_zeros(&bytes(AttributeType::PublicExponent)?);
+                PublicKey::of_rsa(modulus, exponent)
+            }
+            Some(KeyType::EC | KeyType::EC_EDWARDS) => {
+                let parameters = bytes(AttributeType::EcParams)?;
+                of_curve(&parameters, &bytes(AttributeType::EcPoint)?)
+            }
+            _ => None,
+        })
+    }
 }
 
-/// Whether the token shows a public key, under this selector, that isn't the certificate's, and
-/// none that is.
-pub(super) fn contradicts(
-    objects: Objects<'_>,
-    selector: &ObjectSelector,
-    key: &PublicKey,
-) -> Result<bool, Error> {
-    let _step = watchdog::step("reading the public key (C_FindObjects)");
-    let failed = objects.failed("reading the public key");
-    let query = Query::new(ObjectClass::PUBLIC_KEY, selector);
-    let mut is_contradicted = false;
-    for object in objects.find(query).map_err(failed)? {
-        match objects.belongs_to(object, key).map_err(failed)? {
-            Some(true) => return Ok(false),
-            Some(false) => is_contradicted = true,
-            None => {}
+/// From CKA_EC_PARAMS and CKA_EC_POINT, which is a DER OCTET STRING, or the point alone, as some
+/// libraries have it.
+fn of_curve(parameters: &[u8], point: &[u8]) -> Option<PublicKey> {
+    let unwrapped = match point {
+        [0x04, length, rest @ ..] if rest.len() == usize::from(*length) => rest,
+        [0x04, 0x81, length, rest @ ..] if rest.len() == usize::from(*length) => rest,
+        _ => point,
+    };
+    if ED25519_PARAMETERS.contains(&parameters) {
+        return unwrapped.try_into().ok().map(PublicKey::Ed25519);
+    }
+    let curve = Curve::from_parameters(parameters)?;
+    let points = [unwrapped, point].into_iter();
+    let mut whole = points.filter(|it| it.len() == curve.point_length() && it.first() == Some(&4));
+    let point = whole.next()?.to_owned();
+    Some(PublicKey::Ecdsa { curve, point })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const P256: &[u8] = b"\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07";
+    const P521: &[u8] = b"\x06\x05\x2b\x81\x04\x00\x23";
+
+    fn point(coordinate: usize) -> Vec<u8> {
+        let mut point = vec![7; 2 * coordinate + 1];
+        point[0] = 4;
+        point
+    }
+
+    #[test]
+    fn a_point_is_read_from_its_octet_string_or_alone() {
+        for (parameters, curve, coordinate, header) in
+            [(P256, Curve::P256, 32, &[0x04, 65][..]), (P521, Curve::P521, 66, &[0x04, 0x81, 133])]
+        {
+            let point = point(coordinate);
+            let wrapped = [header, &point].concat();
+            let expected = PublicKey::Ecdsa { curve, point };
+            assert_eq!(of_curve(parameters, &wrapped), Some(expected.clone()));
+            let PublicKey::Ecdsa { point, .. } = &expected else { unreachable!() };
+            assert_eq!(of_curve(parameters, point), Some(expected.clone()));
         }
     }
-    Ok(is_contradicted)
+
+    #[test]
+    fn a_point_that_looks_like_an_octet_string_is_a_point() {
+        // X begins with the length of what follows.
+        let mut point = point(32);
+        point[1] = 63;
+        let read = of_curve(P256, &point);
+        let curve = Curve::P256;
+        assert_eq!(read, Some(PublicKey::Ecdsa { curve, point }));
+    }
+
+    #[test]
+    fn ed25519_is_known_by_name_and_by_object_identifier() {
+        let wrapped = [&[0x04, 32][..], &[9; 32]].concat();
+        for parameters in ED25519_PARAMETERS {
+            for point in [&wrapped[..], &[9; 32]] {
+                let expected = PublicKey::Ed25519([9; 32]);
+                assert_eq!(of_curve(parameters, point), Some(expected));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_point_of_the_curve_is_no_key() {
+        let compressed = [&[2][..], &[7; 32]].concat();
+        for point in [&[][..], &[4], &compressed, &point(48)] {
+            assert_eq!(of_curve(P256, point), None, "{point:?}");
+        }
+        assert_eq!(of_curve(&[], &point(32)), None);
+        assert_eq!(of_curve(ED25519_PARAMETERS[0], &[9; 57]), None);
+    }
 }

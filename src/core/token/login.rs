@@ -11,11 +11,11 @@ use std::time::Duration;
 use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::session::UserType;
 
+use super::TokenSession;
 use super::ckr;
 use super::error::{LoginError, TokenError};
 use super::ledger::{Ledger, PinAnswer};
 use super::pin_rules::{self, Giver, HeldPin, PinStep, Verdict, WhyNotSent};
-use super::session::TokenSession;
 use super::slot::{PinHolder, PinState, TokenState};
 use super::tried::TRIED;
 use super::yubikey::is_yubikey;

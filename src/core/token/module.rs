@@ -9,11 +9,11 @@ use std::time::Duration;
 use cryptoki::context::CInitializeFlags;
 use cryptoki::error::{Error as CryptokiError, RvError};
 
+use super::ckr;
 use super::error::{ModuleError, TokenError};
 use super::raw::Functions;
 use super::slot::{self, OccupiedSlot};
 use super::tried::TRIED;
-use super::{ckr, exports};
 use crate::config::{InitArgs, TrustedLibrary};
 use crate::error::Error;
 use crate::printable::printable;
@@ -37,12 +37,8 @@ pub struct Module {
 pub type WaitObserver = fn(Duration, &str) -> Box<dyn Any>;
 
 impl Module {
-    /// Loads and initialises the library (C_GetFunctionList, C_Initialize). A file
-    /// that exports neither is not loaded, so that nothing of it runs. A library is initialised once
-    /// in a process: the parameters of a second module of it are ignored.
-    ///
-    /// # Errors
-    /// [`ModuleError`] if it isn't a PKCS#11 library, or can't be loaded or initialised.
+    /// Loads and initialises the library (C_GetFunctionList, C_Initialize). A library is initialised
+    /// once in a process: the parameters of a second module of it are ignored.
     pub fn open(
         library: &TrustedLibrary,
         init_args: Option<&InitArgs>,
@@ -55,7 +51,6 @@ impl Module {
                 reason: std::io::Error::from(rustix::io::Errno::NOENT).to_string(),
             });
         };
-        exports::check(&path)?;
         tell_crashes(&path);
         let functions = Functions::load(&path)?;
         let borrowed = match initialize(&functions, init_args) {
@@ -80,9 +75,6 @@ impl Module {
     }
 
     /// The slots that hold a token, in the library's order (C_GetSlotList, C_GetTokenInfo).
-    ///
-    /// # Errors
-    /// If the library can't list its slots.
     pub fn occupied_slots(&self) -> Result<Vec<OccupiedSlot>, TokenError> {
         slot::occupied_slots(&self.functions)
     }

@@ -10,21 +10,15 @@ use cryptoki::error::Error as CryptokiError;
 use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass};
 use cryptoki_sys::{CK_KEY_TYPE, CK_OBJECT_CLASS};
 
+use super::TokenSession;
 use super::ckr;
 use super::error::{ObjectError, ObjectSummary};
-use super::public_key::ED25519_PARAMETERS;
-use super::raw::{CallResult, ObjectHandle, Session};
+use super::key::ED25519_PARAMETERS;
+use super::raw::{CallResult, ObjectHandle};
 use crate::certificate::{Certificate, Curve, PublicKey, bits, day, without_leading_zeros};
-use crate::config::{ObjectId, ObjectSelector, TokenName};
+use crate::config::{ObjectId, ObjectSelector};
 use crate::error::Error;
 use crate::process::watchdog;
-
-/// The objects that a token shows in a session.
-#[derive(Clone, Copy)]
-pub(super) struct Objects<'t> {
-    pub(super) session: &'t Session<'t>,
-    pub(super) token: &'t TokenName,
-}
 
 /// What the objects of a search have in common.
 #[derive(Clone, Copy)]
@@ -32,15 +26,6 @@ pub(super) struct Query<'a> {
     pub(super) class: ObjectClass,
     pub(super) id: Option<&'a [u8]>,
     pub(super) label: Option<&'a str>,
-}
-
-/// What a private key's attributes say.
-pub struct KeyTraits {
-    /// CKA_ALWAYS_AUTHENTICATE; false if the key doesn't show it.
-    pub always_authenticate: bool,
-    /// It can't be the certificate's, by its type, modulus or curve. Some libraries crash when they are
-    /// asked for another type's signature.
-    pub is_anothers: bool,
 }
 
 impl<'a> Query<'a> {
@@ -58,26 +43,26 @@ impl<'a> Query<'a> {
     }
 }
 
-impl Objects<'_> {
+impl TokenSession<'_> {
     /// Finds all objects that fit (C_FindObjects).
-    pub(super) fn find(self, query: Query<'_>) -> CallResult<Vec<ObjectHandle>> {
+    pub(super) fn find(&self, query: Query<'_>) -> CallResult<Vec<ObjectHandle>> {
         let mut template = vec![Attribute::Class(query.class)];
         template.extend(query.id.map(|id| Attribute::Id(id.to_owned())));
         let label = query.label.map(|label| label.as_bytes().to_owned());
         template.extend(label.map(Attribute::Label));
-        self.session.find(&template)
+        self.raw.find(&template)
     }
 
-    /// [`Objects::find`] without the objects that exist in the session alone: a YubiKey's
+    /// [`TokenSession::find`] without the objects that exist in the session alone: a YubiKey's
     /// attestation certificates share CKA_ID and public key with the certificate that is meant.
-    pub(super) fn find_stored(self, query: Query<'_>) -> CallResult<Vec<ObjectHandle>> {
+    pub(super) fn find_stored(&self, query: Query<'_>) -> CallResult<Vec<ObjectHandle>> {
         self.unless_false(self.find(query)?, AttributeType::Token)
     }
 
     /// The objects whose boolean attribute isn't false; one that a library doesn't show counts as
     /// true.
     pub(super) fn unless_false(
-        self,
+        &self,
         objects: Vec<ObjectHandle>,
         kind: AttributeType,
     ) -> CallResult<Vec<ObjectHandle>> {
@@ -92,15 +77,15 @@ impl Objects<'_> {
 
     /// An attribute's value, such as that of CKA_ID, CKA_VALUE or CKA_MODULUS; empty if the object
     /// doesn't have it or doesn't show it.
-    pub(super) fn bytes(self, object: ObjectHandle, kind: AttributeType) -> CallResult<Vec<u8>> {
+    pub(super) fn bytes(&self, object: ObjectHandle, kind: AttributeType) -> CallResult<Vec<u8>> {
         watchdog::renew();
-        let shown = self.session.attributes(object, &[kind])?.pop();
+        let shown = self.raw.attributes(object, &[kind])?.pop();
         Ok(shown.map(|(_, value)| value).unwrap_or_default())
     }
 
     /// A boolean attribute; `None` if it isn't shown, or isn't one byte.
     pub(super) fn flag(
-        self,
+        &self,
         object: ObjectHandle,
         kind: AttributeType,
     ) -> CallResult<Option<bool>> {
@@ -108,32 +93,34 @@ impl Objects<'_> {
     }
 
     /// CKA_LABEL, as text.
-    pub(super) fn label(self, object: ObjectHandle) -> CallResult<String> {
+    pub(super) fn label(&self, object: ObjectHandle) -> CallResult<String> {
         let label = self.bytes(object, AttributeType::Label)?;
         Ok(String::from_utf8_lossy(&label).into_owned())
     }
 
-    /// CKA_ALWAYS_AUTHENTICATE, and whether type and modulus or curve are those of the public key.
-    pub(super) fn key_traits(self, object: ObjectHandle, key: &PublicKey) -> CallResult<KeyTraits> {
+    /// CKA_ALWAYS_AUTHENTICATE, which is false if the key doesn't show it, and whether type, modulus or curve
+    /// differ from the public key's: some libraries crash when they are asked for another type's signature.
+    pub(super) fn key_traits(
+        &self,
+        object: ObjectHandle,
+        key: &PublicKey,
+    ) -> CallResult<(bool, bool)> {
         watchdog::renew();
         let shape = match key {
             PublicKey::Rsa { .. } => AttributeType::Modulus,
             PublicKey::Ecdsa { .. } | PublicKey::Ed25519(_) => AttributeType::EcParams,
         };
         let asks = AttributeType::AlwaysAuthenticate;
-        let kinds = [AttributeType::KeyType, asks, shape];
-        let shown = self.session.attributes(object, &kinds)?;
+        let shown = self.raw.attributes(object, &[AttributeType::KeyType, asks, shape])?;
         let mut always = shown.iter().filter(|(kind, _)| *kind == asks);
-        Ok(KeyTraits {
-            always_authenticate: always.any(|(_, value)| boolean(value) == Some(true)),
-            is_anothers: is_of(&shown, key) == Some(false),
-        })
+        let always = always.any(|(_, value)| boolean(value) == Some(true));
+        Ok((always, is_of(&shown, key) == Some(false)))
     }
 
     /// Whether a key object belongs to this public key; `None` if the object doesn't show it, and
     /// could by its type and curve.
     pub(super) fn belongs_to(
-        self,
+        &self,
         object: ObjectHandle,
         key: &PublicKey,
     ) -> CallResult<Option<bool>> {
@@ -147,7 +134,7 @@ impl Objects<'_> {
         for kind in kinds {
             watchdog::renew();
             let kinds = [AttributeType::KeyType, *kind];
-            let answer = is_of(&self.session.attributes(object, &kinds)?, key);
+            let answer = is_of(&self.raw.attributes(object, &kinds)?, key);
             if answer.is_some() {
                 return Ok(answer);
             }
@@ -157,7 +144,7 @@ impl Objects<'_> {
 
     /// A key's type and size, as `RSA-2048` or `ECDSA P-256`; the standard's name for one that
     /// can't be signed with here, and nothing for one that the token doesn't show.
-    pub(super) fn key_kind(self, object: ObjectHandle) -> String {
+    pub(super) fn key_kind(&self, object: ObjectHandle) -> String {
         let read = |kind| self.bytes(object, kind).unwrap_or_default();
         match key_type(&read(AttributeType::KeyType)) {
             Some(KeyType::RSA) => {
@@ -177,22 +164,18 @@ impl Objects<'_> {
     /// Every stored object of a class, for a message: first those that are near to what was named.
     /// What can't be read is left out.
     pub(super) fn summaries(
-        self,
+        &self,
         class: ObjectClass,
         named: &ObjectSelector,
     ) -> Vec<ObjectSummary> {
         let objects = self.find_stored(Query::every(class)).unwrap_or_default();
         let mut summaries: Vec<_> =
-            objects.into_iter().map(|object| self.summary(object, class)).collect();
-        // Short ids first, so that 2 stands before 10.
-        let id = named.id.as_ref().map(ToString::to_string);
+            objects.into_iter().map(|object| self.summary(object, Some(class))).collect();
         let label = named.label.as_ref().map(|label| label.to_lowercase());
+        // Short ids first, so that 2 stands before 10.
         summaries.sort_by_cached_key(|summary| {
-            let own = summary.label.to_lowercase();
-            let is_alike = label.as_ref().is_some_and(|label| {
-                own.contains(label) || !own.is_empty() && label.contains(&own)
-            });
-            let is_near = is_alike || id.as_ref() == Some(&summary.id);
+            let is_near =
+                label.as_ref().is_some_and(|it| summary.label.to_lowercase().contains(it));
             (!is_near, summary.id.len(), summary.id.clone())
         });
         summaries
@@ -200,9 +183,9 @@ impl Objects<'_> {
 
     /// One object as a configuration can name it.
     pub(super) fn summary(
-        self,
+        &self,
         object: ObjectHandle,
-        class: impl Into<Option<ObjectClass>>,
+        class: Option<ObjectClass>,
     ) -> ObjectSummary {
         let id = self.bytes(object, AttributeType::Id).unwrap_or_default();
         ObjectSummary {
@@ -211,7 +194,7 @@ impl Objects<'_> {
                 _ => ObjectId::from_bytes(id).to_string(),
             },
             label: self.label(object).unwrap_or_default(),
-            what: match class.into() {
+            what: match class {
                 Some(ObjectClass::CERTIFICATE) => self.describe_certificate(object),
                 Some(ObjectClass::PUBLIC_KEY) => self.describe_key(object, "public key"),
                 Some(ObjectClass::PRIVATE_KEY) => self.describe_key(object, "private key"),
@@ -222,14 +205,14 @@ impl Objects<'_> {
         }
     }
 
-    fn describe_key(self, object: ObjectHandle, what: &str) -> String {
+    fn describe_key(&self, object: ObjectHandle, what: &str) -> String {
         match self.key_kind(object).as_str() {
             "" => what.to_owned(),
             kind => format!("{what}, {kind}"),
         }
     }
 
-    fn describe_certificate(self, object: ObjectHandle) -> String {
+    fn describe_certificate(&self, object: ObjectHandle) -> String {
         let der = self.bytes(object, AttributeType::Value).unwrap_or_default();
         let Ok(certificate) = Certificate::from_der(&der, "the object") else {
             return "an unreadable certificate".to_owned();
@@ -248,27 +231,27 @@ impl Objects<'_> {
 
     /// The error of a search that has found several and should find one.
     pub(super) fn several(
-        self,
+        &self,
         what: &'static str,
         selector: &ObjectSelector,
         found: &[ObjectHandle],
         class: ObjectClass,
     ) -> Error {
-        let found = found.iter().map(|object| self.summary(*object, class));
+        let found = found.iter().map(|object| self.summary(*object, Some(class)));
         ObjectError::Several {
             what,
             selector: selector.to_string(),
-            token: self.token.to_string(),
+            token: self.state.name.to_string(),
             found: found.collect(),
         }
         .into()
     }
 
     /// The error of a call that failed while `doing` something with objects.
-    pub(super) fn failed(self, doing: &'static str) -> impl Fn(CryptokiError) -> Error + Copy {
+    pub(super) fn failed(&self, doing: &'static str) -> impl Fn(CryptokiError) -> Error + Copy {
         move |error| {
             let otherwise = |failure| ObjectError::Call { doing, failure }.into();
-            ckr::removed_or(&error, self.token, otherwise)
+            ckr::removed_or(&error, &self.state.name, otherwise)
         }
     }
 }

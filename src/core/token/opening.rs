@@ -4,18 +4,21 @@
 
 use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::mechanism::elliptic_curve::{EcKdf, Ecdh1DeriveParams};
-use cryptoki::mechanism::rsa::{PkcsMgfType, PkcsOaepParams, PkcsOaepSource};
+use cryptoki::mechanism::rsa::{PkcsOaepParams, PkcsOaepSource};
 use cryptoki::mechanism::{Mechanism, MechanismType};
 use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass};
 
+use super::Token;
 use super::ckr;
 use super::error::OpeningError;
-use super::operation::{Calls, KeyUse, Outcome, refuses_mechanism};
+use super::key::PrivateKey;
 use super::raw::{CallResult, ObjectHandle, Session};
-use super::yubikey::is_yubikey;
+use super::sign::{Outcome, hash_mechanisms, refuses_mechanism};
 use crate::certificate::{Curve, PublicKey};
 use crate::error::Error;
 use crate::hash::Hash;
+use crate::pin::PinProvider;
+use crate::process::watchdog;
 use crate::scheme::oaep;
 
 /// What a private key is applied to, to open what was sealed to its public key.
@@ -33,155 +36,123 @@ pub enum LockedSecret<'a> {
     Ecdh { curve: Curve, point: &'a [u8] },
 }
 
-impl LockedSecret<'_> {
-    /// The attribute that allows it.
-    fn usage(&self) -> (AttributeType, &'static str) {
-        match self {
-            Self::Oaep { .. } => (AttributeType::Decrypt, "CKA_DECRYPT"),
-            Self::Ecdh { .. } => (AttributeType::Derive, "CKA_DERIVE"),
-        }
-    }
-}
-
-/// A key with what it takes to open with it, and what its token offers.
-pub(super) struct Opener<'t, 'm> {
-    pub(super) usage: KeyUse<'t, 'm>,
-    /// `None` if the library doesn't say.
-    pub(super) offered: Option<&'t [MechanismType]>,
-}
-
-impl Opener<'_, '_> {
-    pub(super) fn open(
+impl Token<'_> {
+    /// Opens what was sealed to the key (C_Decrypt or C_DeriveKey): the message, or ECDH's shared secret.
+    pub fn open(
         &mut self,
+        key: &PrivateKey,
         locked: &LockedSecret<'_>,
-        public_key: &PublicKey,
+        pins: &mut dyn PinProvider,
     ) -> Result<Vec<u8>, Error> {
-        self.check_usage(locked)?;
-        match (locked, public_key) {
+        let _step = watchdog::step("opening what was sealed (C_Decrypt, C_DeriveKey)");
+        self.check_usage(key, locked)?;
+        let public_key = key.reference.public_key();
+        let opened = match (locked, public_key) {
             (LockedSecret::Oaep { hash, mask_hash, ciphertext, length }, PublicKey::Rsa { .. })
                 if ciphertext.len() == public_key.modulus_length() =>
             {
-                self.decrypt((*hash, *mask_hash), ciphertext, *length)
+                self.decrypt(key, pins, (*hash, *mask_hash), ciphertext, *length)?
             }
+            // A library that computes with any point could give the key away, bit by bit.
             (LockedSecret::Ecdh { curve, point }, PublicKey::Ecdsa { curve: own, .. })
                 if curve == own =>
             {
-                // A library that computes with any point could give the key away, bit by bit.
                 match is_on_curve(*curve, point) {
-                    true => self.derive(*curve, point),
-                    false => Err(self.not_opened().into()),
+                    true => self.derive(key, pins, *curve, point)?,
+                    false => None,
                 }
             }
             _ => {
-                Err(OpeningError::OtherKey { key: self.words(), kind: public_key.to_string() }
-                    .into())
+                let (key, kind) = (key.reference.describe(), public_key.to_string());
+                return Err(OpeningError::OtherKey { key, kind }.into());
             }
-        }
-    }
-
-    fn words(&self) -> String {
-        self.usage.key.words.clone()
-    }
-
-    /// Whatever is wrong with what comes out, it is this error.
-    fn not_opened(&self) -> OpeningError {
-        OpeningError::NotOpened { key: self.words() }
+        };
+        // Whatever is wrong with what comes out, it is this error.
+        let key = || key.reference.describe();
+        opened.ok_or_else(|| OpeningError::NotOpened { key: key() }.into())
     }
 
     /// A key that isn't for it is named before the token is asked: its refusal has many names.
-    fn check_usage(&self, locked: &LockedSecret<'_>) -> Result<(), OpeningError> {
-        let (kind, attribute) = locked.usage();
-        let session = self.usage.session;
-        // Yubico's library says of none of its keys that it derives, and derives.
-        if kind == AttributeType::Derive && is_yubikey(&session.state) {
-            return Ok(());
-        }
-        let objects = session.objects();
-        match objects.flag(self.usage.key.object, kind) {
-            Ok(Some(false)) => Err(OpeningError::NotForOpening { key: self.words(), attribute }),
+    fn check_usage(&self, key: &PrivateKey, locked: &LockedSecret<'_>) -> Result<(), Error> {
+        let (kind, attribute) = match locked {
+            LockedSecret::Oaep { .. } => (AttributeType::Decrypt, "CKA_DECRYPT"),
+            // Yubico's library says of none of its keys that it derives, and derives.
+            LockedSecret::Ecdh { .. } if self.is_yubikey() => return Ok(()),
+            LockedSecret::Ecdh { .. } => (AttributeType::Derive, "CKA_DERIVE"),
+        };
+        match self.session.flag(key.object, kind) {
+            Ok(Some(false)) => {
+                let key = key.reference.describe();
+                Err(OpeningError::NotForOpening { key, attribute }.into())
+            }
             // A library that doesn't show it is tried.
             Ok(_) | Err(_) => Ok(()),
         }
     }
 
-    fn offers(&self, mechanism: MechanismType) -> bool {
-        self.offered.is_none_or(|it| it.contains(&mechanism))
-    }
-
     /// By the token's OAEP or, where it has none or none with these hashes, by its bare RSA.
     fn decrypt(
         &mut self,
-        hashes: (Hash, Hash),
+        key: &PrivateKey,
+        pins: &mut dyn PinProvider,
+        (hash, mask_hash): (Hash, Hash),
         ciphertext: &[u8],
         length: usize,
-    ) -> Result<Vec<u8>, Error> {
+    ) -> Result<Option<Vec<u8>>, Error> {
+        let mut decrypt = |token: &mut Self, mechanism: &Mechanism<'_>| -> Outcome {
+            let begin = |session: &Session<'_>| session.decrypt_init(mechanism, key.object);
+            token.perform(key, pins, &begin, &|session| session.decrypt(ciphertext))
+        };
         let mut refusal = None;
-        if let Some(mechanism) = oaep_mechanism(hashes)
+        if let (Some((hash, _)), Some((_, mask))) =
+            (hash_mechanisms(hash), hash_mechanisms(mask_hash))
             && self.offers(MechanismType::RSA_PKCS_OAEP)
         {
-            match self.perform(&mechanism, ciphertext)? {
-                Ok(message) if message.len() == length => return Ok(message),
-                Ok(_) => return Err(self.not_opened().into()),
+            let parameters = PkcsOaepParams::new(hash, mask, PkcsOaepSource::empty());
+            match decrypt(self, &Mechanism::RsaPkcsOaep(parameters))? {
+                Ok(message) => return Ok(Some(message).filter(|it| it.len() == length)),
                 Err(error) if refuses_mechanism(&error) => refusal = Some(error),
-                Err(error) => return Err(self.failure(&error)),
+                Err(error) => return Err(self.opening_failure(key, &error)),
             }
         }
         if !self.offers(MechanismType::RSA_X_509) {
             return Err(match refusal {
-                Some(error) => self.failure(&error),
-                None => self.no_mechanism(&["CKM_RSA_PKCS_OAEP", "CKM_RSA_X_509"]),
+                Some(error) => self.opening_failure(key, &error),
+                None => self.no_opening_mechanism(&["CKM_RSA_PKCS_OAEP", "CKM_RSA_X_509"]),
             });
         }
         log::debug!("opening: OAEP is taken off here");
-        let block = match self.perform(&Mechanism::RsaX509, ciphertext)? {
-            Ok(block) => block,
-            Err(error) => return Err(self.failure(&error)),
-        };
-        // Some libraries leave out the zeros that it begins with.
-        let missing = ciphertext.len().checked_sub(block.len());
-        let missing = missing.ok_or_else(|| self.not_opened())?;
-        let block = [vec![0; missing], block].concat();
-        let message = oaep::message(hashes.0, hashes.1, &block, length);
-        Ok(message.ok_or_else(|| self.not_opened())?)
+        let block = decrypt(self, &Mechanism::RsaX509)?;
+        let block = block.map_err(|error| self.opening_failure(key, &error))?;
+        let block = with_leading_zeros(block, ciphertext.len());
+        Ok(block.and_then(|block| oaep::message(hash, mask_hash, &block, length)))
     }
 
-    fn perform(&mut self, mechanism: &Mechanism<'_>, ciphertext: &[u8]) -> Result<Outcome, Error> {
-        let key = self.usage.key.object;
-        self.usage.perform(&Calls {
-            begin: &|session| session.decrypt_init(mechanism, key),
-            end: &|session| session.decrypt(ciphertext),
-        })
-    }
-
-    fn derive(&mut self, curve: Curve, point: &[u8]) -> Result<Vec<u8>, Error> {
+    fn derive(
+        &mut self,
+        key: &PrivateKey,
+        pins: &mut dyn PinProvider,
+        curve: Curve,
+        point: &[u8],
+    ) -> Result<Option<Vec<u8>>, Error> {
         if !self.offers(MechanismType::ECDH1_DERIVE) {
-            return Err(self.no_mechanism(&["CKM_ECDH1_DERIVE"]));
+            return Err(self.no_opening_mechanism(&["CKM_ECDH1_DERIVE"]));
         }
         let length = curve.point_length() / 2;
-        let parameters = Ecdh1DeriveParams::new(EcKdf::null(), point);
-        let mechanism = Mechanism::Ecdh1Derive(parameters);
-        let key = self.usage.key.object;
-        let outcome =
-            self.usage.perform_at_once(&|session| derived(session, &mechanism, key, length))?;
-        match outcome {
-            // Some libraries leave out the zeros that it begins with.
-            Ok(secret) if (1..=length).contains(&secret.len()) => {
-                let missing = length - secret.len();
-                Ok([vec![0; missing], secret].concat())
-            }
-            Ok(_) => Err(self.not_opened().into()),
-            Err(error) => Err(self.failure(&error)),
-        }
+        let mechanism = Mechanism::Ecdh1Derive(Ecdh1DeriveParams::new(EcKdf::null(), point));
+        let call = |session: &Session<'_>| derived(session, &mechanism, key.object, length);
+        let secret = self.perform_at_once(key, pins, &call)?;
+        let secret = secret.map_err(|error| self.opening_failure(key, &error))?;
+        Ok(Some(secret).filter(|it| !it.is_empty()).and_then(|it| with_leading_zeros(it, length)))
     }
 
-    fn no_mechanism(&self, wanted: &'static [&'static str]) -> Error {
-        OpeningError::NoMechanism { token: self.usage.session.state.name.to_string(), wanted }
-            .into()
+    fn no_opening_mechanism(&self, wanted: &'static [&'static str]) -> Error {
+        OpeningError::NoMechanism { token: self.name(), wanted }.into()
     }
 
-    fn failure(&self, error: &CryptokiError) -> Error {
-        let key = self.words();
-        self.usage.session.failure(error, |failure| {
+    fn opening_failure(&self, key: &PrivateKey, error: &CryptokiError) -> Error {
+        let key = key.reference.describe();
+        self.session.failure(error, |failure| {
             match ckr::code(error) {
                 Some(
                     RvError::EncryptedDataInvalid
@@ -194,6 +165,12 @@ impl Opener<'_, '_> {
             .into()
         })
     }
+}
+
+/// Some libraries leave out the zeros that a number begins with.
+fn with_leading_zeros(bytes: Vec<u8>, length: usize) -> Option<Vec<u8>> {
+    let missing = length.checked_sub(bytes.len())?;
+    Some([vec![0; missing], bytes].concat())
 }
 
 /// C_DeriveKey, and the value of the object that it makes, which is removed again.
@@ -219,28 +196,6 @@ fn derived(
     }
     let value = shown?.pop();
     Ok(value.map(|(_, value)| value).unwrap_or_default())
-}
-
-/// `None` for hashes that PKCS#11 has no names for.
-fn oaep_mechanism((hash, mask_hash): (Hash, Hash)) -> Option<Mechanism<'static>> {
-    let hash = match hash {
-        Hash::Sha1 => MechanismType::SHA1,
-        Hash::Sha224 => MechanismType::SHA224,
-        Hash::Sha256 => MechanismType::SHA256,
-        Hash::Sha384 => MechanismType::SHA384,
-        Hash::Sha512 => MechanismType::SHA512,
-        Hash::Md5Sha1 => return None,
-    };
-    let mask = match mask_hash {
-        Hash::Sha1 => PkcsMgfType::MGF1_SHA1,
-        Hash::Sha224 => PkcsMgfType::MGF1_SHA224,
-        Hash::Sha256 => PkcsMgfType::MGF1_SHA256,
-        Hash::Sha384 => PkcsMgfType::MGF1_SHA384,
-        Hash::Sha512 => PkcsMgfType::MGF1_SHA512,
-        Hash::Md5Sha1 => return None,
-    };
-    let parameters = PkcsOaepParams::new(hash, mask, PkcsOaepSource::empty());
-    Some(Mechanism::RsaPkcsOaep(parameters))
 }
 
 fn is_on_curve(curve: Curve, point: &[u8]) -> bool {

@@ -63,9 +63,6 @@ pub(super) struct Functions(CK_FUNCTION_LIST);
 impl Functions {
     /// Loads the library and takes its function list, once: p11-kit's proxy makes another instance
     /// of itself for each call of an entry point.
-    ///
-    /// # Errors
-    /// If it does not load, has no entry point, or gives no function list.
     pub(super) fn load(path: &Path) -> Result<Self, ModuleError> {
         // SAFETY: constructors run, in a library that the user has chosen and that only root
         // and the user can change.

@@ -58,18 +58,13 @@ pub enum ObjectError {
     /// imported key has none. OpenSC and other libraries show none: `ykman piv keys attest 9a -`.
     #[error("no attestation of the key with {selector} on token {token}")]
     NoAttestation { selector: String, token: String },
-    /// *session objects* are attestation certificates that aren't stored; *can't be read*: no X.509. To
+    /// One that isn't stored, such as an attestation certificate, doesn't count, nor one that is no X.509. To
     /// write one under the key's id: `ykman piv certificates import 9c cert.pem`, `pkcs11-tool --module
     /// FILE --login --write-object cert.der --type cert --id 02`.
-    #[error(
-        "no certificate with {selector} on token {token}{}",
-        no_certificate(*.is_unsearched, *.passed_over, *.unreadable)
-    )]
+    #[error("no certificate with {selector} on token {token}{}", unsearched(*.is_unsearched))]
     NoCertificate {
         selector: String,
         token: String,
-        passed_over: usize,
-        unreadable: usize,
         present: Vec<ObjectSummary>,
         /// There was no PIN to look behind the login with.
         is_unsearched: bool,
@@ -108,18 +103,11 @@ pub enum ObjectError {
 }
 
 /// What to append to the statement that there is no certificate.
-fn no_certificate(is_unsearched: bool, passed_over: usize, unreadable: usize) -> String {
-    let mut more = String::new();
-    if is_unsearched {
-        more += " without a login, and there is no terminal to ask for the PIN and no pinSource";
+fn unsearched(is_unsearched: bool) -> &'static str {
+    match is_unsearched {
+        true => " without a login, and there is no terminal to ask for the PIN and no pinSource",
+        false => "",
     }
-    if passed_over > 0 {
-        more += &format!(" (session objects passed over: {passed_over})");
-    }
-    if unreadable > 0 {
-        more += &format!(" (certificates that can't be read: {unreadable})");
-    }
-    more
 }
 
 impl ObjectError {

@@ -116,22 +116,6 @@ fn process(holder: Option<u32>) -> String {
     holder.map_or_else(String::new, |holder| format!(" (process {holder})"))
 }
 
-impl TokenError {
-    /// Whether the missing token is probably not inserted: there is no other, and a reader for it.
-    pub fn may_not_be_inserted(&self) -> bool {
-        match self {
-            Self::EmptySlot { present, .. } => present.is_empty(),
-            Self::NoSlot { present, unusable, .. } | Self::NoToken { present, unusable, .. } => {
-                let is_empty = |slot: &UnusableSlot| matches!(slot.why, WhyUnusable::Empty);
-                present.is_empty()
-                    && (unusable.is_empty() || unusable.iter().any(is_empty))
-                    && !unusable.iter().any(UnusableSlot::is_unreadable)
-            }
-            _ => false,
-        }
-    }
-}
-
 impl From<LockBusy> for TokenError {
     fn from(LockBusy { waited, holder }: LockBusy) -> Self {
         Self::Busy { waited, holder }
@@ -255,33 +239,5 @@ fn where_to_look(present: &[TokenName], unusable: &[UnusableSlot]) -> Help {
             "insert the token, initialise it, or correct the library's configuration; its slots are:"
         )
         .with_candidates(unusable)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_token_is_asked_for_where_a_reader_is_empty_and_no_other_is_there() {
-        let missing = |present: usize, slots: Vec<WhyUnusable>| {
-            let token = TokenName { slot: 0, label: String::new(), serial: String::new() };
-            let unusable = slots.into_iter().map(|why| UnusableSlot { name: String::new(), why });
-            TokenError::NoSlot {
-                slot: 7,
-                present: vec![token; present],
-                unusable: unusable.collect(),
-            }
-            .may_not_be_inserted()
-        };
-        let unreadable = || {
-            WhyUnusable::Unreadable(CallFailure { function: String::new(), reason: String::new() })
-        };
-        use WhyUnusable::{Empty, NotInitialized};
-        assert!(missing(0, vec![]));
-        assert!(missing(0, vec![NotInitialized, Empty]));
-        assert!(!missing(0, vec![NotInitialized]));
-        assert!(!missing(0, vec![Empty, unreadable()]));
-        assert!(!missing(1, vec![Empty]));
     }
 }

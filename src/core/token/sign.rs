@@ -1,0 +1,330 @@
+//! A signature: the mechanism for a scheme, C_SignInit, the login that the key wants for it, C_Sign, and the proof
+//! that the public key accepts what comes out.
+//!
+//! If a token lacks the padded RSA mechanism, or refuses its parameters, the padding is done here and the token is
+//! asked for the bare RSA operation (CKM_RSA_X_509).
+
+#![forbid(unsafe_code)]
+
+use std::any::Any;
+use std::time::{Duration, Instant};
+
+use cryptoki::error::{Error as CryptokiError, RvError};
+use cryptoki::mechanism::eddsa::{EddsaParams, EddsaSignatureScheme};
+use cryptoki::mechanism::rsa::{PkcsMgfType, PkcsPssParams};
+use cryptoki::mechanism::{Mechanism, MechanismType};
+use cryptoki::session::UserType;
+
+use super::Token;
+use super::ckr;
+use super::error::SigningError;
+use super::key::PrivateKey;
+use super::raw::{CallResult, Session};
+use crate::certificate::PublicKey;
+use crate::error::Error;
+use crate::hash::Hash;
+use crate::pin::PinProvider;
+use crate::process::watchdog;
+use crate::scheme::{Scheme, ecdsa, pkcs1, pss};
+use crate::verify::{VerifiedSignature, verify};
+
+/// A token that takes longer than this is probably waiting to be touched.
+pub const TOUCH_NOTICE_DELAY: Duration = Duration::from_millis(300);
+
+/// What is said of a token that may be waiting for a touch.
+pub const TOUCH_NOTICE: &str = "touch the token if it blinks";
+
+/// Who makes the padded block that an RSA key is applied to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Padding {
+    Ours,
+    /// The token's, or none because the scheme has none.
+    Tokens,
+}
+
+/// What the calls of an operation came to; an error of its own is one of the login between them.
+pub(super) type Outcome = Result<CallResult<Vec<u8>>, Error>;
+
+impl Token<'_> {
+    /// The schemes of TLS that key and token can make, those that TLS prefers first; an error if there is none.
+    pub fn tls_schemes(&self, public_key: &PublicKey) -> Result<Vec<Scheme>, Error> {
+        let (mut offered, mut refusal) = (Vec::new(), None);
+        for scheme in Scheme::of_tls(public_key) {
+            match self.check_mechanism(&scheme) {
+                Ok(()) => offered.push(scheme),
+                Err(error) => refusal = refusal.or(Some(error)),
+            }
+        }
+        match refusal {
+            Some(error) if offered.is_empty() => Err(error),
+            _ => Ok(offered),
+        }
+    }
+
+    /// Checks that the token has a mechanism for the scheme (C_GetMechanismList).
+    pub fn check_mechanism(&self, scheme: &Scheme) -> Result<(), Error> {
+        self.paddings(scheme).map(drop)
+    }
+
+    /// How this token can pad for such a signature: the better way, and the other one if it has both.
+    fn paddings(&self, scheme: &Scheme) -> Result<(Padding, Option<Padding>), Error> {
+        Ok(paddings(scheme, &self.name(), |mechanism| self.offers(mechanism))?)
+    }
+
+    /// Signs (C_SignInit, C_Sign) and verifies. For Ed25519 the digest is the whole message.
+    pub fn sign(
+        &mut self,
+        key: &PrivateKey,
+        scheme: Scheme,
+        digest: &[u8],
+        pins: &mut dyn PinProvider,
+    ) -> Result<VerifiedSignature, Error> {
+        let public_key = key.reference.public_key();
+        let started = Instant::now();
+        let signature = self.sign_unverified(key, &scheme, digest, pins)?;
+        log::info!("signature: {scheme}, {} ms", started.elapsed().as_millis());
+        let length = signature.len();
+        let signature = match scheme {
+            Scheme::Ecdsa { curve } => ecdsa::to_der(signature, curve),
+            Scheme::Ed25519 | Scheme::RsaPkcs1 { .. } | Scheme::RsaPss { .. } => Some(signature),
+        };
+        let signature = signature
+            .ok_or_else(|| SigningError::Malformed { scheme: scheme.to_string(), length })?;
+        verify(public_key, &scheme, digest, signature).ok_or_else(|| {
+            match self.session.belongs_to(key.object, public_key) {
+                Ok(Some(false)) => key.reference.mismatch(),
+                _ => {
+                    let (key, scheme) = (key.reference.describe(), scheme.to_string());
+                    SigningError::Invalid { key, scheme }.into()
+                }
+            }
+        })
+    }
+
+    /// ECDSA as PKCS#11's raw `r ‖ s`. With the first padding, or with the other one if the token refuses that.
+    fn sign_unverified(
+        &mut self,
+        key: &PrivateKey,
+        scheme: &Scheme,
+        digest: &[u8],
+        pins: &mut dyn PinProvider,
+    ) -> Result<Vec<u8>, Error> {
+        let _step = watchdog::step("signing (C_SignInit, C_Sign)");
+        let (padding, other) = self.paddings(scheme)?;
+        let mut sign_padded = |token: &mut Self, padding| -> Outcome {
+            log::debug!("signature: {scheme}, padding: {padding:?}");
+            let (mechanism, input) =
+                operation(scheme, padding, digest, key.reference.public_key())?;
+            let begin = |session: &Session<'_>| session.sign_init(&mechanism, key.object);
+            token.perform(key, pins, &begin, &|session| session.sign(&input))
+        };
+        let mut outcome = sign_padded(self, padding)?;
+        if let (Err(refused), Some(other)) = (&outcome, other)
+            && refuses_mechanism(refused)
+        {
+            let second = sign_padded(self, other)?;
+            // Some libraries keep the first operation active, and fail for that.
+            if second.as_ref().map_or_else(ckr::is_removed, |_| true) {
+                outcome = second;
+            }
+        }
+        outcome.map_err(|error| {
+            let (key, scheme) = (key.reference.describe(), scheme.to_string());
+            self.session.failure(&error, |failure| {
+                if ckr::code(&error) == Some(RvError::KeyFunctionNotPermitted) {
+                    SigningError::NotForSigning { key, scheme, failure }
+                } else if refuses_mechanism(&error) {
+                    SigningError::Refused { key, scheme, failure }
+                } else {
+                    SigningError::Call { key, scheme, failure }
+                }
+                .into()
+            })
+        })
+    }
+
+    /// The calls of an operation, C_SignInit and C_Sign or C_DecryptInit and C_Decrypt, with the login that the
+    /// key wants.
+    pub(super) fn perform(
+        &mut self,
+        key: &PrivateKey,
+        pins: &mut dyn PinProvider,
+        begin: &dyn Fn(&Session<'_>) -> CallResult<()>,
+        end: &dyn Fn(&Session<'_>) -> CallResult<Vec<u8>>,
+    ) -> Outcome {
+        if !key.always_authenticate {
+            let was_logged_in = self.is_logged_in();
+            let both = |session: &Session<'_>| {
+                begin(session)?;
+                end(session)
+            };
+            let outcome = self.perform_at_once(key, pins, &both)?;
+            if !(was_logged_in && wants_login(&outcome)) {
+                return Ok(outcome);
+            }
+            // The key wants its PIN each time, but doesn't say so.
+        }
+        // C_SignInit, C_Login(CKU_CONTEXT_SPECIFIC), C_Sign (PKCS#11, section 5.13.1). Nothing may come between
+        // the login and C_Sign: some cards take it for the end of the authentication.
+        if let Err(error) = begin(&self.session.raw) {
+            return Ok(Err(error));
+        }
+        if let Err(error) = self.authenticate_for(key, UserType::ContextSpecific, pins) {
+            // An operation that stays active keeps the session from beginning another one.
+            let _ = end(&self.session.raw);
+            return Err(error);
+        }
+        let _notice = self.touch_notice();
+        Ok(end(&self.session.raw))
+    }
+
+    /// An operation in which a key's own PIN has no place; once more after a login, if the token wants one but
+    /// doesn't say so.
+    pub(super) fn perform_at_once(
+        &mut self,
+        key: &PrivateKey,
+        pins: &mut dyn PinProvider,
+        call: &dyn Fn(&Session<'_>) -> CallResult<Vec<u8>>,
+    ) -> Outcome {
+        let call = |token: &Self| {
+            let _notice = token.touch_notice();
+            call(&token.session.raw)
+        };
+        let outcome = call(self);
+        if self.is_logged_in() || !wants_login(&outcome) {
+            return Ok(outcome);
+        }
+        self.authenticate_for(key, UserType::User, pins)?;
+        Ok(call(self))
+    }
+
+    fn authenticate_for(
+        &mut self,
+        key: &PrivateKey,
+        user: UserType,
+        pins: &mut dyn PinProvider,
+    ) -> Result<(), Error> {
+        self.login.authenticate(&self.session, user, &key.reference.describe(), pins)
+    }
+
+    fn touch_notice(&self) -> Box<dyn Any> {
+        let text = format!("{TOUCH_NOTICE}: {}", self.state().name);
+        self.session.module.waiting(TOUCH_NOTICE_DELAY, &text)
+    }
+}
+
+fn wants_login(outcome: &CallResult<Vec<u8>>) -> bool {
+    outcome.as_ref().err().and_then(ckr::code) == Some(RvError::UserNotLoggedIn)
+}
+
+/// The library has the mechanism, but not for this key or with these parameters.
+pub(super) fn refuses_mechanism(error: &CryptokiError) -> bool {
+    matches!(
+        ckr::code(error),
+        Some(
+            RvError::ArgumentsBad
+                | RvError::FunctionNotSupported
+                | RvError::KeyFunctionNotPermitted
+                | RvError::MechanismInvalid
+                | RvError::MechanismParamInvalid
+        )
+    )
+}
+
+fn paddings(
+    scheme: &Scheme,
+    token: &str,
+    offers: impl Fn(MechanismType) -> bool,
+) -> Result<(Padding, Option<Padding>), SigningError> {
+    let (mechanism, wanted): (_, &[&str]) = match scheme {
+        Scheme::RsaPss { .. } => {
+            (MechanismType::RSA_PKCS_PSS, &["CKM_RSA_PKCS_PSS", "CKM_RSA_X_509"])
+        }
+        Scheme::RsaPkcs1 { .. } => (MechanismType::RSA_PKCS, &["CKM_RSA_PKCS", "CKM_RSA_X_509"]),
+        Scheme::Ecdsa { .. } => (MechanismType::ECDSA, &["CKM_ECDSA"]),
+        Scheme::Ed25519 => (MechanismType::EDDSA, &["CKM_EDDSA"]),
+    };
+    let is_rsa = matches!(scheme, Scheme::RsaPss { .. } | Scheme::RsaPkcs1 { .. });
+    let ours = (is_rsa && offers(MechanismType::RSA_X_509)).then_some(Padding::Ours);
+    match (offers(mechanism), ours) {
+        (true, ours) => Ok((Padding::Tokens, ours)),
+        (false, Some(ours)) => Ok((ours, None)),
+        (false, None) => {
+            let (token, scheme) = (token.to_owned(), scheme.to_string());
+            Err(SigningError::NoMechanism { token, scheme, wanted })
+        }
+    }
+}
+
+/// The mechanism with its parameters, and the input prepared for it. For Ed25519 the digest is the whole message.
+fn operation(
+    scheme: &Scheme,
+    padding: Padding,
+    digest: &[u8],
+    key: &PublicKey,
+) -> Result<(Mechanism<'static>, Vec<u8>), SigningError> {
+    let malformed = || SigningError::Malformed { scheme: scheme.to_string(), length: digest.len() };
+    Ok(match (scheme, padding) {
+        (Scheme::RsaPss { hash, salt }, Padding::Tokens) => {
+            // The same hash for the digest and the mask: tokens refuse two different ones.
+            let (hash_alg, mgf) = hash_mechanisms(*hash).ok_or_else(malformed)?;
+            let s_len = (*salt).try_into().map_err(|_| malformed())?;
+            let parameters = PkcsPssParams { hash_alg, mgf, s_len };
+            (Mechanism::RsaPkcsPss(parameters), digest.to_owned())
+        }
+        (Scheme::RsaPss { hash, salt }, Padding::Ours) => {
+            let mut random = vec![0; *salt];
+            getrandom::fill(&mut random)
+                .map_err(|error| SigningError::Random(error.to_string()))?;
+            let block = pss::encode(*hash, digest, &random, key.modulus_bits());
+            (Mechanism::RsaX509, block.ok_or_else(malformed)?)
+        }
+        (Scheme::RsaPkcs1 { hash }, Padding::Tokens) => {
+            (Mechanism::RsaPkcs, pkcs1::digest_info(*hash, digest))
+        }
+        (Scheme::RsaPkcs1 { hash }, Padding::Ours) => {
+            let block = pkcs1::pad(&pkcs1::digest_info(*hash, digest), key.modulus_length());
+            (Mechanism::RsaX509, block.ok_or_else(malformed)?)
+        }
+        // Some tokens refuse a digest that is longer or shorter than the curve's order.
+        (Scheme::Ecdsa { curve }, _) => (Mechanism::Ecdsa, ecdsa::digest_for(*curve, digest)),
+        // No parameter block: some tokens refuse one.
+        (Scheme::Ed25519, _) => {
+            (Mechanism::Eddsa(EddsaParams::new(EddsaSignatureScheme::Ed25519)), digest.to_owned())
+        }
+    })
+}
+
+/// What PKCS#11 calls a hash, and MGF1 with it; `None` for one that it has no names for.
+pub(super) fn hash_mechanisms(hash: Hash) -> Option<(MechanismType, PkcsMgfType)> {
+    match hash {
+        Hash::Md5Sha1 => None,
+        Hash::Sha1 => Some((MechanismType::SHA1, PkcsMgfType::MGF1_SHA1)),
+        Hash::Sha224 => Some((MechanismType::SHA224, PkcsMgfType::MGF1_SHA224)),
+        Hash::Sha256 => Some((MechanismType::SHA256, PkcsMgfType::MGF1_SHA256)),
+        Hash::Sha384 => Some((MechanismType::SHA384, PkcsMgfType::MGF1_SHA384)),
+        Hash::Sha512 => Some((MechanismType::SHA512, PkcsMgfType::MGF1_SHA512)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tokens_own_padding_comes_first_and_ours_takes_its_place() {
+        let scheme = Scheme::RsaPss { hash: Hash::Sha256, salt: 32 };
+        let (pss, bare) = (MechanismType::RSA_PKCS_PSS, MechanismType::RSA_X_509);
+        let with = |offered: &[MechanismType]| paddings(&scheme, "t", |it| offered.contains(&it));
+        assert_eq!(with(&[bare, pss]).unwrap(), (Padding::Tokens, Some(Padding::Ours)));
+        assert_eq!(with(&[pss]).unwrap(), (Padding::Tokens, None));
+        assert_eq!(with(&[bare]).unwrap(), (Padding::Ours, None));
+        assert!(with(&[MechanismType::ECDSA]).is_err());
+    }
+
+    #[test]
+    fn an_elliptic_curve_has_no_padding_of_ours() {
+        let bare = |it| it == MechanismType::RSA_X_509;
+        assert!(paddings(&Scheme::Ed25519, "t", bare).is_err());
+    }
+}
