@@ -7,24 +7,12 @@ use crate::error::{Failure, Help, Setting, remedy};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ModuleError {
-    /// By a signal, or by `exit`, as SoftHSM does where memory is short. A PIN that was sent may have counted. Report it
-    /// to the library's makers.
     #[error("PKCS#11 library {} crashed the process ({cause})", .path.display())]
     Crashed { path: PathBuf, cause: &'static str },
-    /// The reader was pulled, a service is down, an HSM can't be reached (`nc -vz HSM PORT`), or a touch
-    /// didn't come. A PIN that was sent counts all the same. Replug, then `check -v`.
     #[error("PKCS#11 library {} hangs: {doing} has taken {seconds} s", .path.display())]
     Hangs { path: PathBuf, doing: &'static str, seconds: u64 },
-    /// *CKR_ARGUMENTS_BAD*: it wants `initArgs`, as [NSS](tokens.md#nss) does, or wants none.
-    /// *CKR_GENERAL_ERROR* of SoftHSM: no `softhsm2.conf`, or no right to its token directory (Debian:
-    /// group `softhsm`; log: `journalctl -t pkcs11-external-signer`); of tpm2-pkcs11: no right to
-    /// `/dev/tpmrm0`, no store (`TPM2_PKCS11_STORE`); of YubiHSM: no `yubihsm_pkcs11.conf`, no connector;
-    /// of OpenSC: an error in `opensc.conf`. Set variables where the client starts.
     #[error("PKCS#11 library {} does not initialise: {failure}", .path.display())]
     Initialize { path: PathBuf, failure: CallFailure },
-    /// *No such file*: not installed, or elsewhere (`list` prints where). *cannot open shared object
-    /// file*: something it needs is missing (`ldd FILE | grep 'not found'`). *GLIBC_… not found*: built
-    /// for a newer system.
     #[error("PKCS#11 library {} does not load: {reason}", .path.display())]
     Load { path: PathBuf, reason: String },
     #[error("PKCS#11 library {} does not list its tokens: {reason}", .path.display())]
@@ -33,8 +21,6 @@ pub enum ModuleError {
     NoFunctions { path: PathBuf, failure: CallFailure },
     #[error("no PKCS#11 library was found on this machine")]
     NoneFound,
-    /// Often it is the vendor's other library, an OpenSSL engine or provider, or `libp11.so`. `nm -D FILE
-    /// | grep C_GetFunctionList` prints a line for the right one.
     #[error("{} is not a PKCS#11 library: {reason}", .path.display())]
     NotAModule { path: PathBuf, reason: String },
     #[error(

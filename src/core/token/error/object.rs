@@ -31,36 +31,22 @@ impl fmt::Display for ObjectSummary {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectError {
-    /// [The code](#ckr-codes) says how. If `pkcs11-tool --module FILE -O` fails as well, update the
-    /// library.
     #[error("{doing} failed: {failure}")]
     Call { doing: &'static str, failure: CallFailure },
-    /// Read it: `openssl x509 -in FILE -noout -subject`. From PKCS #12: `openssl pkcs12 -in FILE -clcerts
-    /// -nokeys -out cert.pem`.
     #[error("certificateFile {}: {reason}", .path.display())]
     CertificateFile { path: PathBuf, reason: String },
     #[error("{} keys can be meant", .found.len())]
     Choice { found: Vec<String> },
-    /// Every API server refuses it. If it is not valid yet, check the clock: `timedatectl`.
     #[error("the certificate of {subject}: {reason}")]
     Invalid {
         subject: String,
         /// As in `it expired 3 days ago`.
         reason: String,
     },
-    /// The certificate was renewed for a new key, or written to the wrong slot. Compare the public keys:
-    /// `openssl x509 -in cert.pem -noout -pubkey`, and `pkcs11-tool --module FILE --read-object --type
-    /// pubkey --id 02 | openssl pkey -pubin -inform DER`. Request one for this key: `ykman piv
-    /// certificates request 9c pub.pem csr.pem --subject CN=jane`.
     #[error("{certificate} does not belong to {key}")]
     Mismatch { certificate: String, key: String },
-    /// Yubico's library (ykcs11) has one for a key that was made on a YubiKey of firmware 4.3 or later; an
-    /// imported key has none. OpenSC and other libraries show none: `ykman piv keys attest 9a -`.
     #[error("no attestation of the key with {selector} on token {token}")]
     NoAttestation { selector: String, token: String },
-    /// One that isn't stored, such as an attestation certificate, doesn't count, nor one that is no X.509. To
-    /// write one under the key's id: `ykman piv certificates import 9c cert.pem`, `pkcs11-tool --module
-    /// FILE --login --write-object cert.der --type cert --id 02`.
     #[error("no certificate with {selector} on token {token}{}", unsearched(*.is_unsearched))]
     NoCertificate {
         selector: String,
@@ -69,8 +55,6 @@ pub enum ObjectError {
         /// There was no PIN to look behind the login with.
         is_unsearched: bool,
     },
-    /// The key is under another id, on another token, or hidden. `pkcs11-tool --module FILE --login -O
-    /// --type privkey` lists keys; `--set-id` gives a certificate the key's id.
     #[error("no private key with {selector} on token {token}")]
     NoKey { selector: String, token: String, present: Vec<ObjectSummary> },
     #[error("token {token} shows no key and no certificate")]
@@ -86,8 +70,6 @@ pub enum ObjectError {
         /// What was found instead, each with where it is.
         found: Vec<String>,
     },
-    /// Without a certificate, signatures are verified with the public key on the token. `pkcs11-tool
-    /// --module FILE --login --write-object pub.der --type pubkey --id 02` writes one beside its key.
     #[error("token {token} shows no public key beside the private key with {selector}")]
     NoPublicKey { selector: String, token: String },
     #[error("no key that can be used was found")]
@@ -95,9 +77,6 @@ pub enum ObjectError {
         /// What was found, each with its reason.
         found: Vec<String>,
     },
-    /// The first one would be a guess. (Of several certificates of one key, the one that is valid now and
-    /// longest is taken.) Delete an old one: `pkcs11-tool --login --delete-object --type cert --id 02
-    /// --label OLD`. A deleted key is gone.
     #[error("{} {what} with {selector} on token {token}", .found.len())]
     Several { what: &'static str, selector: String, token: String, found: Vec<ObjectSummary> },
 }

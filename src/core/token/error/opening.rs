@@ -5,23 +5,16 @@ use crate::error::{Failure, Help, listed, remedy};
 
 #[derive(Debug, thiserror::Error)]
 pub enum OpeningError {
-    /// [The code](#ckr-codes) says why. A key that wants its PIN for each use (`CKA_ALWAYS_AUTHENTICATE`) can't be used
-    /// for ECDH with most libraries: PKCS#11 has no moment for that PIN.
     #[error("opening with {key} failed: {failure}")]
     Call { key: String, failure: CallFailure },
     #[error("token {token} can't open what was sealed to such a key: it offers no {}", listed(.wanted, "or"))]
     NoMechanism { token: String, wanted: &'static [&'static str] },
-    /// `softhsm2-util --import` gives EC keys no `CKA_DERIVE`, and keys that were made for TLS often have `CKA_SIGN` only.
-    /// PIV cards decrypt with slot 9d (id 3).
     #[error("{key} is not for opening sealed files: its {attribute} is false")]
     NotForOpening { key: String, attribute: &'static str },
-    /// The file was made for another key, or damaged. The token and this program don't say which.
     #[error("{key} does not open what was sealed: it was sealed to another key, or is damaged")]
     NotOpened { key: String },
-    /// A key identifier that two keys share.
     #[error("{key} ({kind}) is of another kind than the key that it was sealed to")]
     OtherKey { key: String, kind: String },
-    /// The key doesn't allow the mechanism (`CKA_ALLOWED_MECHANISMS`), or its usage isn't shown and doesn't allow it.
     #[error("the token refuses to open with {key}: {failure}")]
     Refused { key: String, failure: CallFailure },
 }

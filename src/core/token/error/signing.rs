@@ -7,32 +7,22 @@ use crate::error::{Failure, Help, Setting, listed, remedy};
 
 #[derive(Debug, thiserror::Error)]
 pub enum SigningError {
-    /// [The code](#ckr-codes) says why. On a YubiKey mostly a touch didn't come within about 15 seconds,
-    /// or another program reset the card after the PIN: `gpgconf --kill scdaemon`. `check` makes one of
-    /// each signature.
     #[error("signing with {key} ({scheme}) failed: {failure}")]
     Call { key: String, scheme: String, failure: CallFailure },
-    /// The key under this id isn't the certificate's, or the library computes wrong. Compare the public
-    /// keys as under *does not belong to*.
     #[error(
         "the signature made by {key} ({scheme}) does not verify with its certificate and was withheld"
     )]
     Invalid { key: String, scheme: String },
     #[error("the token returned {length} bytes that are no {scheme} signature; they were withheld")]
     Malformed { scheme: String, length: usize },
-    /// OpenPGP cards, cackey and some HSMs have no RSA-PSS. `pkcs11-tool --module FILE -M` lists what
-    /// there is; `run` chooses TLS 1.2 by itself.
     #[error("token {token} can't make {scheme} signatures: it offers no {}", listed(.wanted, "or"))]
     NoMechanism { token: String, scheme: String, wanted: &'static [&'static str] },
-    /// `CKA_SIGN` is false, as for a YubiKey's 9d. `pkcs11-tool --module FILE --login -O --type privkey`
-    /// shows `Usage: sign` for others.
     #[error("{key} is not for signing ({scheme}): {failure}")]
     NotForSigning { key: String, scheme: String, failure: CallFailure },
     #[error("the token behind {} has not answered within {seconds} s", .library.display())]
     NoReply { library: PathBuf, seconds: u64 },
     #[error("no random salt for RSA-PSS: {0}")]
     Random(String),
-    /// The key doesn't allow the mechanism (`CKA_ALLOWED_MECHANISMS`) or these PSS parameters.
     #[error("the token refuses to sign with {key} ({scheme}): {failure}")]
     Refused { key: String, scheme: String, failure: CallFailure },
 }

@@ -45,29 +45,20 @@ impl fmt::Display for UnusableSlot {
 
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    /// Several tokens share the label, or p11-kit-proxy shows one beside its own library. The tokens of
-    /// an OpenPGP card, or of a TPM, share a serial.
     #[error("{} tokens have {selector}", .found.len())]
     Ambiguous { selector: String, found: Vec<TokenName> },
-    /// The other request waits for a PIN or a touch, was stopped (Ctrl-Z), or hangs: `ps -fp PROCESS`. If
-    /// you `kill` it, the lock goes with it.
     #[error(
         "the token is in use by another request{} and did not become free within {} s",
         process(*.holder),
         .waited.as_secs()
     )]
     Busy { waited: Duration, holder: Option<u32> },
-    /// Mostly another program holds the reader: `gpgconf --kill scdaemon`. [The code](#ckr-codes) says
-    /// more.
     #[error("{doing} failed: {failure}")]
     Call { doing: &'static str, failure: CallFailure },
     #[error("no token has {selector}: the slot holds token {found}")]
     Contradiction { selector: String, found: TokenName },
-    /// Slot numbers move with readers, reboots or new SoftHSM tokens: use `tokenSerial` in place of
-    /// `slotId`.
     #[error("slotId {slot} holds no token")]
     EmptySlot { slot: u64, present: Vec<TokenName> },
-    /// As above.
     #[error("there is no slotId {slot}")]
     NoSlot { slot: u64, present: Vec<TokenName>, unusable: Vec<UnusableSlot> },
     #[error("the token in slotId {slot} of {library} is not initialised")]
@@ -79,11 +70,6 @@ pub enum TokenError {
     },
     #[error("no token with {selector} was found")]
     NoneFits { selector: String },
-    /// The library doesn't serve it, the reader's service is down ([readers](#first)), or label or serial
-    /// are misspelt: OpenSC and ykcs11 give the same YubiKey different ones. *(no connection)*: the
-    /// server that `P11_KIT_SERVER_ADDRESS` names doesn't run ([tokens.md](tokens.md#a-network-hsm)). A
-    /// SoftHSM `token.object` of 0 bytes is a token that was lost when a login was killed
-    /// ([security.md](security.md#what-it-cant-promise)).
     #[error("no token with {selector} in {library}")]
     NoToken {
         selector: String,
@@ -92,13 +78,8 @@ pub enum TokenError {
         present: Vec<TokenName>,
         unusable: Vec<UnusableSlot>,
     },
-    /// The library opens it for reading alone, such as a store of trusted certificates, or NSS with
-    /// `flags=readOnly`.
     #[error("token {token} can't be written to: {failure}")]
     ReadOnly { token: String, failure: CallFailure },
-    /// It was pulled out, reset by another program, or lost power (a sleeping laptop, a bad hub). `run`
-    /// opens it once more by itself. If you didn't touch it: `journalctl -u pcscd -n 30`, `gpgconf --kill
-    /// scdaemon`, another port.
     #[error("token {token} is gone: {failure}")]
     Removed { token: String, failure: CallFailure },
     #[error(
@@ -106,7 +87,6 @@ pub enum TokenError {
         .found.len()
     )]
     SeveralForPin { found: Vec<TokenName> },
-    /// pcscd doesn't run, or doesn't serve you: [readers](#first).
     #[error("listing the slots failed: {0}")]
     Slots(CallFailure),
 }

@@ -5,8 +5,6 @@ use crate::error::{Failure, Help, PROGRAM, Setting, THIS_TOKEN, remedy};
 
 #[derive(Debug, thiserror::Error)]
 pub enum WritingError {
-    /// [The code](#ckr-codes) says why. `CKR_USER_TYPE_INVALID`: the token wants another login for it, such
-    /// as a PIV card's management key.
     #[error("{doing} on token {token} failed: {failure}{}", left_behind(.left))]
     Call {
         doing: &'static str,
@@ -15,18 +13,12 @@ pub enum WritingError {
         /// What the failed call has made, and could not be removed.
         left: Vec<ObjectSummary>,
     },
-    /// `pkcs11-tool --module FILE --login -O` lists what it holds. A deleted key is gone.
     #[error("{doing}: token {token} has no room left: {failure}{}", left_behind(.left))]
     Full { doing: &'static str, token: String, failure: CallFailure, left: Vec<ObjectSummary> },
-    /// Nothing is overwritten, whatever the object is: a key that is overwritten is gone.
     #[error("objectId \"{id}\" is in use on token {token}")]
     IdInUse { id: String, token: String, present: Vec<ObjectSummary> },
-    /// The library can't make such keys, as OpenSC for a PIV card can't make any. `pkcs11-tool --module
-    /// FILE -M` lists what there is.
     #[error("token {token} makes no {kind} key: it offers no {wanted}")]
     NoGeneration { token: String, kind: &'static str, wanted: &'static str },
-    /// PIV cards are set up outside of PKCS#11 there: OpenSC's driver for them reads and signs. Yubico's own
-    /// library makes keys on a YubiKey.
     #[error("OpenSC makes no key on a PIV card such as token {token}")]
     NoGenerationOnPiv {
         token: String,
@@ -36,14 +28,10 @@ pub enum WritingError {
         /// As `piv-tool` numbers it.
         number: &'static str,
     },
-    /// ykcs11 takes them from 2.3 on. No key was made.
     #[error("the library of token {token} knows no PIN and touch policies: {failure}")]
     NoPolicies { token: String, failure: CallFailure },
-    /// `--slot`, `--pin-policy` and `--touch-policy` are a YubiKey's, behind Yubico's own library.
     #[error("{option} is for YubiKeys behind ykcs11, and token {token} is none")]
     NotAYubikey { option: &'static str, token: String },
-    /// A library that says that it has written something, and has not: SoftHSM on a full disk. Or another process
-    /// has removed it since.
     #[error("token {token} has not kept {what} as it was written{why}")]
     NotKept {
         token: String,
@@ -51,7 +39,6 @@ pub enum WritingError {
         /// The call by which it shows, behind a colon; or nothing.
         why: String,
     },
-    /// As OpenSC does for a PIV card.
     #[error("token {token} takes no certificate: {failure}")]
     Refused { token: String, failure: CallFailure },
 }
