@@ -274,7 +274,7 @@ fn a_refused_pins_remedy_can_be_typed_as_it_is_printed() {
             "{text}"
         );
     }
-    let piped = check(&store, &["--pin-source=prompt"]).piped(format!("{PIN}\n")).run();
+    let piped = check(&store, &["--pin-source=stdin"]).piped(format!("{PIN}\n")).run();
     fails(&piped, 7, "from standard input was not sent", "in a terminal");
     let refused = told(&check(&store, &["--pin-source=env:NO_PIN"]).run(), 7);
     let mut terminal = check(&store, &[]).what_is_told(&refused).at_terminal();

@@ -15,7 +15,7 @@ use pkcs11_external_signer::config::Config;
 use pkcs11_external_signer::error::Error;
 use pkcs11_external_signer::keyring::{KeyClient, KeyNumber, Keyring};
 use pkcs11_external_signer::kubeconfig::{Kubeconfig, Locations};
-use pkcs11_external_signer::pin::{Pin, PinError, PinKind, PinOrigin, PinProvider, PinRequest};
+use pkcs11_external_signer::pin::{Pin, PinError, PinOrigin, PinProvider, PinRequest};
 use pkcs11_external_signer::process::environment::TakenVariables;
 use pkcs11_external_signer::process::leave;
 use pkcs11_external_signer::protocol;
@@ -50,12 +50,12 @@ impl PinProvider for Person {
         let token = request.token.to_owned();
         // A person gives up after a refusal.
         let pin = Pin::new(self.pin).filter(|_| self.pin == PIN || nth.is_multiple_of(2));
-        pin.ok_or(PinError::Cancelled { kind: PinKind::User, token })
+        pin.ok_or(PinError::Cancelled { token })
     }
 
     fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), PinError> {
         let token = request.token.to_owned();
-        Err(PinError::Cancelled { kind: PinKind::User, token })
+        Err(PinError::Cancelled { token })
     }
 
     fn at_reader(&mut self, notice: &str) {

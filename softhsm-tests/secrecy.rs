@@ -126,7 +126,6 @@ fn an_answered_request_leaves_no_pin_in_memory() {
     let source = |source| store.configuration().with("pinSource", source);
     let by_program = sign(&store, source("askpass"), AT_ITS_END)
         .variable("PKCS11_EXTERNAL_SIGNER_ASKPASS", asking);
-    let piped = |source| sign(&store, source, AT_ITS_END).piped(format!("{PIN}\n"));
     let stored = stored(&store).map(|(name, configuration)| {
         let invocation = sign(&store, configuration, AT_ITS_END);
         (
@@ -145,8 +144,7 @@ fn an_answered_request_leaves_no_pin_in_memory() {
         ("uri", sign(&store, store.configuration().with("uri", &uri), AT_ITS_END)),
         ("escaped pin", sign(&store, configuration, AT_ITS_END).request(&escaped)),
         ("askpass", by_program),
-        ("stdin", piped(source("stdin"))),
-        ("unannounced stdin", piped(store.configuration())),
+        ("stdin", sign(&store, source("stdin"), AT_ITS_END).piped(format!("{PIN}\n"))),
     ];
     for (source, invocation) in stored.into_iter().chain(others) {
         let run = invocation.start(None);

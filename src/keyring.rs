@@ -714,7 +714,6 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::pin::PinKind;
     use crate::protocol::Configuration;
     use crate::token::CallFailure;
 
@@ -763,7 +762,7 @@ mod tests {
             (TokenError::Removed { token: token.clone(), failure: failure.clone() }.into(), true),
             (TokenError::Busy { waited: Duration::ZERO, holder: None }.into(), false),
             (LoginError::Call { token: token.clone(), failure }.into(), true),
-            (LoginError::Locked { kind: PinKind::User, token }.into(), false),
+            (Error::new(crate::error::Exit::Login, "locked"), false),
         ] {
             assert_eq!(may_be_lost(&error), is_lost, "{error}");
         }

@@ -120,7 +120,6 @@ fn answer(
     }
     let keep = arguments.keep.or(config.keep).unwrap_or_default();
     let mut pins = Sources::new(config.pin, &variables);
-    pins.leave_input();
     drop(variables);
 
     let identity = tunnel_process::identity()?.ok_or_else(no_identity)?;

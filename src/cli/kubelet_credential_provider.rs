@@ -78,7 +78,6 @@ fn provide(
         return Err(Error::new(Exit::Configuration, text).help(help));
     }
     let mut pins = Sources::new(source, &variables);
-    pins.leave_input();
     drop(variables);
 
     // Without a word about waiting.

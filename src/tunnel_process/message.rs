@@ -15,7 +15,7 @@ use super::status::StatusDocument;
 use crate::config::Keep;
 use crate::error::Error;
 use crate::kubeconfig::Cluster;
-use crate::pin::{PinError, PinKind, PinOrigin, PinRequest};
+use crate::pin::{PinError, PinOrigin, PinRequest};
 use crate::scheme::Scheme;
 use crate::tunnel::ClientCertificate;
 
@@ -127,7 +127,6 @@ pub(super) enum Question {
 /// [`PinRequest`], with what it borrows.
 #[derive(Deserialize, Serialize)]
 pub(super) struct PinQuestion {
-    kind: PinKind,
     token: String,
     key: String,
     shortest: usize,
@@ -147,7 +146,6 @@ pub(super) enum Answer {
 impl From<&PinRequest<'_>> for PinQuestion {
     fn from(request: &PinRequest<'_>) -> Self {
         Self {
-            kind: request.kind,
             token: request.token.to_owned(),
             key: request.key.to_owned(),
             shortest: request.shortest,
@@ -161,7 +159,6 @@ impl From<&PinRequest<'_>> for PinQuestion {
 impl PinQuestion {
     pub(super) fn request(&self) -> PinRequest<'_> {
         PinRequest {
-            kind: self.kind,
             token: &self.token,
             key: &self.key,
             shortest: self.shortest,

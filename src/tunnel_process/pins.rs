@@ -22,7 +22,7 @@ impl ClientPins {
 }
 
 fn gone(request: &PinRequest<'_>) -> PinError {
-    PinError::Cancelled { kind: request.kind, token: request.token.to_owned() }
+    PinError::Cancelled { token: request.token.to_owned() }
 }
 
 impl PinProvider for ClientPins {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::super::guide;
 use super::super::opening::Unpadding;
-use super::cards::{self, Cards, OPENSC, PIN, WRONG_PIN, YKCS11};
+use super::cards::{self, Cards, OPENSC, PIN, YKCS11};
 use crate::fixture::keys::Kind;
 use crate::fixture::openssl::openssl;
 use crate::fixture::program::{Invocation, Outcome};
@@ -183,16 +183,13 @@ fn a_wrong_management_key_is_told_and_counted() {
     let enrollment = Enrollment::on_a_card(YKCS11);
     let before = enrollment.listed();
     let mut terminal = enrollment.request(&["--slot", "82"]);
-    // What can't be one costs no try.
-    terminal.expect(MANAGEMENT_KEY).type_line("1234");
-    terminal.expect("can't be the management key and was not sent");
     terminal.expect(MANAGEMENT_KEY).type_line(OTHER_KEY);
     for _ in 0..2 {
         terminal.expect("the token refused the management key");
         terminal.expect(MANAGEMENT_KEY).type_line(OTHER_KEY);
     }
     let (outcome, screen) = terminal.finish();
-    outcome.fails(7, &["refused the management key typed at the terminal", "CKR_PIN_INCORRECT"]);
+    outcome.fails(7, &["accepted no management key typed at the terminal"]);
     assert!(!screen.contains(OTHER_KEY), "{screen}");
     assert_eq!(enrollment.listed(), before);
     // Those weren't tries of the PIN.
@@ -200,23 +197,20 @@ fn a_wrong_management_key_is_told_and_counted() {
     assert!(checked.told(0).contains("the token reports no wrong PIN"));
 }
 
-/// The library would take it for a key that the PIN protects.
+/// The card's PIN is sent for it only where a person says so.
 #[test]
 #[ignore = "scripts/test --all-tokens"]
-fn a_pin_in_the_place_of_the_management_key_is_a_try_of_the_pin() {
+fn a_pin_in_the_place_of_the_management_key_is_sent_after_a_word() {
     let enrollment = Enrollment::on_a_card(YKCS11);
     let mut terminal = enrollment.request(&["--slot", "82"]);
-    terminal.expect(MANAGEMENT_KEY).type_line(WRONG_PIN);
-    terminal.expect("the token refused the PIN; the token has counted a wrong PIN");
-    terminal.expect(MANAGEMENT_KEY).type_line(WRONG_PIN);
-    // The last try is not made for this.
-    let prompt = terminal.expect("the token refused the PIN; the token says that one try is left");
-    prompt.expect("(48 hexadecimal digits, or the word default").type_line(PIN);
+    terminal.expect(MANAGEMENT_KEY).type_line(PIN);
     terminal.expect("can't be the management key and was not sent");
-    terminal.expect(MANAGEMENT_KEY).type_line("default");
+    // This card has no key under its PIN.
+    terminal.expect(MANAGEMENT_KEY).type_line("pin");
     let (outcome, _) = terminal.finish();
-    // The key is made; its PIN, which is at hand, is not sent as the last try either.
-    outcome.fails(7, &["one PIN try left", "was not sent"]);
+    outcome.fails(7, &["doesn't keep its management key under its PIN"]);
+    let checked = enrollment.command("check", &["--object-id=1", "--no-login"]).run();
+    assert!(checked.told(0).contains("the token reports no wrong PIN"));
 }
 
 #[test]

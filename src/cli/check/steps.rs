@@ -8,16 +8,14 @@ use crate::certificate::{Certificate, renewal_remedy};
 use crate::cli::credential::{ShortLived, choice};
 use crate::cli::output::quoted;
 use crate::config::Config;
-use crate::error::Error;
+use crate::error::{Error, Exit};
 use crate::jose::Algorithm;
 use crate::library::{self, Library};
-use crate::pin::{PinError, PinOrigin, PinProvider};
+use crate::pin::{PinOrigin, PinProvider};
 use crate::pin_entry::Sources;
 use crate::process::{lock, unix_time};
 use crate::scheme::Scheme;
-use crate::token::{
-    AcceptedPin, Identity, LoginError, ObjectError, PinState, PrivateKey, Token, TokenError,
-};
+use crate::token::{AcceptedPin, Identity, ObjectError, PinState, PrivateKey, Token, TokenError};
 
 /// Makes the steps from the library, which stays open in `opened`, to the signatures. Returns the
 /// PIN that the token has accepted if all of them could be made.
@@ -117,7 +115,7 @@ fn is_hidden(error: &Error) -> bool {
 }
 
 fn is_of_login(error: &Error) -> bool {
-    error.is::<LoginError>() || error.is::<PinError>()
+    error.exit_code() == Exit::Login as u8
 }
 
 /// Reports what the steps find.
@@ -226,7 +224,7 @@ impl KeyCheck<'_> {
     fn logged_in(&mut self, token: &Token<'_>) {
         let at_reader = token.state().own_keypad;
         let origin = match &self.origin {
-            Some(origin) if !(at_reader && origin.leaves_it_to_a_reader()) => origin,
+            Some(origin) if !(at_reader && origin.is_attended()) => origin,
             _ => &PinOrigin::Reader,
         };
         self.checklist.good(CheckStep::LOGIN, format!("the PIN {origin} was accepted"));

@@ -165,8 +165,7 @@ pub(super) fn hand_out(
         true => Some(output::target(arguments, request.as_ref(), context)?),
         false => None,
     };
-    let mut pins = Sources::new(pin_source, &variables);
-    pins.leave_input();
+    let pins = Sources::new(pin_source, &variables);
     drop(variables);
     let mut pins = SharedPins(Arc::new(Mutex::new(pins)));
     let made = match &target {

@@ -203,8 +203,7 @@ fn enroll(
         Some(library) => library,
         None => opened.insert(open_library(&filter)?),
     };
-    let officer = Sources::of_person(&pin);
-    let pins = [Sources::new(pin, &variables), officer];
+    let pins = Sources::new(pin, &variables);
     let mut token = EnrollmentToken::open(library, filter, pins, &arguments.piv, purpose)?;
     let mut lines = Vec::new();
     match task {

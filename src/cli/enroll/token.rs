@@ -28,8 +28,6 @@ pub(super) struct EnrollmentToken<'l> {
     token: Token<'l>,
     config: Config,
     pins: Sources,
-    /// For what only a person gives.
-    officer: Sources,
     piv: PivOptions,
     purpose: KeyPurpose,
     /// The CKA_ID of the configuration is that of the slot that a YubiKey has for this.
@@ -40,7 +38,7 @@ impl<'l> EnrollmentToken<'l> {
     pub(super) fn open(
         library: &'l Library,
         filter: Filter,
-        [pins, officer]: [Sources; 2],
+        pins: Sources,
         piv: &PivOptions,
         purpose: KeyPurpose,
     ) -> Result<Self, Error> {
@@ -73,7 +71,7 @@ impl<'l> EnrollmentToken<'l> {
             keep: None,
         };
         let piv = piv.clone();
-        Ok(Self { library, token, config, pins, officer, piv, purpose, is_usual })
+        Ok(Self { library, token, config, pins, piv, purpose, is_usual })
     }
 
     pub(super) fn name(&self) -> &TokenName {
@@ -204,7 +202,7 @@ impl<'l> EnrollmentToken<'l> {
             confirm(&format!("Destroy the {kind} key{place} of token {token}{certificate}"))?;
         }
         let what = format!("for a new key{place}");
-        log_in_to_write(&mut self.token, &what, &mut self.pins, &mut self.officer)?;
+        log_in_to_write(&mut self.token, &what, &mut self.pins)?;
         let new = NewKey { kind, purpose: self.purpose, id: &id, label };
         let made = self.token.generate(&new, self.piv.of_new_key(arguments.replace))?;
         for promise in &made.unconfirmed {
@@ -275,8 +273,7 @@ impl<'l> EnrollmentToken<'l> {
         }
         let mut holds_all = true;
         if !is_there {
-            let (pins, officer) = (&mut self.pins, &mut self.officer);
-            holds_all = match issued.write(&mut self.token, key, pins, officer) {
+            holds_all = match issued.write(&mut self.token, key, &mut self.pins) {
                 Ok(holds_all) => holds_all,
                 Err(error) => match error.downcast_ref() {
                     Some(WritingError::Refused { .. }) => return keep(error.to_string(), lines),

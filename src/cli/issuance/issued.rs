@@ -8,6 +8,7 @@ use crate::cli::new_file;
 use crate::enrollment::{certificates_pem, fingerprint, intermediates};
 use crate::error::{Error, Exit};
 use crate::pin::PinProvider;
+use crate::pin_entry::ask_hidden;
 use crate::process::signals::Deferral;
 use crate::process::{data_file, open_regular};
 use crate::report;
@@ -50,10 +51,9 @@ impl IssuedCertificate {
         token: &mut Token<'_>,
         key: &FoundKey,
         pins: &mut dyn PinProvider,
-        officer: &mut dyn PinProvider,
     ) -> Result<bool, Error> {
         let what = format!("to write the certificate of {}", self.certificate.subject);
-        log_in_to_write(token, &what, pins, officer)?;
+        log_in_to_write(token, &what, pins)?;
         // First, so that they are there where the certificate is.
         let mut holds_all = true;
         for authority in self.authorities() {
@@ -85,10 +85,8 @@ pub(in crate::cli) fn log_in_to_write(
     token: &mut Token<'_>,
     what: &str,
     pins: &mut dyn PinProvider,
-    officer: &mut dyn PinProvider,
 ) -> Result<(), Error> {
-    token.reveal_to_write(what, pins, officer)?;
-    if let Some(warning) = token.default_key_warning() {
+    if let Some(warning) = token.reveal_to_write(what, pins, &ask_hidden)? {
         report::warning(&warning);
     }
     Ok(())

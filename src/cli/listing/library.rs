@@ -99,13 +99,10 @@ fn keep_for_one(pins: &mut Sources, chosen: &[&OccupiedSlot]) -> Result<(), Erro
     let states = chosen.iter().filter_map(|slot| slot.token.as_ref().ok());
     let found: Vec<_> =
         states.filter(|state| state.login_required).map(|state| state.name.clone()).collect();
-    if found.len() > 1 {
-        pins.leave_input();
-        if !pins.origin().is_attended() {
-            return Err(TokenError::SeveralForPin { found }.into());
-        }
+    match found.len() > 1 && !pins.origin().is_attended() {
+        true => Err(TokenError::SeveralForPin { found }.into()),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 /// The token with what names it among the library's others, without its keys.

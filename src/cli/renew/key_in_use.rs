@@ -12,7 +12,6 @@ use crate::error::Error;
 use crate::keyring::{KeyNumber, Keyring};
 use crate::library::note_wait;
 use crate::pin::PinProvider;
-use crate::pin_entry::Sources;
 use crate::process::environment::TakenVariables;
 use crate::process::unix_time;
 use crate::protocol::Configuration;
@@ -52,15 +51,13 @@ impl KeyInUse<'_> {
     /// Writes the certificate beside the key, and those of the CAs that the token has room for.
     pub(super) fn write(&self, issued: &IssuedCertificate) -> Result<(), Error> {
         let issued = issued.clone();
-        let pin = Config::from_map(&mut self.map.clone())?.pin;
-        let mut officer = Sources::of_person(&pin);
         self.with_token(move |token, reference, pins| {
             let id = reference.id().unwrap_or_default().to_owned();
             let candidates = token.candidates()?;
             let own = candidates.iter().find(|it| it.id == id);
             let label = own.map_or_else(String::new, |it| it.label.clone());
             let key = FoundKey { id, label, public_key: reference.public_key().clone() };
-            issued.write(token, &key, pins, &mut officer).map(drop)
+            issued.write(token, &key, pins).map(drop)
         })
     }
 

@@ -7,14 +7,12 @@
 #![forbid(unsafe_code)]
 
 mod error;
-mod kind;
 
 use std::fmt;
 
 use zeroize::Zeroize as _;
 
 pub use error::{PinError, PinOrigin};
-pub use kind::PinKind;
 
 /// The longest PIN that is handed to a token, in bytes.
 pub const MAX_PIN_LENGTH: usize = 255;
@@ -63,7 +61,6 @@ impl fmt::Debug for Pin {
 /// What a PIN is asked for. The texts are as they come from the token: a provider that shows them
 /// makes them printable first.
 pub struct PinRequest<'a> {
-    pub kind: PinKind,
     /// Label, serial and slot.
     pub token: &'a str,
     pub key: &'a str,
@@ -80,8 +77,7 @@ pub struct PinRequest<'a> {
 impl PinRequest<'_> {
     /// Whether the token can have such a PIN.
     pub fn allows(&self, pin: &Pin) -> bool {
-        let is_within = (self.shortest..=self.longest).contains(&pin.length());
-        is_within && self.kind.allows(pin)
+        (self.shortest..=self.longest).contains(&pin.length())
     }
 }
 
@@ -129,21 +125,18 @@ mod tests {
             writeln!(self.0, "PIN {token}").unwrap();
             let mut answer = String::new();
             self.0.read_to_string(&mut answer).unwrap();
-            Pin::new(&answer)
-                .filter(|pin| request.allows(pin))
-                .ok_or(PinError::Cancelled { kind: request.kind, token })
+            Pin::new(&answer).filter(|pin| request.allows(pin)).ok_or(PinError::Cancelled { token })
         }
 
         fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), PinError> {
             let token = request.token.to_string();
-            Err(PinError::Cancelled { kind: request.kind, token })
+            Err(PinError::Cancelled { token })
         }
     }
 
     #[test]
     fn a_pin_can_be_asked_over_a_socket() {
         let request = PinRequest {
-            kind: PinKind::User,
             token: "one",
             key: "key",
             shortest: 4,

@@ -4,6 +4,7 @@
 //! gets an environment of a few known variables, a text to show, and a pipe to answer through.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,10 @@ use std::time::{Duration, Instant};
 use rustix::event::PollFlags;
 
 use super::prompt::{Settings, open_terminal};
-use super::{ANSWER_LIMIT, first_line, pinentry, question, timed_out, wait_for, wrong_length};
+use super::queue::{CANCELLED, PromptSlot, TIMED_OUT};
+use super::{
+    ANSWER_LIMIT, PIN_SOURCE, first_line, pinentry, question, timed_out, wait_for, wrong_length,
+};
 use crate::pin::{MAX_PIN_LENGTH, Pin, PinError, PinOrigin, PinRequest};
 use crate::printable::printable;
 use crate::process::descriptors::hand_on_none;
@@ -60,10 +64,8 @@ impl Program {
             };
             let path = PathBuf::from(path);
             if !path.is_absolute() || !is_executable(&path) {
-                return Err(PinError::Askpass {
-                    program: path,
-                    reason: format!("it is named by {variable}, and is no path of a program"),
-                });
+                let reason = format!("it is named by {variable}, and is no path of a program");
+                return Err(no_pin(&path, reason));
             }
             return Ok(Self { path, is_pinentry: false });
         }
@@ -73,13 +75,9 @@ impl Program {
             .map(|folder| folder.join("pinentry"))
             .find(|path| is_executable(path))
             .map(|path| Self { path, is_pinentry: true })
-            .ok_or(PinError::NoAskpass)
-    }
-
-    /// Whether it can be seen without a terminal, as far as is known.
-    pub(super) fn can_show_itself(&self) -> bool {
-        let displays = ["DISPLAY", "WAYLAND_DISPLAY"];
-        !self.is_pinentry || displays.iter().any(|name| std::env::var_os(name).is_some())
+            .ok_or_else(|| {
+                PinError::new("pinSource askpass: no program to ask for the PIN", choose_another())
+            })
     }
 
     pub(super) fn origin(&self) -> PinOrigin {
@@ -91,29 +89,30 @@ impl Program {
         &self,
         request: &PinRequest<'_>,
         has_terminal: bool,
+        slot: &PromptSlot,
     ) -> Result<Pin, PinError> {
         if request.confirm.is_some() && !self.is_pinentry {
             // The answer of such a program could be a script's, and not a person's yes.
-            return Err(PinError::FinalTry {
-                kind: request.kind,
-                token: request.token.to_string(),
-                origin: self.origin(),
-            });
+            return Err(PinError::final_try(request.token, &self.origin()));
         }
-        let failed = |reason: String| PinError::Askpass { program: self.path.clone(), reason };
+        let failed = |error: io::Error| no_pin(&self.path, error);
         // Dropped after the program, which may have to be killed and leaves its own behind then.
         let is_drawn_on = has_terminal && self.is_pinentry;
         let _settings = is_drawn_on.then(open_terminal).flatten().and_then(Settings::save);
         let child = hand_on_none(&mut self.command(request, has_terminal)).spawn();
-        let mut child = Asking(child.map_err(|error| failed(error.to_string()))?);
+        let mut child = Asking(child.map_err(failed)?);
         match self.talk(request, has_terminal, &mut child.0) {
             Ok(Some(pin)) if request.allows(&pin) => Ok(pin),
-            Ok(Some(_)) => Err(wrong_length(request, self.origin())),
+            Ok(Some(_)) => Err(wrong_length(request, &self.origin())),
             Ok(None) => {
-                Err(PinError::Cancelled { kind: request.kind, token: request.token.to_owned() })
+                slot.leave(CANCELLED);
+                Err(PinError::Cancelled { token: request.token.to_owned() })
             }
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(timed_out(request)),
-            Err(error) => Err(failed(error.to_string())),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                slot.leave(TIMED_OUT);
+                Err(timed_out(request))
+            }
+            Err(error) => Err(failed(error)),
         }
     }
 
@@ -163,6 +162,20 @@ fn kept(has_terminal: bool) -> Vec<(&'static str, OsString)> {
         .filter(|name| has_terminal || *name != "GPG_TTY")
         .filter_map(|name| Some((name, std::env::var_os(name)?)))
         .collect()
+}
+
+fn no_pin(program: &Path, reason: impl Display) -> PinError {
+    PinError::new(
+        format!("pinSource: {} gave no PIN: {reason}", program.display()),
+        choose_another(),
+    )
+}
+
+fn choose_another() -> String {
+    format!(
+        "set PKCS11_EXTERNAL_SIGNER_ASKPASS to the whole path of a program that asks for passwords \
+         (ksshaskpass, ssh-askpass), install pinentry, or choose another {PIN_SOURCE}"
+    )
 }
 
 fn is_executable(path: &Path) -> bool {

@@ -14,8 +14,13 @@ use crate::process::open_regular;
 /// The file's first line. The checks are of the file that was opened, since the path may lead to
 /// another one by then.
 pub(super) fn read(path: &Path) -> Result<Pin, PinError> {
-    let failure =
-        |reason: &str| PinError::File { path: path.to_owned(), reason: reason.to_owned() };
+    let failure = |reason: &str| {
+        PinError::new(
+            format!("pinSource: file {}: {reason}", path.display()),
+            "the file must hold the PIN in its first line, belong to you or root, and not be readable by \
+             others (chmod 600)",
+        )
+    };
     let (file, found) = open_regular(path).map_err(|error| failure(&error.to_string()))?;
     check(&found).map_err(|reason| failure(&reason))?;
     let mut bytes = Vec::new();

@@ -23,41 +23,41 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+use crate::error::Setting;
 use crate::pin::{Pin, PinError, PinOrigin, PinRequest};
 use crate::printable::printable;
 
+const PIN_SOURCE: Setting = Setting("pinSource");
 /// How long a person may take for an answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
 /// What a person is asked, in one line that is fit for a terminal.
 fn question(request: &PinRequest<'_>) -> String {
-    let shape = shape(request).map_or_else(String::new, |shape| format!(" ({shape})"));
-    format!(
-        "{}{shape} for token {}, {}: ",
-        request.kind,
-        printable(request.token),
-        printable(request.key)
-    )
-}
-
-fn shape(request: &PinRequest<'_>) -> Option<String> {
-    request.kind.shape(request.longest)
+    format!("PIN for token {}, {}: ", printable(request.token), printable(request.key))
 }
 
 fn timed_out(request: &PinRequest<'_>) -> PinError {
-    PinError::TimedOut {
-        kind: request.kind,
-        token: request.token.to_owned(),
-        seconds: ANSWER_LIMIT.as_secs(),
-    }
+    PinError::new(
+        format!(
+            "the prompt for the PIN of token {} was not answered within {} s",
+            request.token,
+            ANSWER_LIMIT.as_secs()
+        ),
+        format!(
+            "run the command again and type the PIN in time; without a person at the terminal, set \
+             {PIN_SOURCE} to stdin, file:/path or env:NAME"
+        ),
+    )
 }
 
-fn wrong_length(request: &PinRequest<'_>, origin: PinOrigin) -> PinError {
-    let token = request.token.to_owned();
-    if let Some(shape) = shape(request) {
-        return PinError::NotAManagementKey { token, origin, shape };
-    }
-    PinError::Length { token, origin, shortest: request.shortest, longest: request.longest }
+fn wrong_length(request: &PinRequest<'_>, origin: &PinOrigin) -> PinError {
+    let PinRequest { token, shortest, longest, .. } = request;
+    PinError::new(
+        format!(
+            "the PIN {origin} was not sent: PINs of token {token} have {shortest} to {longest} bytes"
+        ),
+        "check which PIN is meant (a YubiKey: the PIV PIN, 6 to 8 characters); no try was spent",
+    )
 }
 
 /// The bytes as a PIN; `None` where they can't be one.

@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 
 use percent_encoding::percent_decode;
 
-use super::{first_line, shape};
+use super::first_line;
 use crate::pin::{Pin, PinRequest};
 use crate::printable::printable;
 
@@ -25,10 +25,7 @@ pub(super) fn ask(
     input: impl Write,
     output: impl Read,
 ) -> io::Result<Option<Pin>> {
-    let mut description = format!("Token {}\n{}", printable(request.token), printable(request.key));
-    if let Some(shape) = shape(request) {
-        description.push_str(&format!("\n{}: {shape}", request.kind));
-    }
+    let description = format!("Token {}\n{}", printable(request.token), printable(request.key));
     let mut dialog = Dialog { input, output };
     dialog.reply()?;
     if has_terminal {
@@ -47,7 +44,7 @@ pub(super) fn ask(
         }
     }
     dialog.set("SETDESC", &description)?;
-    dialog.set("SETPROMPT", &request.kind.to_string())?;
+    dialog.set("SETPROMPT", "PIN")?;
     if let Some(notice) = request.notice {
         dialog.set("SETERROR", &printable(notice))?;
     }
@@ -145,11 +142,9 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pin::PinKind;
 
     fn request<'a>(notice: Option<&'a str>, confirm: Option<&'a str>) -> PinRequest<'a> {
         PinRequest {
-            kind: PinKind::User,
             token: "\"100%\" (serial x, slotId 1)",
             key: "the key\nof jane",
             shortest: 4,

@@ -21,7 +21,7 @@ use rustix::termios::{
 };
 
 use super::queue::{CANCELLED, PromptPlace, PromptSlot, TIMED_OUT};
-use super::{ANSWER_LIMIT, pin_of, question, shape, timed_out, wrong_length};
+use super::{ANSWER_LIMIT, pin_of, question, timed_out, wrong_length};
 use crate::pin::{Pin, PinError, PinOrigin, PinRequest};
 use crate::printable::printable;
 use crate::process::signals::{self, PromptSignals, Signal};
@@ -114,7 +114,7 @@ impl Prompt {
                 _ => notice = Some(why_not(&entry, request)),
             }
         }
-        Err(wrong_length(request, PinOrigin::Person))
+        Err(wrong_length(request, &PinOrigin::Person))
     }
 
     /// The explicit yes that a token's final try needs, with a PIN that comes from `origin`.
@@ -130,11 +130,7 @@ impl Prompt {
             return Ok(());
         }
         self.cancelled();
-        let token = self.token.clone();
-        Err(match origin {
-            PinOrigin::Reader => PinError::FinalTryAtReader { token },
-            origin => PinError::FinalTry { kind: request.kind, token, origin },
-        })
+        Err(PinError::final_try(&self.token, &origin))
     }
 
     fn cancelled(&self) {
@@ -149,15 +145,13 @@ impl Prompt {
             Entry::Empty => self.cancelled(),
             Entry::Nothing | Entry::Signal(_) => {}
         }
-        Err(PinError::Cancelled { kind: request.kind, token: self.token.clone() })
+        Err(PinError::Cancelled { token: self.token.clone() })
     }
 
     /// Asks, and once more after each stop.
     fn enter_again(&self, text: &str, echo: bool) -> Result<Entry, PinError> {
         loop {
-            let entry = self
-                .enter_once(text, echo)
-                .map_err(|error| PinError::Terminal { reason: error.to_string() })?;
+            let entry = self.enter_once(text, echo).map_err(PinError::terminal)?;
             match (&entry, &self.slot) {
                 (Entry::Signal(signal), Some(slot)) if signal.is_stop() => {
                     slot.yield_while(|| signals::raise(*signal))?;
@@ -348,12 +342,6 @@ fn why_not(line: &[u8], request: &PinRequest<'_>) -> String {
                 it was not sent to the token"
             .to_owned();
     }
-    if let Some(shape) = shape(request) {
-        return format!(
-            "that can't be the {} and was not sent to the token: it has {shape}",
-            request.kind
-        );
-    }
     format!(
         "that can't be the PIN and was not sent to the token: its PINs have {} to {} characters",
         request.shortest, request.longest
@@ -363,12 +351,10 @@ fn why_not(line: &[u8], request: &PinRequest<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pin::PinKind;
 
     #[test]
     fn an_entry_that_is_no_pin_is_explained_without_being_shown() {
-        let mut request = PinRequest {
-            kind: PinKind::User,
+        let request = PinRequest {
             token: "t",
             key: "k",
             shortest: 6,
@@ -381,11 +367,6 @@ mod tests {
         let long = b"my-login-password";
         let text = why_not(long, &request);
         assert!(text.contains("6 to 8"), "{text}");
-        assert!(!text.contains("login"), "{text}");
-        request.kind = PinKind::ManagementKey { or_pin: false };
-        request.longest = 48;
-        let text = why_not(long, &request);
-        assert!(text.contains("48 hexadecimal digits"), "{text}");
         assert!(!text.contains("login"), "{text}");
     }
 

@@ -66,10 +66,12 @@ impl PromptSlot {
                 && left.token == slot.token
                 && left.means(group, since, now)
             {
-                return Err(PinError::LeftBefore {
-                    token: token.to_owned(),
-                    how: left.how.to_owned(),
-                });
+                let how = left.how;
+                return Err(PinError::new(
+                    format!("not asking for the PIN of token {token} again: a moment ago {how}"),
+                    "run the command again and type the PIN; a script or program that goes on may ask for \
+                     it again after 90 seconds",
+                ));
             }
         }
         Ok(slot)
@@ -101,15 +103,17 @@ impl PromptSlot {
     pub(super) fn leave(&self, how: &str) {
         if let Some(lock) = self.lock.borrow_mut().as_mut() {
             let now = SystemTime::now();
-            lock.retain(|line| {
+            let mut lines = lock.lines();
+            lines.retain(|line| {
                 LeftPrompt::parse(line)
                     .is_some_and(|left| left.token != self.token && left.is_recent(now))
             });
             let since_epoch = now.duration_since(SystemTime::UNIX_EPOCH);
             let micros = since_epoch.unwrap_or_default().as_micros();
             let (group, token) = (own_group(), &self.token);
+            lines.push(format!("{micros} {group} {how}{FOR_TOKEN}{token}"));
             // Without it the next process asks at once.
-            let _ = lock.add(&format!("{micros} {group} {how}{FOR_TOKEN}{token}"));
+            let _ = lock.write(&lines);
         }
     }
 
@@ -162,9 +166,8 @@ fn acquire(place: &str) -> Result<Option<Lock>, PinError> {
         Err(LockError::Unavailable(_)) => Ok(None),
         Err(LockError::Busy(LockBusy { waited, holder })) => {
             let holder = holder.map_or_else(String::new, |holder| format!(" (process {holder})"));
-            Err(PinError::Terminal {
-                reason: format!("another prompt{holder} has had it for {} s", waited.as_secs()),
-            })
+            let seconds = waited.as_secs();
+            Err(PinError::terminal(format!("another prompt{holder} has had it for {seconds} s")))
         }
     }
 }

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use super::prompt::{Prompt, open_terminal};
-use super::queue::{CANCELLED, PromptPlace, PromptSlot, REFUSED, TIMED_OUT};
-use super::{askpass, file, standard_input, wrong_length};
+use super::queue::{PromptPlace, PromptSlot, REFUSED};
+use super::{PIN_SOURCE, askpass, file, standard_input, wrong_length};
 use crate::config::PinSource;
-use crate::error::Error;
-use crate::pin::{Pin, PinError, PinKind, PinOrigin, PinProvider, PinRequest};
+use crate::error::{Error, PROGRAM};
+use crate::pin::{Pin, PinError, PinOrigin, PinProvider, PinRequest};
 use crate::process::environment::{NotUtf8, TakenVariables};
 use crate::process::watchdog;
 
@@ -23,8 +23,6 @@ pub struct Sources {
     variable: Taken,
     /// Set when the terminal belongs to a command.
     unattended: Arc<AtomicBool>,
-    /// Without a terminal, a prompt doesn't look for its PIN on standard input.
-    leaves_input: bool,
     /// Since when a PIN is wanted, where that is longer than it is asked for.
     since: Option<SystemTime>,
     /// Where a person entered a PIN last, and for which token.
@@ -32,15 +30,6 @@ pub struct Sources {
 }
 
 type Taken = Option<Result<String, NotUtf8>>;
-
-/// Where `pinSource` prompt and stdin have the PIN from, as things are.
-enum Attended {
-    /// The next line of standard input, which was announced.
-    Line,
-    Prompt,
-    /// What is on standard input without a terminal, if it is a PIN and nothing else.
-    WholeInput,
-}
 
 impl Sources {
     /// To be made before the lock on a library is taken. A variable that the source names has to be
@@ -58,29 +47,7 @@ impl Sources {
     ) -> Self {
         let value = source.variable().and_then(|name| variables.get(name));
         let variable = value.map(|value| value.map(str::to_owned));
-        Self { source, variable, unattended, leaves_input: false, since: None, entered: None }
-    }
-
-    /// For what only a person gives, whatever the configuration's source of the PIN is: the terminal, or
-    /// without one the program of `pinSource: askpass`.
-    pub fn of_person(source: &PinSource) -> Self {
-        let is_program = match source {
-            PinSource::Askpass => true,
-            _ => {
-                let program = askpass::Program::find();
-                open_terminal().is_none() && program.is_ok_and(|it| it.can_show_itself())
-            }
-        };
-        let source = match is_program {
-            true => PinSource::Askpass,
-            false => PinSource::Prompt,
-        };
-        Self { leaves_input: true, ..Self::new(source, &TakenVariables::default()) }
-    }
-
-    /// From now on, what is on standard input is a PIN only where that was announced.
-    pub fn leave_input(&mut self) {
-        self.leaves_input = true;
+        Self { source, variable, unattended, since: None, entered: None }
     }
 
     /// The command ends so. If a person has entered a PIN and it has led to no login, that is the same as if
@@ -91,20 +58,6 @@ impl Sources {
             && let Ok(slot) = PromptSlot::wait(place, &token)
         {
             slot.leave(REFUSED);
-        }
-    }
-
-    fn attended(&self) -> Attended {
-        if matches!(self.source, PinSource::StandardInput) && !standard_input::is_terminal() {
-            Attended::Line
-        } else if self.leaves_input
-            || !standard_input::can_hold_a_line()
-            || open_terminal().is_some()
-        {
-            // Without a terminal it says so.
-            Attended::Prompt
-        } else {
-            Attended::WholeInput
         }
     }
 
@@ -122,20 +75,20 @@ impl Sources {
         let program = askpass::Program::find()?;
         let has_terminal = !self.is_left() && open_terminal().is_some();
         let slot = PromptSlot::take(PromptPlace::Window, request.token, since)?;
-        let pin = program.ask(request, has_terminal);
-        match &pin {
-            Ok(_) => self.entered = Some((PromptPlace::Window, request.token.to_owned())),
-            Err(PinError::Cancelled { .. }) => slot.leave(CANCELLED),
-            Err(PinError::TimedOut { .. }) => slot.leave(TIMED_OUT),
-            Err(_) => {}
-        }
-        pin
+        let pin = program.ask(request, has_terminal, &slot)?;
+        self.entered = Some((PromptPlace::Window, request.token.to_owned()));
+        Ok(pin)
     }
 
     fn taken(&self, name: &str) -> Result<Pin, PinError> {
-        let failure = |reason: &'static str| PinError::Environment {
-            name: name.to_owned(),
-            reason: reason.into(),
+        let failure = |reason| {
+            PinError::new(
+                format!("pinSource: the environment variable {name} {reason}"),
+                format!(
+                    "export the variable where the client starts, or choose another {PIN_SOURCE}: prompt, \
+                     stdin or file:/path"
+                ),
+            )
         };
         match &self.variable {
             None => Err(failure("is not set")),
@@ -149,13 +102,17 @@ impl Sources {
     }
 }
 
-/// There is no terminal, and no other source.
-fn without_person(request: &PinRequest<'_>) -> PinError {
-    let token = request.token.to_owned();
-    match request.kind {
-        PinKind::User => PinError::NoPin { token },
-        kind => PinError::NotFromAPerson { kind, token },
-    }
+fn left(request: &PinRequest<'_>) -> PinError {
+    PinError::new(
+        format!(
+            "token {} wants a PIN, which can no longer be asked for at the terminal",
+            request.token
+        ),
+        format!(
+            "end what keeps the key open, the run or the tunnel process (`{PROGRAM} stop`), and start \
+             the command again, which asks for the PIN first; or set {PIN_SOURCE}"
+        ),
+    )
 }
 
 impl PinProvider for Sources {
@@ -169,10 +126,8 @@ impl PinProvider for Sources {
             PinSource::Configuration(_) => PinOrigin::Configuration,
             PinSource::Environment(name) => PinOrigin::Environment(name.clone()),
             PinSource::File(path) => PinOrigin::File(path.clone()),
-            PinSource::Prompt | PinSource::StandardInput => match self.attended() {
-                Attended::Line | Attended::WholeInput => PinOrigin::StandardInput,
-                Attended::Prompt => PinOrigin::Person,
-            },
+            PinSource::StandardInput if !standard_input::is_terminal() => PinOrigin::StandardInput,
+            PinSource::Prompt | PinSource::StandardInput => PinOrigin::Person,
         }
     }
 
@@ -186,37 +141,34 @@ impl PinProvider for Sources {
             PinSource::File(path) => file::read(path)?,
             // What is on standard input by then is the command's, too.
             PinSource::Prompt | PinSource::StandardInput if self.is_left() => {
-                return Err(PinError::TerminalLeft { token });
+                return Err(left(request));
             }
-            PinSource::Prompt | PinSource::StandardInput => match self.attended() {
-                Attended::Line => standard_input::read_line()?,
-                Attended::Prompt => {
-                    let prompt = Prompt::open(request.token, self.since())?;
-                    let pin = prompt.ok_or_else(|| without_person(request))?.ask(request)?;
-                    self.entered = Some((PromptPlace::Terminal, token));
-                    return Ok(pin);
-                }
-                Attended::WholeInput => {
-                    let pin = standard_input::whole_line(request.shortest, request.longest);
-                    return pin.ok_or(PinError::NoPin { token });
-                }
-            },
+            PinSource::StandardInput if !standard_input::is_terminal() => {
+                standard_input::read_line()?
+            }
+            PinSource::Prompt | PinSource::StandardInput => {
+                let prompt = Prompt::open(request.token, self.since())?;
+                let prompt = prompt.ok_or_else(|| PinError::NoPin { token: token.clone() })?;
+                let pin = prompt.ask(request)?;
+                self.entered = Some((PromptPlace::Terminal, token));
+                return Ok(pin);
+            }
         };
         match request.allows(&pin) {
             true => Ok(pin),
-            false => Err(wrong_length(request, self.origin())),
+            false => Err(wrong_length(request, &self.origin())),
         }
     }
 
     fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), PinError> {
         let _pause = watchdog::pause();
         let since = self.since();
-        let token = request.token.to_owned();
         if self.is_left() {
-            return Err(PinError::TerminalLeft { token });
+            return Err(left(request));
         }
         let prompt = Prompt::open(request.token, since)?;
-        let prompt = prompt.ok_or(PinError::FinalTryAtReader { token })?;
+        let prompt =
+            prompt.ok_or_else(|| PinError::final_try(request.token, &PinOrigin::Reader))?;
         prompt.confirm(request, PinOrigin::Reader)
     }
 }

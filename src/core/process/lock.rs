@@ -5,19 +5,22 @@
 //! other modules answer device errors under load. The lock is flock(2)'s, so the kernel releases
 //! it however its holder ends. It keeps out no process that doesn't ask for it.
 //!
-//! The locked file begins with its holder's process number. What follows is a ledger: lines that only
-//! a holder reads and writes. `LONGEST` bounds it.
+//! The locked file begins with its holder's process number. What follows are lines that only a holder
+//! reads and writes.
 
 #![forbid(unsafe_code)]
 
-use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, fstat, ftruncate, openat, statat};
+use rustix::fs::{
+    Access, FileType, FlockOperation, Mode, OFlags, Stat, access, flock, fstat, ftruncate, lstat,
+    openat,
+};
 use rustix::io::{Errno, pread, pwrite};
+use rustix::process::geteuid;
 
 use super::runtime;
 
@@ -30,12 +33,10 @@ const QUIET_WAIT: Duration = Duration::from_secs(1);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// The holder's number and a line ending, in bytes; the ledger's lines follow.
+/// The holder's number and a line ending, in bytes; the lines follow.
 const HEADER: usize = 11;
-/// No line is added to a file this long, in bytes.
+/// The most that is written and read of lines, in bytes.
 const LONGEST: usize = 4096;
-/// What is read of a file: the last line may begin just before that.
-const READ: usize = 2 * LONGEST;
 
 /// The lock is held, until this is dropped or the process ends.
 #[derive(Debug)]
@@ -43,11 +44,9 @@ pub struct Lock {
     file: OwnedFd,
     path: PathBuf,
     waited: bool,
-    /// Files in which an earlier holder may have had to write: of the same name in other places, and of
-    /// an earlier release.
-    elsewhere: Vec<OwnedFd>,
-    /// Where the line is that was added last.
-    added: Option<Range<usize>>,
+    /// Files with lines that earlier holders had to leave in other directories, and earlier releases under
+    /// another name. The next write takes them over.
+    elsewhere: Vec<PathBuf>,
 }
 
 /// Others held a lock all the while.
@@ -81,35 +80,34 @@ impl Lock {
     /// Takes a lock whose lines stay when the machine is restarted, and waits for it for [`LIMIT`].
     /// `earlier` names it in an earlier release.
     pub fn acquire_lasting(name: &str, earlier: &str) -> Result<Self, LockError> {
-        let places = &runtime::LASTING;
         let names = [file_name(name, "ledger"), file_name(earlier, "refused")];
-        let (mut taken, mut reasons) = (None, Vec::new());
-        for path in places.iter() {
-            let directory = match runtime::open_directory(path) {
+        let mut reasons = Vec::new();
+        for place in runtime::LASTING.iter() {
+            let directory = match runtime::open_directory(place) {
                 Ok(directory) => directory,
                 Err(reason) => {
                     reasons.push(reason);
                     continue;
                 }
             };
-            let file = open_file(path, &directory, &names[0])?;
-            match Self::wait_for(path.join(&names[0]), file, LIMIT, &mut |_| {}) {
+            let file = open_file(place, &directory, &names[0])?;
+            match Self::wait_for(place.join(&names[0]), file, LIMIT, &mut |_| {}) {
                 // A file system without locks, such as some network's.
                 Err(LockError::Unavailable(reason)) => reasons.push(reason),
-                lock => {
-                    taken = Some(lock?);
-                    break;
+                Err(busy) => return Err(busy),
+                Ok(mut lock) => {
+                    for place in runtime::LASTING.iter() {
+                        for path in names.iter().map(|name| place.join(name)) {
+                            if path != lock.path && has_lines(place, &path)? {
+                                lock.elsewhere.push(path);
+                            }
+                        }
+                    }
+                    return Ok(lock);
                 }
             }
         }
-        let mut lock = taken.ok_or_else(|| LockError::Unavailable(reasons.join("; ")))?;
-        for path in places.iter() {
-            for name in names.iter().filter(|name| path.join(name) != lock.path) {
-                let file = earlier_file(path, name).map_err(LockError::Unavailable)?;
-                lock.elsewhere.extend(file);
-            }
-        }
-        Ok(lock)
+        Err(LockError::Unavailable(reasons.join("; ")))
     }
 
     /// `path` is the directory's, for messages.
@@ -155,7 +153,7 @@ impl Lock {
             pause = (pause * 3 / 2).min(LONGEST_PAUSE);
         }
         note_holder(&file);
-        Ok(Self { file, path, waited, elsewhere: Vec::new(), added: None })
+        Ok(Self { file, path, waited, elsewhere: Vec::new() })
     }
 
     /// Whether another process held it first.
@@ -163,67 +161,41 @@ impl Lock {
         self.waited
     }
 
-    /// The lines that holders have left.
+    /// The lines that holders have left. What can't be read is a line, too.
     pub fn lines(&self) -> Vec<String> {
-        let files = std::iter::once(&self.file).chain(&self.elsewhere);
-        files.flat_map(lines_of).collect()
+        let mut bytes = vec![0; LONGEST + 1];
+        let read = pread(&self.file, bytes.as_mut_slice(), HEADER as u64);
+        let read = read.map(|length| bytes.get(..length).unwrap_or_default().to_owned());
+        let elsewhere = self.elsewhere.iter().map(|path| {
+            let content = std::fs::read(path).map_err(|_| Errno::IO)?;
+            Ok(content.get(HEADER..).unwrap_or_default().to_owned())
+        });
+        let texts = std::iter::once(read).chain(elsewhere).map(|text| match text {
+            Ok(text) if text.len() <= LONGEST => String::from_utf8_lossy(&text).into_owned(),
+            _ => "(can't be read)".to_owned(),
+        });
+        texts.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>()).collect()
     }
 
-    /// Adds a line.
-    pub fn add(&mut self, line: &str) -> Result<(), String> {
-        self.added = None;
+    /// Writes the lines in place of those that are there. Fails with the reason, for people; lines that were
+    /// to be added aren't there then.
+    pub fn write(&mut self, lines: &[String]) -> Result<(), String> {
         let failed = |error| runtime::failure(&self.path, error);
-        let size = fstat(&self.file).map_err(failed)?.st_size;
-        let end = usize::try_from(size).unwrap_or(LONGEST).max(HEADER);
-        if end >= LONGEST {
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        if text.len() > LONGEST {
             return Err(format!("{} is full", self.path.display()));
         }
-        if let Err(error) = write_line(&self.file, line, end) {
-            let _ = ftruncate(&self.file, end as u64);
-            return Err(failed(error));
+        let before = (fstat(&self.file).map_err(failed)?.st_size as u64).max(HEADER as u64);
+        let written = match pwrite(&self.file, text.as_bytes(), HEADER as u64) {
+            Ok(length) if length < text.len() => Err(Errno::NOSPC),
+            written => written.map(|length| (HEADER + length) as u64),
+        };
+        let _ = ftruncate(&self.file, written.unwrap_or(before));
+        written.map_err(failed)?;
+        for path in self.elsewhere.drain(..) {
+            let _ = std::fs::remove_file(path);
         }
-        self.added = Some(end..end + line.len());
         Ok(())
-    }
-
-    /// Puts another line, which is as long and so needs no room, in the place of the one that was
-    /// added last.
-    pub fn replace_added(&mut self, line: &str) {
-        if let Some(place) = &self.added
-            && place.len() == line.len()
-        {
-            let _ = write_line(&self.file, line, place.start);
-        }
-    }
-
-    /// Takes the line that was added last away again, unless a process that holds the lock of another
-    /// place has done so.
-    pub fn remove_added(&mut self) {
-        if let Some(place) = self.added.take()
-            && fstat(&self.file).is_ok_and(|file| file.st_size >= place.end as i64)
-        {
-            let _ = ftruncate(&self.file, place.start as u64);
-        }
-    }
-
-    /// Removes the other lines, and changes these, unless they become more than can be read.
-    pub fn retain(&mut self, mut keep: impl FnMut(&mut String) -> bool) {
-        self.added = None;
-        for file in std::iter::once(&self.file).chain(&self.elsewhere) {
-            let before = lines_of(file);
-            let mut lines = before.clone();
-            lines.retain_mut(&mut keep);
-            if lines == before {
-                continue;
-            }
-            let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-            if text.is_empty()
-                || text.len() <= READ
-                    && pwrite(file, text.as_bytes(), HEADER as u64) == Ok(text.len())
-            {
-                let _ = ftruncate(file, (HEADER + text.len()) as u64);
-            }
-        }
     }
 }
 
@@ -233,38 +205,23 @@ fn open_file(path: &Path, directory: &OwnedFd, name: &str) -> Result<OwnedFd, Lo
         .map_err(|error| LockError::Unavailable(runtime::failure(path, error)))
 }
 
-/// A file of before, whatever has become of its directory's mode; `None` if there is none, or if it has no
-/// lines and can't have any.
-fn earlier_file(directory: &Path, name: &str) -> Result<Option<OwnedFd>, String> {
-    let Some(opened) = runtime::find_own(directory)? else {
-        return Ok(None);
+/// Whether a directory of this user's, whatever its mode, has this file with lines in it.
+fn has_lines(directory: &Path, path: &Path) -> Result<bool, LockError> {
+    let is_own = |found: Stat| {
+        found.st_uid == geteuid().as_raw()
+            && FileType::from_raw_mode(found.st_mode) == FileType::Directory
     };
-    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    match openat(&opened, name, flags, Mode::empty()) {
-        Ok(file) => Ok(Some(file)),
-        Err(Errno::NOENT) => Ok(None),
-        Err(error) => match statat(&opened, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(found) if found.st_size <= HEADER as i64 => Ok(None),
-            _ => Err(runtime::failure(&directory.join(name), error)),
-        },
+    if !lstat(directory).is_ok_and(is_own) {
+        return Ok(false);
     }
-}
-
-fn lines_of(file: &OwnedFd) -> Vec<String> {
-    let mut bytes = vec![0; READ];
-    let Ok(length) = pread(file, bytes.as_mut_slice(), HEADER as u64) else {
-        return vec!["(can't be read)".to_owned()];
+    let found = match lstat(path) {
+        Err(Errno::NOENT) => Ok(false),
+        Ok(found) if found.st_size <= HEADER as i64 => Ok(false),
+        // Lines that can't be taken out one day are no better than none.
+        Ok(_) => access(directory, Access::WRITE_OK).map(|()| true),
+        Err(error) => Err(error),
     };
-    let text = String::from_utf8_lossy(bytes.get(..length).unwrap_or_default());
-    text.lines().map(str::to_owned).collect()
-}
-
-fn write_line(file: &OwnedFd, line: &str, place: usize) -> Result<(), Errno> {
-    let line = format!("{line}\n");
-    match pwrite(file, line.as_bytes(), place as u64)? {
-        written if written == line.len() => Ok(()),
-        _ => Err(Errno::NOSPC),
-    }
+    found.map_err(|error| LockError::Unavailable(runtime::failure(path, error)))
 }
 
 /// A file name for any text. Texts that should collide would share a file: a wait without need, or
@@ -470,66 +427,68 @@ mod tests {
         parent.path().join("locks")
     }
 
+    fn lines(lines: &[&str]) -> Vec<String> {
+        lines.iter().map(|line| (*line).to_owned()).collect()
+    }
+
     #[test]
     fn a_later_holder_finds_the_lines_of_earlier_ones() {
         let parent = tempfile::tempdir().unwrap();
         let mut lock = in_directory(&place_in(&parent), "ledger");
         assert_eq!(lock.lines(), [""; 0]);
-        lock.add("one").unwrap();
-        lock.add("two").unwrap();
+        lock.write(&lines(&["one", "two"])).unwrap();
         drop(lock);
         let mut lock = in_directory(&place_in(&parent), "ledger");
         assert_eq!(lock.lines(), ["one", "two"]);
-        // Nothing was added by this one.
-        lock.remove_added();
-        lock.replace_added("xxx");
-        assert_eq!(lock.lines(), ["one", "two"]);
-        lock.add("new").unwrap();
-        lock.replace_added("NEW");
-        lock.replace_added("longer");
-        assert_eq!(lock.lines(), ["one", "two", "NEW"]);
-        lock.remove_added();
-        lock.retain(|line| line != "one");
-        assert_eq!(lock.lines(), ["two"]);
-        lock.retain(|line| {
-            line.push_str(" and more");
-            true
-        });
-        assert_eq!(lock.lines(), ["two and more"]);
-        lock.retain(|_| false);
+        lock.write(&lines(&["new"])).unwrap();
+        assert_eq!(lock.lines(), ["new"]);
+        lock.write(&[]).unwrap();
         assert_eq!(lock.lines(), [""; 0]);
         let other = in_directory(&place_in(&parent), "other");
         assert_eq!(other.lines(), [""; 0]);
     }
 
     #[test]
-    fn lines_in_other_places_count_and_go_too() {
+    fn lines_in_other_places_count_until_the_next_write() {
         let parent = tempfile::tempdir().unwrap();
         let mut earlier = in_directory(&parent.path().join("earlier"), "ledger");
-        earlier.add("one").unwrap();
+        earlier.write(&lines(&["one"])).unwrap();
         let mut lock = in_directory(&place_in(&parent), "ledger");
-        lock.elsewhere.push(earlier.file);
-        lock.add("two").unwrap();
-        assert_eq!(lock.lines(), ["two", "one"]);
-        lock.retain(|line| line == "two");
-        assert_eq!(lock.lines(), ["two"]);
+        lock.elsewhere.push(earlier.path.clone());
+        assert_eq!(lock.lines(), ["one"]);
+        lock.write(&lines(&["one", "two"])).unwrap();
+        assert!(!earlier.path.exists());
+        assert_eq!(lock.lines(), ["one", "two"]);
     }
 
     #[test]
-    fn a_full_file_takes_no_more_lines_and_keeps_what_it_has() {
+    fn a_file_of_this_users_with_lines_is_found_in_a_directory_that_it_can_change() {
+        let parent = tempfile::tempdir().unwrap();
+        let place = place_in(&parent);
+        let mut lock = in_directory(&place, "ledger");
+        let path = lock.path.clone();
+        let found = |path: &Path| has_lines(&place, path);
+        assert!(!found(&path).unwrap());
+        lock.write(&lines(&["one"])).unwrap();
+        for mode in [0o700, 0o711, 0o777] {
+            std::fs::set_permissions(&place, std::fs::Permissions::from_mode(mode)).unwrap();
+            assert!(found(&path).unwrap(), "{mode:o}");
+        }
+        assert!(!found(&place.join("none")).unwrap());
+        let too_long = place.join("x".repeat(300));
+        assert!(matches!(found(&too_long), Err(LockError::Unavailable(_))));
+    }
+
+    #[test]
+    fn a_full_file_takes_no_more_lines_and_one_that_is_too_long_is_not_read() {
         let parent = tempfile::tempdir().unwrap();
         let mut lock = in_directory(&place_in(&parent), "ledger");
-        let full = (0..LONGEST).find_map(|_| lock.add("again").err());
-        assert!(full.unwrap().ends_with("ledger is full"));
-        let lines = lock.lines();
-        lock.retain(|line| {
-            *line = line.repeat(3);
-            true
-        });
-        assert!(fstat(&lock.file).unwrap().st_size as usize <= LONGEST + "again\n".len());
-        lock.replace_added("other");
-        lock.remove_added();
-        assert_eq!(lock.lines(), lines);
+        lock.write(&lines(&["before"])).unwrap();
+        let error = lock.write(&["x".repeat(LONGEST)]).unwrap_err();
+        assert!(error.ends_with("ledger is full"), "{error}");
+        assert_eq!(lock.lines(), ["before"]);
+        ftruncate(&lock.file, (HEADER + LONGEST + 1) as u64).unwrap();
+        assert_eq!(lock.lines(), ["(can't be read)"]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use rustix::fs::{Access, FileType, Mode, OFlags, access, fstat, lstat, mkdir, open, stat};
+use rustix::fs::{Access, Mode, OFlags, access, fstat, mkdir, open, stat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -121,17 +121,6 @@ pub(super) fn open_own(path: &Path) -> Result<OwnedFd, String> {
         ));
     }
     Ok(directory)
-}
-
-/// Opens a directory of this user's that is there, whatever its mode, to read what was left in it before.
-pub(super) fn find_own(path: &Path) -> Result<Option<OwnedFd>, String> {
-    let is_own = lstat(path).is_ok_and(|found| {
-        found.st_uid == geteuid().as_raw()
-            && FileType::from_raw_mode(found.st_mode) == FileType::Directory
-    });
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let opened = is_own.then(|| open(path, flags, Mode::empty()));
-    opened.transpose().map_err(|error| failure(path, error))
 }
 
 /// Why a file or a directory can't be opened, for people.

@@ -17,6 +17,7 @@ mod ledger;
 mod login;
 mod module;
 mod object;
+mod officer;
 mod opening;
 mod pin_rules;
 mod raw;
@@ -36,6 +37,7 @@ pub use inventory::{Candidate, Standing, VisibleKey};
 pub use key::{FoundKey, KeyReference, PrivateKey};
 pub use login::AcceptedPin;
 pub use module::{Module, WaitObserver};
+pub use officer::AskHidden;
 pub use opening::LockedSecret;
 pub use sign::{TOUCH_NOTICE, TOUCH_NOTICE_DELAY};
 pub use slot::{OccupiedSlot, PinState, TokenState};
@@ -49,7 +51,6 @@ use cryptoki::slot::Slot;
 
 use self::login::Login;
 use self::raw::{Session, SessionAccess};
-use self::slot::PinHolder;
 use self::tried::TRIED;
 use crate::config::TokenSelector;
 use crate::error::Error;
@@ -205,29 +206,18 @@ impl Token<'_> {
     }
 
     /// Logs in as the one who may make and write objects: the user, or on a YubiKey the security officer, with
-    /// the user logged out. The prompt says that it is wanted for `what`.
+    /// the user logged out. The prompt says that it is wanted for `what`. Returns a warning of a management key
+    /// that every new card has.
     pub fn reveal_to_write(
         &mut self,
         what: &str,
         pins: &mut dyn PinProvider,
-        officer: &mut dyn PinProvider,
-    ) -> Result<(), Error> {
+        ask: AskHidden<'_>,
+    ) -> Result<Option<String>, Error> {
         if !self.is_yubikey() {
-            return self.reveal(what, pins);
+            return self.reveal(what, pins).map(|()| None);
         }
-        self.login.ensure_officer(&self.session, what, officer)
-    }
-
-    /// A warning, if the security officer logged in with the management key that every new card has.
-    pub fn default_key_warning(&self) -> Option<String> {
-        self.login.has_default_key().then(|| {
-            format!(
-                "token {} has the management key of every new card: with it, anyone who holds the card \
-                 can overwrite its keys. Change it: ykman piv access change-management-key --generate \
-                 --protect",
-                self.name()
-            )
-        })
+        officer::log_in(&mut self.login, &self.session, what, pins, ask)
     }
 
     /// Whether a PIN can help, by what the token said of itself when it was opened; the error says why not.
@@ -242,7 +232,7 @@ impl Token<'_> {
 
     /// Another person, or the same one once more, has all tries of a process again.
     pub fn forget_tries(&self) {
-        TRIED.forget(&self.state().name, PinHolder::User);
+        TRIED.forget(&self.state().name);
     }
 
     /// Takes over the PIN that this very token accepted before, unless the token has counted wrong

@@ -13,7 +13,6 @@ use super::ckr;
 use super::error::{ModuleError, TokenError};
 use super::raw::Functions;
 use super::slot::{self, OccupiedSlot};
-use super::tried::TRIED;
 use crate::config::{InitArgs, TrustedLibrary};
 use crate::error::Error;
 use crate::printable::printable;
@@ -108,7 +107,6 @@ impl Module {
     /// Finalises the library (C_Finalize, which closes its sessions) when the answer is out. The
     /// process ends with `code` even if the library hangs or crashes meanwhile.
     pub fn finalize(self, code: u8) {
-        TRIED.clear();
         exit_guard::arm(FINALIZE_LIMIT, code);
         if self.borrowed {
             return;

@@ -1,53 +1,23 @@
-//! Who may send a PIN to the token, and how often: the rules of docs/security.md as one function.
-//!
-//! A locked PIN and one that must be changed are never tried. A stored PIN is sent once, never as
-//! the final try, and not after a refusal, whichever process saw that. A person has three tries, and
-//! the final one only after an explicit yes. A PIN that the token has accepted in this process may be
-//! sent again, as the final try only where the flag for it is an old one. The same holds for the security
-//! officer's, which only a person gives.
+//! Whether a PIN is sent to the token: the rules of docs/security.md as one function.
 
 #![forbid(unsafe_code)]
 
-use super::slot::{PinHolder, PinState};
+use super::slot::PinState;
 
 /// How often a person may try in one process, until the token accepts a PIN.
 pub(super) const ATTENDED_TRIES: usize = 3;
 
-/// Logins without a clear end that count as a refusal. One is none: an impatient client kills the
-/// process, and a right PIN must not be held back for that.
-pub(super) const UNCLEAR_LOGINS: usize = 2;
-
-/// What the ledger says against a stored PIN.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Verdict {
-    Clear,
-    Refused,
-    /// A PIN with this mark was refused; another one may be sent.
-    Unless(u8),
-}
-
-/// A PIN that this process has sent before.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum HeldPin {
-    None,
-    /// The token has not looked at it.
-    Unknown,
-    Accepted {
-        /// The token has said FINAL_TRY since before that login, which still lasts.
-        outlasts_final_try: bool,
-    },
-}
-
 /// Where the PIN comes from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Giver {
+    /// The token has accepted this one in this process.
+    Accepted,
     /// A person, who sees whether a PIN was accepted; after so many tries in this process.
     Person { tries: usize },
     /// A configuration, a file, a variable, standard input.
     Stored {
-        verdict: Verdict,
-        /// To look at the PIN is to take it from what may be the client's input.
-        is_consumed: bool,
+        /// A PIN was sent to the token, and it has accepted none since.
+        is_recorded: bool,
         /// `check --despite-refusal`: the user says that it is another PIN.
         despite_refusal: bool,
     },
@@ -60,13 +30,10 @@ pub(super) enum PinStep {
     AskReader {
         confirm: bool,
     },
-    /// The held PIN may not be sent any more: as if there were none.
-    Forget,
     Refuse(WhyNotSent),
-    /// Send the held PIN or get one, after the person's yes if `confirm`; not one with this mark.
+    /// Send the PIN, after the person's yes if `confirm`.
     Send {
         confirm: bool,
-        unless: Option<u8>,
     },
 }
 
@@ -74,7 +41,6 @@ pub(super) enum PinStep {
 pub(super) enum WhyNotSent {
     FinalTry,
     Locked,
-    NotFromAPerson,
     RefusedBefore,
     ToBeChanged,
     TriesSpent,
@@ -89,57 +55,44 @@ pub(super) fn hopeless(state: PinState) -> Option<WhyNotSent> {
     }
 }
 
-/// What to do for a login, by whose it is, the token's flags for that, the PIN that is held and who else
-/// has one.
-pub(super) fn next(
-    holder: PinHolder,
-    state: PinState,
-    has_keypad: bool,
-    held: HeldPin,
-    giver: Giver,
-) -> PinStep {
+/// What to do for a login, by the token's flags for its PIN and who has one.
+pub(super) fn next(state: PinState, has_keypad: bool, giver: Giver) -> PinStep {
     if let Some(reason) = hopeless(state) {
         return PinStep::Refuse(reason);
     }
     let is_final = state == PinState::FinalTry;
-    if has_keypad {
-        return PinStep::AskReader { confirm: is_final };
-    }
-    let send = |unless| PinStep::Send { confirm: is_final, unless };
-    if holder == PinHolder::SecurityOfficer && !matches!(giver, Giver::Person { .. }) {
-        return PinStep::Refuse(WhyNotSent::NotFromAPerson);
-    }
-    match (held, giver) {
-        (HeldPin::Accepted { outlasts_final_try }, _) if !is_final || outlasts_final_try => {
-            PinStep::Send { confirm: false, unless: None }
-        }
-        (HeldPin::Accepted { .. } | HeldPin::Unknown, _) if is_final => PinStep::Forget,
-        (HeldPin::None, Giver::Person { tries }) if tries >= ATTENDED_TRIES => {
+    match giver {
+        Giver::Accepted if is_final => PinStep::Refuse(WhyNotSent::FinalTry),
+        Giver::Accepted => PinStep::Send { confirm: false },
+        Giver::Person { .. } if has_keypad => PinStep::AskReader { confirm: is_final },
+        Giver::Person { tries } if tries >= ATTENDED_TRIES => {
             PinStep::Refuse(WhyNotSent::TriesSpent)
         }
-        (_, Giver::Person { .. }) => send(None),
-        (_, Giver::Stored { .. }) if is_final => PinStep::Refuse(WhyNotSent::FinalTry),
-        (_, Giver::Stored { verdict, is_consumed, despite_refusal }) => match verdict {
-            _ if despite_refusal => send(None),
-            Verdict::Clear => send(None),
-            Verdict::Unless(mark) if !is_consumed => send(Some(mark)),
-            Verdict::Unless(_) | Verdict::Refused => PinStep::Refuse(WhyNotSent::RefusedBefore),
-        },
+        Giver::Person { .. } => PinStep::Send { confirm: is_final },
+        Giver::Stored { .. } if is_final => PinStep::Refuse(WhyNotSent::FinalTry),
+        Giver::Stored { despite_refusal: true, .. } => PinStep::Send { confirm: false },
+        Giver::Stored { is_recorded, .. } if is_recorded || state == PinState::CountLow => {
+            PinStep::Refuse(WhyNotSent::RefusedBefore)
+        }
+        Giver::Stored { .. } => PinStep::Send { confirm: false },
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use PinHolder::{SecurityOfficer, User};
     use PinState::{CountLow, FinalTry, Good, Locked, ToBeChanged};
+    use WhyNotSent::{RefusedBefore, TriesSpent};
 
-    const ACCEPTED: HeldPin = HeldPin::Accepted { outlasts_final_try: false };
-    const SEND: PinStep = PinStep::Send { confirm: false, unless: None };
-    const SEND_AFTER_YES: PinStep = PinStep::Send { confirm: true, unless: None };
+    const SEND: PinStep = PinStep::Send { confirm: false };
+    const SEND_AFTER_YES: PinStep = PinStep::Send { confirm: true };
 
-    fn stored(verdict: Verdict) -> Giver {
-        Giver::Stored { verdict, is_consumed: false, despite_refusal: false }
+    fn stored(is_recorded: bool) -> Giver {
+        Giver::Stored { is_recorded, despite_refusal: false }
+    }
+
+    fn despite_refusal(is_recorded: bool) -> Giver {
+        Giver::Stored { is_recorded, despite_refusal: true }
     }
 
     fn person(tries: usize) -> Giver {
@@ -152,47 +105,29 @@ mod tests {
 
     #[test]
     fn the_rules_are_these() {
-        let refused_before = refuse(WhyNotSent::RefusedBefore);
-        for (state, held, giver, expected) in [
+        for (state, giver, expected) in [
             // A person has three tries, and the final one after a yes.
-            (Good, HeldPin::None, person(0), SEND),
-            (CountLow, HeldPin::None, person(2), SEND),
-            (Good, HeldPin::None, person(3), refuse(WhyNotSent::TriesSpent)),
-            (FinalTry, HeldPin::None, person(0), SEND_AFTER_YES),
-            (FinalTry, HeldPin::None, person(3), refuse(WhyNotSent::TriesSpent)),
-            // A stored PIN is sent unless one was refused, and never as the final try.
-            (Good, HeldPin::None, stored(Verdict::Clear), SEND),
-            (CountLow, HeldPin::None, stored(Verdict::Clear), SEND),
-            (Good, HeldPin::None, stored(Verdict::Refused), refused_before),
-            (
-                Good,
-                HeldPin::None,
-                stored(Verdict::Unless(7)),
-                PinStep::Send { confirm: false, unless: Some(7) },
-            ),
-            (FinalTry, HeldPin::None, stored(Verdict::Clear), refuse(WhyNotSent::FinalTry)),
-            // One that the token has not looked at is as good as none.
-            (Good, HeldPin::Unknown, stored(Verdict::Clear), SEND),
-            (Good, HeldPin::Unknown, stored(Verdict::Refused), refused_before),
-            (FinalTry, HeldPin::Unknown, stored(Verdict::Clear), PinStep::Forget),
-            (Good, HeldPin::Unknown, person(3), SEND),
-            (FinalTry, HeldPin::Unknown, person(0), PinStep::Forget),
-            // One that it has accepted is sent again, but not as a new final try.
-            (Good, ACCEPTED, stored(Verdict::Refused), SEND),
-            (CountLow, ACCEPTED, person(3), SEND),
-            (FinalTry, ACCEPTED, stored(Verdict::Clear), PinStep::Forget),
-            (FinalTry, ACCEPTED, person(0), PinStep::Forget),
+            (Good, person(0), SEND),
+            (CountLow, person(2), SEND),
+            (Good, person(3), refuse(TriesSpent)),
+            (FinalTry, person(0), SEND_AFTER_YES),
+            (FinalTry, person(3), refuse(TriesSpent)),
+            // A stored PIN is sent unless one may have been refused, and never as the final try.
+            (Good, stored(false), SEND),
+            (Good, stored(true), refuse(RefusedBefore)),
+            (CountLow, stored(false), refuse(RefusedBefore)),
+            (CountLow, stored(true), refuse(RefusedBefore)),
+            (FinalTry, stored(false), refuse(WhyNotSent::FinalTry)),
+            // The user's word is about refusals alone.
+            (Good, despite_refusal(true), SEND),
+            (CountLow, despite_refusal(true), SEND),
+            (FinalTry, despite_refusal(false), refuse(WhyNotSent::FinalTry)),
+            // One that the token has accepted is sent again, but not as a final try.
+            (Good, Giver::Accepted, SEND),
+            (CountLow, Giver::Accepted, SEND),
+            (FinalTry, Giver::Accepted, refuse(WhyNotSent::FinalTry)),
         ] {
-            let step = next(User, state, false, held, giver);
-            assert_eq!(step, expected, "{state:?}, {held:?}, {giver:?}");
-        }
-    }
-
-    #[test]
-    fn an_old_final_try_needs_no_second_yes() {
-        let held = HeldPin::Accepted { outlasts_final_try: true };
-        for giver in [person(0), stored(Verdict::Refused)] {
-            assert_eq!(next(User, FinalTry, false, held, giver), SEND);
+            assert_eq!(next(state, false, giver), expected, "{state:?}, {giver:?}");
         }
     }
 
@@ -202,70 +137,19 @@ mod tests {
             [(Locked, WhyNotSent::Locked), (ToBeChanged, WhyNotSent::ToBeChanged)]
         {
             for has_keypad in [false, true] {
-                for held in [HeldPin::None, HeldPin::Unknown, ACCEPTED] {
-                    for giver in [person(0), stored(Verdict::Clear)] {
-                        assert_eq!(next(User, state, has_keypad, held, giver), refuse(reason));
-                    }
+                for giver in [person(0), stored(false), despite_refusal(false), Giver::Accepted] {
+                    assert_eq!(next(state, has_keypad, giver), refuse(reason));
                 }
             }
         }
     }
 
     #[test]
-    fn a_reader_with_a_keypad_asks_itself() {
+    fn a_reader_with_a_keypad_asks_a_person_itself() {
         for (state, confirm) in [(Good, false), (CountLow, false), (FinalTry, true)] {
-            for giver in [person(3), stored(Verdict::Refused)] {
-                let step = next(User, state, true, HeldPin::None, giver);
-                assert_eq!(step, PinStep::AskReader { confirm });
-            }
+            assert_eq!(next(state, true, person(3)), PinStep::AskReader { confirm });
         }
-    }
-
-    #[test]
-    fn despite_refusal_is_about_refusals_alone() {
-        for verdict in [Verdict::Clear, Verdict::Refused, Verdict::Unless(7)] {
-            let giver = |is_consumed| Giver::Stored { verdict, is_consumed, despite_refusal: true };
-            for is_consumed in [false, true] {
-                assert_eq!(next(User, Good, false, HeldPin::None, giver(is_consumed)), SEND);
-                assert_eq!(
-                    next(User, FinalTry, false, HeldPin::None, giver(is_consumed)),
-                    refuse(WhyNotSent::FinalTry)
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn input_that_may_be_the_clients_is_not_read_for_its_mark() {
-        let giver = Giver::Stored {
-            verdict: Verdict::Unless(7),
-            is_consumed: true,
-            despite_refusal: false,
-        };
-        assert_eq!(
-            next(User, Good, false, HeldPin::None, giver),
-            refuse(WhyNotSent::RefusedBefore)
-        );
-    }
-
-    #[test]
-    fn the_security_officers_pin_is_a_persons_with_the_same_tries() {
-        let none = HeldPin::None;
-        for (state, giver, expected) in [
-            (Good, person(0), SEND),
-            (CountLow, person(2), SEND),
-            (Good, person(3), refuse(WhyNotSent::TriesSpent)),
-            (FinalTry, person(0), SEND_AFTER_YES),
-            (Locked, person(0), refuse(WhyNotSent::Locked)),
-            (ToBeChanged, person(0), refuse(WhyNotSent::ToBeChanged)),
-            (Good, stored(Verdict::Clear), refuse(WhyNotSent::NotFromAPerson)),
-        ] {
-            let step = next(SecurityOfficer, state, false, none, giver);
-            assert_eq!(step, expected, "{state:?}, {giver:?}");
-        }
-        let giver =
-            Giver::Stored { verdict: Verdict::Clear, is_consumed: false, despite_refusal: true };
-        let step = next(SecurityOfficer, Good, false, none, giver);
-        assert_eq!(step, refuse(WhyNotSent::NotFromAPerson));
+        assert_eq!(next(Good, true, stored(false)), SEND);
+        assert_eq!(next(Good, true, stored(true)), refuse(RefusedBefore));
     }
 }

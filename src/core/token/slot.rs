@@ -13,7 +13,6 @@ use super::error::{CallFailure, TokenError, UnusableSlot, WhyUnusable};
 use super::raw::Functions;
 use crate::config::TokenName;
 use crate::config::TokenSelector;
-use crate::pin::PinKind;
 use crate::process::watchdog;
 
 /// A token's description (CK_TOKEN_INFO), read at one moment.
@@ -26,27 +25,11 @@ pub struct TokenState {
     /// CKF_PROTECTED_AUTHENTICATION_PATH: the PIN is entered at the reader.
     pub own_keypad: bool,
     pub pin: PinState,
-    /// The security officer's.
-    pub so_pin: PinState,
     /// Shortest and longest PIN in bytes; a longest of 0 means that it is unknown.
     pub pin_lengths: (usize, usize),
 }
 
-/// Who logs in with a PIN of their own, whose tries the token counts apart.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub(super) enum PinHolder {
-    User,
-    SecurityOfficer,
-}
-
 impl TokenState {
-    pub(super) fn pin_of(&self, holder: PinHolder) -> PinState {
-        match holder {
-            PinHolder::User => self.pin,
-            PinHolder::SecurityOfficer => self.so_pin,
-        }
-    }
-
     /// Whether the token has everything that the selector gives.
     pub fn fits(&self, selector: &TokenSelector) -> bool {
         let same = |wanted: &Option<String>, actual: &str| {
@@ -87,15 +70,13 @@ impl PinState {
         }
     }
 
-    /// To append to a sentence on a PIN of this kind that was refused.
-    pub(super) fn tries_left(self, kind: PinKind) -> String {
+    /// To append to a sentence on a PIN that was refused.
+    pub(super) fn tries_left(self) -> &'static str {
         match self {
-            Self::CountLow => {
-                format!("; the token has counted a wrong {kind} since the last right one")
-            }
-            Self::FinalTry => "; the token says that one try is left before it locks".to_owned(),
-            Self::Locked => format!("; the {kind} is locked now"),
-            Self::Good | Self::ToBeChanged => String::new(),
+            Self::CountLow => "; the token has counted a wrong PIN since the last right one",
+            Self::FinalTry => "; the token says that one try is left before it locks",
+            Self::Locked => "; the PIN is locked now",
+            Self::Good | Self::ToBeChanged => "",
         }
     }
 }
@@ -134,12 +115,6 @@ pub(super) fn state(functions: &Functions, slot: Slot) -> Result<TokenState, Cry
             info.user_pin_to_be_changed(),
             info.user_pin_final_try(),
             info.user_pin_count_low(),
-        ),
-        so_pin: PinState::new(
-            info.so_pin_locked(),
-            info.so_pin_to_be_changed(),
-            info.so_pin_final_try(),
-            info.so_pin_count_low(),
         ),
         pin_lengths: (info.min_pin_length(), info.max_pin_length()),
     })
@@ -313,7 +288,6 @@ pub(super) fn state_with_label(label: &str) -> TokenState {
         login_required: true,
         own_keypad: false,
         pin: PinState::Good,
-        so_pin: PinState::Good,
         pin_lengths: (4, 8),
     }
 }

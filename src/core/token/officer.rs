@@ -1,0 +1,146 @@
+//! The login that makes keys and writes certificates on a YubiKey: that of the security officer (CKU_SO), whose
+//! PIN is the card's management key. A person types it, and the card counts no wrong ones. A card may keep it
+//! under its PIN, which ykcs11 takes for it then; such a try is one of the PIN, by its rules.
+
+#![forbid(unsafe_code)]
+
+use cryptoki::error::RvError;
+use cryptoki::session::UserType;
+
+use super::TokenSession;
+use super::ckr;
+use super::login::{Login, call_failure, is_pin_not_set};
+use crate::error::{Error, Exit};
+use crate::pin::PinProvider;
+use crate::printable::printable;
+use crate::process::signals::Deferral;
+use crate::process::watchdog;
+
+/// The key that every new PIV card has.
+const DEFAULT_KEY: &str = "010203040506070801020304050607080102030405060708";
+/// What a person may type instead of it, and instead of one that the PIN protects.
+const DEFAULT: &str = "default";
+const PROTECTED: &str = "pin";
+/// The hexadecimal digits of an AES-128 key, of a 3DES or AES-192 key, and of an AES-256 key.
+const DIGITS: [usize; 3] = [32, 48, 64];
+const TRIES: usize = 3;
+
+/// Asks a person at the terminal for something that isn't shown. `None` without a terminal; no answer is
+/// `Some(None)`.
+pub type AskHidden<'a> = &'a dyn Fn(&str) -> Option<Option<Vec<u8>>>;
+
+/// Logs the officer in, and the user out. Returns a warning of the key that every new card has.
+pub(super) fn log_in(
+    login: &mut Login,
+    session: &TokenSession<'_>,
+    what: &str,
+    pins: &mut dyn PinProvider,
+    ask: AskHidden<'_>,
+) -> Result<Option<String>, Error> {
+    if login.is_officer {
+        return Ok(None);
+    }
+    login.log_out(session)?;
+    let token = session.state.name.to_string();
+    let failed = |text: String, help: &str| Error::new(Exit::Login, text).help(help);
+    let question = printable(&format!(
+        "management key (48 hexadecimal digits, 32 or 64 for some AES keys; {DEFAULT} if it was never changed, \
+         {PROTECTED} if the card's PIN protects it) for token {token}, {what}: "
+    ))
+    .into_owned();
+    let mut notice = String::new();
+    for _ in 0..TRIES {
+        let pause = watchdog::pause();
+        let typed = ask(&format!("{notice}{question}"));
+        drop(pause);
+        let Some(Some(typed)) = typed else {
+            return Err(failed(
+                format!(
+                    "token {token} wants its management key, which only a person gives, and none was \
+                     typed at a terminal"
+                ),
+                "run the command from a terminal (with ssh: -t) and type the key there",
+            ));
+        };
+        if typed == PROTECTED.as_bytes() {
+            let outcome = login.authenticate(session, UserType::So, what, pins);
+            return match outcome {
+                Err(error) if is_pin_not_set(&error) => Err(failed(
+                    format!("token {token} doesn't keep its management key under its PIN"),
+                    "run the command again and type the management key itself",
+                )),
+                outcome => {
+                    login.is_officer = outcome.is_ok();
+                    outcome.map(|()| None)
+                }
+            };
+        }
+        let Some(key) = management_key(&typed) else {
+            notice = "that can't be the management key and was not sent to the token\n".to_owned();
+            continue;
+        };
+        let deferral = Deferral::for_login();
+        let outcome = session.raw.login(UserType::So, Some(key));
+        drop(deferral);
+        let Err(error) = outcome else {
+            (login.is_done, login.is_officer) = (true, true);
+            return Ok((key == DEFAULT_KEY).then(|| default_key_warning(&token)));
+        };
+        match ckr::code(&error) {
+            Some(RvError::PinIncorrect) => {
+                notice = "the token refused the management key\n".to_owned();
+            }
+            Some(RvError::ArgumentsBad) => {
+                let failure = ckr::failure(&error);
+                return Err(failed(
+                    format!("the management key of token {token} has another length: {failure}"),
+                    "type the key as it was set: `ykman piv info` shows its algorithm, and 3DES and \
+                     AES-192 have 48 hexadecimal digits, AES-128 32, AES-256 64",
+                ));
+            }
+            _ => return Err(call_failure(session, &error)),
+        }
+    }
+    Err(failed(
+        format!("token {token} accepted no management key typed at the terminal"),
+        "look up the management key that was set with `ykman piv access change-management-key` before \
+         you try again; a lost one can't be set anew without a reset of the card, which destroys its \
+         keys",
+    ))
+}
+
+/// A PIN in its place is none: the token would count it.
+fn management_key(typed: &[u8]) -> Option<&str> {
+    let text = str::from_utf8(typed).ok()?;
+    let is_key = DIGITS.contains(&text.len()) && text.bytes().all(|it| it.is_ascii_hexdigit());
+    match text {
+        DEFAULT => Some(DEFAULT_KEY),
+        text => is_key.then_some(text),
+    }
+}
+
+fn default_key_warning(token: &str) -> String {
+    format!(
+        "token {token} has the management key of every new card: with it, anyone who holds the card \
+         can overwrite its keys. Change it: ykman piv access change-management-key --generate --protect"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_management_key_has_hexadecimal_digits_and_is_no_pin() {
+        let digits = |count: usize| "aF".repeat(count / 2).into_bytes();
+        for count in DIGITS {
+            let typed = digits(count);
+            assert_eq!(management_key(&typed).map(str::as_bytes), Some(typed.as_slice()));
+        }
+        assert_eq!(management_key(b"default"), Some(DEFAULT_KEY));
+        for typed in [&b""[..], b"123456", b"12345678", &digits(16), &digits(46), b"Default"] {
+            assert_eq!(management_key(typed), None);
+        }
+        assert_eq!(management_key("g".repeat(48).as_bytes()), None);
+    }
+}
