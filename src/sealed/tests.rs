@@ -108,6 +108,9 @@ fn each_recipient_opens_it_and_no_other() {
         );
     }
     assert!(Node::new("P-256", true).open(text.as_bytes()).is_none());
+    // As files began before.
+    let named = format!("Registry: docker.io\nSHA-256: 00\n{text}");
+    assert!(nodes[0].open(named.as_bytes()).is_some());
     let file = SealedFile::read(text.as_bytes(), "the file").unwrap();
     assert_eq!(file.recipients.len(), 5);
 }
