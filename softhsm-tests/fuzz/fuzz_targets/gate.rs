@@ -72,7 +72,6 @@ static GATE: LazyLock<Gate> = LazyLock::new(|| {
             insecure: true,
             proxy_url: None,
         },
-        heeds_environment: false,
     };
     let (tell, told) = channel();
     let observer: Arc<dyn TunnelObserver> = Arc::new(Teller(tell));

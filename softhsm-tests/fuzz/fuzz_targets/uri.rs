@@ -21,7 +21,7 @@ fuzz_target!(|text: &str| {
             assert_read_as_printed(&uri);
         }
         Err(problem) => {
-            for text in [&problem.what, &problem.remedy.to_string()] {
+            for text in [problem.to_string(), problem.remedy().to_string()] {
                 assert!(!text.contains(MARK) && text.len() < 1000, "{text}");
             }
         }
@@ -51,7 +51,7 @@ fn assert_read_as_printed(uri: &Uri) {
     let printed = uri.to_string();
     let is_plain = printed.bytes().all(|byte| byte.is_ascii_graphic());
     assert!(is_plain, "{printed}");
-    let read = Uri::parse(&printed).unwrap_or_else(|problem| panic!("{printed}: {}", problem.what));
+    let read = Uri::parse(&printed).unwrap_or_else(|problem| panic!("{printed}: {problem}"));
     assert_eq!(texts(&read), texts(uri));
     assert_eq!((read.slot_id, &read.id), (uri.slot_id, &uri.id));
     assert_eq!(read.to_string(), printed);
