@@ -178,11 +178,11 @@ const WRONG: &str = r#"
 3 | --context=a --kubeconfig=$HOME/kubeconfig | has no key for this program                       | kubeconfig --write --kubeconfig=HOME/kubeconfig --context a`
 3 | --kubeconfig=$HOME/broken              | line 1                                            | correct the file
 3 | --kubeconfig='not here.yaml'          | there is no kubeconfig not here.yaml              | correct --kubeconfig or KUBECONFIG
-3 | --module= --slot-id=x --object-id=1   | 2 problems: pathLib is empty; slotId "x"          | on the command line:
-3 | --module=$MODULE --slot-id=y --object-id=z | 2 problems                                   | on the command line:
-7 | KEY                                   | wants a PIN, and there is no terminal             | set --pin-source to askpass
-2 | KEY --context=a                       | beside options that name a key needs --server     | pkcs11-external-signer check --help
-2 | KEY --kubeconfig=/nowhere             | beside options that name a key needs --server     | pkcs11-external-signer check --help
+3 | --module= --slot-id=x --object-id=1   | pathLib is empty                                  | give pathLib
+3 | --module=$MODULE --slot-id=y --object-id=z | slotId "y"                                   | write slotId
+7 | KEY                                   | wants a PIN, and there is no terminal             | set pinSource (--pin-source) to askpass
+2 | KEY --context=a                       | beside options that name a key needs --server     | --help shows
+2 | KEY --kubeconfig=/nowhere             | beside options that name a key needs --server     | --help shows
 3 | KEY --server --kubeconfig=/nowhere    | there is no kubeconfig /nowhere                   |
 7 | KEY --pin-source=prompt               | no terminal to ask                                | from a terminal
 4 | KEY --module=/nowhere/library.so      | /nowhere/library.so does not load                 | installed
@@ -231,7 +231,7 @@ fn what_is_wrong_is_told_with_its_remedy() {
     let document = check(&store, &["--json"]).run();
     let document: Value = serde_json::from_slice(&document.stdout).unwrap();
     let login = document["steps"].as_array().unwrap().last().unwrap();
-    assert!(login["help"].as_str().unwrap().contains("set --pin-source"));
+    assert!(login["help"].as_str().unwrap().contains("set pinSource (--pin-source)"));
     let none = token_with([]);
     let nothing = Invocation::new(none.directory.path()).argument("check").run();
     let missing =

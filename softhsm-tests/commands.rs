@@ -196,7 +196,7 @@ fn what_list_says_to_do_can_be_done_with_its_options() {
     let label = "--token-label=test token";
     let nobody = list(&[label]).run();
     let nobody = String::from_utf8(nobody.stdout).unwrap();
-    assert!(nobody.contains("set --pin-source to askpass"), "{nobody}");
+    assert!(nobody.contains("set pinSource (--pin-source) to askpass"), "{nobody}");
     list(&[label, "--pin-source=env:NO_PIN"]).run();
     let refused = list(&[label, "--pin-source=env:NO_PIN"]).run();
     let refused = String::from_utf8(refused.stdout).unwrap();

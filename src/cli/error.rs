@@ -1,22 +1,11 @@
 //! Errors of several commands.
 
-use crate::error::{Error, Exit, Failure, Help, PROGRAM, Setting, THIS_KUBECONFIG, remedy};
+use crate::error::{Error, Exit, PROGRAM, Setting, THIS_KUBECONFIG};
 
-#[derive(Debug, thiserror::Error)]
-#[error("missing argument: {argument} needs {other}")]
-pub(crate) struct ArgumentNeeds {
-    pub(crate) argument: &'static str,
-    pub(crate) other: &'static str,
-}
-
-impl Failure for ArgumentNeeds {
-    fn exit_code(&self) -> u8 {
-        2
-    }
-
-    fn remedy(&self) -> Help {
-        remedy!("--help", " shows what goes with what")
-    }
+/// Arguments don't go together.
+pub(super) fn needs(argument: &str, other: &str) -> Error {
+    Error::new(Exit::Request, format!("missing argument: {argument} needs {other}"))
+        .help("--help shows what goes with what")
 }
 
 /// The entries of a kubeconfig are of no use here.

@@ -176,7 +176,15 @@ impl Lines {
                     };
                     self.error(&ErrorEntry::from(&error.into()));
                 }
-                _ => self.add(None, &absence(library.empty_slots.as_deref(), asked)),
+                _ => {
+                    let place = match library.empty_slots.as_deref() {
+                        Some([]) => "no token, and no reader for one".to_owned(),
+                        Some(names) => format!("no token in {}", names.join(", ")),
+                        None if asked.token => "no such token".to_owned(),
+                        None => "no token".to_owned(),
+                    };
+                    self.add(None, &format!("  {place}"));
+                }
             }
         }
         for token in &library.tokens {
@@ -232,16 +240,6 @@ fn text(listing: &Listing, asked: Asked, palette: Palette) -> String {
         lines.add(None, &format!("  help: {help}"));
     }
     lines.text
-}
-
-/// What to say of a library without tokens.
-fn absence(empty_slots: Option<&[String]>, asked: Asked) -> String {
-    match empty_slots {
-        Some([]) => "  no token, and no reader for one".to_owned(),
-        Some(names) => format!("  no token in {}", names.join(", ")),
-        None if asked.token => "  no such token".to_owned(),
-        None => "  no token".to_owned(),
-    }
 }
 
 /// `objectId 2, objectLabel "SIGN", RSA-2048, user "jane", …`

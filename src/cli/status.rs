@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use super::output::CommandOutput;
 use crate::error::Error;
-use crate::printable::{printable, printable_json};
+use crate::printable::printable;
 use crate::report;
 use crate::tunnel_process::{self, StatusDocument};
 
@@ -36,13 +36,10 @@ pub(super) fn run(arguments: &StatusArguments) -> u8 {
 fn show(arguments: &StatusArguments) -> Result<(), Error> {
     let mut output = CommandOutput::open()?;
     let status = tunnel_process::status()?;
-    let text = if arguments.json {
-        let document = serde_json::to_string_pretty(&status);
-        let document = document.map_err(|error| Error::internal(error.to_string()))?;
-        format!("{}\n", printable_json(&document))
-    } else {
-        status.map_or_else(|| "no tunnel process is running\n".to_owned(), |it| text(&it))
-    };
+    if arguments.json {
+        return output.print_json(&status);
+    }
+    let text = status.map_or_else(|| "no tunnel process is running\n".to_owned(), |it| text(&it));
     Ok(output.print(&text)?)
 }
 

@@ -203,7 +203,7 @@ impl Call {
             .replace(THIS_PIN_SOURCE, &self.pin_source)
             .replace(THIS_KUBECONFIG, &self.kubeconfig);
         match self.program {
-            Some(program) => text.replace(&format!("`{PROGRAM} "), &format!("`{program} ")),
+            Some(program) => text.replace(&format!("{PROGRAM} "), &format!("{program} ")),
             None => text,
         }
     }
@@ -260,10 +260,10 @@ mod tests {
             ..Call::default()
         };
         let help =
-            format!("renew it: `{PROGRAM} renew{THIS_KEY}`; {PROGRAM} is {THIS_TOKEN}a program");
+            format!("renew it: `{PROGRAM} renew{THIS_KEY}`; {THIS_TOKEN}{PROGRAM}: a program");
         assert_eq!(
             call.complete(&help),
-            "renew it: `kubectl pkcs11 renew --context='a b'`; pkcs11-external-signer is a program"
+            "renew it: `kubectl pkcs11 renew --context='a b'`; pkcs11-external-signer: a program"
         );
         assert_eq!(Setting("tokenSerial").to_string(), "tokenSerial (--token-serial)");
     }

@@ -1,6 +1,7 @@
 //! What `check` prints: a line for each finding as it is made, or a JSON document at the end.
 
 use serde::Serialize;
+use serde_json::json;
 
 use crate::cli::output::CommandOutput;
 use crate::cli::style::{Palette, Style};
@@ -63,15 +64,6 @@ struct StepEntry {
     exit_code: Option<u8>,
 }
 
-/// What `check --json` prints, described in docs/commands.md.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct CheckDocument<'a> {
-    api_version: &'static str,
-    exit_code: u8,
-    steps: &'a [StepEntry],
-}
-
 /// The findings, printed or kept for the document.
 pub(super) struct Checklist {
     output: CommandOutput,
@@ -125,39 +117,24 @@ impl Checklist {
         exit_code: Option<u8>,
     ) {
         if !self.is_json {
-            let shown = self.shown(step.title, status, &text, help.as_ref());
-            self.print(&shown);
-        }
-        self.entries.push(StepEntry {
-            step: step.name,
-            status,
-            text,
-            help: help.map(|help| help.to_string()),
-            exit_code,
-        });
-    }
-
-    fn shown(&self, title: &str, status: StepStatus, text: &str, help: Option<&Help>) -> String {
-        let (mark, style) = match status {
-            StepStatus::Good => ("✔", Style::Good),
-            StepStatus::Concern => ("!", Style::Concern),
-            StepStatus::Bad => ("✘", Style::Bad),
-        };
-        let mark = self.palette.paint(style, mark);
-        let mut shown = format!("{mark} {title:14} {}\n", line(text));
-        if let Some(help) = help {
-            shown.push_str(&format!("  help: {}\n", line(&help.text)));
-            for candidate in &help.candidates {
-                shown.push_str(&format!("    {}\n", line(candidate)));
+            let (mark, style) = match status {
+                StepStatus::Good => ("✔", Style::Good),
+                StepStatus::Concern => ("!", Style::Concern),
+                StepStatus::Bad => ("✘", Style::Bad),
+            };
+            let mark = self.palette.paint(style, mark);
+            let mut shown = format!("{mark} {:14} {}\n", step.title, line(&text));
+            if let Some(help) = &help {
+                shown.push_str(&format!("  help: {}\n", line(&help.text)));
+                let candidates = help.candidates.iter().map(|it| format!("    {}\n", line(it)));
+                shown.extend(candidates);
+            }
+            if let Err(error) = self.output.print(&shown) {
+                self.failure.get_or_insert_with(|| error.into());
             }
         }
-        shown
-    }
-
-    fn print(&mut self, text: &str) {
-        if let Err(error) = self.output.print(text) {
-            self.failure.get_or_insert_with(|| error.into());
-        }
+        let help = help.map(|help| help.to_string());
+        self.entries.push(StepEntry { step: step.name, status, text, help, exit_code });
     }
 
     /// That of the first step that failed, or 0.
@@ -169,11 +146,12 @@ impl Checklist {
     pub(super) fn finish(mut self) -> u8 {
         let code = self.exit_code();
         if self.is_json {
-            let printed = self.output.print_json(&CheckDocument {
-                api_version: "pkcs11-external-signer/v1",
-                exit_code: code,
-                steps: &self.entries,
-            });
+            // Described in docs/commands.md.
+            let printed = self.output.print_json(&json!({
+                "apiVersion": "pkcs11-external-signer/v1",
+                "exitCode": code,
+                "steps": self.entries,
+            }));
             self.failure = printed.err();
         }
         match self.failure {

@@ -9,7 +9,7 @@ mod short_lived;
 mod steps;
 
 use std::mem;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use self::checklist::{CheckStep, Checklist};
@@ -20,7 +20,7 @@ use self::steps::check_key;
 use super::again::Invocation;
 use super::connection_log::ConnectionLog;
 use super::credential::ShortLived;
-use super::error::ArgumentNeeds;
+use super::error::needs;
 use super::key_options::{KeyOptions, KeySource, SelectedContext};
 use super::output::{CommandOutput, quoted};
 use super::style::Palette;
@@ -31,7 +31,6 @@ use crate::error::{Error, PROGRAM, Setting, THIS_KUBECONFIG};
 use crate::keyring::{KeyNumber, Keyring};
 use crate::library::Library;
 use crate::pin_entry::Sources;
-use crate::printable::excerpt;
 use crate::process::environment::SingleThreaded;
 use crate::process::watchdog;
 use crate::report;
@@ -197,18 +196,6 @@ fn configuration(
         ),
         (None, None) => checklist.good(step, "from the options"),
     }
-    if let Some(program) = map.value("pathExec")
-        && !Path::new(program).is_file()
-    {
-        checklist.concern(
-            step,
-            format!("pathExec {} is no program that is there", excerpt(program)),
-            format!(
-                "clients with the provider need it: `{PROGRAM} kubeconfig --external-signer` prints the right one; \
-                 `run` does without"
-            ),
-        );
-    }
     if let PinSource::Configuration(_) = config.pin {
         let readers = match context {
             Some(_) => "in the configuration, where every program of yours can read it",
@@ -235,16 +222,15 @@ struct Source {
 impl Source {
     fn of(arguments: &CheckArguments) -> Result<Self, Error> {
         let (options, server) = (&arguments.key, arguments.asks_server());
-        let needs = |argument, other| Err(ArgumentNeeds { argument, other }.into());
         if arguments.kind == Some(ShortLived::Token) && arguments.service_account.is_none() {
-            return needs("--as token", "--service-account");
+            return Err(needs("--as token", "--service-account"));
         }
         if options.names_a_key() && !server {
             if options.context.is_some() {
-                return needs("--context beside options that name a key", "--server");
+                return Err(needs("--context beside options that name a key", "--server"));
             }
             if options.kubeconfig.is_some() {
-                return needs("--kubeconfig beside options that name a key", "--server");
+                return Err(needs("--kubeconfig beside options that name a key", "--server"));
             }
         }
         let (key, no_key) = match server {

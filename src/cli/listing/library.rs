@@ -4,14 +4,11 @@ use std::time::Duration;
 
 use super::{CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, TokenEntry};
 use crate::certificate::{Certificate, ValidityState, rfc_3339};
-use crate::config::{
-    Filter, ObjectId, ObjectSelector, PinSource, TokenSelector, TrustedLibrary, Uri,
-};
+use crate::config::{Filter, ObjectId, ObjectSelector, TokenSelector, TrustedLibrary, Uri};
 use crate::error::Error;
 use crate::library::{self, Library};
 use crate::pin::{PinError, PinProvider as _};
 use crate::pin_entry::Sources;
-use crate::process::environment::TakenVariables;
 use crate::process::unix_time;
 use crate::token::{Candidate, OccupiedSlot, PinState, Standing, TokenError, TokenState};
 
@@ -19,30 +16,16 @@ use crate::token::{Candidate, OccupiedSlot, PinState, Standing, TokenError, Toke
 /// that the one that waits for a PIN is named, and this one isn't taken for one that hangs.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How private objects are to be seen.
-pub(super) enum ObjectAccess<'a> {
-    /// Not at all.
-    Public,
-    /// After a login with the PIN from here, or from a person.
-    Login(Option<PinSource>, &'a TakenVariables),
-}
-
 /// What the library shows. It stays open in `opened`, to be finalised when the answer is out.
 /// `path` is the library's path as it was given: links in it are not followed, since their targets
-/// often have a version in their names.
+/// often have a version in their names. Without `pins`, private objects aren't seen.
 pub(super) fn list_library(
     path: &str,
     trusted: &TrustedLibrary,
     filter: &Filter,
-    access: ObjectAccess<'_>,
+    mut pins: Option<Sources>,
     opened: &mut Option<Library>,
 ) -> Result<LibraryEntry, Error> {
-    let mut pins = match access {
-        ObjectAccess::Public => None,
-        ObjectAccess::Login(source, variables) => {
-            Some(Sources::new(source.unwrap_or(PinSource::Prompt), variables))
-        }
-    };
     let init_args = filter.init_args.as_ref();
     let library = match opened {
         Some(library) => library,
@@ -215,7 +198,15 @@ fn notes(candidate: &Candidate, sees_all: bool) -> Vec<KeyNote> {
                 Standing::Superseded { .. } => Some(KeyNote::Superseded),
                 Standing::Ambiguous => Some(KeyNote::Ambiguous),
             };
-            let mut notes: Vec<_> = certificate_notes(certificate).collect();
+            let validity = match certificate.validity.at(unix_time()) {
+                ValidityState::NotYetValid => Some(KeyNote::NotYetValid),
+                ValidityState::Valid => None,
+                ValidityState::RenewalDue => Some(KeyNote::RenewalDue),
+                ValidityState::Expired => Some(KeyNote::Expired),
+            };
+            let mut notes = Vec::from_iter(validity);
+            notes.extend((!certificate.is_for_clients).then_some(KeyNote::NotForClients));
+            notes.extend(certificate.user.is_none().then_some(KeyNote::NoUser));
             notes.extend(candidate.is_contradicted.then_some(KeyNote::OtherKey));
             notes.extend(standing);
             notes
@@ -230,18 +221,6 @@ fn notes(candidate: &Candidate, sees_all: bool) -> Vec<KeyNote> {
         None => notes.extend(sees_all.then_some(KeyNote::NoPrivateKey)),
     }
     notes
-}
-
-fn certificate_notes(certificate: &Certificate) -> impl Iterator<Item = KeyNote> {
-    let validity = match certificate.validity.at(unix_time()) {
-        ValidityState::NotYetValid => Some(KeyNote::NotYetValid),
-        ValidityState::Valid => None,
-        ValidityState::RenewalDue => Some(KeyNote::RenewalDue),
-        ValidityState::Expired => Some(KeyNote::Expired),
-    };
-    let usage = (!certificate.is_for_clients).then_some(KeyNote::NotForClients);
-    let user = certificate.user.is_none().then_some(KeyNote::NoUser);
-    validity.into_iter().chain(usage).chain(user)
 }
 
 impl From<&Certificate> for CertificateEntry {

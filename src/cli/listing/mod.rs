@@ -12,13 +12,14 @@ use std::iter;
 pub(super) use self::document::{
     CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, Listing, TokenEntry,
 };
-use self::library::{ObjectAccess, list_library};
+use self::library::list_library;
 use self::machine::list_machine;
 use super::selection::Selection;
-use crate::cli::error::ArgumentNeeds;
+use crate::cli::error::needs;
 use crate::config::{Filter, PinSource, Uri};
 use crate::error::Error;
 use crate::library::Library;
+use crate::pin_entry::Sources;
 use crate::process::environment::TakenVariables;
 use crate::protocol::Configuration;
 use crate::report;
@@ -49,24 +50,17 @@ impl ListQuery<'_> {
                  leave pin-value out to be asked, or give pin-source",
             );
         }
-        let access = if self.login {
-            ObjectAccess::Login(pin, self.variables)
-        } else {
-            ObjectAccess::Public
-        };
-        let needs_module = |argument| {
-            let other = "--module <FILE>";
-            Err(ArgumentNeeds { argument, other }.into())
-        };
+        let needs_module = |argument| Err(needs(argument, "--module <FILE>"));
         match (self.library(), &filter.library) {
             (Some(path), Some(library)) => {
-                let found = list_library(&path, library, &filter, access, opened)?;
+                let pins = self
+                    .login
+                    .then(|| Sources::new(pin.unwrap_or(PinSource::Prompt), self.variables));
+                let found = list_library(&path, library, &filter, pins, opened)?;
                 Ok(Listing::new(vec![found]))
             }
             // Several libraries may show the same token, and each would send it the PIN.
-            _ if matches!(access, ObjectAccess::Login(Some(_), _)) => {
-                needs_module("--login with a stored PIN")
-            }
+            _ if self.login && pin.is_some() => needs_module("--login with a stored PIN"),
             _ if self.selection.init_args.is_some() => needs_module("--init-args"),
             _ => self.list_machine(),
         }
