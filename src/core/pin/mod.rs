@@ -87,15 +87,9 @@ pub trait PinProvider {
     fn origin(&mut self) -> PinOrigin;
 
     /// The PIN, of a length that the token can have.
-    ///
-    /// # Errors
-    /// Why there is none: the source has no usable PIN, or the person gave none.
     fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, PinError>;
 
     /// Asks a person to agree that the reader asks for the PIN, where a wrong one locks the token.
-    ///
-    /// # Errors
-    /// The person did not agree, or could not be asked.
     fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), PinError>;
 
     /// From now on the reader waits for the PIN. Says so to a person who doesn't sit at the terminal of

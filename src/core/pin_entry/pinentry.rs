@@ -15,10 +15,7 @@ const LINE: usize = 1000;
 /// NOT_CONFIRMED and FULLY_CANCELED.
 const CANCELLED: [u32; 4] = [62, 99, 114, 198];
 
-/// The PIN; `None` where a person has given none.
-///
-/// # Errors
-/// The program can't be talked with, or can't ask.
+/// The PIN; `None` where a person has given none. Fails where the program can't be talked with, or can't ask.
 pub(super) fn ask(
     request: &PinRequest<'_>,
     has_terminal: bool,

@@ -50,10 +50,8 @@ struct LeftPrompt<'a> {
 }
 
 impl PromptSlot {
-    /// Waits for the prompts before this one. `since` is when the PIN was first wanted.
-    ///
-    /// # Errors
-    /// One of them that was left means this one, too, or others keep the place.
+    /// Waits for the prompts before this one; fails if one of them that was left means this one, too. `since` is
+    /// when the PIN was first wanted.
     pub(super) fn take(
         place: PromptPlace,
         token: &str,
@@ -78,9 +76,6 @@ impl PromptSlot {
     }
 
     /// Waits for the prompts before this one, however they end.
-    ///
-    /// # Errors
-    /// Others keep the place.
     pub(super) fn wait(place: PromptPlace, token: &str) -> Result<Self, PinError> {
         // Its number stands for the terminal, which processes see under different names.
         let place = match place {
@@ -118,9 +113,6 @@ impl PromptSlot {
     }
 
     /// Lets others ask while this process is stopped, and waits for the place again.
-    ///
-    /// # Errors
-    /// Others keep the place.
     pub(super) fn yield_while(&self, stopped: impl FnOnce()) -> Result<(), PinError> {
         self.lock.replace(None);
         stopped();
