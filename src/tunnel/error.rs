@@ -86,7 +86,7 @@ impl UpstreamFailure {
             Some(error) => Some(Self::broken(error)),
             // Many servers, and proxies before them, end a connection without an alert.
             None if error.kind() == io::ErrorKind::UnexpectedEof => None,
-            None if !broken.is_early && is_hard_end(error) => None,
+            None if broken.unanswered.is_none() && is_hard_end(error) => None,
             None => Some(Self::broken(error)),
         };
         // What was read tells more: an alert may stand behind a write that failed.

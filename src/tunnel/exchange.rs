@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hyper::body::Body as _;
 use hyper::client::conn::http1::{self, SendRequest};
-use hyper::{Method, Request, Response, header};
+use hyper::{Method, Request, Response, Uri, header};
 use hyper_util::rt::TokioIo;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
@@ -32,9 +32,8 @@ pub struct ServerExchange {
     /// `None` once it is dropped.
     runtime: Option<Runtime>,
     upstream: Arc<Upstream>,
-    host: String,
-    /// What the server's URL has behind its host, without a slash at its end.
-    path: String,
+    /// Servers such as Rancher's have their API below a path.
+    url: Uri,
     longest_answer: usize,
     connection: Mutex<Option<HttpConnection>>,
 }
@@ -57,15 +56,13 @@ impl ServerExchange {
         observer: &Arc<dyn TunnelObserver>,
         longest_answer: usize,
     ) -> Result<Self, Error> {
-        let path = path_of(&cluster.cluster.server);
-        let url = route::server_url(&cluster.cluster);
-        let host = url.as_ref().map_or("", route::authority).to_owned();
+        // One that can't be used is an error of the first connection.
+        let url = route::server_url(&cluster.cluster).unwrap_or_default();
         let server = Server::new(cluster, Arc::clone(observer));
         Ok(Self {
             runtime: Some(super::runtime()?),
             upstream: Arc::new(Upstream::new(server, keyring, key)),
-            host,
-            path,
+            url,
             longest_answer,
             connection: Mutex::default(),
         })
@@ -85,8 +82,8 @@ impl ServerExchange {
         let request = || {
             Request::builder()
                 .method(method)
-                .uri(format!("{}{path}", self.path))
-                .header(header::HOST, &self.host)
+                .uri(format!("{}{path}", self.url.path().trim_end_matches('/')))
+                .header(header::HOST, route::authority(&self.url))
                 .header(header::USER_AGENT, env!("CARGO_PKG_NAME"))
                 .header(header::CONTENT_TYPE, "application/json")
                 .header(header::ACCEPT, "application/json")
@@ -169,13 +166,6 @@ impl Drop for ServerExchange {
     }
 }
 
-/// Servers such as Rancher's have their API below a path.
-fn path_of(server: &str) -> String {
-    let after_scheme = server.split_once("://").map_or(server, |(_, rest)| rest);
-    let below = after_scheme.find('/').map_or("", |at| &after_scheme[at..]);
-    below.trim_end_matches('/').to_owned()
-}
-
 /// The answer, whose body is read up to a little more than `longest` bytes.
 async fn read(
     response: Response<hyper::body::Incoming>,
@@ -192,21 +182,4 @@ async fn read(
         }
     }
     Ok(ServerAnswer { status, body })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn requests_go_below_the_servers_path() {
-        for (server, below) in [
-            ("https://host:6443", ""),
-            ("https://host/", ""),
-            ("https://host/k8s/clusters/c-x/", "/k8s/clusters/c-x"),
-            ("host", ""),
-        ] {
-            assert_eq!(path_of(server), below);
-        }
-    }
 }

@@ -43,8 +43,6 @@ pub(super) trait Side: AsyncRead + AsyncWrite + Unpin {
 pub(super) struct Broken {
     pub(super) reading: Option<io::Error>,
     pub(super) writing: Option<io::Error>,
-    /// Nothing had come from it, and neither side had ended.
-    pub(super) is_early: bool,
     /// What it was sent, if it has failed before it said anything: the first stream is open still, and can be
     /// answered.
     pub(super) unanswered: Option<Vec<u8>>,
@@ -55,7 +53,6 @@ pub(super) struct Broken {
 pub(super) async fn relay<A: Side, B: Side>(one: &mut A, mut other: B) -> Broken {
     let (mut there, mut back) = (Direction::default(), Direction::default());
     there.kept = Some(Vec::new());
-    let mut is_early = None;
     poll_fn(|context| {
         loop {
             let before = (there.is_over, back.is_over);
@@ -68,10 +65,6 @@ pub(super) async fn relay<A: Side, B: Side>(one: &mut A, mut other: B) -> Broken
             // A side that can't be read is sent nothing more.
             back.is_over |= there.read_error.is_some();
             there.is_over |= back.read_error.is_some();
-            if there.write_error.is_some() || back.read_error.is_some() {
-                let has_ended = back.has_ended && back.read_error.is_none();
-                is_early.get_or_insert(!back.has_begun && !there.has_ended && !has_ended);
-            }
             if is_unanswered(&there, &back) {
                 return Poll::Ready(());
             }
@@ -93,7 +86,6 @@ pub(super) async fn relay<A: Side, B: Side>(one: &mut A, mut other: B) -> Broken
     Broken {
         reading: back.read_error,
         writing: there.write_error,
-        is_early: is_early.unwrap_or_default(),
         unanswered: unanswered.flatten(),
     }
 }
@@ -405,14 +397,13 @@ mod tests {
             drop(command);
             let broken = relay.await.unwrap();
             assert_eq!(broken.reading.unwrap().to_string(), "gone");
-            assert!(broken.writing.is_none() && !broken.is_early);
+            assert!(broken.writing.is_none() && broken.unanswered.is_none());
         });
         run(async {
             for takes in [true, false] {
                 let (mut command, mut one) = duplex(1000);
                 command.write_all(b"request").await.unwrap();
                 let broken = relay(&mut one, ScriptedServer::new(b"", false, takes)).await;
-                assert!(broken.is_early);
                 assert_eq!(broken.unanswered.unwrap(), b"request");
                 one.write_all(b"answer").await.unwrap();
                 drop(one);

@@ -5,7 +5,6 @@
 //! connection waits a while for the ticket of one that is being made.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -25,13 +24,13 @@ const SLOW: Duration = Duration::from_millis(50);
 const TICKET_DELAY: Duration = Duration::from_millis(200);
 
 /// The sessions with one server.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Sessions {
     state: Mutex<SessionState>,
     changed: Notify,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct SessionState {
     group: Option<NamedGroup>,
     tls12: Option<Tls12ClientSessionValue>,
@@ -116,12 +115,6 @@ impl Drop for HandshakePermit {
         state.under_way = state.under_way.saturating_sub(1);
         drop(state);
         self.sessions.changed.notify_waiters();
-    }
-}
-
-impl fmt::Debug for Sessions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sessions").finish_non_exhaustive()
     }
 }
 

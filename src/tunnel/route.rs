@@ -32,7 +32,7 @@ const AGENT: HeaderValue =
 
 type AnyError = Box<dyn StandardError + Send + Sync>;
 
-/// The URL of a cluster's server, which has a host and a port; or why there is none.
+/// The URL of a cluster's server, which has a host, a port and a path; or why there is none.
 pub(super) fn server_url(cluster: &Cluster) -> Result<Uri, &'static str> {
     const NO_URL: &str = "its server is not a URL";
     let server = &cluster.server;
@@ -53,7 +53,7 @@ pub(super) fn host(url: &Uri) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
-/// The URL without a user, a password and a path; `None` if its port is no number from 1 to 65535.
+/// The URL without a user and a password; `None` if its port is no number from 1 to 65535.
 fn with_port(url: &Uri, scheme: &str, usual_port: u16) -> Option<Uri> {
     let authority = url.authority().filter(|authority| !authority.host().is_empty())?;
     let place = authority.as_str().rsplit_once('@').map_or(authority.as_str(), |(_, it)| it);
@@ -62,7 +62,7 @@ fn with_port(url: &Uri, scheme: &str, usual_port: u16) -> Option<Uri> {
         port => port.strip_prefix(':')?.parse().ok().filter(|port| *port > 0)?,
     };
     let authority = format!("{}:{port}", authority.host());
-    uri::Builder::new().scheme(scheme).authority(authority).path_and_query("/").build().ok()
+    uri::Builder::new().scheme(scheme).authority(authority).path_and_query(url.path()).build().ok()
 }
 
 /// The URL of the proxy through which the cluster is reached: its `proxy-url`, or that of this process's environment.
@@ -281,6 +281,18 @@ mod tests {
         ] {
             let found = server_url(&cluster(url, None)).ok();
             assert_eq!(found.as_ref().map(authority), expected, "{url}");
+        }
+    }
+
+    #[test]
+    fn the_servers_path_stays() {
+        for (server, path) in [
+            ("https://host:6443", "/"),
+            ("https://host/k8s/clusters/c-x/?a=/b#c", "/k8s/clusters/c-x/"),
+            ("host", "/"),
+            ("host/path", "/path"),
+        ] {
+            assert_eq!(server_url(&cluster(server, None)).unwrap().path(), path);
         }
     }
 
