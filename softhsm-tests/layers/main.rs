@@ -6,7 +6,6 @@
 //! whole program.
 
 mod reader;
-mod seeded;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display, Formatter};

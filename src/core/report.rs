@@ -7,12 +7,10 @@
 
 #![forbid(unsafe_code)]
 
-use std::io::{self, IsTerminal, Write as _};
-use std::os::fd::AsFd;
+use std::io::{self, Write as _};
 
 use log::{LevelFilter, Log, Metadata, Record};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::termios::tcgetwinsize;
 
 use crate::certificate;
 use crate::error::{Error, PROGRAM};
@@ -148,56 +146,6 @@ fn to_standard_error(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
-/// In characters: a text isn't folded to less.
-const NARROWEST: usize = 20;
-
-/// How wide a terminal is; `None` for what is none.
-pub fn columns(stream: &(impl AsFd + IsTerminal)) -> Option<usize> {
-    stream.is_terminal().then(|| {
-        let columns = tcgetwinsize(stream).map_or(0, |size| size.ws_col);
-        if columns == 0 { 80 } else { columns.into() }
-    })
-}
-
-/// A line with the spaces that it begins with, and two more before what doesn't fit in so many
-/// characters.
-pub fn hanging(line: &str, width: usize) -> String {
-    let text = line.trim_start();
-    let margin = line.len() - text.len();
-    let left = width.saturating_sub(margin + 2).max(NARROWEST);
-    let begin = line.get(..margin).unwrap_or_default();
-    begin.to_owned() + &folded(text, left).replace('\n', &format!("\n{begin}  "))
-}
-
-/// With lines of so many characters, broken between words. What is indented, or stands between
-/// backticks, may be there to be copied and stays whole.
-pub fn folded(text: &str, width: usize) -> String {
-    let mut folded = String::new();
-    for line in text.split_inclusive('\n') {
-        if line.starts_with(' ') || line.trim_end().chars().count() <= width {
-            folded.push_str(line);
-            continue;
-        }
-        let mut column = 0;
-        let mut is_quoted = false;
-        let is_break = |it: char| {
-            is_quoted ^= it == '`';
-            it == ' ' && !is_quoted
-        };
-        for word in line.split_inclusive(is_break) {
-            let length = word.trim_end().chars().count();
-            if column > 0 && column + length > width {
-                folded.truncate(folded.trim_end_matches(' ').len());
-                folded.push('\n');
-                column = 0;
-            }
-            folded.push_str(word);
-            column += word.chars().count();
-        }
-    }
-    folded
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -224,19 +172,6 @@ mod tests {
             "2 tokens have tokenLabel \"a\\u{a}b\"; add tokenLabel (--token-label) to choose one: \
              \"one\" (serial 123, slotId 7); \"\\u{1b}[2Jtwo\" (serial 123, slotId 7)"
         );
-    }
-
-    #[test]
-    fn long_lines_are_folded_between_words() {
-        let text = "name: error: größe is not a size at all\n\
-                    help: run `list --login --verbose` or not\n  \
-                      a candidate that is long\nshort\n";
-        assert_eq!(
-            folded(text, 20),
-            "name: error: größe\nis not a size at all\nhelp: run\n`list --login --verbose`\nor not\n  \
-             a candidate that is long\nshort\n"
-        );
-        assert_eq!(folded(text, 80), text);
     }
 
     #[test]

@@ -16,6 +16,9 @@ use crate::printable::excerpt;
 /// The file's only place: the user can't choose another one.
 pub(super) const PLACE: &str = "/etc/pkcs11-external-signer/libraries";
 
+/// The list of earlier releases. Where it stands alone, what it forbade must not become allowed in silence.
+const FORMER: &str = "/etc/pkcs11-external-signer/config.toml";
+
 /// The only user that the file may belong to.
 const ROOT: u32 = 0;
 
@@ -27,7 +30,17 @@ impl Allowed {
     pub(super) fn read() -> Result<Option<Self>, Error> {
         match fs::symlink_metadata(PLACE) {
             Ok(_) => read_trusted().map(Some),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => match fs::symlink_metadata(FORMER)
+            {
+                Ok(_) => Err(misconfigured(
+                    format!("{FORMER} is no longer read, and {PLACE} is missing"),
+                    format!(
+                        "have the machine's administrator write the paths of its `modules` into {PLACE}, \
+                         one a line, and remove {FORMER}"
+                    ),
+                )),
+                Err(_) => Ok(None),
+            },
             Err(error) => Err(unreadable(&error)),
         }
     }
