@@ -461,7 +461,7 @@ fn tokens_of_one_serial_number_are_told_apart_by_what_differs() {
     let ask = |configuration: &Configuration| {
         store.certificate_with(configuration).suffering(&store, faults).run()
     };
-    ask(&by_serial).fails(5, &["help: add tokenLabel to choose one:\n"]);
+    ask(&by_serial).fails(5, &["help: add tokenLabel (--token-label) to choose one:\n"]);
     let by_both = by_serial.with("tokenLabel", "home");
     assert_eq!(ask(&by_both).silently().certificate(), key(Kind::Ed25519).certificate);
 }
@@ -475,7 +475,10 @@ fn tokens_of_one_serial_number_and_label_are_told_apart_by_their_slots() {
     let outcome = store.certificate_suffering(twins.with("tokenLabel", "twin"), faults).run();
     outcome.fails(
         5,
-        &["help: add slotId (their labels and serials are the same", "(no serial, slotId"],
+        &[
+            "help: add slotId (--slot-id) (their labels and serials are the same",
+            "(no serial, slotId",
+        ],
     );
 
     let module = store.faulty_module();

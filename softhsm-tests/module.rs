@@ -78,7 +78,7 @@ fn a_library_that_does_not_initialise_is_told_with_its_value() {
         store.certificate_with(&configuration).run()
     };
     // SoftHSM takes none.
-    let remedy = "set initArgs to what this library needs";
+    let remedy = "set initArgs (--init-args) to what this library needs";
     ask("configDir='sql:/db'").fails(4, &["C_Initialize: CKR_ARGUMENTS_BAD", remedy]);
     let library = "secmod='' library='/home/jane/evil.so'";
     ask(library).fails(3, &["initArgs names a library", "pathLib"]);
