@@ -11,9 +11,8 @@ use super::question::says_yes;
 use crate::certificate::CertificationRequest;
 use crate::cluster_api::signing_request::{CREDENTIAL_ID, RequestState, SigningRequest};
 use crate::cluster_api::{Kubectl, objections};
-use crate::enrollment::quoted;
 use crate::error::{Error, Exit, listed};
-use crate::printable::printable;
+use crate::printable::{printable, quoted};
 use crate::report;
 
 /// Under which the approval stands in the request.
@@ -191,16 +190,14 @@ fn shown_names(names: &[String]) -> String {
     }
 }
 
-/// In the largest unit that leaves no rest.
+/// In the largest unit of which there are several and no rest.
 fn duration(seconds: Option<i64>) -> String {
-    const UNITS: [(i64, &str); 3] = [(86_400, "day"), (3_600, "hour"), (60, "minute")];
     let Some(seconds) = seconds else {
         return "as long as the signer likes (often a year)".to_owned();
     };
-    let fits = |(size, _): &&(i64, &str)| seconds >= *size && seconds % size == 0;
-    match UNITS.iter().find(fits) {
-        Some((size, unit)) if seconds == *size => format!("1 {unit}"),
-        Some((size, unit)) => format!("{} {unit}s", seconds / size),
+    let mut units = [(86_400, "days"), (3_600, "hours"), (60, "minutes")].into_iter();
+    match units.find(|(size, _)| seconds >= 2 * size && seconds % size == 0) {
+        Some((size, unit)) => format!("{} {unit}", seconds / size),
         None => format!("{seconds} seconds"),
     }
 }
@@ -213,7 +210,7 @@ mod tests {
     fn a_duration_has_the_largest_unit_that_it_is_made_of() {
         for (seconds, told) in [
             (Some(600), "10 minutes"),
-            (Some(3_600), "1 hour"),
+            (Some(3_600), "60 minutes"),
             (Some(31_536_000), "365 days"),
             (Some(601), "601 seconds"),
             (Some(-600), "-600 seconds"),

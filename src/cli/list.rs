@@ -6,12 +6,12 @@ use super::again::Invocation;
 use super::listing::{
     CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, ListQuery, Listing, TokenEntry,
 };
-use super::output::{CommandOutput, quoted};
+use super::output::CommandOutput;
 use super::selection::{self, Selection};
 use super::style::{Palette, Style};
 use crate::error::{Error, Failure as _};
 use crate::library::Library;
-use crate::printable::printable;
+use crate::printable::{printable, quoted};
 use crate::process::environment::SingleThreaded;
 use crate::report;
 use crate::token::{PinState, TokenError};

@@ -35,9 +35,3 @@ impl CommandOutput {
         Ok(self.print(&format!("{}\n", printable_json(&document)))?)
     }
 }
-
-/// `"a", "b"`: an item with a comma in it stays one.
-pub(super) fn quoted(texts: &[String]) -> String {
-    let quoted: Vec<_> = texts.iter().map(|text| format!("{text:?}")).collect();
-    quoted.join(", ")
-}

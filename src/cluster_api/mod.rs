@@ -15,7 +15,7 @@ pub mod token_request;
 pub use connection::{TokenConnection, is_not_found};
 pub use kubectl::Kubectl;
 pub use objection::objections;
-pub use review::{ClusterUser, Recognition, ResourceAccess, may};
+pub use review::{ClusterUser, Recognition, may};
 
 use std::fmt::Display;
 

@@ -4,6 +4,7 @@
 use super::signing_request::{SIGNER, SigningRequest};
 use crate::certificate::CertificationRequest;
 use crate::error::listed;
+use crate::printable::quoted;
 use crate::verify::is_signed_by_its_key;
 
 /// What a client certificate of the signer can be for; the first is a must.
@@ -19,9 +20,9 @@ pub fn objections(request: &SigningRequest, asked: &CertificationRequest) -> Vec
         None => found.push("names no user (CN)".to_owned()),
     }
     let foreign = asked.groups.iter().filter(|group| !spec.groups.contains(group));
-    let foreign: Vec<_> = foreign.map(|group| format!("{group:?}")).collect();
+    let foreign: Vec<_> = foreign.cloned().collect();
     if !foreign.is_empty() {
-        let foreign = foreign.join(", ");
+        let foreign = quoted(&foreign);
         found.push(format!("names groups that the requester isn't in: {foreign}"));
     }
     let usages: Vec<_> = spec.usages.iter().map(String::as_str).collect();

@@ -60,30 +60,12 @@ impl Recognition {
     }
 }
 
-/// Something that is done with an object of a kind.
-#[derive(Clone, Copy, Debug)]
-pub struct ResourceAccess<'a> {
-    pub verb: &'a str,
-    /// Empty for the core group.
-    pub group: &'a str,
-    pub resource: &'a str,
-    pub subresource: &'a str,
-    /// Empty for objects without one.
-    pub namespace: &'a str,
-    /// Empty for every name.
-    pub name: &'a str,
-}
-
-/// Whether this user may do that.
-pub fn may(api: &TokenConnection, access: &ResourceAccess<'_>) -> Result<bool, Error> {
-    let ResourceAccess { verb, group, resource, subresource, namespace, name } = access;
+/// Whether this user may do what these resourceAttributes of a SelfSubjectAccessReview say.
+pub fn may(api: &TokenConnection, access: &Value) -> Result<bool, Error> {
     let question = json!({
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": {
-            "verb": verb, "group": group, "resource": resource, "subresource": subresource,
-            "namespace": namespace, "name": name,
-        }},
+        "spec": {"resourceAttributes": access},
     });
     let purpose = "tell what this user may do";
     let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";

@@ -44,6 +44,12 @@ pub fn excerpt(text: &str) -> String {
     }
 }
 
+/// `"a", "b"`: an item with a comma or a quote in it stays one.
+pub fn quoted(texts: &[String]) -> String {
+    let quoted: Vec<_> = texts.iter().map(|text| format!("{text:?}")).collect();
+    quoted.join(", ")
+}
+
 /// Two lower-case hexadecimal digits for each byte.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()

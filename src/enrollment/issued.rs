@@ -2,6 +2,7 @@
 
 use crate::certificate::{Certificate, issuer_among};
 use crate::error::{Error, Exit};
+use crate::printable::quoted;
 
 /// What is expected of it. What isn't given doesn't matter.
 #[derive(Clone, Copy, Default)]
@@ -99,12 +100,6 @@ fn in_groups(groups: &[String]) -> String {
         [only] => format!("group {only:?}"),
         several => format!("groups {}", quoted(several)),
     }
-}
-
-/// Names as in `"dev", "ops"`, with what is harmful in them escaped.
-pub fn quoted(names: &[String]) -> String {
-    let quoted: Vec<_> = names.iter().map(|name| format!("{name:?}")).collect();
-    quoted.join(", ")
 }
 
 #[cfg(test)]

@@ -1,12 +1,14 @@
 //! `check --as`: what the cluster still needs before `credential --as` works.
 
+use serde_json::json;
+
 use super::checklist::{CheckStep, Checklist};
 use crate::cli::credential::ShortLived;
-use crate::cli::output::quoted;
 use crate::cluster_api::signing_request::SIGNER;
 use crate::cluster_api::token_request::{ServiceAccount, account_exists};
-use crate::cluster_api::{ClusterUser, ResourceAccess, TokenConnection, may};
+use crate::cluster_api::{ClusterUser, TokenConnection, may};
 use crate::error::{Error, Exit};
+use crate::printable::quoted;
 
 const ROLE: &str = "have an administrator apply the role in docs/short-lived.md";
 
@@ -38,14 +40,13 @@ fn token(
     account: &ServiceAccount,
     checklist: &mut Checklist,
 ) -> Result<(), Error> {
-    let access = ResourceAccess {
-        verb: "create",
-        group: "",
-        resource: "serviceaccounts",
-        subresource: "token",
-        namespace: account.namespace(),
-        name: account.name(),
-    };
+    let access = json!({
+        "verb": "create",
+        "resource": "serviceaccounts",
+        "subresource": "token",
+        "namespace": account.namespace(),
+        "name": account.name(),
+    });
     let name = &user.name;
     if !may(api, &access)? {
         let text =
@@ -75,9 +76,12 @@ fn certificate(
         let help = "use --as token for a service account with these rights, or the tunnel";
         return missing(text, help);
     }
-    let may = |verb, resource, subresource, name| {
-        let (group, namespace) = ("certificates.k8s.io", "");
-        may(api, &ResourceAccess { verb, group, resource, subresource, namespace, name })
+    let may = |verb: &str, resource: &str, subresource: &str, name: &str| {
+        let group = "certificates.k8s.io";
+        let access = json!({
+            "verb": verb, "group": group, "resource": resource, "subresource": subresource, "name": name,
+        });
+        may(api, &access)
     };
     let requests = "certificatesigningrequests";
     if !(may("create", requests, "", "")? && may("get", requests, "", "")?) {

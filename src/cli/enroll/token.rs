@@ -9,12 +9,13 @@ use crate::cli::issuance::{IssuedCertificate, log_in_to_write};
 use crate::cli::question::confirm;
 use crate::config::{Config, Filter, ObjectId, PinSource, TokenName};
 use crate::enrollment::{
-    Applicant, KeyWish, find_key, fingerprint, has_valid_certificate, installation, of_key, quoted,
+    Applicant, KeyWish, find_key, fingerprint, has_valid_certificate, installation, of_key,
     selector, sign_request,
 };
 use crate::error::{Error, Exit};
 use crate::library::{self, Library};
 use crate::pin_entry::Sources;
+use crate::printable::quoted;
 use crate::process::{lock, unix_time};
 use crate::report;
 use crate::token::{
