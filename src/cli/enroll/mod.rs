@@ -208,7 +208,11 @@ fn enroll(
     let mut lines = Vec::new();
     match task {
         Task::Request(applicant, target) => {
-            let pem = request(arguments, &applicant, &mut token, &mut lines)?;
+            let (key, candidates, is_done) = token.key(arguments, &applicant, &mut lines)?;
+            if is_done {
+                return Err(already_enrolled(&candidates, &key));
+            }
+            let pem = token.sign_request(&applicant, &key)?;
             // The request alone, for a pipe.
             if target == Path::new("-") {
                 return Ok(output.print(&pem)?);
@@ -234,19 +238,6 @@ fn enroll(
 fn open_library(filter: &Filter) -> Result<Library, Error> {
     let path = filter.library.as_ref().ok_or_else(|| Error::internal("no library was found"))?;
     library::open(path, filter.init_args.as_ref(), lock::LIMIT)
-}
-
-/// The request that the applicant's key signs, as PEM.
-fn request(
-    arguments: &EnrollArguments,
-    applicant: &Applicant,
-    token: &mut EnrollmentToken<'_>,
-    lines: &mut Vec<String>,
-) -> Result<String, Error> {
-    match token.key(arguments, applicant, lines)? {
-        (key, candidates, true) => Err(already_enrolled(&candidates, &key)),
-        (key, _, false) => token.sign_request(applicant, &key),
-    }
 }
 
 /// A key, and the certificate that the cluster issues for it; the file that it is in, if it isn't on the token.

@@ -7,12 +7,10 @@
 #![forbid(unsafe_code)]
 
 mod key_in_use;
-mod location;
 
 use std::sync::Arc;
 
-use self::key_in_use::KeyInUse;
-use self::location::CertificateLocation;
+use self::key_in_use::{CertificateLocation, KeyInUse};
 use super::again::Invocation;
 use super::connection_log::ConnectionLog;
 use super::issuance::{Issuance, IssuanceOptions, WantedCertificate, check_user, target};
