@@ -15,7 +15,6 @@ use crate::library::Library;
 use crate::printable::shell_word;
 use crate::process::environment::TakenVariables;
 use crate::process::signals::Deferral;
-use crate::protocol::Configuration;
 use crate::report;
 use crate::start;
 use crate::tunnel::{ServerIdentity, check_port, preferred_ports};
@@ -138,15 +137,6 @@ impl ContextEntries<'_> {
         // A client that passes no cluster on doesn't say either which file it was given.
         let file = self.kubeconfig.and_then(|it| std::path::absolute(it).ok());
         set(&mut configuration, "kubeconfig", file.as_deref().and_then(Path::to_str));
-        self.at_local_address(kubeconfig, identity, &configuration)
-    }
-
-    fn at_local_address(
-        &self,
-        kubeconfig: &Kubeconfig,
-        identity: &ServerIdentity,
-        configuration: &Configuration,
-    ) -> Result<PluginEntries, Error> {
         let process = tunnel_process::status().ok().flatten();
         let served = process.map(|it| it.clusters).unwrap_or_default();
         let hop = LocalHop {
@@ -164,7 +154,11 @@ impl ContextEntries<'_> {
                 }
             },
         };
-        let user = PluginUser { name: self.user, is_named: self.is_user_named, configuration };
+        let user = PluginUser {
+            name: self.user,
+            is_named: self.is_user_named,
+            configuration: &configuration,
+        };
         PluginEntries::of(kubeconfig, self.context, &user, &hop)
     }
 }

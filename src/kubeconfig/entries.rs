@@ -145,14 +145,6 @@ impl Kubeconfig {
         Ok(self.entry(EntryKind::Cluster, name))
     }
 
-    /// Whether the user has a client certificate, or a plugin that may provide one.
-    pub fn may_show_certificate(&self, user: &str) -> bool {
-        let user = self.entry(EntryKind::User, user);
-        ["auth-provider", "client-certificate", "client-certificate-data", "exec"]
-            .iter()
-            .any(|key| !user[key].is_null())
-    }
-
     /// Who authenticates the user of this name: its `auth-provider`, or this program as its `exec`
     /// plugin.
     pub fn provider(&self, user: &str) -> Result<Provider, Error> {

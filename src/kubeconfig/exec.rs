@@ -49,38 +49,11 @@ pub fn options() -> impl Iterator<Item = (&'static str, &'static str)> {
     [("keep", "--keep")].into_iter().chain(SELECTORS).chain(others)
 }
 
-/// What clients heed of a user whose plugin is this program, beside the arguments.
-pub struct Plugin<'a> {
-    /// A path, or a name without a slash.
-    pub command: &'a str,
-    pub api_version: &'a str,
-    pub interactive_mode: &'a str,
-    pub provides_cluster: bool,
-    /// The user's own credential, which clients use without running the plugin: the field's name.
-    pub other_credential: Option<&'static str>,
-}
-
 impl Kubeconfig {
     /// The version that a plugin which is called with these arguments has in its entry.
     pub fn version_of_call(&self, arguments: &[OsString]) -> Option<&str> {
         let mut plugins = self.elements(EntryKind::User).map(|it| &it["user"]["exec"]);
         plugins.find(|exec| words(exec).map(OsStr::new).eq(arguments))?["apiVersion"].as_str()
-    }
-
-    /// The plugin of the user of this name; `None` if it is no user, or not this program.
-    pub fn plugin(&self, user: &str) -> Option<Plugin<'_>> {
-        let entry = self.entry(EntryKind::User, user);
-        let exec = Some(&entry["exec"]).filter(|exec| is_ours(exec))?;
-        let mut credentials =
-            ["client-certificate", "client-certificate-data", "token", "tokenFile", "username"]
-                .into_iter();
-        Some(Plugin {
-            command: text(exec, "command").unwrap_or_default(),
-            api_version: text(exec, "apiVersion").unwrap_or_default(),
-            interactive_mode: text(exec, "interactiveMode").unwrap_or_default(),
-            provides_cluster: exec["provideClusterInfo"] == true,
-            other_credential: credentials.find(|name| text(entry, name).is_some()),
-        })
     }
 }
 

@@ -41,11 +41,6 @@ impl KubeconfigFile {
         Ok(Self { path: path.to_owned(), file, after: before.clone(), before })
     }
 
-    /// The path that was opened.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Has the context use these entries; `all` is what all files say together.
     pub fn put(&mut self, entries: &PluginEntries, all: &Kubeconfig) -> Result<(), Error> {
         entries.put_into(&mut self.after, all).map_err(|reason| unwritable(&self.path, reason))

@@ -21,7 +21,7 @@ mod yaml;
 
 pub use entries::{Cluster, Context, Provider};
 pub use error::{NoContextKey, unreadable, write_command};
-pub use exec::{Plugin, SELECTORS, options, user_excerpt};
+pub use exec::{SELECTORS, options, user_excerpt};
 pub use file::{KubeconfigFile, file_for};
 pub use load::Locations;
 pub use plugin::{LocalHop, OriginalContext, PluginEntries, PluginUser, local_address};

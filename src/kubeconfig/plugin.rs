@@ -231,45 +231,39 @@ fn local_cluster(
     let entries = [now].into_iter().chain(names.iter().map(String::as_str));
     let mut entries = entries.map(|name| (name, kubeconfig.entry(EntryKind::Cluster, name)));
     let known = entries.find(|(_, it)| tunnelled::of(it).is_some_and(|it| it["name"] == real));
-    let (cluster, description, name, mut entry, kept) = match known {
-        // One whose real entry is gone says what it said.
-        Some((name, entry)) if !kubeconfig.has(EntryKind::Cluster, real) => {
-            let description = tunnelled::of(entry).cloned().unwrap_or_default();
-            (kubeconfig.cluster(name)?, description, name.to_owned(), entry.clone(), port_of(entry))
-        }
-        _ => {
-            let cluster = kubeconfig.cluster(real)?;
-            let entry = kubeconfig.entry(EntryKind::Cluster, real);
-            let (name, local) = known.map_or_else(
-                || {
-                    let name = format!("{real}+token");
-                    (kubeconfig.free_name(EntryKind::Cluster, &name), json!({"server": null}))
-                },
-                |(name, local)| (name.to_owned(), local.clone()),
-            );
-            let kept = known.and_then(|(_, local)| port_of(local));
-            (cluster, described(entry, real), name, local, kept)
+    let has_real = kubeconfig.has(EntryKind::Cluster, real);
+    let (name, mut local) = match known {
+        Some((name, local)) => (name.to_owned(), local.clone()),
+        None => {
+            let name = format!("{real}+token");
+            (kubeconfig.free_name(EntryKind::Cluster, &name), json!({"server": null}))
         }
     };
-    let port = free_port(kubeconfig, &cluster, kept, hop);
-    entry["server"] = cluster.server.as_str().into();
+    // One whose real entry is gone says what it said.
+    let cluster = kubeconfig.cluster(if has_real || known.is_none() { real } else { &name })?;
+    let entry = kubeconfig.entry(EntryKind::Cluster, real);
+    let description = match has_real {
+        true => described(entry, real),
+        false => tunnelled::of(&local).cloned().unwrap_or_default(),
+    };
+    let port = free_port(kubeconfig, &cluster, port_of(&local), hop);
+    local["server"] = cluster.server.as_str().into();
     point_at(
-        &mut entry,
+        &mut local,
         &TunnelEndpoint {
             address: &format!("{}:{port}", hop.address),
             server_name: hop.server_name,
             authority_pem: hop.authority_pem,
         },
     );
-    if kubeconfig.has(EntryKind::Cluster, real) {
-        super::remove(&mut entry, &["disable-compression"]);
-        let compression = &kubeconfig.entry(EntryKind::Cluster, real)["disable-compression"];
-        if !compression.is_null() {
-            entry["disable-compression"] = compression.clone();
-        }
+    if has_real {
+        super::remove(&mut local, &["disable-compression"]);
     }
-    tunnelled::describe(&mut entry, description);
-    Ok((name, entry))
+    if !entry["disable-compression"].is_null() {
+        local["disable-compression"] = entry["disable-compression"].clone();
+    }
+    tunnelled::describe(&mut local, description);
+    Ok((name, local))
 }
 
 /// What the plugin is told of the real cluster.

@@ -12,7 +12,7 @@ use crate::tunnel_process::{self, RegisteredCluster};
 
 /// Does nothing for a context whose user has another plugin, or none.
 pub(super) fn check_client(kubeconfig: &Kubeconfig, context: &Context, checklist: &mut Checklist) {
-    if kubeconfig.plugin(&context.user).is_none() {
+    if !kubeconfig.has_plugin(&context.user) {
         return;
     }
     let Some(served) = checklist.keep(CheckStep::CLIENT, served(kubeconfig, context)) else {
