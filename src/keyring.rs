@@ -24,7 +24,7 @@ use crate::library::{Library, LibraryLock, LockWait};
 use crate::pin::PinProvider;
 use crate::pin_entry::Sources;
 use crate::process::environment::TakenVariables;
-use crate::process::{RunError, lock, unix_time};
+use crate::process::{lock, preparation, unix_time};
 use crate::scheme::Scheme;
 use crate::token::{
     AcceptedPin, FoundToken, KeyReference, LoginError, ModuleError, ObjectError, PrivateKey,
@@ -368,7 +368,7 @@ impl LibraryThread {
         library: Option<Library>,
         accepted: Option<AcceptedPin>,
         writes: bool,
-    ) -> Result<Self, RunError> {
+    ) -> Result<Self, Error> {
         let (sender, requests) = mpsc::channel();
         let lock = library.as_ref().map(|library| library.lock.clone()).unwrap_or_default();
         let accepted = accepted.into_iter().collect();
@@ -376,9 +376,7 @@ impl LibraryThread {
             Worker { keys: Vec::new(), requests, library, lock: lock.clone(), accepted, writes };
         let thread = thread::Builder::new().name("token".to_owned());
         let thread = thread.spawn(move || worker.run());
-        thread.map_err(|error| RunError::Preparation {
-            reason: format!("no thread for a token: {error}"),
-        })?;
+        thread.map_err(|error| preparation(format!("no thread for a token: {error}")))?;
         Ok(Self { path, keys: 0, requests: sender, lock })
     }
 }

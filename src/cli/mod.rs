@@ -46,7 +46,7 @@ use crate::config::PinSource;
 use crate::error::{Error, PROGRAM};
 use crate::kubeconfig::{Kubeconfig, Locations};
 use crate::library::Library;
-use crate::process::AnswerError;
+use crate::process::answer_lost;
 use crate::process::environment::{self, SingleThreaded, TakenVariables};
 use crate::protocol::Configuration;
 use crate::start::{self, Started};
@@ -316,6 +316,6 @@ fn not_a_command(mut error: clap::Error) -> u8 {
 fn print(text: &str) -> u8 {
     match report::answer_text(text) {
         Ok(()) => 0,
-        Err(error) => report::error(&AnswerError::Lost(error).into()),
+        Err(error) => report::error(&answer_lost(&error)),
     }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::error::Error;
 use crate::printable::printable_json;
-use crate::process::AnswerError;
+use crate::process::answer_lost;
 use crate::process::output::StandardOutput;
 
 /// Standard output, out of the reach of modules, for a command's text.
@@ -16,15 +16,15 @@ pub(super) struct CommandOutput(StandardOutput);
 
 impl CommandOutput {
     /// To be called once, before a module is loaded.
-    pub(super) fn open() -> Result<Self, AnswerError> {
+    pub(super) fn open() -> Result<Self, Error> {
         StandardOutput::set_aside().map(Self)
     }
 
     /// Prints the text. A reader that stops reading, such as `head`, is no error.
-    pub(super) fn print(&mut self, text: &str) -> Result<(), AnswerError> {
+    pub(super) fn print(&mut self, text: &str) -> Result<(), Error> {
         match self.0.write(text) {
-            Err(AnswerError::Lost(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-            outcome => outcome,
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(answer_lost(&error)),
+            _ => Ok(()),
         }
     }
 

@@ -21,7 +21,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::process::AnswerError;
+use crate::error::Error;
+use crate::process::answer_lost;
 use crate::process::output::StandardOutput;
 use crate::protocol::{API_VERSION, Spelling};
 use crate::verify::VerifiedSignature;
@@ -80,14 +81,14 @@ pub struct AnswerChannel(StandardOutput);
 
 impl AnswerChannel {
     /// To be called once, before a module is loaded.
-    pub fn open() -> Result<Self, AnswerError> {
+    pub fn open() -> Result<Self, Error> {
         StandardOutput::set_aside().map(Self)
     }
 
     /// Writes the document and a newline.
-    pub fn send(mut self, response: &Response<'_>, spelling: Spelling) -> Result<(), AnswerError> {
+    pub fn send(mut self, response: &Response<'_>, spelling: Spelling) -> Result<(), Error> {
         let document = response.encode(spelling) + "\n";
-        self.0.write(&document)
+        self.0.write(&document).map_err(|error| answer_lost(&error))
     }
 }
 

@@ -87,7 +87,7 @@ fn answer(
             warn_of_stored_pin();
         }
         let signature = kept_signature(&opened.certificate, sign, kept)?;
-        return Ok(channel.send(&Response::Signature(&signature), request.spelling)?);
+        return channel.send(&Response::Signature(&signature), request.spelling);
     }
     let init_args = config.init_args.as_ref();
     let library = library::open(&config.library, init_args, lock::LIMIT)?;

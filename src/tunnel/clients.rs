@@ -13,11 +13,12 @@ use rustls::pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
 use tokio::task::AbortHandle;
 
+use super::TunnelObserver;
 use super::server_identity::{key_pair, lasting};
-use super::{TunnelObserver, preparation};
+use crate::error::Error;
 use crate::keyring::KeyNumber;
 use crate::kubeconfig::ClientIdentity;
-use crate::process::{RunError, time_since_boot};
+use crate::process::{preparation, time_since_boot};
 
 /// A certificate and its key, in PEM. They are worth nothing but at the tunnels that they were made
 /// for.
@@ -62,13 +63,13 @@ struct User {
 }
 
 impl Clients {
-    pub(super) fn new(observer: Arc<dyn TunnelObserver>) -> Result<Arc<Self>, RunError> {
+    pub(super) fn new(observer: Arc<dyn TunnelObserver>) -> Result<Arc<Self>, Error> {
         let mut params = lasting("pkcs11-external-signer clients");
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         let authority = key_pair().and_then(|key| CertifiedIssuer::self_signed(params, key));
         Ok(Arc::new(Self {
-            authority: authority.map_err(|error| preparation(&error))?,
+            authority: authority.map_err(preparation)?,
             users: Mutex::default(),
             observer,
         }))
@@ -79,12 +80,12 @@ impl Clients {
     }
 
     /// The certificate of the user with this key: the same one until it is withdrawn.
-    pub(super) fn certificate(&self, key: KeyNumber) -> Result<ClientCertificate, RunError> {
+    pub(super) fn certificate(&self, key: KeyNumber) -> Result<ClientCertificate, Error> {
         let mut users = self.users();
         if let Some(user) = users.get(&key) {
             return Ok(user.certificate.clone());
         }
-        let user = self.issue().map_err(|error| preparation(&*error))?;
+        let user = self.issue().map_err(preparation)?;
         let certificate = user.certificate.clone();
         users.insert(key, user);
         Ok(certificate)

@@ -52,7 +52,7 @@ use crate::error::{Error, THIS_KUBECONFIG};
 use crate::keyring::{KeyNumber, Keyring};
 use crate::kubeconfig::Cluster;
 use crate::printable::line;
-use crate::process::{RunError, signals};
+use crate::process::{preparation, signals};
 
 /// How long the end of the tunnels waits for a thread that waits for a token.
 const END_LIMIT: Duration = Duration::from_millis(500);
@@ -212,15 +212,11 @@ fn listen_error(reason: &io::Error, cluster: &str, address: Option<SocketAddr>) 
 }
 
 /// One thread that waits for the network, whose work another one takes over while it waits for a token.
-fn runtime() -> Result<Runtime, RunError> {
+fn runtime() -> Result<Runtime, Error> {
     let mut runtime = Builder::new_multi_thread();
     // A shell that is the command puts us into the background.
     runtime.worker_threads(1).thread_name("tunnel").on_thread_start(signals::write_in_background);
-    runtime.enable_all().build().map_err(|error| preparation(&error))
-}
-
-fn preparation(error: &dyn std::fmt::Display) -> RunError {
-    RunError::Preparation { reason: error.to_string() }
+    runtime.enable_all().build().map_err(preparation)
 }
 
 #[cfg(test)]

@@ -12,10 +12,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use x509_parser::extensions::GeneralName;
 use x509_parser::parse_x509_certificate;
 
-use super::preparation;
+use crate::error::Error;
 use crate::kubeconfig::TunnelEndpoint;
 use crate::printable::hex;
-use crate::process::RunError;
+use crate::process::preparation;
 
 /// A server name, and the certificates of the servers that have it: made for a run, or kept in a file
 /// for as long as a kubeconfig names it.
@@ -28,11 +28,11 @@ pub struct ServerIdentity {
 
 impl ServerIdentity {
     /// A new identity for servers at these addresses.
-    pub fn generate(addresses: &[IpAddr]) -> Result<Self, RunError> {
+    pub fn generate(addresses: &[IpAddr]) -> Result<Self, Error> {
         let mut random = [0; 16];
-        getrandom::fill(&mut random).map_err(|error| preparation(&error))?;
+        getrandom::fill(&mut random).map_err(preparation)?;
         let server_name = format!("{}.run.invalid", hex(&random));
-        let pem = issued(&server_name, addresses).map_err(|error| preparation(&error))?;
+        let pem = issued(&server_name, addresses).map_err(preparation)?;
         Ok(Self { pem, server_name })
     }
 

@@ -2,15 +2,22 @@
 
 use std::net::IpAddr;
 
-use crate::error::Error;
-use crate::process::{DataError, data_file};
+use crate::error::{Error, Exit, PROGRAM, THIS_KUBECONFIG};
+use crate::process::data_file;
 use crate::tunnel::ServerIdentity;
 
 const FILE: &str = "tunnel.pem";
 
 /// The identity in the file; `None` if there is no file.
-pub fn identity() -> Result<Option<ServerIdentity>, DataError> {
-    let not_read = |reason| DataError::NotRead { reason };
+pub fn identity() -> Result<Option<ServerIdentity>, Error> {
+    // Another user could have made it, and would then be taken for the tunnel.
+    let not_read = |reason: String| {
+        Error::new(Exit::Cluster, format!("the tunnel's own key can't be used: {reason}")).help(format!(
+            "see that the file and its directory are yours alone (modes 0600 and 0700); if in doubt, remove the \
+             file and have the contexts written again: `{PROGRAM} kubeconfig --write{THIS_KUBECONFIG} \
+             --context NAME`"
+        ))
+    };
     let Some(content) = data_file::read(FILE).map_err(not_read)? else {
         return Ok(None);
     };
@@ -27,7 +34,12 @@ pub fn identity_or_new(address: IpAddr) -> Result<ServerIdentity, Error> {
     }
     let new = ServerIdentity::generate(&[address])?;
     let kept = data_file::create(FILE, new.to_pem().as_bytes());
-    kept.map_err(|reason| DataError::NotKept { reason })?;
+    kept.map_err(|reason| {
+        Error::new(Exit::Cluster, format!("the tunnel's own key can't be kept: {reason}")).help(
+            "see that your home can be written, that its disk is not full, and that this directory is yours alone \
+             (mode 0700)",
+        )
+    })?;
     // Another process can have been first.
     Ok(identity()?.unwrap_or(new))
 }

@@ -3,8 +3,9 @@
 use std::ffi::OsString;
 use std::path::Path;
 
+use crate::error::Error;
 use crate::kubeconfig::{Context, Kubeconfig};
-use crate::process::RunError;
+use crate::process::command_not_found;
 
 /// kubectl commands whose `--user` names the subject of a role binding.
 const OTHER_USERS: [&str; 3] = ["clusterrolebinding", "rolebinding", "subject"];
@@ -14,17 +15,17 @@ pub(super) struct CommandLine<'a>(pub(super) &'a [OsString]);
 
 impl CommandLine<'_> {
     /// Refuses a command that doesn't exist, before a PIN is asked for.
-    pub(super) fn check_exists(&self) -> Result<(), RunError> {
-        let name = self.0.first().cloned().unwrap_or_default();
+    pub(super) fn check_exists(&self) -> Result<(), Error> {
+        let name = self.0.first().map(OsString::as_os_str).unwrap_or_default();
         let is_path = name.as_encoded_bytes().contains(&b'/');
         let exists = match std::env::var_os("PATH") {
             _ if name.is_empty() => false,
-            _ if is_path => Path::new(&name).exists(),
+            _ if is_path => Path::new(name).exists(),
             // The system has a default.
             None => true,
-            Some(path) => std::env::split_paths(&path).any(|it| it.join(&name).exists()),
+            Some(path) => std::env::split_paths(&path).any(|it| it.join(name).exists()),
         };
-        if exists { Ok(()) } else { Err(RunError::CommandNotFound { name }) }
+        if exists { Ok(()) } else { Err(command_not_found(name)) }
     }
 
     /// The context that the arguments name, as kubectl and helm take it.

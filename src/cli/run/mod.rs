@@ -8,7 +8,6 @@ mod served;
 
 use std::ffi::OsString;
 use std::fs;
-use std::io;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -24,11 +23,11 @@ use crate::error::{Error, Exit};
 use crate::keyring::{KeyNumber, Keyring};
 use crate::kubeconfig::{Context, Kubeconfig, NoContextKey, write_command};
 use crate::library;
-use crate::process::RunError;
 use crate::process::command::{Inheritance, Running, Signals};
 use crate::process::environment::{SingleThreaded, TakenVariables};
 use crate::process::run_directory::RunDirectory;
 use crate::process::watchdog;
+use crate::process::{Interrupted, preparation};
 use crate::report;
 use crate::tunnel::{ServerIdentity, TunnelObserver, Tunnels};
 
@@ -103,9 +102,8 @@ fn serve(
     alone: SingleThreaded,
     opened: &mut Option<Arc<Keyring>>,
 ) -> Result<u8, Error> {
-    let inheritance = Inheritance::keep(core).map_err(|error| RunError::Preparation {
-        reason: format!("standard output can't be set aside: {error}"),
-    })?;
+    let inheritance = Inheritance::keep(core)
+        .map_err(|error| preparation(format!("standard output can't be set aside: {error}")))?;
     let command_line = arguments.command_line();
     command_line.check_exists()?;
     let mut kubeconfig = load(arguments)?;
@@ -173,13 +171,18 @@ fn run_with(
     inheritance: Inheritance,
 ) -> Result<u8, Error> {
     let mut signals = Signals::hold().map_err(preparation)?;
-    let failed = |reason| RunError::Directory { reason };
+    let failed = |reason| {
+        Error::new(Exit::Cluster, format!("no place for the command's kubeconfig: {reason}")).help(
+            "see that one of those directories is yours alone (mode 0700) and its disk is not full; where there is \
+             none, set XDG_RUNTIME_DIR to one",
+        )
+    };
     let directory = RunDirectory::create().map_err(failed)?;
     let content = kubeconfig.to_json();
     let file = directory.write("kubeconfig", content.as_bytes());
     let file = file.map_err(failed)?;
     if let Some(signal) = signals.came_early() {
-        return Err(RunError::Interrupted { signal }.into());
+        return Err(Interrupted(signal).into());
     }
     let variables = no_proxy(|name| std::env::var_os(name)).into_iter().chain([
         ("KUBECONFIG", file.clone().into_os_string()),
@@ -194,10 +197,6 @@ fn run_with(
         );
     }
     Ok(code)
-}
-
-fn preparation(error: io::Error) -> RunError {
-    RunError::Preparation { reason: error.to_string() }
 }
 
 /// The kubeconfig that the arguments name, with the context that our own options name as its current

@@ -22,8 +22,9 @@ use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 
 use super::descriptors::{hand_on, open_descriptors, raise_limit};
-use super::error::RunError;
+use super::error::command_not_found;
 use super::{output, signals};
+use crate::error::{Error, Exit};
 
 /// Signals that are passed on to the command.
 const PASSED_ON: [i32; 9] =
@@ -90,14 +91,17 @@ impl Running {
         variables: impl IntoIterator<Item = (&'static str, OsString)>,
         inheritance: Inheritance,
         signals: Signals,
-    ) -> Result<Self, RunError> {
+    ) -> Result<Self, Error> {
         let Some((name, arguments)) = command.split_first() else {
-            let name = OsString::new();
-            return Err(RunError::CommandNotFound { name });
+            return Err(command_not_found("".as_ref()));
         };
         let failed = |reason: io::Error| match reason.kind() {
-            io::ErrorKind::NotFound => RunError::CommandNotFound { name: name.clone() },
-            _ => RunError::Command { name: name.clone(), reason },
+            io::ErrorKind::NotFound => command_not_found(name),
+            _ => Error::new(
+                Exit::NotExecutable,
+                format!("{} can't be started: {reason}", name.display()),
+            )
+            .help("check that it is a program that you may execute"),
         };
         let Inheritance { output, descriptors, core, files } = inheritance;
         let mut command = Command::new(name);

@@ -4,6 +4,7 @@
 //! it is loaded, in any call, at exit. So the real standard output is duplicated before a module is
 //! loaded, and descriptor 1 leads to standard error from then on.
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, fcntl_dupfd_cloexec, write};
 use rustix::stdio;
 
-use super::error::AnswerError;
+use crate::error::{Error, Exit};
 
 /// Above the numbers that a program would take for its own, as shells do it.
 const LOWEST_DESCRIPTOR: i32 = 10;
@@ -35,17 +36,22 @@ pub struct StandardOutput {
 
 impl StandardOutput {
     /// Sets standard output aside; to be called once, before a module is loaded.
-    pub fn set_aside() -> Result<Self, AnswerError> {
+    pub fn set_aside() -> Result<Self, Error> {
         if CLOSED_AT_START.load(Ordering::Relaxed) {
-            return Err(AnswerError::Closed);
+            let closed = "standard output is closed: the answer has nowhere to go";
+            return Err(Error::new(Exit::Request, closed)
+                .help("run the program with a standard output that stays open until it ends"));
         }
-        let output = duplicate().map_err(|error| AnswerError::NotSetAside(error.into()))?;
+        let output = duplicate().map_err(|error| {
+            Error::new(Exit::Request, format!("standard output can't be set aside: {error}"))
+                .help("too many files are open for the limit: raise it (`ulimit -n`), or start the program with fewer open")
+        })?;
         Ok(Self { output })
     }
 
     /// Writes the whole text. A reader that is gone is an error, not a signal: Rust's runtime
     /// ignores SIGPIPE.
-    pub fn write(&mut self, text: &str) -> Result<(), AnswerError> {
+    pub fn write(&mut self, text: &str) -> io::Result<()> {
         let mut rest = text.as_bytes();
         while !rest.is_empty() {
             match write(&self.output, rest) {
@@ -53,7 +59,7 @@ impl StandardOutput {
                 Err(Errno::INTR) => {}
                 // Some clients pass a pipe that doesn't block.
                 Err(Errno::AGAIN) => self.wait_until_writable(),
-                Err(error) => return Err(AnswerError::Lost(error.into())),
+                Err(error) => return Err(error.into()),
             }
         }
         Ok(())
@@ -134,7 +140,7 @@ mod tests {
         let (reader, writer) = pipe().unwrap();
         drop(reader);
         match to(writer).write(DOCUMENT) {
-            Err(AnswerError::Lost(error)) => assert_eq!(error.kind(), ErrorKind::BrokenPipe),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::BrokenPipe),
             other => panic!("{other:?}"),
         }
     }
@@ -144,7 +150,7 @@ mod tests {
     fn a_full_disk_is_an_error() {
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
         match to(full).write(DOCUMENT) {
-            Err(AnswerError::Lost(error)) => assert_eq!(error.kind(), ErrorKind::StorageFull),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::StorageFull),
             other => panic!("{other:?}"),
         }
     }
