@@ -11,7 +11,7 @@ use crate::pin::PinProvider;
 use crate::pin_entry::Sources;
 use crate::process::environment::{NotUtf8, SingleThreaded, TakenVariables};
 use crate::process::{lock, unix_time};
-use crate::protocol::{Operation, Request, RequestError, SignRequest};
+use crate::protocol::{Operation, Request, SignRequest, no_request};
 use crate::report;
 use crate::scheme::{Scheme, requested};
 use crate::token::SigningError;
@@ -67,7 +67,7 @@ fn answer(
     opened: &mut Option<Library>,
 ) -> Result<(), Error> {
     let channel = AnswerChannel::open()?;
-    let text = request.map_err(|NotUtf8| RequestError::NotUtf8)?;
+    let text = request.map_err(|NotUtf8| no_request("valid UTF-8"))?;
     let mut request = Request::decode(&text)?;
     drop(text);
     let selection = request.configuration.has("keep");

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 
-use super::error::RequestError;
+use super::error::malformed;
 use super::members::{EACH_KEY_ONCE, Members};
+use crate::error::Error;
 use crate::printable::excerpt;
 
 /// String to string. One of the values can be a PIN: none can be printed.
@@ -39,18 +40,17 @@ impl Configuration {
     }
 
     /// Parses a JSON object; errors name the key, never the value.
-    pub(super) fn decode(object: &RawValue) -> Result<Self, RequestError> {
-        let malformed = |field, expected| RequestError::Malformed { field, expected };
+    pub(super) fn decode(object: &RawValue) -> Result<Self, Error> {
         let Members(members) = serde_json::from_str(object.get())
-            .map_err(|_| malformed("configuration".into(), "an object of strings"))?;
+            .map_err(|_| malformed("configuration", "an object of strings"))?;
         let mut values = BTreeMap::new();
         for (key, value) in members {
             let field = || format!("configuration.{}", excerpt(&key));
             if values.contains_key(&key) {
-                return Err(malformed(field(), EACH_KEY_ONCE));
+                return Err(malformed(&field(), EACH_KEY_ONCE));
             }
             let value: String =
-                serde_json::from_str(value.get()).map_err(|_| malformed(field(), "a string"))?;
+                serde_json::from_str(value.get()).map_err(|_| malformed(&field(), "a string"))?;
             values.insert(key, value);
         }
         Ok(Self(values))

@@ -10,7 +10,8 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::error::RequestError;
+use super::error::{malformed, missing};
+use crate::error::Error;
 
 /// What is refused in a key that occurs twice: which of the values counts, parsers disagree on.
 pub(super) const EACH_KEY_ONCE: &str = "each key once";
@@ -29,14 +30,13 @@ impl<'a> Member<'a> {
         self,
         field: &'static str,
         expected: &'static str,
-    ) -> Result<T, RequestError> {
+    ) -> Result<T, Error> {
         match self {
-            Self::Absent => Err(RequestError::Missing { field }),
-            Self::Once(raw) => serde_json::from_str(raw.get())
-                .map_err(|_| RequestError::Malformed { field: field.into(), expected }),
-            Self::Repeated => {
-                Err(RequestError::Malformed { field: field.into(), expected: EACH_KEY_ONCE })
+            Self::Absent => Err(missing(field)),
+            Self::Once(raw) => {
+                serde_json::from_str(raw.get()).map_err(|_| malformed(field, expected))
             }
+            Self::Repeated => Err(malformed(field, EACH_KEY_ONCE)),
         }
     }
 }

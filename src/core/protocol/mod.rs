@@ -17,7 +17,7 @@ mod signer_options;
 mod corpus;
 
 pub use configuration::Configuration;
-pub use error::RequestError;
+pub(crate) use error::{no_request, refused};
 pub use request::{Operation, Request, SignRequest};
 pub use signer_options::{SaltLength, SignerOptions};
 

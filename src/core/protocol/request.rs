@@ -8,10 +8,11 @@ use base64::engine::general_purpose::STANDARD;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-use super::error::RequestError;
+use super::error::{malformed, no_request, refused};
 use super::members::{EACH_KEY_ONCE, Member, members};
 use super::signer_options::SignerOptions;
 use super::{API_VERSION, Configuration, Spelling};
+use crate::error::Error;
 use crate::printable::excerpt;
 
 /// A request that says all that its kind has to say.
@@ -39,13 +40,16 @@ const FIELDS: [&str; 6] =
 
 impl Request {
     /// Parses a request.
-    pub fn decode(text: &str) -> Result<Self, RequestError> {
+    pub fn decode(text: &str) -> Result<Self, Error> {
         let fields = members(text, FIELDS).map_err(|error| not_an_object(text, &error))?;
         let [api_version, kind, configuration, digest, options_type, options] = fields;
 
         let version = api_version.read::<String>("apiVersion", "a string")?;
         if version != API_VERSION {
-            return Err(RequestError::ApiVersion(excerpt(&version)));
+            return Err(refused(
+                format!("unsupported apiVersion \"{}\"", excerpt(&version)),
+                "this program understands external-signer.authentication.k8s.io/v1alpha1",
+            ));
         }
         let kind = kind.read::<String>("kind", "a string")?;
         let (spelling, signs) = match kind.as_str() {
@@ -53,7 +57,12 @@ impl Request {
             "SignRequest" => (Spelling::Proposal, true),
             "Certificate" => (Spelling::Reference, false),
             "Sign" => (Spelling::Reference, true),
-            other => return Err(RequestError::Kind(excerpt(other))),
+            other => {
+                return Err(refused(
+                    format!("unknown kind \"{}\"", excerpt(other)),
+                    "the kinds are CertificateRequest and SignRequest",
+                ));
+            }
         };
         refuse_repetition(&fields)?;
 
@@ -73,47 +82,47 @@ impl SignRequest {
         digest: Member<'_>,
         options_type: Member<'_>,
         options: Member<'_>,
-    ) -> Result<Self, RequestError> {
+    ) -> Result<Self, Error> {
         const BASE64: &str = "base64, standard alphabet and padded";
         let digest = STANDARD
             .decode(digest.read::<String>("digest", BASE64)?)
-            .map_err(|_| RequestError::Malformed { field: "digest".into(), expected: BASE64 })?;
+            .map_err(|_| malformed("digest", BASE64))?;
         let options = SignerOptions::decode(
             &options_type.read::<String>("signerOptsType", "a string")?,
             &options.read::<String>("signerOpts", "a JSON document inside a string")?,
         )?;
-        match options.hash() {
-            _ if digest.is_empty() => Err(RequestError::EmptyDigest),
-            Some(hash) if digest.len() != hash.length() => {
-                Err(RequestError::DigestLength { hash, actual: digest.len() })
+        let length = digest.len();
+        let fault = match options.hash() {
+            _ if digest.is_empty() => "the digest is empty".to_owned(),
+            Some(hash) if length != hash.length() => {
+                format!("the digest has {length} bytes, but a {hash} digest has {}", hash.length())
             }
-            _ => Ok(Self { digest, options }),
-        }
+            _ => return Ok(Self { digest, options }),
+        };
+        Err(refused(fault, "the digest must be made with the hash that signerOpts names"))
     }
 }
 
 /// Refuses a key that occurs twice, also one that the kind doesn't use.
-fn refuse_repetition(fields: &[Member<'_>; FIELDS.len()]) -> Result<(), RequestError> {
+fn refuse_repetition(fields: &[Member<'_>; FIELDS.len()]) -> Result<(), Error> {
     match FIELDS.iter().zip(fields).find(|(_, member)| matches!(member, Member::Repeated)) {
-        Some((&field, _)) => {
-            Err(RequestError::Malformed { field: field.into(), expected: EACH_KEY_ONCE })
-        }
+        Some((field, _)) => Err(malformed(field, EACH_KEY_ONCE)),
         None => Ok(()),
     }
 }
 
-fn not_an_object(text: &str, error: &serde_json::Error) -> RequestError {
+fn not_an_object(text: &str, error: &serde_json::Error) -> Error {
     // A document of another type is refused at its first character, before the rest is read.
     match serde_json::from_str::<IgnoredAny>(text) {
-        Ok(_) if error.is_data() => RequestError::NotObject,
+        Ok(_) if error.is_data() => no_request("a JSON object"),
         Ok(_) => not_json(error),
         Err(earlier) => not_json(&earlier),
     }
 }
 
 /// Where, and no more: the rest of serde_json's text quotes the request.
-fn not_json(error: &serde_json::Error) -> RequestError {
-    RequestError::NotJson { line: error.line(), column: error.column() }
+fn not_json(error: &serde_json::Error) -> Error {
+    no_request(&format!("valid JSON (line {}, column {})", error.line(), error.column()))
 }
 
 #[cfg(test)]
@@ -173,7 +182,7 @@ mod tests {
             assert_eq!(error(text), "the request is not a JSON object", "{text}");
         }
         for text in ["", " ", "{", "[1,", "{} {}", "\u{feff}{}", "{'a':1}", r#"{"\ud800":1}"#] {
-            assert!(matches!(Request::decode(text), Err(RequestError::NotJson { .. })), "{text}");
+            assert!(error(text).starts_with("the request is not valid JSON"), "{text}");
         }
     }
 

@@ -2,8 +2,9 @@
 //!
 //! `crypto.Hash` alone does not say which scheme is meant: `scheme` decides that by the key.
 
-use super::error::RequestError;
+use super::error::{malformed, refused};
 use super::members::members;
+use crate::error::Error;
 use crate::hash::Hash;
 use crate::printable::excerpt;
 
@@ -39,24 +40,27 @@ impl SignerOptions {
     }
 
     /// Parses `signerOptsType` and `signerOpts`.
-    pub(super) fn decode(type_name: &str, options: &str) -> Result<Self, RequestError> {
+    pub(super) fn decode(type_name: &str, options: &str) -> Result<Self, Error> {
         match type_name {
             "*rsa.PSSOptions" => pss(options),
             "crypto.Hash" => match serde_json::from_str(options) {
                 Ok(0) => Ok(Self::Unhashed),
                 Ok(number) => hash(number).map(Self::Hashed),
-                Err(_) => Err(malformed("the number of a hash, inside a string")),
+                Err(_) => Err(malformed("signerOpts", "the number of a hash, inside a string")),
             },
-            _ => Err(RequestError::OptionsType(excerpt(type_name))),
+            _ => Err(refused(
+                format!("unknown signerOptsType \"{}\"", excerpt(type_name)),
+                "the types are *rsa.PSSOptions and crypto.Hash",
+            )),
         }
     }
 }
 
-fn pss(options: &str) -> Result<SignerOptions, RequestError> {
+fn pss(options: &str) -> Result<SignerOptions, Error> {
     let [hash_member, salt_member] = members(options, ["Hash", "SaltLength"])
-        .map_err(|_| malformed("a JSON object inside a string"))?;
+        .map_err(|_| malformed("signerOpts", "a JSON object inside a string"))?;
     let hash = match hash_member.read("signerOpts.Hash", "the number of a hash")? {
-        number @ (0 | 8) => return Err(RequestError::Hash(number)),
+        number @ (0 | 8) => return Err(unsupported(number)),
         number => hash(number)?,
     };
     let salt = match salt_member.read("signerOpts.SaltLength", "a whole number")? {
@@ -64,13 +68,18 @@ fn pss(options: &str) -> Result<SignerOptions, RequestError> {
         0 => SaltLength::Longest,
         // A length that no machine can hold is as hopeless as the longest it can.
         length @ 1.. => SaltLength::Exactly(usize::try_from(length).unwrap_or(usize::MAX)),
-        length => return Err(RequestError::Salt(length)),
+        length => {
+            return Err(refused(
+                format!("invalid SaltLength {length} in signerOpts"),
+                "SaltLength is -1 (as long as the hash), 0 (as long as possible) or a number of bytes",
+            ));
+        }
     };
     Ok(SignerOptions::Pss { hash, salt })
 }
 
 /// By the number of Go's `crypto.Hash`.
-fn hash(number: i64) -> Result<Hash, RequestError> {
+fn hash(number: i64) -> Result<Hash, Error> {
     match number {
         3 => Ok(Hash::Sha1),
         4 => Ok(Hash::Sha224),
@@ -78,12 +87,16 @@ fn hash(number: i64) -> Result<Hash, RequestError> {
         6 => Ok(Hash::Sha384),
         7 => Ok(Hash::Sha512),
         8 => Ok(Hash::Md5Sha1),
-        _ => Err(RequestError::Hash(number)),
+        _ => Err(unsupported(number)),
     }
 }
 
-fn malformed(expected: &'static str) -> RequestError {
-    RequestError::Malformed { field: "signerOpts".into(), expected }
+fn unsupported(hash: i64) -> Error {
+    refused(
+        format!("unsupported hash {hash} in signerOpts"),
+        "crypto.Hash numbers understood here: 3 (SHA-1), 4 (SHA-224), 5 (SHA-256), 6 (SHA-384) and 7 (SHA-512); \
+         outside *rsa.PSSOptions also 8 (MD5SHA1) and, for Ed25519 and ECDSA, 0 (not hashed)",
+    )
 }
 
 #[cfg(test)]
@@ -107,9 +120,9 @@ mod tests {
             let decoded = SignerOptions::decode(HASH, &number.to_string());
             match supported.iter().find(|(known, _)| *known == number) {
                 Some((_, hash)) => assert_eq!(decoded.unwrap(), SignerOptions::Hashed(*hash)),
-                None => assert!(
-                    matches!(decoded, Err(RequestError::Hash(same)) if same == number),
-                    "{number}"
+                None => assert_eq!(
+                    decoded.unwrap_err().to_string(),
+                    format!("unsupported hash {number} in signerOpts")
                 ),
             }
         }

@@ -4,14 +4,18 @@
 
 use super::{Scheme, pss};
 use crate::certificate::PublicKey;
+use crate::error::Error;
 use crate::hash::Hash;
-use crate::protocol::RequestError;
-use crate::protocol::{SaltLength, SignerOptions};
+use crate::protocol::{SaltLength, SignerOptions, refused};
 
 /// The scheme that these options mean for a signature with this key.
-pub fn requested(options: &SignerOptions, key: &PublicKey) -> Result<Scheme, RequestError> {
+pub fn requested(options: &SignerOptions, key: &PublicKey) -> Result<Scheme, Error> {
     let contradiction = |wanted: &str| {
-        Err(RequestError::OptionsContradictKey { options: wanted.to_owned(), key: key.to_string() })
+        Err(refused(
+            format!("{wanted} can't be made with the certificate's {key} key"),
+            "RSA keys take *rsa.PSSOptions or a crypto.Hash, ECDSA keys a crypto.Hash, Ed25519 keys crypto.Hash 0; \
+             check that the client uses this key's certificate",
+        ))
     };
     match (key, *options) {
         (PublicKey::Rsa { .. }, SignerOptions::Pss { hash, salt }) => rsa_pss(hash, salt, key),
@@ -35,7 +39,7 @@ pub fn requested(options: &SignerOptions, key: &PublicKey) -> Result<Scheme, Req
     }
 }
 
-fn rsa_pss(hash: Hash, salt: SaltLength, key: &PublicKey) -> Result<Scheme, RequestError> {
+fn rsa_pss(hash: Hash, salt: SaltLength, key: &PublicKey) -> Result<Scheme, Error> {
     let longest =
         pss::longest_salt(hash, key.modulus_bits()).ok_or_else(|| too_short(hash, key))?;
     let salt = match salt {
@@ -43,16 +47,17 @@ fn rsa_pss(hash: Hash, salt: SaltLength, key: &PublicKey) -> Result<Scheme, Requ
         SaltLength::Exactly(bytes) => bytes,
         SaltLength::Longest => longest,
     };
-    Scheme::rsa_pss(hash, salt, key).ok_or_else(|| RequestError::SaltTooLong {
-        salt,
-        longest,
-        hash,
-        key: key.to_string(),
+    Scheme::rsa_pss(hash, salt, key).ok_or_else(|| {
+        let what = format!(
+            "SaltLength {salt} is too long for the certificate's {key} key with {hash}: at most {longest} fit"
+        );
+        refused(what, "use a shorter hash or salt, or a longer key")
     })
 }
 
-fn too_short(hash: Hash, key: &PublicKey) -> RequestError {
-    RequestError::KeyTooShort { hash, key: key.to_string() }
+fn too_short(hash: Hash, key: &PublicKey) -> Error {
+    let what = format!("the certificate's {key} key is too short for a signature with {hash}");
+    refused(what, "use a shorter hash or salt, or a longer key")
 }
 
 #[cfg(test)]
@@ -68,7 +73,7 @@ mod tests {
         PublicKey::Rsa { modulus, exponent: vec![1, 0, 1] }
     }
 
-    fn pss(hash: Hash, salt: SaltLength, bits: usize) -> Result<Scheme, RequestError> {
+    fn pss(hash: Hash, salt: SaltLength, bits: usize) -> Result<Scheme, Error> {
         requested(&SignerOptions::Pss { hash, salt }, &rsa(bits))
     }
 
@@ -97,11 +102,11 @@ mod tests {
             (SaltLength::Exactly(223), 2049),
         ] {
             let refused = pss(Hash::Sha256, salt, bits);
-            assert!(matches!(refused, Err(RequestError::SaltTooLong { longest: 222, .. })));
+            assert!(refused.unwrap_err().to_string().ends_with("at most 222 fit"));
         }
         // 128 bytes hold a SHA-512 digest and 62 bytes of salt, but not 64.
         let refused = pss(Hash::Sha512, SaltLength::EqualsHash, 1024);
-        assert!(matches!(refused, Err(RequestError::SaltTooLong { longest: 62, .. })));
+        assert!(refused.unwrap_err().to_string().ends_with("at most 62 fit"));
     }
 
     #[test]
@@ -116,7 +121,9 @@ mod tests {
             (SignerOptions::Unhashed, &rsa(2048)),
         ] {
             let refused = requested(&options, key);
-            assert!(matches!(refused, Err(RequestError::OptionsContradictKey { .. })));
+            assert!(
+                refused.unwrap_err().to_string().contains(" can't be made with the certificate's ")
+            );
         }
     }
 
