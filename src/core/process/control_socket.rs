@@ -1,8 +1,9 @@
 //! The socket through which this user's processes find the tunnel process: in a directory that is the
 //! user's alone, and each end checks whose process the other one is.
 
-use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{self, ErrorKind};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -30,12 +31,8 @@ pub struct Peer {
     pub process: i32,
 }
 
-/// Which file a path leads to.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct FileIdentity {
-    device: u64,
-    number: u64,
-}
+/// Which file a path leads to: its device and number.
+pub type FileIdentity = (u64, u64);
 
 impl ControlSocket {
     /// Finds the directory, and makes it if it isn't there.
@@ -51,21 +48,13 @@ impl ControlSocket {
 
     /// Connects, if a process listens.
     pub fn connect(&self) -> io::Result<Option<UnixStream>> {
-        let stream = match UnixStream::connect(&self.path) {
-            Ok(stream) => stream,
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
-                ) =>
-            {
-                return Ok(None);
-            }
-            Err(error) => return Err(error),
-        };
-        match peer(&stream)?.is_this_user() {
-            true => Ok(Some(stream)),
-            false => Err(io::Error::other("another user's process listens")),
+        match UnixStream::connect(&self.path) {
+            Ok(stream) if peer(&stream)?.is_this_user() => Ok(Some(stream)),
+            Ok(_) => Err(io::Error::other("another user's process listens")),
+            Err(error) => match error.kind() {
+                ErrorKind::NotFound | ErrorKind::ConnectionRefused => Ok(None),
+                _ => Err(error),
+            },
         }
     }
 
@@ -79,7 +68,7 @@ impl ControlSocket {
     /// is no other.
     pub fn listen(&self) -> io::Result<UnixListener> {
         match std::fs::remove_file(&self.path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
         }
         let listener = UnixListener::bind(&self.path)?;
@@ -90,7 +79,7 @@ impl ControlSocket {
     /// Which file is there now.
     pub fn identity(&self) -> io::Result<FileIdentity> {
         let found = std::fs::symlink_metadata(&self.path)?;
-        Ok(FileIdentity { device: found.dev(), number: found.ino() })
+        Ok((found.dev(), found.ino()))
     }
 
     /// Removes the socket, unless another one was put in its place.
@@ -110,55 +99,34 @@ impl Peer {
 /// Whose process is at the other end.
 #[cfg(target_os = "linux")]
 pub fn peer(stream: impl AsFd) -> io::Result<Peer> {
-    use std::mem::MaybeUninit;
-    use std::os::fd::AsRawFd as _;
-
-    let mut found = MaybeUninit::<libc::ucred>::zeroed();
-    let mut length = libc::socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or_default();
-    let descriptor = stream.as_fd().as_raw_fd();
-    // SAFETY: the place is as long as is said, and the kernel writes no more than that.
-    let outcome = unsafe {
-        libc::getsockopt(
-            descriptor,
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            found.as_mut_ptr().cast(),
-            &raw mut length,
-        )
-    };
-    if outcome != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: all zeros are a valid value, too.
-    let found = unsafe { found.assume_init() };
+    // Not rustix's, whose process is never 0.
+    let found: libc::ucred = option(stream.as_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED)?;
     Ok(Peer { user: found.uid, process: found.pid })
 }
 
 /// Whose process is at the other end.
 #[cfg(target_os = "macos")]
 pub fn peer(stream: impl AsFd) -> io::Result<Peer> {
-    use std::os::fd::AsRawFd as _;
-
-    let descriptor = stream.as_fd().as_raw_fd();
     let (mut user, mut group) = (0, 0);
     // SAFETY: both places are valid.
-    if unsafe { libc::getpeereid(descriptor, &raw mut user, &raw mut group) } != 0 {
-        return Err(io::Error::last_os_error());
+    match unsafe { libc::getpeereid(stream.as_fd().as_raw_fd(), &raw mut user, &raw mut group) } {
+        0 => Ok(Peer {
+            user,
+            process: option(stream.as_fd(), libc::SOL_LOCAL, libc::LOCAL_PEERPID)?,
+        }),
+        _ => Err(io::Error::last_os_error()),
     }
-    let mut process: libc::pid_t = 0;
-    let mut length = libc::socklen_t::try_from(size_of::<libc::pid_t>()).unwrap_or_default();
-    // SAFETY: the place is as long as is said.
-    let outcome = unsafe {
-        libc::getsockopt(
-            descriptor,
-            libc::SOL_LOCAL,
-            libc::LOCAL_PEERPID,
-            (&raw mut process).cast(),
-            &raw mut length,
-        )
-    };
-    match outcome {
-        0 => Ok(Peer { user, process }),
+}
+
+/// The value of a socket option that is a number or a structure of numbers.
+fn option<T: Copy>(stream: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int) -> io::Result<T> {
+    let mut found = MaybeUninit::<T>::zeroed();
+    let mut length = libc::socklen_t::try_from(size_of::<T>()).unwrap_or_default();
+    let (descriptor, value) = (stream.as_raw_fd(), found.as_mut_ptr().cast());
+    // SAFETY: the value is as long as is said, and the kernel writes no more than that.
+    match unsafe { libc::getsockopt(descriptor, level, name, value, &raw mut length) } {
+        // SAFETY: all zeros are valid numbers, too.
+        0 => Ok(unsafe { found.assume_init() }),
         _ => Err(io::Error::last_os_error()),
     }
 }

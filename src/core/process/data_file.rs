@@ -2,17 +2,12 @@
 
 #![forbid(unsafe_code)]
 
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags, openat};
-use rustix::io::Errno;
-use rustix::process::geteuid;
-
 use super::replaced_file::Directory;
-use super::runtime;
+use super::{open_regular, runtime};
 
 /// In bytes.
 const MAX_SIZE: u64 = 64 * 1024;
@@ -22,45 +17,32 @@ pub fn path(name: &str) -> Option<PathBuf> {
     runtime::data_directory().map(|directory| directory.join(name))
 }
 
-/// The content of the file of this name, if there is one.
+/// The content of the file of this name, if there is one. The error is for people: it can't be read, or another
+/// user can read or could have made it.
 pub fn read(name: &str) -> Result<Option<Vec<u8>>, String> {
     match runtime::data_directory() {
-        Some(directory) => read_in(&directory, name),
-        None => Ok(None),
+        Some(directory) if directory.exists() => read_in(&directory, name),
+        _ => Ok(None),
     }
 }
 
 /// Makes the file, whole or not at all. One that another process has made meanwhile stays.
 pub fn create(name: &str, content: &[u8]) -> Result<(), String> {
-    let directory = runtime::make_data_directory()?;
+    let directory = runtime::data_directory();
+    let directory = directory.ok_or("the user database has no home for this user")?;
+    runtime::make_parents(&directory);
     create_in(&directory, name, content)
 }
 
-fn read_in(path: &Path, name: &str) -> Result<Option<Vec<u8>>, String> {
-    if !path.exists() {
-        return Ok(None);
-    }
-    let directory = runtime::open_own(path)?;
-    let path = path.join(name);
+fn read_in(directory: &Path, name: &str) -> Result<Option<Vec<u8>>, String> {
+    runtime::open_own(directory)?;
+    let path = directory.join(name);
     let about = |error: io::Error| format!("{}: {error}", path.display());
-    // O_NONBLOCK: a FIFO without a writer must not hang the program.
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = match openat(&directory, name, flags, Mode::empty()) {
-        Ok(file) => File::from(file),
-        Err(Errno::NOENT) => return Ok(None),
-        Err(error) => return Err(runtime::denied(&path, error)),
+    let (file, found) = match open_regular(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(about)?,
     };
-    let found = file.metadata().map_err(about)?;
-    if !found.is_file() {
-        return Err(format!("{} is not a regular file", path.display()));
-    }
-    if found.uid() != geteuid().as_raw() {
-        return Err(runtime::strangers(&path, found.uid()));
-    }
-    if found.mode() & 0o077 != 0 {
-        let mode = found.mode() & 0o7777;
-        return Err(format!("{} is open to other users (mode {mode:04o})", path.display()));
-    }
+    runtime::check_private(&path, found.uid(), found.mode())?;
     let mut content = Vec::new();
     file.take(MAX_SIZE).read_to_end(&mut content).map_err(about)?;
     Ok(Some(content))
@@ -83,7 +65,6 @@ mod tests {
     fn the_first_content_stays_and_only_this_user_can_read_it() {
         let parent = tempfile::tempdir().unwrap();
         let place = parent.path().join("data");
-        assert_eq!(read_in(&place, "a.pem"), Ok(None));
         create_in(&place, "a.pem", b"first").unwrap();
         create_in(&place, "a.pem", b"second").unwrap();
         assert_eq!(read_in(&place, "a.pem"), Ok(Some(b"first".to_vec())));

@@ -5,13 +5,13 @@
 
 #![forbid(unsafe_code)]
 
-use std::fs::{self, File};
-use std::io::Write as _;
-use std::os::fd::OwnedFd;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Dir, FlockOperation, Mode, OFlags, flock, fstat, mkdirat, openat};
-use rustix::io::Errno;
+use rustix::fs::{FlockOperation, flock};
+use tempfile::TempDir;
 
 use super::runtime;
 
@@ -20,90 +20,61 @@ const PREFIX: &str = "run-";
 /// When it is dropped, it is removed with everything in it.
 #[derive(Debug)]
 pub struct RunDirectory {
-    path: PathBuf,
-    /// Open, and locked.
-    directory: OwnedFd,
+    directory: TempDir,
+    _locked: File,
 }
 
 impl RunDirectory {
     /// Makes one with an unpredictable name, readable by this user alone, and removes those of runs
     /// that have ended.
     pub fn create() -> Result<Self, String> {
-        let (parent, directory) = runtime::open_first(&runtime::SESSION)?;
-        Self::create_in(parent, &directory)
+        let (parent, _) = runtime::open_first(&runtime::SESSION)?;
+        remove_abandoned(parent);
+        Self::create_in(parent).map_err(|error| format!("{}: {error}", parent.display()))
     }
 
-    fn create_in(parent: &Path, directory: &OwnedFd) -> Result<Self, String> {
-        remove_abandoned(parent, directory);
-        let mut random = [0; 8];
-        getrandom::fill(&mut random).map_err(|error| error.to_string())?;
-        let name = format!("{PREFIX}{:016x}", u64::from_ne_bytes(random));
-        let path = parent.join(&name);
-        let failed = |error| runtime::failure(&path, error);
-        mkdirat(directory, &name, Mode::RWXU).map_err(failed)?;
-        let held = open_child(directory, &name).map_err(failed)?;
-        // Another run that looks whether it is in use may hold it for an instant.
-        flock(&held, FlockOperation::LockExclusive).map_err(failed)?;
-        if fstat(&held).map_err(failed)?.st_nlink == 0 {
-            return Err(format!("{} was removed by another run", path.display()));
-        }
-        Ok(Self { path, directory: held })
+    fn create_in(parent: &Path) -> io::Result<Self> {
+        let mut new = tempfile::Builder::new();
+        let directory =
+            new.prefix(PREFIX).permissions(Permissions::from_mode(0o700)).tempdir_in(parent)?;
+        let locked = File::open(directory.path())?;
+        // Another run that looks whether it is in use may hold it for an instant, and then have removed it.
+        flock(&locked, FlockOperation::LockExclusive)?;
+        fs::metadata(directory.path())?;
+        Ok(Self { directory, _locked: locked })
     }
 
     /// Writes a new file into it, readable by this user alone, and returns its path.
     pub fn write(&self, name: &str, content: &[u8]) -> Result<PathBuf, String> {
-        let path = self.path.join(name);
-        let failed = |error| runtime::failure(&path, error);
-        let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = openat(&self.directory, name, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
-        File::from(file)
-            .write_all(content)
-            .map_err(|error| format!("{}: {error}", path.display()))?;
-        Ok(path)
-    }
-}
-
-impl Drop for RunDirectory {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.path);
+        let path = self.directory.path().join(name);
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        match file.and_then(|mut file| file.write_all(content)) {
+            Ok(()) => Ok(path),
+            Err(error) => Err(format!("{}: {error}", path.display())),
+        }
     }
 }
 
 /// Removes the directories of runs that have ended, and ignores errors: a later run tries again.
-fn remove_abandoned(parent: &Path, directory: &OwnedFd) {
-    let Ok(entries) = Dir::read_from(directory) else {
-        return;
-    };
-    for entry in entries.flatten() {
-        let Ok(name) = entry.file_name().to_str() else {
-            continue;
-        };
-        if !name.starts_with(PREFIX) {
-            continue;
-        }
-        let Ok(left) = open_child(directory, name) else {
-            continue;
-        };
-        if flock(&left, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            let _ = fs::remove_dir_all(parent.join(name));
+fn remove_abandoned(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let is_runs = entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes());
+        let is_unlocked =
+            |left: File| flock(left, FlockOperation::NonBlockingLockExclusive).is_ok();
+        if is_runs && File::open(entry.path()).is_ok_and(is_unlocked) {
+            let _ = fs::remove_dir_all(entry.path());
         }
     }
 }
 
-fn open_child(directory: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    openat(directory, name, flags, Mode::empty())
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
     use super::*;
 
     fn create_in(place: &Path) -> Result<RunDirectory, String> {
-        RunDirectory::create_in(place, &runtime::open_directory(place)?)
+        runtime::open_directory(place)?;
+        remove_abandoned(place);
+        RunDirectory::create_in(place).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -113,10 +84,10 @@ mod tests {
         let run = create_in(&place).unwrap();
         let file = run.write("kubeconfig", b"{}").unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
-        assert_eq!((mode(&run.path), mode(&file)), (0o700, 0o600));
+        assert_eq!((mode(run.directory.path()), mode(&file)), (0o700, 0o600));
         assert_eq!(fs::read(&file).unwrap(), b"{}");
         // The command may have left something beside it.
-        fs::create_dir(run.path.join("more")).unwrap();
+        fs::create_dir(run.directory.path().join("more")).unwrap();
         drop(run);
         assert_eq!(fs::read_dir(&place).unwrap().count(), 0);
     }
@@ -132,7 +103,7 @@ mod tests {
         fs::write(place.join("somebody.lock"), "").unwrap();
         let next = create_in(&place).unwrap();
         assert!(!place.join("run-dead").exists());
-        for kept in [&alive.path, &next.path, &place.join("somebody.lock")] {
+        for kept in [alive.directory.path(), next.directory.path(), &place.join("somebody.lock")] {
             assert!(kept.exists(), "{}", kept.display());
         }
     }

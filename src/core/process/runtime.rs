@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use rustix::fs::{Access, Mode, OFlags, access, fstat, mkdir, open, stat};
+use rustix::fs::{Access, Mode, OFlags, RawMode, access, fstat, mkdir, open, stat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -30,31 +30,24 @@ pub(super) static SESSION: LazyLock<Vec<PathBuf>> = LazyLock::new(|| {
 
 /// For what must be known for longer, the best one first.
 pub(super) static LASTING: LazyLock<Vec<PathBuf>> = LazyLock::new(|| {
-    let state = user::home().map(|home| {
-        // As $XDG_STATE_HOME is where it isn't set.
-        for parent in [".local", ".local/state"] {
-            let _ = mkdir(home.join(parent), Mode::RWXU);
-        }
-        home.join(".local/state").join(NAME)
-    });
+    // As $XDG_STATE_HOME is where it isn't set.
+    let state = user::home().map(|home| home.join(".local/state").join(NAME));
+    state.iter().for_each(|directory| make_parents(directory));
     state.into_iter().chain(shared_places()).collect()
 });
 
 /// For what is made once and kept; `None` for a user without a home.
 pub(super) fn data_directory() -> Option<PathBuf> {
     // As $XDG_DATA_HOME is where it isn't set.
-    user::home().map(|home| home.join(".local/share").join(NAME))
+    Some(user::home()?.join(".local/share").join(NAME))
 }
 
-/// The same, with the directories above it made.
-pub(super) fn make_data_directory() -> Result<PathBuf, String> {
-    let Some(home) = user::home() else {
-        return Err("the user database has no home for this user".to_owned());
-    };
-    for parent in [".local", ".local/share"] {
-        let _ = mkdir(home.join(parent), Mode::RWXU);
+/// Makes the two directories above one below the home.
+pub(super) fn make_parents(directory: &Path) {
+    let parents: Vec<_> = directory.ancestors().skip(1).take(2).collect();
+    for parent in parents.into_iter().rev() {
+        let _ = mkdir(parent, Mode::RWXU);
     }
-    Ok(home.join(".local/share").join(NAME))
 }
 
 /// The user's own, and others for a file system that is full or read-only, or a place that another
@@ -101,37 +94,41 @@ pub(super) fn open_existing(path: &Path) -> Result<OwnedFd, String> {
 
 /// The same to read what is there.
 pub(super) fn open_own(path: &Path) -> Result<OwnedFd, String> {
-    let failed = |error: Errno| failure(path, error);
     // What is checked is what was opened: the path may lead elsewhere a moment later.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = open(path, flags, Mode::empty()).map_err(|error| match error {
         Errno::NOTDIR | Errno::LOOP => format!("{} is not a directory", path.display()),
         error => denied(path, error),
     })?;
-    let found = fstat(&directory).map_err(failed)?;
-    if found.st_uid != geteuid().as_raw() {
-        return Err(strangers(path, found.st_uid));
-    }
-    let mode = Mode::from_raw_mode(found.st_mode);
-    if mode.intersects(Mode::RWXG | Mode::RWXO) {
-        return Err(format!(
-            "{} is open to other users (mode {:04o})",
-            path.display(),
-            mode.bits()
-        ));
-    }
+    let found = fstat(&directory).map_err(|error| failure(path, error))?;
+    check_private(path, found.st_uid, found.st_mode)?;
     Ok(directory)
 }
 
+/// Refuses what another user could have made, or can use.
+pub(super) fn check_private(path: &Path, owner: u32, mode: RawMode) -> Result<(), String> {
+    if owner != geteuid().as_raw() {
+        return Err(strangers(path, owner));
+    }
+    let mode = Mode::from_raw_mode(mode);
+    match mode.intersects(Mode::RWXG | Mode::RWXO) {
+        false => Ok(()),
+        true => {
+            let mode = mode.bits();
+            Err(format!("{} is open to other users (mode {mode:04o})", path.display()))
+        }
+    }
+}
+
 /// Why a file or a directory can't be opened, for people.
-pub(super) fn denied(path: &Path, error: Errno) -> String {
+fn denied(path: &Path, error: Errno) -> String {
     match stat(path) {
         Ok(found) if error == Errno::ACCESS => strangers(path, found.st_uid),
         _ => failure(path, error),
     }
 }
 
-pub(super) fn strangers(path: &Path, owner: u32) -> String {
+fn strangers(path: &Path, owner: u32) -> String {
     format!("{} belongs to another user (uid {owner}), who or root must remove it", path.display())
 }
 

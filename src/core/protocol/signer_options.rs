@@ -63,7 +63,7 @@ fn pss(options: &str) -> Result<SignerOptions, Error> {
         number @ (0 | 8) => return Err(unsupported(number)),
         number => hash(number)?,
     };
-    let salt = match salt_member.read("signerOpts.SaltLength", "a whole number")? {
+    let salt = match salt_member.read::<i64>("signerOpts.SaltLength", "a whole number")? {
         -1 => SaltLength::EqualsHash,
         0 => SaltLength::Longest,
         // A length that no machine can hold is as hopeless as the longest it can.
