@@ -86,7 +86,7 @@ fn approve(arguments: &ApproveArguments) -> Result<(), Error> {
             "approved"
         }
     };
-    Ok(output.print(&format!("{} {outcome}\n", printable(name)))?)
+    output.print(&format!("{} {outcome}\n", printable(name)))
 }
 
 /// A typed yes at the terminal.

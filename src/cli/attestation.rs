@@ -62,7 +62,7 @@ fn show(
     if let Some(attestation) = KeyAttestation::from_der(own) {
         report::note(&printable(&describe(&attestation)));
     }
-    Ok(output.print(&certificates_pem(own, others)?)?)
+    output.print(&certificates_pem(own, others)?)
 }
 
 /// What the attestation says, in one line.

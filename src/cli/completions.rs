@@ -51,7 +51,7 @@ fn script(shell: Shell) -> Result<(), Error> {
             .write_registration(VARIABLE, name, name, name, &mut script)
             .map_err(|error| Error::internal(error.to_string()))?;
     }
-    Ok(CommandOutput::open()?.print(&String::from_utf8_lossy(&script))?)
+    CommandOutput::open()?.print(&String::from_utf8_lossy(&script))
 }
 
 /// Answers a shell's script, if it is one that asks; the exit code. Nothing is written to standard error:

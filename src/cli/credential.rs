@@ -160,7 +160,7 @@ fn answer(
         },
         expires: &expiry(keep),
     };
-    Ok(output.print(&credential.encode(version(request.as_ref(), options)))?)
+    output.print(&credential.encode(version(request.as_ref(), options)))
 }
 
 /// The version of the answer: that of the request or, from clients that set none, that of their user's entry.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::output::CommandOutput;
 use super::sealed::ProviderOptions;
-use crate::error::{Error, PROGRAM};
+use crate::error::PROGRAM;
 use crate::printable::{printable, shell_word};
 use crate::report;
 
@@ -45,7 +45,7 @@ pub(super) fn run(arguments: &KubeletConfigArguments) -> u8 {
     let printed = CommandOutput::open().and_then(|mut output| output.print(&text(arguments)));
     match printed {
         Ok(()) => 0,
-        Err(error) => report::error(&Error::from(error)),
+        Err(error) => report::error(&error),
     }
 }
 

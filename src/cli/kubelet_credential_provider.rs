@@ -85,7 +85,7 @@ fn provide(
     let mut opener = FileOpener::new(opened.insert(library), &config)?;
     let own = opener.own_key(&file, Some(&mut pins))?;
     let registries = opener.open(&file, own, &mut pins)?;
-    Ok(output.print(&answer(&request, registries.logins(), arguments.cache))?)
+    output.print(&answer(&request, registries.logins(), arguments.cache))
 }
 
 /// From now on, ends the process before kubelet kills it: its own error says more.

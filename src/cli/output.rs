@@ -32,6 +32,6 @@ impl CommandOutput {
     pub(super) fn print_json(&mut self, document: &impl Serialize) -> Result<(), Error> {
         let document = serde_json::to_string_pretty(document)
             .map_err(|error| Error::internal(format!("JSON: {error}")))?;
-        Ok(self.print(&format!("{}\n", printable_json(&document)))?)
+        self.print(&format!("{}\n", printable_json(&document)))
     }
 }

@@ -61,5 +61,5 @@ fn unseal(arguments: &UnsealArguments, opened: &mut Option<Library>) -> Result<(
     let mut opener = FileOpener::new(library, &config)?;
     let own = opener.own_key(&file, Some(&mut pins))?;
     let registries = opener.open(&file, own, &mut pins)?;
-    Ok(output.print(&format!("{}\n", registries.to_config().trim_end()))?)
+    output.print(&format!("{}\n", registries.to_config().trim_end()))
 }

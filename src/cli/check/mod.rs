@@ -97,7 +97,7 @@ pub(super) fn run(arguments: &CheckArguments, verbosity: u8, alone: SingleThread
     let palette = Palette::for_standard_output();
     let output = match CommandOutput::open() {
         Ok(output) => output,
-        Err(error) => return report::error(&error.into()),
+        Err(error) => return report::error(&error),
     };
     let mut checklist = Checklist::new(output, palette, arguments.json);
     let mut library = None;

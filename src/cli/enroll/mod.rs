@@ -196,7 +196,7 @@ fn enroll(
     if let Task::Prove = task {
         let proof = cluster::proof(arguments, opened, None, &variables, keyring)?;
         report::note("the context uses a key on a token already");
-        return Ok(output.print(&format!("{}\n", printable(&proof)))?);
+        return output.print(&format!("{}\n", printable(&proof)));
     }
     let (filter, pin) = choice::choose(options, verbosity, opened)?;
     let library = match opened {
@@ -215,7 +215,7 @@ fn enroll(
             let pem = token.sign_request(&applicant, &key)?;
             // The request alone, for a pipe.
             if target == Path::new("-") {
-                return Ok(output.print(&pem)?);
+                return output.print(&pem);
             }
             replace_file(target, &pem)?;
             let name = in_words(applicant.user(), applicant.groups());
@@ -232,7 +232,7 @@ fn enroll(
         Task::Prove => {}
     }
     let text: String = lines.iter().map(|line| format!("{}\n", printable(line))).collect();
-    Ok(output.print(&text)?)
+    output.print(&text)
 }
 
 fn open_library(filter: &Filter) -> Result<Library, Error> {

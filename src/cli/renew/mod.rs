@@ -115,7 +115,7 @@ fn renew(
             let known = api.whoami()?;
             check_user(&known, Some(&present))?;
             key.remove(&old, Some(&present))?;
-            return Ok(output.print(&renewed(&present, &known, &server))?);
+            return output.print(&renewed(&present, &known, &server));
         }
     }
     let (name, file) = (&key.context.context.name, arguments.key.kubeconfig.as_deref());
@@ -139,7 +139,7 @@ fn renew(
         ));
     }
     let known = location.replace(&key, &present, &issued)?;
-    Ok(output.print(&renewed(&issued.certificate, &known, &server))?)
+    output.print(&renewed(&issued.certificate, &known, &server))
 }
 
 /// What was done.
