@@ -48,16 +48,6 @@ const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
 const RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
 const RSASSA_PSS: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.10");
 
-/// Algorithms of keys that are found on tokens and not signed with.
-const ALGORITHMS: [(&str, &str); 6] = [
-    ("1.2.840.10040.4.1", "DSA"),
-    ("1.3.101.110", "X25519"),
-    ("1.3.101.113", "Ed448"),
-    ("2.16.840.1.101.3.4.3.17", "ML-DSA-44"),
-    ("2.16.840.1.101.3.4.3.18", "ML-DSA-65"),
-    ("2.16.840.1.101.3.4.3.19", "ML-DSA-87"),
-];
-
 /// One X.509 certificate (RFC 5280) with a key of a type that TLS clients sign with. Texts are as they
 /// stand in it, not yet fit for a terminal.
 #[derive(Clone, Debug)]
@@ -134,9 +124,6 @@ impl Certificate {
     ) -> Result<(Self, Vec<Vec<u8>>), CertificateError> {
         let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
         if bytes.first() == Some(&0x30) {
-            if let Some(reason) = other_than_certificate(bytes) {
-                return Err(unusable(source, reason));
-            }
             return Ok((Self::from_der(bytes, source)?, Vec::new()));
         }
         let (certificates, others): (Vec<_>, Vec<_>) = Pem::iter_from_buffer(bytes)
@@ -235,10 +222,8 @@ pub enum Curve {
 impl Curve {
     /// The curve that CKA_EC_PARAMS names (PKCS#11, section 6.3.3; the DER of its object identifier).
     pub fn from_parameters(parameters: &[u8]) -> Option<Self> {
-        match parameters {
-            [0x06, length, oid @ ..] if oid.len() == usize::from(*length) => Self::from_oid(oid),
-            _ => None,
-        }
+        let mut all = [Self::P256, Self::P384, Self::P521].into_iter();
+        all.find(|curve| curve.parameters() == parameters)
     }
 
     /// The length in bytes of a point that isn't compressed (SEC 1, section 2.3.3).
@@ -256,16 +241,6 @@ impl Curve {
             Self::P256 => b"\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07",
             Self::P384 => b"\x06\x05\x2b\x81\x04\x00\x22",
             Self::P521 => b"\x06\x05\x2b\x81\x04\x00\x23",
-        }
-    }
-
-    /// By its object identifier, in DER without tag and length.
-    fn from_oid(oid: &[u8]) -> Option<Self> {
-        match oid {
-            b"\x2a\x86\x48\xce\x3d\x03\x01\x07" => Some(Self::P256),
-            b"\x2b\x81\x04\x00\x22" => Some(Self::P384),
-            b"\x2b\x81\x04\x00\x23" => Some(Self::P521),
-            _ => None,
         }
     }
 }
@@ -296,7 +271,8 @@ impl PublicKey {
             let parameters = info.algorithm.parameters.as_ref();
             let name = parameters.and_then(|named| named.decode_as::<ObjectIdentifier>().ok());
             let name = name.ok_or("an elliptic curve without a name")?;
-            let curve = Curve::from_oid(name.as_bytes()).ok_or_else(|| {
+            let parameters = name.to_der().unwrap_or_default();
+            let curve = Curve::from_parameters(&parameters).ok_or_else(|| {
                 format!("an elliptic curve other than P-256, P-384 and P-521 ({name})")
             })?;
             let point = bits.to_vec();
@@ -306,12 +282,7 @@ impl PublicKey {
             return Err("RSASSA-PSS, which Go clients don't know".to_owned());
         }
         if algorithm != RSA {
-            let oid = algorithm.to_string();
-            let named = ALGORITHMS.iter().find(|(it, _)| *it == oid);
-            return Err(match named {
-                Some((_, name)) => format!("{name} ({oid})"),
-                None => oid,
-            });
+            return Err(algorithm.to_string());
         }
         // RSAPublicKey: modulus and exponent.
         let numbers = Vec::<UintRef<'_>>::from_der(bits).unwrap_or_default();
@@ -390,24 +361,6 @@ pub fn meant(certificates: &[&Certificate], now: i64) -> Vec<usize> {
 
 fn unusable(source: &str, reason: &str) -> CertificateError {
     CertificateError::Unusable { source_name: source.to_owned(), reason: reason.to_owned() }
-}
-
-/// What a DER file is that is no certificate, by the first element in it.
-fn other_than_certificate(der: &[u8]) -> Option<&'static str> {
-    let header = match der.get(1)? {
-        long @ 0x80.. => 2 + usize::from(long & 0x7f),
-        _ => 2,
-    };
-    match der.get(header..)? {
-        [0x02, 0x01, 0x03, ..] => Some(
-            "it is PKCS #12; `openssl pkcs12 -clcerts -nokeys` takes the certificate out of it",
-        ),
-        [0x02, ..] => Some("it is a private key"),
-        [0x06, ..] => {
-            Some("it is PKCS #7; `openssl pkcs7 -print_certs` takes certificates out of it")
-        }
-        _ => None,
-    }
 }
 
 /// The issuer that a certificate in DER names; `None` for one that names itself, and for bytes
@@ -506,14 +459,6 @@ mod tests {
         assert!(reason(b"").contains("neither PEM nor DER"));
         assert!(reason(b"hello").contains("neither PEM nor DER"));
         assert!(reason(&[0x30, 0x82, 0x01, 0x00]).contains("does not parse"));
-        let beginnings: [(&[u8], &str); 3] = [
-            (b"\x30\x82\x01\x00\x02\x01\x03\x30", "it is PKCS #12"),
-            (b"\x30\x82\x01\x00\x02\x01\x00\x30", "it is a private key"),
-            (b"\x30\x80\x06\x09\x2a", "it is PKCS #7"),
-        ];
-        for (beginning, expected) in beginnings {
-            assert!(reason(beginning).contains(expected), "{beginning:?}");
-        }
         let key = b"-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----\n";
         assert!(reason(key).contains("holds a PRIVATE KEY and no CERTIFICATE"));
     }
