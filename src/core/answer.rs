@@ -59,24 +59,7 @@ impl Response<'_> {
 }
 
 /// The connection to the client. While one exists, nothing has been answered yet, and modules
-/// can't write to it. It sends one document:
-///
-/// ```no_run
-/// # use pkcs11_external_signer_core::{answer::{AnswerChannel, Response}, protocol::Spelling};
-/// let channel = AnswerChannel::open().unwrap();
-/// channel.send(&Response::Certificate(&[]), Spelling::Proposal).unwrap();
-/// ```
-/// ```compile_fail,E0382
-/// # use pkcs11_external_signer_core::{answer::{AnswerChannel, Response}, protocol::Spelling};
-/// let channel = AnswerChannel::open().unwrap();
-/// channel.send(&Response::Certificate(&[]), Spelling::Proposal).unwrap();
-/// channel.send(&Response::Certificate(&[]), Spelling::Proposal).unwrap();
-/// ```
-/// ```compile_fail,E0308
-/// # use pkcs11_external_signer_core::{answer::{AnswerChannel, Response}, protocol::Spelling};
-/// let channel = AnswerChannel::open().unwrap();
-/// channel.send("another text", Spelling::Proposal).unwrap();
-/// ```
+/// can't write to it. It sends one document.
 pub struct AnswerChannel(StandardOutput);
 
 impl AnswerChannel {

@@ -18,21 +18,6 @@ use rustix::process::getpid;
 use rustix::stdio::stderr;
 use signal_hook::low_level;
 
-/// Whole, since a signal handler can't put a text together.
-macro_rules! interrupted_by {
-    ($signal:literal) => {
-        concat!(
-            "pkcs11-external-signer: error: interrupted by ",
-            $signal,
-            "\nhelp: nothing was answered; run the command again\n"
-        )
-    };
-}
-
-/// The messages for SIGHUP, SIGINT and SIGTERM.
-const INTERRUPTIONS: [&str; 3] =
-    [interrupted_by!("SIGHUP"), interrupted_by!("SIGINT"), interrupted_by!("SIGTERM")];
-
 /// A signal that ends or stops the process.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Signal(libc::c_int);
@@ -136,8 +121,10 @@ extern "C" fn on_alarm(_alarm: libc::c_int) {
 }
 
 fn print_announcement(signal: libc::c_int) {
-    let place = INTERRUPTING.iter().position(|it| *it == signal);
-    if let Some(text) = place.and_then(|place| INTERRUPTIONS.get(place)) {
+    let name = low_level::signal_name(signal).unwrap_or_default();
+    let before = "pkcs11-external-signer: error: interrupted by ";
+    let after = "\nhelp: nothing was answered; run the command again\n";
+    for text in [before, name, after] {
         let _ = write(stderr(), text.as_bytes());
     }
 }
