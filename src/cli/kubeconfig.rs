@@ -148,7 +148,7 @@ fn produce(
         let keep = arguments.keep.map(|keep| keep.to_string());
         set(&mut configuration, "keep", keep.as_deref());
         let excerpt = user_excerpt(user, &configuration, !arguments.external_signer)?;
-        return Ok(output.print(&excerpt)?);
+        return output.print(&excerpt);
     };
     let is_user_named = arguments.user.is_some();
     let keep = arguments.keep;

@@ -40,7 +40,7 @@ fn show(arguments: &StatusArguments) -> Result<(), Error> {
         return output.print_json(&status);
     }
     let text = status.map_or_else(|| "no tunnel process is running\n".to_owned(), |it| text(&it));
-    Ok(output.print(&text)?)
+    output.print(&text)
 }
 
 /// As a person reads it, a line for each thing.

@@ -130,7 +130,7 @@ impl Checklist {
                 shown.extend(candidates);
             }
             if let Err(error) = self.output.print(&shown) {
-                self.failure.get_or_insert_with(|| error.into());
+                self.failure.get_or_insert(error);
             }
         }
         let help = help.map(|help| help.to_string());
