@@ -294,7 +294,7 @@ fn a_wrong_command_line_is_told_without_its_values() {
         (&["kubeconfig", "--undo"], "not provided:\n  --context"),
         (&["kubeconfig", "--undo", "--context=a", "--object-id=1"], "cannot be used with"),
         (&["kubeconfig", "--keep=12"], "15m"),
-        (&["kubeconfig", "--kubeconfig=a"], "not provided:\n  <--write|"),
+        (&["kubeconfig", "--kubeconfig=a"], "not provided:\n  --context"),
         (&["list", "--pin-source=stdin"], "not provided:\n  --login"),
         (&["list", "--uri=pkcs11:", "--uri"], "cannot be used multiple times"),
         // A misspelt name is reported with the likely one.
