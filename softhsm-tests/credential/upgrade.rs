@@ -113,7 +113,7 @@ fn a_library_that_is_replaced_is_the_next_tunnel_processs() {
     let library = user.path("libfault_module.so");
     let whole = fs::read(&library).unwrap();
     assert_eq!(user.shell(ASK).run().printed(), ANSWER);
-    replace(&library, &whole[..whole.len() / 2]);
+    replace(&library, b"no library");
     // It has the old one, which other clusters' connections use, too.
     assert_eq!(user.shell(ASK).run().printed(), ANSWER);
     user.plugin(&user.request().to_string()).run().answer();
