@@ -21,9 +21,8 @@ use cryptoki_sys::{
     CK_ATTRIBUTE, CK_BBOOL, CK_BYTE, CK_C_GetFunctionList, CK_C_INITIALIZE_ARGS, CK_FUNCTION_LIST,
     CK_INFO, CK_INVALID_HANDLE, CK_MECHANISM, CK_OBJECT_HANDLE, CK_RV, CK_SESSION_HANDLE,
     CK_SESSION_INFO, CK_SLOT_INFO, CK_TOKEN_INFO, CK_ULONG, CK_UNAVAILABLE_INFORMATION, CK_VERSION,
-    CKF_CLOCK_ON_TOKEN, CKF_RW_SESSION, CKF_SERIAL_SESSION, CKR_ARGUMENTS_BAD,
-    CKR_ATTRIBUTE_SENSITIVE, CKR_ATTRIBUTE_TYPE_INVALID, CKR_BUFFER_TOO_SMALL, CKR_OK,
-    CKS_RO_PUBLIC_SESSION, CKS_RW_PUBLIC_SESSION,
+    CKF_CLOCK_ON_TOKEN, CKF_RW_SESSION, CKF_SERIAL_SESSION, CKS_RO_PUBLIC_SESSION,
+    CKS_RW_PUBLIC_SESSION,
 };
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 
@@ -44,17 +43,16 @@ const BATCH: usize = 16;
 /// What a PKCS#11 call returned.
 pub(super) type CallResult<T> = Result<T, Error>;
 
-/// C_SignInit or C_DecryptInit.
-type BeginningCall =
-    unsafe extern "C" fn(CK_SESSION_HANDLE, *mut CK_MECHANISM, CK_OBJECT_HANDLE) -> CK_RV;
-/// C_Sign or C_Decrypt.
-type TransformingCall = unsafe extern "C" fn(
-    CK_SESSION_HANDLE,
-    *mut CK_BYTE,
-    CK_ULONG,
-    *mut CK_BYTE,
-    *mut CK_ULONG,
-) -> CK_RV;
+/// Calls a function of the list, if the library has it.
+macro_rules! call {
+    ($list:expr, $name:ident, $function:ident, $($argument:expr),+ $(,)?) => {{
+        let function = $list.$name.ok_or(Error::NullFunctionPointer)?;
+        // SAFETY: the function has the type that the standard gives it. Numbers and null are valid wherever they are
+        // passed; each pointer is to what outlives the call, with the length that is passed beside it, and is only
+        // read where the standard says so, though its prototypes are not const-correct.
+        checked(unsafe { function($($argument),+) }, Function::$function)
+    }};
+}
 
 /// A library's function list. The library stays loaded: some crash when they are unloaded.
 #[derive(Debug)]
@@ -92,7 +90,6 @@ impl Functions {
         flags: CInitializeFlags,
         parameters: Option<&CStr>,
     ) -> CallResult<()> {
-        let call = present(self.0.C_Initialize)?;
         let mut arguments =
             CK_C_INITIALIZE_ARGS { flags: flags.bits(), ..CK_C_INITIALIZE_ARGS::default() };
         if let Some(parameters) = parameters {
@@ -100,28 +97,21 @@ impl Functions {
             let parameters = Box::leak(Box::<CStr>::from(parameters));
             arguments.pReserved = ptr::from_mut(parameters).cast();
         }
-        // SAFETY: the arguments are the standard's, without functions for mutexes. Which structure a
-        // library expects in pReserved is its own affair: one that expects no text may misread it,
+        // Which structure a library expects in pReserved is its own affair: one that expects no text may misread it,
         // as it would in any program that the user tells to pass one.
-        let code = unsafe { call((&raw mut arguments).cast()) };
-        checked(code, Function::Initialize)
+        call!(self.0, C_Initialize, Initialize, (&raw mut arguments).cast())
     }
 
     /// C_Finalize, which ends all sessions.
     pub(super) fn finalize(&self) -> CallResult<()> {
-        let call = present(self.0.C_Finalize)?;
-        // SAFETY: the reserved argument has to be null.
-        let code = unsafe { call(ptr::null_mut()) };
-        checked(code, Function::Finalize)
+        call!(self.0, C_Finalize, Finalize, ptr::null_mut())
     }
 
     /// Who made the library, what it calls itself, and its version (C_GetInfo); `None` if it doesn't
     /// say.
     pub(super) fn description(&self) -> Option<String> {
         let mut info = CK_INFO::default();
-        // SAFETY: `info` is valid to be written.
-        let code = unsafe { self.0.C_GetInfo?(&raw mut info) };
-        checked(code, Function::GetInfo).ok()?;
+        self.info(&mut info).ok()?;
         let text = |field: &[u8]| String::from_utf8_lossy(field).trim_end().to_owned();
         Some(format!(
             "{}, {} {}.{}",
@@ -132,43 +122,39 @@ impl Functions {
         ))
     }
 
+    fn info(&self, info: &mut CK_INFO) -> CallResult<()> {
+        call!(self.0, C_GetInfo, GetInfo, info)
+    }
+
     /// C_GetSlotList.
     pub(super) fn slots(&self, with_token: bool) -> CallResult<Vec<Slot>> {
-        let call = present(self.0.C_GetSlotList)?;
+        let with_token = CK_BBOOL::from(with_token);
         let slots = list(Function::GetSlotList, |slots, count| {
-            // SAFETY: `slots` is null or has room for `count`.
-            unsafe { call(CK_BBOOL::from(with_token), slots, count) }
+            call!(self.0, C_GetSlotList, GetSlotList, with_token, slots, count)
         })?;
         slots.into_iter().map(Slot::try_from).collect()
     }
 
     /// C_GetSlotInfo.
     pub(super) fn slot_info(&self, slot: Slot) -> CallResult<SlotInfo> {
-        let call = present(self.0.C_GetSlotInfo)?;
         let mut info = CK_SLOT_INFO::default();
-        // SAFETY: a slot is a number, `info` is valid to be written.
-        let code = unsafe { call(slot.into(), &raw mut info) };
-        checked(code, Function::GetSlotInfo).map(|()| SlotInfo::from(info))
+        call!(self.0, C_GetSlotInfo, GetSlotInfo, slot.into(), &raw mut info)?;
+        Ok(SlotInfo::from(info))
     }
 
     /// C_GetTokenInfo, without the time on the token's clock: cryptoki fails the whole answer where
     /// that isn't sixteen digits, as opencryptoki's isn't.
     pub(super) fn token_info(&self, slot: Slot) -> CallResult<TokenInfo> {
-        let call = present(self.0.C_GetTokenInfo)?;
         let mut info = CK_TOKEN_INFO::default();
-        // SAFETY: a slot is a number, `info` is valid to be written.
-        let code = unsafe { call(slot.into(), &raw mut info) };
-        checked(code, Function::GetTokenInfo)?;
+        call!(self.0, C_GetTokenInfo, GetTokenInfo, slot.into(), &raw mut info)?;
         info.flags &= !CKF_CLOCK_ON_TOKEN;
         TokenInfo::try_from(info)
     }
 
     /// C_GetMechanismList, without the mechanisms that cryptoki doesn't know.
     pub(super) fn mechanisms(&self, slot: Slot) -> CallResult<Vec<MechanismType>> {
-        let call = present(self.0.C_GetMechanismList)?;
         let mechanisms = list(Function::GetMechanismList, |mechanisms, count| {
-            // SAFETY: `mechanisms` is null or has room for `count`.
-            unsafe { call(slot.into(), mechanisms, count) }
+            call!(self.0, C_GetMechanismList, GetMechanismList, slot.into(), mechanisms, count)
         })?;
         let known = |kind: CK_ULONG| MechanismType::try_from(kind).ok();
         Ok(mechanisms.into_iter().filter_map(known).collect())
@@ -181,15 +167,14 @@ impl Functions {
         slot: Slot,
         access: SessionAccess,
     ) -> CallResult<Session<'_>> {
-        let call = present(self.0.C_OpenSession)?;
         let flags = match access {
             SessionAccess::ReadOnly => CKF_SERIAL_SESSION,
             SessionAccess::ReadWrite => CKF_SERIAL_SESSION | CKF_RW_SESSION,
         };
         let mut handle = 0;
-        // SAFETY: a slot is a number, there is no callback, `handle` is valid to be written.
-        let code = unsafe { call(slot.into(), flags, ptr::null_mut(), None, &raw mut handle) };
-        checked(code, Function::OpenSession).map(|()| Session { functions: &self.0, handle })
+        let none = ptr::null_mut();
+        call!(self.0, C_OpenSession, OpenSession, slot.into(), flags, none, None, &raw mut handle)?;
+        Ok(Session { functions: &self.0, handle })
     }
 }
 
@@ -214,14 +199,9 @@ impl Session<'_> {
     /// Whether it is still there, with its login if there was one (C_GetSessionInfo): both end when
     /// the token is taken out. A library that fails otherwise can't tell, and it counts as there.
     pub(super) fn lives(&self, logged_in: bool) -> bool {
-        let Some(call) = self.functions.C_GetSessionInfo else {
-            return true;
-        };
         let mut info = CK_SESSION_INFO::default();
-        // SAFETY: a session handle is a number, `info` is valid to be written.
-        let code = unsafe { call(self.handle, &raw mut info) };
         let public = [CKS_RO_PUBLIC_SESSION, CKS_RW_PUBLIC_SESSION];
-        match checked(code, Function::GetSessionInfo) {
+        match self.info(&mut info) {
             Ok(()) => !logged_in || !public.contains(&info.state),
             Err(error) => !matches!(
                 ckr::code(&error),
@@ -238,66 +218,69 @@ impl Session<'_> {
         }
     }
 
+    fn info(&self, info: &mut CK_SESSION_INFO) -> CallResult<()> {
+        call!(self.functions, C_GetSessionInfo, GetSessionInfo, self.handle, info)
+    }
+
     /// C_Login; without a PIN, the reader asks for it.
     pub(super) fn login(&self, user: UserType, pin: Option<&str>) -> CallResult<()> {
-        let call = present(self.functions.C_Login)?;
         let (pin, length) = pin.map_or((ptr::null(), 0), |pin| (pin.as_ptr(), pin.len()));
-        // SAFETY: the PIN is null or has this length, and is only read: the standard's prototype is not
-        // const-correct.
-        let code = unsafe { call(self.handle, user.into(), pin.cast_mut(), length as CK_ULONG) };
-        checked(code, Function::Login)
+        let (pin, length) = (pin.cast_mut(), length as CK_ULONG);
+        call!(self.functions, C_Login, Login, self.handle, user.into(), pin, length)
     }
 
     /// C_Logout.
     pub(super) fn logout(&self) -> CallResult<()> {
-        let call = present(self.functions.C_Logout)?;
-        // SAFETY: a session handle is a number.
-        let code = unsafe { call(self.handle) };
-        checked(code, Function::Logout)
+        call!(self.functions, C_Logout, Logout, self.handle)
     }
 
     /// C_Logout if there was a login, and C_CloseSession. That either fails changes nothing.
     pub(super) fn close(self, logged_in: bool) {
-        if let Some(call) = self.functions.C_Logout.filter(|_| logged_in) {
-            // SAFETY: a session handle is a number.
-            let _ = unsafe { call(self.handle) };
+        if logged_in {
+            let _ = self.logout();
         }
-        if let Some(call) = self.functions.C_CloseSession {
-            // SAFETY: as above.
-            let _ = unsafe { call(self.handle) };
-        }
+        let _ = self.end();
+    }
+
+    fn end(self) -> CallResult<()> {
+        call!(self.functions, C_CloseSession, CloseSession, self.handle)
     }
 
     /// All objects that fit (C_FindObjectsInit, C_FindObjects, C_FindObjectsFinal).
     pub(super) fn find(&self, template: &[Attribute]) -> CallResult<Vec<ObjectHandle>> {
-        let begin = present(self.functions.C_FindObjectsInit)?;
-        let end = present(self.functions.C_FindObjectsFinal)?;
+        // Without it, no other search could follow.
+        self.functions.C_FindObjectsFinal.ok_or(Error::NullFunctionPointer)?;
         let mut wanted = attributes(template);
-        // SAFETY: the attributes point into `template`, and `wanted` has this many.
-        let code = unsafe { begin(self.handle, wanted.as_mut_ptr(), wanted.len() as CK_ULONG) };
-        checked(code, Function::FindObjectsInit)?;
+        let (wanted, count) = (wanted.as_mut_ptr(), wanted.len() as CK_ULONG);
+        call!(self.functions, C_FindObjectsInit, FindObjectsInit, self.handle, wanted, count)?;
         let found = self.found();
-        // SAFETY: a session handle is a number.
-        let code = unsafe { end(self.handle) };
         // What was found is found. If the search is still on, the next call will say so.
-        if let Err(error) = checked(code, Function::FindObjectsFinal) {
+        if let Err(error) = self.end_search() {
             log::info!("{}", ckr::failure(&error));
         }
         found
     }
 
+    fn end_search(&self) -> CallResult<()> {
+        call!(self.functions, C_FindObjectsFinal, FindObjectsFinal, self.handle)
+    }
+
     fn found(&self) -> CallResult<Vec<ObjectHandle>> {
         let function = Function::FindObjects;
-        let call = present(self.functions.C_FindObjects)?;
         let mut found = Vec::new();
         loop {
             let mut handles: [CK_OBJECT_HANDLE; BATCH] = [0; BATCH];
-            let mut count = 0;
-            // SAFETY: there is room for as many handles as are asked for.
-            let code = unsafe {
-                call(self.handle, handles.as_mut_ptr(), BATCH as CK_ULONG, &raw mut count)
-            };
-            checked(code, function)?;
+            let (room, mut count) = (BATCH as CK_ULONG, 0);
+            let into = handles.as_mut_ptr();
+            call!(
+                self.functions,
+                C_FindObjects,
+                FindObjects,
+                self.handle,
+                into,
+                room,
+                &raw mut count
+            )?;
             let count = at_most(BATCH, count, function)?;
             if count == 0 {
                 return Ok(found);
@@ -314,12 +297,25 @@ impl Session<'_> {
         object: ObjectHandle,
         kinds: &[AttributeType],
     ) -> CallResult<Vec<(AttributeType, Vec<u8>)>> {
-        let call = present(self.functions.C_GetAttributeValue)?;
+        // Whether all are there and shown. One that isn't leaves the others their lengths.
         let read = |asked: &mut [CK_ATTRIBUTE]| {
-            let count = asked.len() as CK_ULONG;
-            // SAFETY: `asked` has this many attributes, whose values are null or have room for their
-            // lengths.
-            unsafe { call(self.handle, object.0, asked.as_mut_ptr(), count) }
+            let (count, asked) = (asked.len() as CK_ULONG, asked.as_mut_ptr());
+            let read = call!(
+                self.functions,
+                C_GetAttributeValue,
+                GetAttributeValue,
+                self.handle,
+                object.0,
+                asked,
+                count
+            );
+            match read {
+                Err(Error::Pkcs11(
+                    RvError::AttributeSensitive | RvError::AttributeTypeInvalid,
+                    _,
+                )) => Ok(false),
+                other => other.map(|()| true),
+            }
         };
         let attribute = |kind: AttributeType, value: *mut CK_BYTE, length: usize| CK_ATTRIBUTE {
             type_: kind.into(),
@@ -329,12 +325,8 @@ impl Session<'_> {
         let mut queries: Vec<_> =
             kinds.iter().map(|kind| attribute(*kind, ptr::null_mut(), 0)).collect();
         let wants_buffers = match read(&mut queries) {
-            CKR_ARGUMENTS_BAD => true,
-            code => {
-                // One that isn't shown leaves the others their lengths.
-                are_shown(code)?;
-                false
-            }
+            Err(Error::Pkcs11(RvError::ArgumentsBad, _)) => true,
+            shown => shown.map(|_| false)?,
         };
         let length = |query: &CK_ATTRIBUTE| match usize::try_from(query.ulValueLen) {
             _ if wants_buffers => Some(LONGEST_ATTRIBUTE),
@@ -351,7 +343,7 @@ impl Session<'_> {
             .map(|(kind, value)| attribute(*kind, value.as_mut_ptr(), value.len()))
             .collect();
         // Zeros in a buffer that the library has refused to fill are no value.
-        if asked.is_empty() || !are_shown(read(&mut asked))? {
+        if asked.is_empty() || !read(&mut asked)? {
             return Ok(Vec::new());
         }
         let mut shown = Vec::with_capacity(asked.len());
@@ -367,67 +359,40 @@ impl Session<'_> {
 
     /// C_SignInit.
     pub(super) fn sign_init(&self, mechanism: &Mechanism<'_>, key: ObjectHandle) -> CallResult<()> {
-        let call = present(self.functions.C_SignInit)?;
-        self.begin(call, Function::SignInit, mechanism, key)
+        let mut mechanism = CK_MECHANISM::from(mechanism);
+        call!(self.functions, C_SignInit, SignInit, self.handle, &raw mut mechanism, key.0)
     }
 
-    /// C_Sign of the operation that C_SignInit has begun, into a buffer that is there at once:
-    /// SoftHSM ends the operation of a key that wants its PIN each time when it is asked for the
-    /// length.
+    /// C_Sign of the operation that C_SignInit has begun, into a buffer that is there at once, without a
+    /// query for the length.
     pub(super) fn sign(&self, input: &[u8]) -> CallResult<Vec<u8>> {
-        self.transform(present(self.functions.C_Sign)?, Function::Sign, input)
+        let mut output = vec![0; LONGEST_OUTPUT];
+        let mut length = output.len() as CK_ULONG;
+        let (input, count) = (input.as_ptr().cast_mut(), input.len() as CK_ULONG);
+        let (into, room) = (output.as_mut_ptr(), &raw mut length);
+        call!(self.functions, C_Sign, Sign, self.handle, input, count, into, room)?;
+        output.truncate(at_most(output.len(), length, Function::Sign)?);
+        Ok(output)
     }
-}
 
-impl Session<'_> {
     /// C_DecryptInit.
     pub(super) fn decrypt_init(
         &self,
         mechanism: &Mechanism<'_>,
         key: ObjectHandle,
     ) -> CallResult<()> {
-        let call = present(self.functions.C_DecryptInit)?;
-        self.begin(call, Function::DecryptInit, mechanism, key)
+        let mut mechanism = CK_MECHANISM::from(mechanism);
+        call!(self.functions, C_DecryptInit, DecryptInit, self.handle, &raw mut mechanism, key.0)
     }
 
     /// C_Decrypt of the operation that C_DecryptInit has begun.
     pub(super) fn decrypt(&self, input: &[u8]) -> CallResult<Vec<u8>> {
-        self.transform(present(self.functions.C_Decrypt)?, Function::Decrypt, input)
-    }
-
-    fn begin(
-        &self,
-        call: BeginningCall,
-        function: Function,
-        mechanism: &Mechanism<'_>,
-        key: ObjectHandle,
-    ) -> CallResult<()> {
-        let mut mechanism = CK_MECHANISM::from(mechanism);
-        // SAFETY: the mechanism's parameters are borrowed from `mechanism`, which outlives the call.
-        let code = unsafe { call(self.handle, &raw mut mechanism, key.0) };
-        checked(code, function)
-    }
-
-    fn transform(
-        &self,
-        call: TransformingCall,
-        function: Function,
-        input: &[u8],
-    ) -> CallResult<Vec<u8>> {
         let mut output = vec![0; LONGEST_OUTPUT];
         let mut length = output.len() as CK_ULONG;
-        // SAFETY: both buffers are valid for the lengths given; the input is only read.
-        let code = unsafe {
-            call(
-                self.handle,
-                input.as_ptr().cast_mut(),
-                input.len() as CK_ULONG,
-                output.as_mut_ptr(),
-                &raw mut length,
-            )
-        };
-        checked(code, function)?;
-        output.truncate(at_most(output.len(), length, function)?);
+        let (input, count) = (input.as_ptr().cast_mut(), input.len() as CK_ULONG);
+        let (into, room) = (output.as_mut_ptr(), &raw mut length);
+        call!(self.functions, C_Decrypt, Decrypt, self.handle, input, count, into, room)?;
+        output.truncate(at_most(output.len(), length, Function::Decrypt)?);
         Ok(output)
     }
 
@@ -438,82 +403,63 @@ impl Session<'_> {
         key: ObjectHandle,
         template: &[Attribute],
     ) -> CallResult<ObjectHandle> {
-        let function = Function::DeriveKey;
-        let call = present(self.functions.C_DeriveKey)?;
         let mut mechanism = CK_MECHANISM::from(mechanism);
         let mut template = attributes(template);
         let mut object = 0;
-        // SAFETY: the mechanism's parameters and the template's attributes are borrowed from what outlives the
-        // call, the template has this many, and `object` is valid to be written.
-        let code = unsafe {
-            call(
-                self.handle,
-                &raw mut mechanism,
-                key.0,
-                template.as_mut_ptr(),
-                template.len() as CK_ULONG,
-                &raw mut object,
-            )
-        };
-        checked(code, function)?;
-        valid(object, function)
+        call!(
+            self.functions,
+            C_DeriveKey,
+            DeriveKey,
+            self.handle,
+            &raw mut mechanism,
+            key.0,
+            template.as_mut_ptr(),
+            template.len() as CK_ULONG,
+            &raw mut object,
+        )?;
+        valid(object, Function::DeriveKey)
     }
-}
 
-/// Only in a session that can write.
-impl Session<'_> {
-    /// C_GenerateKeyPair: the public key and the private key.
+    /// C_GenerateKeyPair, in a session that can write: the public key and the private key.
     pub(super) fn generate_key_pair(
         &self,
         mechanism: &Mechanism<'_>,
         public: &[Attribute],
         private: &[Attribute],
     ) -> CallResult<(ObjectHandle, ObjectHandle)> {
-        let function = Function::GenerateKeyPair;
-        let call = present(self.functions.C_GenerateKeyPair)?;
         let mut mechanism = CK_MECHANISM::from(mechanism);
         let [mut public, mut private] = [public, private].map(attributes);
         let (mut public_key, mut private_key) = (0, 0);
-        // SAFETY: the mechanism has no parameters that don't outlive the call; each template's
-        // attributes point into the caller's, and it has the length that is told; both handles are
-        // valid to be written.
-        let code = unsafe {
-            call(
-                self.handle,
-                &raw mut mechanism,
-                public.as_mut_ptr(),
-                public.len() as CK_ULONG,
-                private.as_mut_ptr(),
-                private.len() as CK_ULONG,
-                &raw mut public_key,
-                &raw mut private_key,
-            )
-        };
-        checked(code, function)?;
+        call!(
+            self.functions,
+            C_GenerateKeyPair,
+            GenerateKeyPair,
+            self.handle,
+            &raw mut mechanism,
+            public.as_mut_ptr(),
+            public.len() as CK_ULONG,
+            private.as_mut_ptr(),
+            private.len() as CK_ULONG,
+            &raw mut public_key,
+            &raw mut private_key,
+        )?;
+        let function = Function::GenerateKeyPair;
         Ok((valid(public_key, function)?, valid(private_key, function)?))
     }
 
-    /// C_CreateObject.
+    /// C_CreateObject, in a session that can write.
     pub(super) fn create(&self, template: &[Attribute]) -> CallResult<ObjectHandle> {
-        let function = Function::CreateObject;
-        let call = present(self.functions.C_CreateObject)?;
         let mut template = attributes(template);
+        let (template, count) = (template.as_mut_ptr(), template.len() as CK_ULONG);
         let mut object = 0;
-        // SAFETY: the attributes point into the caller's template, which has this many, and `object`
-        // is valid to be written.
-        let code = unsafe {
-            call(self.handle, template.as_mut_ptr(), template.len() as CK_ULONG, &raw mut object)
-        };
-        checked(code, function)?;
-        valid(object, function)
+        let handle = &raw mut object;
+        call!(self.functions, C_CreateObject, CreateObject, self.handle, template, count, handle)?;
+        valid(object, Function::CreateObject)
     }
 
-    /// C_DestroyObject.
+    /// C_DestroyObject, in a session that can write, or of an object of the session.
     pub(super) fn destroy(&self, object: ObjectHandle) -> CallResult<()> {
-        let call = present(self.functions.C_DestroyObject)?;
-        // SAFETY: session and object are numbers.
-        let code = unsafe { call(self.handle, object.0) };
-        checked(code, Function::DestroyObject)
+        call!(self.functions, C_DestroyObject, DestroyObject, self.handle, object.0)
     }
 }
 
@@ -567,35 +513,30 @@ fn read_list(
     Ok(copy)
 }
 
-/// A function of the list.
-fn present<F>(function: Option<F>) -> CallResult<F> {
-    function.ok_or(Error::NullFunctionPointer)
-}
-
 /// A list that is asked for its length first, and may have grown until it is asked for itself.
 fn list(
     function: Function,
-    mut call: impl FnMut(*mut CK_ULONG, *mut CK_ULONG) -> CK_RV,
+    mut call: impl FnMut(*mut CK_ULONG, *mut CK_ULONG) -> CallResult<()>,
 ) -> CallResult<Vec<CK_ULONG>> {
     let mut count = 0;
     match call(ptr::null_mut(), &raw mut count) {
         // It wants a buffer.
-        CKR_ARGUMENTS_BAD => count = LONGEST_LIST as CK_ULONG,
-        code => checked(code, function)?,
+        Err(Error::Pkcs11(RvError::ArgumentsBad, _)) => count = LONGEST_LIST as CK_ULONG,
+        other => other?,
     }
-    let mut code = CKR_BUFFER_TOO_SMALL;
-    for _ in 0..3 {
+    let mut tries = 3;
+    loop {
         let mut items = vec![0; at_most(LONGEST_LIST, count, function)?];
-        code = call(items.as_mut_ptr(), &raw mut count);
-        if code == CKR_OK {
-            items.truncate(at_most(items.len(), count, function)?);
-            return Ok(items);
-        }
-        if code != CKR_BUFFER_TOO_SMALL {
-            break;
+        tries -= 1;
+        match call(items.as_mut_ptr(), &raw mut count) {
+            Err(Error::Pkcs11(RvError::BufferTooSmall, _)) if tries > 0 => {}
+            other => {
+                other?;
+                items.truncate(at_most(items.len(), count, function)?);
+                return Ok(items);
+            }
         }
     }
-    checked(code, function).map(|()| Vec::new())
 }
 
 /// A template as a call takes it; the values are the borrowed ones.
@@ -608,14 +549,6 @@ fn valid(object: CK_OBJECT_HANDLE, function: Function) -> CallResult<ObjectHandl
     match object {
         CK_INVALID_HANDLE => Err(Error::Pkcs11(ckr::NO_HANDLE, function)),
         object => Ok(ObjectHandle(object)),
-    }
-}
-
-/// Whether all attributes of a call are there and shown.
-fn are_shown(code: CK_RV) -> CallResult<bool> {
-    match code {
-        CKR_ATTRIBUTE_SENSITIVE | CKR_ATTRIBUTE_TYPE_INVALID => Ok(false),
-        code => checked(code, Function::GetAttributeValue).map(|()| true),
     }
 }
 
