@@ -213,6 +213,9 @@ fn listen_error(reason: &io::Error, cluster: &str, address: Option<SocketAddr>) 
 
 /// One thread that waits for the network, whose work another one takes over while it waits for a token.
 fn runtime() -> Result<Runtime, Error> {
+    // tokio panics where its first thread can't be started.
+    let trial = std::thread::Builder::new().spawn(|| {}).map_err(preparation)?;
+    let _ = trial.join();
     let mut runtime = Builder::new_multi_thread();
     // A shell that is the command puts us into the background.
     runtime.worker_threads(1).thread_name("tunnel").on_thread_start(signals::write_in_background);
