@@ -3,7 +3,6 @@
 #![forbid(unsafe_code)]
 
 use std::io::{self, ErrorKind, Read as _};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::replaced_file::Directory;
@@ -38,11 +37,11 @@ fn read_in(directory: &Path, name: &str) -> Result<Option<Vec<u8>>, String> {
     runtime::open_own(directory)?;
     let path = directory.join(name);
     let about = |error: io::Error| format!("{}: {error}", path.display());
-    let (file, found) = match open_regular(&path) {
+    let (file, _) = match open_regular(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         opened => opened.map_err(about)?,
     };
-    runtime::check_private(&path, found.uid(), found.mode())?;
+    runtime::check_private(&path, &file)?;
     let mut content = Vec::new();
     file.take(MAX_SIZE).read_to_end(&mut content).map_err(about)?;
     Ok(Some(content))
@@ -64,34 +63,34 @@ mod tests {
     #[test]
     fn the_first_content_stays_and_only_this_user_can_read_it() {
         let parent = tempfile::tempdir().unwrap();
-        let place = parent.path().join("data");
-        create_in(&place, "a.pem", b"first").unwrap();
-        create_in(&place, "a.pem", b"second").unwrap();
-        assert_eq!(read_in(&place, "a.pem"), Ok(Some(b"first".to_vec())));
+        let base = parent.path().join("data");
+        create_in(&base, "a.pem", b"first").unwrap();
+        create_in(&base, "a.pem", b"second").unwrap();
+        assert_eq!(read_in(&base, "a.pem"), Ok(Some(b"first".to_vec())));
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
-        assert_eq!((mode(&place), mode(&place.join("a.pem"))), (0o700, 0o600));
-        assert_eq!(fs::read_dir(&place).unwrap().count(), 1);
-        assert_eq!(read_in(&place, "b.pem"), Ok(None));
+        assert_eq!((mode(&base), mode(&base.join("a.pem"))), (0o700, 0o600));
+        assert_eq!(fs::read_dir(&base).unwrap().count(), 1);
+        assert_eq!(read_in(&base, "b.pem"), Ok(None));
     }
 
     #[test]
     fn what_others_can_read_or_put_there_is_not_used() {
         let parent = tempfile::tempdir().unwrap();
-        let place = parent.path().join("data");
-        create_in(&place, "a.pem", b"first").unwrap();
-        let file = place.join("a.pem");
+        let base = parent.path().join("data");
+        create_in(&base, "a.pem", b"first").unwrap();
+        let file = base.join("a.pem");
         fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
-        let reason = read_in(&place, "a.pem").unwrap_err();
+        let reason = read_in(&base, "a.pem").unwrap_err();
         assert!(reason.ends_with("is open to other users (mode 0640)"), "{reason}");
         fs::remove_file(&file).unwrap();
         symlink("/etc/passwd", &file).unwrap();
-        read_in(&place, "a.pem").unwrap_err();
+        read_in(&base, "a.pem").unwrap_err();
         fs::remove_file(&file).unwrap();
         fs::create_dir(&file).unwrap();
-        let reason = read_in(&place, "a.pem").unwrap_err();
+        let reason = read_in(&base, "a.pem").unwrap_err();
         assert!(reason.ends_with("is not a regular file"), "{reason}");
-        fs::set_permissions(&place, Permissions::from_mode(0o755)).unwrap();
-        let reason = read_in(&place, "a.pem").unwrap_err();
+        fs::set_permissions(&base, Permissions::from_mode(0o755)).unwrap();
+        let reason = read_in(&base, "a.pem").unwrap_err();
         assert!(reason.contains("data is open to other users"), "{reason}");
     }
 }

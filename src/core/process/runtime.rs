@@ -6,11 +6,11 @@
 
 #![forbid(unsafe_code)]
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use rustix::fs::{Access, Mode, OFlags, RawMode, access, fstat, mkdir, open, stat};
+use rustix::fs::{Access, Mode, OFlags, access, fstat, mkdir, open, stat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -100,17 +100,18 @@ pub(super) fn open_own(path: &Path) -> Result<OwnedFd, String> {
         Errno::NOTDIR | Errno::LOOP => format!("{} is not a directory", path.display()),
         error => denied(path, error),
     })?;
-    let found = fstat(&directory).map_err(|error| failure(path, error))?;
-    check_private(path, found.st_uid, found.st_mode)?;
+    check_private(path, &directory)?;
     Ok(directory)
 }
 
 /// Refuses what another user could have made, or can use.
-pub(super) fn check_private(path: &Path, owner: u32, mode: RawMode) -> Result<(), String> {
+pub(super) fn check_private(path: &Path, open: impl AsFd) -> Result<(), String> {
+    let found = fstat(open).map_err(|error| failure(path, error))?;
+    let owner = found.st_uid;
     if owner != geteuid().as_raw() {
         return Err(strangers(path, owner));
     }
-    let mode = Mode::from_raw_mode(mode);
+    let mode = Mode::from_raw_mode(found.st_mode);
     match mode.intersects(Mode::RWXG | Mode::RWXO) {
         false => Ok(()),
         true => {
