@@ -51,8 +51,8 @@ mod tests {
 
     #[test]
     fn a_file_replaces_an_older_one_with_its_own_mode() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("file");
+        let base = tempfile::tempdir().unwrap();
+        let path = base.path().join("file");
         write(&path, "first", 0o644).unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
         write(&path, "second", 0o600).unwrap();
@@ -63,8 +63,8 @@ mod tests {
 
     #[test]
     fn a_link_is_replaced_and_not_followed() {
-        let place = tempfile::tempdir().unwrap();
-        let [other, link] = ["other", "link"].map(|name| place.path().join(name));
+        let base = tempfile::tempdir().unwrap();
+        let [other, link] = ["other", "link"].map(|name| base.path().join(name));
         fs::write(&other, "kept").unwrap();
         symlink(&other, &link).unwrap();
         write(&link, "new", 0o600).unwrap();
@@ -74,13 +74,13 @@ mod tests {
 
     #[test]
     fn what_cannot_be_written_leaves_nothing() {
-        let place = tempfile::tempdir().unwrap();
-        let directory = place.path().join("directory");
+        let base = tempfile::tempdir().unwrap();
+        let directory = base.path().join("directory");
         fs::create_dir_all(directory.join("full")).unwrap();
         let error = write(&directory, "text", 0o600).unwrap_err();
         assert!(error.to_string().contains("directory"), "{error}");
-        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
-        let missing = place.path().join("none/file");
+        assert_eq!(fs::read_dir(base.path()).unwrap().count(), 1);
+        let missing = base.path().join("none/file");
         assert_eq!(write(&missing, "text", 0o600).unwrap_err().exit_code(), 9);
     }
 }

@@ -32,12 +32,12 @@ const SHORT: [(ObjectIdentifier, &str); 12] = [
 /// (RFC 4514, section 2.4): `CN=jane, O=dev\, ops`.
 pub(super) fn text(name: &Name) -> String {
     let mut text = String::new();
-    for (place, relative) in name.iter_rdn().enumerate() {
-        if place > 0 {
+    for (index, relative) in name.iter_rdn().enumerate() {
+        if index > 0 {
             text.push_str(", ");
         }
-        for (place, attribute) in relative.iter().enumerate() {
-            if place > 0 {
+        for (index, attribute) in relative.iter().enumerate() {
+            if index > 0 {
                 text.push_str(" + ");
             }
             match short(attribute) {
@@ -116,10 +116,10 @@ fn value(attribute: &AttributeTypeAndValue) -> Option<String> {
 
 fn push_escaped(text: &mut String, value: &str) {
     let last = value.chars().count().saturating_sub(1);
-    for (place, character) in value.chars().enumerate() {
+    for (index, character) in value.chars().enumerate() {
         let is_special = matches!(character, '"' | '+' | ',' | ';' | '<' | '>' | '\\')
-            || place == 0 && matches!(character, ' ' | '#')
-            || place == last && character == ' ';
+            || index == 0 && matches!(character, ' ' | '#')
+            || index == last && character == ' ';
         if is_special {
             text.push('\\');
         }

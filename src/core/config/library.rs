@@ -42,11 +42,11 @@ impl TrustedLibrary {
             ));
         }
         let allowed = Allowed::read()?;
-        if let Some(place) = path.ancestors().find(|place| is_per_process(place)) {
+        if let Some(ancestor) = path.ancestors().find(|ancestor| is_per_process(ancestor)) {
             return Err(wrong(
                 &format!(
                     "leads through {}, where each process finds something else",
-                    place.display()
+                    ancestor.display()
                 ),
                 "set pathLib (--module) to the path at which the library is installed, which `realpath` prints",
             ));
@@ -107,15 +107,15 @@ impl TrustedLibrary {
 
 /// Whether it leads into /proc, wherever that is mounted, or into /dev, which has links there: `self/cwd` is where a
 /// stranger's files were unpacked.
-fn is_per_process(place: &Path) -> bool {
-    let Ok(place) = place.canonicalize() else {
+fn is_per_process(path: &Path) -> bool {
+    let Ok(path) = path.canonicalize() else {
         return false;
     };
     #[cfg(target_os = "linux")]
-    if rustix::fs::statfs(&place).is_ok_and(|it| it.f_type == rustix::fs::PROC_SUPER_MAGIC) {
+    if rustix::fs::statfs(&path).is_ok_and(|it| it.f_type == rustix::fs::PROC_SUPER_MAGIC) {
         return true;
     }
-    place.as_os_str().eq_ignore_ascii_case("/dev")
+    path.as_os_str().eq_ignore_ascii_case("/dev")
 }
 
 #[cfg(test)]
@@ -131,13 +131,13 @@ mod tests {
     use super::*;
 
     /// A library in a directory below a directory of its own.
-    struct Place {
+    struct Installed {
         root: TempDir,
         directory: PathBuf,
         library: PathBuf,
     }
 
-    fn place() -> Place {
+    fn installed() -> Installed {
         let root = TempDir::new().unwrap();
         let directory = root.path().canonicalize().unwrap().join("lib");
         fs::create_dir(&directory).unwrap();
@@ -145,7 +145,7 @@ mod tests {
         fs::write(&library, "").unwrap();
         set_mode(&directory, 0o755);
         set_mode(&library, 0o644);
-        Place { root, directory, library }
+        Installed { root, directory, library }
     }
 
     fn set_mode(path: &Path, mode: u32) {
@@ -167,51 +167,53 @@ mod tests {
 
     #[test]
     fn a_library_of_the_users_own_is_trusted_by_its_canonical_path() {
-        let place = place();
-        assert_eq!(check(&place.library), Ok(place.library.clone()));
-        let link = place.root.path().join("link.so");
-        symlink(&place.library, &link).unwrap();
-        assert_eq!(check(&link), Ok(place.library.clone()));
-        let roundabout = place.directory.join("../lib/./module.so");
-        assert_eq!(check(&roundabout), Ok(place.library));
+        let installed = installed();
+        assert_eq!(check(&installed.library), Ok(installed.library.clone()));
+        let link = installed.root.path().join("link.so");
+        symlink(&installed.library, &link).unwrap();
+        assert_eq!(check(&link), Ok(installed.library.clone()));
+        let roundabout = installed.directory.join("../lib/./module.so");
+        assert_eq!(check(&roundabout), Ok(installed.library));
     }
 
     #[test]
     fn what_others_can_write_is_named_with_its_mode() {
         for (mode, who) in [(0o666, "every user"), (0o664, "its group")] {
-            let place = place();
-            set_mode(&place.library, mode);
-            let library = place.library.display();
+            let installed = installed();
+            set_mode(&installed.library, mode);
+            let library = installed.library.display();
             assert_eq!(
-                reason(&place.library),
+                reason(&installed.library),
                 format!("is not safe to load: {library} can be changed by {who} (mode {mode:04o})")
             );
         }
         for mode in [0o777, 0o775] {
-            let place = place();
-            set_mode(&place.directory, mode);
-            let component = format!("{} can be changed by", place.directory.display());
-            assert!(reason(&place.library).contains(&component));
+            let installed = installed();
+            set_mode(&installed.directory, mode);
+            let component = format!("{} can be changed by", installed.directory.display());
+            assert!(reason(&installed.library).contains(&component));
             // Where the link stands doesn't matter.
-            let link = place.root.path().join("link.so");
-            symlink(&place.library, &link).unwrap();
+            let link = installed.root.path().join("link.so");
+            symlink(&installed.library, &link).unwrap();
             assert!(reason(&link).contains(&component));
         }
     }
 
     #[test]
     fn a_sticky_directory_is_safe_for_what_is_there() {
-        let place = place();
-        set_mode(&place.directory, 0o1777);
-        assert_eq!(check(&place.library), Ok(place.library));
+        let installed = installed();
+        set_mode(&installed.directory, 0o1777);
+        assert_eq!(check(&installed.library), Ok(installed.library));
     }
 
     #[test]
     fn what_is_missing_is_not_loaded() {
-        let place = place();
-        let link = place.directory.join("link.so");
+        let installed = installed();
+        let link = installed.directory.join("link.so");
         symlink("nowhere/library.so", &link).unwrap();
-        for missing in [place.directory.join("missing.so"), place.directory.join("no/x.so"), link] {
+        for missing in
+            [installed.directory.join("missing.so"), installed.directory.join("no/x.so"), link]
+        {
             let library = TrustedLibrary::check(missing.to_str().unwrap()).ok().unwrap();
             assert_eq!((library.path(), library.file()), (missing.as_path(), None));
         }
@@ -219,14 +221,14 @@ mod tests {
 
     #[test]
     fn what_is_no_file_is_refused() {
-        let place = place();
-        assert!(reason(&place.directory).ends_with("is not a regular file"));
-        let socket = place.directory.join("socket.so");
+        let installed = installed();
+        assert!(reason(&installed.directory).ends_with("is not a regular file"));
+        let socket = installed.directory.join("socket.so");
         let _socket = UnixListener::bind(&socket).unwrap();
         assert!(reason(&socket).ends_with("is not a regular file"));
-        assert!(reason(&place.library.join("below")).starts_with("can't be checked: "));
+        assert!(reason(&installed.library.join("below")).starts_with("can't be checked: "));
         assert!(reason(Path::new("/nul\0")).starts_with("can't be checked: "));
-        let link = place.directory.join("loop.so");
+        let link = installed.directory.join("loop.so");
         symlink("loop.so", &link).unwrap();
         assert!(reason(&link).starts_with("can't be checked: "));
     }
@@ -234,8 +236,8 @@ mod tests {
     /// A stranger changes a link in a directory of theirs, and has a library where it leads to.
     #[test]
     fn a_link_that_is_changed_all_the_time_leads_to_no_library_of_a_strangers() {
-        let place = place();
-        let open = place.root.path().canonicalize().unwrap().join("open");
+        let installed = installed();
+        let open = installed.root.path().canonicalize().unwrap().join("open");
         fs::create_dir(&open).unwrap();
         for name in ["module.so", "missing.so"] {
             fs::write(open.join(name), "").unwrap();
@@ -253,7 +255,7 @@ mod tests {
         thread::scope(|scope| {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
-                    for target in [&place.directory, &open, &open.join("nowhere")] {
+                    for target in [&installed.directory, &open, &open.join("nowhere")] {
                         lead_to(target);
                     }
                 }
@@ -264,7 +266,7 @@ mod tests {
                 match library.as_ref().map(TrustedLibrary::file) {
                     Err(_) => refused += 1,
                     Ok(None) => missing += 1,
-                    Ok(Some(file)) if file == place.library => found += 1,
+                    Ok(Some(file)) if file == installed.library => found += 1,
                     Ok(Some(_)) => strangers += 1,
                 }
             }

@@ -82,23 +82,23 @@ impl Lock {
     pub fn acquire_lasting(name: &str, earlier: &str) -> Result<Self, LockError> {
         let names = [file_name(name, "ledger"), file_name(earlier, "refused")];
         let mut reasons = Vec::new();
-        for place in runtime::LASTING.iter() {
-            let directory = match runtime::open_directory(place) {
+        for base in runtime::LASTING.iter() {
+            let directory = match runtime::open_directory(base) {
                 Ok(directory) => directory,
                 Err(reason) => {
                     reasons.push(reason);
                     continue;
                 }
             };
-            let file = open_file(place, &directory, &names[0])?;
-            match Self::wait_for(place.join(&names[0]), file, LIMIT, &mut |_| {}) {
+            let file = open_file(base, &directory, &names[0])?;
+            match Self::wait_for(base.join(&names[0]), file, LIMIT, &mut |_| {}) {
                 // A file system without locks, such as some network's.
                 Err(LockError::Unavailable(reason)) => reasons.push(reason),
                 Err(busy) => return Err(busy),
                 Ok(mut lock) => {
-                    for place in runtime::LASTING.iter() {
-                        for path in names.iter().map(|name| place.join(name)) {
-                            if path != lock.path && has_lines(place, &path)? {
+                    for base in runtime::LASTING.iter() {
+                        for path in names.iter().map(|name| base.join(name)) {
+                            if path != lock.path && has_lines(base, &path)? {
                                 lock.elsewhere.push(path);
                             }
                         }
@@ -282,7 +282,7 @@ mod tests {
     }
 
     /// A place for locks that isn't there yet, and what removes it again.
-    fn place() -> (PathBuf, tempfile::TempDir) {
+    fn base() -> (PathBuf, tempfile::TempDir) {
         let parent = tempfile::tempdir().unwrap();
         (parent.path().join("locks"), parent)
     }
@@ -296,12 +296,12 @@ mod tests {
 
     #[test]
     fn fifty_at_once_all_get_through_one_at_a_time() {
-        let (place, _parent) = place();
+        let (base, _parent) = base();
         let inside = AtomicU32::new(0);
         thread::scope(|scope| {
             for _ in 0..50 {
                 scope.spawn(|| {
-                    let _lock = acquire(&place, LONG).unwrap();
+                    let _lock = acquire(&base, LONG).unwrap();
                     assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
                     thread::sleep(Duration::from_millis(5));
                     inside.fetch_sub(1, Ordering::SeqCst);
@@ -312,13 +312,13 @@ mod tests {
 
     #[test]
     fn a_wait_has_an_end_and_tells_who_was_waited_for_once() {
-        let (place, _parent) = place();
-        let first = acquire(&place, Duration::ZERO).unwrap();
+        let (base, _parent) = base();
+        let first = acquire(&base, Duration::ZERO).unwrap();
         assert!(!first.waited());
         let mut told = Vec::new();
         let limit = QUIET_WAIT + Duration::from_millis(200);
         let start = Instant::now();
-        let result = named(&place, NAME, limit, &mut |holder| told.push(holder));
+        let result = named(&base, NAME, limit, &mut |holder| told.push(holder));
         let own = Some(std::process::id());
         assert!(
             matches!(result, Err(LockError::Busy(LockBusy { holder, .. })) if holder == own),
@@ -327,19 +327,19 @@ mod tests {
         assert_eq!(told, [own]);
         assert!(start.elapsed() >= limit);
         drop(first);
-        assert!(!acquire(&place, Duration::ZERO).unwrap().waited());
+        assert!(!acquire(&base, Duration::ZERO).unwrap().waited());
     }
 
     #[test]
     fn whoever_had_to_wait_knows_it() {
-        let (place, _parent) = place();
-        let first = acquire(&place, Duration::ZERO).unwrap();
+        let (base, _parent) = base();
+        let first = acquire(&base, Duration::ZERO).unwrap();
         thread::scope(|scope| {
             let (waits, is_waiting) = mpsc::channel();
-            let place = &place;
+            let base = &base;
             let second = scope.spawn(move || {
                 let mut on_wait = |_| waits.send(()).unwrap();
-                named(place, NAME, LONG, &mut on_wait).unwrap().waited()
+                named(base, NAME, LONG, &mut on_wait).unwrap().waited()
             });
             is_waiting.recv().unwrap();
             drop(first);
@@ -351,40 +351,40 @@ mod tests {
     fn a_holder_that_is_killed_leaves_no_lock() {
         const PLACE: &str = "LOCK_OF_A_TEST";
         if child::is_this() {
-            let place = PathBuf::from(std::env::var_os(PLACE).unwrap());
-            let _lock = acquire(&place, Duration::ZERO).unwrap();
+            let base = PathBuf::from(std::env::var_os(PLACE).unwrap());
+            let _lock = acquire(&base, Duration::ZERO).unwrap();
             rustix::io::write(rustix::stdio::stderr(), b"!").unwrap();
             thread::sleep(LONG);
         }
-        let (place, _parent) = place();
+        let (base, _parent) = base();
         let mut holder =
             child::command("process::lock::tests::a_holder_that_is_killed_leaves_no_lock")
-                .env(PLACE, &place)
+                .env(PLACE, &base)
                 .stdout(Stdio::null())
                 .stderr(Stdio::piped())
                 .spawn()
                 .unwrap();
         holder.stderr.take().unwrap().read_exact(&mut [0]).unwrap();
         let other = Some(holder.id());
-        let result = acquire(&place, Duration::from_millis(10));
+        let result = acquire(&base, Duration::from_millis(10));
         assert!(
             matches!(result, Err(LockError::Busy(LockBusy { holder, .. })) if holder == other),
             "{result:?}"
         );
         holder.kill().unwrap();
         holder.wait().unwrap();
-        acquire(&place, Duration::ZERO).unwrap();
+        acquire(&base, Duration::ZERO).unwrap();
     }
 
     #[test]
     fn different_names_do_not_wait_for_each_other() {
-        let (place, _parent) = place();
+        let (base, _parent) = base();
         let names = ["", "a", "b", "../../escape", "/usr/lib/opensc-pkcs11.so", &"x".repeat(5000)];
         let locks: Vec<_> = names
             .iter()
-            .map(|name| named(&place, name, Duration::ZERO, &mut |_| {}).unwrap())
+            .map(|name| named(&base, name, Duration::ZERO, &mut |_| {}).unwrap())
             .collect();
-        assert_eq!(std::fs::read_dir(&place).unwrap().count(), locks.len());
+        assert_eq!(std::fs::read_dir(&base).unwrap().count(), locks.len());
     }
 
     #[test]
@@ -414,16 +414,16 @@ mod tests {
 
     #[test]
     fn a_lock_file_that_is_a_link_is_not_followed() {
-        let (place, _parent) = place();
-        let target = place.join("target");
-        std::fs::create_dir(&place).unwrap();
-        std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o700)).unwrap();
-        symlink(&target, place.join(file_name(NAME, "lock"))).unwrap();
-        reason(acquire(&place, Duration::ZERO));
+        let (base, _parent) = base();
+        let target = base.join("target");
+        std::fs::create_dir(&base).unwrap();
+        std::fs::set_permissions(&base, std::fs::Permissions::from_mode(0o700)).unwrap();
+        symlink(&target, base.join(file_name(NAME, "lock"))).unwrap();
+        reason(acquire(&base, Duration::ZERO));
         assert!(!target.exists());
     }
 
-    fn place_in(parent: &tempfile::TempDir) -> PathBuf {
+    fn base_in(parent: &tempfile::TempDir) -> PathBuf {
         parent.path().join("locks")
     }
 
@@ -434,17 +434,17 @@ mod tests {
     #[test]
     fn a_later_holder_finds_the_lines_of_earlier_ones() {
         let parent = tempfile::tempdir().unwrap();
-        let mut lock = in_directory(&place_in(&parent), "ledger");
+        let mut lock = in_directory(&base_in(&parent), "ledger");
         assert_eq!(lock.lines(), [""; 0]);
         lock.write(&lines(&["one", "two"])).unwrap();
         drop(lock);
-        let mut lock = in_directory(&place_in(&parent), "ledger");
+        let mut lock = in_directory(&base_in(&parent), "ledger");
         assert_eq!(lock.lines(), ["one", "two"]);
         lock.write(&lines(&["new"])).unwrap();
         assert_eq!(lock.lines(), ["new"]);
         lock.write(&[]).unwrap();
         assert_eq!(lock.lines(), [""; 0]);
-        let other = in_directory(&place_in(&parent), "other");
+        let other = in_directory(&base_in(&parent), "other");
         assert_eq!(other.lines(), [""; 0]);
     }
 
@@ -453,7 +453,7 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let mut earlier = in_directory(&parent.path().join("earlier"), "ledger");
         earlier.write(&lines(&["one"])).unwrap();
-        let mut lock = in_directory(&place_in(&parent), "ledger");
+        let mut lock = in_directory(&base_in(&parent), "ledger");
         lock.elsewhere.push(earlier.path.clone());
         assert_eq!(lock.lines(), ["one"]);
         lock.write(&lines(&["one", "two"])).unwrap();
@@ -464,25 +464,25 @@ mod tests {
     #[test]
     fn a_file_of_this_users_with_lines_is_found_in_a_directory_that_it_can_change() {
         let parent = tempfile::tempdir().unwrap();
-        let place = place_in(&parent);
-        let mut lock = in_directory(&place, "ledger");
+        let base = base_in(&parent);
+        let mut lock = in_directory(&base, "ledger");
         let path = lock.path.clone();
-        let found = |path: &Path| has_lines(&place, path);
+        let found = |path: &Path| has_lines(&base, path);
         assert!(!found(&path).unwrap());
         lock.write(&lines(&["one"])).unwrap();
         for mode in [0o700, 0o711, 0o777] {
-            std::fs::set_permissions(&place, std::fs::Permissions::from_mode(mode)).unwrap();
+            std::fs::set_permissions(&base, std::fs::Permissions::from_mode(mode)).unwrap();
             assert!(found(&path).unwrap(), "{mode:o}");
         }
-        assert!(!found(&place.join("none")).unwrap());
-        let too_long = place.join("x".repeat(300));
+        assert!(!found(&base.join("none")).unwrap());
+        let too_long = base.join("x".repeat(300));
         assert!(matches!(found(&too_long), Err(LockError::Unavailable(_))));
     }
 
     #[test]
     fn a_full_file_takes_no_more_lines_and_one_that_is_too_long_is_not_read() {
         let parent = tempfile::tempdir().unwrap();
-        let mut lock = in_directory(&place_in(&parent), "ledger");
+        let mut lock = in_directory(&base_in(&parent), "ledger");
         lock.write(&lines(&["before"])).unwrap();
         let error = lock.write(&["x".repeat(LONGEST)]).unwrap_err();
         assert!(error.ends_with("ledger is full"), "{error}");
@@ -494,7 +494,7 @@ mod tests {
     #[test]
     fn a_lock_is_readable_by_its_user_alone() {
         let parent = tempfile::tempdir().unwrap();
-        let lock = in_directory(&place_in(&parent), "ledger");
+        let lock = in_directory(&base_in(&parent), "ledger");
         assert_eq!(fstat(&lock.file).unwrap().st_mode & 0o777, 0o600);
     }
 }

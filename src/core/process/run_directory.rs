@@ -71,17 +71,17 @@ fn remove_abandoned(parent: &Path) {
 mod tests {
     use super::*;
 
-    fn create_in(place: &Path) -> Result<RunDirectory, String> {
-        runtime::open_directory(place)?;
-        remove_abandoned(place);
-        RunDirectory::create_in(place).map_err(|error| error.to_string())
+    fn create_in(base: &Path) -> Result<RunDirectory, String> {
+        runtime::open_directory(base)?;
+        remove_abandoned(base);
+        RunDirectory::create_in(base).map_err(|error| error.to_string())
     }
 
     #[test]
     fn it_is_private_and_gone_when_it_is_dropped() {
         let parent = tempfile::tempdir().unwrap();
-        let place = parent.path().join("runtime");
-        let run = create_in(&place).unwrap();
+        let base = parent.path().join("runtime");
+        let run = create_in(&base).unwrap();
         let file = run.write("kubeconfig", b"{}").unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
         assert_eq!((mode(run.directory.path()), mode(&file)), (0o700, 0o600));
@@ -89,21 +89,21 @@ mod tests {
         // The command may have left something beside it.
         fs::create_dir(run.directory.path().join("more")).unwrap();
         drop(run);
-        assert_eq!(fs::read_dir(&place).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(&base).unwrap().count(), 0);
     }
 
     #[test]
     fn what_a_killed_run_has_left_is_removed_and_nothing_else() {
         let parent = tempfile::tempdir().unwrap();
-        let place = parent.path().join("runtime");
-        let alive = create_in(&place).unwrap();
+        let base = parent.path().join("runtime");
+        let alive = create_in(&base).unwrap();
         // What is left of a run is its directory, without the lock.
-        fs::create_dir(place.join("run-dead")).unwrap();
-        fs::write(place.join("run-dead/kubeconfig"), "{}").unwrap();
-        fs::write(place.join("somebody.lock"), "").unwrap();
-        let next = create_in(&place).unwrap();
-        assert!(!place.join("run-dead").exists());
-        for kept in [alive.directory.path(), next.directory.path(), &place.join("somebody.lock")] {
+        fs::create_dir(base.join("run-dead")).unwrap();
+        fs::write(base.join("run-dead/kubeconfig"), "{}").unwrap();
+        fs::write(base.join("somebody.lock"), "").unwrap();
+        let next = create_in(&base).unwrap();
+        assert!(!base.join("run-dead").exists());
+        for kept in [alive.directory.path(), next.directory.path(), &base.join("somebody.lock")] {
             assert!(kept.exists(), "{}", kept.display());
         }
     }

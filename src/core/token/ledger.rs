@@ -156,17 +156,17 @@ mod tests {
     use crate::process::lock::in_directory;
     use crate::token::slot::state_with_label;
 
-    fn open(place: &Path, label: &str) -> Ledger {
-        Ledger::new(Ok(in_directory(place, "ledger")), &state_with_label(label))
+    fn open(base: &Path, label: &str) -> Ledger {
+        Ledger::new(Ok(in_directory(base, "ledger")), &state_with_label(label))
     }
 
-    fn sent(place: &Path, label: &str, answer: PinAnswer) {
-        let mut ledger = open(place, label);
+    fn sent(base: &Path, label: &str, answer: PinAnswer) {
+        let mut ledger = open(base, label);
         ledger.begin().unwrap();
         ledger.end(answer);
     }
 
-    fn place(parent: &tempfile::TempDir) -> std::path::PathBuf {
+    fn base(parent: &tempfile::TempDir) -> std::path::PathBuf {
         parent.path().join("state")
     }
 
@@ -174,10 +174,10 @@ mod tests {
     fn a_line_stands_from_before_the_pin_is_sent_until_one_is_accepted() {
         use PinAnswer::{Accepted, Locked, NotLookedAt, Refused, Unclear};
         let parent = tempfile::tempdir().unwrap();
-        let place = place(&parent);
-        let stands = || open(&place, "one").stands();
+        let base = base(&parent);
+        let stands = || open(&base, "one").stands();
         // The process is killed.
-        open(&place, "one").begin().unwrap();
+        open(&base, "one").begin().unwrap();
         assert!(stands());
         for (answer, expected) in [
             (NotLookedAt, true),
@@ -191,9 +191,9 @@ mod tests {
             (Refused, true),
             (Accepted, false),
         ] {
-            sent(&place, "one", answer);
+            sent(&base, "one", answer);
             assert_eq!(stands(), expected, "{answer:?}");
-            let lines = open(&place, "one").before;
+            let lines = open(&base, "one").before;
             assert_eq!(lines.len(), usize::from(expected), "{lines:?}");
         }
     }
@@ -202,8 +202,8 @@ mod tests {
     fn a_login_settles_its_own_token_of_a_card() {
         use PinAnswer::{Accepted, Refused};
         let parent = tempfile::tempdir().unwrap();
-        let place = place(&parent);
-        let stands = || ["one", "two"].map(|label| open(&place, label).stands());
+        let base = base(&parent);
+        let stands = || ["one", "two"].map(|label| open(&base, label).stands());
         for (label, answer, expected) in [
             ("one", Refused, [true, true]),
             ("two", Accepted, [true, false]),
@@ -214,17 +214,17 @@ mod tests {
             ("two", Accepted, [true, false]),
             ("one", Accepted, [false, false]),
         ] {
-            sent(&place, label, answer);
+            sent(&base, label, answer);
             assert_eq!(stands(), expected, "{label} {answer:?}");
         }
-        assert_eq!(open(&place, "one").before, [""; 0]);
+        assert_eq!(open(&base, "one").before, [""; 0]);
     }
 
     #[test]
     fn what_another_release_has_written_stands_unless_it_is_about_no_pin() {
         let parent = tempfile::tempdir().unwrap();
-        let place = place(&parent);
-        let id = open(&place, "one").id;
+        let base = base(&parent);
+        let id = open(&base, "one").id;
         for (line, expected) in [
             ("garbage".to_owned(), true),
             (format!("PIN refused by token \"one\" at 17 ({id} 3f)"), true),
@@ -232,11 +232,11 @@ mod tests {
             (format!("PIN refused by token \"two\" at 17 (0a0b0c0d -- {id})"), true),
             (format!("COUNT_LOW always set by token \"one\" at 17 ({id} --)"), false),
         ] {
-            in_directory(&place, "ledger").write(std::slice::from_ref(&line)).unwrap();
-            assert_eq!(open(&place, "one").stands(), expected, "{line}");
-            sent(&place, "one", PinAnswer::Accepted);
-            assert!(!open(&place, "one").stands(), "{line}");
-            in_directory(&place, "ledger").write(&[]).unwrap();
+            in_directory(&base, "ledger").write(std::slice::from_ref(&line)).unwrap();
+            assert_eq!(open(&base, "one").stands(), expected, "{line}");
+            sent(&base, "one", PinAnswer::Accepted);
+            assert!(!open(&base, "one").stands(), "{line}");
+            in_directory(&base, "ledger").write(&[]).unwrap();
         }
     }
 
@@ -244,11 +244,11 @@ mod tests {
     #[test]
     fn a_label_does_not_make_a_line_another_tokens() {
         let parent = tempfile::tempdir().unwrap();
-        let place = place(&parent);
-        let forging = format!("x ({}", open(&place, "one").id);
-        sent(&place, &forging, PinAnswer::Refused);
-        sent(&place, "one", PinAnswer::Accepted);
-        assert!(open(&place, &forging).stands());
+        let base = base(&parent);
+        let forging = format!("x ({}", open(&base, "one").id);
+        sent(&base, &forging, PinAnswer::Refused);
+        sent(&base, "one", PinAnswer::Accepted);
+        assert!(open(&base, &forging).stands());
     }
 
     #[test]
