@@ -24,11 +24,22 @@ pub(crate) fn enroll(store: &Store, arguments: &[&str]) -> Invocation {
     enroll_through(store, &module, arguments)
 }
 
+/// The same with the PIN from elsewhere.
+fn enroll_with(store: &Store, pin_source: &str, arguments: &[&str]) -> Invocation {
+    let module = format!("--module={}", softhsm_library().display());
+    enroll_from(store, &module, pin_source, arguments)
+}
+
 /// The same through another library.
 pub(crate) fn enroll_through(store: &Store, module: &str, arguments: &[&str]) -> Invocation {
+    enroll_from(store, module, "env:TOKEN_PIN", arguments)
+}
+
+fn enroll_from(store: &Store, module: &str, pin_source: &str, arguments: &[&str]) -> Invocation {
     Invocation::new(store.directory.path())
         .variable("TOKEN_PIN", PIN)
-        .arguments(&["enroll", module, "--pin-source=env:TOKEN_PIN"])
+        .arguments(&["enroll", module])
+        .argument(&format!("--pin-source={pin_source}"))
         .argument(&format!("--slot-id={}", store.tokens[0].slot))
         .arguments(arguments)
 }
