@@ -124,11 +124,15 @@ impl<'t> Newcomer<'t> {
     /// request is made with the old one, which one PIN serves for a while.
     #[track_caller]
     pub(crate) fn assert_changes_key(&self) {
-        let keys = self.keys().len();
+        let before = self.keys();
+        let is_janes = |key: &&Value| key["certificate"]["user"] == "jane";
+        let id = before.iter().find(is_janes).unwrap()["objectId"].as_str().unwrap();
+        let keys = before.len();
         let token: Vec<_> = self.token.iter().map(String::as_str).collect();
         let written = self
             .enter(self.person.command("kubeconfig"))
             .arguments(&["--write", "--context=prod", "--keep=15m"])
+            .argument(&format!("--object-id={id}"))
             .arguments(&token)
             .run();
         assert!(written.status.success(), "{written:?}");

@@ -24,8 +24,8 @@ fn no_answer_makes_the_program_touch_memory_that_is_not_its_own() {
     thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                let store = store();
                 loop {
+                    let store = store();
                     let Some((faults, code, told)) = left.lock().unwrap().next() else {
                         break;
                     };

@@ -80,7 +80,7 @@ pub(super) fn issue(store: &Store) {
 pub(super) fn assert_names(printed: &str, object: &str) {
     let named = format!("--object-id={object}");
     assert!(printed.contains(&named), "no {named} in\n{printed}");
-    assert!(printed.contains("CN=jane"), "{printed}");
+    assert!(printed.contains("- name: jane"), "{printed}");
 }
 
 #[test]

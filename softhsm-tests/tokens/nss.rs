@@ -68,7 +68,7 @@ fn it_is_found_by_its_registration_and_told_what_is_written_down() {
     let [module, _] = options(&environment);
     // Without being told where its databases are, it says no.
     let untold = token.command(&["list", &module]).run();
-    untold.fails(4, &["CKR_ARGUMENTS_BAD", "set --init-args", "configDir="]);
+    untold.fails(4, &["CKR_ARGUMENTS_BAD", "set initArgs (--init-args)", "configDir="]);
     let request = token.configuration("1").without("initArgs");
     let request = crate::fixture::request::certificate_request(&request);
     let told = ["CKR_ARGUMENTS_BAD", "set initArgs"];

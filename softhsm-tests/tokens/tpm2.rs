@@ -124,11 +124,11 @@ fn a_kubeconfig_names_the_token_by_its_label_where_the_serial_is_shared() {
     let environment = environment([Pair::new("01", Kind::P256)]);
     let token = token(&environment);
     let module = format!("--module={}", environment.variable(LIBRARY));
-    let kubeconfig = || {
-        let arguments = ["kubeconfig", "--external-signer", &module, "--token-label=tpm2"];
-        token.command(&arguments).run().printed()
+    let kubeconfig = |label: &[&str]| {
+        let arguments = ["kubeconfig", "--external-signer", &module];
+        token.command(&arguments).arguments(label).run().printed()
     };
-    let alone = kubeconfig();
+    let alone = kubeconfig(&[]);
     assert!(alone.contains("tokenSerial: \"0000000000000000\""), "{alone}");
     assert!(!alone.contains("tokenLabel"), "{alone}");
     let add = Invocation::new(environment.store.directory.path())
@@ -137,7 +137,7 @@ fn a_kubeconfig_names_the_token_by_its_label_where_the_serial_is_shared() {
         .arguments(&["--path", environment.variable("TPM2_PKCS11_STORE")]);
     let variables = ["DBUS_SESSION_BUS_ADDRESS", "TPM2TOOLS_TCTI"];
     environment.enter(add, &variables).run().printed();
-    let beside_another = kubeconfig();
+    let beside_another = kubeconfig(&["--token-label=tpm2"]);
     assert!(beside_another.contains("tokenLabel: \"tpm2\""), "{beside_another}");
 }
 
