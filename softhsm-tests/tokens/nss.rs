@@ -90,6 +90,6 @@ fn it_is_found_by_its_registration_and_told_what_is_written_down() {
     }
     let label = "--token-label=NSS Certificate DB";
     let written = token.command(&["kubeconfig", "--external-signer", label]).run().printed();
-    let line = format!("initArgs: \"{}\"", environment.variable("NSS_INIT_ARGS"));
+    let line = format!("initArgs: {}", environment.variable("NSS_INIT_ARGS"));
     assert!(written.contains(&line), "no {line} in\n{written}");
 }

@@ -174,7 +174,7 @@ fn what_is_in_a_slot_is_lost_only_after_a_yes_that_names_it() {
     terminal.expect(MANAGEMENT_KEY).type_line("default");
     done(terminal);
     let listed = enrollment.listed();
-    assert!(listed.contains("3         ") && !listed.contains("card 1 9d"), "{listed}");
+    assert!(listed.contains("objectId 3, ") && !listed.contains("card 1 9d"), "{listed}");
 }
 
 #[test]

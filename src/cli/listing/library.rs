@@ -113,6 +113,7 @@ fn shown(
 ) -> Result<(Vec<Candidate>, Option<Error>), Error> {
     let selector = TokenSelector { slot: Some(state.name.slot), ..TokenSelector::default() };
     let mut token = library.token(&selector)?;
+    let logs_in = pins.is_some();
     let refused = match pins.map(|pins| token.reveal("to see its private objects", pins)) {
         // A person who gives up is done with all tokens, not with one.
         Some(Err(error)) if matches!(error.downcast_ref(), Some(PinError::Cancelled { .. })) => {
@@ -121,7 +122,12 @@ fn shown(
         Some(Err(error)) => Some(error),
         Some(Ok(())) | None => None,
     };
-    Ok((token.candidates()?, refused))
+    let candidates = token.candidates();
+    // A login stays for whoever opens the token next; a read-only session keeps some libraries from writing.
+    if !logs_in {
+        token.close();
+    }
+    Ok((candidates?, refused))
 }
 
 /// The token with the keys it shows.

@@ -219,7 +219,11 @@ impl Login {
         let deferral = Deferral::for_login();
         let outcome = session.raw.login(user, Some(kept.pin.expose()));
         let answer = answer_of(&outcome);
-        ledger.end(answer);
+        ledger.end(match answer {
+            // The token has accepted this PIN before: it is gone, and will be put back.
+            PinAnswer::Unclear if kept.is_accepted => PinAnswer::NotLookedAt,
+            answer => answer,
+        });
         drop(deferral);
         let is_attended = kept.origin.is_attended();
         match answer {
