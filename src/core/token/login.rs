@@ -220,8 +220,8 @@ impl Login {
         let outcome = session.raw.login(user, Some(kept.pin.expose()));
         let answer = answer_of(&outcome);
         ledger.end(match answer {
-            // The token has accepted this PIN before: it is gone, and will be put back.
-            PinAnswer::Unclear if kept.is_accepted => PinAnswer::NotLookedAt,
+            // The token has accepted this PIN before: what was pulled and is put back goes on.
+            PinAnswer::Unclear if kept.is_accepted && is_gone(&outcome) => PinAnswer::NotLookedAt,
             answer => answer,
         });
         drop(deferral);
@@ -471,6 +471,19 @@ pub(super) fn is_pin_not_set(error: &Error) -> bool {
 
 fn is_logged_in(error: &CryptokiError) -> bool {
     ckr::code(error) == Some(RvError::UserAlreadyLoggedIn)
+}
+
+/// Whether the token was taken out, or the session went with it. ykcs11 says CKR_DEVICE_ERROR then.
+fn is_gone(outcome: &Result<(), CryptokiError>) -> bool {
+    let code = outcome.as_ref().err().and_then(ckr::code);
+    let gone = [
+        RvError::DeviceError,
+        RvError::DeviceRemoved,
+        RvError::SessionClosed,
+        RvError::SessionHandleInvalid,
+        RvError::TokenNotPresent,
+    ];
+    code.is_some_and(|code| gone.contains(&code))
 }
 
 /// What a login says of the PIN. A token that is gone or whose session has ended may have
