@@ -8,7 +8,6 @@
 mod reader;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::{self, Display, Formatter};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -16,169 +15,62 @@ use reader::{OWN_NAMES, ROOTS, Source, Texts};
 
 /// What a module can touch, and the paths that show it. A path stands for those below it, except where a
 /// longer one is listed; `::name` is a method, and `/dev/…` a text.
-const CAPABILITIES: &[(&str, &[&str])] = &[
-    (
-        "files",
-        &[
-            "std::fs",
-            "std::os::unix::fs",
-            "std::os::linux::fs",
-            "rustix::fs",
-            "tempfile",
-            "tokio::fs",
-            "::canonicalize",
-            "::exists",
-            "::is_dir",
-            "::is_file",
-            "::is_symlink",
-            "::read_dir",
-            "::read_link",
-            "::symlink_metadata",
-            "::try_exists",
-        ],
-    ),
-    ("the environment", &["std::env"]),
-    (
-        "the network",
-        &[
-            "std::net::TcpListener",
-            "std::net::TcpStream",
-            "std::net::ToSocketAddrs",
-            "std::net::UdpSocket",
-            "rustix::net",
-            "hyper",
-            "hyper_util",
-            "rustls",
-            "rustls_native_certs",
-            "tokio",
-            "tokio_rustls",
-        ],
-    ),
-    (
-        "processes",
-        &[
-            "std::process",
-            "std::os::unix::process",
-            "rustix::process",
-            "signal_hook",
-            "tokio::process",
-        ],
-    ),
-    ("users", &["rustix::process::getegid", "rustix::process::geteuid", "rustix::process::getuid"]),
-    ("threads", &["std::thread", "tokio::runtime", "tokio::task"]),
-    (
-        "the clock",
-        &[
-            "std::time::Instant",
-            "std::time::SystemTime",
-            "std::time::UNIX_EPOCH",
-            "rustix::time",
-            "std::thread::sleep",
-            "time::OffsetDateTime::now_local",
-            "time::OffsetDateTime::now_utc",
-            "time::UtcDateTime::now",
-            "tokio::time",
-            "::elapsed",
-        ],
-    ),
-    (
-        "randomness",
-        &[
-            "aws_lc_rs::rand",
-            "getrandom",
-            "rand",
-            "rand_core",
-            "rcgen",
-            "rustix::rand",
-            "/dev/random",
-            "/dev/urandom",
-        ],
-    ),
-    ("PKCS#11", &["cryptoki", "cryptoki_sys", "libloading"]),
-    (
-        "the terminal",
-        &["rustix::pty", "rustix::termios", "std::io::IsTerminal", "::is_terminal", "/dev/tty"],
-    ),
-    (
-        "standard streams",
-        &["rustix::stdio", "std::io::stderr", "std::io::stdin", "std::io::stdout"],
-    ),
-    ("the command line", &["clap", "clap_complete"]),
-    ("YAML", &["granit_parser", "saphyr_parser", "serde_saphyr", "yaml_edit"]),
-    ("unsafe code", &["unsafe"]),
-];
+const CAPABILITIES: &str = "
+files = std::fs std::os::unix::fs std::os::linux::fs rustix::fs tempfile tokio::fs ::canonicalize ::exists
+files = ::is_dir ::is_file ::is_symlink ::read_dir ::read_link ::symlink_metadata ::try_exists
+environment = std::env
+network = std::net::TcpListener std::net::TcpStream std::net::ToSocketAddrs std::net::UdpSocket rustix::net
+network = hyper hyper_util rustls rustls_native_certs tokio tokio_rustls
+processes = std::process std::os::unix::process rustix::process signal_hook tokio::process
+users = rustix::process::getegid rustix::process::geteuid rustix::process::getuid
+threads = std::thread tokio::runtime tokio::task
+clock = std::time::Instant std::time::SystemTime std::time::UNIX_EPOCH rustix::time std::thread::sleep
+clock = time::OffsetDateTime::now_local time::OffsetDateTime::now_utc time::UtcDateTime::now tokio::time ::elapsed
+randomness = aws_lc_rs::rand getrandom rand rand_core rcgen rustix::rand /dev/random /dev/urandom
+PKCS#11 = cryptoki cryptoki_sys libloading
+terminal = rustix::pty rustix::termios std::io::IsTerminal ::is_terminal /dev/tty
+streams = rustix::stdio std::io::stderr std::io::stdin std::io::stdout
+command-line = clap clap_complete
+YAML = granit_parser saphyr_parser serde_saphyr yaml_edit
+unsafe = unsafe
+";
 
 /// What each module may touch; a path stands for the modules below it, too.
-const MAY_USE: &[(&str, &[&str])] = &[
-    // Who can change the library, and which ones the administrator allows.
-    ("config::allowed", &["files"]),
-    ("config::library", &["files", "users"]),
-    ("config::trust", &["files"]),
-    ("discovery", &["files", "the environment"]),
-    (
-        "kubeconfig",
-        &["YAML", "files", "randomness", "the clock", "the environment", "threads", "users"],
-    ),
-    (
-        "process",
-        &[
-            "files",
-            "processes",
-            "randomness",
-            "standard streams",
-            "the clock",
-            "the environment",
-            "threads",
-            "users",
-            "unsafe code",
-        ],
-    ),
-    ("token", &["PKCS#11", "files", "the clock"]),
-    // The salt of PSS where the token can't make it.
-    ("token::sign", &["randomness"]),
-    ("token::raw", &["unsafe code"]),
-    (
-        "pin_entry",
-        &[
-            "files",
-            "processes",
-            "standard streams",
-            "the clock",
-            "the environment",
-            "the terminal",
-            "threads",
-            "users",
-        ],
-    ),
-    // The content's key, and the ephemeral keys of EC recipients.
-    ("sealed::seal", &["randomness"]),
-    ("keyring", &["the clock", "threads"]),
-    ("tunnel", &["randomness", "the clock", "the environment", "the network", "threads"]),
-    // kubectl is run with the person's credentials.
-    ("cluster_api", &["processes", "the clock", "threads"]),
-    ("tunnel_process", &["processes", "the clock", "threads"]),
-    // Keeps messages back while a run's command draws on the whole terminal, and looks whether it has ended.
-    ("report", &["standard streams", "the clock", "the terminal", "threads"]),
-    // The program's name and its variables.
-    ("start", &["processes", "the command line", "the environment"]),
-    (
-        "cli",
-        &[
-            "files",
-            "processes",
-            "standard streams",
-            "the clock",
-            "the command line",
-            "the environment",
-            "the terminal",
-            "threads",
-            "users",
-        ],
-    ),
-    // The ids of what is handed out, and a key.
-    ("cli::credential", &["randomness"]),
-    ("main", &["processes", "unsafe code"]),
-];
+const MAY_USE: &str = "
+# Who can change the library, and which ones the administrator allows.
+config::allowed = files
+config::library = files users
+config::trust = files
+discovery = files environment
+kubeconfig = YAML files randomness clock environment threads users
+process = files processes randomness streams clock environment threads users unsafe
+token = PKCS#11 files clock
+# The salt of PSS where the token can't make it.
+token::sign = randomness
+token::raw = unsafe
+pin_entry = files processes streams clock environment terminal threads users
+# The content's key, and the ephemeral keys of EC recipients.
+sealed::seal = randomness
+keyring = clock threads
+tunnel = randomness clock environment network threads
+# kubectl is run with the person's credentials.
+cluster_api = processes clock threads
+tunnel_process = processes clock threads
+# Keeps messages back while a run's command draws on the whole terminal, and looks whether it has ended.
+report = streams clock terminal threads
+# The program's name and its variables.
+start = processes command-line environment
+cli = files processes streams clock command-line environment terminal threads users
+# The ids of what is handed out, and a key.
+cli::credential = randomness
+main = processes unsafe
+";
+
+/// The rows of one of these tables: what stands before the equals sign, and what behind it.
+fn rows(table: &'static str) -> impl Iterator<Item = (&'static str, Vec<&'static str>)> {
+    let rows = table.lines().filter_map(|line| line.split_once(" = "));
+    rows.map(|(name, words)| (name, words.split(' ').collect()))
+}
 
 /// Pairs of which the first must not see the second, though it stands above it.
 const APART: &[(&str, &str)] = &[
@@ -192,60 +84,23 @@ const APART: &[(&str, &str)] = &[
     ("token", "protocol"),
 ];
 
-/// A module that uses something it must not.
-struct Breach {
-    file: String,
-    line: usize,
-    /// The module at the crate's root.
-    module: String,
-    what: String,
-    /// The path that shows it, where the name of a module doesn't.
-    path: Option<String>,
-}
-
-impl Display for Breach {
-    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-        let Self { file, line, module, what, path } = self;
-        write!(formatter, "{file}:{line}: {module} must not use {what}")?;
-        match path {
-            Some(path) => write!(formatter, " ({path})"),
-            None => Ok(()),
-        }
-    }
-}
-
-/// All that the program's files use against the rules.
-fn breaches(sources: &[Source]) -> Vec<Breach> {
-    let order: Vec<_> = ROOTS
-        .iter()
-        .filter_map(|root| sources.iter().find(|it| it.file == *root))
-        .flat_map(|root| root.children.clone())
-        .collect();
-    let mut found = Vec::new();
+/// All that the program's files use against the rules: one line for each thing that a file must not use.
+fn breaches(sources: &[Source]) -> Vec<String> {
+    let roots = ROOTS.iter().filter_map(|root| sources.iter().find(|it| it.file == *root));
+    let order: Vec<_> = roots.flat_map(|root| root.children.clone()).collect();
+    let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
     for source in sources {
-        let module = source.module.first().map_or("lib", String::as_str);
-        for used in &source.uses {
-            let mut add = |what: String, path: Option<String>| {
-                found.push(Breach {
-                    file: source.file.clone(),
-                    line: used.line,
-                    module: module.to_owned(),
-                    what,
-                    path,
-                });
-            };
-            if let Some(what) = wrong_module(module, &used.path, &order) {
-                add(what, None);
-            }
-            for capability in wrong_capabilities(&source.module, &used.path) {
-                add(capability.to_owned(), Some(used.path.join("::")));
+        let (file, module) = (&source.file, source.module.first().map_or("lib", String::as_str));
+        for (path, line) in &source.uses {
+            let capabilities = wrong_capabilities(&source.module, path);
+            for what in wrong_module(module, path, &order).into_iter().chain(capabilities) {
+                if seen.insert((file, what.clone())) {
+                    let path = path.join("::");
+                    found.push(format!("{file}:{line}: {module} must not use {what} ({path})"));
+                }
             }
         }
     }
-    found.sort_by(|one, other| (&one.file, one.line).cmp(&(&other.file, other.line)));
-    // One line for each thing that a file must not use: its first.
-    let mut seen = BTreeSet::new();
-    found.retain(|it| seen.insert((it.file.clone(), it.what.clone())));
     found
 }
 
@@ -273,21 +128,23 @@ fn wrong_module(module: &str, path: &[String], order: &[String]) -> Option<Strin
 }
 
 /// What `module` touches with this path and may not.
-fn wrong_capabilities(module: &[String], path: &[String]) -> impl Iterator<Item = &'static str> {
-    let shown = CAPABILITIES.iter().filter_map(|(capability, patterns)| {
+fn wrong_capabilities(module: &[String], path: &[String]) -> Vec<String> {
+    let shown = rows(CAPABILITIES).filter_map(|(capability, patterns)| {
         let lengths = patterns.iter().filter_map(|it| matched(it, path));
-        Some((*capability, lengths.max()?))
+        Some((capability, lengths.max()?))
     });
     let shown: Vec<_> = shown.collect();
     let longest = shown.iter().map(|(_, length)| *length).max();
-    shown.into_iter().filter_map(move |(capability, length)| {
-        let is_allowed = MAY_USE.iter().any(|(holder, capabilities)| {
+    let is_allowed = |capability| {
+        rows(MAY_USE).any(|(holder, capabilities)| {
             let mut holder = holder.split("::").enumerate();
             let is_its = holder.all(|(at, name)| module.get(at).is_some_and(|it| it == name));
             is_its && capabilities.contains(&capability)
-        });
-        (Some(length) == longest && !is_allowed).then_some(capability)
-    })
+        })
+    };
+    let wrong =
+        shown.into_iter().filter(|(it, length)| Some(*length) == longest && !is_allowed(it));
+    wrong.map(|(capability, _)| capability.to_owned()).collect()
 }
 
 /// How many names a path has in common with a pattern, where it is the pattern's, or below it, or brings
@@ -302,19 +159,6 @@ fn matched(pattern: &str, path: &[String]) -> Option<usize> {
         }
     }
     Some(length)
-}
-
-/// The types whose name another one has, too.
-fn declared_twice(sources: &[Source]) -> BTreeMap<&str, Vec<String>> {
-    let mut places: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for source in sources {
-        for declared in &source.types {
-            let place = format!("{}:{}", source.file, declared.line);
-            places.entry(&declared.name).or_default().push(place);
-        }
-    }
-    places.retain(|_, places| places.len() > 1);
-    places
 }
 
 fn root() -> PathBuf {
@@ -341,14 +185,18 @@ fn texts(root: &Path) -> Texts {
 
 #[test]
 fn the_program_keeps_its_layers() {
-    let sources = reader::read(&texts(&root())).unwrap_or_else(|error| panic!("{error}"));
-    let wrong: Vec<_> = breaches(&sources).iter().map(ToString::to_string).collect();
+    let wrong = breaches(&reader::read(&texts(&root())));
     assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
 }
 
 #[test]
 fn each_type_has_a_name_of_its_own() {
-    let sources = reader::read(&texts(&root())).unwrap_or_else(|error| panic!("{error}"));
-    let twice = declared_twice(&sources);
-    assert!(twice.is_empty(), "declared more than once: {twice:#?}");
+    let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for source in reader::read(&texts(&root())) {
+        for (name, line) in source.types {
+            places.entry(name).or_default().push(format!("{}:{line}", source.file));
+        }
+    }
+    places.retain(|_, places| places.len() > 1);
+    assert!(places.is_empty(), "declared more than once: {places:#?}");
 }

@@ -1,14 +1,11 @@
-//! Reads the program's source files: what each one uses, and the types it declares. Code that only
-//! tests see is left out.
+//! Reads the program's source files by their tokens: what each one uses, and the types it declares.
+//! Code that only tests see is left out.
 
 use std::collections::BTreeMap;
+use std::iter::Peekable;
 
-use proc_macro2::{Span, TokenStream, TokenTree};
-use syn::parse::Parser as _;
-use syn::punctuated::Punctuated;
-use syn::spanned::Spanned as _;
-use syn::visit::{self, Visit};
-use syn::{Attribute, Expr, ImplItem, Item, Meta, Stmt, Token, UseTree};
+use proc_macro2::token_stream::IntoIter;
+use proc_macro2::{Delimiter, Span, TokenStream, TokenTree};
 
 /// The library's two crates by the names that other crates call them by.
 pub(crate) const OWN_NAMES: [&str; 2] = ["pkcs11_external_signer", "pkcs11_external_signer_core"];
@@ -20,6 +17,7 @@ const PROGRAM: &str = "src/main.rs";
 pub(crate) type Texts = BTreeMap<String, String>;
 
 /// One source file.
+#[derive(Default)]
 pub(crate) struct Source {
     pub(crate) file: String,
     /// The path of its module, without the crate: `["token", "login"]`. The program's own files, which
@@ -27,162 +25,184 @@ pub(crate) struct Source {
     pub(crate) module: Vec<String>,
     /// The modules it declares, in their order.
     pub(crate) children: Vec<String>,
-    pub(crate) uses: Vec<Use>,
-    pub(crate) types: Vec<Declared>,
-}
-
-/// A path that a file names, with the file's imports followed: `["std", "fs", "read"]` or
-/// `["crate", "token"]`. A method is `["", "name"]`, an unsafe block or function `["unsafe"]`, a text
-/// that names a device the text.
-pub(crate) struct Use {
-    pub(crate) path: Vec<String>,
-    pub(crate) line: usize,
-}
-
-/// A struct, enum, union, trait or type alias.
-pub(crate) struct Declared {
-    pub(crate) name: String,
-    pub(crate) line: usize,
+    /// The paths that it names and their lines, with its imports followed: `["std", "fs", "read"]` or
+    /// `["crate", "token"]`. A method is `["", "name"]`, an unsafe block or function `["unsafe"]`, a text
+    /// that names a device the text.
+    pub(crate) uses: Vec<(Vec<String>, usize)>,
+    /// Structs, enums, unions, traits and type aliases, and their lines.
+    pub(crate) types: Vec<(String, usize)>,
+    /// What the imports call their paths.
+    imports: BTreeMap<String, Vec<String>>,
 }
 
 /// The library's files and the program's, from their roots down. Files that no module declaration leads
 /// to are no part of the program.
-///
-/// # Errors
-///
-/// The file that is missing, or the place where one is not Rust.
-pub(crate) fn read(texts: &Texts) -> Result<Vec<Source>, String> {
+pub(crate) fn read(texts: &Texts) -> Vec<Source> {
     let mut sources = Vec::new();
     for root in ROOTS {
-        read_tree(texts, root, Vec::new(), &mut sources)?;
+        read_tree(texts, root, Vec::new(), &mut sources);
     }
-    read_tree(texts, PROGRAM, vec!["main".to_owned()], &mut sources)?;
-    Ok(sources)
+    read_tree(texts, PROGRAM, vec!["main".to_owned()], &mut sources);
+    sources
 }
 
-fn read_tree(
-    texts: &Texts,
-    file: &str,
-    module: Vec<String>,
-    sources: &mut Vec<Source>,
-) -> Result<(), String> {
-    let text = texts.get(file).ok_or_else(|| format!("{file}: missing"))?;
-    let parsed = syn::parse_file(text)
-        .map_err(|error| format!("{file}:{}: {error}", error.span().start().line))?;
-    let mut reader = Reader { module: module.clone(), ..Reader::default() };
-    reader.visit_file(&parsed);
+fn read_tree(texts: &Texts, file: &str, module: Vec<String>, sources: &mut Vec<Source>) {
+    let text = texts.get(file).unwrap_or_else(|| panic!("{file}: missing"));
+    let tokens = text.parse().unwrap_or_else(|error| panic!("{file}: {error}"));
+    let mut source = Source { file: file.to_owned(), module, ..Source::default() };
+    source.scan(tokens, Place::Items);
+    source.resolve();
     let (parent, name) = file.rsplit_once('/').unwrap_or_default();
     let folder = match name {
         "lib.rs" | "main.rs" | "mod.rs" => parent,
         _ => file.trim_end_matches(".rs"),
     };
-    let children = reader.children.clone();
-    sources.push(reader.finish(file));
+    let (module, children) = (source.module.clone(), source.children.clone());
+    sources.push(source);
     for child in children {
-        let mut path = module.clone();
-        path.push(child.clone());
         let nested = format!("{folder}/{child}/mod.rs");
-        let file =
-            if texts.contains_key(&nested) { nested } else { format!("{folder}/{child}.rs") };
-        read_tree(texts, &file, path, sources)?;
+        let flat = format!("{folder}/{child}.rs");
+        let file = if texts.contains_key(&nested) { &nested } else { &flat };
+        read_tree(texts, file, [&module[..], &[child]].concat(), sources);
     }
-    Ok(())
 }
 
-#[derive(Default)]
-struct Reader {
-    module: Vec<String>,
-    children: Vec<String>,
-    /// Paths as they are written, with the module that they are written in.
-    found: Vec<(Vec<String>, Vec<String>, usize)>,
-    /// What the imports call their paths.
-    imports: BTreeMap<String, Vec<String>>,
-    types: Vec<Declared>,
+/// Where tokens stand.
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    Items,
+    /// In an `impl` or a trait, whose types are not the program's.
+    Associated,
 }
 
-impl Reader {
+type Tokens = Peekable<IntoIter>;
+
+impl Source {
     fn note(&mut self, path: Vec<String>, span: Span) {
-        let line = span.start().line;
-        self.found.push((path, self.module.clone(), line));
+        self.uses.push((absolute(path, &self.module), span.start().line));
     }
 
-    fn declare(&mut self, name: &syn::Ident) {
-        self.types.push(Declared { name: name.to_string(), line: name.span().start().line });
-    }
-
-    fn import(&mut self, tree: &UseTree, prefix: &[String]) {
-        let with = |name: String| {
-            let mut path = prefix.to_vec();
-            // `{self}` is the path before it.
-            if name != "self" || prefix.is_empty() {
-                path.push(name);
-            }
-            path
-        };
-        match tree {
-            UseTree::Path(tree_path) => {
-                let path = with(tree_path.ident.to_string());
-                self.import(&tree_path.tree, &path);
-            }
-            UseTree::Name(name) => {
-                let path = with(name.ident.to_string());
-                let known = path.last().cloned().unwrap_or_default();
-                self.imports.insert(known, path.clone());
-                self.note(path, name.ident.span());
-            }
-            UseTree::Rename(rename) => {
-                let path = with(rename.ident.to_string());
-                self.imports.insert(rename.rename.to_string(), path.clone());
-                self.note(path, rename.ident.span());
-            }
-            UseTree::Glob(glob) => self.note(with("*".to_owned()), glob.span()),
-            UseTree::Group(group) => {
-                for tree in &group.items {
-                    self.import(tree, prefix);
-                }
-            }
-        }
-    }
-
-    /// Paths in what is not parsed: the tokens of a macro or an attribute.
-    fn scan(&mut self, tokens: TokenStream) {
-        let mut path: Vec<String> = Vec::new();
-        let mut colons = 0;
-        let mut start = Span::call_site();
-        for token in tokens {
+    fn scan(&mut self, tokens: TokenStream, place: Place) {
+        let mut tokens = tokens.into_iter().peekable();
+        // Whether the next block is that of an `impl` or a trait; the punctuation before.
+        let (mut is_associated, mut before) = (false, ' ');
+        while let Some(token) = tokens.next() {
+            let last = std::mem::replace(&mut before, ' ');
             match token {
-                TokenTree::Punct(punct) if punct.as_char() == ':' => {
-                    colons += 1;
-                    continue;
-                }
-                TokenTree::Ident(ident) => {
-                    if colons != 2 {
-                        self.note_scanned(&mut path, start);
-                        start = ident.span();
+                TokenTree::Punct(punct) if punct.as_char() == '#' => self.attribute(&mut tokens),
+                TokenTree::Punct(punct) if last == '.' && punct.as_char() == '.' => {}
+                TokenTree::Punct(punct) => before = punct.as_char(),
+                TokenTree::Literal(literal) => {
+                    let text = literal.to_string();
+                    if let Some(text) = text.strip_prefix("\"/dev/") {
+                        let text = format!("/dev/{}", text.trim_end_matches('"'));
+                        self.note(vec![text], literal.span());
                     }
-                    path.push(ident.to_string());
                 }
                 TokenTree::Group(group) => {
-                    self.note_scanned(&mut path, start);
-                    self.scan(group.stream());
+                    let is_block = group.delimiter() == Delimiter::Brace;
+                    let inner = match is_block && std::mem::take(&mut is_associated) {
+                        true => Place::Associated,
+                        false => Place::Items,
+                    };
+                    self.scan(group.stream(), inner);
                 }
-                _ => self.note_scanned(&mut path, start),
+                TokenTree::Ident(ident) => {
+                    let (name, span) = (ident.to_string(), ident.span());
+                    let next = tokens.peek().cloned();
+                    match (&*name, next) {
+                        ("impl", _) => is_associated = true,
+                        ("unsafe", _) => self.note(vec![name], span),
+                        ("use", Some(TokenTree::Ident(_))) => self.import(&mut tokens, &[]),
+                        ("mod", Some(TokenTree::Ident(child))) => {
+                            tokens.next();
+                            match tokens.next() {
+                                Some(TokenTree::Group(block)) => {
+                                    self.module.push(child.to_string());
+                                    self.scan(block.stream(), Place::Items);
+                                    self.module.pop();
+                                }
+                                _ => self.children.push(child.to_string()),
+                            }
+                        }
+                        ("enum" | "struct" | "trait" | "type" | "union", Some(declared))
+                            if matches!(declared, TokenTree::Ident(_))
+                                && (name != "type" || place == Place::Items) =>
+                        {
+                            is_associated |= name == "trait";
+                            self.types.push((declared.to_string(), declared.span().start().line));
+                        }
+                        (_, next) if last == '.' => {
+                            if next.is_some_and(|it| is_call(&it)) {
+                                self.note(vec![String::new(), name], span);
+                            }
+                        }
+                        _ => {
+                            let path = path_from(name, &mut tokens);
+                            if path.len() > 1 {
+                                self.note(path, span);
+                            }
+                        }
+                    }
+                }
             }
-            colons = 0;
         }
-        self.note_scanned(&mut path, start);
     }
 
-    fn note_scanned(&mut self, path: &mut Vec<String>, start: Span) {
-        if path.len() > 1 || path.first().is_some_and(|it| it == "unsafe") {
-            self.note(std::mem::take(path), start);
+    /// Behind a `#`. What only tests are compiled with is passed over with its item.
+    fn attribute(&mut self, tokens: &mut Tokens) {
+        let _inner = tokens.next_if(|it| matches!(it, TokenTree::Punct(_)));
+        let Some(TokenTree::Group(group)) = tokens.next() else { return };
+        let text: String = group.stream().to_string().split_whitespace().collect();
+        if text == "cfg(test)" || text.starts_with("cfg(all(test,") {
+            skip_item(tokens);
+        } else if !text.starts_with("doc=") {
+            let is_exception = ["allow(", "expect(", "warn("].iter().any(|it| text.starts_with(it));
+            if is_exception && text.contains("unsafe_code") {
+                self.note(vec!["unsafe".to_owned()], group.span());
+            }
+            self.scan(group.stream(), Place::Items);
         }
-        path.clear();
     }
 
-    fn finish(self, file: &str) -> Source {
-        let resolve = |path: &Vec<String>, module: &[String]| {
-            let mut path = path.clone();
+    /// The names behind `use` or a brace in it, up to the end of that.
+    fn import(&mut self, tokens: &mut Tokens, prefix: &[String]) {
+        let mut path = prefix.to_vec();
+        while let Some(token) = tokens.next() {
+            match token {
+                TokenTree::Ident(name) => {
+                    // `{self}` is the path before it.
+                    if name != "self" || path.is_empty() {
+                        path.push(name.to_string());
+                    }
+                    if matches!(tokens.peek(), Some(TokenTree::Punct(it)) if it.as_char() == ':') {
+                        continue;
+                    }
+                    let renamed = tokens.next_if(|it| it.to_string() == "as");
+                    let known = renamed.and_then(|_| tokens.next()).map(|it| it.to_string());
+                    let known = known.or_else(|| path.last().cloned()).unwrap_or_default();
+                    self.imports.insert(known, absolute(path.clone(), &self.module));
+                    self.note(path.clone(), name.span());
+                }
+                TokenTree::Group(group) => {
+                    let mut inner = group.stream().into_iter().peekable();
+                    while inner.peek().is_some() {
+                        self.import(&mut inner, &path);
+                    }
+                }
+                TokenTree::Punct(punct) if punct.as_char() == '*' => {
+                    path.push("*".to_owned());
+                    self.note(path.clone(), punct.span());
+                }
+                TokenTree::Punct(punct) if [',', ';'].contains(&punct.as_char()) => return,
+                _ => {}
+            }
+        }
+    }
+
+    /// Follows the imports.
+    fn resolve(&mut self) {
+        for (path, _) in &mut self.uses {
             // Imports may name imports; a few are enough, and `use time::…` must come to an end.
             for _ in 0..4 {
                 let Some(import) = path.first().and_then(|first| self.imports.get(first)) else {
@@ -193,19 +213,50 @@ impl Reader {
                 }
                 path.splice(..1, import.iter().cloned());
             }
-            absolute(path, module)
-        };
-        let uses = self
-            .found
-            .iter()
-            .map(|(path, module, line)| Use { path: resolve(path, module), line: *line })
-            .collect();
-        Source {
-            file: file.to_owned(),
-            module: self.module,
-            children: self.children,
-            uses,
-            types: self.types,
+        }
+    }
+}
+
+/// `(…)` or `::<…>` behind a method's name.
+fn is_call(next: &TokenTree) -> bool {
+    match next {
+        TokenTree::Group(group) => group.delimiter() == Delimiter::Parenthesis,
+        TokenTree::Punct(punct) => punct.as_char() == ':',
+        _ => false,
+    }
+}
+
+fn path_from(first: String, tokens: &mut Tokens) -> Vec<String> {
+    let mut path = vec![first];
+    loop {
+        let mut ahead = tokens.clone();
+        let colons = [ahead.next(), ahead.next()];
+        let is_colon = |it: &Option<TokenTree>| matches!(it, Some(TokenTree::Punct(it)) if it.as_char() == ':');
+        match ahead.next() {
+            Some(TokenTree::Ident(name)) if colons.iter().all(is_colon) => {
+                path.push(name.to_string());
+                *tokens = ahead;
+            }
+            _ => return path,
+        }
+    }
+}
+
+/// Goes behind an item, a field, an arm or a statement.
+fn skip_item(tokens: &mut Tokens) {
+    let (mut depth, mut before) = (0, ' ');
+    for token in tokens.by_ref() {
+        let last = std::mem::replace(&mut before, ' ');
+        match token {
+            TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => return,
+            TokenTree::Punct(punct) => match punct.as_char() {
+                '<' => depth += 1,
+                '>' if !['-', '='].contains(&last) => depth -= 1,
+                ';' => return,
+                ',' if depth == 0 => return,
+                other => before = other,
+            },
+            _ => {}
         }
     }
 }
@@ -219,193 +270,5 @@ fn absolute(path: Vec<String>, module: &[String]) -> Vec<String> {
     let up = path.iter().filter(|it| *it == "super").count();
     let base = &module[..module.len().saturating_sub(up)];
     let rest = path.into_iter().skip_while(|it| it == "self" || it == "super");
-    let base = base.iter().cloned();
-    std::iter::once("crate".to_owned()).chain(base).chain(rest).collect()
-}
-
-/// Whether only tests are compiled with these attributes.
-fn is_for_tests(attributes: &[Attribute]) -> bool {
-    attributes.iter().any(|attribute| {
-        attribute.path().is_ident("cfg")
-            && attribute.parse_args::<Meta>().is_ok_and(|predicate| wants_test(&predicate))
-    })
-}
-
-fn wants_test(predicate: &Meta) -> bool {
-    let Meta::List(list) = predicate else {
-        return predicate.path().is_ident("test");
-    };
-    let parser = Punctuated::<Meta, Token![,]>::parse_terminated;
-    let Ok(parts) = parser.parse2(list.tokens.clone()) else {
-        return false;
-    };
-    if list.path.is_ident("all") {
-        parts.iter().any(wants_test)
-    } else {
-        list.path.is_ident("any") && parts.iter().all(wants_test)
-    }
-}
-
-fn item_attributes(item: &Item) -> &[Attribute] {
-    match item {
-        Item::Const(it) => &it.attrs,
-        Item::Enum(it) => &it.attrs,
-        Item::ExternCrate(it) => &it.attrs,
-        Item::Fn(it) => &it.attrs,
-        Item::ForeignMod(it) => &it.attrs,
-        Item::Impl(it) => &it.attrs,
-        Item::Macro(it) => &it.attrs,
-        Item::Mod(it) => &it.attrs,
-        Item::Static(it) => &it.attrs,
-        Item::Struct(it) => &it.attrs,
-        Item::Trait(it) => &it.attrs,
-        Item::Type(it) => &it.attrs,
-        Item::Union(it) => &it.attrs,
-        Item::Use(it) => &it.attrs,
-        _ => &[],
-    }
-}
-
-fn impl_item_attributes(item: &ImplItem) -> &[Attribute] {
-    match item {
-        ImplItem::Const(it) => &it.attrs,
-        ImplItem::Fn(it) => &it.attrs,
-        ImplItem::Macro(it) => &it.attrs,
-        ImplItem::Type(it) => &it.attrs,
-        _ => &[],
-    }
-}
-
-impl<'ast> Visit<'ast> for Reader {
-    fn visit_item(&mut self, item: &'ast Item) {
-        if is_for_tests(item_attributes(item)) {
-            return;
-        }
-        match item {
-            Item::Enum(it) => self.declare(&it.ident),
-            Item::Struct(it) => self.declare(&it.ident),
-            Item::Trait(it) => self.declare(&it.ident),
-            Item::Type(it) => self.declare(&it.ident),
-            Item::Union(it) => self.declare(&it.ident),
-            Item::ExternCrate(it) => {
-                self.note(vec![it.ident.to_string(), "*".to_owned()], it.span());
-            }
-            _ => {}
-        }
-        visit::visit_item(self, item);
-    }
-
-    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
-        if item.content.is_none() {
-            self.children.push(item.ident.to_string());
-            return;
-        }
-        self.module.push(item.ident.to_string());
-        visit::visit_item_mod(self, item);
-        self.module.pop();
-    }
-
-    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
-        self.import(&item.tree, &[]);
-    }
-
-    fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
-        if let Some(keyword) = &item.unsafety {
-            self.note(vec!["unsafe".to_owned()], keyword.span());
-        }
-        visit::visit_item_impl(self, item);
-    }
-
-    fn visit_impl_item(&mut self, item: &'ast ImplItem) {
-        if !is_for_tests(impl_item_attributes(item)) {
-            visit::visit_impl_item(self, item);
-        }
-    }
-
-    fn visit_field(&mut self, field: &'ast syn::Field) {
-        if !is_for_tests(&field.attrs) {
-            visit::visit_field(self, field);
-        }
-    }
-
-    fn visit_field_value(&mut self, field: &'ast syn::FieldValue) {
-        if !is_for_tests(&field.attrs) {
-            visit::visit_field_value(self, field);
-        }
-    }
-
-    fn visit_variant(&mut self, variant: &'ast syn::Variant) {
-        if !is_for_tests(&variant.attrs) {
-            visit::visit_variant(self, variant);
-        }
-    }
-
-    fn visit_arm(&mut self, arm: &'ast syn::Arm) {
-        if !is_for_tests(&arm.attrs) {
-            visit::visit_arm(self, arm);
-        }
-    }
-
-    fn visit_stmt(&mut self, statement: &'ast Stmt) {
-        match statement {
-            Stmt::Local(local) if is_for_tests(&local.attrs) => {}
-            _ => visit::visit_stmt(self, statement),
-        }
-    }
-
-    fn visit_signature(&mut self, signature: &'ast syn::Signature) {
-        if let syn::Safety::Unsafe(keyword) = &signature.safety {
-            self.note(vec!["unsafe".to_owned()], keyword.span());
-        }
-        visit::visit_signature(self, signature);
-    }
-
-    fn visit_expr_unsafe(&mut self, block: &'ast syn::ExprUnsafe) {
-        self.note(vec!["unsafe".to_owned()], block.unsafe_token.span());
-        visit::visit_expr_unsafe(self, block);
-    }
-
-    fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
-        self.note(vec![String::new(), call.method.to_string()], call.method.span());
-        visit::visit_expr_method_call(self, call);
-    }
-
-    fn visit_path(&mut self, path: &'ast syn::Path) {
-        let names: Vec<_> = path.segments.iter().map(|it| it.ident.to_string()).collect();
-        if names.len() > 1 {
-            self.note(names, path.span());
-        }
-        visit::visit_path(self, path);
-    }
-
-    fn visit_lit_str(&mut self, text: &'ast syn::LitStr) {
-        if text.value().starts_with("/dev/") {
-            self.note(vec![text.value()], text.span());
-        }
-    }
-
-    fn visit_macro(&mut self, call: &'ast syn::Macro) {
-        visit::visit_macro(self, call);
-        let parser = Punctuated::<Expr, Token![,]>::parse_terminated;
-        match parser.parse2(call.tokens.clone()) {
-            Ok(arguments) => arguments.iter().for_each(|it| self.visit_expr(it)),
-            Err(_) => self.scan(call.tokens.clone()),
-        }
-    }
-
-    fn visit_attribute(&mut self, attribute: &'ast Attribute) {
-        if attribute.path().is_ident("doc") {
-            return;
-        }
-        let is_exception =
-            ["allow", "expect", "warn"].iter().any(|it| attribute.path().is_ident(it));
-        if let Meta::List(list) = &attribute.meta {
-            let names_it =
-                |it: &TokenTree| matches!(it, TokenTree::Ident(it) if it == "unsafe_code");
-            if is_exception && list.tokens.clone().into_iter().any(|it| names_it(&it)) {
-                self.note(vec!["unsafe".to_owned()], attribute.span());
-            }
-            self.scan(list.tokens.clone());
-        }
-    }
+    std::iter::once("crate".to_owned()).chain(base.iter().cloned()).chain(rest).collect()
 }
