@@ -1,13 +1,18 @@
 //! A real client-go program, let in by a real kube-apiserver under the name in the token's
 //! certificate.
 
+use std::fs;
+use std::path::Path;
+
 use rcgen::ExtendedKeyUsagePurpose::ClientAuth;
 
 use crate::fixture::cluster::{ADMINISTRATOR, Claims, JANE, cluster};
+use crate::fixture::files::read_json;
 use crate::fixture::keys::{Kind, due};
 use crate::fixture::program::Outcome;
 use crate::fixture::request::{Configuration, Hash, Options, sample, sign_request};
-use crate::fixture::softhsm::{Object, PIN, Store, token_with, token_with_pair};
+use crate::fixture::softhsm::{Object, PIN, Store, WRONG_PIN, token_with, token_with_pair};
+use crate::run::trouble::{Server, server_certificate};
 
 /// Our client with the PIN from the environment, and these arguments.
 fn client(store: &Store, arguments: &[&str]) -> Outcome {
@@ -30,6 +35,40 @@ fn every_kind_of_key_is_let_in_under_its_name() {
                 "{kind:?}, TLS {version}: {outcome:?}"
             );
         }
+    }
+}
+
+/// As a server that isn't Go's.
+#[test]
+fn openssl_accepts_every_kind_of_key_and_scheme() {
+    let [authority, _] = cluster().authority();
+    let page = |store: &Store, options: &[&str]| {
+        let own = server_certificate(store.directory.path());
+        let (_server, address) = Server::start(&own.each_ref().map(Path::new), &authority, options);
+        let invocation = cluster().client(store, &store.configuration_with_pin_source());
+        let mut config = read_json(store.path("kubeconfig"));
+        config["clusters"][0]["cluster"]["server"] = address.into();
+        fs::write(store.path("kubeconfig"), config.to_string()).unwrap();
+        let page = invocation.arguments(&["get", "--raw", "/"]).run().printed();
+        let subject = page.lines().find(|line| line.trim_start().starts_with("Subject: "));
+        assert!(subject.is_some_and(|line| line.ends_with("jane")), "{options:?}: {page}");
+        let (_, signature) = page.split_once("Peer signature type: ").unwrap();
+        signature.lines().next().unwrap().to_ascii_lowercase().replace('-', "_")
+    };
+    let rsa = Kind::Rsa(2048);
+    for kind in [rsa, Kind::Rsa(4096), Kind::P256, Kind::P384, Kind::P521, Kind::Ed25519] {
+        let store = cluster().token(kind, JANE);
+        for version in ["-tls1_3", "-tls1_2"] {
+            let scheme = page(&store, &[version]);
+            let is_pss = scheme.starts_with("rsa_pss");
+            assert_eq!(is_pss, matches!(kind, Kind::Rsa(_)), "{kind:?}, {version}: {scheme}");
+        }
+    }
+    let store = cluster().token(rsa, JANE);
+    for hash in ["SHA256", "SHA384", "SHA512"] {
+        let scheme = page(&store, &["-tls1_2", "-client_sigalgs", &format!("RSA+{hash}")]);
+        let known = format!("rsa_pkcs1_{}", hash.to_ascii_lowercase());
+        assert!(scheme == "rsa" || scheme == known, "{hash}: {scheme}");
     }
 }
 
@@ -142,6 +181,16 @@ fn a_key_that_does_not_fit_the_certificate_is_explained_before_the_server_has_to
     let outcome = client(&store, &["whoami"]);
     assert!(!outcome.status.success());
     outcome.says(&["does not belong to", "exit status 6"]);
+}
+
+/// The user of a client learns no more than the exit status; it says that it was the login.
+#[test]
+fn a_refused_pin_reaches_the_user_of_a_client() {
+    let store = cluster().token(Kind::P256, JANE);
+    let client = cluster().client(&store, &store.configuration_with_pin_source());
+    let outcome = client.argument("whoami").variable("TOKEN_PIN", WRONG_PIN).run();
+    assert!(!outcome.status.success());
+    outcome.says(&["exit status 7"]);
 }
 
 #[test]

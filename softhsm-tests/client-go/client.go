@@ -58,6 +58,17 @@ func review(ctx context.Context, config *rest.Config) (*authentication.UserInfo,
 	return &review.Status.UserInfo, nil
 }
 
+// page shows what a server answers that need not be an API server.
+func (c *client) page(ctx context.Context, path string) error {
+	client, err := kubernetes.NewForConfig(c.config)
+	if err != nil {
+		return err
+	}
+	page, err := client.RESTClient().Get().AbsPath(path).DoRaw(ctx)
+	fmt.Printf("%s", page)
+	return err
+}
+
 func (c *client) get(ctx context.Context, resource string) error {
 	objects, err := c.resource(resource)
 	if err != nil {

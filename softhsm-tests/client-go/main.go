@@ -20,6 +20,7 @@ import (
 const usage = `usage: client-go [--kubeconfig FILE] [--context NAME] [--tls-max 1.2|1.3] [-n NAMESPACE] COMMAND
   whoami                     as whom the API server knows us
   get RESOURCE               the names of all there are
+  get --raw PATH             what a server answers
   apply -f FILE|-            create or change what YAML or JSON documents describe
   delete RESOURCE NAME
   watch RESOURCE EVENTS      until so many events have come
@@ -57,6 +58,8 @@ func run(arguments []string) error {
 	switch words := flags.Args(); {
 	case is(words, "whoami", 0):
 		return client.whoami(ctx)
+	case is(words, "get", 2) && words[1] == "--raw":
+		return client.page(ctx, words[2])
 	case is(words, "get", 1):
 		return client.get(ctx, words[1])
 	case is(words, "apply", 2) && words[1] == "-f":

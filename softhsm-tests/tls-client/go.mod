@@ -1,3 +1,0 @@
-module externalsigner
-
-go 1.19
