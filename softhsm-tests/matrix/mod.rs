@@ -523,9 +523,10 @@ fn whatever_a_call_returns_the_answer_is_right_or_the_call_is_named() {
                     if let Err(what) = performance.judge(case) {
                         let outcome = performance.outcome;
                         let text = format!(
-                            "{case}: {what}: {}, {}",
+                            "{case}: {what}: {}, {}, {:?}",
                             outcome.status,
-                            outcome.stderr.trim_end()
+                            outcome.stderr.trim_end(),
+                            performance.heard,
                         );
                         failed.lock().unwrap().push(text);
                     }

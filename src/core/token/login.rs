@@ -499,6 +499,8 @@ fn answer_of(outcome: &Result<(), CryptokiError>) -> PinAnswer {
         Some(
             RvError::CryptokiNotInitialized
             | RvError::FunctionNotSupported
+            // There is no operation to log in for.
+            | RvError::OperationNotInitialized
             | RvError::PinExpired
             | RvError::UserAlreadyLoggedIn
             | RvError::UserAnotherAlreadyLoggedIn
@@ -537,6 +539,7 @@ mod tests {
                 &[
                     RvError::CryptokiNotInitialized,
                     RvError::FunctionNotSupported,
+                    RvError::OperationNotInitialized,
                     RvError::PinExpired,
                     RvError::UserAlreadyLoggedIn,
                     RvError::UserAnotherAlreadyLoggedIn,
