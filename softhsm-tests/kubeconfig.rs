@@ -185,7 +185,7 @@ fn yaml_is_read_as_kubectl_reads_it() {
         "clusters:\n- cluster:\n    server: https://a\n    insecure-skip-tls-verify: yes\n  name: a\n",
         "clusters:\n  - name: a\n    cluster:\n      server: &s https://a  # why\n      proxy-url: *s\n",
         "x-base: &base {server: 'https://a', tls-server-name: base}\nclusters:\n- name: a\n  cluster: {<<: *base, tls-server-name: own}\n",
-        "{\n\t\"clusters\": [\n\t\t{\"name\": \"a\\u00e9\", \"cluster\": {\"server\": \"https://a\"}}\n\t]\n}\n",
+        "{\n\t\"clusters\": [\n\t\t{\"name\": \"a\\u00e9\\/\", \"cluster\": {\"server\": \"https://a\"}}\n\t]\n}\n",
         "--- # first\nclusters:\n- name: 'a'\n  cluster: {server: first, server: last}\n...\n",
         "clusters: [null, {name: b, cluster: null}]\r\ncontexts:\r\n- name: \"0\"\r\n",
         "clusters:\n- name: a\n  cluster:\n    certificate-authority-data: >-\n      Zg==\n",
@@ -198,6 +198,9 @@ fn yaml_is_read_as_kubectl_reads_it() {
         "extensions: [{name: e, extension: {i: 0x1F, f: 1.5, big: 18446744073709551615, whole: 2., none: ~, b: Off, d: 2026-01-02, o: 0o7, u: 1_0}}]\n",
         "\u{feff}current-context: a\n",
         "unknown: {deep: [1]}\ncurrent-context: x\n",
+        "clusters:\nusers: [null]\ncontexts: []\nfoo: [1]\npreferences: {colors: true}",
+        "clusters:\n- name: b\n  cluster:\n    server: |\n      one\n      two\n",
+        "extensions: [{name: e, extension: {i: 010, big: 1_000}}]",
     ]
     .map(str::to_owned)
     .into_iter()
@@ -243,6 +246,15 @@ fn what_kubectl_refuses_is_refused() {
         ),
         ("users: [{name: j, user: {client-key-data: \"4711=\"}}]\n", "is not base64"),
         ("users: [{name: j, user: {as-groups: 4711}}]\n", "as-groups is not a list"),
+        ("clusters: {}", "column 11: clusters is not a list"),
+        ("clusters: [5]", "column 12: clusters[0] is not a map"),
+        ("clusters: [{name: 5}]", "column 19: clusters[0].name is not a string"),
+        ("clusters: [{name: a, cluster: {insecure-skip-tls-verify: 1}}]", "is not a boolean"),
+        ("clusters: [{name: a, cluster: 5}]", "column 31: clusters[\"a\"].cluster is not a map"),
+        (
+            "users: [{name: j, user: {exec: {env: [{name: 1}]}}}]",
+            "column 46: users[\"j\"].user.exec.env[0].name is not a string",
+        ),
         ("extensions: [{name: e, extension: .inf}]\n", "line 1, column 35"),
         ("a: *nowhere\n", "line 1, column 4"),
         ("? [4711]\n: b\n", "line 1"),
@@ -359,12 +371,20 @@ clusters:
     tls-server-name: prod
     proxy-url: http://proxy
     disable-compression: true
-    extensions: [{name: e, extension: {kept: true}}]
-- {name: other, cluster: {server: 'https://other', insecure-skip-tls-verify: true}}
+    extensions:
+    - {name: e, extension: {kept: true}}
+    - {name: client.authentication.k8s.io/exec, extension: {plugin: pkcs11-external-signer, name: r, server: 'https://r'}}
+- name: other
+  cluster:
+    server: https://other
+    insecure-skip-tls-verify: true
+    extensions: [{name: client.authentication.k8s.io/exec, extension: {audience: another plugin's}}]
+- {name: prod+direct, cluster: {server: 'https://direct'}}
 users:
 - name: jane
   user:
     auth-provider: {name: externalSigner, config: {pin: '1234', pathLib: /lib}}
+    exec: {apiVersion: client.authentication.k8s.io/v1, command: kubectl-pkcs11, args: [credential], interactiveMode: Never}
     client-key: /nowhere
     as: admin
 - {name: joe, user: {token: t}}
@@ -382,6 +402,10 @@ current-context: jane@prod
     let view = &["config", "view", "--raw", "-o", "json"];
     let mut expected = viewed(&files.kubectl(view));
     let mut config = files.loaded();
+    // What was written for the plugin leads to the real cluster.
+    for (name, server) in [("prod", "https://r"), ("other", "https://other")] {
+        assert_eq!(config.cluster(name).ok().unwrap().server, server);
+    }
     config.redirect("prod", &endpoint("127.0.0.1:1001"), is_for);
     config.redirect("other", &endpoint("[::1]:1002"), is_for);
     config.identify("jane", &pass);
@@ -391,14 +415,17 @@ current-context: jane@prod
     let (authority, certificate, key) = ("YXV0aG9yaXR5", "Y2VydGlmaWNhdGU=", "a2V5");
     let mut old = expected["clusters"][1].clone();
     assert_eq!(old["name"], "prod");
-    old["name"] = json!("prod+direct");
+    old["name"] = json!("prod+direct+2");
     let redirected = &mut expected["clusters"][1]["cluster"];
     redirected["server"] = json!("https://127.0.0.1:1001/k8s/clusters/c-x");
     redirected["certificate-authority-data"] = json!(authority);
     redirected["tls-server-name"] = json!("tunnel");
     redirected.as_object_mut().unwrap().remove("proxy-url");
+    redirected["extensions"].as_array_mut().unwrap().remove(0);
     expected["clusters"].as_array_mut().unwrap().push(old);
+    let extensions = expected["clusters"][0]["cluster"]["extensions"].clone();
     expected["clusters"][0]["cluster"] = json!({
+        "extensions": extensions,
         "server": "https://[::1]:1002",
         "certificate-authority-data": authority,
         "tls-server-name": "tunnel",
@@ -410,7 +437,7 @@ current-context: jane@prod
     });
     let contexts = expected["contexts"].as_array_mut().unwrap();
     let other = contexts.iter_mut().find(|entry| entry["name"] == "joe@prod");
-    other.unwrap()["context"]["cluster"] = json!("prod+direct");
+    other.unwrap()["context"]["cluster"] = json!("prod+direct+2");
     expected["current-context"] = json!("joe@prod");
     assert_eq!(viewed(&Written::new(&config).kubectl(view)), expected);
     assert!(!config.to_json().contains("1234"));

@@ -23,8 +23,12 @@ use crate::fixture::root::need_root;
 use crate::fixture::softhsm::{Object, PIN, Store, softhsm_option, token_with};
 use crate::fixture::wait::wait_until;
 
-/// As kubectl writes it, with another context.
+/// As kubectl writes it, with another context and with fields that it doesn't know.
 const BEFORE: &str = "\
+x-note:
+- 1
+- \"0x3\"
+- true
 apiVersion: v1
 clusters:
 - cluster:
@@ -47,6 +51,7 @@ contexts:
     cluster: prod
     user: jane
   name: prod
+  x-entry: \"12:30\"
 current-context: lab
 kind: Config
 preferences: {}
@@ -54,6 +59,7 @@ users:
 - name: jane
   user:
     token: abc
+    x-user: null
 ";
 
 fn token() -> Store {
@@ -214,6 +220,14 @@ fn a_context_is_written_once_and_others_beside_it() {
     let again = write(&store, &path, "prod", &[]);
     again.says(&["context \"prod\" is there already"]);
     assert_eq!(text(&path), once);
+    // What is wrong is put right.
+    let local = local_server(&path);
+    let foreign = "    server: https://127.0.0.1:30000/k8s/clusters/c-x";
+    for (good, wrong) in [("--object-id=", "--object="), (&local, foreign)] {
+        fs::write(&path, once.replace(good, wrong)).unwrap();
+        write(&store, &path, "prod", &[]);
+        assert_eq!(text(&path), once);
+    }
     write(&store, &path, "lab", &["--pin-source=askpass"]);
     let extension = json!({
         "plugin": "pkcs11-external-signer",
@@ -295,6 +309,24 @@ fn contexts_share_the_cluster_and_the_user_that_are_the_same() {
     let kept = text(&path);
     write(&store, &path, "prod", &[]);
     assert_eq!(text(&path), kept);
+}
+
+#[test]
+fn a_port_of_another_entry_is_not_taken_and_ones_own_stays() {
+    let store = token();
+    let path = file(&store, BEFORE);
+    write(&store, &path, "prod", &[]);
+    let first = local_server(&path);
+    let taken = format!("clusters:\n- cluster:\n{first}\n  name: taken\n");
+    fs::write(&path, BEFORE.replace("clusters:\n", &taken)).unwrap();
+    write(&store, &path, "prod", &[]);
+    assert_eq!(text(&path).matches(&first).count(), 1, "{}", text(&path));
+    // Though the first one is free again.
+    fs::write(&path, text(&path).replace(&first, "    server: https://10.0.0.3")).unwrap();
+    let before = local_server(&path);
+    write(&store, &path, "prod", &["--keep=15m"]);
+    assert_eq!(local_server(&path), before);
+    assert!(text(&path).contains("--keep=15m"));
 }
 
 #[test]
@@ -442,34 +474,6 @@ fn stock_kubectl_works_with_what_is_written() {
 }
 
 #[test]
-fn arguments_that_the_plugin_would_refuse_are_named() {
-    let store = token();
-    let path = file(&store, BEFORE);
-    write(&store, &path, "prod", &[]);
-    let good = text(&path);
-    let checked = |from: &str, to: &str| {
-        fs::write(&path, good.replace(from, to)).unwrap();
-        let check = store
-            .command(&["check", "--context=prod", "--no-login"])
-            .variable("KUBECONFIG", &path)
-            .run();
-        String::from_utf8(check.stdout).unwrap()
-    };
-    let shown = checked("--object-id=", "--object=");
-    let told = "in the plugin arguments of user \"jane+token\", --object is not known";
-    assert!(shown.contains(told), "{shown}");
-    let shown = checked("      - --object-id=2", "      - \"123456\"");
-    assert!(shown.contains("a word is no option"), "{shown}");
-    let shown = checked("    exec:\n", "    auth-provider: {name: oidc}\n    exec:\n");
-    let told = "user \"jane+token\" has both exec and auth-provider";
-    assert!(shown.contains(told), "{shown}");
-    // Written again, it is right again.
-    checked("--object-id=", "--object=");
-    write(&store, &path, "prod", &[]);
-    assert_eq!(text(&path), good);
-}
-
-#[test]
 fn what_can_not_be_written_leaves_everything_as_it_was() {
     let store = token();
     let path = file(&store, BEFORE);
@@ -578,7 +582,7 @@ fn the_local_address_follows_from_what_the_entry_says_and_not_from_its_name() {
         let path = store.path(name);
         // The context keeps its name.
         let config = BEFORE.replace(text, other);
-        fs::write(&path, config.replace("  name: c\ncurrent", "  name: prod\ncurrent")).unwrap();
+        fs::write(&path, config.replace("  name: c\n  x-", "  name: prod\n  x-")).unwrap();
         write(&store, &path, "prod", &[]).printed();
         local_server(&path)
     };

@@ -266,22 +266,6 @@ mod tests {
     }
 
     #[test]
-    fn a_local_address_leads_to_the_real_cluster() {
-        let config = config(
-            "clusters:\n\
-             - name: a\n  cluster:\n    server: https://127.0.0.1:21234\n    extensions:\n    \
-               - name: client.authentication.k8s.io/exec\n      extension: {plugin: \
-               pkcs11-external-signer, name: real, server: 'https://real', \
-               insecure-skip-tls-verify: true}\n\
-             - name: b\n  cluster:\n    server: https://b\n    extensions:\n    \
-               - name: client.authentication.k8s.io/exec\n      extension: {audience: b}\n",
-        );
-        let real = config.cluster("a").unwrap();
-        assert_eq!((real.server.as_str(), real.insecure), ("https://real", true));
-        assert_eq!(config.cluster("b").unwrap().server, "https://b");
-    }
-
-    #[test]
     fn a_server_has_no_password() {
         for (server, told) in [
             ("https://jane:pin@host:6443/a@b", "https://host:6443/a@b"),
