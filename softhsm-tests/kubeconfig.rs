@@ -185,7 +185,7 @@ fn yaml_is_read_as_kubectl_reads_it() {
         "clusters:\n- cluster:\n    server: https://a\n    insecure-skip-tls-verify: yes\n  name: a\n",
         "clusters:\n  - name: a\n    cluster:\n      server: &s https://a  # why\n      proxy-url: *s\n",
         "x-base: &base {server: 'https://a', tls-server-name: base}\nclusters:\n- name: a\n  cluster: {<<: *base, tls-server-name: own}\n",
-        "{\n\t\"clusters\": [\n\t\t{\"name\": \"a\\u00e9\\/\", \"cluster\": {\"server\": \"https://a\"}}\n\t]\n}\n",
+        "{\n\t\"clusters\": [\n\t\t{\"name\": \"a\\u00e9\", \"cluster\": {\"server\": \"https://a\"}}\n\t]\n}\n",
         "--- # first\nclusters:\n- name: 'a'\n  cluster: {server: first, server: last}\n...\n",
         "clusters: [null, {name: b, cluster: null}]\r\ncontexts:\r\n- name: \"0\"\r\n",
         "clusters:\n- name: a\n  cluster:\n    certificate-authority-data: >-\n      Zg==\n",
